@@ -1,0 +1,13 @@
+//! The operating system boundary of systx.
+//!
+//! Owns: the trait [`Os`], its Linux implementation, and (with [`words`]) the shared memory that cooperating processes
+//! meet in. Guarantees: every unsafe operation of the engine's and the view's way is here. Does not: decide anything;
+//! policy is the engine's.
+
+pub mod os;
+pub mod types;
+pub mod words;
+
+pub use os::Os;
+pub use types::*;
+pub use words::Words;

@@ -1,0 +1,157 @@
+//! The trait through which everything above this crate reaches the kernel.
+//!
+//! Two implementations: [`crate::Linux`] and the simulated machine of `systx-sim`. Every method is one system call
+//! (or the shortest sequence that Linux needs for it), so that the simulated machine can kill, fail and interleave at
+//! exactly the points where a real machine can. Objects are reached by descriptor and single name, never by a path of
+//! several components: a name is a non-empty byte string of at most 255 bytes without `/` and NUL, and is never
+//! followed when it is a symbolic link.
+
+use crate::types::*;
+use crate::words::Words;
+
+/// The kernel, as far as the engine needs it.
+///
+/// A value stands for one process: clones share its descriptors and die with it.
+pub trait Os: Clone + Send + Sync + 'static {
+    /// An open descriptor; closed on drop.
+    type Fd: Send + Sync + 'static;
+    /// A shared mapping of 64-bit words (the domain table).
+    type Mem: Words + Send + Sync + 'static;
+    /// A byte of the owners file held by this process: see [`Os::own_byte`].
+    type Owned: Send + Sync + 'static;
+
+    // ---- opening -------------------------------------------------------------------------------------------------
+
+    /// Opens `name` in `dir`; never follows a symbolic link and never crosses a mount.
+    ///
+    /// Source: openat2(2), RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV.
+    fn open(&self, dir: &Self::Fd, name: &[u8], how: Open) -> Result<Self::Fd>;
+    /// Opens the object behind `fd` (often an O_PATH descriptor) once more.
+    fn reopen(&self, fd: &Self::Fd, how: Open) -> Result<Self::Fd>;
+    /// Opens an object by its handle; `mount` is any descriptor on the same mount. `ESTALE` when it is gone,
+    /// `EPERM` without CAP_DAC_READ_SEARCH.
+    fn open_handle(&self, mount: &Self::Fd, handle: &Handle, how: Open) -> Result<Self::Fd>;
+    /// Creates a regular file, O_RDWR | O_CREAT | O_EXCL. The umask is not applied.
+    fn create(&self, dir: &Self::Fd, name: &[u8], mode: u32) -> Result<Self::Fd>;
+    /// Creates a nameless regular file on the file system of `dir` (O_TMPFILE).
+    fn tmpfile(&self, dir: &Self::Fd, mode: u32) -> Result<Self::Fd>;
+    /// Another descriptor for the same open file (dup).
+    fn dup(&self, fd: &Self::Fd) -> Result<Self::Fd>;
+
+    // ---- looking -------------------------------------------------------------------------------------------------
+
+    /// Attributes of the object behind `fd`.
+    fn stat(&self, fd: &Self::Fd) -> Result<Stat>;
+    /// Attributes of `name` in `dir`, not following a link.
+    fn stat_at(&self, dir: &Self::Fd, name: &[u8]) -> Result<Stat>;
+    /// File handle of the object behind `fd`. `EOPNOTSUPP` where the file system has none.
+    fn handle(&self, fd: &Self::Fd) -> Result<Handle>;
+    /// File handle of `name` in `dir`.
+    fn handle_at(&self, dir: &Self::Fd, name: &[u8]) -> Result<Handle>;
+    /// All entries of a directory but `.` and `..`, in the file system's order. `fd` may be O_PATH.
+    fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
+    /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).
+    fn read_link(&self, fd: &Self::Fd) -> Result<Vec<u8>>;
+    /// File-system totals (statfs).
+    fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
+    /// What kind of file system this is and what may be relied on there. Probes by experiment where no flag tells;
+    /// `scratch` is a directory of ours on it. Cached by the caller.
+    fn fs_info(&self, scratch: &Self::Fd) -> Result<FsInfo>;
+
+    // ---- names ---------------------------------------------------------------------------------------------------
+
+    /// Makes a directory; the umask is not applied.
+    fn mkdir(&self, dir: &Self::Fd, name: &[u8], mode: u32) -> Result<()>;
+    /// Makes a FIFO, socket, device or regular file; `mode` includes the type bits.
+    fn mknod(&self, dir: &Self::Fd, name: &[u8], mode: u32, rdev: u64) -> Result<()>;
+    /// Makes a symbolic link.
+    fn symlink(&self, dir: &Self::Fd, name: &[u8], target: &[u8]) -> Result<()>;
+    /// Gives the object behind `fd` another name (linkat with AT_EMPTY_PATH).
+    fn link(&self, fd: &Self::Fd, dir: &Self::Fd, name: &[u8]) -> Result<()>;
+    /// Removes a name that is not a directory.
+    fn unlink(&self, dir: &Self::Fd, name: &[u8]) -> Result<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, dir: &Self::Fd, name: &[u8]) -> Result<()>;
+    /// renameat2(2).
+    fn rename(&self, from: (&Self::Fd, &[u8]), to: (&Self::Fd, &[u8]), mode: Rename) -> Result<()>;
+
+    // ---- bytes ---------------------------------------------------------------------------------------------------
+
+    /// Reads at `offset`; short only at the end of the file.
+    fn pread(&self, fd: &Self::Fd, buf: &mut [u8], offset: u64) -> Result<usize>;
+    /// Writes at `offset`; may be short (disk full), never 0 for a non-empty `buf`.
+    fn pwrite(&self, fd: &Self::Fd, buf: &[u8], offset: u64) -> Result<usize>;
+    /// Sets the size.
+    fn truncate(&self, fd: &Self::Fd, size: u64) -> Result<()>;
+    /// fallocate(2).
+    fn fallocate(&self, fd: &Self::Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
+    /// Copies a range, sharing blocks where the file system can (copy_file_range). May be short.
+    fn copy_range(&self, from: &Self::Fd, from_offset: u64, to: &Self::Fd, to_offset: u64, len: u64) -> Result<u64>;
+    /// Start of the next data (`hole` false) or hole at or after `offset`; `ENXIO` past the end.
+    fn seek(&self, fd: &Self::Fd, offset: u64, hole: bool) -> Result<u64>;
+
+    // ---- attributes (also on O_PATH descriptors and symbolic links) -------------------------------------------------
+
+    /// Sets permission bits, including setuid, setgid and sticky.
+    fn chmod(&self, fd: &Self::Fd, mode: u32) -> Result<()>;
+    /// Sets owner and group.
+    fn chown(&self, fd: &Self::Fd, uid: u32, gid: u32) -> Result<()>;
+    /// Sets access and modification time; `None` leaves one as it is.
+    fn utimens(&self, fd: &Self::Fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Result<()>;
+    /// Value of an extended attribute; `ENODATA` when there is none.
+    fn getxattr(&self, fd: &Self::Fd, name: &[u8]) -> Result<Vec<u8>>;
+    /// Sets an extended attribute.
+    fn setxattr(&self, fd: &Self::Fd, name: &[u8], value: &[u8], mode: SetXattr) -> Result<()>;
+    /// Removes an extended attribute.
+    fn removexattr(&self, fd: &Self::Fd, name: &[u8]) -> Result<()>;
+    /// Names of all extended attributes.
+    fn listxattr(&self, fd: &Self::Fd) -> Result<Vec<Vec<u8>>>;
+
+    // ---- durability ----------------------------------------------------------------------------------------------
+
+    /// Starts (`wait` false) or waits for write-out of a file's dirty pages (sync_file_range). No flush of the disk.
+    fn write_out(&self, fd: &Self::Fd, wait: bool) -> Result<()>;
+    /// fsync(2); for directories too.
+    fn fsync(&self, fd: &Self::Fd) -> Result<()>;
+    /// fdatasync(2).
+    fn fdatasync(&self, fd: &Self::Fd) -> Result<()>;
+    /// syncfs(2).
+    fn syncfs(&self, fd: &Self::Fd) -> Result<()>;
+
+    // ---- leases --------------------------------------------------------------------------------------------------
+
+    /// Tries to take a lease on an open file; `EAGAIN` when somebody else has it open. Never blocks, never lets a
+    /// break kill anybody (F_SETSIG SIGURG first). Dropping the descriptor or `Lease::None` releases.
+    fn lease(&self, fd: &Self::Fd, lease: Lease) -> Result<()>;
+    /// Whether a lease taken earlier is still wholly held (nobody is breaking it).
+    fn lease_held(&self, fd: &Self::Fd) -> Result<Lease>;
+
+    // ---- cooperation ---------------------------------------------------------------------------------------------
+
+    /// Maps the first `words` 64-bit words of a file, shared with every process that maps it.
+    fn map(&self, fd: &Self::Fd, words: usize) -> Result<Self::Mem>;
+    /// Takes ownership of one byte of the owners file, without waiting. It is held exactly as long as this process's
+    /// address space exists or until the value is dropped; `EAGAIN` when a living process holds it.
+    ///
+    /// Source: an OFD lock kept by a mapping that fork does not copy (facts/publish.md).
+    fn own_byte(&self, owners: &Self::Fd, byte: u64) -> Result<Self::Owned>;
+    /// Whether some living process owns that byte (this one included).
+    fn byte_owned(&self, owners: &Self::Fd, byte: u64) -> Result<bool>;
+
+    // ---- the machine ---------------------------------------------------------------------------------------------
+
+    /// Identity of this boot of the kernel.
+    fn boot_id(&self) -> Result<[u8; 16]>;
+    /// Wall clock.
+    fn now(&self) -> Timestamp;
+    /// Monotonic clock in nanoseconds, the same for all processes of one boot.
+    fn monotonic_ns(&self) -> u64;
+    /// Random bits.
+    fn random(&self) -> u64;
+    /// Effective user id.
+    fn uid(&self) -> u32;
+    /// Process id, for messages only: never an identity.
+    fn pid(&self) -> u32;
+    /// Gives up the CPU for at most `ns` nanoseconds (used for back-off, never for correctness).
+    fn pause(&self, ns: u64);
+}

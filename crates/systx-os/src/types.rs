@@ -1,0 +1,291 @@
+//! Plain values that cross the boundary.
+
+use serde::{Deserialize, Serialize};
+
+/// A kernel error number.
+pub use rustix::io::Errno;
+
+/// Result of one call to the kernel.
+pub type Result<T> = core::result::Result<T, Errno>;
+
+/// Identity of a file-system object: inode number and generation, as name_to_handle_at(2) gives them.
+///
+/// Two objects of one file system that ever existed have different handles. Compared bytewise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Handle {
+    /// The file system's handle type.
+    pub kind: i32,
+    /// Number of valid bytes.
+    pub len: u8,
+    /// The bytes; those past `len` are 0. Handles of ext4, xfs, btrfs and tmpfs fit.
+    pub bytes: [[u8; 10]; 4],
+}
+
+impl Handle {
+    /// Longest handle that can be kept, in bytes.
+    pub const BYTES_MAX: usize = 40;
+
+    /// Builds a handle; `None` when it is longer than [`Handle::BYTES_MAX`].
+    pub fn new(kind: i32, bytes: &[u8]) -> Option<Handle> {
+        if bytes.len() > Self::BYTES_MAX {
+            return None;
+        }
+        let mut h = Handle { kind, len: bytes.len() as u8, bytes: [[0; 10]; 4] };
+        h.bytes.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+        Some(h)
+    }
+
+    /// The valid bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes.as_flattened()[..usize::from(self.len).min(Self::BYTES_MAX)]
+    }
+}
+
+impl core::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:x}:", self.kind)?;
+        self.as_bytes().iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// A point in time: seconds and nanoseconds since the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Timestamp {
+    /// Seconds; negative before 1970.
+    pub sec: i64,
+    /// Nanoseconds, 0..1e9.
+    pub nsec: u32,
+}
+
+/// Type of a file-system object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FileType {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// FIFO.
+    Fifo,
+    /// Socket.
+    Socket,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+}
+
+impl FileType {
+    /// From the type bits of `st_mode`.
+    pub fn from_mode(mode: u32) -> Option<FileType> {
+        Some(match mode & libc::S_IFMT {
+            libc::S_IFREG => FileType::File,
+            libc::S_IFDIR => FileType::Directory,
+            libc::S_IFLNK => FileType::Symlink,
+            libc::S_IFIFO => FileType::Fifo,
+            libc::S_IFSOCK => FileType::Socket,
+            libc::S_IFCHR => FileType::CharDevice,
+            libc::S_IFBLK => FileType::BlockDevice,
+            _ => return None,
+        })
+    }
+
+    /// The type bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            FileType::File => libc::S_IFREG,
+            FileType::Directory => libc::S_IFDIR,
+            FileType::Symlink => libc::S_IFLNK,
+            FileType::Fifo => libc::S_IFIFO,
+            FileType::Socket => libc::S_IFSOCK,
+            FileType::CharDevice => libc::S_IFCHR,
+            FileType::BlockDevice => libc::S_IFBLK,
+        }
+    }
+}
+
+/// Attributes of an object (statx).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Device of the file system, as st_dev.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Mount id (unique per mount, not persistent).
+    pub mnt_id: u64,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Number of hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated 512-byte blocks.
+    pub blocks: u64,
+    /// Preferred I/O size in bytes.
+    pub blksize: u32,
+    /// Access time.
+    pub atime: Timestamp,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Status change time.
+    pub ctime: Timestamp,
+    /// Immutable flag (chattr +i).
+    pub immutable: bool,
+    /// Append-only flag (chattr +a).
+    pub append_only: bool,
+}
+
+impl Stat {
+    /// The object's type; unknown types count as regular files.
+    pub fn kind(&self) -> FileType {
+        FileType::from_mode(self.mode).unwrap_or(FileType::File)
+    }
+    /// Permission bits without the type.
+    pub fn perm(&self) -> u32 {
+        self.mode & 0o7777
+    }
+}
+
+/// One directory entry.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dirent {
+    /// Name.
+    pub name: Vec<u8>,
+    /// Inode number.
+    pub ino: u64,
+    /// Type; asked for by stat where the file system does not tell.
+    pub kind: FileType,
+}
+
+/// File-system totals, in units of `bsize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// f_type.
+    pub magic: u64,
+    /// Block size in bytes.
+    pub bsize: u32,
+    /// Fragment size in bytes.
+    pub frsize: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free blocks.
+    pub bfree: u64,
+    /// Blocks free for ordinary users.
+    pub bavail: u64,
+    /// Inodes in all.
+    pub files: u64,
+    /// Free inodes.
+    pub ffree: u64,
+    /// Longest name in bytes.
+    pub namelen: u32,
+}
+
+/// Kind of file system, as far as the protocol treats them differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FsKind {
+    /// ext4 with a journal.
+    Ext4,
+    /// ext4 without a journal: names may be lost or doubled at power failure.
+    Ext4NoJournal,
+    /// xfs.
+    Xfs,
+    /// btrfs.
+    Btrfs,
+    /// tmpfs: gone at power failure, so everything is as durable as it gets.
+    Tmpfs,
+    /// Anything else, by f_type.
+    Other(u64),
+}
+
+/// What may be relied on, on one file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FsInfo {
+    /// Its kind.
+    pub kind: FsKind,
+    /// Identity that survives a reboot (FS_IOC_GETFSUUID; derived from f_fsid and the device where there is none).
+    pub uuid: [u8; 16],
+    /// stat → change → stat always differs (multigrain timestamps): stamps of files can be trusted.
+    pub file_stamps: bool,
+    /// The same for directories.
+    pub dir_stamps: bool,
+    /// Files can share blocks (reflinks).
+    pub reflinks: bool,
+    /// RENAME_EXCHANGE and RENAME_NOREPLACE work.
+    pub rename_flags: bool,
+    /// File leases work.
+    pub leases: bool,
+    /// File handles work.
+    pub handles: bool,
+    /// Objects can be opened by handle by this process.
+    pub open_by_handle: bool,
+}
+
+/// How to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// O_PATH | O_NOFOLLOW: identity only; works on every type of object.
+    Path,
+    /// A directory for reading entries and as a base: O_RDONLY | O_DIRECTORY.
+    Directory,
+    /// O_RDONLY | O_NOFOLLOW | O_NONBLOCK, without following or blocking; regular files.
+    Read,
+    /// O_RDWR, as `Read`. O_NONBLOCK so that an outsider's lease cannot stall us: `EAGAIN`.
+    ReadWrite,
+    /// O_WRONLY, as `ReadWrite`.
+    Write,
+}
+
+/// What rename does when the new name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rename {
+    /// Replaces it.
+    Replace,
+    /// Fails with `EEXIST`.
+    NoReplace,
+    /// Swaps the two; fails with `ENOENT` when one is missing.
+    Exchange,
+}
+
+/// fallocate modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallocate {
+    /// Allocates and extends the size.
+    Allocate,
+    /// Allocates, keeps the size.
+    KeepSize,
+    /// Makes a hole, keeps the size.
+    PunchHole,
+    /// Zeroes; extends the size.
+    Zero,
+    /// Zeroes, keeps the size.
+    ZeroKeepSize,
+}
+
+/// setxattr flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetXattr {
+    /// Creates or replaces.
+    Any,
+    /// XATTR_CREATE: `EEXIST` when there is one.
+    Create,
+    /// XATTR_REPLACE: `ENODATA` when there is none.
+    Replace,
+}
+
+/// Kind of lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// None.
+    None,
+    /// F_RDLCK: nobody has it open or mapped for writing.
+    Read,
+    /// F_WRLCK: nobody else has it open, mapped or executing.
+    Write,
+}

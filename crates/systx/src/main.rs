@@ -1,0 +1,3 @@
+//! systx
+#![forbid(unsafe_code)]
+fn main() {}
