@@ -1,0 +1,166 @@
+//! Identities: transactions, log sequence numbers, objects, and the signatures that stand for sets of objects.
+
+use serde::{Deserialize, Serialize};
+use systx_os::Handle;
+
+/// Number of a transaction within one domain; never reused while anything of it is left on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TxId(pub u64);
+
+impl core::fmt::Display for TxId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Log sequence number: the place of a commit in the serial order of its domain. The first is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Lsn(pub u64);
+
+/// Index of a process in the owners file of a domain. 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerIx(pub u32);
+
+/// Which property of an object a transaction read or changed (SEMANTICS §2).
+///
+/// Size belongs to `Data`, extended attributes belong to `Attr`: in a view a regular file conflicts as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// A name in a directory, also a missing one.
+    Entry = 1,
+    /// The set of names of a directory.
+    Listing = 2,
+    /// Bytes and size of a file.
+    Data = 3,
+    /// Mode, owner, group, extended attributes.
+    Attr = 4,
+}
+
+/// A conflict object, hashed. Collisions cost a comparison of facts, never an abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(pub u64);
+
+impl ObjectId {
+    /// The entry `name` of the directory with handle `dir`.
+    pub fn entry(dir: &Handle, name: &[u8]) -> ObjectId {
+        Self::hash(Class::Entry, dir, name)
+    }
+    /// The listing of a directory.
+    pub fn listing(dir: &Handle) -> ObjectId {
+        Self::hash(Class::Listing, dir, b"")
+    }
+    /// Bytes and size of a file.
+    pub fn data(file: &Handle) -> ObjectId {
+        Self::hash(Class::Data, file, b"")
+    }
+    /// Mode, owner, group, extended attributes of an object.
+    pub fn attr(object: &Handle) -> ObjectId {
+        Self::hash(Class::Attr, object, b"")
+    }
+
+    fn hash(class: Class, handle: &Handle, name: &[u8]) -> ObjectId {
+        let mut h = xxhash_rust::xxh3::Xxh3::with_seed(class as u64);
+        h.update(&handle.kind.to_le_bytes());
+        h.update(&[handle.len]);
+        h.update(handle.as_bytes());
+        h.update(name);
+        ObjectId(h.digest())
+    }
+}
+
+/// A set of objects as a Bloom filter of 1024 bits with two bits an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signature(pub [u64; Signature::WORDS]);
+
+impl Signature {
+    /// 64-bit words of a signature.
+    pub const WORDS: usize = 16;
+    /// The empty set.
+    pub const EMPTY: Signature = Signature([0; Self::WORDS]);
+
+    fn bits(object: ObjectId) -> [usize; 2] {
+        [(object.0 & 1023) as usize, ((object.0 >> 10) & 1023) as usize]
+    }
+    /// Adds an object.
+    pub fn insert(&mut self, object: ObjectId) {
+        for bit in Self::bits(object) {
+            self.0[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+    /// Whether the object may be in the set.
+    pub fn may_contain(&self, object: ObjectId) -> bool {
+        Self::bits(object).iter().all(|bit| self.0[bit / 64] >> (bit % 64) & 1 == 1)
+    }
+    /// Union.
+    pub fn merge(&mut self, other: &Signature) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
+    }
+    /// Whether nothing was inserted.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|w| *w == 0)
+    }
+}
+
+impl FromIterator<ObjectId> for Signature {
+    fn from_iter<I: IntoIterator<Item = ObjectId>>(objects: I) -> Signature {
+        let mut s = Signature::EMPTY;
+        objects.into_iter().for_each(|o| s.insert(o));
+        s
+    }
+}
+
+/// What a transaction read (R), wrote (W) and commutingly wrote (C: listings through creations and removals).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// R.
+    pub read: Signature,
+    /// W.
+    pub written: Signature,
+    /// C.
+    pub commuting: Signature,
+}
+
+impl Footprint {
+    /// Nothing.
+    pub const EMPTY: Footprint =
+        Footprint { read: Signature::EMPTY, written: Signature::EMPTY, commuting: Signature::EMPTY };
+
+    /// W ∪ C.
+    pub fn changed(&self) -> Signature {
+        let mut s = self.written;
+        s.merge(&self.commuting);
+        s
+    }
+}
+
+/// The objects of a transaction, one by one, with their footprint.
+///
+/// Testing the objects of one side against the filters of the other is far more precise than meeting two filters.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// R.
+    pub read: Vec<ObjectId>,
+    /// W.
+    pub written: Vec<ObjectId>,
+    /// C.
+    pub commuting: Vec<ObjectId>,
+}
+
+impl Objects {
+    /// The filters to publish.
+    pub fn footprint(&self) -> Footprint {
+        Footprint {
+            read: self.read.iter().copied().collect(),
+            written: self.written.iter().copied().collect(),
+            commuting: self.commuting.iter().copied().collect(),
+        }
+    }
+    /// The *overlap* of COMMIT.md with another transaction: false is certain.
+    pub fn may_overlap(&self, other: &Footprint) -> bool {
+        let (w, c, r) = (&other.written, &other.commuting, &other.read);
+        self.written.iter().any(|o| w.may_contain(*o) || c.may_contain(*o) || r.may_contain(*o))
+            || self.commuting.iter().any(|o| w.may_contain(*o) || r.may_contain(*o))
+            || self.read.iter().any(|o| w.may_contain(*o) || c.may_contain(*o))
+    }
+}

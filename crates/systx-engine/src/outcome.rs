@@ -1,0 +1,143 @@
+//! How a transaction ends, and on which side of the commit point (SEMANTICS §4).
+
+use crate::id::TxId;
+use systx_os::Errno;
+
+/// Durability of a transaction's effects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// On stable storage when commit returns.
+    #[default]
+    Durable,
+    /// Atomic while the machine stays up; may be torn by power loss.
+    None,
+}
+
+/// What to know of a transaction from the start.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Durability of the commit.
+    pub durability: Durability,
+    /// Command line, for messages to others.
+    pub command: String,
+}
+
+/// Somebody whose change met ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Party {
+    /// A transaction.
+    Transaction {
+        /// Its number.
+        id: TxId,
+        /// Its process, as it knows itself.
+        pid: u32,
+    },
+    /// A program that knows nothing of transactions.
+    Outsider,
+}
+
+impl core::fmt::Display for Party {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Party::Transaction { id, pid } => write!(f, "transaction {id} (pid {pid})"),
+            Party::Outsider => f.write_str("a program outside of any transaction"),
+        }
+    }
+}
+
+/// Why a transaction could not be serialised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Path of the object, as the transaction found it.
+    pub path: Vec<u8>,
+    /// What changed, as a fragment: "contents changed", "name appeared", …
+    pub what: &'static str,
+    /// The other party.
+    pub with: Party,
+}
+
+impl core::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "conflict on {}: {} by {}", String::from_utf8_lossy(&self.path), self.what, self.with)
+    }
+}
+
+/// Why a verb did not give an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VerbError {
+    /// The answer is this error number; the transaction goes on.
+    Os(Errno),
+    /// What the transaction has seen is no longer true together; it can only abort.
+    Doomed(Box<Conflict>),
+}
+
+impl From<Errno> for VerbError {
+    fn from(e: Errno) -> VerbError {
+        VerbError::Os(e)
+    }
+}
+
+/// Result of a verb.
+pub type Verb<T> = core::result::Result<T, VerbError>;
+
+/// An object that could not go where it belongs because an outsider took the place after the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Displaced {
+    /// Where it would have gone (or was).
+    pub path: Vec<u8>,
+    /// Name of what was kept, below `aside/` of the area; `None` when nothing had to be kept.
+    pub aside: Option<String>,
+    /// What happened, as a sentence fragment.
+    pub what: &'static str,
+}
+
+/// A commit that is past its commit point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// Number of steps taken; 0 for a read-only transaction.
+    pub steps: u64,
+    /// What outsiders displaced.
+    pub displaced: Vec<Displaced>,
+    /// Publication could not be finished yet (full disk and the like); it is retried by everybody who comes by.
+    pub pending: Option<String>,
+}
+
+/// A commit that did not happen, or whose fate is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommitError {
+    /// Aborted by a conflict: nothing happened, a retry can help.
+    Conflict(Box<Conflict>),
+    /// Aborted by an error while preparing: nothing happened.
+    Failed {
+        /// What was being done, as a fragment.
+        doing: &'static str,
+        /// On which path, if any.
+        path: Vec<u8>,
+        /// The kernel's answer.
+        error: Errno,
+    },
+    /// Aborted because something of the transaction can't be committed (an open writer, an unsupported object).
+    Refused(String),
+    /// The journal could not be synced: whether it is committed shows after `recover`.
+    InDoubt {
+        /// The kernel's answer.
+        error: Errno,
+    },
+}
+
+impl core::fmt::Display for CommitError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            CommitError::Conflict(c) => write!(f, "{c}"),
+            CommitError::Failed { doing, path, error } if path.is_empty() => write!(f, "{doing}: {error}"),
+            CommitError::Failed { doing, path, error } => {
+                write!(f, "{doing} {}: {error}", String::from_utf8_lossy(path))
+            }
+            CommitError::Refused(why) => f.write_str(why),
+            CommitError::InDoubt { error } => write!(f, "in doubt: syncing the log failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CommitError {}

@@ -1,0 +1,245 @@
+//! What a commit writes to the log: the body of a record, and the steps that publish it.
+//!
+//! Owns the types; their bytes are postcard's encoding of them ([`Body::encode`]). A step says what it expects to find
+//! (*before*) and what it leaves (*after*), so that it can be taken conditionally, twice, or by somebody else
+//! (COMMIT.md §3 U). Every step on names is one rename from or into its slot `tx/<id>/<slot>`.
+
+use crate::id::TxId;
+use serde::{Deserialize, Serialize};
+use systx_os::{Handle, Timestamp};
+
+/// Version of the body's encoding; another one is refused.
+pub const BODY_VERSION: u16 = 1;
+/// Bytes of a sector, the unit in which a patch is compared and applied.
+pub const SECTOR_BYTES: usize = 512;
+
+/// Everything that a recovery needs to know of one commit in one domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Body {
+    /// [`BODY_VERSION`].
+    pub version: u16,
+    /// The transaction, in this domain.
+    pub id: TxId,
+    /// User on whose behalf the steps are taken.
+    pub uid: u32,
+    /// Boot during which it was written.
+    pub boot: [u8; 16],
+    /// Set in a participant's record: file system and transaction number of the coordinator.
+    pub coordinator: Option<([u8; 16], TxId)>,
+    /// Set in a coordinator's record: file system and transaction number of every participant.
+    pub participants: Vec<([u8; 16], TxId)>,
+    /// The command, for messages.
+    pub command: String,
+    /// In the order in which they are taken.
+    pub steps: Vec<Step>,
+}
+
+/// One conditional, idempotent change of one name or one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Slot of the step: `tx/<id>/<slot>`. TAKE and the PLACE or REPLACE that follows it share one. Steps that need none
+    /// (ATTR, PATCH with all bytes inline) have `u32::MAX`.
+    pub slot: u32,
+    /// Where.
+    pub at: At,
+    /// What.
+    pub act: Act,
+}
+
+impl Step {
+    /// Slot number of a step that has none.
+    pub const NO_SLOT: u32 = u32::MAX;
+}
+
+/// A name in a directory, or (`name` empty) the object `dir` itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct At {
+    /// The directory.
+    pub dir: Handle,
+    /// The directory's path from the root of the file system's mount as the transaction found it, without leading `/`:
+    /// for messages, and to find it where handles can't be opened.
+    pub path: Vec<u8>,
+    /// The name.
+    pub name: Vec<u8>,
+}
+
+/// Kinds of steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// Puts the object in the slot under a name that is missing (PLACE; PUT after a TAKE).
+    Place {
+        /// How to make it again if a power loss took it: only in records without stage barrier.
+        small: Option<Small>,
+    },
+    /// Gives an existing object one more name. The slot starts as a token; the object is linked over it first.
+    Link {
+        /// The object.
+        object: Handle,
+        /// Where it was found, for messages and where handles can't be opened.
+        found: Box<At>,
+    },
+    /// Puts the object in the slot in place of `before`, which ends in the slot.
+    Replace {
+        /// The object in the slot.
+        ours: Handle,
+        /// What the name held.
+        before: Handle,
+    },
+    /// Takes the object at the name into the slot, over the token, to be reclaimed.
+    Remove {
+        /// What the name held.
+        before: Handle,
+        /// For a directory: every object of its tree that may be deleted with it, itself excluded. Anything else found in
+        /// there is somebody's and is set aside.
+        tree: Vec<Handle>,
+    },
+    /// Takes the object at the name into the slot, over the token; a later Place or Replace with the same slot puts it
+    /// where it belongs.
+    Take {
+        /// What the name held.
+        before: Handle,
+    },
+    /// Changes bytes and size of an existing file in place. `at` is one of its names.
+    Patch(Patch),
+    /// Changes attributes of an existing object. `at` is one of its names.
+    Attr {
+        /// The object.
+        object: Handle,
+        /// The changes.
+        changes: Vec<Change>,
+    },
+}
+
+/// A small object, whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Small {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Contents of a file or target of a symbolic link.
+    pub content: Vec<u8>,
+    /// Extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A change of a file's bytes, in whole sectors.
+///
+/// First the size is set (`size_before` → `size_after`), then sector by sector: equal to ours → applied; CRC equal to the
+/// pre-image's → written; anything else is somebody's later write and is left. A sector past the end of the file reads as
+/// zeros, and one that the end cuts is compared as if zeros followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// The file.
+    pub file: Handle,
+    /// Size before, in bytes.
+    pub size_before: u64,
+    /// Size after, in bytes.
+    pub size_after: u64,
+    /// What changes: disjoint, ascending.
+    pub ranges: Vec<PatchRange>,
+}
+
+/// Consecutive sectors of a patch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PatchRange {
+    /// Start in bytes, a multiple of [`SECTOR_BYTES`].
+    pub offset: u64,
+    /// Length in bytes: a multiple of [`SECTOR_BYTES`], but for the last sector of the file (cut at `size_after`).
+    pub len: u64,
+    /// The new bytes.
+    pub source: Source,
+    /// CRC32C of each sector's pre-image, one a sector. A single entry for the whole range when the pre-image was all zeros or
+    /// past the end (`zeros` true): then every sector must have been zero.
+    pub before: Before,
+}
+
+/// Where the bytes of a patch come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// They ride in the record.
+    Inline(Vec<u8>),
+    /// At the same offset in the slot's file.
+    Slot,
+    /// Zeros, made by punching a hole.
+    Hole,
+}
+
+/// Pre-image of a range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Before {
+    /// CRC32C of each sector (512 bytes, zero-padded past the end of the file).
+    Sectors(Vec<u32>),
+    /// All zeros.
+    Zeros,
+}
+
+/// A change of one attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Change {
+    /// Permission bits.
+    Mode {
+        /// Expected.
+        old: u32,
+        /// Wanted.
+        new: u32,
+    },
+    /// Owner and group.
+    Owner {
+        /// Expected.
+        old: (u32, u32),
+        /// Wanted.
+        new: (u32, u32),
+    },
+    /// An extended attribute; `None` is absent.
+    Xattr {
+        /// Its name.
+        name: Vec<u8>,
+        /// Expected.
+        old: Option<Vec<u8>>,
+        /// Wanted.
+        new: Option<Vec<u8>>,
+    },
+    /// Access and modification time, set blindly. Always the last change of its object.
+    Times {
+        /// Wanted, if any.
+        atime: Option<Timestamp>,
+        /// Wanted, if any.
+        mtime: Option<Timestamp>,
+    },
+}
+
+/// Why bytes of the log were refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Not a body.
+    Malformed,
+    /// A body of another version.
+    Version(u16),
+}
+
+impl Body {
+    /// Bytes of the body.
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising plain owned data into a growing vector has no failure; an error would be a bug of ours.
+        postcard::to_allocvec(self).unwrap_or_else(|e| unreachable!("encoding a log body: {e}"))
+    }
+
+    /// Reads a body. The bytes are untrusted: their CRC was right, their author may be a newer systx.
+    ///
+    /// # Errors
+    /// `Version` for a body of another version, `Malformed` for anything else.
+    pub fn decode(bytes: &[u8]) -> Result<Body, DecodeError> {
+        let (version, _) = postcard::take_from_bytes::<u16>(bytes).map_err(|_| DecodeError::Malformed)?;
+        if version != BODY_VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        postcard::from_bytes(bytes).map_err(|_| DecodeError::Malformed)
+    }
+}
