@@ -84,6 +84,8 @@ pub enum Act {
         ours: Handle,
         /// What the name held.
         before: Handle,
+        /// If that was a directory: as in `Remove`.
+        tree: Vec<Handle>,
     },
     /// Takes the object at the name into the slot, over the token, to be reclaimed.
     Remove {
@@ -113,6 +115,10 @@ pub enum Act {
 /// A small object, whole.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Small {
+    /// The staged object. A redo writes its contents again only into this one.
+    pub handle: Handle,
+    /// Its change time when the record was made: a later modification time is somebody else's.
+    pub ctime: Timestamp,
     /// Type and permission bits.
     pub mode: u32,
     /// Owner.
