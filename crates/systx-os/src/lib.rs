@@ -4,10 +4,12 @@
 //! meet in. Guarantees: every unsafe operation of the engine's and the view's way is here. Does not: decide anything;
 //! policy is the engine's.
 
+pub mod linux;
 pub mod os;
 pub mod types;
 pub mod words;
 
+pub use linux::Linux;
 pub use os::Os;
 pub use types::*;
 pub use words::Words;

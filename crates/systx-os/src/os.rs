@@ -86,7 +86,14 @@ pub trait Os: Clone + Send + Sync + 'static {
     /// fallocate(2).
     fn fallocate(&self, fd: &Self::Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
     /// Copies a range, sharing blocks where the file system can (copy_file_range). May be short.
-    fn copy_range(&self, from: &Self::Fd, from_offset: u64, to: &Self::Fd, to_offset: u64, len: u64) -> Result<u64>;
+    fn copy_range(
+        &self,
+        from: &Self::Fd,
+        from_offset: u64,
+        to: &Self::Fd,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64>;
     /// Start of the next data (`hole` false) or hole at or after `offset`; `ENXIO` past the end.
     fn seek(&self, fd: &Self::Fd, offset: u64, hole: bool) -> Result<u64>;
 

@@ -1,0 +1,77 @@
+//! Contents: reading, writing, sizes, allocation, block sharing. Every transfer names its offset; the position of the
+//! open file is never relied on.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::retry_on_intr;
+
+use crate::types::{Errno, Fallocate, Result};
+
+/// Most bytes that one copy through our memory moves.
+const COPY_BYTES: usize = 256 << 10;
+
+pub(super) fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        let at = offset.checked_add(done as u64).ok_or(Errno::INVAL)?;
+        match retry_on_intr(|| rustix::io::pread(fd, &mut buf[done..], at)) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            // What was read is whole; the next call meets the error again.
+            Err(_) if done > 0 => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+pub(super) fn pwrite(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<usize> {
+    match retry_on_intr(|| rustix::io::pwrite(fd, buf, offset))? {
+        0 if !buf.is_empty() => Err(Errno::IO),
+        n => Ok(n),
+    }
+}
+
+pub(super) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    retry_on_intr(|| rustix::fs::ftruncate(fd, size))
+}
+
+pub(super) fn fallocate(fd: BorrowedFd<'_>, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+    let flags = match mode {
+        Fallocate::Allocate => FallocateFlags::empty(),
+        Fallocate::KeepSize => FallocateFlags::KEEP_SIZE,
+        Fallocate::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        Fallocate::Zero => FallocateFlags::ZERO_RANGE,
+        Fallocate::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
+    };
+    retry_on_intr(|| rustix::fs::fallocate(fd, flags, offset, len))
+}
+
+pub(super) fn copy_range(
+    from: BorrowedFd<'_>,
+    from_offset: u64,
+    to: BorrowedFd<'_>,
+    to_offset: u64,
+    len: u64,
+) -> Result<u64> {
+    let wanted = usize::try_from(len).unwrap_or(usize::MAX);
+    let copied = retry_on_intr(|| {
+        let (mut read_at, mut write_at) = (from_offset, to_offset);
+        rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), wanted)
+    });
+    match copied {
+        Ok(n) => Ok(n as u64),
+        // Two kinds of file system, or one that cannot: through our memory.
+        Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) => {
+            let mut buf = vec![0; wanted.min(COPY_BYTES)];
+            let n = pread(from, &mut buf, from_offset)?;
+            pwrite(to, &buf[..n], to_offset).map(|n| n as u64)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+pub(super) fn seek(fd: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64> {
+    rustix::fs::seek(fd, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+}

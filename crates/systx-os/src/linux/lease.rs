@@ -1,0 +1,57 @@
+//! File leases: the kernel's word that nobody else has a file open, for the microseconds of a publication.
+//!
+//! Guarantees: a break never kills anybody. The default signal is SIGIO, which ends a process, and it goes to whoever
+//! owns the descriptor; so SIGURG (ignored by default) and this thread are set before the lease is.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::raw::check_int;
+use crate::types::{Errno, Lease, Result};
+
+const F_SETSIG: c_int = 10;
+const F_SETOWN_EX: c_int = 15;
+const F_OWNER_TID: c_int = 0;
+const F_SETLEASE: c_int = 1024;
+const F_GETLEASE: c_int = 1025;
+
+/// struct f_owner_ex of the kernel.
+#[repr(C)]
+struct Owner {
+    kind: c_int,
+    pid: libc::pid_t,
+}
+
+pub(super) fn lease(fd: BorrowedFd<'_>, lease: Lease) -> Result<()> {
+    let kind = match lease {
+        Lease::None => {
+            return match fcntl(fd, F_SETLEASE, libc::F_UNLCK) {
+                Err(Errno::AGAIN) => Ok(()), // There was none.
+                result => result.map(drop),
+            };
+        }
+        Lease::Read => libc::F_RDLCK,
+        Lease::Write => libc::F_WRLCK,
+    };
+    fcntl(fd, F_SETSIG, libc::SIGURG)?;
+    let owner = Owner { kind: F_OWNER_TID, pid: rustix::thread::gettid().as_raw_nonzero().get() };
+    // SAFETY: F_SETOWN_EX reads one struct f_owner_ex.
+    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &owner) };
+    check_int(returned)?;
+    fcntl(fd, F_SETLEASE, kind).map(drop)
+}
+
+/// While somebody breaks a lease the kernel answers with what it is being reduced to, which is less than was taken.
+pub(super) fn lease_held(fd: BorrowedFd<'_>) -> Result<Lease> {
+    Ok(match fcntl(fd, F_GETLEASE, 0)? {
+        libc::F_RDLCK => Lease::Read,
+        libc::F_WRLCK => Lease::Write,
+        _ => Lease::None,
+    })
+}
+
+fn fcntl(fd: BorrowedFd<'_>, command: c_int, argument: c_int) -> Result<c_int> {
+    // SAFETY: the commands of this module that come here take a number.
+    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), command, argument) };
+    check_int(returned)
+}

@@ -1,0 +1,103 @@
+//! The machine and this process: clocks, randomness, identity of the boot, limits.
+
+use rustix::process::{getrlimit, setrlimit, Resource};
+use rustix::rand::GetRandomFlags;
+use rustix::thread::Timespec;
+use rustix::time::ClockId;
+
+use crate::types::{Errno, Result, Timestamp};
+
+pub(super) fn boot_id() -> Result<[u8; 16]> {
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id")
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    parse_uuid(&text).ok_or(Errno::INVAL)
+}
+
+/// 32 hexadecimal digits with dashes anywhere.
+fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
+    let mut uuid = [0; 16];
+    let mut digits = text.trim_ascii().iter().filter(|&&b| b != b'-').map(|&b| char::from(b).to_digit(16));
+    for byte in &mut uuid {
+        *byte = (digits.next()?? << 4 | digits.next()??) as u8;
+    }
+    digits.next().is_none().then_some(uuid)
+}
+
+pub(super) fn now() -> Timestamp {
+    let t = rustix::time::clock_gettime(ClockId::Realtime);
+    Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
+}
+
+pub(super) fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+pub(super) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    match rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty())) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        // Only where a sandbox forbids the call: the standard library's keys are seeded from what else there is.
+        _ => std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), monotonic_ns()),
+    }
+}
+
+pub(super) fn pause(ns: u64) {
+    let time = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
+    // A signal that cuts it short is as good as the end: "at most".
+    let _ = rustix::thread::nanosleep(&time);
+}
+
+/// Raises the soft limit on open descriptors to the hard one; returns the limit that holds now.
+///
+/// Source: getrlimit(2), RLIMIT_NOFILE.
+pub fn raise_nofile_limit() -> Result<u64> {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(limit.current.unwrap_or(u64::MAX))
+}
+
+/// Release of the running kernel as (major, minor): 6.18.44-x is (6, 18). What cannot be read counts as 0.
+///
+/// Source: uname(2).
+pub fn kernel_release() -> (u32, u32) {
+    parse_release(rustix::system::uname().release().to_bytes())
+}
+
+fn parse_release(release: &[u8]) -> (u32, u32) {
+    let mut numbers = release.split(|b| !b.is_ascii_digit()).map(|digits| {
+        digits.iter().try_fold(0_u32, |n, b| n.checked_mul(10)?.checked_add(u32::from(b - b'0'))).unwrap_or(0)
+    });
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_32_digits() {
+        let uuid = parse_uuid(b"00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+        assert_eq!(uuid[..3], [0x00, 0x11, 0x22]);
+        assert_eq!(uuid[15], 0xff);
+        for bad in [
+            &b""[..],
+            b"0011",
+            b"00112233-4455-6677-8899-aabbccddeeff0",
+            b"g0112233-4455-6677-8899-aabbccddeeff",
+        ] {
+            assert_eq!(parse_uuid(bad), None);
+        }
+    }
+
+    #[test]
+    fn a_release_starts_with_two_numbers() {
+        assert_eq!(parse_release(b"6.18.44-fc-v657"), (6, 18));
+        assert_eq!(parse_release(b"7.0-rc1"), (7, 0));
+        assert_eq!(parse_release(b""), (0, 0));
+        assert!(kernel_release() > (3, 0));
+    }
+}

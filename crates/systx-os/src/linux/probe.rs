@@ -1,0 +1,257 @@
+//! What may be relied on, on one file system.
+//!
+//! Two ways: [`fs_info`] is quick (one nameless file, a few dozen calls) and takes what follows from the kind of file
+//! system for granted; [`probe_thoroughly`] tries everything. Guarantees: nothing is left behind in `scratch`. Does
+//! not: trust the stamps of file systems outside the allow-list, even if an experiment succeeds: over NFS or FUSE what
+//! changes elsewhere shows late.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use super::{bytes, lease, look, machine, names, open};
+use crate::types::{Errno, FsInfo, FsKind, Lease, Open, Rename, Result, Stat, Timestamp};
+
+const EXT4_MAGIC: u64 = 0xef53;
+const XFS_MAGIC: u64 = 0x5846_5342;
+const BTRFS_MAGIC: u64 = 0x9123_683e;
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Rounds of stat → change → stat. Coarse timestamps tick every 1–10 ms and a round takes microseconds, so one of
+/// 20 misses almost surely; a false "trusted" still needs all of them to straddle a tick.
+const ROUNDS_QUICK: u32 = 20;
+const ROUNDS_THOROUGH: u32 = 100;
+
+pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
+    let dir = open::reopen(scratch, Open::Directory)?;
+    let (stat, kind, uuid) = identify(&dir)?;
+    let file = Scratch::file(&dir)?;
+    let listed = !matches!(kind, FsKind::Other(_));
+    let file_stamps = listed && file_stamps(file.fd(), ROUNDS_QUICK)?;
+    let (handles, open_by_handle) = handles(&dir, &stat)?;
+    Ok(FsInfo {
+        kind,
+        uuid,
+        file_stamps,
+        // Multigrain timestamps are one flag for a whole file system, but tmpfs does not use them for directories.
+        dir_stamps: file_stamps && kind != FsKind::Tmpfs,
+        reflinks: match kind {
+            FsKind::Btrfs => true,
+            FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Tmpfs => false,
+            FsKind::Xfs | FsKind::Other(_) => reflinks(&dir, file.fd())?,
+        },
+        rename_flags: listed || rename_flags(&dir)?,
+        leases: leases(file.fd()),
+        handles,
+        open_by_handle,
+    })
+}
+
+/// As [`fs_info`], everything by experiment; some milliseconds.
+pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
+    let dir = open::reopen(scratch, Open::Directory)?;
+    let (stat, kind, uuid) = identify(&dir)?;
+    let file = Scratch::file(&dir)?;
+    let listed = !matches!(kind, FsKind::Other(_));
+    let (handles, open_by_handle) = handles(&dir, &stat)?;
+    Ok(FsInfo {
+        kind,
+        uuid,
+        file_stamps: listed && file_stamps(file.fd(), ROUNDS_THOROUGH)?,
+        dir_stamps: listed && dir_stamps(&dir, ROUNDS_THOROUGH)?,
+        reflinks: reflinks(&dir, file.fd())?,
+        rename_flags: rename_flags(&dir)?,
+        leases: leases(file.fd()),
+        handles,
+        open_by_handle,
+    })
+}
+
+fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, [u8; 16])> {
+    let stat = look::stat(dir.as_fd())?;
+    let statfs = rustix::fs::fstatfs(dir)?;
+    let kind = match statfs.f_type as u64 {
+        EXT4_MAGIC if ext4_has_journal(stat.dev) => FsKind::Ext4,
+        EXT4_MAGIC => FsKind::Ext4NoJournal,
+        XFS_MAGIC => FsKind::Xfs,
+        BTRFS_MAGIC => FsKind::Btrfs,
+        TMPFS_MAGIC => FsKind::Tmpfs,
+        other => FsKind::Other(other),
+    };
+    Ok((stat, kind, uuid(dir, stat.dev)?))
+}
+
+/// Whether the ext file system on that device has a journal. Not knowing means no: that is the careful answer.
+///
+/// Source: fs/ext4/sysfs.c: journal_task is a thread id, or `<none>`; fs/jbd2/journal.c: a directory
+/// /proc/fs/jbd2/<device>-<inode> for each journal.
+fn ext4_has_journal(dev: u64) -> bool {
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let Ok(target) = std::fs::read_link(device) else { return false };
+    let Some(name) = target.file_name().and_then(|name| name.to_str()) else { return false };
+    match std::fs::read(format!("/sys/fs/ext4/{name}/journal_task")) {
+        Ok(task) => task.first().is_some_and(u8::is_ascii_digit),
+        Err(_) => std::fs::read_dir("/proc/fs/jbd2").is_ok_and(|mut journals| {
+            journals.any(|journal| {
+                let journal = journal.map(|j| j.file_name()).unwrap_or_default();
+                journal.to_str().and_then(|j| j.rsplit_once('-')).is_some_and(|(device, _)| device == name)
+            })
+        }),
+    }
+}
+
+/// struct fsuuid2 of the kernel.
+#[repr(C)]
+struct FsUuid {
+    len: u8,
+    uuid: [u8; 16],
+}
+
+/// _IOR(0x15, 0, struct fsuuid2). Minimum kernel version: 6.9.
+const FS_IOC_GETFSUUID: u32 = 0x8011_1500;
+
+fn uuid(dir: &OwnedFd, dev: u64) -> Result<[u8; 16]> {
+    let mut found = FsUuid { len: 0, uuid: [0; 16] };
+    // SAFETY: the request writes one struct fsuuid2, 17 bytes, which is what it is given.
+    let returned = unsafe { libc::ioctl(dir.as_raw_fd(), FS_IOC_GETFSUUID as _, &mut found) };
+    if returned == 0 && found.len == 16 && found.uuid != [0; 16] {
+        return Ok(found.uuid);
+    }
+    let fsid = rustix::fs::fstatvfs(dir)?.f_fsid;
+    let mut uuid = [0; 16];
+    for (half, salt) in uuid.chunks_exact_mut(8).zip([0_u8, 1]) {
+        let mut hasher = DefaultHasher::new();
+        (salt, dev, fsid).hash(&mut hasher);
+        half.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    Ok(uuid)
+}
+
+fn file_stamps(file: BorrowedFd<'_>, rounds: u32) -> Result<bool> {
+    let ctime = || -> Result<Timestamp> { Ok(look::stat(file)?.ctime) };
+    let mut before = ctime()?;
+    for round in 0..rounds {
+        bytes::pwrite(file, &[round as u8], 0)?;
+        let after = ctime()?;
+        if after == before {
+            return Ok(false);
+        }
+        before = after;
+    }
+    Ok(true)
+}
+
+fn dir_stamps(dir: &OwnedFd, rounds: u32) -> Result<bool> {
+    let below = Scratch::directory(dir)?;
+    let fd = below.fd();
+    let ctime = || -> Result<Timestamp> { Ok(look::stat(fd)?.ctime) };
+    let changed = |change: Result<()>, before: &mut Timestamp| -> Result<bool> {
+        change?;
+        let after = ctime()?;
+        Ok(std::mem::replace(before, after) != after)
+    };
+    let mut before = ctime()?;
+    let mut differs = true;
+    for _ in 0..rounds {
+        differs = changed(names::mknod(fd, b"a", 0o600, 0), &mut before)?
+            && changed(names::mknod(fd, b"b", 0o600, 0), &mut before)?
+            && changed(names::rename((fd, b"a"), (fd, b"b"), Rename::Replace), &mut before)?
+            && changed(names::unlink(fd, b"b"), &mut before)?;
+        if !differs {
+            break;
+        }
+    }
+    for name in [b"a", b"b"] {
+        absent_is_fine(names::unlink(fd, name))?;
+    }
+    Ok(differs)
+}
+
+fn reflinks(dir: &OwnedFd, file: BorrowedFd<'_>) -> Result<bool> {
+    bytes::pwrite(file, &[1; 4096], 0)?;
+    let copy = Scratch::file(dir)?;
+    Ok(rustix::fs::ioctl_ficlone(copy.fd(), file).is_ok())
+}
+
+fn rename_flags(dir: &OwnedFd) -> Result<bool> {
+    let below = Scratch::directory(dir)?;
+    let fd = below.fd();
+    names::mknod(fd, b"a", 0o600, 0)?;
+    names::mkdir(fd, b"b", 0o700)?;
+    let refused = names::rename((fd, b"a"), (fd, b"b"), Rename::NoReplace) == Err(Errno::EXIST);
+    let moved = names::rename((fd, b"a"), (fd, b"c"), Rename::NoReplace).is_ok();
+    let swapped = names::rename((fd, b"c"), (fd, b"b"), Rename::Exchange).is_ok();
+    for name in [b"a", b"b", b"c"] {
+        match names::unlink(fd, name) {
+            Err(Errno::ISDIR) => names::rmdir(fd, name)?,
+            result => absent_is_fine(result)?,
+        }
+    }
+    Ok(refused && moved && swapped)
+}
+
+fn leases(file: BorrowedFd<'_>) -> bool {
+    let taken = lease::lease(file, Lease::Write).is_ok();
+    // It also ends with the descriptor, right after.
+    let _ = lease::lease(file, Lease::None);
+    taken
+}
+
+fn handles(dir: &OwnedFd, stat: &Stat) -> Result<(bool, bool)> {
+    let Ok(handle) = open::handle(dir.as_fd(), None) else { return Ok((false, false)) };
+    let Ok(again) = open::open_handle(dir.as_fd(), &handle, Open::Path) else { return Ok((true, false)) };
+    Ok((true, look::stat(again.as_fd())?.ino == stat.ino))
+}
+
+fn absent_is_fine(removed: Result<()>) -> Result<()> {
+    match removed {
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    }
+}
+
+/// A file or directory of ours for the length of a probe.
+struct Scratch<'a> {
+    fd: OwnedFd,
+    /// Directory to remove on drop.
+    named: Option<(&'a OwnedFd, String)>,
+}
+
+impl<'a> Scratch<'a> {
+    fn file(dir: &'a OwnedFd) -> Result<Scratch<'a>> {
+        let fd = match open::tmpfile(dir.as_fd(), 0o600) {
+            Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+                let name = Self::name();
+                let fd = open::create(dir.as_fd(), name.as_bytes(), 0o600)?;
+                names::unlink(dir.as_fd(), name.as_bytes())?;
+                fd
+            }
+            result => result?,
+        };
+        Ok(Scratch { fd, named: None })
+    }
+
+    fn directory(dir: &'a OwnedFd) -> Result<Scratch<'a>> {
+        let name = Self::name();
+        names::mkdir(dir.as_fd(), name.as_bytes(), 0o700)?;
+        let fd = open::open(dir.as_fd(), name.as_bytes(), Open::Directory)?;
+        Ok(Scratch { fd, named: Some((dir, name)) })
+    }
+
+    fn name() -> String {
+        format!(".systx-probe-{:016x}", machine::random())
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        if let Some((dir, name)) = &self.named {
+            // Best effort: an error on the way out must not hide the first one.
+            let _ = names::rmdir(dir.as_fd(), name.as_bytes());
+        }
+    }
+}
