@@ -1,2 +1,4 @@
 #![forbid(unsafe_code)]
 //! systx-sim
+
+pub mod model;

@@ -1,0 +1,119 @@
+//! The commit protocol as exhaustive models, and the checker that walks them.
+//!
+//! Owns a readable copy of the protocol's rules as transition systems, apart from the engine's code: the engine is tested
+//! against the rules elsewhere, here the rules themselves are tested. Guarantees, by `cargo test`: in every configuration
+//! the protocol as designed breaks no promise, and each rule is needed: for each [`Mutant`] a named test shows a promise
+//! broken without that rule. Does not do: anything about the engine's code, time, or more than a handful of parties.
+//!
+//! | module | who | promises |
+//! |---|---|---|
+//! | [`cooperation`] | up to three transactions, kill, helper, hash collisions, ring overrun | strict serializability, opacity, no deadlock |
+//! | [`outsiders`] | a transaction, a cooperating reader, an outsider's calls | serializability of writing outsiders |
+//! | [`crash`] | a transaction, an outsider, kills, power losses, recovery that crashes | I4, I5, I6, I8, all or nothing |
+//! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
+//! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
+//! | [`liveness`] | rivals that loop, a senior, ordered and prepared ones | no deadlock, at most one more loss |
+//!
+//! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p systx-sim` takes the
+//! larger ones: more kills, power losses and outsider's calls.
+
+pub mod checker;
+pub mod cooperation;
+
+/// Whether the larger configurations are asked for.
+pub fn long() -> bool {
+    std::env::var_os("SYSTX_LONG").is_some_and(|v| v == "1")
+}
+
+/// A rule of the protocol left out or put in the wrong place. Each has a test that shows what breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    // cooperation
+    /// V2: in-flight transactions that overlap are not waited for.
+    NoV2,
+    /// V3: the ring is not looked at under the commit lock.
+    NoV3,
+    /// R1 (1): slots are not looked at before the object.
+    NoSlotWait,
+    /// R1 (3): no refresh after the look.
+    NoRing,
+    /// R1: the refresh comes before the look.
+    RingBeforeLook,
+    /// An overrun of the ring counts as "nothing moved".
+    OverrunIgnored,
+    /// The slot is free before publication.
+    EarlyRelease,
+    /// V5: `next` moves before the slot is visible.
+    NextBeforeSlot,
+    /// Nobody finishes the slot of a dead owner.
+    NoHelper,
+    // outsiders
+    /// F: facts are not compared after V5.
+    NoFinalLook,
+    // crash
+    /// V6: facts are not compared before the header.
+    NoV6,
+    /// U starts before the header is synced.
+    PublishBeforeSync,
+    /// An abort leaves no record.
+    NoAbortRecord,
+    /// The abort is reported before its record is synced.
+    AbortNotSynced,
+    /// A foreign object that came out of an exchange stays in the slot and goes with the trash.
+    NoExchangeBack,
+    /// Steps act on the name whatever is there.
+    UnconditionalRedo,
+    /// A displaced object stays in its slot instead of `aside/`.
+    NoAside,
+    /// REMOVE without a token: an empty slot means "not yet".
+    NoToken,
+    /// The slot is free, and success reported, before the steps.
+    DoneBeforePublish,
+    /// The record is dropped at D, without a sync of the file system.
+    RecordDroppedWithoutSync,
+    /// The helper goes forward with a slot that is only VALIDATED.
+    HelperPublishesValidated,
+    /// Slots and tokens are made in `tx/<id>` itself instead of in `tx/<id>~`.
+    DirectoryBuiltInPlace,
+    /// The stage barrier comes before `tx/<id>~` gets its final name.
+    BarrierBeforeRename,
+    /// `tx/<id>` goes at D, while its record may still be redone.
+    DirectoryRemovedAtDone,
+    // redo
+    /// An invalid cell is skipped instead of ending the log.
+    HoleSkipped,
+    /// Commits of durability `none` have a record, which is redone.
+    NoneInLog,
+    /// V4: no syncfs before building on the result of a `none` commit.
+    NoV4,
+    /// A segment is written to before the one before it is synced.
+    SegmentNotSynced,
+    /// A segment is dropped before an older one.
+    SegmentDroppedEarly,
+    /// V7 before V5: the header is in the log before the slot is visible.
+    HeaderBeforeSlot,
+    /// S: success is reported without a sync of the log.
+    NoLogSync,
+    // participants
+    /// PREPARED is not synced in the participant's log before the coordinator's header.
+    PreparedNotSynced,
+    /// No COMMITTED in the participant's log before the slot is free.
+    NoCommittedMark,
+    /// The helper frees the slot before its ABORT is synced.
+    HelperAbortNotSynced,
+    /// The coordinator's record is dropped without a sync of the participant.
+    NoCoordinatorSync,
+    /// Objects of a transaction in doubt can be written.
+    InDoubtNotBlocked,
+    // liveness
+    /// Who keeps losing never becomes senior.
+    NoSenior,
+    /// An ordered transaction may be senior before its number is up.
+    SeniorBeforeNumber,
+    /// Who waits for a number of a dead owner waits on.
+    NoErrorForDeadNumber,
+    /// A prepared slot is waited for instead of conflicting at once.
+    WaitForPrepared,
+    /// Seniority ends at D instead of V5.
+    SeniorUntilDone,
+}
