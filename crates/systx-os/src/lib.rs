@@ -6,6 +6,8 @@
 
 pub mod linux;
 pub mod os;
+pub mod process;
+pub mod sandbox;
 pub mod types;
 pub mod words;
 

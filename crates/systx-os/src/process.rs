@@ -1,0 +1,230 @@
+//! Processes as the command line needs them: signals held for a descriptor, pidfds, the terminal, inherited descriptors.
+//!
+//! Owns: the mask of signals that `systx` takes care of, and what a process says when it ends. Guarantees: nothing here
+//! changes a signal's disposition, so that a command started later finds every disposition as `systx` found it. Does
+//! not: start processes (that is [`crate::sandbox`]).
+
+use crate::types::Result;
+use rustix::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+/// Signals that `systx run` takes by descriptor instead of dying from them.
+const HELD: [i32; 8] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGTSTP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    // Giving the terminal back from the background must not stop us.
+    libc::SIGTTOU,
+];
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this status.
+    Exited(u8),
+    /// By this signal.
+    Signaled(u8),
+}
+
+impl Ended {
+    /// The status as shells count it: 128 + n for a signal.
+    pub fn code(self) -> u8 {
+        match self {
+            Ended::Exited(status) => status,
+            Ended::Signaled(signal) => signal.wrapping_add(128),
+        }
+    }
+}
+
+/// A signal that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// Its number.
+    pub signal: i32,
+    /// Whether the kernel sent it, as a terminal does: then the whole foreground group has it already.
+    pub by_kernel: bool,
+}
+
+/// The held signals: blocked in this process and readable from a descriptor until dropped.
+pub struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    /// Starts to hold the signals. Threads started later inherit the mask.
+    pub fn hold() -> Result<Signals> {
+        let set = set_of(&HELD);
+        let mut before = empty_set();
+        // SAFETY: both sets are valid and initialised for the whole call.
+        if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before) } != 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `set` is a valid set; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(last_errno());
+        }
+        // SAFETY: signalfd returned this descriptor to us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Signals { fd, before })
+    }
+
+    /// The descriptor to poll.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// The next signal that arrived, if any.
+    pub fn next(&self) -> Option<Arrived> {
+        let mut buf = [0u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.fd, &mut buf) {
+            Ok(n) if n == buf.len() => {}
+            _ => return None,
+        }
+        let word = |at: usize| i32::from_ne_bytes([buf[at], buf[at + 1], buf[at + 2], buf[at + 3]]);
+        // ssi_signo is at 0 and ssi_code at 8: signalfd(2).
+        Some(Arrived { signal: word(0), by_kernel: word(8) > 0 })
+    }
+
+    /// The mask from before, for a command to start with.
+    pub(crate) fn mask_before(&self) -> libc::sigset_t {
+        self.before
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // A signal that came too late to matter must not kill us with the transaction's outcome unsaid.
+        while self.next().is_some() {}
+        // SAFETY: `before` was filled in by pthread_sigmask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, core::ptr::null_mut()) };
+    }
+}
+
+fn empty_set() -> libc::sigset_t {
+    let mut set = core::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset writes a whole sigset_t.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: initialised by the line above, which can't fail for a valid pointer.
+    unsafe { set.assume_init() }
+}
+
+/// The set of these signals.
+pub(crate) fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = empty_set();
+    for signal in signals {
+        // SAFETY: `set` is initialised; an unknown number is refused with EINVAL and changes nothing.
+        unsafe { libc::sigaddset(&mut set, *signal) };
+    }
+    set
+}
+
+/// errno of the libc call that just failed.
+pub(crate) fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Stops this process, as ^Z does; returns when somebody continues it.
+pub fn stop_self() {
+    // Nothing can be done about a failure, and none is possible for a signal to oneself.
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+/// Kills the process behind a pidfd.
+pub fn kill(pidfd: &OwnedFd) -> Result<()> {
+    match rustix::process::pidfd_send_signal(pidfd, Signal::KILL) {
+        Err(Errno::SRCH) => Ok(()),
+        other => other,
+    }
+}
+
+/// Waits for the child behind a pidfd and reaps it.
+pub fn wait(pidfd: &OwnedFd) -> Result<Ended> {
+    loop {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+            Err(Errno::INTR) | Ok(None) => {}
+            Err(e) => return Err(e),
+            Ok(Some(status)) => {
+                return Ok(match (status.exit_status(), status.terminating_signal()) {
+                    (Some(code), _) => Ended::Exited(code as u8),
+                    (None, signal) => Ended::Signaled(signal.unwrap_or(0) as u8),
+                })
+            }
+        }
+    }
+}
+
+/// The terminal's foreground process group, if one of the standard streams is our terminal.
+pub struct Terminal {
+    tty: OwnedFd,
+    ours: Pid,
+}
+
+impl Terminal {
+    /// The controlling terminal, when this process group is in its foreground.
+    pub fn foreground() -> Option<Terminal> {
+        let ours = rustix::process::getpgrp();
+        let std = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
+        let tty = std.into_iter().find(|fd| rustix::termios::tcgetpgrp(fd) == Ok(ours))?;
+        let tty = rustix::io::fcntl_dupfd_cloexec(tty, 3).ok()?;
+        Some(Terminal { tty, ours })
+    }
+
+    /// Who is in the foreground now.
+    pub fn holder(&self) -> Option<Pid> {
+        rustix::termios::tcgetpgrp(&self.tty).ok()
+    }
+
+    /// Puts a group into the foreground. SIGTTOU must be held ([`Signals::hold`]).
+    pub fn give(&self, group: Pid) {
+        // A group that has died meanwhile is no harm: the shell takes its terminal anyway.
+        let _ = rustix::termios::tcsetpgrp(&self.tty, group);
+    }
+
+    /// Puts our own group back into the foreground: a shell inside a pid namespace can't name it.
+    pub fn take_back(&self) {
+        if self.holder() != Some(self.ours) {
+            self.give(self.ours);
+        }
+    }
+}
+
+/// Takes over descriptor `n` that our parent opened for us, closed on exec from now on.
+///
+/// To be called once per number, before anything else could own it: the first three are refused.
+pub fn inherited(n: RawFd) -> Result<OwnedFd> {
+    if n < 3 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: fcntl on a number is harmless whatever it stands for; it fails for a closed one.
+    if unsafe { libc::fcntl(n, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(last_errno());
+    }
+    // A duplicate has one owner for certain, whoever else may know `n`.
+    // SAFETY: `n` is open (checked above) and is borrowed for this one call only.
+    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(n) };
+    rustix::io::fcntl_dupfd_cloexec(fd, 3)
+}
+
+/// Raises the limit of open descriptors of this process as far as allowed; a child started before keeps its own.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{getrlimit, setrlimit, Resource};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It stays as it is where it can't be raised.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Replaces this process by a command, found like execvp(3) does. Returns only on failure.
+pub fn exec(argv: &[std::ffi::OsString]) -> Errno {
+    use std::os::unix::process::CommandExt;
+    let Some((program, args)) = argv.split_first() else { return Errno::INVAL };
+    let failed = std::process::Command::new(program).args(args).exec();
+    Errno::from_io_error(&failed).unwrap_or(Errno::INVAL)
+}

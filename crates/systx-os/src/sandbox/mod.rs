@@ -1,0 +1,96 @@
+//! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its commit.
+//!
+//! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
+//! of a command, its pid 1 and itself ([`spawn`]), and the twin ([`twin`]). Guarantees: no process of a command
+//! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
+//! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
+//! transaction is.
+//!
+//! ```text
+//! systx ──clone3──► pid 1 of the namespaces ──clone3──► the command
+//!   └────clone3──► twin (own session)
+//! ```
+//!
+//! All three are started while `systx` has one thread only; that is checked, because a copy of a process with several
+//! threads may find any lock taken for ever.
+//!
+//! Minimum kernel version: 5.12 (mount_setattr).
+
+pub mod mounts;
+pub mod root;
+pub mod spawn;
+pub mod twin;
+
+use crate::process::last_errno;
+use crate::types::Result;
+use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+/// `CLONE_INTO_CGROUP` of linux/sched.h; libc's constant has too few bits for it.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which side of a clone we are on.
+enum Side {
+    /// The child.
+    Child,
+    /// The parent, with a pidfd of the child.
+    Parent(OwnedFd),
+}
+
+/// clone3(2) without a new stack: a fork with flags.
+///
+/// # Safety
+/// The process has one thread, or the child calls only async-signal-safe functions. The child must not return past the
+/// frame of the caller's caller: it ends in `_exit` or exec.
+unsafe fn clone3(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> Result<Side> {
+    let mut pidfd: RawFd = -1;
+    let into = if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 };
+    // SAFETY: clone_args is plain old data for which all zeroes is valid.
+    let mut args: libc::clone_args = unsafe { core::mem::zeroed() };
+    args.flags = (flags | libc::CLONE_PIDFD) as u32 as u64 | into;
+    args.pidfd = &raw mut pidfd as u64;
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.cgroup = cgroup.map_or(0, |fd| fd.as_raw_fd() as u64);
+    // SAFETY: `args` is a valid clone_args of the size given, `pidfd` outlives the call; no memory is shared.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) };
+    match pid {
+        0 => Ok(Side::Child),
+        // SAFETY: the kernel stored a new descriptor of ours in `pidfd`.
+        1.. => Ok(Side::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Fails with `EBUSY` when this process has more than one thread.
+fn require_one_thread() -> Result<()> {
+    match std::fs::metadata("/proc/self/task") {
+        // A directory's link count is 2 and one for each directory in it: proc(5).
+        Ok(task) if std::os::unix::fs::MetadataExt::nlink(&task) == 3 => Ok(()),
+        Ok(_) => Err(Errno::BUSY),
+        Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::NOENT)),
+    }
+}
+
+/// Closes every descriptor from 3 on but those in `keep`, which is sorted in place.
+///
+/// # Safety
+/// Nothing in this process may use any of the others again; a child that ends in `_exit` has no destructors to run.
+unsafe fn close_all_but(keep: &mut [RawFd]) {
+    keep.sort_unstable();
+    let mut first: libc::c_uint = 3;
+    for fd in keep.iter().filter_map(|fd| libc::c_uint::try_from(*fd).ok()).filter(|fd| *fd >= 3) {
+        if fd > first {
+            // SAFETY: the caller gave up these descriptors.
+            unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
+        }
+        first = first.max(fd + 1);
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+}
+
+/// Ends this process without running destructors or exit handlers.
+fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit takes any number and does not return.
+    unsafe { libc::_exit(status) }
+}

@@ -1,0 +1,161 @@
+//! The mount table of this process, and detached copies of single mounts.
+//!
+//! Owns: the format of /proc/self/mountinfo. Guarantees: a line that can't be understood is an error, not a mount that
+//! is silently missing. Does not: decide which mounts matter.
+//!
+//! Source: proc_pid_mountinfo(5), open_tree(2).
+
+use crate::types::Result;
+use rustix::fd::OwnedFd;
+use rustix::fs::{AtFlags, StatxFlags, CWD};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Mount id.
+    pub id: u64,
+    /// Id of the mount it is mounted on; its own id or an unknown one for the topmost.
+    pub parent: u64,
+    /// Device of the file system, `major:minor`.
+    pub device: Vec<u8>,
+    /// The directory of the file system that is this mount's root: `/`, or deeper for a bind mount.
+    pub root: Vec<u8>,
+    /// Where it is mounted, seen from this process's root.
+    pub point: Vec<u8>,
+    /// Type of the file system, such as `ext4`.
+    pub fs_type: Vec<u8>,
+    /// What is mounted, such as a device's path.
+    pub source: Vec<u8>,
+    /// Options of the mount.
+    pub attributes: Attributes,
+    /// Whether the file system as a whole is read-only.
+    pub file_system_read_only: bool,
+}
+
+/// Options of one mount that a stand-in for it must have, too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// ro
+    pub read_only: bool,
+    /// nosuid
+    pub nosuid: bool,
+    /// nodev
+    pub nodev: bool,
+    /// noexec
+    pub noexec: bool,
+}
+
+/// All mounts of this process's mount namespace that lie below its root, in the kernel's order.
+pub fn table() -> Result<Vec<Mount>> {
+    let text =
+        std::fs::read("/proc/self/mountinfo").map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    parse(&text).ok_or(Errno::BADMSG)
+}
+
+fn parse(text: &[u8]) -> Option<Vec<Mount>> {
+    text.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|b| *b == b' ');
+    let id = number(fields.next()?)?;
+    let parent = number(fields.next()?)?;
+    let device = fields.next()?.to_vec();
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
+    let options = fields.next()?;
+    // Optional fields follow, closed by a dash.
+    fields.find(|field| *field == b"-")?;
+    let fs_type = unescape(fields.next()?);
+    let source = unescape(fields.next()?);
+    let file_system_options = fields.next()?;
+    let has = |options: &[u8], wanted: &[u8]| options.split(|b| *b == b',').any(|option| option == wanted);
+    let attributes = Attributes {
+        read_only: has(options, b"ro"),
+        nosuid: has(options, b"nosuid"),
+        nodev: has(options, b"nodev"),
+        noexec: has(options, b"noexec"),
+    };
+    let file_system_read_only = has(file_system_options, b"ro");
+    Some(Mount { id, parent, device, root, point, fs_type, source, attributes, file_system_read_only })
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    core::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let octal = |b: u8| (b'0'..=b'7').contains(&b).then_some(b - b'0');
+        let escaped = match tail {
+            [a, b, c, ..] if first == b'\\' => octal(*a).zip(octal(*b)).zip(octal(*c)),
+            _ => None,
+        };
+        match escaped {
+            Some(((a, b), c)) => {
+                out.push(a.wrapping_mul(64).wrapping_add(b * 8).wrapping_add(c));
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Id of the mount that a path leads to now: another one than expected when something is mounted over it.
+pub fn mount_id_at(path: &[u8]) -> Result<u64> {
+    let stat =
+        rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
+    Ok(stat.stx_mnt_id)
+}
+
+/// A detached copy of the one mount that covers `path`, with the object at `path` as its root; mounts below it are not
+/// in the copy. What it shows can't be covered by later mounts, and it lives as long as the descriptor (O_PATH).
+pub fn detached(path: &[u8]) -> Result<OwnedFd> {
+    let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    rustix::mount::open_tree(CWD, path, how)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &[u8] = b"29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n\
+        41 29 0:30 /a\\040b /mnt/x\\134y ro,nosuid,nodev,noexec shared:2 master:3 - tmpfs none\\011t rw\n\
+        42 29 8:1 / /boot rw - vfat /dev/sda1 ro,errors=remount-ro\n";
+
+    #[test]
+    fn every_field_is_read_and_escapes_are_undone() {
+        let mounts = parse(SAMPLE).unwrap();
+        assert_eq!(mounts.len(), 3);
+        assert_eq!((mounts[0].id, mounts[0].parent), (29, 1));
+        assert_eq!((mounts[0].point.as_slice(), mounts[0].fs_type.as_slice()), (&b"/"[..], &b"ext4"[..]));
+        assert_eq!(mounts[0].attributes, Attributes::default());
+        assert_eq!(mounts[1].root, b"/a b");
+        assert_eq!(mounts[1].point, b"/mnt/x\\y");
+        assert_eq!(mounts[1].source, b"none\tt");
+        let all = Attributes { read_only: true, nosuid: true, nodev: true, noexec: true };
+        assert_eq!((mounts[1].attributes, mounts[1].file_system_read_only), (all, false));
+        assert!(!mounts[2].attributes.read_only && mounts[2].file_system_read_only);
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_understood_is_refused() {
+        assert!(parse(b"29 1 254:0 / / rw,relatime shared:1 ext4 /dev/vda rw\n").is_none());
+        assert!(parse(b"x 1 254:0 / / rw - ext4 /dev/vda rw\n").is_none());
+    }
+
+    #[test]
+    fn the_table_of_this_process_has_the_mount_that_a_path_leads_to() {
+        let id = mount_id_at(b"/").unwrap();
+        assert!(table().unwrap().iter().any(|m| m.id == id && m.point == b"/"));
+    }
+}

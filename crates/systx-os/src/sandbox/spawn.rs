@@ -1,0 +1,344 @@
+//! The two processes of a command: pid 1 of its namespaces, and the command itself.
+//!
+//! Owns: their start, the messages between pid 1 and `systx`, and their end. Guarantees: when the command ends, pid 1
+//! ends, and with it the kernel kills whatever is left in the namespace before [`Child::reap`] returns; when `systx`
+//! dies, pid 1 is killed. Does not: interpret the command's status.
+//!
+//! Between clone and exec only system calls are made: everything that needs memory is prepared before.
+
+use super::root::{Root, Stage};
+use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
+use crate::process::{last_errno, set_of, Ended, Signals};
+use crate::types::Result;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+use std::ffi::CString;
+
+/// A command to be started.
+pub struct Command {
+    /// Program and arguments; not empty.
+    pub argv: Vec<CString>,
+    /// Environment, `NAME=value`.
+    pub env: Vec<CString>,
+    /// Working directory, absolute.
+    pub directory: CString,
+    /// The tree it sees.
+    pub root: Root,
+}
+
+/// What pid 1 tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The tree could not be built; the command was not started.
+    NotBuilt {
+        /// Where, as a path without leading slash; `None` for the root or the working directory.
+        at: Option<CString>,
+        /// The kernel's answer.
+        error: Errno,
+    },
+    /// The working directory does not exist inside.
+    NoDirectory(Errno),
+    /// The command could not be executed.
+    NotExecuted(Errno),
+    /// The command was stopped by a signal.
+    Stopped,
+    /// The command ended; pid 1 is on its way out.
+    Ended(Ended),
+}
+
+/// A started command. Dropped before it was reaped, it is killed with everything it started.
+pub struct Child {
+    pidfd: OwnedFd,
+    talk: OwnedFd,
+    reaped: bool,
+    places: Vec<CString>,
+}
+
+/// A message from pid 1: kind and value.
+#[derive(Clone, Copy)]
+struct Message(u32, i32);
+
+impl Message {
+    const BASE_FAILED: u32 = 1;
+    const ENTER_FAILED: u32 = 2;
+    const NO_DIRECTORY: u32 = 3;
+    const NOT_EXECUTED: u32 = 4;
+    const STOPPED: u32 = 5;
+    const EXITED: u32 = 6;
+    const SIGNALED: u32 = 7;
+    /// And from here on: the step with index kind - STEP_FAILED.
+    const STEP_FAILED: u32 = 1000;
+
+    fn send(self, talk: &OwnedFd) {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&self.0.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.1.to_ne_bytes());
+        // Nobody is left to tell when this fails.
+        let _ = rustix::io::write(talk, &bytes);
+    }
+}
+
+/// Starts a command. `signals` tells which mask it starts with.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread; else what clone3 answers: `EPERM` without privilege, `ENOSYS`
+/// where it is forbidden.
+pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
+    require_one_thread()?;
+    let argv = pointers(&command.argv);
+    let env = pointers(&command.env);
+    let (talk, theirs) = socket_pair()?;
+    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC;
+    // SAFETY: one thread (checked); the child's side is `init`, which never returns.
+    match unsafe { clone3(flags, None) }? {
+        Side::Child => {
+            drop(talk);
+            init(&command, &argv, &env, &theirs, signals)
+        }
+        Side::Parent(pidfd) => {
+            let places = command.root.steps.iter().map(|step| step.at().to_owned()).collect();
+            Ok(Child { pidfd, talk, reaped: false, places })
+        }
+    }
+}
+
+impl Child {
+    /// Readable when there is [`Child::news`].
+    pub fn talk(&self) -> &OwnedFd {
+        &self.talk
+    }
+
+    /// The next message; `None` when pid 1 died without one. Waits for it.
+    pub fn news(&self) -> Option<News> {
+        let mut bytes = [0; 8];
+        let n = rustix::io::retry_on_intr(|| rustix::io::read(&self.talk, &mut bytes)).ok()?;
+        if n != bytes.len() {
+            return None;
+        }
+        let kind = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let value = i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+        let error = Errno::from_raw_os_error(value);
+        Some(match kind {
+            Message::BASE_FAILED | Message::ENTER_FAILED => News::NotBuilt { at: None, error },
+            Message::NO_DIRECTORY => News::NoDirectory(error),
+            Message::NOT_EXECUTED => News::NotExecuted(error),
+            Message::STOPPED => News::Stopped,
+            Message::EXITED => News::Ended(Ended::Exited(value as u8)),
+            Message::SIGNALED => News::Ended(Ended::Signaled(value as u8)),
+            step => {
+                let at =
+                    step.checked_sub(Message::STEP_FAILED).and_then(|i| self.places.get(i as usize)).cloned();
+                News::NotBuilt { at, error }
+            }
+        })
+    }
+
+    /// Sends a signal to the command (not to what it started).
+    pub fn signal(&self, signal: i32) {
+        // It may have ended: then there is nobody to get it.
+        let _ = rustix::io::write(&self.talk, &[signal as u8]);
+    }
+
+    /// Kills everything in the namespace.
+    pub fn kill(&self) {
+        // Only ESRCH is possible, and that is what is wanted.
+        let _ = crate::process::kill(&self.pidfd);
+    }
+
+    /// Waits until pid 1 is gone, and with it every process of the namespace.
+    pub fn reap(&mut self) {
+        if !self.reaped {
+            // ECHILD when our parent made us ignore SIGCHLD: the kernel waits for them all the same.
+            let _ = crate::process::wait(&self.pidfd);
+            self.reaped = true;
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.reaped {
+            self.kill();
+            self.reap();
+        }
+    }
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|s| s.as_ptr()).chain([core::ptr::null()]).collect()
+}
+
+/// Two ends that keep messages apart and tell when the other one is gone.
+fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let mut fds: [RawFd; 2] = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: `fds` has room for two descriptors.
+    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()) } != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: socketpair returned this descriptor to us alone.
+    let ours = unsafe { OwnedFd::from_raw_fd(fds[0]) };
+    // SAFETY: as above.
+    let theirs = unsafe { OwnedFd::from_raw_fd(fds[1]) };
+    Ok((ours, theirs))
+}
+
+/// The life of pid 1.
+fn init(
+    command: &Command,
+    argv: &[*const libc::c_char],
+    env: &[*const libc::c_char],
+    talk: &OwnedFd,
+    signals: &Signals,
+) -> ! {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    // `systx` may have died before that line: its end of the socket is then closed.
+    if hung_up(talk) {
+        exit_now(1);
+    }
+    if let Err((stage, error)) = command.root.build() {
+        let kind = match stage {
+            Stage::Base => Message::BASE_FAILED,
+            Stage::Enter => Message::ENTER_FAILED,
+            Stage::Step(index) => Message::STEP_FAILED.saturating_add(index as u32),
+        };
+        Message(kind, error.raw_os_error()).send(talk);
+        exit_now(1);
+    }
+    if let Err(error) = rustix::process::chdir(command.directory.as_c_str()) {
+        Message(Message::NO_DIRECTORY, error.raw_os_error()).send(talk);
+        exit_now(1);
+    }
+    // Children must be waited for even if `systx` was started with SIGCHLD ignored.
+    let ignored_before = child_signal_default();
+    let Ok(children) = children_signal() else { exit_now(1) };
+    // SAFETY: this copy has one thread; the child's side is `execute`, which never returns.
+    let pidfd = match unsafe { clone3(0, None) } {
+        Ok(Side::Child) => execute(argv, env, talk, signals, ignored_before),
+        Ok(Side::Parent(pidfd)) => pidfd,
+        Err(error) => {
+            Message(Message::NOT_EXECUTED, error.raw_os_error()).send(talk);
+            exit_now(1);
+        }
+    };
+    // SAFETY: this process uses nothing but these three from here on and ends in `_exit`.
+    unsafe { close_all_but(&mut [talk.as_raw_fd(), children.as_raw_fd(), pidfd.as_raw_fd()]) };
+    // The command is the first child of the first process of a new namespace.
+    serve(talk, &children, &pidfd, 2)
+}
+
+/// Reaps, reports and forwards until the command ends.
+fn serve(talk: &OwnedFd, children: &OwnedFd, pidfd: &OwnedFd, command: libc::pid_t) -> ! {
+    loop {
+        let mut fds = [PollFd::new(talk, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
+        if rustix::event::poll(&mut fds, None).is_err() {
+            continue;
+        }
+        if !fds[0].revents().is_empty() {
+            let mut signal = [0u8];
+            match rustix::io::read(talk, &mut signal) {
+                // `systx` is gone.
+                Ok(0) | Err(_) => exit_now(1),
+                Ok(_) => send_signal(pidfd, i32::from(signal[0])),
+            }
+        }
+        if !fds[1].revents().is_empty() {
+            let mut taken = [0u8; size_of::<libc::signalfd_siginfo>()];
+            let _ = rustix::io::read(children, &mut taken);
+            reap_children(talk, command);
+        }
+    }
+}
+
+fn reap_children(talk: &OwnedFd, command: libc::pid_t) {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is a valid place for an int.
+        let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED) };
+        if pid <= 0 {
+            return;
+        }
+        if pid != command {
+            continue;
+        }
+        if libc::WIFSTOPPED(status) {
+            Message(Message::STOPPED, libc::WSTOPSIG(status)).send(talk);
+        } else {
+            let message = match libc::WIFEXITED(status) {
+                true => Message(Message::EXITED, libc::WEXITSTATUS(status)),
+                false => Message(Message::SIGNALED, libc::WTERMSIG(status)),
+            };
+            message.send(talk);
+            // The kernel now kills what is left and lets nobody reap us before all of it is gone.
+            exit_now(0);
+        }
+    }
+}
+
+fn send_signal(pidfd: &OwnedFd, signal: i32) {
+    // SAFETY: a null siginfo is allowed and means SI_USER; nothing else is memory.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            pidfd.as_raw_fd(),
+            signal,
+            core::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+}
+
+/// Whether the other end is closed.
+fn hung_up(talk: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(talk, PollFlags::empty())];
+    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = rustix::event::poll(&mut fds, Some(&now));
+    fds[0].revents().contains(PollFlags::HUP)
+}
+
+/// Blocks SIGCHLD and makes it readable.
+fn children_signal() -> Result<OwnedFd> {
+    let set = set_of(&[libc::SIGCHLD]);
+    // SAFETY: `set` is valid; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
+    // SAFETY: `set` is a valid set; -1 asks for a new descriptor.
+    let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: signalfd returned this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Gives SIGCHLD its default disposition; tells whether it was ignored.
+fn child_signal_default() -> bool {
+    // SAFETY: SIGCHLD exists and SIG_DFL runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN }
+}
+
+/// The command's side: from fork to exec.
+fn execute(
+    argv: &[*const libc::c_char],
+    env: &[*const libc::c_char],
+    talk: &OwnedFd,
+    signals: &Signals,
+    child_signal_ignored: bool,
+) -> ! {
+    if child_signal_ignored {
+        // SAFETY: as found when `systx` was started; SIG_IGN runs no code of ours.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    }
+    // Rust's runtime ignores SIGPIPE in `systx`; a command expects to die from it.
+    // SAFETY: SIGPIPE exists and SIG_DFL runs no code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    let mask = signals.mask_before();
+    // SAFETY: `mask` is a valid set; the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut()) };
+    let Some(program) = argv.first().filter(|program| !program.is_null()) else { exit_now(127) };
+    // SAFETY: both arrays end with a null pointer and, like their strings, live in this process's own copy of memory.
+    unsafe { libc::execvpe(*program, argv.as_ptr(), env.as_ptr()) };
+    Message(Message::NOT_EXECUTED, last_errno().raw_os_error()).send(talk);
+    exit_now(127)
+}

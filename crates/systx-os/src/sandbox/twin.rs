@@ -1,0 +1,109 @@
+//! The twin: a process that outlives `systx` and finishes what it left behind.
+//!
+//! Owns: its start, its wait and its dismissal. Guarantees: it shares no terminal, no process group, no standard stream
+//! and, where cgroup v2 lets it, no cgroup with `systx`; it does its work if and only if `systx` is dead and has not
+//! dismissed it. Does not: know what the work is.
+//!
+//! The pipe tells: one byte is the dismissal, its end without a byte is death. The pidfd then tells when the address
+//! space, too, is gone, on which locks of owners hang.
+
+use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
+use crate::process::last_errno;
+use crate::types::Result;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, CWD};
+use rustix::io::Errno;
+
+/// The parent's end of a twin.
+pub struct Twin {
+    leave: OwnedFd,
+    pidfd: OwnedFd,
+}
+
+/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread; else what pipe, pidfd_open or clone3 answer.
+pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce()) -> Result<Twin> {
+    require_one_thread()?;
+    let me = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+    let (wait, leave) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let cgroup = cgroup();
+    // SAFETY: one thread (checked); the child's side is `watch`, which never returns.
+    let side = match unsafe { clone3(0, cgroup.as_ref().map(AsFd::as_fd)) } {
+        // Not our cgroup to enter after all.
+        // SAFETY: as above.
+        Err(_) if cgroup.is_some() => unsafe { clone3(0, None) },
+        other => other,
+    };
+    match side? {
+        Side::Child => watch(keep, &wait, &me, work),
+        Side::Parent(pidfd) => Ok(Twin { leave, pidfd }),
+    }
+}
+
+impl Twin {
+    /// Tells the twin that it is not needed any more.
+    pub fn dismiss(&self) {
+        // It can only have died before us.
+        let _ = rustix::io::write(&self.leave, &[1]);
+    }
+
+    /// Dismisses the twin and waits until it is gone.
+    pub fn reap(self) {
+        self.dismiss();
+        // ECHILD when our parent made us ignore SIGCHLD.
+        let _ = crate::process::wait(&self.pidfd);
+    }
+}
+
+/// A cgroup for twins, so that stopping a service's or a session's group does not take them along.
+fn cgroup() -> Option<OwnedFd> {
+    const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+    if rustix::fs::statfs(c"/sys/fs/cgroup").ok()?.f_type as u64 != CGROUP2_SUPER_MAGIC {
+        return None;
+    }
+    let path = c"/sys/fs/cgroup/systx";
+    let open =
+        || rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    open().or_else(|_| rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)).and_then(|()| open())).ok()
+}
+
+/// The life of the twin.
+fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl FnOnce()) -> ! {
+    // Failures here leave the twin less well hidden, which is no reason to go without one.
+    let _ = rustix::process::setsid();
+    block_all_signals();
+    let _ = rustix::thread::set_name(c"systx-twin");
+    let _ = rustix::process::chdir(c"/");
+    if let Ok(null) = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+    let mut fds: Vec<_> =
+        keep.iter().map(AsRawFd::as_raw_fd).chain([wait.as_raw_fd(), systx.as_raw_fd()]).collect();
+    // SAFETY: what `work` may use is in `keep`; the copies of all other values are never touched or dropped again.
+    unsafe { close_all_but(&mut fds) };
+    let mut byte = [0u8];
+    if !matches!(rustix::io::retry_on_intr(|| rustix::io::read(wait, &mut byte)), Ok(0)) {
+        exit_now(0);
+    }
+    let mut gone = [PollFd::new(systx, PollFlags::IN)];
+    while rustix::event::poll(&mut gone, None) == Err(Errno::INTR) {}
+    // Its bugs must not run on into the caller's frames.
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    exit_now(if done.is_ok() { 0 } else { 1 })
+}
+
+fn block_all_signals() {
+    let mut all = core::mem::MaybeUninit::uninit();
+    // SAFETY: sigfillset writes a whole sigset_t.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: initialised by the line above; the old mask is not asked for.
+    if unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), core::ptr::null_mut()) } != 0 {
+        // Without it the twin may die early; recovery by the next use still holds.
+        let _ = last_errno();
+    }
+}
