@@ -5,6 +5,7 @@
 //! on the simulated machine.
 #![forbid(unsafe_code)]
 
+pub mod domain;
 pub mod id;
 pub mod outcome;
 pub mod plan;

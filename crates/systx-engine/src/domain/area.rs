@@ -1,0 +1,182 @@
+//! The area of a domain: the directory that holds its log, its table, its slots and what was displaced.
+//!
+//! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area is a real
+//! directory of this user that nobody else can enter, in a format that this version understands. Does not: choose where it
+//! is, and never removes anything but its own temporary files.
+
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Open, Os, Rename};
+
+const FORMAT: &[u8] = b"format";
+const FORMAT_TEXT: &[u8] = b"systx area 1\n";
+/// `format.<number>`: a format file on its way.
+const TEMPORARY: &[u8] = b"format.";
+
+/// An open area.
+pub struct Area<O: Os> {
+    /// Root of the file system's mount, as far as this process can see it: for opening objects by handle.
+    pub root: Arc<O::Fd>,
+    /// The area.
+    pub dir: O::Fd,
+    /// `tx/`: a directory a transaction.
+    pub tx: O::Fd,
+    /// `aside/`: displaced objects.
+    pub aside: O::Fd,
+}
+
+/// Why an area cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AreaError {
+    /// Something else has its name.
+    NotADirectory,
+    /// Another user's.
+    Owner(u32),
+    /// Others can enter it; its permission bits.
+    Mode(u32),
+    /// `format` is not ours, or of another version.
+    Version,
+    /// An operation failed.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for AreaError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            AreaError::NotADirectory => {
+                write!(f, "the area is no directory; move away what has its name")
+            }
+            AreaError::Owner(uid) => {
+                write!(f, "the area belongs to user {uid}; move it away, systx makes a new one")
+            }
+            AreaError::Mode(mode) => {
+                write!(f, "the area has mode {mode:04o} and others may have changed it; look at it, then chmod it to 0700")
+            }
+            AreaError::Version => {
+                write!(f, "the file `format` of the area names a format unknown to this version of systx; use the version that made it")
+            }
+            AreaError::Os(what, e) => write!(f, "could not {what} of the area: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for AreaError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AreaError::Os(_, e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
+    move |e| AreaError::Os(what, e)
+}
+
+impl<O: Os> Area<O> {
+    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is none (or one that was
+    /// never finished).
+    ///
+    /// # Errors
+    /// [`AreaError`]; nothing of somebody else is touched.
+    pub fn open(
+        os: &O,
+        root: Arc<O::Fd>,
+        parent: &O::Fd,
+        name: &[u8],
+        create: bool,
+    ) -> Result<Option<Area<O>>, AreaError> {
+        if create {
+            made(os.mkdir(parent, name, 0o700)).map_err(failed("make the directory"))?;
+        }
+        let dir = match os.open(parent, name, Open::Directory) {
+            Err(Errno::NOENT) if !create => return Ok(None),
+            // A symbolic link is never followed.
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(AreaError::NotADirectory),
+            opened => opened.map_err(failed("open the directory"))?,
+        };
+        check(os, &dir)?;
+        match os.open(&dir, FORMAT, Open::Read) {
+            Ok(file) => check_format(os, &file)?,
+            Err(Errno::NOENT) if create => make(os, parent, &dir)?,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(AreaError::Os("open the file `format`", e)),
+        }
+        let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
+        let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
+        Ok(Some(Area { root, dir, tx, aside }))
+    }
+}
+
+fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
+    let stat = os.stat(dir).map_err(failed("look at the directory"))?;
+    if stat.kind() != FileType::Directory {
+        return Err(AreaError::NotADirectory);
+    }
+    if stat.uid != os.uid() {
+        return Err(AreaError::Owner(stat.uid));
+    }
+    if stat.perm() & 0o077 != 0 {
+        return Err(AreaError::Mode(stat.perm()));
+    }
+    Ok(())
+}
+
+fn check_format<O: Os>(os: &O, file: &O::Fd) -> Result<(), AreaError> {
+    let mut bytes = [0; FORMAT_TEXT.len() + 1];
+    let n = os.pread(file, &mut bytes, 0).map_err(failed("read the file `format`"))?;
+    if bytes.get(..n) == Some(FORMAT_TEXT) {
+        Ok(())
+    } else {
+        Err(AreaError::Version)
+    }
+}
+
+/// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
+fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd) -> Result<(), AreaError> {
+    made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
+    made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;
+    loop {
+        let temporary = [TEMPORARY, format!("{:016x}", os.random()).as_bytes()].concat();
+        let file = os.create(dir, &temporary, 0o600).map_err(failed("make the file `format`"))?;
+        write(os, &file).map_err(failed("write the file `format`"))?;
+        match os.rename((dir, &temporary), (dir, FORMAT), Rename::NoReplace) {
+            Ok(()) => break,
+            // Somebody else was faster. His file is complete: check it as if found.
+            Err(Errno::EXIST) => {
+                let _ = os.unlink(dir, &temporary);
+                let file = os.open(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
+                check_format(os, &file)?;
+                break;
+            }
+            // Somebody who was faster has swept mine away, below.
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(AreaError::Os("name the file `format`", e)),
+        }
+    }
+    // Left by those who died here. One that still works on it finds its file gone and looks again.
+    for entry in os.read_dir(dir).map_err(failed("list the directory"))? {
+        if entry.name.starts_with(TEMPORARY) {
+            let _ = os.unlink(dir, &entry.name);
+        }
+    }
+    os.fsync(dir).map_err(failed("sync the directory"))?;
+    // The parent may be open by identity only, or unreadable for us; then the whole file system goes.
+    os.fsync(parent).or_else(|_| os.syncfs(dir)).map_err(failed("sync the directory"))
+}
+
+fn write<O: Os>(os: &O, file: &O::Fd) -> systx_os::Result<()> {
+    let mut done = 0;
+    while done < FORMAT_TEXT.len() {
+        done += os.pwrite(file, &FORMAT_TEXT[done..], done as u64)?;
+    }
+    os.fsync(file)
+}
+
+/// Somebody else may have made it meanwhile.
+fn made(result: systx_os::Result<()>) -> systx_os::Result<()> {
+    match result {
+        Err(Errno::EXIST) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,141 @@
+//! Where everything stands in the domain table: word indexes, and the check that what stands there makes sense.
+//!
+//! Owns: the byte layout of the file `table` (64-bit words in native order; a table is valid for one boot of one machine)
+//! and [`Corrupt`]. The first line, the header, has the same layout in every version. Does not: access the words of any part; each part
+//! has its own file and its own state table.
+//!
+//! | words | part | written |
+//! |---|---|---|
+//! | 0–4 | header: magic, version, boot id (2), state | by the initialiser |
+//! | 8 | `next`: LSN of the next commit | under the commit lock |
+//! | 16 | commit lock | by whoever takes it |
+//! | 24 | `next_tx`: number of the next transaction | by everybody, atomically |
+//! | 32 | bitmap of slots that may be in flight | under the commit lock |
+//! | 40–79 | `unsynced` | see `unsynced.rs` |
+//! | 80–135 | senior | under the commit lock; given up by its owner |
+//! | 136–199 | the log writer's words | see `log/` |
+//! | 200… | slots, ring, owners' records | see their files |
+//!
+//! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
+
+use crate::id::{Footprint, OwnerIx, Signature};
+use std::sync::atomic::Ordering;
+use systx_os::Words;
+
+/// `systxtbl`, little-endian.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
+/// Version of everything below the header.
+pub const VERSION: u64 = 1;
+/// The state word of a table that is ready for use. Anything else: not (yet) usable.
+pub const INITIALISED: u64 = 0x7265_6164_7921;
+
+/// Magic.
+pub const MAGIC_WORD: usize = 0;
+/// Version.
+pub const VERSION_WORD: usize = 1;
+/// Boot id, two words.
+pub const BOOT_WORD: usize = 2;
+/// State.
+pub const STATE_WORD: usize = 4;
+/// `next`.
+pub const NEXT_WORD: usize = 8;
+/// Commit lock.
+pub const LOCK_WORD: usize = 16;
+/// `next_tx`.
+pub const NEXT_TX_WORD: usize = 24;
+/// Bitmap of the slots.
+pub const BITMAP_WORD: usize = 32;
+/// `unsynced`.
+pub const UNSYNCED_BASE: usize = 40;
+/// Words of `unsynced`: epoch on a line of its own, two signatures.
+pub const UNSYNCED_LEN: usize = 8 + 2 * Signature::WORDS;
+/// Senior.
+pub const SENIOR_BASE: usize = UNSYNCED_BASE + UNSYNCED_LEN;
+/// Words of the senior: one line, three signatures.
+pub const SENIOR_LEN: usize = 8 + FOOTPRINT_WORDS;
+/// The log writer's words.
+pub const LOG_BASE: usize = SENIOR_BASE + SENIOR_LEN;
+/// How many they are.
+pub const LOG_LEN: usize = 64;
+/// Slots.
+pub const SLOTS_BASE: usize = LOG_BASE + LOG_LEN;
+/// How many transactions can be between validation and done. At most 64: one bitmap word.
+pub const SLOTS: usize = 64;
+/// Words of a slot: one line of fields, three signatures, one line spare.
+pub const SLOT_LEN: usize = 16 + FOOTPRINT_WORDS;
+/// Ring of the last commits.
+pub const RING_BASE: usize = SLOTS_BASE + SLOTS * SLOT_LEN;
+/// How many commits the ring remembers.
+pub const RING: usize = 1024;
+/// Words of a ring entry: one line of fields, one signature.
+pub const RING_ENTRY_LEN: usize = 8 + Signature::WORDS;
+/// Owners' records.
+pub const RECORDS_BASE: usize = RING_BASE + RING * RING_ENTRY_LEN;
+/// Owner indexes: 1..OWNERS. 0 is nobody; byte 0 of the owners file is the initialisation lock.
+pub const OWNERS: u32 = 1024;
+/// Words of an owner's record.
+pub const RECORD_LEN: usize = 16;
+/// Words of the whole table.
+pub const WORDS: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
+
+/// Words of a footprint.
+pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;
+
+const _: () = assert!(UNSYNCED_BASE == 40 && SENIOR_BASE == 80 && LOG_BASE == 136 && SLOTS_BASE == 200);
+const _: () = assert!(RING_BASE % 8 == 0 && RECORDS_BASE % 8 == 0 && SLOTS <= 64);
+
+/// A word of the table holds something that no version of systx puts there.
+///
+/// Never the result of a crash: some program stored through a mapping of the file. Nothing may be decided from such a
+/// table; [`super::Table::condemn`] makes the next opener rebuild it from the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    /// What the word is for.
+    pub what: &'static str,
+    /// Its index.
+    pub word: usize,
+    /// What it holds.
+    pub value: u64,
+}
+
+impl core::fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Corrupt { what, word, value } = self;
+        write!(f, "the domain table is damaged: {what} (word {word}) holds {value:#x}; end the programs that run under systx, ")?;
+        write!(f, "remove the file `table` of the area and run `systx recover`")
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+/// Checks an owner index found in shared memory.
+pub(crate) fn owner_from(what: &'static str, word: usize, value: u64) -> Result<OwnerIx, Corrupt> {
+    if value == 0 || value >= u64::from(OWNERS) {
+        return Err(Corrupt { what, word, value });
+    }
+    Ok(OwnerIx(value as u32))
+}
+
+/// Stores a signature. Release: a reader who (Acquire) sees one of these words also sees what invalidated the place
+/// before (pairs with [`load_signature`]).
+pub(crate) fn store_signature<M: Words>(mem: &M, at: usize, s: &Signature) {
+    s.0.iter().enumerate().for_each(|(i, w)| mem.store(at + i, *w, Ordering::Release));
+}
+
+/// Loads a signature (pairs with [`store_signature`]).
+pub(crate) fn load_signature<M: Words>(mem: &M, at: usize) -> Signature {
+    Signature(core::array::from_fn(|i| mem.load(at + i, Ordering::Acquire)))
+}
+
+/// Stores R, W, C one after the other.
+pub(crate) fn store_footprint<M: Words>(mem: &M, at: usize, f: &Footprint) {
+    for (i, s) in [&f.read, &f.written, &f.commuting].into_iter().enumerate() {
+        store_signature(mem, at + i * Signature::WORDS, s);
+    }
+}
+
+/// Loads R, W, C.
+pub(crate) fn load_footprint<M: Words>(mem: &M, at: usize) -> Footprint {
+    let [read, written, commuting] = core::array::from_fn(|i| load_signature(mem, at + i * Signature::WORDS));
+    Footprint { read, written, commuting }
+}

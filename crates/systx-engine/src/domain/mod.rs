@@ -1,0 +1,30 @@
+//! The domain: one user on one file system, and how his processes cooperate there.
+//!
+//! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]): commit lock,
+//! in-flight slots, ring, `unsynced`, senior, owners' records. COMMIT.md §1 says what they mean.
+//! Guarantees: each part stays usable when processes die at any instruction; what stands in shared memory is checked before it is used.
+//! Does not: run the protocol (`commit`, `recovery`), write the log.
+//!
+//! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
+
+pub mod area;
+pub mod layout;
+pub mod lock;
+pub mod owners;
+pub mod records;
+pub mod ring;
+pub mod senior;
+pub mod slots;
+pub mod table;
+pub mod unsynced;
+
+pub use area::{Area, AreaError};
+pub use layout::Corrupt;
+pub use lock::{Locked, RobustLock};
+pub use owners::{Claim, Owners, OwnersError};
+pub use records::{Record, Records};
+pub use ring::{Ring, Scan, Who};
+pub use senior::{Senior, SeniorPlace};
+pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
+pub use table::{Initializer, Opened, Table, TableError};
+pub use unsynced::{Token, Unsynced};

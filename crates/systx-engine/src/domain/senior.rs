@@ -1,0 +1,116 @@
+//! The senior: the one transaction that nobody may commit against, so that it does not starve.
+//!
+//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, or when it resigns. Does not:
+//! decide who deserves it (contention does).
+//!
+//! | transaction word | means | by |
+//! |---|---|---|
+//! | 0 | nobody | `resign` (its owner, any time); `try_become` while it writes |
+//! | id | that transaction, if its deadline is ahead and its owner lives | `try_become`, last |
+//!
+//! Written and looked at under the commit lock; only `resign` may come at any time.
+
+use super::layout::{load_footprint, owner_from, store_footprint, Corrupt, SENIOR_BASE};
+use super::lock::Locked;
+use crate::id::{Footprint, OwnerIx, TxId};
+use std::sync::atomic::Ordering;
+use systx_os::Words;
+
+/// Who is senior.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Senior {
+    /// The transaction.
+    pub tx: TxId,
+    /// Its owner.
+    pub owner: OwnerIx,
+    /// When it ends, on the monotonic clock, in nanoseconds.
+    pub deadline_ns: u64,
+    /// What it touches, as far as known.
+    pub footprint: Footprint,
+}
+
+/// The senior of a table.
+#[derive(Debug)]
+pub struct SeniorPlace<'m, M: Words> {
+    mem: &'m M,
+    base: usize,
+}
+
+impl<'m, M: Words> SeniorPlace<'m, M> {
+    /// At its place in the table.
+    pub fn new(mem: &'m M) -> SeniorPlace<'m, M> {
+        Self::at(mem, SENIOR_BASE)
+    }
+
+    /// At word `base`.
+    pub fn at(mem: &'m M, base: usize) -> SeniorPlace<'m, M> {
+        SeniorPlace { mem, base }
+    }
+
+    /// The senior at `now_ns`; `None` when there is none, its time is over or its owner is dead.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: its owner cannot exist.
+    pub fn current(
+        &self,
+        _lock: &Locked,
+        now_ns: u64,
+        alive: &dyn Fn(OwnerIx) -> bool,
+    ) -> Result<Option<Senior>, Corrupt> {
+        // Pairs with the Release store in `try_become`.
+        let tx = self.mem.load(self.base, Ordering::Acquire);
+        let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
+        if tx == 0 || deadline_ns <= now_ns {
+            return Ok(None);
+        }
+        let owner = self.mem.load(self.base + 1, Ordering::Acquire);
+        let owner = owner_from("the senior's owner", self.base + 1, owner)?;
+        if !alive(owner) {
+            return Ok(None);
+        }
+        let footprint = load_footprint(self.mem, self.base + 8);
+        Ok(Some(Senior { tx: TxId(tx), owner, deadline_ns, footprint }))
+    }
+
+    /// Becomes senior if nobody else is; the senior itself may renew its footprint, but not its deadline.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: as [`SeniorPlace::current`].
+    pub fn try_become(
+        &self,
+        lock: &Locked,
+        wanted: &Senior,
+        now_ns: u64,
+        alive: &dyn Fn(OwnerIx) -> bool,
+    ) -> Result<bool, Corrupt> {
+        let mut deadline_ns = wanted.deadline_ns;
+        match self.current(lock, now_ns, alive)? {
+            Some(now) if now.tx != wanted.tx => return Ok(false),
+            // A deadline that its holder could move would let it keep everybody out for ever.
+            Some(now) => deadline_ns = now.deadline_ns,
+            None => {}
+        }
+        // Nobody first, the id last: if this process dies in between, nobody is senior.
+        self.mem.store(self.base, 0, Ordering::Release);
+        self.mem.store(self.base + 1, u64::from(wanted.owner.0), Ordering::Release);
+        self.mem.store(self.base + 2, deadline_ns, Ordering::Release);
+        store_footprint(self.mem, self.base + 8, &wanted.footprint);
+        self.mem.store(self.base, wanted.tx.0, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Ends the seniority of `tx`, if it is the senior. Needs no lock. Who waits for the senior waits with a timeout on
+    /// [`SeniorPlace::wait`] and is woken here.
+    pub fn resign(&self, tx: TxId) {
+        if tx.0 != 0 && self.mem.compare_exchange(self.base, tx.0, 0).is_ok() {
+            self.mem.wake(self.base);
+        }
+    }
+
+    /// Waits, holding nothing, until `tx` has resigned or `timeout_ns` have passed; may return early.
+    pub fn wait(&self, tx: TxId, timeout_ns: u64) {
+        if self.mem.load(self.base, Ordering::Acquire) == tx.0 {
+            self.mem.wait(self.base, tx.0, timeout_ns);
+        }
+    }
+}

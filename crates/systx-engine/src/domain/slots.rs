@@ -1,0 +1,295 @@
+//! In-flight slots: the transactions between validation and done, for everybody to see.
+//!
+//! Owns: the slots and their bitmap. Guarantees: a slot is never read torn; a state is changed only by who knows the
+//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (COMMIT.md §3, §4).
+//!
+//! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the commit lock.
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | FREE | VALIDATED | its owner in V5, under the commit lock (`fill`) |
+//! | FREE | PREPARED | recovery, under the commit lock (`fill`) |
+//! | VALIDATED | PUBLISHING, ABORTING, PREPARED | its owner (F); its helper, under the commit lock (ABORTING) |
+//! | PREPARED | PUBLISHING, ABORTING | whoever brings the decision |
+//! | VALIDATED, PUBLISHING, ABORTING | FREE, generation + 1 | its owner (V6, D), its helper (`free`) |
+//!
+//! Orderings: fields (Release), then the state (AcqRel): who sees VALIDATED (Acquire) sees the fields, and the bitmap bit. FREE is
+//! released after the last step and after `unsynced`: who sees FREE (Acquire) and then looks at a file sees all of the
+//! commit. A reader that gets a field of the next user of a slot (Acquire) also sees the generation moved.
+//!
+//! Bitmap: a bit is set before its slot leaves FREE and cleared, under the commit lock, after it is FREE again, by the
+//! next `find_free`. `free` leaves it alone: its clearing could overtake the next user's setting.
+
+use super::layout::{
+    load_footprint, owner_from, store_footprint, Corrupt, BITMAP_WORD, SLOTS, SLOTS_BASE, SLOT_LEN,
+};
+use super::lock::Locked;
+use crate::id::{Footprint, Lsn, OwnerIx, TxId};
+use std::sync::atomic::Ordering;
+use systx_os::Words;
+
+/// Number of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SlotIx(usize);
+
+impl core::fmt::Display for SlotIx {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// State of a slot that is in flight, or FREE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SlotState {
+    /// Nobody's.
+    Free = 0,
+    /// Has its place in the order; nothing public has changed.
+    Validated = 1,
+    /// Past the commit point; steps are being made.
+    Publishing = 2,
+    /// Will not happen; ABORT is being written.
+    Aborting = 3,
+    /// Waits for the decision of its coordinator; outlives its process.
+    Prepared = 4,
+}
+
+impl SlotState {
+    fn from_word(word: u64) -> Option<SlotState> {
+        Some(match word & 0xff {
+            0 => SlotState::Free,
+            1 => SlotState::Validated,
+            2 => SlotState::Publishing,
+            3 => SlotState::Aborting,
+            4 => SlotState::Prepared,
+            _ => return None,
+        })
+    }
+}
+
+/// A state word as somebody saw it: a state of one use of a slot. Never equal for two uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(u64);
+
+impl Seen {
+    /// The state.
+    pub fn state(self) -> SlotState {
+        SlotState::from_word(self.0).unwrap_or(SlotState::Free)
+    }
+    fn generation(self) -> u64 {
+        self.0 >> 8
+    }
+}
+
+/// Where the body of a transaction is: two words whose meaning is the log's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place(pub [u64; 2]);
+
+/// What a slot says of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotInfo {
+    /// Its place in the order.
+    pub lsn: Lsn,
+    /// Its number.
+    pub tx: TxId,
+    /// Whose it is.
+    pub owner: OwnerIx,
+    /// Process, for messages.
+    pub pid: u32,
+    /// Has, or will have, a header in the log (not `none`).
+    pub durable: bool,
+    /// Spans several domains.
+    pub multi_domain: bool,
+    /// Where its body is.
+    pub body: Place,
+    /// R, W, C.
+    pub footprint: Footprint,
+}
+
+/// A slot in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// Which.
+    pub ix: SlotIx,
+    /// The state seen, for [`Slots::set_state`], [`Slots::free`] and [`Slots::wait_change`].
+    pub seen: Seen,
+    /// What it says.
+    pub info: SlotInfo,
+}
+
+/// The slot has another state than the caller knows: somebody else has gone on with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved;
+
+const DURABLE: u64 = 1;
+const MULTI_DOMAIN: u64 = 2;
+const FLAGS: u64 = DURABLE | MULTI_DOMAIN;
+/// How often a slot is read anew because it was reused meanwhile. Each time a whole commit has passed.
+const READS_MAX: u32 = 1000;
+
+/// The slots of a table.
+#[derive(Debug)]
+pub struct Slots<'m, M: Words> {
+    mem: &'m M,
+    bitmap: usize,
+    base: usize,
+    count: usize,
+}
+
+impl<'m, M: Words> Slots<'m, M> {
+    /// At their place in the table.
+    pub fn new(mem: &'m M) -> Slots<'m, M> {
+        Self::at(mem, BITMAP_WORD, SLOTS_BASE, SLOTS)
+    }
+
+    /// `count` slots from word `base`.
+    pub fn at(mem: &'m M, bitmap: usize, base: usize, count: usize) -> Slots<'m, M> {
+        assert!(count <= 64, "the bitmap is one word");
+        Slots { mem, bitmap, base, count }
+    }
+
+    fn word(&self, ix: SlotIx) -> usize {
+        self.base + ix.0 * SLOT_LEN
+    }
+
+    /// A free slot; `None` when all are in flight: unlock, wait for one of them, again.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: a state that does not exist.
+    pub fn find_free(&self, _lock: &Locked) -> Result<Option<SlotIx>, Corrupt> {
+        // Only lock holders change the bitmap, and only they take a slot out of FREE: what is FREE here stays so.
+        let mut used = 0;
+        let mut found = None;
+        for ix in (0..self.count).map(SlotIx) {
+            match self.state(ix)?.state() {
+                SlotState::Free if found.is_none() => found = Some(ix),
+                SlotState::Free => {}
+                _ => used |= 1 << ix.0,
+            }
+        }
+        self.mem.store(self.bitmap, used, Ordering::Release);
+        Ok(found)
+    }
+
+    /// Takes a free slot into flight, VALIDATED (or PREPARED, in a recovery): from now on everybody respects it.
+    pub fn fill(&self, _lock: &Locked, ix: SlotIx, info: &SlotInfo, state: SlotState) -> Result<Seen, Moved> {
+        assert!(matches!(state, SlotState::Validated | SlotState::Prepared), "a slot starts in one of these");
+        let at = self.word(ix);
+        let free = Seen(self.mem.load(at, Ordering::Acquire));
+        if free.0 & 0xff != SlotState::Free as u64 {
+            return Err(Moved);
+        }
+        let flags = if info.durable { DURABLE } else { 0 } | if info.multi_domain { MULTI_DOMAIN } else { 0 };
+        let fields = [
+            info.lsn.0,
+            info.tx.0,
+            u64::from(info.owner.0),
+            info.body.0[0],
+            info.body.0[1],
+            u64::from(info.pid),
+            flags,
+        ];
+        for (i, field) in fields.into_iter().enumerate() {
+            self.mem.store(at + 1 + i, field, Ordering::Release);
+        }
+        store_footprint(self.mem, at + 8, &info.footprint);
+        self.mem.fetch_or(self.bitmap, 1 << ix.0);
+        self.change(ix, free, free.0 & !0xff | state as u64)
+    }
+
+    /// Moves a slot to another state in flight. A PREPARED slot wakes whoever waits: they need not wait for it.
+    ///
+    /// # Errors
+    /// [`Moved`]: it is not in the state `from` any more.
+    pub fn set_state(&self, ix: SlotIx, from: Seen, to: SlotState) -> Result<Seen, Moved> {
+        assert!(from.state() != SlotState::Free && to != SlotState::Free, "`fill` and `free` do that");
+        let now = self.change(ix, from, from.0 & !0xff | to as u64)?;
+        if to == SlotState::Prepared {
+            self.mem.wake(self.word(ix));
+        }
+        Ok(now)
+    }
+
+    /// Frees a slot and wakes whoever waits on it. The last thing of a transaction: everybody may look at its objects
+    /// now.
+    ///
+    /// # Errors
+    /// [`Moved`]: it is not in the state `from` any more.
+    pub fn free(&self, ix: SlotIx, from: Seen) -> Result<(), Moved> {
+        assert!(from.state() != SlotState::Free, "a free slot has nobody to free it");
+        self.change(ix, from, from.generation().wrapping_add(1) << 8)?;
+        self.mem.wake(self.word(ix));
+        Ok(())
+    }
+
+    fn change(&self, ix: SlotIx, from: Seen, to: u64) -> Result<Seen, Moved> {
+        self.mem.compare_exchange(self.word(ix), from.0, to).map(|_| Seen(to)).map_err(|_| Moved)
+    }
+
+    /// The present state.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: a state that does not exist.
+    pub fn state(&self, ix: SlotIx) -> Result<Seen, Corrupt> {
+        let word = self.word(ix);
+        let value = self.mem.load(word, Ordering::Acquire);
+        match SlotState::from_word(value) {
+            Some(_) => Ok(Seen(value)),
+            None => Err(Corrupt { what: "the state of a slot", word, value }),
+        }
+    }
+
+    /// What a slot says, all of one use of it; `None` when it is free.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: fields that cannot be.
+    pub fn read(&self, ix: SlotIx) -> Result<Option<InFlight>, Corrupt> {
+        let at = self.word(ix);
+        for _ in 0..READS_MAX {
+            let before = self.state(ix)?;
+            if before.state() == SlotState::Free {
+                return Ok(None);
+            }
+            let [lsn, tx, owner, body0, body1, pid, flags] =
+                core::array::from_fn(|i| self.mem.load(at + 1 + i, Ordering::Acquire));
+            let footprint = load_footprint(self.mem, at + 8);
+            let seen = self.state(ix)?;
+            // Within one use the fields stand still, whatever its state does.
+            if seen.generation() != before.generation() || seen.state() == SlotState::Free {
+                continue;
+            }
+            if flags & !FLAGS != 0 {
+                return Err(Corrupt { what: "the flags of a slot", word: at + 7, value: flags });
+            }
+            let info = SlotInfo {
+                lsn: Lsn(lsn),
+                tx: TxId(tx),
+                owner: owner_from("the owner of a slot", at + 3, owner)?,
+                pid: pid as u32,
+                durable: flags & DURABLE != 0,
+                multi_domain: flags & MULTI_DOMAIN != 0,
+                body: Place([body0, body1]),
+                footprint,
+            };
+            return Ok(Some(InFlight { ix, seen, info }));
+        }
+        Err(Corrupt { what: "a slot that changes without end", word: at, value: 0 })
+    }
+
+    /// Every slot in flight. One load when nothing is.
+    ///
+    /// A slot that was in flight when this began and still is when it ends is among them.
+    pub fn in_flight(&self) -> impl Iterator<Item = Result<InFlight, Corrupt>> + use<'_, 'm, M> {
+        // Pairs with the fetch_or in `fill`. Bits past the last slot are nobody's.
+        let bits = self.mem.load(self.bitmap, Ordering::Acquire);
+        (0..self.count).filter(move |i| bits >> i & 1 == 1).filter_map(|i| self.read(SlotIx(i)).transpose())
+    }
+
+    /// Waits until the slot's state is not `seen` any more, at most `timeout_ns`; may return early, and sleeps through a change to
+    /// PUBLISHING or ABORTING. Probe the owner after each wait.
+    pub fn wait_change(&self, ix: SlotIx, seen: Seen, timeout_ns: u64) {
+        if self.mem.load(self.word(ix), Ordering::Acquire) == seen.0 {
+            self.mem.wait(self.word(ix), seen.0, timeout_ns);
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The table of a domain: shared memory in which cooperating processes meet.
+//!
+//! Owns: the file `table` of the area, its header, `next` and `next_tx`. Guarantees: a ready table was built in this
+//! boot, by one process, whole. Does not: know the log; whoever gets a stale table recovers and says where to go on.
+//!
+//! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so there is one
+//! initialiser at a time, and one that dies is followed by the next. Order of every opening: area, owners, table, and only
+//! then [`Owners::claim`]: nobody owns an index while there is no table.
+//!
+//! | state word | boot id | means |
+//! |---|---|---|
+//! | INITIALISED | this boot's | ready |
+//! | INITIALISED | another | stale: from before a reboot |
+//! | else | any | stale: new, half-built or condemned |
+
+use super::area::Area;
+use super::layout::*;
+use super::lock::{Locked, RobustLock};
+use super::owners::{Owners, OwnersError};
+use super::records::Records;
+use super::ring::Ring;
+use super::senior::SeniorPlace;
+use super::slots::Slots;
+use super::unsynced::Unsynced;
+use crate::id::{Lsn, OwnerIx, TxId};
+use std::sync::atomic::Ordering;
+use systx_os::{Errno, Fallocate, Open, Os, Words};
+
+const NAME: &[u8] = b"table";
+const LOCK: RobustLock = RobustLock { word: LOCK_WORD };
+/// Between two looks at a table that somebody else builds, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 2_000_000;
+/// Looks before giving up on the owners of a table that is gone. An opener that failed may take a moment to leave.
+const LOOKS_AT_OWNERS: u32 = 100;
+
+/// A ready table.
+pub struct Table<O: Os> {
+    mem: O::Mem,
+}
+
+/// What an opening found.
+pub enum Opened<O: Os> {
+    /// Use it.
+    Ready(Table<O>),
+    /// Recover from the log, then [`Initializer::finish`]. Everybody else who opens waits.
+    Stale(Initializer<O>),
+}
+
+/// The right and the duty to build the table; dropping it leaves both to the next opener.
+pub struct Initializer<O: Os> {
+    mem: O::Mem,
+    boot: [u64; 2],
+    _byte: O::Owned,
+}
+
+/// Why a table cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableError {
+    /// Built in this boot by another version of systx, which may be running.
+    Version(u64),
+    /// The table is gone or condemned while processes that have it mapped live.
+    InUse,
+    /// The file is no table: somebody put something else there.
+    NotAFile,
+    /// The owners file could not be used.
+    Owners(OwnersError),
+    /// An operation on the table failed.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for TableError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            TableError::Version(v) => {
+                write!(f, "the domain table has layout {v}, made by another version of systx that may still run; end its programs, or use that version until the next boot")
+            }
+            TableError::InUse => {
+                write!(f, "the domain table was removed or found damaged while programs run under systx; end them, then run `systx recover`")
+            }
+            TableError::NotAFile => write!(f, "the file `table` of the area is no regular file; remove it"),
+            TableError::Owners(e) => e.fmt(f),
+            TableError::Os(what, e) => write!(f, "could not {what} the file `table` of the area: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for TableError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TableError::Owners(e) => Some(e),
+            TableError::Os(_, e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> TableError {
+    move |e| TableError::Os(what, e)
+}
+
+impl<O: Os> Table<O> {
+    /// Opens the table of an area, waiting while another living process builds it.
+    ///
+    /// # Errors
+    /// [`TableError`]; the table is as before.
+    pub fn open(os: &O, area: &Area<O>, owners: &Owners<O>) -> Result<Opened<O>, TableError> {
+        let boot = boot_words(os)?;
+        loop {
+            if let Some(table) = Self::look(os, area, boot)? {
+                return Ok(Opened::Ready(table));
+            }
+            match owners.initialiser().map_err(TableError::Owners)? {
+                Some(byte) => return Self::open_alone(os, area, owners, boot, byte),
+                None => os.pause(LOOK_AGAIN_NS),
+            }
+        }
+    }
+
+    /// As the only one who may build it.
+    fn open_alone(
+        os: &O,
+        area: &Area<O>,
+        owners: &Owners<O>,
+        boot: [u64; 2],
+        byte: O::Owned,
+    ) -> Result<Opened<O>, TableError> {
+        // Whoever held the byte before may have built it between my look and my getting the byte.
+        if let Some(table) = Self::look(os, area, boot)? {
+            return Ok(Opened::Ready(table));
+        }
+        // Living owners have mapped a table that is not this one: two tables would be two commit locks.
+        for _ in 0..LOOKS_AT_OWNERS {
+            if !owners.anybody() {
+                let mem = allocate(os, area)?;
+                return Ok(Opened::Stale(Initializer { mem, boot, _byte: byte }));
+            }
+            os.pause(LOOK_AGAIN_NS);
+        }
+        Err(TableError::InUse)
+    }
+
+    /// The table, if it is ready.
+    fn look(os: &O, area: &Area<O>, boot: [u64; 2]) -> Result<Option<Table<O>>, TableError> {
+        let file = match os.open(&area.dir, NAME, Open::ReadWrite) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => file.map_err(failed("open"))?,
+        };
+        let stat = os.stat(&file).map_err(failed("look at"))?;
+        if stat.kind() != systx_os::FileType::File {
+            return Err(TableError::NotAFile);
+        }
+        // The version may have another size, but each has a header.
+        let words = (stat.size / 8).min(WORDS as u64) as usize;
+        if words <= STATE_WORD {
+            return Ok(None);
+        }
+        let mem = os.map(&file, words).map_err(failed("map"))?;
+        if !fits(&mem, boot) {
+            return Ok(None);
+        }
+        match mem.load(VERSION_WORD, Ordering::Acquire) {
+            VERSION if words == WORDS => Ok(Some(Table { mem })),
+            VERSION => Ok(None),
+            version => Err(TableError::Version(version)),
+        }
+    }
+
+    /// The words.
+    pub fn mem(&self) -> &O::Mem {
+        &self.mem
+    }
+
+    /// The commit lock.
+    pub fn lock(&self, me: OwnerIx, alive: &dyn Fn(OwnerIx) -> bool) -> Result<Locked, Corrupt> {
+        LOCK.lock(&self.mem, me, alive)
+    }
+
+    /// The commit lock, if it is free.
+    pub fn try_lock(&self, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
+        LOCK.try_lock(&self.mem, me)
+    }
+
+    /// The commit lock, if the last owner of my index died with it: see [`RobustLock::inherit`].
+    pub fn inherit_lock(&self, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
+        LOCK.inherit(&self.mem, me)
+    }
+
+    /// Lets go of the commit lock.
+    pub fn unlock(&self, locked: Locked) -> Result<(), Corrupt> {
+        LOCK.unlock(&self.mem, locked)
+    }
+
+    /// LSN of the next commit. Acquire: whoever sees it sees the slot and the ring entry of every LSN below
+    /// (pairs with [`Table::advance_next`]).
+    pub fn next(&self) -> Lsn {
+        Lsn(self.mem.load(NEXT_WORD, Ordering::Acquire))
+    }
+
+    /// Moves `next` by one, after slot and ring entry were written; returns what it was. Release: pairs with [`Table::next`].
+    pub fn advance_next(&self, _lock: &Locked) -> Lsn {
+        let lsn = self.mem.load(NEXT_WORD, Ordering::Relaxed);
+        self.mem.store(NEXT_WORD, lsn.wrapping_add(1), Ordering::Release);
+        Lsn(lsn)
+    }
+
+    /// A number for a new transaction.
+    pub fn new_tx(&self) -> TxId {
+        TxId(self.mem.fetch_add(NEXT_TX_WORD, 1))
+    }
+
+    /// The in-flight slots.
+    pub fn slots(&self) -> Slots<'_, O::Mem> {
+        Slots::new(&self.mem)
+    }
+
+    /// The ring of the last commits.
+    pub fn ring(&self) -> Ring<'_, O::Mem> {
+        Ring::new(&self.mem)
+    }
+
+    /// What is unsynced.
+    pub fn unsynced(&self) -> Unsynced<'_, O::Mem> {
+        Unsynced::new(&self.mem)
+    }
+
+    /// The senior.
+    pub fn senior(&self) -> SeniorPlace<'_, O::Mem> {
+        SeniorPlace::new(&self.mem)
+    }
+
+    /// The owners' records.
+    pub fn records(&self) -> Records<'_, O::Mem> {
+        Records::new(&self.mem)
+    }
+
+    /// Declares the table unusable, after [`Corrupt`]: the next opener, once all present users have ended, rebuilds it from
+    /// the log.
+    pub fn condemn(&self) {
+        self.mem.store(STATE_WORD, 0, Ordering::Release);
+    }
+
+    /// Whether somebody has condemned the table.
+    pub fn condemned(&self) -> bool {
+        self.mem.load(STATE_WORD, Ordering::Acquire) != INITIALISED
+    }
+}
+
+impl<O: Os> Initializer<O> {
+    /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was ever used.
+    pub fn finish(self, next: Lsn, next_tx: TxId) -> Table<O> {
+        initialise(&self.mem, self.boot, next, next_tx);
+        Table { mem: self.mem }
+    }
+}
+
+fn initialise<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
+    mem.store(STATE_WORD, 0, Ordering::Release);
+    for word in (0..WORDS).filter(|w| *w != STATE_WORD) {
+        mem.store(word, 0, Ordering::Release);
+    }
+    mem.store(MAGIC_WORD, MAGIC, Ordering::Release);
+    mem.store(VERSION_WORD, VERSION, Ordering::Release);
+    mem.store(NEXT_WORD, next.0, Ordering::Release);
+    mem.store(NEXT_TX_WORD, next_tx.0, Ordering::Release);
+    // Pairs with the Acquire loads of `fits`: who sees this boot and the state sees all of the above.
+    mem.store(BOOT_WORD, boot[0], Ordering::Release);
+    mem.store(BOOT_WORD + 1, boot[1], Ordering::Release);
+    mem.store(STATE_WORD, INITIALISED, Ordering::Release);
+}
+
+fn fits<M: Words>(mem: &M, boot: [u64; 2]) -> bool {
+    let word = |w| mem.load(w, Ordering::Acquire);
+    // The state first and last: an initialiser at work between the two has stored something else there.
+    word(STATE_WORD) == INITIALISED
+        && word(MAGIC_WORD) == MAGIC
+        && [word(BOOT_WORD), word(BOOT_WORD + 1)] == boot
+        && word(STATE_WORD) == INITIALISED
+}
+
+fn allocate<O: Os>(os: &O, area: &Area<O>) -> Result<O::Mem, TableError> {
+    let file = match os.create(&area.dir, NAME, 0o600) {
+        Err(Errno::EXIST) => os.open(&area.dir, NAME, Open::ReadWrite),
+        file => file,
+    };
+    let file = file.map_err(failed("make"))?;
+    // Blocks now: a store to a mapped hole on a full disk kills the process.
+    os.fallocate(&file, Fallocate::Allocate, 0, WORDS as u64 * 8).map_err(failed("allocate"))?;
+    os.map(&file, WORDS).map_err(failed("map"))
+}
+
+fn boot_words<O: Os>(os: &O) -> Result<[u64; 2], TableError> {
+    let id = u128::from_le_bytes(os.boot_id().map_err(failed("learn which boot this is, for"))?);
+    Ok([id as u64, (id >> 64) as u64])
+}
