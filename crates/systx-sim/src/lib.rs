@@ -2,3 +2,4 @@
 //! systx-sim
 
 pub mod model;
+pub mod machine;

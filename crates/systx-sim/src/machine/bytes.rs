@@ -1,0 +1,286 @@
+//! System calls on the contents of regular files, and shared mappings of them.
+//!
+//! Guarantees: reads, writes and mapped words are coherent, as in one page cache; every change moves the stamps and is
+//! one journal operation. Does not: move the stamps for stores through a mapping.
+
+use std::sync::Arc;
+
+use systx_os::{Errno, Fallocate, FileType, Result};
+
+use super::data::BLOCK;
+use super::state::{FileId, Id, State, S_ISGID, S_ISUID};
+
+/// Largest file: 16 TiB less a block, as on ext4 with 4 KiB blocks.
+const SIZE_MAX: u64 = (1 << 44) - BLOCK;
+/// Execute permission of the group: with it, S_ISGID is a privilege.
+const S_IXGRP: u32 = 0o010;
+
+impl State {
+    fn contents(&self, file: FileId, write: bool) -> Result<Id> {
+        let open = self.file(file)?;
+        if !(if write { open.write } else { open.read }) {
+            return Err(Errno::BADF);
+        }
+        match self.inode(open.id).meta.kind() {
+            FileType::File => Ok(open.id),
+            FileType::Directory => Err(Errno::ISDIR),
+            _ => Err(Errno::SPIPE),
+        }
+    }
+
+    /// pread(2).
+    pub(super) fn read(&mut self, file: FileId, buf: &mut [u8], offset: u64) -> Result<usize> {
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        let id = self.contents(file, false)?;
+        self.fold(id);
+        let inode = self.inode(id);
+        let len = inode.meta.size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        inode.data.read(offset, &mut buf[..len]);
+        Ok(len)
+    }
+
+    /// pwrite(2).
+    pub(super) fn write(&mut self, file: FileId, buf: &[u8], offset: u64) -> Result<usize> {
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        let id = self.contents(file, true)?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if offset >= SIZE_MAX {
+            return Err(Errno::FBIG);
+        }
+        let len = (buf.len() as u64).min(SIZE_MAX - offset) as usize;
+        let privileged = self.process(self.file(file)?.process).uid == 0;
+        self.fold(id);
+        self.drop_privileges(id, !privileged);
+        self.store(id, offset, &buf[..len]);
+        Ok(len)
+    }
+
+    /// Writes into an inode.
+    fn store(&mut self, id: Id, offset: u64, bytes: &[u8]) {
+        let fs = self.inode(id).fs;
+        let seq = self.next_seq(fs);
+        self.touch(id, true);
+        let mut changed = self.inode_mut(id).data.write(offset, bytes, seq);
+        let end = offset + bytes.len() as u64;
+        if end > self.inode(id).meta.size {
+            self.meta_mut(id).size = end;
+            changed = true;
+        }
+        self.systems[fs.0].dirty.insert(id);
+        self.log(fs, &[(id, changed)], Vec::new());
+        self.unfold(id);
+    }
+
+    /// What a change of contents or owner takes away: file capabilities, and (`all`) set-id bits.
+    pub(super) fn drop_privileges(&mut self, id: Id, all: bool) {
+        let meta = self.meta_mut(id);
+        meta.xattrs.remove(b"security.capability".as_slice());
+        if all {
+            meta.mode &= !S_ISUID;
+            if meta.mode & S_IXGRP != 0 {
+                meta.mode &= !S_ISGID;
+            }
+        }
+    }
+
+    /// ftruncate(2).
+    pub(super) fn truncate(&mut self, file: FileId, size: u64) -> Result<()> {
+        if size > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        let open = self.file(file)?;
+        let id = open.id;
+        if open.path_only() {
+            return Err(Errno::BADF);
+        }
+        if !open.write || self.inode(id).meta.kind() != FileType::File {
+            return Err(Errno::INVAL);
+        }
+        if size > SIZE_MAX {
+            return Err(Errno::FBIG);
+        }
+        let privileged = self.process(open.process).uid == 0;
+        self.fold(id);
+        self.drop_privileges(id, !privileged);
+        let fs = self.inode(id).fs;
+        let seq = self.next_seq(fs);
+        let old = self.inode(id).meta.size;
+        self.touch(id, true);
+        if size < old {
+            self.inode_mut(id).data.zero(size, SIZE_MAX, seq, true);
+            self.systems[fs.0].dirty.insert(id);
+        }
+        self.meta_mut(id).size = size;
+        self.log(fs, &[(id, size != old)], Vec::new());
+        self.unfold(id);
+        Ok(())
+    }
+
+    /// fallocate(2).
+    pub(super) fn fallocate(&mut self, file: FileId, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
+        if len == 0 || offset > i64::MAX as u64 || len > i64::MAX as u64 {
+            return Err(Errno::INVAL);
+        }
+        if !self.file(file)?.write {
+            return Err(Errno::BADF);
+        }
+        let id = self.file(file)?.id;
+        match self.inode(id).meta.kind() {
+            FileType::File => {}
+            FileType::Fifo => return Err(Errno::SPIPE),
+            _ => return Err(Errno::NODEV),
+        }
+        let end = end.filter(|end| *end <= SIZE_MAX).ok_or(Errno::FBIG)?;
+        self.fold(id);
+        let fs = self.inode(id).fs;
+        let seq = self.next_seq(fs);
+        self.touch(id, true);
+        let data = &mut self.inode_mut(id).data;
+        match mode {
+            Fallocate::Allocate | Fallocate::KeepSize => {
+                data.allocate(offset, end);
+            }
+            Fallocate::PunchHole => data.zero(offset, end, seq, true),
+            Fallocate::Zero | Fallocate::ZeroKeepSize => {
+                data.zero(offset, end, seq, false);
+                data.allocate(offset, end);
+            }
+        }
+        if matches!(mode, Fallocate::Allocate | Fallocate::Zero) {
+            let meta = self.meta_mut(id);
+            meta.size = meta.size.max(end);
+        }
+        self.systems[fs.0].dirty.insert(id);
+        self.log(fs, &[(id, true)], Vec::new());
+        self.unfold(id);
+        Ok(())
+    }
+
+    /// copy_file_range(2).
+    pub(super) fn copy(&mut self, from: (FileId, u64), to: (FileId, u64), len: u64) -> Result<u64> {
+        let (source, target) = (self.file(from.0)?, self.file(to.0)?);
+        if !source.read || !target.write {
+            return Err(Errno::BADF);
+        }
+        let (source, target, process) = (source.id, target.id, target.process);
+        for id in [source, target] {
+            match self.inode(id).meta.kind() {
+                FileType::File => {}
+                FileType::Directory => return Err(Errno::ISDIR),
+                _ => return Err(Errno::INVAL),
+            }
+        }
+        if self.inode(source).fs != self.inode(target).fs {
+            return Err(Errno::XDEV);
+        }
+        let ends = (from.1.checked_add(len), to.1.checked_add(len));
+        let (Some(_), Some(_)) = ends else { return Err(Errno::OVERFLOW) };
+        self.fold(source);
+        self.fold(target);
+        let size = self.inode(source).meta.size;
+        let len = len.min(size.saturating_sub(from.1));
+        if to.1 >= SIZE_MAX && len > 0 {
+            return Err(Errno::FBIG);
+        }
+        let len = len.min(SIZE_MAX.saturating_sub(to.1));
+        if source == target && from.1 < to.1 + len && to.1 < from.1 + len {
+            return Err(Errno::INVAL);
+        }
+        if len == 0 {
+            return Ok(0);
+        }
+        let mut bytes = vec![0; len as usize];
+        self.inode(source).data.read(from.1, &mut bytes);
+        let privileged = self.process(process).uid == 0;
+        self.drop_privileges(target, !privileged);
+        self.store(target, to.1, &bytes);
+        Ok(len)
+    }
+
+    /// lseek(SEEK_DATA, SEEK_HOLE).
+    pub(super) fn seek(&mut self, file: FileId, offset: u64, hole: bool) -> Result<u64> {
+        let open = self.file(file)?;
+        if open.path_only() {
+            return Err(Errno::BADF);
+        }
+        let id = open.id;
+        match self.inode(id).meta.kind() {
+            FileType::File => {}
+            FileType::Directory => return Err(Errno::INVAL),
+            _ => return Err(Errno::SPIPE),
+        }
+        self.fold(id);
+        let inode = self.inode(id);
+        inode.data.seek(offset, inode.meta.size, hole).ok_or(Errno::NXIO)
+    }
+
+    // ---- mappings ------------------------------------------------------------------------------------------------
+
+    /// Maps the first `words` words; returns the description that keeps the file open.
+    pub(super) fn map(&mut self, file: FileId, words: usize) -> Result<Id> {
+        let open = self.file(file)?;
+        let id = open.id;
+        if open.path_only() {
+            return Err(Errno::BADF);
+        }
+        if self.inode(id).meta.kind() != FileType::File {
+            return Err(Errno::NODEV);
+        }
+        if !open.read || !open.write {
+            return Err(Errno::ACCESS);
+        }
+        // A store past the last page would be SIGBUS.
+        if words == 0 || words as u64 * 8 > self.inode(id).meta.size.next_multiple_of(BLOCK) {
+            return Err(Errno::INVAL);
+        }
+        self.fold(id);
+        let mapped = self.inode(id).cells.as_ref().map_or(0, |c| c.len());
+        self.inode_mut(id).cells = Some(Arc::new(vec![0; words.max(mapped)]));
+        self.unfold(id);
+        if let Some(open) = self.files.get_mut(&file) {
+            open.refs += 1;
+        }
+        Ok(id)
+    }
+
+    /// Brings what was stored through mappings into the file's sectors.
+    pub(super) fn fold(&mut self, id: Id) {
+        let inode = self.inode(id);
+        let Some(cells) = inode.cells.clone() else { return };
+        let (fs, mut fresh) = (inode.fs, false);
+        let seq = self.next_seq(fs);
+        for (page, words) in cells.chunks((super::data::SECTOR / 8) as usize).enumerate() {
+            let offset = page as u64 * super::data::SECTOR;
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            let mut old = vec![0; bytes.len()];
+            self.inode(id).data.read(offset, &mut old);
+            if old != bytes {
+                fresh |= self.inode_mut(id).data.write(offset, &bytes, seq);
+                self.systems[fs.0].dirty.insert(id);
+            }
+        }
+        if fresh {
+            self.log(fs, &[(id, true)], Vec::new());
+        }
+    }
+
+    /// Shows the file's sectors through its mappings.
+    fn unfold(&mut self, id: Id) {
+        let Some(len) = self.inode(id).cells.as_ref().map(|c| c.len()) else { return };
+        let mut bytes = vec![0; len * 8];
+        self.inode(id).data.read(0, &mut bytes);
+        let words = bytes.chunks_exact(8).map(|w| {
+            let mut word = [0; 8];
+            word.copy_from_slice(w);
+            u64::from_le_bytes(word)
+        });
+        self.inode_mut(id).cells = Some(Arc::new(words.collect()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Shared words and owner bytes of simulated processes.
+//!
+//! Guarantees: words are the file's own contents (pread sees them), survive the death of every process, and are old,
+//! new or noise after a power loss; an owner byte is held until its value is dropped or its process is dead.
+
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::thread;
+
+use systx_os::Words;
+
+use super::plan::Call;
+use super::process::{Entered, SimFd};
+use super::state::Id;
+use super::{Inner, Machine, ProcId, SimOs};
+
+/// A shared mapping of a file's first words.
+pub struct SimMem {
+    pub(super) os: SimOs,
+    pub(super) id: Id,
+    pub(super) len: usize,
+    /// A mapping keeps its file open.
+    pub(super) _file: SimFd,
+}
+
+/// A byte of an owners file.
+pub struct SimOwned {
+    pub(super) machine: Machine,
+    pub(super) process: ProcId,
+    pub(super) key: (Id, u64),
+}
+
+impl Drop for SimOwned {
+    fn drop(&mut self) {
+        let owned = &mut self.machine.lock().state.owned;
+        if owned.get(&self.key) == Some(&self.process) {
+            owned.remove(&self.key);
+        }
+    }
+}
+
+impl Inner {
+    fn word(&mut self, id: Id, index: usize) -> Option<&mut u64> {
+        let inode = Arc::make_mut(self.state.inodes.get_mut(&id)?);
+        Arc::make_mut(inode.cells.as_mut()?).get_mut(index)
+    }
+}
+
+impl SimMem {
+    /// Changes a word; `None` when the process is dead (then nothing happens) or the file is gone.
+    fn at<R>(&self, call: Call, index: usize, change: impl FnOnce(&mut u64) -> R) -> Option<R> {
+        assert!(index < self.len, "word {index} of a mapping of {}", self.len);
+        let mut entered = self.point(call)?;
+        entered.inner.word(self.id, index).map(change)
+    }
+
+    fn point(&self, call: Call) -> Option<Entered<'_>> {
+        self.os.enter(call, b"", None).ok()
+    }
+}
+
+impl Words for SimMem {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn load(&self, index: usize, _: Ordering) -> u64 {
+        self.at(Call::Load, index, |w| *w).unwrap_or(0)
+    }
+
+    fn store(&self, index: usize, value: u64, _: Ordering) {
+        self.at(Call::Store, index, |w| *w = value);
+    }
+
+    fn compare_exchange(&self, index: usize, current: u64, new: u64) -> core::result::Result<u64, u64> {
+        let exchange = |w: &mut u64| {
+            let seen = *w;
+            if seen == current {
+                *w = new;
+                Ok(seen)
+            } else {
+                Err(seen)
+            }
+        };
+        // A dead process's loops must end: its exchange seems to succeed.
+        self.at(Call::CompareExchange, index, exchange).unwrap_or(Ok(current))
+    }
+
+    fn fetch_or(&self, index: usize, bits: u64) -> u64 {
+        self.at(Call::FetchOr, index, |w| std::mem::replace(w, *w | bits)).unwrap_or(0)
+    }
+
+    fn fetch_add(&self, index: usize, n: u64) -> u64 {
+        self.at(Call::FetchAdd, index, |w| std::mem::replace(w, w.wrapping_add(n))).unwrap_or(0)
+    }
+
+    fn wait(&self, index: usize, seen: u64, timeout_ns: u64) {
+        assert!(index < self.len, "word {index} of a mapping of {}", self.len);
+        let Some(mut entered) = self.point(Call::Wait) else { return };
+        let same = entered.inner.word(self.id, index).is_some_and(|w| *w as u32 == seen as u32);
+        if same {
+            let me = thread::current().id();
+            let inner = self.os.machine.block(entered.inner, me, Some((self.id, index)), timeout_ns);
+            // Whether it was killed meanwhile.
+            drop(self.os.living(inner));
+        }
+    }
+
+    fn wake(&self, index: usize) {
+        assert!(index < self.len, "word {index} of a mapping of {}", self.len);
+        if let Some(mut entered) = self.point(Call::Wake) {
+            entered.inner.wake(self.id, index);
+        }
+    }
+}

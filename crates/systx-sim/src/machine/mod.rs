@@ -1,0 +1,287 @@
+//! The simulated machine: an implementation of [`systx_os::Os`] that can be killed, failed, interleaved and robbed of
+//! its power at every call.
+//!
+//! Owns: [`Machine`] (several file systems, shared by processes), [`SimOs`] (one process), [`Schedule`] (several
+//! processes, one at a time, by a seed), [`Crash`] (what a power loss leaves), [`Plant`] and [`Tree`] (building and
+//! comparing contents). Guarantees: the errno of Linux (`tests/machine_agreement.rs` compares with the real one), and
+//! that the same seed gives the same run. Does not: check directory permissions, deliver signals, or run programs.
+//!
+//! ```
+//! use systx_os::{FsKind, Os};
+//! use systx_sim::machine::{run_process, Crash, FsSpec, Machine};
+//! let machine = Machine::new(1, &[FsSpec::new(FsKind::Ext4)]);
+//! let os = machine.spawn("writer");
+//! let root = os.root(0);
+//! machine.kill_at(&os, 2); // the third call from now
+//! let killed = run_process(&os, || -> systx_os::Result<()> {
+//!     let file = os.create(&root, b"a", 0o644)?;
+//!     os.pwrite(&file, b"contents", 0)?;
+//!     os.fsync(&file)
+//! });
+//! assert!(killed.is_err());
+//! machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+//! assert!(machine.tree(0).is_empty());
+//! ```
+
+mod attrs;
+mod bytes;
+mod data;
+mod journal;
+mod mem;
+mod names;
+mod opening;
+mod os;
+mod plan;
+mod power;
+mod process;
+mod schedule;
+mod state;
+mod syncing;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use systx_os::{FileType, FsInfo, FsKind};
+
+pub use mem::{SimMem, SimOwned};
+pub use plan::{Call, Effect, Fault, PointInfo, Traced};
+pub use power::Crash;
+pub use process::{run_process, Killed, SimFd, SimOs};
+pub use schedule::{Ended, Report, Schedule};
+pub use tree::{dump, Look, Plant, Tree};
+
+use plan::Control;
+use state::{FileSystem, Id, Process, State};
+
+/// Index of a file system of a machine, in the order of [`Machine::new`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FsId(pub(crate) usize);
+
+/// Identity of a simulated process; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcId(pub(crate) u32);
+
+/// How much of the journal an fsync makes durable (ext4, xfs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitRule {
+    /// What is promised: up to the last operation that touched the synced inode. The kernel's timer may have committed
+    /// that one just before, and what came after it is then not covered.
+    Touched,
+    /// What mostly happens: the whole journal, if the synced inode was touched since the last commit.
+    Whole,
+}
+
+/// A file system to be made.
+#[derive(Clone, Debug)]
+pub struct FsSpec {
+    /// What [`systx_os::Os::fs_info`] answers; the machine behaves accordingly.
+    pub info: FsInfo,
+    /// Most links of a file, and of a directory with its subdirectories.
+    pub links_max: u32,
+    /// See [`CommitRule`].
+    pub commit_rule: CommitRule,
+    /// Whether a random power loss may leave noise in files that were mapped.
+    pub garble: bool,
+}
+
+impl FsSpec {
+    /// A file system of a kind, with everything that kind can do.
+    pub fn new(kind: FsKind) -> FsSpec {
+        let info = FsInfo {
+            kind,
+            uuid: [0; 16],
+            file_stamps: true,
+            dir_stamps: kind != FsKind::Tmpfs,
+            reflinks: matches!(kind, FsKind::Btrfs | FsKind::Xfs),
+            rename_flags: true,
+            leases: true,
+            handles: true,
+            open_by_handle: true,
+        };
+        FsSpec { info, links_max: 65000, commit_rule: CommitRule::Touched, garble: true }
+    }
+}
+
+struct Inner {
+    state: State,
+    control: Control,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    turn: Condvar,
+}
+
+/// A simulated machine; clones are the same machine, [`Machine::fork`] makes another one.
+#[derive(Clone)]
+pub struct Machine {
+    shared: Arc<Shared>,
+}
+
+impl Machine {
+    /// Boots a machine with empty file systems; everything random in it derives from `seed`.
+    pub fn new(seed: u64, systems: &[FsSpec]) -> Machine {
+        let mut state = State {
+            systems: Vec::new(),
+            inodes: BTreeMap::new(),
+            files: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            owned: BTreeMap::new(),
+            mounts: BTreeMap::new(),
+            next_id: 1,
+            next_generation: 0,
+            clock: 1_000_000_000,
+            booted: 0,
+            boots: 1,
+            rng: fastrand::Rng::with_seed(seed),
+        };
+        for (index, spec) in systems.iter().enumerate() {
+            let mut spec = spec.clone();
+            if spec.info.uuid == [0; 16] {
+                spec.info.uuid = state.rng.u128(..).to_le_bytes();
+            }
+            state.systems.push(FileSystem {
+                spec,
+                root: 0,
+                journal: Default::default(),
+                next_ino: 1,
+                free_inos: Vec::new(),
+                dirty: BTreeSet::new(),
+            });
+            state.systems[index].root = state.new_root(FsId(index));
+            state.rebase(FsId(index));
+        }
+        // The hand that plants trees and looks at them.
+        let world = Process { name: "world".into(), uid: 0, gid: 0, alive: true, buried: false, points: 0 };
+        state.processes.insert(ProcId(0), world);
+        Machine::of(state, Control::default())
+    }
+
+    /// A machine with one file system of `kind`.
+    pub fn with(kind: FsKind) -> Machine {
+        Machine::new(1, &[FsSpec::new(kind)])
+    }
+
+    fn of(state: State, control: Control) -> Machine {
+        Machine {
+            shared: Arc::new(Shared { inner: Mutex::new(Inner { state, control }), turn: Condvar::new() }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing here leaves the state half changed by a panic: a poisoned lock is only a failed test elsewhere.
+        self.shared.inner.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Another machine in the same state: processes keep what they hold there but have no thread. Plans (kills, faults,
+    /// hooks, trace) are not taken over.
+    pub fn fork(&self) -> Machine {
+        Machine::of(self.lock().state.clone(), Control::default())
+    }
+
+    /// Starts a process as root.
+    pub fn spawn(&self, name: &str) -> SimOs {
+        self.spawn_as(name, 0)
+    }
+
+    /// Starts a process of a user (group of the same number).
+    pub fn spawn_as(&self, name: &str, uid: u32) -> SimOs {
+        let mut inner = self.lock();
+        let id = ProcId(inner.state.processes.len() as u32);
+        let process = Process { name: name.into(), uid, gid: uid, alive: true, buried: false, points: 0 };
+        inner.state.processes.insert(id, process);
+        drop(inner);
+        SimOs { machine: self.clone(), process: id, quiet: false }
+    }
+
+    /// A process whose calls are no points: never killed, failed, scheduled or hooked. For outsiders and for looking.
+    pub fn outsider(&self, name: &str) -> SimOs {
+        SimOs { quiet: true, ..self.spawn(name) }
+    }
+
+    /// Mounts file system `fs` on the directory at `path` of file system `on`.
+    pub fn mount(&self, fs: usize, on: usize, path: &str) -> systx_os::Result<()> {
+        let mut inner = self.lock();
+        let dir = inner.state.resolve(FsId(on), path)?;
+        inner.state.mounts.insert(dir, FsId(fs));
+        Ok(())
+    }
+
+    /// Sets or clears chattr +i and +a of the object at `path`.
+    pub fn set_flags(
+        &self,
+        fs: usize,
+        path: &str,
+        immutable: bool,
+        append_only: bool,
+    ) -> systx_os::Result<()> {
+        let mut inner = self.lock();
+        let id = inner.state.resolve(FsId(fs), path)?;
+        let meta = inner.state.meta_mut(id);
+        (meta.immutable, meta.append_only) = (immutable, append_only);
+        inner.state.log(FsId(fs), &[(id, false)], Vec::new());
+        Ok(())
+    }
+
+    /// Ends a process at once, from outside; its thread unwinds at its next call.
+    pub fn kill(&self, process: ProcId) {
+        let mut inner = self.lock();
+        inner.state.end(process);
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
+    /// Whether a process lives.
+    pub fn alive(&self, process: ProcId) -> bool {
+        self.lock().state.process(process).alive
+    }
+
+    /// Cuts the power and boots again: all processes are dead, unsynced state survives as `crash` says.
+    pub fn power_loss(&self, crash: Crash, rng: &mut fastrand::Rng) {
+        let mut inner = self.lock();
+        inner.state.power_loss(crash, rng);
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
+    /// Everything is durable as it is, without any call.
+    pub fn settle(&self) {
+        let mut inner = self.lock();
+        let ids: Vec<Id> = inner.state.inodes.keys().copied().collect();
+        ids.into_iter().for_each(|id| inner.state.fold(id));
+        for fs in (0..inner.state.systems.len()).map(FsId) {
+            if !inner.state.systems[fs.0].forgets() {
+                inner.state.settle(fs);
+            }
+        }
+    }
+
+    /// Virtual time since the machine was made, nanoseconds.
+    pub fn clock_ns(&self) -> u64 {
+        self.lock().state.clock
+    }
+
+    /// Lets virtual time pass.
+    pub fn advance_ns(&self, ns: u64) {
+        self.lock().state.tick(ns);
+    }
+}
+
+impl State {
+    /// Makes the root directory of a file system.
+    fn new_root(&mut self, fs: FsId) -> Id {
+        let root = self.new_inode(fs, FileType::Directory.mode_bits() | 0o755, 0, 0);
+        self.meta_mut(root).nlink = if self.spec(fs).info.kind == FsKind::Btrfs { 1 } else { 2 };
+        root
+    }
+
+    /// Commits everything; objects that are open but have no name stay.
+    fn settle(&mut self, fs: FsId) {
+        self.sync_all(fs);
+        for inode in self.inodes.values_mut().filter(|i| i.fs == fs && i.data.dirty()) {
+            Arc::make_mut(inode).data.settle();
+        }
+        self.systems[fs.0].dirty.clear();
+    }
+}

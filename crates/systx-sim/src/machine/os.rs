@@ -1,0 +1,348 @@
+//! `impl Os for SimOs`: each method is one point and one call into the state.
+
+use std::thread;
+
+use systx_os::{
+    Dirent, Errno, Fallocate, FileType, FsInfo, Handle, Lease, Open, Os, Rename, Result, SetXattr, Stat,
+    StatFs, Timestamp,
+};
+
+use super::mem::{SimMem, SimOwned};
+use super::plan::Call;
+use super::process::{SimFd, SimOs, Stop};
+use super::state::Id;
+
+/// Largest buffer that one copy_range fills.
+const COPY_MAX: u64 = 16 << 20;
+
+impl Os for SimOs {
+    type Fd = SimFd;
+    type Mem = SimMem;
+    type Owned = SimOwned;
+
+    fn open(&self, dir: &SimFd, name: &[u8], how: Open) -> Result<SimFd> {
+        let file = self.call(Call::Open, name, Some(dir.file), |s, _| {
+            let id = s.lookup(s.dir(dir.file)?, name)?;
+            s.open(self.process, id, how)
+        })?;
+        Ok(self.fd(file))
+    }
+
+    fn reopen(&self, fd: &SimFd, how: Open) -> Result<SimFd> {
+        let file = self.call(Call::Reopen, b"", Some(fd.file), |s, _| {
+            let id = s.file(fd.file)?.id;
+            s.open(self.process, id, how)
+        })?;
+        Ok(self.fd(file))
+    }
+
+    fn open_handle(&self, mount: &SimFd, handle: &Handle, how: Open) -> Result<SimFd> {
+        let file = self.call(Call::OpenHandle, b"", Some(mount.file), |s, _| {
+            let fs = s.inode(s.file(mount.file)?.id).fs;
+            let id = s.by_handle(fs, handle)?;
+            s.open(self.process, id, how)
+        })?;
+        Ok(self.fd(file))
+    }
+
+    fn create(&self, dir: &SimFd, name: &[u8], mode: u32) -> Result<SimFd> {
+        let file = self.call(Call::Create, name, Some(dir.file), |s, _| {
+            let dir = s.dir(dir.file)?;
+            let id = s.make(self.process, dir, name, FileType::File.mode_bits() | (mode & 0o7777), 0)?;
+            Ok(s.describe(self.process, id, true, true))
+        })?;
+        Ok(self.fd(file))
+    }
+
+    fn tmpfile(&self, dir: &SimFd, mode: u32) -> Result<SimFd> {
+        let file = self.call(Call::Tmpfile, b"", Some(dir.file), |s, _| {
+            let dir = s.dir(dir.file)?;
+            if s.inode(dir).dead {
+                return Err(Errno::NOENT);
+            }
+            let id = s.new_child(self.process, dir, FileType::File.mode_bits() | (mode & 0o7777));
+            s.inode_mut(id).linkable = true;
+            let fs = s.inode(id).fs;
+            s.log(fs, &[(id, true)], Vec::new());
+            Ok(s.describe(self.process, id, true, true))
+        })?;
+        Ok(self.fd(file))
+    }
+
+    fn dup(&self, fd: &SimFd) -> Result<SimFd> {
+        self.call(Call::Dup, b"", Some(fd.file), |s, _| {
+            s.files.get_mut(&fd.file).map(|f| f.refs += 1).ok_or(Errno::BADF)
+        })?;
+        Ok(self.fd(fd.file))
+    }
+
+    fn stat(&self, fd: &SimFd) -> Result<Stat> {
+        self.call(Call::Stat, b"", Some(fd.file), |s, _| Ok(s.stat(s.file(fd.file)?.id)))
+    }
+
+    fn stat_at(&self, dir: &SimFd, name: &[u8]) -> Result<Stat> {
+        self.call(Call::StatAt, name, Some(dir.file), |s, _| {
+            let id = s.lookup_across(s.dir(dir.file)?, name)?;
+            Ok(s.stat(id))
+        })
+    }
+
+    fn handle(&self, fd: &SimFd) -> Result<Handle> {
+        self.call(Call::Handle, b"", Some(fd.file), |s, _| s.handle(s.file(fd.file)?.id))
+    }
+
+    fn handle_at(&self, dir: &SimFd, name: &[u8]) -> Result<Handle> {
+        self.call(Call::HandleAt, name, Some(dir.file), |s, _| {
+            let id = s.lookup_across(s.dir(dir.file)?, name)?;
+            s.handle(id)
+        })
+    }
+
+    fn read_dir(&self, fd: &SimFd) -> Result<Vec<Dirent>> {
+        self.call(Call::ReadDir, b"", Some(fd.file), |s, _| s.list(s.dir(fd.file)?))
+    }
+
+    fn read_link(&self, fd: &SimFd) -> Result<Vec<u8>> {
+        self.call(Call::ReadLink, b"", Some(fd.file), |s, _| {
+            let meta = &s.inode(s.file(fd.file)?.id).meta;
+            if meta.kind() != FileType::Symlink {
+                // readlinkat(fd, "") of something else: Source: fs/stat.c, do_readlinkat.
+                return Err(Errno::NOENT);
+            }
+            Ok(meta.target.clone())
+        })
+    }
+
+    fn statfs(&self, fd: &SimFd) -> Result<StatFs> {
+        self.call(Call::StatFs, b"", Some(fd.file), |s, _| Ok(s.statfs(s.inode(s.file(fd.file)?.id).fs)))
+    }
+
+    fn fs_info(&self, scratch: &SimFd) -> Result<FsInfo> {
+        self.call(Call::FsInfo, b"", Some(scratch.file), |s, _| {
+            let fs = s.inode(s.dir(scratch.file)?).fs;
+            Ok(s.spec(fs).info)
+        })
+    }
+
+    fn mkdir(&self, dir: &SimFd, name: &[u8], mode: u32) -> Result<()> {
+        self.call(Call::Mkdir, name, Some(dir.file), |s, _| {
+            let dir = s.dir(dir.file)?;
+            let mode = FileType::Directory.mode_bits() | (mode & 0o7777);
+            s.make(self.process, dir, name, mode, 0).map(|_| ())
+        })
+    }
+
+    fn mknod(&self, dir: &SimFd, name: &[u8], mode: u32, rdev: u64) -> Result<()> {
+        self.call(Call::Mknod, name, Some(dir.file), |s, _| {
+            let dir = s.dir(dir.file)?;
+            s.make_node(self.process, dir, name, mode, rdev)
+        })
+    }
+
+    fn symlink(&self, dir: &SimFd, name: &[u8], target: &[u8]) -> Result<()> {
+        self.call(Call::Symlink, name, Some(dir.file), |s, _| {
+            let dir = s.dir(dir.file)?;
+            s.make_symlink(self.process, dir, name, target)
+        })
+    }
+
+    fn link(&self, fd: &SimFd, dir: &SimFd, name: &[u8]) -> Result<()> {
+        self.call(Call::Link, name, Some(fd.file), |s, _| {
+            let id = s.file(fd.file)?.id;
+            let dir = s.dir(dir.file)?;
+            s.make_link(id, dir, name)
+        })
+    }
+
+    fn unlink(&self, dir: &SimFd, name: &[u8]) -> Result<()> {
+        self.call(Call::Unlink, name, Some(dir.file), |s, _| s.remove(s.dir(dir.file)?, name, false))
+    }
+
+    fn rmdir(&self, dir: &SimFd, name: &[u8]) -> Result<()> {
+        self.call(Call::Rmdir, name, Some(dir.file), |s, _| s.remove(s.dir(dir.file)?, name, true))
+    }
+
+    fn rename(&self, from: (&SimFd, &[u8]), to: (&SimFd, &[u8]), mode: Rename) -> Result<()> {
+        self.call(Call::Rename, from.1, Some(from.0.file), |s, _| {
+            s.rename((s.dir(from.0.file)?, from.1), (s.dir(to.0.file)?, to.1), mode)
+        })
+    }
+
+    fn pread(&self, fd: &SimFd, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.call(Call::Pread, b"", Some(fd.file), |s, _| s.read(fd.file, buf, offset))
+    }
+
+    fn pwrite(&self, fd: &SimFd, buf: &[u8], offset: u64) -> Result<usize> {
+        self.call(Call::Pwrite, b"", Some(fd.file), |s, short| {
+            s.write(fd.file, &buf[..buf.len().min(short)], offset)
+        })
+    }
+
+    fn truncate(&self, fd: &SimFd, size: u64) -> Result<()> {
+        self.call(Call::Truncate, b"", Some(fd.file), |s, _| s.truncate(fd.file, size))
+    }
+
+    fn fallocate(&self, fd: &SimFd, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.call(Call::Fallocate, b"", Some(fd.file), |s, _| s.fallocate(fd.file, mode, offset, len))
+    }
+
+    fn copy_range(
+        &self,
+        from: &SimFd,
+        from_offset: u64,
+        to: &SimFd,
+        to_offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.call(Call::CopyRange, b"", Some(from.file), |s, short| {
+            let len = len.min(short as u64).min(COPY_MAX);
+            s.copy((from.file, from_offset), (to.file, to_offset), len)
+        })
+    }
+
+    fn seek(&self, fd: &SimFd, offset: u64, hole: bool) -> Result<u64> {
+        self.call(Call::Seek, b"", Some(fd.file), |s, _| s.seek(fd.file, offset, hole))
+    }
+
+    fn chmod(&self, fd: &SimFd, mode: u32) -> Result<()> {
+        self.call(Call::Chmod, b"", Some(fd.file), |s, _| s.chmod(self.process, fd.file, mode))
+    }
+
+    fn chown(&self, fd: &SimFd, uid: u32, gid: u32) -> Result<()> {
+        self.call(Call::Chown, b"", Some(fd.file), |s, _| s.chown(self.process, fd.file, uid, gid))
+    }
+
+    fn utimens(&self, fd: &SimFd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Result<()> {
+        self.call(Call::Utimens, b"", Some(fd.file), |s, _| s.utimens(self.process, fd.file, atime, mtime))
+    }
+
+    fn getxattr(&self, fd: &SimFd, name: &[u8]) -> Result<Vec<u8>> {
+        self.call(Call::GetXattr, name, Some(fd.file), |s, _| s.getxattr(self.process, fd.file, name))
+    }
+
+    fn setxattr(&self, fd: &SimFd, name: &[u8], value: &[u8], mode: SetXattr) -> Result<()> {
+        self.call(Call::SetXattr, name, Some(fd.file), |s, _| {
+            s.setxattr(self.process, fd.file, name, value, mode)
+        })
+    }
+
+    fn removexattr(&self, fd: &SimFd, name: &[u8]) -> Result<()> {
+        self.call(Call::RemoveXattr, name, Some(fd.file), |s, _| s.removexattr(self.process, fd.file, name))
+    }
+
+    fn listxattr(&self, fd: &SimFd) -> Result<Vec<Vec<u8>>> {
+        self.call(Call::ListXattr, b"", Some(fd.file), |s, _| s.listxattr(self.process, fd.file))
+    }
+
+    fn write_out(&self, fd: &SimFd, wait: bool) -> Result<()> {
+        self.call(Call::WriteOut, b"", Some(fd.file), |s, _| {
+            let id = s.syncable(fd.file)?;
+            // What was only started may be anywhere: that is what a dirty sector is already.
+            if wait {
+                s.write_out(id);
+            }
+            Ok(())
+        })
+    }
+
+    fn fsync(&self, fd: &SimFd) -> Result<()> {
+        self.call(Call::Fsync, b"", Some(fd.file), |s, _| {
+            let id = s.syncable(fd.file)?;
+            s.sync(id, false);
+            Ok(())
+        })
+    }
+
+    fn fdatasync(&self, fd: &SimFd) -> Result<()> {
+        self.call(Call::Fdatasync, b"", Some(fd.file), |s, _| {
+            let id = s.syncable(fd.file)?;
+            s.sync(id, true);
+            Ok(())
+        })
+    }
+
+    fn syncfs(&self, fd: &SimFd) -> Result<()> {
+        self.call(Call::Syncfs, b"", Some(fd.file), |s, _| {
+            let open = s.file(fd.file)?;
+            if open.path_only() {
+                return Err(Errno::BADF);
+            }
+            let fs = s.inode(open.id).fs;
+            s.sync_all(fs);
+            Ok(())
+        })
+    }
+
+    fn lease(&self, fd: &SimFd, lease: Lease) -> Result<()> {
+        self.call(Call::Lease, b"", Some(fd.file), |s, _| s.set_lease(self.process, fd.file, lease))
+    }
+
+    fn lease_held(&self, fd: &SimFd) -> Result<Lease> {
+        self.call(Call::LeaseHeld, b"", Some(fd.file), |s, _| s.get_lease(fd.file))
+    }
+
+    fn map(&self, fd: &SimFd, words: usize) -> Result<SimMem> {
+        let id = self.call(Call::Map, b"", Some(fd.file), |s, _| s.map(fd.file, words))?;
+        Ok(SimMem { os: self.clone(), id, len: words, _file: self.fd(fd.file) })
+    }
+
+    fn own_byte(&self, owners: &SimFd, byte: u64) -> Result<SimOwned> {
+        let key = self.call(Call::OwnByte, b"", Some(owners.file), |s, _| {
+            let key: (Id, u64) = (s.file(owners.file)?.id, byte);
+            if s.owned.contains_key(&key) {
+                return Err(Errno::AGAIN);
+            }
+            s.owned.insert(key, self.process);
+            Ok(key)
+        })?;
+        Ok(SimOwned { machine: self.machine.clone(), process: self.process, key })
+    }
+
+    fn byte_owned(&self, owners: &SimFd, byte: u64) -> Result<bool> {
+        self.call(Call::ByteOwned, b"", Some(owners.file), |s, _| {
+            Ok(s.owned.contains_key(&(s.file(owners.file)?.id, byte)))
+        })
+    }
+
+    fn boot_id(&self) -> Result<[u8; 16]> {
+        self.call(Call::BootId, b"", None, |s, _| {
+            Ok((0x626f_6f74u128 << 64 | u128::from(s.boots)).to_le_bytes())
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        let mut inner = self.machine.lock();
+        inner.state.tick(1);
+        inner.state.timestamp(inner.state.clock)
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        let mut inner = self.machine.lock();
+        inner.state.tick(1);
+        inner.state.clock - inner.state.booted
+    }
+
+    fn random(&self) -> u64 {
+        self.machine.lock().state.rng.u64(..)
+    }
+
+    fn uid(&self) -> u32 {
+        self.machine.lock().state.process(self.process).uid
+    }
+
+    fn pid(&self) -> u32 {
+        1000 + self.process.0
+    }
+
+    fn pause(&self, ns: u64) {
+        match self.enter(Call::Pause, b"", None) {
+            Ok(entered) => {
+                let me = thread::current().id();
+                // For ever is not a pause.
+                let inner = self.machine.block(entered.inner, me, None, ns.min(u64::MAX - 1));
+                drop(self.living(inner));
+            }
+            Err(Stop::Fail(_) | Stop::Dead) => {}
+        }
+    }
+}

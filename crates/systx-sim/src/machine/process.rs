@@ -1,0 +1,234 @@
+//! A simulated process: its descriptors, its death, and the point before each of its calls.
+//!
+//! Guarantees: a killed process unwinds from its next call with [`Killed`] (no panic message), and calls that its
+//! destructors make then have no effect and return `EIO`; whatever it held is released at the kill, not at the
+//! unwinding. Does not: unwind a thread that is panicking already.
+
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::sync::MutexGuard;
+use std::thread;
+
+use systx_os::{Errno, Open, Result};
+
+use super::plan::{Call, Effect, PointInfo};
+use super::state::{FileId, Id, State};
+use super::{FsId, Inner, Machine, ProcId};
+
+/// Virtual time that a call takes.
+const CALL_NS: u64 = 1000;
+
+/// What a killed process unwinds with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Killed(pub ProcId);
+
+/// One process of a simulated machine; clones are the same process.
+#[derive(Clone)]
+pub struct SimOs {
+    pub(super) machine: Machine,
+    pub(super) process: ProcId,
+    pub(super) quiet: bool,
+}
+
+/// A descriptor of a simulated process.
+pub struct SimFd {
+    pub(super) machine: Machine,
+    pub(super) file: FileId,
+}
+
+impl Drop for SimFd {
+    fn drop(&mut self) {
+        self.machine.lock().state.close(self.file);
+    }
+}
+
+/// Why a call does not take place.
+pub(super) enum Stop {
+    Fail(Errno),
+    Dead,
+}
+
+/// A call that takes place: the machine, locked, and the most bytes it may handle.
+pub(super) struct Entered<'a> {
+    pub(super) inner: MutexGuard<'a, Inner>,
+    pub(super) short: usize,
+}
+
+/// Runs `body` as `os`; `Err` when the process was killed in it. Panics pass through.
+pub fn run_process<T>(os: &SimOs, body: impl FnOnce() -> T) -> core::result::Result<T, Killed> {
+    catch_unwind(AssertUnwindSafe(body)).map_err(|payload| match payload.downcast::<Killed>() {
+        Ok(killed) => {
+            if let Some(p) = os.machine.lock().state.processes.get_mut(&os.process) {
+                p.buried = true;
+            }
+            *killed
+        }
+        Err(panic) => resume_unwind(panic),
+    })
+}
+
+impl SimOs {
+    /// Identity of this process.
+    pub fn process(&self) -> ProcId {
+        self.process
+    }
+
+    /// The machine it runs on.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Number of calls it has made.
+    pub fn points(&self) -> u64 {
+        self.machine.lock().state.process(self.process).points
+    }
+
+    /// The root directory of file system `fs`; no point.
+    pub fn root(&self, fs: usize) -> SimFd {
+        let mut inner = self.machine.lock();
+        let root = inner.state.systems[fs].root;
+        self.fd(inner.state.describe(self.process, root, true, false))
+    }
+
+    /// Opens a path of several components on file system `fs`; no point.
+    pub fn open_path(&self, fs: usize, path: &str, how: Open) -> Result<SimFd> {
+        let mut inner = self.machine.lock();
+        let id = inner.state.resolve(FsId(fs), path)?;
+        inner.state.open(self.process, id, how).map(|file| self.fd(file))
+    }
+
+    /// Ends the process as exit(2) does.
+    pub fn exit(self) {
+        let mut inner = self.machine.lock();
+        inner.state.end(self.process);
+        if let Some(p) = inner.state.processes.get_mut(&self.process) {
+            p.buried = true;
+        }
+    }
+
+    pub(super) fn fd(&self, file: FileId) -> SimFd {
+        SimFd { machine: self.machine.clone(), file }
+    }
+
+    /// The point before a call; returns with the machine locked when the call may take place.
+    pub(super) fn enter(
+        &self,
+        call: Call,
+        name: &[u8],
+        file: Option<FileId>,
+    ) -> core::result::Result<Entered<'_>, Stop> {
+        let mut inner = self.machine.lock();
+        let me = thread::current().id();
+        let silent = self.quiet || inner.control.hooking == Some(me);
+        if silent || (call.is_word() && !inner.control.word_points) {
+            return self.living(inner);
+        }
+        if inner.state.process(self.process).alive {
+            inner.state.tick(CALL_NS);
+            inner = self.machine.take_turn(inner, me);
+        }
+        inner = self.living(inner)?.inner;
+        let info = self.count(&mut inner, call, name, file);
+        if let Some(mut hook) = inner.control.hook.take() {
+            inner.control.hooking = Some(me);
+            drop(inner);
+            hook(&self.machine, &info);
+            inner = self.machine.lock();
+            inner.control.hooking = None;
+            inner.control.hook.get_or_insert(hook);
+        }
+        if inner.control.dies(self.process) && !thread::panicking() {
+            inner.state.end(self.process);
+            inner.wake_dead();
+        }
+        inner = self.living(inner)?.inner;
+        match inner.control.fault(self.process, call) {
+            Some(Effect::Fail(errno)) => {
+                if errno == Errno::IO {
+                    inner.state.sync_failed(call, file);
+                }
+                Err(Stop::Fail(errno))
+            }
+            Some(Effect::Short(short)) => Ok(Entered { inner, short: short.max(1) }),
+            None => Ok(Entered { inner, short: usize::MAX }),
+        }
+    }
+
+    fn count(&self, inner: &mut Inner, call: Call, name: &[u8], file: Option<FileId>) -> PointInfo {
+        let ino = file.and_then(|f| inner.state.file(f).ok().map(|f| inner.state.inode(f.id).meta.ino));
+        let mut point = 0;
+        if let Some(p) = inner.state.processes.get_mut(&self.process) {
+            point = p.points;
+            p.points += 1;
+        }
+        let info = PointInfo {
+            process: self.process,
+            process_name: inner.state.process(self.process).name.clone(),
+            point,
+            global_point: inner.control.points,
+            call,
+            name: name.to_vec(),
+            ino: ino.unwrap_or(0),
+        };
+        inner.control.points += 1;
+        if let Some(trace) = &mut inner.control.trace {
+            trace.push(info.clone());
+        }
+        info
+    }
+
+    /// Goes on if the process lives; else unwinds, or, where that was done or can't be, stops.
+    pub(super) fn living<'a>(&self, inner: MutexGuard<'a, Inner>) -> core::result::Result<Entered<'a>, Stop> {
+        let process = inner.state.process(self.process);
+        if process.alive {
+            return Ok(Entered { inner, short: usize::MAX });
+        }
+        let unwind = !process.buried && !thread::panicking();
+        drop(inner);
+        if unwind {
+            resume_unwind(Box::new(Killed(self.process)));
+        }
+        Err(Stop::Dead)
+    }
+
+    /// One call: the point, then its effect.
+    pub(super) fn call<R>(
+        &self,
+        call: Call,
+        name: &[u8],
+        file: Option<FileId>,
+        effect: impl FnOnce(&mut State, usize) -> Result<R>,
+    ) -> Result<R> {
+        match self.enter(call, name, file) {
+            Ok(mut entered) => effect(&mut entered.inner.state, entered.short),
+            Err(Stop::Fail(errno)) => Err(errno),
+            Err(Stop::Dead) => Err(Errno::IO),
+        }
+    }
+}
+
+impl State {
+    /// The object at a path below the root of `fs`, across mounts.
+    pub(super) fn resolve(&self, fs: FsId, path: &str) -> Result<Id> {
+        let mut id = self.systems[fs.0].root;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            if !self.inode(id).is_dir() {
+                return Err(Errno::NOTDIR);
+            }
+            id = self.lookup_across(id, name.as_bytes())?;
+        }
+        Ok(id)
+    }
+
+    /// EIO of a sync: the kernel reports it once and calls the pages clean.
+    fn sync_failed(&mut self, call: Call, file: Option<FileId>) {
+        let Some(id) = file.and_then(|f| self.syncable(f).ok()) else { return };
+        match call {
+            Call::Fsync | Call::Fdatasync | Call::WriteOut => self.lose(id),
+            Call::Syncfs => {
+                let fs = self.inode(id).fs;
+                self.lose_all(fs);
+            }
+            _ => {}
+        }
+    }
+}
