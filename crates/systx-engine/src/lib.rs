@@ -10,3 +10,5 @@ pub mod id;
 pub mod outcome;
 pub mod plan;
 pub mod record;
+pub mod transaction;
+pub mod verbs;
