@@ -63,7 +63,7 @@ impl Linux {
         open::open_path(path, how)
     }
 
-    /// As [`Os::fs_info`], with everything tried (some milliseconds), for `systx doctor`.
+    /// As [`Os::fs_info`], with everything tried (some tens of milliseconds), for `systx doctor`.
     pub fn probe_thoroughly(&self, scratch: &OwnedFd) -> Result<FsInfo> {
         probe::probe_thoroughly(scratch.as_fd())
     }

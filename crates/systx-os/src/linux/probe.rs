@@ -47,7 +47,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     })
 }
 
-/// As [`fs_info`], everything by experiment; some milliseconds.
+/// As [`fs_info`], everything by experiment; some tens of milliseconds.
 pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, uuid) = identify(&dir)?;

@@ -46,6 +46,7 @@ fn a_symbolic_link_is_opened_as_itself_or_not_at_all() {
         for how in [Open::Read, Open::ReadWrite, Open::Write] {
             assert_eq!(os.open(&place.dir, b"link", how).err(), Some(Errno::LOOP));
         }
+        assert_eq!(os.open(&place.dir, b"link", Open::Directory).err(), Some(Errno::NOTDIR));
         let link = os.open(&place.dir, b"link", Open::Path).unwrap();
         assert_eq!(os.stat(&link).unwrap().kind(), FileType::Symlink);
         assert_eq!(os.read_link(&link).unwrap(), b"target");
