@@ -19,6 +19,8 @@
 
 pub mod checker;
 pub mod cooperation;
+pub mod crash;
+mod crash_steps;
 
 /// Whether the larger configurations are asked for.
 pub fn long() -> bool {
