@@ -1,8 +1,8 @@
 //! The area of a domain: the directory that holds its log, its table, its slots and what was displaced.
 //!
-//! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area is a real
-//! directory of this user that nobody else can enter, in a format that this version understands. Does not: choose where it
-//! is, and never removes anything but its own temporary files.
+//! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area is a
+//! real directory of this user that nobody else can enter, in a format that this version understands. Does not:
+//! choose where it is, and never removes anything but its own temporary files.
 
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
@@ -74,8 +74,8 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
 }
 
 impl<O: Os> Area<O> {
-    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is none (or one that was
-    /// never finished).
+    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is none (or
+    /// one that was never finished).
     ///
     /// # Errors
     /// [`AreaError`]; nothing of somebody else is touched.

@@ -4,9 +4,9 @@
 //! sleeps for longer than [`PROBE_NS`] without looking whether the holder lives. Does not: repair what the dead
 //! holder left half-done (its successor must, before it trusts anything the lock protects).
 //!
-//! Layout: bits 0–15 owner index (0: free), bit 31 *waiters*, bits 32–63 number of acquisitions. That number makes every
-//! holding a different value: who saw a dead holder and was delayed can't take the lock from a new process that has got the
-//! same index since.
+//! Layout: bits 0–15 owner index (0: free), bit 31 *waiters*, bits 32–63 number of acquisitions. That number makes
+//! every holding a different value: who saw a dead holder and was delayed can't take the lock from a new process that
+//! has got the same index since.
 //!
 //! | found | by | becomes |
 //! |---|---|---|
@@ -16,8 +16,8 @@
 //! | held + waiters | a waiter who found the holder dead after sleeping | mine + waiters, +1, taken over |
 //! | held (+ waiters) | a process that has just claimed that very index | mine (+ waiters), +1, taken over |
 //!
-//! Orderings: every change is an AcqRel compare-and-exchange, so whatever a holder stored before it let go is seen by the
-//! next one, also when the next one took over.
+//! Orderings: every change is an AcqRel compare-and-exchange, so whatever a holder stored before it let go is seen by
+//! the next one, also when the next one took over.
 
 use super::layout::{owner_from, Corrupt, OWNERS};
 use crate::id::OwnerIx;
@@ -44,8 +44,8 @@ pub struct RobustLock {
 
 /// Proof that the lock is held. Give it back with [`RobustLock::unlock`].
 ///
-/// Not a guard on purpose: if the holder panics, what the lock protects may be half-changed, so the lock stays held until the process is gone
-/// and its successor repairs.
+/// Not a guard on purpose: if the holder panics, what the lock protects may be half-changed, so the lock stays held
+/// until the process is gone and its successor repairs.
 #[must_use = "the lock stays held until `unlock`"]
 #[derive(Debug)]
 pub struct Locked {
@@ -80,7 +80,8 @@ impl RobustLock {
                     None => continue,
                 }
             };
-            // The bit before the sleep: a holder that lets go in between changes the low half, and the wait returns at once.
+            // The bit before the sleep: a holder that lets go in between changes the low half, and the wait returns
+            // at once.
             let marked = seen | WAITERS;
             if seen != marked && mem.compare_exchange(self.word, seen, marked).is_err() {
                 continue;
@@ -109,8 +110,8 @@ impl RobustLock {
 
     /// Takes the lock if the last owner of my index died holding it.
     ///
-    /// To be called right after the index was claimed, before any thread of this process locks: from the claim on, `alive` says that the
-    /// holder lives, and nobody else would ever take over.
+    /// To be called right after the index was claimed, before any thread of this process locks: from the claim on,
+    /// `alive` says that the holder lives, and nobody else would ever take over.
     ///
     /// # Errors
     /// [`Corrupt`]: the word is no lock.
@@ -155,7 +156,8 @@ impl RobustLock {
 
     fn take<M: Words>(&self, mem: &M, seen: u64, me: OwnerIx, taken_over: Option<OwnerIx>) -> Option<Locked> {
         assert!(me.0 > 0 && me.0 < OWNERS, "only an owner can lock");
-        // A takeover keeps the waiters bit: those who sleep were not woken. An unlock wakes all, so a free word has none.
+        // A takeover keeps the waiters bit: those who sleep were not woken. An unlock wakes all, so a free word has
+        // none.
         let held = (seen & !LOW).wrapping_add(ONE_ACQUISITION) | u64::from(me.0);
         let word = held | (seen & WAITERS);
         mem.compare_exchange(self.word, seen, word).ok().map(|_| Locked { taken_over, held })

@@ -1,9 +1,9 @@
 //! The domain: one user on one file system, and how his processes cooperate there.
 //!
-//! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]): commit lock,
-//! in-flight slots, ring, `unsynced`, senior, owners' records. COMMIT.md §1 says what they mean.
-//! Guarantees: each part stays usable when processes die at any instruction; what stands in shared memory is checked before it is used.
-//! Does not: run the protocol (`commit`, `recovery`), write the log.
+//! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]): commit
+//! lock, in-flight slots, ring, `unsynced`, senior, owners' records. COMMIT.md §1 says what they mean. Guarantees:
+//! each part stays usable when processes die at any instruction; what stands in shared memory is checked before it is
+//! used. Does not: run the protocol (`commit`, `recovery`), write the log.
 //!
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
@@ -17,6 +17,13 @@ pub mod senior;
 pub mod slots;
 pub mod table;
 pub mod unsynced;
+
+#[cfg(test)]
+mod interleavings;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
 
 pub use area::{Area, AreaError};
 pub use layout::Corrupt;

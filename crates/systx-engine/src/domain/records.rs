@@ -1,10 +1,10 @@
 //! What each owner is doing, for `systx ps` and for messages about conflicts.
 //!
-//! Owns: one record an owner. Guarantees: nothing that anybody may decide from; a record that was being written reads as
-//! none. One writer at a time: the owner's process (it keeps two of its threads apart).
+//! Owns: one record an owner. Guarantees: nothing that anybody may decide from; a record that was being written reads
+//! as none. One writer at a time: the owner's process (it keeps two of its threads apart).
 //!
-//! Words: sequence (odd: being written) · transaction · pid | flags << 32 · seconds · nanoseconds | bytes of command << 32 ·
-//! command, 11 words.
+//! Words: sequence (odd: being written) · transaction · pid | flags << 32 · seconds · nanoseconds | bytes of command
+//! << 32 · command, 11 words.
 
 use super::layout::{OWNERS, RECORDS_BASE, RECORD_LEN};
 use crate::id::{OwnerIx, TxId};

@@ -10,9 +10,9 @@
 //! | 0 | nothing, or being written |
 //! | n | fields are those of commit n |
 //!
-//! Written under the commit lock, before `next` moves over it: invalid, fields, LSN. A reader checks the LSN before and
-//! after the fields. Fields are stored with Release and loaded with Acquire, so a reader that gets a field of a later commit
-//! also finds the LSN word changed when it looks again.
+//! Written under the commit lock, before `next` moves over it: invalid, fields, LSN. A reader checks the LSN before
+//! and after the fields. Fields are stored with Release and loaded with Acquire, so a reader that gets a field of a
+//! later commit also finds the LSN word changed when it looks again.
 
 use super::layout::{load_signature, store_signature, RING, RING_BASE, RING_ENTRY_LEN};
 use super::lock::Locked;
@@ -63,8 +63,8 @@ impl<'m, M: Words> Ring<'m, M> {
         self.base + (lsn.0 % self.len as u64) as usize * RING_ENTRY_LEN
     }
 
-    /// Records commit `lsn` (= `next`), before `next` moves. If this process dies in between, the next holder of the lock puts
-    /// another commit with the same LSN there; nobody has looked, because readers stop below `next`.
+    /// Records commit `lsn` (= `next`), before `next` moves. If this process dies in between, the next holder of the
+    /// lock puts another commit with the same LSN there; nobody has looked, because readers stop below `next`.
     pub fn put(&self, _lock: &Locked, lsn: Lsn, who: Who, changed: &Signature) {
         let at = self.entry(lsn);
         self.mem.store(at, 0, Ordering::Release);

@@ -1,7 +1,7 @@
 //! The senior: the one transaction that nobody may commit against, so that it does not starve.
 //!
-//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, or when it resigns. Does not:
-//! decide who deserves it (contention does).
+//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, or when it resigns.
+//! Does not: decide who deserves it (contention does).
 //!
 //! | transaction word | means | by |
 //! |---|---|---|

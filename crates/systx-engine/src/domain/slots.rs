@@ -1,9 +1,11 @@
 //! In-flight slots: the transactions between validation and done, for everybody to see.
 //!
 //! Owns: the slots and their bitmap. Guarantees: a slot is never read torn; a state is changed only by who knows the
-//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (COMMIT.md §3, §4).
+//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (COMMIT.md §3,
+//! §4).
 //!
-//! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the commit lock.
+//! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the commit
+//! lock.
 //!
 //! | from | to | by |
 //! |---|---|---|
@@ -13,9 +15,10 @@
 //! | PREPARED | PUBLISHING, ABORTING | whoever brings the decision |
 //! | VALIDATED, PUBLISHING, ABORTING | FREE, generation + 1 | its owner (V6, D), its helper (`free`) |
 //!
-//! Orderings: fields (Release), then the state (AcqRel): who sees VALIDATED (Acquire) sees the fields, and the bitmap bit. FREE is
-//! released after the last step and after `unsynced`: who sees FREE (Acquire) and then looks at a file sees all of the
-//! commit. A reader that gets a field of the next user of a slot (Acquire) also sees the generation moved.
+//! Orderings: fields (Release), then the state (AcqRel): who sees VALIDATED (Acquire) sees the fields, and the bitmap
+//! bit. FREE is released after the last step and after `unsynced`: who sees FREE (Acquire) and then looks at a file
+//! sees all of the commit. A reader that gets a field of the next user of a slot (Acquire) also sees the generation
+//! moved.
 //!
 //! Bitmap: a bit is set before its slot leaves FREE and cleared, under the commit lock, after it is FREE again, by the
 //! next `find_free`. `free` leaves it alone: its clearing could overtake the next user's setting.
@@ -285,8 +288,8 @@ impl<'m, M: Words> Slots<'m, M> {
         (0..self.count).filter(move |i| bits >> i & 1 == 1).filter_map(|i| self.read(SlotIx(i)).transpose())
     }
 
-    /// Waits until the slot's state is not `seen` any more, at most `timeout_ns`; may return early, and sleeps through a change to
-    /// PUBLISHING or ABORTING. Probe the owner after each wait.
+    /// Waits until the slot's state is not `seen` any more, at most `timeout_ns`; may return early, and sleeps
+    /// through a change to PUBLISHING or ABORTING. Probe the owner after each wait.
     pub fn wait_change(&self, ix: SlotIx, seen: Seen, timeout_ns: u64) {
         if self.mem.load(self.word(ix), Ordering::Acquire) == seen.0 {
             self.mem.wait(self.word(ix), seen.0, timeout_ns);

@@ -3,9 +3,9 @@
 //! Owns: the file `table` of the area, its header, `next` and `next_tx`. Guarantees: a ready table was built in this
 //! boot, by one process, whole. Does not: know the log; whoever gets a stale table recovers and says where to go on.
 //!
-//! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so there is one
-//! initialiser at a time, and one that dies is followed by the next. Order of every opening: area, owners, table, and only
-//! then [`Owners::claim`]: nobody owns an index while there is no table.
+//! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so there is
+//! one initialiser at a time, and one that dies is followed by the next. Order of every opening: area, owners, table,
+//! and only then [`Owners::claim`]: nobody owns an index while there is no table.
 //!
 //! | state word | boot id | means |
 //! |---|---|---|
@@ -197,7 +197,8 @@ impl<O: Os> Table<O> {
         Lsn(self.mem.load(NEXT_WORD, Ordering::Acquire))
     }
 
-    /// Moves `next` by one, after slot and ring entry were written; returns what it was. Release: pairs with [`Table::next`].
+    /// Moves `next` by one, after slot and ring entry were written; returns what it was. Release: pairs with
+    /// [`Table::next`].
     pub fn advance_next(&self, _lock: &Locked) -> Lsn {
         let lsn = self.mem.load(NEXT_WORD, Ordering::Relaxed);
         self.mem.store(NEXT_WORD, lsn.wrapping_add(1), Ordering::Release);
@@ -234,8 +235,8 @@ impl<O: Os> Table<O> {
         Records::new(&self.mem)
     }
 
-    /// Declares the table unusable, after [`Corrupt`]: the next opener, once all present users have ended, rebuilds it from
-    /// the log.
+    /// Declares the table unusable, after [`Corrupt`]: the next opener, once all present users have ended, rebuilds
+    /// it from the log.
     pub fn condemn(&self) {
         self.mem.store(STATE_WORD, 0, Ordering::Release);
     }
@@ -285,7 +286,12 @@ fn allocate<O: Os>(os: &O, area: &Area<O>) -> Result<O::Mem, TableError> {
     };
     let file = file.map_err(failed("make"))?;
     // Blocks now: a store to a mapped hole on a full disk kills the process.
-    os.fallocate(&file, Fallocate::Allocate, 0, WORDS as u64 * 8).map_err(failed("allocate"))?;
+    let bytes = WORDS as u64 * 8;
+    match os.fallocate(&file, Fallocate::Allocate, 0, bytes) {
+        Err(Errno::OPNOTSUPP) => os.truncate(&file, bytes),
+        allocated => allocated,
+    }
+    .map_err(failed("allocate"))?;
     os.map(&file, WORDS).map_err(failed("map"))
 }
 

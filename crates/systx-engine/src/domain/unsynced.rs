@@ -1,13 +1,13 @@
 //! `unsynced`: what `none` commits changed and no syncfs has covered yet.
 //!
-//! Owns: two signatures and an epoch. Guarantees: an object that was added stays hit until a syncfs that *began after* the
-//! addition has returned, however many sync at once and whoever of them dies; never cleared too early, possibly too late. Does
-//! not: sync.
+//! Owns: two signatures and an epoch. Guarantees: an object that was added stays hit until a syncfs that *began
+//! after* the addition has returned, however many sync at once and whoever of them dies; never cleared too early,
+//! possibly too late. Does not: sync.
 //!
-//! Additions go to the half *fresh*. A sync that begins while the other half, *syncing*, is empty moves everything there and starts an
-//! epoch; one that begins while it is not (another sync runs, or has died) joins the epoch that is on: what stands in
-//! *syncing* was put there before either began. Whoever ends first in its own epoch clears *syncing*. So a
-//! transaction that is hit is free after two syncs of its own at most.
+//! Additions go to the half *fresh*. A sync that begins while the other half, *syncing*, is empty moves everything
+//! there and starts an epoch; one that begins while it is not (another sync runs, or has died) joins the epoch that
+//! is on: what stands in *syncing* was put there before either began. Whoever ends first in its own epoch clears
+//! *syncing*. So a transaction that is hit is free after two syncs of its own at most.
 //!
 //! | step of `begin_sync` | dies after it |
 //! |---|---|
@@ -15,8 +15,8 @@
 //! | a word's bits or-ed into *syncing* | they stand in both halves: cleared later, not earlier |
 //! | and taken from *fresh* | the rest stays fresh; the next sync joins the epoch and clears what was moved |
 //!
-//! The epoch moves *first*: otherwise a sync that began before could clear bits moved after. `begin_sync` and `end_sync`
-//! run under the commit lock, `add` needs no lock.
+//! The epoch moves *first*: otherwise a sync that began before could clear bits moved after. `begin_sync` and
+//! `end_sync` run under the commit lock, `add` needs no lock.
 
 use super::layout::{load_signature, UNSYNCED_BASE};
 use super::lock::Locked;
@@ -37,7 +37,7 @@ pub struct Unsynced<'m, M: Words> {
 #[must_use = "nothing is cleared without `end_sync`"]
 #[derive(Debug)]
 pub struct Token {
-    epoch: u64,
+    pub(super) epoch: u64,
 }
 
 impl<'m, M: Words> Unsynced<'m, M> {

@@ -1,0 +1,63 @@
+//! The log, as the commit protocol uses it: cells under the commit lock, bodies and syncs without.
+
+use super::open::Domain;
+use super::{InFlight, Place};
+use crate::id::OwnerIx;
+use crate::log::{BodyAt, Cell, LogError, LogPos, SyncError};
+use crate::outcome::CommitError;
+use crate::record::Body;
+use systx_os::{Errno, Os};
+
+/// Bodies start at multiples of this, so that a place fits into two words.
+const ALIGN: u64 = crate::log::format::BODY_ALIGN;
+const SEGMENT_BITS: u32 = 34;
+
+/// A body's place as a slot keeps it. All zeros is no body: segments count from 1.
+pub(crate) fn place_of(at: BodyAt) -> Place {
+    Place([(at.offset / ALIGN) << SEGMENT_BITS | at.segment, u64::from(at.len) << 32 | u64::from(at.crc)])
+}
+
+fn body_at(place: Place) -> Option<BodyAt> {
+    let [a, b] = place.0;
+    (a != 0).then_some(BodyAt {
+        segment: a & ((1 << SEGMENT_BITS) - 1),
+        offset: (a >> SEGMENT_BITS) * ALIGN,
+        len: (b >> 32) as u32,
+        crc: b as u32,
+    })
+}
+
+impl<O: Os> Domain<O> {
+    /// Writes a body; no lock.
+    pub(crate) fn append_body(&self, body: &Body) -> Result<BodyAt, LogError> {
+        self.log.append_body(self.me(), &|ix: OwnerIx| self.alive(ix), body)
+    }
+
+    /// Appends a cell under the commit lock.
+    pub(crate) fn append_cell(&self, cell: Cell) -> Result<LogPos, LogError> {
+        let held = self.lock().map_err(|error| LogError::Os { doing: "locking", segment: 0, error })?;
+        self.log.append_cell(held.proof(), self.me(), &|ix: OwnerIx| self.alive(ix), cell)
+    }
+
+    /// Waits until a cell is on stable storage.
+    pub(crate) fn sync_log(&self, pos: LogPos) -> Result<(), SyncError> {
+        self.log.sync(self.me(), &|ix: OwnerIx| self.alive(ix), pos)
+    }
+
+    /// Appends a cell that decides and syncs it. An error leaves everything in doubt.
+    pub(crate) fn append_and_sync(&self, cell: Cell) -> Result<(), CommitError> {
+        let doubt = |error| CommitError::InDoubt { error };
+        let pos = self.append_cell(cell).map_err(|e| {
+            doubt(match e {
+                LogError::Os { error, .. } | LogError::Poisoned { error } => error,
+                _ => Errno::UCLEAN,
+            })
+        })?;
+        self.sync_log(pos).map_err(|e| doubt(e.error))
+    }
+
+    /// The body of an in-flight transaction; `None` where it changes nothing here.
+    pub(crate) fn body_of(&self, slot: &InFlight) -> Result<Option<Body>, LogError> {
+        body_at(slot.info.body).map(|at| self.log.read_body(at)).transpose()
+    }
+}

@@ -1,0 +1,324 @@
+//! A domain, open in this process: area, table, log and this process's place among the owners.
+//!
+//! Opening recovers first: after a reboot the whole domain from its log, in the same boot what the last owner of this
+//! process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
+
+use super::{
+    Area, AreaError, Claim, Corrupt, Locked, Opened, Owners, OwnersError, Record, Table, TableError,
+};
+use crate::facts::LowerDir;
+use crate::id::{OwnerIx, TxId};
+use crate::log::{Log, LogError};
+use crate::publish::reclaim::remove_all;
+use crate::recovery::{self, Recovered};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Open, Os, Rename, Result};
+
+/// One user's transactions on one file system.
+pub struct Domain<O: Os> {
+    /// The kernel.
+    pub os: O,
+    /// Where everything of ours is.
+    pub area: Area<O>,
+    /// What may be relied on here.
+    pub info: FsInfo,
+    /// What opening recovered.
+    pub recovered: Recovered,
+    pub(crate) table: Table<O>,
+    pub(crate) owners: Owners<O>,
+    pub(crate) log: Log<O>,
+    pub(crate) peers: Peers<O>,
+    area_handle: Handle,
+    barrier: Mutex<Option<Arc<O::Fd>>>,
+    claim: Claim<O>,
+}
+
+/// Why a domain can't be opened. Nothing happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The area.
+    Area(AreaError),
+    /// The table.
+    Table(TableError),
+    /// The owners file.
+    Owners(OwnersError),
+    /// The log.
+    Log(LogError),
+    /// The file system lacks something that transactions need.
+    Unsupported(&'static str),
+    /// The kernel.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            OpenError::Area(e) => e.fmt(f),
+            OpenError::Table(e) => e.fmt(f),
+            OpenError::Owners(e) => e.fmt(f),
+            OpenError::Log(e) => e.fmt(f),
+            OpenError::Unsupported(what) => write!(f, "this file system has no {what}"),
+            OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Domains that are open in this process, by the uuid of their file system: parties of commits over several of them.
+pub struct Peers<O: Os>(Arc<Mutex<HashMap<[u8; 16], Weak<Domain<O>>>>>);
+
+impl<O: Os> Clone for Peers<O> {
+    fn clone(&self) -> Self {
+        Peers(self.0.clone())
+    }
+}
+
+impl<O: Os> Default for Peers<O> {
+    fn default() -> Self {
+        Peers(Arc::default())
+    }
+}
+
+impl<O: Os> Peers<O> {
+    /// The domain on that file system, if it is open.
+    pub fn get(&self, uuid: &[u8; 16]) -> Option<Arc<Domain<O>>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).get(uuid).and_then(Weak::upgrade)
+    }
+    fn put(&self, domain: &Arc<Domain<O>>) {
+        let mut map = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        map.insert(domain.info.uuid, Arc::downgrade(domain));
+    }
+}
+
+impl<O: Os> Domain<O> {
+    /// Opens the domain whose area is `name` in `parent`, making it if need be. `root` is the root of the mount.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing happened.
+    pub fn open(
+        os: &O,
+        root: Arc<O::Fd>,
+        parent: &O::Fd,
+        name: &[u8],
+        peers: &Peers<O>,
+    ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
+        let area = Area::open(os, root, parent, name, true).map_err(OpenError::Area)?;
+        let area = area.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
+        let info = os.fs_info(&area.tx).map_err(|e| OpenError::Os("probing the file system", e))?;
+        if !info.handles {
+            return Err(OpenError::Unsupported("file handles (name_to_handle_at)"));
+        }
+        if !info.rename_flags {
+            return Err(OpenError::Unsupported("RENAME_EXCHANGE and RENAME_NOREPLACE"));
+        }
+        let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
+        let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
+        let mut recovered = Recovered::default();
+        let table = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
+            Opened::Ready(table) => table,
+            Opened::Stale(initializer) => {
+                let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
+                initializer.finish(after.next, after.next_tx)
+            }
+        };
+        let log = Log::open(os, &area.dir, &table, info.uuid).map_err(OpenError::Log)?;
+        let claim = owners.claim().map_err(OpenError::Owners)?;
+        let mut domain = Domain {
+            os: os.clone(),
+            area,
+            info,
+            recovered,
+            table,
+            owners,
+            log,
+            peers: peers.clone(),
+            area_handle,
+            barrier: Mutex::new(None),
+            claim,
+        };
+        let left = domain.inherit().map_err(|e| OpenError::Os("finishing what a dead process left", e))?;
+        domain.recovered.merge(left);
+        let domain = Arc::new(domain);
+        peers.put(&domain);
+        Ok(domain)
+    }
+
+    /// Finishes what the last owner of my index left, and takes its place.
+    fn inherit(&self) -> Result<Recovered> {
+        self.inherit_lock_of(self.me())?;
+        let recovered = recovery::finish_owner(self, self.me())?;
+        self.table.records().clear(self.me());
+        Ok(recovered)
+    }
+
+    /// Lets go of the commit lock if the last owner of an index that this process holds now died with it.
+    pub(crate) fn inherit_lock_of(&self, ix: OwnerIx) -> Result<()> {
+        match self.checked(self.table.inherit_lock(ix))? {
+            Some(locked) => self.repair(&Held { domain: self, locked: Some(locked) }),
+            None => Ok(()),
+        }
+    }
+
+    /// This process among the owners.
+    pub fn me(&self) -> OwnerIx {
+        self.claim.ix
+    }
+
+    /// Whether that owner lives.
+    pub(crate) fn alive(&self, ix: OwnerIx) -> bool {
+        ix == self.me() || self.owners.alive(ix)
+    }
+
+    /// Takes the commit lock. It is let go when the value is dropped, but not by a panic: then a successor repairs.
+    pub(crate) fn lock(&self) -> Result<Held<'_, O>> {
+        let locked = self.checked(self.table.lock(self.me(), &|ix| self.alive(ix)))?;
+        let taken_over = locked.taken_over.is_some();
+        let held = Held { domain: self, locked: Some(locked) };
+        if taken_over {
+            self.repair(&held)?;
+        }
+        Ok(held)
+    }
+
+    /// After a takeover: a slot that its dead owner made visible before `next` moved gets its place in the ring now,
+    /// so that no LSN is given twice. The slot itself is finished by whoever meets it.
+    fn repair(&self, held: &Held<'_, O>) -> Result<()> {
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            while slot.info.lsn >= self.table.next() {
+                let who = super::Who { tx: slot.info.tx, pid: slot.info.pid };
+                let lsn = self.table.next();
+                self.table.ring().put(held.proof(), lsn, who, &slot.info.footprint.changed());
+                self.table.advance_next(held.proof());
+            }
+        }
+        Ok(())
+    }
+
+    /// Shared memory that makes no sense: nobody goes on with it.
+    pub(crate) fn checked<T>(&self, result: core::result::Result<T, Corrupt>) -> Result<T> {
+        result.map_err(|_| {
+            self.table.condemn();
+            Errno::UCLEAN
+        })
+    }
+
+    /// Says what this process does, for `systx list`.
+    pub fn announce(&self, tx: TxId, command: &str) {
+        let record = Record {
+            tx,
+            pid: self.os.pid(),
+            flags: 0,
+            since: self.os.now(),
+            command: command.as_bytes().to_vec(),
+        };
+        self.table.records().put(self.me(), &record);
+    }
+
+    /// A number for a new transaction.
+    pub fn new_tx(&self) -> TxId {
+        self.table.new_tx()
+    }
+
+    // ---- staging ---------------------------------------------------------------------------------------------------
+
+    /// Makes the private staging directory of a new transaction: `tx/<id>.<owner>~`.
+    pub fn begin_staging(&self) -> Result<(TxId, O::Fd)> {
+        let id = self.new_tx();
+        let name = self.staging_name(id);
+        self.os.mkdir(&self.area.tx, &name, 0o700)?;
+        Ok((id, self.os.open(&self.area.tx, &name, Open::Directory)?))
+    }
+
+    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written.
+    pub(crate) fn seal_staging(&self, id: TxId) -> Result<()> {
+        let (from, to) = (self.staging_name(id), id.to_string());
+        self.os.rename((&self.area.tx, &from), (&self.area.tx, to.as_bytes()), Rename::NoReplace)
+    }
+
+    fn staging_name(&self, id: TxId) -> Vec<u8> {
+        format!("{id}.{}~", self.me().0).into_bytes()
+    }
+
+    /// Deletes the staging directory of a transaction that does not happen, sealed or not. What can't be deleted is
+    /// left to `systx prune`.
+    pub fn discard_staging(&self, id: TxId) {
+        let (unsealed, sealed) = (self.staging_name(id), id.to_string().into_bytes());
+        for name in [&unsealed[..], &sealed[..]] {
+            if let Ok(dir) = self.os.open(&self.area.tx, name, Open::Directory) {
+                let _ = remove_all(&self.os, &dir);
+                let _ = self.os.rmdir(&self.area.tx, name);
+            }
+        }
+    }
+
+    /// Deletes the unsealed staging directories of an owner that is dead.
+    pub(crate) fn discard_unsealed_of(&self, ix: OwnerIx) -> Result<()> {
+        let suffix = format!(".{}~", ix.0);
+        for entry in self.os.read_dir(&self.area.tx)? {
+            if entry.name.ends_with(suffix.as_bytes()) && entry.kind == FileType::Directory {
+                let dir = self.os.open(&self.area.tx, &entry.name, Open::Directory)?;
+                remove_all(&self.os, &dir)?;
+                self.os.rmdir(&self.area.tx, &entry.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file whose sync closes a stage barrier.
+    pub(crate) fn barrier_file(&self) -> Result<Arc<O::Fd>> {
+        let mut barrier = self.barrier.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(fd) = &*barrier {
+            return Ok(fd.clone());
+        }
+        let fd = match self.os.create(&self.area.dir, b"barrier", 0o600) {
+            Err(Errno::EXIST) => self.os.open(&self.area.dir, b"barrier", Open::ReadWrite)?,
+            made => made?,
+        };
+        Ok(barrier.insert(Arc::new(fd)).clone())
+    }
+
+    // ---- what is hidden --------------------------------------------------------------------------------------------
+
+    /// Whether an object is our own area, which no transaction sees.
+    pub fn is_area(&self, handle: &Handle) -> bool {
+        *handle == self.area_handle
+    }
+
+    /// Names of a directory, without our area.
+    pub(crate) fn visible_names(&self, dir: &LowerDir<O>) -> Result<Vec<Dirent>> {
+        let mut names = self.os.read_dir(&dir.fd)?;
+        if dir.path.is_empty() {
+            names.retain(|d| !self.os.handle_at(&dir.fd, &d.name).is_ok_and(|h| self.is_area(&h)));
+        }
+        Ok(names)
+    }
+}
+
+/// The commit lock, held.
+pub(crate) struct Held<'d, O: Os> {
+    domain: &'d Domain<O>,
+    locked: Option<Locked>,
+}
+
+impl<O: Os> Held<'_, O> {
+    /// What the parts of the table ask for.
+    pub fn proof(&self) -> &Locked {
+        self.locked.as_ref().unwrap_or_else(|| unreachable!("the lock is given back only by drop"))
+    }
+}
+
+impl<O: Os> Drop for Held<'_, O> {
+    fn drop(&mut self) {
+        // A panic may have left what the lock protects half-changed: it stays held until this process is gone.
+        if std::thread::panicking() {
+            return;
+        }
+        if let Some(locked) = self.locked.take() {
+            let _ = self.domain.checked(self.domain.table.unlock(locked));
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! Damaged words are errors; areas and tables on a real file system.
+
+use super::layout::*;
+use super::model::{info_of, signature_of, Plain};
+use super::*;
+use crate::id::{Footprint, Lsn, OwnerIx, TxId};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use systx_os::{Linux, Open, Os, Rename, Timestamp, Words};
+
+const ME: OwnerIx = OwnerIx(7);
+
+fn locked(mem: &Plain) -> Locked {
+    RobustLock { word: LOCK_WORD }.try_lock(mem, ME).unwrap().unwrap()
+}
+
+// ---- words ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_damaged_lock_word_is_an_error_and_stays() {
+    let mem = Plain::new(WORDS);
+    let lock = RobustLock { word: LOCK_WORD };
+    for value in [1 << 31, 1024, 0xffff, 1 << 20 | 7, u64::MAX] {
+        mem.store(LOCK_WORD, value, SeqCst);
+        assert_eq!(lock.lock(&mem, ME, &|_| false).unwrap_err().value, value);
+        assert_eq!(mem.load(LOCK_WORD, SeqCst), value);
+    }
+    mem.store(LOCK_WORD, 0, SeqCst);
+    let held = lock.try_lock(&mem, ME).unwrap().unwrap();
+    mem.store(LOCK_WORD, 9, SeqCst);
+    assert!(lock.unlock(&mem, held).is_err());
+    assert_eq!(lock.holder(&mem), Ok(Some(OwnerIx(9))));
+}
+
+#[test]
+fn a_lock_is_inherited_once_from_the_last_owner_of_the_index() {
+    let mem = Plain::new(WORDS);
+    let lock = RobustLock { word: LOCK_WORD };
+    let dead = lock.try_lock(&mem, ME).unwrap().unwrap();
+    assert!(lock.inherit(&mem, OwnerIx(8)).unwrap().is_none());
+    let heir = lock.inherit(&mem, ME).unwrap().unwrap();
+    assert_eq!(heir.taken_over, Some(ME));
+    assert!(lock.unlock(&mem, dead).is_err(), "an old holding is not mistaken for a new one");
+    lock.unlock(&mem, heir).unwrap();
+    assert!(lock.inherit(&mem, ME).unwrap().is_none());
+}
+
+#[test]
+fn damaged_slots_are_errors() {
+    let mem = Plain::new(WORDS);
+    let slots = Slots::new(&mem);
+    let lock = locked(&mem);
+    let ix = slots.find_free(&lock).unwrap().unwrap();
+    let seen = slots.fill(&lock, ix, &info_of(6), SlotState::Validated).unwrap();
+    assert_eq!(slots.read(ix).unwrap().unwrap().info, info_of(6));
+    for (word, value) in
+        [(SLOTS_BASE + 3, 0), (SLOTS_BASE + 3, 1 << 40), (SLOTS_BASE + 7, 8), (SLOTS_BASE, 99)]
+    {
+        let before = mem.load(word, SeqCst);
+        mem.store(word, value, SeqCst);
+        assert_eq!(slots.read(ix).unwrap_err().word, word);
+        mem.store(word, before, SeqCst);
+    }
+    mem.store(SLOTS_BASE + SLOT_LEN, 99, SeqCst);
+    mem.store(BITMAP_WORD, u64::MAX, SeqCst);
+    assert_eq!(slots.in_flight().filter(|s| s.is_err()).count(), 1);
+    assert!(slots.find_free(&lock).is_err());
+    assert_eq!(slots.set_state(ix, seen, SlotState::Aborting).unwrap().state(), SlotState::Aborting);
+    assert_eq!(slots.free(ix, seen), Err(Moved), "the state has moved on");
+}
+
+#[test]
+fn a_use_of_a_slot_is_not_mistaken_for_the_next_one() {
+    let mem = Plain::new(WORDS);
+    let slots = Slots::new(&mem);
+    let lock = locked(&mem);
+    let ix = slots.find_free(&lock).unwrap().unwrap();
+    let first = slots.fill(&lock, ix, &info_of(1), SlotState::Validated).unwrap();
+    assert_eq!(slots.fill(&lock, ix, &info_of(2), SlotState::Validated), Err(Moved));
+    slots.free(ix, first).unwrap();
+    let second = slots.fill(&lock, ix, &info_of(2), SlotState::Prepared).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(slots.free(ix, first), Err(Moved));
+    assert_eq!(slots.set_state(ix, first, SlotState::Publishing), Err(Moved));
+    assert_eq!(slots.in_flight().map(|s| s.unwrap().info).collect::<Vec<_>>(), [info_of(2)]);
+}
+
+#[test]
+fn all_slots_can_be_in_flight_and_no_more() {
+    let mem = Plain::new(WORDS);
+    let slots = Slots::new(&mem);
+    let lock = locked(&mem);
+    for n in 0..SLOTS as u64 {
+        let ix = slots.find_free(&lock).unwrap().unwrap();
+        slots.fill(&lock, ix, &info_of(n), SlotState::Validated).unwrap();
+    }
+    assert_eq!(slots.find_free(&lock).unwrap(), None);
+    let all: Vec<_> = slots.in_flight().map(Result::unwrap).collect();
+    assert_eq!(all.len(), SLOTS);
+    all.iter().for_each(|s| slots.free(s.ix, s.seen).unwrap());
+    assert_eq!(slots.in_flight().count(), 0);
+    assert!(slots.find_free(&lock).unwrap().is_some());
+    assert_eq!(mem.load(BITMAP_WORD, SeqCst), 0, "an idle table is scanned with one load");
+}
+
+#[test]
+fn a_ring_entry_that_is_gone_or_damaged_is_an_overrun() {
+    let mem = Plain::new(WORDS);
+    let ring = Ring::new(&mem);
+    let lock = locked(&mem);
+    let who = Who { tx: TxId(3), pid: 4 };
+    let last = RING as u64 + 5;
+    (1..=last).for_each(|n| ring.put(&lock, Lsn(n), who, &signature_of(n)));
+    let scan = |from, to| ring.scan(Lsn(from), Lsn(to), |lsn, _, s| assert_eq!(*s, signature_of(lsn.0)));
+    assert_eq!(scan(6, last + 1), Scan::Done);
+    assert_eq!(scan(9, 9), Scan::Done);
+    assert_eq!(scan(5, last + 1), Scan::Overrun);
+    assert_eq!(scan(5, 6), Scan::Overrun);
+    assert_eq!(scan(9, 8), Scan::Overrun);
+    assert_eq!(scan(0, u64::MAX), Scan::Overrun);
+    mem.store(RING_BASE + 9 * RING_ENTRY_LEN, u64::MAX, SeqCst);
+    assert_eq!(scan(8, 12), Scan::Overrun);
+}
+
+#[test]
+fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
+    let mem = Plain::new(WORDS);
+    let place = SeniorPlace::new(&mem);
+    let lock = locked(&mem);
+    let alive = |_: OwnerIx| true;
+    let senior = |tx, deadline_ns| Senior {
+        tx: TxId(tx),
+        owner: ME,
+        deadline_ns,
+        footprint: Footprint { read: signature_of(tx), ..Footprint::EMPTY },
+    };
+    assert!(place.try_become(&lock, &senior(1, 100), 10, &alive).unwrap());
+    assert_eq!(place.current(&lock, 99, &alive), Ok(Some(senior(1, 100))));
+    assert!(!place.try_become(&lock, &senior(2, 200), 99, &alive).unwrap());
+    assert!(place.try_become(&lock, &senior(1, 900), 99, &alive).unwrap());
+    assert_eq!(place.current(&lock, 100, &alive), Ok(None), "its deadline does not move");
+    assert!(place.try_become(&lock, &senior(2, 200), 100, &alive).unwrap());
+    place.resign(TxId(1));
+    assert_eq!(place.current(&lock, 100, &alive), Ok(Some(senior(2, 200))));
+    assert_eq!(place.current(&lock, 100, &|_| false), Ok(None));
+    mem.store(SENIOR_BASE + 1, 0, SeqCst);
+    assert!(place.current(&lock, 100, &alive).is_err());
+    place.resign(TxId(2));
+    assert_eq!(place.current(&lock, 100, &alive), Ok(None));
+}
+
+#[test]
+fn a_record_reads_back_or_not_at_all() {
+    let mem = Plain::new(WORDS);
+    let records = Records::new(&mem);
+    let command =
+        b"make -j4 install DESTDIR=/somewhere/that/needs/quite/a/few/more/bytes/than/a/record/has/room"
+            .to_vec();
+    let since = Timestamp { sec: -1, nsec: 999_999_999 };
+    let mut record = Record { tx: TxId(8), pid: 9, flags: 3, since, command };
+    records.put(ME, &record);
+    record.command.truncate(records::COMMAND_BYTES_MAX);
+    assert_eq!(records.get(ME), Some(record.clone()));
+    let at = RECORDS_BASE + ME.0 as usize * RECORD_LEN;
+    mem.store(at, mem.load(at, SeqCst) + 1, SeqCst);
+    assert_eq!(records.get(ME), None, "its writer died");
+    mem.store(at + 4, u64::MAX, SeqCst);
+    records.put(ME, &record);
+    assert_eq!(records.get(ME), Some(record));
+    mem.store(at + 4, u64::MAX, SeqCst);
+    assert!(records.get(ME).is_some_and(|r| r.command.len() <= records::COMMAND_BYTES_MAX));
+    records.clear(ME);
+    assert_eq!(records.get(ME), None);
+    assert_eq!(records.get(OwnerIx(0)).or(records.get(OwnerIx(u32::MAX))), None);
+}
+
+// ---- a real file system ---------------------------------------------------------------------------------------------
+
+/// A fresh directory below the one for temporary files; removed on drop.
+struct Scratch {
+    os: Linux,
+    path: PathBuf,
+    dir: Arc<OwnedFd>,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        let os = Linux::new();
+        let path = std::env::temp_dir().join(format!("systx-domain-{}-{:x}", os.pid(), os.random()));
+        std::fs::create_dir(&path).unwrap();
+        let dir = Arc::new(os.open_path(&path, Open::Directory).unwrap());
+        Scratch { os, path, dir }
+    }
+    fn area(&self, create: bool) -> Result<Option<Area<Linux>>, AreaError> {
+        Area::open(&self.os, self.dir.clone(), &self.dir, b"area", create)
+    }
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path.join("area").join(name), text).unwrap();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+#[test]
+fn an_area_is_made_once_and_a_half_made_one_is_finished() {
+    let s = Scratch::new();
+    assert!(s.area(false).unwrap().is_none());
+    s.os.mkdir(&s.dir, b"area", 0o700).unwrap();
+    s.write("format.00", "syst");
+    assert!(s.area(false).unwrap().is_none(), "half-made");
+    let area = s.area(true).unwrap().unwrap();
+    let mut names: Vec<_> = s.os.read_dir(&area.dir).unwrap().into_iter().map(|e| e.name).collect();
+    names.sort();
+    assert_eq!(names, [&b"aside"[..], b"format", b"tx"]);
+    assert!(s.area(false).unwrap().is_some());
+    assert!(s.area(true).unwrap().is_some());
+}
+
+#[test]
+fn many_may_make_an_area_at_once() {
+    let s = Scratch::new();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(s.area(true).unwrap().is_some()));
+        }
+    });
+    assert_eq!(std::fs::read(s.path.join("area/format")).unwrap(), b"systx area 1\n");
+}
+
+#[test]
+fn what_is_not_an_area_of_ours_is_refused() {
+    let s = Scratch::new();
+    std::os::unix::fs::symlink("/", s.path.join("area")).unwrap();
+    assert_eq!(s.area(true).err(), Some(AreaError::NotADirectory));
+    s.os.unlink(&s.dir, b"area").unwrap();
+    std::fs::write(s.path.join("area"), "").unwrap();
+    assert_eq!(s.area(true).err(), Some(AreaError::NotADirectory));
+    s.os.unlink(&s.dir, b"area").unwrap();
+    s.os.mkdir(&s.dir, b"area", 0o750).unwrap();
+    assert_eq!(s.area(true).err(), Some(AreaError::Mode(0o750)));
+    s.os.rmdir(&s.dir, b"area").unwrap();
+    assert!(s.area(true).unwrap().is_some());
+    for text in ["", "systx area 2\n", "systx area 1\n\n"] {
+        s.write("format", text);
+        assert_eq!(s.area(true).err(), Some(AreaError::Version));
+    }
+}
+
+fn open(s: &Scratch) -> Result<Opened<Linux>, TableError> {
+    let area = s.area(true).unwrap().unwrap();
+    Table::open(&s.os, &area, &Owners::open(&s.os, &area).unwrap())
+}
+
+fn ready(s: &Scratch) -> Table<Linux> {
+    match open(s).unwrap() {
+        Opened::Ready(table) => table,
+        Opened::Stale(_) => panic!("stale"),
+    }
+}
+
+fn stale(s: &Scratch) -> Initializer<Linux> {
+    match open(s).unwrap() {
+        Opened::Stale(initializer) => initializer,
+        Opened::Ready(_) => panic!("ready"),
+    }
+}
+
+#[test]
+fn a_table_is_built_by_one_and_then_shared() {
+    let s = Scratch::new();
+    drop(stale(&s));
+    let initializer = stale(&s);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| ready(&s).next());
+        let table = initializer.finish(Lsn(17), TxId(4));
+        assert_eq!(waiter.join().unwrap(), Lsn(17));
+        assert_eq!((table.new_tx(), ready(&s).new_tx()), (TxId(4), TxId(5)));
+        let lock = table.lock(ME, &|_| true).unwrap();
+        assert!(ready(&s).try_lock(OwnerIx(8)).unwrap().is_none());
+        assert_eq!(table.advance_next(&lock), Lsn(17));
+        assert_eq!(ready(&s).next(), Lsn(18));
+        table.unlock(lock).unwrap();
+    });
+}
+
+#[test]
+fn a_table_of_another_boot_or_a_condemned_one_is_built_anew() {
+    let s = Scratch::new();
+    let table = stale(&s).finish(Lsn(9), TxId(9));
+    table.mem().store(BOOT_WORD + 1, 0, SeqCst);
+    table.mem().store(LOG_BASE, 5, SeqCst);
+    let table = stale(&s).finish(Lsn(2), TxId(3));
+    assert_eq!(table.mem().load(LOG_BASE, SeqCst), 0);
+    assert_eq!(ready(&s).next(), Lsn(2));
+    table.condemn();
+    assert!(table.condemned());
+    stale(&s).finish(Lsn(5), TxId(5));
+    assert_eq!(ready(&s).next(), Lsn(5));
+    let file = std::fs::OpenOptions::new().write(true).open(s.path.join("area/table")).unwrap();
+    file.set_len(10).unwrap();
+    stale(&s).finish(Lsn(6), TxId(5));
+    assert_eq!(ready(&s).next(), Lsn(6));
+}
+
+#[test]
+fn a_table_of_another_version_or_lost_in_use_is_refused() {
+    let s = Scratch::new();
+    let table = stale(&s).finish(Lsn(1), TxId(1));
+    table.mem().store(VERSION_WORD, 2, SeqCst);
+    assert_eq!(open(&s).err(), Some(TableError::Version(2)));
+    table.mem().store(VERSION_WORD, VERSION, SeqCst);
+
+    let area = s.area(true).unwrap().unwrap();
+    let owners = Owners::open(&s.os, &area).unwrap();
+    let claim = owners.claim().unwrap();
+    s.os.rename((&area.dir, b"table"), (&s.dir, b"table"), Rename::NoReplace).unwrap();
+    assert_eq!(open(&s).err(), Some(TableError::InUse));
+    drop(claim);
+    drop(stale(&s));
+    s.os.mkdir(&area.dir, b"tab", 0o700).unwrap();
+    s.os.rename((&area.dir, b"tab"), (&area.dir, b"table"), Rename::Exchange).unwrap();
+    assert!(open(&s).is_err());
+}
+
+#[test]
+fn an_owner_has_its_index_alone_until_it_leaves() {
+    let s = Scratch::new();
+    let area = s.area(true).unwrap().unwrap();
+    let owners = Owners::open(&s.os, &area).unwrap();
+    let (a, b) = (owners.claim().unwrap(), owners.claim().unwrap());
+    assert_ne!(a.ix, b.ix);
+    assert!(a.ix.0 > 0 && a.ix.0 < OWNERS);
+    assert!(owners.alive(a.ix) && owners.claim_of(a.ix).unwrap().is_none());
+    let ix = a.ix;
+    drop(a);
+    assert!(!owners.alive(ix));
+    assert_eq!(owners.claim_of(ix).unwrap().map(|c| c.ix), Some(ix));
+    assert!(
+        owners.claim_of(OwnerIx(0)).unwrap().is_none() && owners.claim_of(OwnerIx(OWNERS)).unwrap().is_none()
+    );
+    let all: Vec<_> = (2..OWNERS).map(|_| owners.claim().unwrap()).collect();
+    assert_eq!(owners.claim().err(), Some(OwnersError::Full));
+    drop((b, all));
+}

@@ -1,0 +1,122 @@
+//! A domain seen from outside of any transaction: who is at work, what is left, and the sweeping.
+//!
+//! Owns: the lists behind `systx list`, `recover` and `prune`. Guarantees: nothing of a living process is touched;
+//! what the dead left is finished by the same code as by the next user. Does not: remove a displaced object that was
+//! not asked for.
+
+use super::{Domain, SlotState};
+use crate::id::{OwnerIx, TxId};
+use crate::publish::reclaim::remove_all;
+use crate::recovery::{self, Recovered};
+use systx_os::{FileType, Open, Os, Result, Timestamp};
+
+/// A transaction of a living process, or one in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its number.
+    pub tx: TxId,
+    /// Its process, as it knows itself.
+    pub pid: u32,
+    /// When it began; `None` when only its slot is left.
+    pub since: Option<Timestamp>,
+    /// Its command; empty when unknown.
+    pub command: Vec<u8>,
+    /// Its slot's state; `None` while it runs.
+    pub state: Option<SlotState>,
+    /// Whether its process lives.
+    pub alive: bool,
+}
+
+impl<O: Os> Domain<O> {
+    /// All transactions that run or are in flight, this process's own included.
+    pub fn transactions(&self) -> Result<Vec<Listed>> {
+        let mut listed = Vec::new();
+        let records = self.table.records();
+        for ix in (1..super::layout::OWNERS).map(OwnerIx) {
+            let Some(record) = records.get(ix) else { continue };
+            if self.alive(ix) {
+                listed.push(Listed {
+                    tx: record.tx,
+                    pid: record.pid,
+                    since: Some(record.since),
+                    command: record.command,
+                    state: None,
+                    alive: true,
+                });
+            }
+        }
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            let state = Some(slot.seen.state());
+            match listed.iter_mut().find(|l| l.tx == slot.info.tx) {
+                Some(known) => known.state = state,
+                None => listed.push(Listed {
+                    tx: slot.info.tx,
+                    pid: slot.info.pid,
+                    since: None,
+                    command: Vec::new(),
+                    state,
+                    alive: self.alive(slot.info.owner),
+                }),
+            }
+        }
+        listed.sort_by_key(|l| l.tx);
+        Ok(listed)
+    }
+
+    /// Finishes what dead processes left: slots in flight and staging directories.
+    pub fn finish_dead(&self) -> Result<Recovered> {
+        let mut owners = Vec::new();
+        for slot in self.table.slots().in_flight() {
+            owners.push(self.checked(slot)?.info.owner);
+        }
+        owners.extend(self.os.read_dir(&self.area.tx)?.iter().filter_map(|entry| staging_owner(&entry.name)));
+        owners.sort_unstable_by_key(|ix| ix.0);
+        owners.dedup();
+        let mut recovered = Recovered::default();
+        for ix in owners {
+            if !self.alive(ix) {
+                recovered.merge(recovery::help(self, ix)?);
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// Names of the displaced objects that are kept.
+    pub fn kept_aside(&self) -> Result<Vec<Vec<u8>>> {
+        let mut names: Vec<_> =
+            self.os.read_dir(&self.area.aside)?.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes a displaced object for good.
+    pub fn remove_aside(&self, name: &[u8]) -> Result<()> {
+        let aside = &self.area.aside;
+        if self.os.stat_at(aside, name)?.kind() != FileType::Directory {
+            return self.os.unlink(aside, name);
+        }
+        remove_all(&self.os, &self.os.open(aside, name, Open::Directory)?)?;
+        self.os.rmdir(aside, name)
+    }
+}
+
+/// The owner that an unsealed staging directory `<id>.<owner>~` belongs to.
+fn staging_owner(name: &[u8]) -> Option<OwnerIx> {
+    let (id, owner) = core::str::from_utf8(name.strip_suffix(b"~")?).ok()?.split_once('.')?;
+    id.parse::<u64>().ok()?;
+    owner.parse().ok().map(OwnerIx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unsealed_staging_directories_have_an_owner_in_their_name() {
+        assert_eq!(staging_owner(b"12.7~"), Some(OwnerIx(7)));
+        for name in [&b"12"[..], b"12.7", b"12~", b"x.7~", b"12.x~", b"\xff.1~"] {
+            assert_eq!(staging_owner(name), None);
+        }
+    }
+}

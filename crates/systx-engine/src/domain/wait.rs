@@ -1,0 +1,160 @@
+//! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
+
+use super::open::{Domain, Held};
+use super::{InFlight, Scan, Senior, SlotIx, SlotState};
+use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature, TxId};
+use crate::outcome::Party;
+use crate::recovery;
+use systx_os::{Errno, Os, Result};
+
+/// Between two probes of an owner for whom somebody waits, in nanoseconds.
+const PROBE_NS: u64 = 50_000_000;
+/// How long a senior transaction keeps others out, in nanoseconds.
+const SENIORITY_NS: u64 = 2_000_000_000;
+
+impl<O: Os> Domain<O> {
+    /// Whether nothing is in flight and nobody has been numbered since `snapshot`. One load each.
+    pub(crate) fn quiet(&self) -> Result<bool> {
+        match self.table.slots().in_flight().next() {
+            None => Ok(true),
+            Some(slot) => self.checked(slot).map(|_| false),
+        }
+    }
+
+    /// Waits for every in-flight transaction that changes one of the objects; helps the dead. `Err(party)` inside:
+    /// one of them is prepared (or can't be finished here): it may take any time, so there is no point in waiting.
+    pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Party>> {
+        loop {
+            let mut waiting = None;
+            for slot in self.table.slots().in_flight() {
+                let slot = self.checked(slot)?;
+                let changed = slot.info.footprint.changed();
+                if objects.iter().any(|o| changed.may_contain(*o)) {
+                    waiting = Some(slot);
+                    break;
+                }
+            }
+            let Some(slot) = waiting else { return Ok(Ok(())) };
+            if let Err(party) = self.await_slot(slot.ix)? {
+                return Ok(Err(party));
+            }
+        }
+    }
+
+    /// Waits until one slot is free or somebody else's, finishing it if its owner is dead.
+    pub(crate) fn await_slot(&self, ix: SlotIx) -> Result<core::result::Result<(), Party>> {
+        let Some(first) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
+        loop {
+            let Some(now) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
+            if now.info.lsn != first.info.lsn {
+                return Ok(Ok(()));
+            }
+            if now.seen.state() == SlotState::Prepared {
+                return Ok(Err(party(&now)));
+            }
+            if self.alive(now.info.owner) {
+                self.table.slots().wait_change(ix, now.seen, PROBE_NS);
+                continue;
+            }
+            recovery::help(self, now.info.owner)?;
+            let after = self.checked(self.table.slots().read(ix))?;
+            let unfinished = after.is_some_and(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
+            if unfinished {
+                // In doubt, pending for lack of space, or a participant whose coordinator is not at hand.
+                return Ok(Err(party(&now)));
+            }
+        }
+    }
+
+    /// Waits until any slot may be free.
+    pub(crate) fn await_any_slot(&self) -> Result<()> {
+        let first = self.table.slots().in_flight().next();
+        match first {
+            None => Ok(()),
+            Some(slot) => {
+                let ix = self.checked(slot)?.ix;
+                self.await_slot(ix).map(|_| ())
+            }
+        }
+    }
+
+    /// Hands out the signatures of commits in [from, to); whether some were overwritten already.
+    pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Party)) -> bool {
+        let scan = self.table.ring().scan(from, to, |_, who, changed| {
+            each(changed, Party::Transaction { id: who.tx, pid: who.pid });
+        });
+        scan == Scan::Overrun
+    }
+
+    // ---- seniority -------------------------------------------------------------------------------------------------
+
+    /// Footprint of a senior transaction that is not `me`.
+    pub(crate) fn senior_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
+        let now = self.os.monotonic_ns();
+        let senior = self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?;
+        Ok(senior.filter(|s| s.tx != me || s.owner != self.me()).map(|s| s.footprint))
+    }
+
+    /// Asks to become senior: nobody who overlaps commits before us for a while.
+    pub(crate) fn become_senior(&self, me: TxId, footprint: &Footprint) -> Result<()> {
+        let held = self.lock()?;
+        let now = self.os.monotonic_ns();
+        let wanted =
+            Senior { tx: me, owner: self.me(), deadline_ns: now + SENIORITY_NS, footprint: *footprint };
+        let asked = self.table.senior().try_become(held.proof(), &wanted, now, &|ix| self.alive(ix));
+        self.checked(asked).map(|_| ())
+    }
+
+    /// Waits a while for the senior to get past its validation.
+    pub(crate) fn await_senior(&self) -> Result<()> {
+        let senior = {
+            let held = self.lock()?;
+            let now = self.os.monotonic_ns();
+            self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?
+        };
+        if let Some(senior) = senior {
+            self.table.senior().wait(senior.tx, PROBE_NS);
+        }
+        Ok(())
+    }
+
+    // ---- unsynced --------------------------------------------------------------------------------------------------
+
+    /// Whether a transaction builds on a `none` commit that is not on stable storage yet.
+    pub(crate) fn builds_on_unsynced(&self, objects: &Objects) -> bool {
+        self.table.unsynced().hits(objects)
+    }
+
+    /// Syncs the file system and forgets what was unsynced when that began.
+    pub(crate) fn sync_unsynced(&self) -> Result<()> {
+        let token = {
+            let held = self.lock()?;
+            self.table.unsynced().begin_sync(held.proof())
+        };
+        self.os.syncfs(&self.area.dir)?;
+        let held = self.lock()?;
+        self.table.unsynced().end_sync(held.proof(), token);
+        Ok(())
+    }
+
+    // ---- slots, for their owner ------------------------------------------------------------------------------------
+
+    /// Moves my slot from one state to another.
+    pub(crate) fn set_slot(&self, ix: SlotIx, from: SlotState, to: SlotState) -> Result<()> {
+        let seen = self.checked(self.table.slots().state(ix))?;
+        if seen.state() != from {
+            return Err(Errno::UCLEAN);
+        }
+        self.table.slots().set_state(ix, seen, to).map(|_| ()).map_err(|_| Errno::UCLEAN)
+    }
+
+    /// Frees my slot and wakes whoever waits for it.
+    pub(crate) fn free_slot(&self, ix: SlotIx) -> Result<()> {
+        let seen = self.checked(self.table.slots().state(ix))?;
+        self.table.slots().free(ix, seen).map_err(|_| Errno::UCLEAN)
+    }
+}
+
+fn party(slot: &InFlight) -> Party {
+    Party::Transaction { id: slot.info.tx, pid: slot.info.pid }
+}
