@@ -17,10 +17,12 @@
 //! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p systx-sim` takes the
 //! larger ones: more kills, power losses and outsider's calls.
 
+pub mod chain;
 pub mod checker;
 pub mod cooperation;
 pub mod crash;
 mod crash_steps;
+pub mod redo;
 
 /// Whether the larger configurations are asked for.
 pub fn long() -> bool {
