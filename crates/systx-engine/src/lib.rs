@@ -7,6 +7,7 @@
 
 pub mod domain;
 pub mod id;
+pub mod log;
 pub mod outcome;
 pub mod plan;
 pub mod record;

@@ -1,0 +1,126 @@
+//! Dropping what is no longer needed.
+//!
+//! Guarantees: segments go in order only, never one that the log still writes to or that holds the last CKPT, and only when
+//! that CKPT is on the disk; a prepared transaction without decision keeps its segment until it is appended again.
+//! Does not: publish or sync what the records say; CKPT claims that, and its author answers for it.
+
+use super::error::LogError;
+use super::format::{self, Cell, LogPos};
+use super::shared;
+use super::writer::{Alive, Log};
+use super::{reader, segment};
+use crate::id::{Lsn, OwnerIx, TxId};
+use std::collections::{BTreeMap, BTreeSet};
+use systx_os::{Errno, Os};
+
+/// What a segment says about when it may go.
+#[derive(Default)]
+struct Needs {
+    highest: Lsn,
+    prepared: Vec<(LogPos, Lsn, TxId)>,
+    ids: Vec<TxId>,
+}
+
+impl<O: Os> Log<O> {
+    /// Bytes appended since the last CKPT, or since the last recovery.
+    pub fn bytes_since_checkpoint(&self) -> u64 {
+        self.shared.load(shared::BYTES).saturating_sub(self.shared.load(shared::CKPT_BYTES))
+    }
+
+    pub(super) fn note_checkpoint(&self, lsn: Lsn, at: LogPos) {
+        self.shared.raise(shared::CKPT_LSN, lsn.0);
+        self.shared.raise(shared::CKPT_AT, at.pack());
+        self.shared.store(shared::CKPT_BYTES, self.shared.load(shared::BYTES));
+    }
+
+    /// Removes the oldest segments as long as all their records are at most `up_to`, which an appended CKPT covers
+    /// (otherwise: that one's LSN holds). Syncs that CKPT first. Without one since the last recovery nothing goes.
+    ///
+    /// Returns the transactions of which nothing is left in the log, ascending: their `tx/<id>/` can go. The segments are
+    /// gone from the disk by then.
+    ///
+    /// # Errors
+    /// As [`super::replay`]; a failed sync is `Poisoned`. What was not removed is found by the next call, but the ids of
+    /// what was are lost: whoever lists `tx/` finds them.
+    pub fn drop_segments(&self, me: OwnerIx, alive: Alive<'_>, up_to: Lsn) -> Result<Vec<TxId>, LogError> {
+        let covered = Lsn(self.shared.load(shared::CKPT_LSN));
+        let word = self.shared.load(shared::CKPT_AT);
+        if word == 0 {
+            return Ok(Vec::new());
+        }
+        let checkpoint = LogPos::unpack(word);
+        self.sync(me, alive, checkpoint).map_err(|e| LogError::Poisoned { error: e.error })?;
+        let dir = self.dir()?;
+        if segment::list(&self.os, &dir)?.first().is_none_or(|oldest| *oldest >= checkpoint.segment) {
+            return Ok(Vec::new());
+        }
+        let (needs, decisions) = self.needs(&dir)?;
+        let up_to = up_to.min(covered);
+        let mut gone = BTreeSet::new();
+        let mut kept = BTreeSet::new();
+        let mut dropping = true;
+        for (number, need) in &needs {
+            let open = need.prepared.iter().any(|(pos, lsn, id)| !decisions.settle(*pos, *lsn, *id));
+            dropping &= *number < checkpoint.segment && need.highest <= up_to && !open;
+            if !dropping {
+                kept.extend(need.ids.iter().copied());
+                continue;
+            }
+            match self.os.unlink(&dir, &format::name(*number)) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(LogError::os("removing", *number)(e)),
+            }
+            // One by one: a lost removal below a removal that survived is a hole in the log.
+            self.os.fsync(&dir).map_err(LogError::os("syncing the directory of", *number))?;
+            gone.extend(need.ids.iter().copied());
+        }
+        Ok(gone.difference(&kept).copied().collect())
+    }
+
+    fn needs(&self, dir: &O::Fd) -> Result<(BTreeMap<u64, Needs>, Decisions), LogError> {
+        let files = reader::open_all(&self.os, dir, Some(&self.uuid))?;
+        let mut needs: BTreeMap<u64, Needs> = BTreeMap::new();
+        let mut decisions = Decisions::default();
+        let walked = reader::walk(&self.os, &files, &mut |pos, cell, _| {
+            let need = needs.entry(pos.segment).or_default();
+            match cell {
+                Cell::Commit { lsn, id, .. } => {
+                    need.highest = need.highest.max(lsn);
+                    need.ids.push(id);
+                }
+                Cell::Prepared { lsn, id, .. } => {
+                    need.highest = need.highest.max(lsn);
+                    need.ids.push(id);
+                    need.prepared.push((pos, lsn, id));
+                    decisions.last.insert(id, pos);
+                }
+                Cell::Committed { id } => drop(decisions.committed.insert(id, pos)),
+                Cell::Abort { lsn } => drop(decisions.aborted.insert(lsn)),
+                Cell::Checkpoint { .. } | Cell::Next { .. } => {}
+            }
+        })?;
+        for s in walked.segments {
+            needs.entry(s.number).or_default();
+        }
+        Ok((needs, decisions))
+    }
+}
+
+/// What became of prepared transactions.
+#[derive(Default)]
+struct Decisions {
+    /// Last PREPARED.
+    last: BTreeMap<TxId, LogPos>,
+    /// Last COMMITTED.
+    committed: BTreeMap<TxId, LogPos>,
+    aborted: BTreeSet<Lsn>,
+}
+
+impl Decisions {
+    /// Whether the PREPARED at `pos` is decided, or was appended again.
+    fn settle(&self, pos: LogPos, lsn: Lsn, id: TxId) -> bool {
+        self.aborted.contains(&lsn)
+            || self.committed.get(&id).is_some_and(|at| *at > pos)
+            || self.last.get(&id).is_some_and(|at| at.segment > pos.segment)
+    }
+}

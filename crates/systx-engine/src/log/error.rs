@@ -1,0 +1,167 @@
+//! What can go wrong with a log: what, where, and what to do.
+
+use super::format::LogPos;
+use crate::record::DecodeError;
+use systx_os::Errno;
+
+/// Why the log could not be written or read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The kernel refused; nothing was appended.
+    Os {
+        /// What was being done, as a fragment.
+        doing: &'static str,
+        /// To which segment.
+        segment: u64,
+        /// The kernel's answer.
+        error: Errno,
+    },
+    /// A sync failed earlier: nothing is appended until a recovery has begun a new segment.
+    Poisoned {
+        /// What the kernel answered to that sync.
+        error: Errno,
+    },
+    /// No recovery has run since the shared table was made.
+    NotStarted,
+    /// The body stands in a segment that takes no more cells: append the body again, then its cell.
+    Moved,
+    /// A body longer than a cell can say.
+    TooLarge {
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// The shared words say what cannot be.
+    Confused {
+        /// What, as a fragment.
+        what: &'static str,
+    },
+    /// A segment in the middle is gone.
+    Missing {
+        /// Which.
+        segment: u64,
+        /// The segment that says that it goes on there.
+        after: u64,
+    },
+    /// A segment of another file system.
+    Foreign {
+        /// Which.
+        segment: u64,
+        /// The file system it was written for.
+        found: [u8; 16],
+        /// The file system it is on.
+        expected: [u8; 16],
+    },
+    /// A segment in a format that this systx does not know.
+    Version {
+        /// Which.
+        segment: u64,
+        /// Its format.
+        found: u32,
+    },
+    /// A record whose checksum is right and whose contents make no sense to this systx.
+    Unreadable {
+        /// Where.
+        at: LogPos,
+        /// Why.
+        why: DecodeError,
+    },
+}
+
+impl core::fmt::Display for LogError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            LogError::Os { doing, segment, error } => write!(f, "{doing} log/{segment:016x}: {error}"),
+            LogError::Poisoned { error } => {
+                write!(f, "the log is closed since syncing it failed ({error}): run systx recover")
+            }
+            LogError::NotStarted => f.write_str("the log is not open: run systx recover"),
+            LogError::Moved => f.write_str("the log went on to another segment: write the body again"),
+            LogError::TooLarge { bytes } => {
+                write!(f, "a record of {bytes} bytes does not fit the log: split the transaction")
+            }
+            LogError::Confused { what } => {
+                write!(f, "the shared table is damaged ({what}): stop all systx processes and run systx recover")
+            }
+            LogError::Missing { segment, after } => write!(
+                f,
+                "log/{segment:016x} is missing, log/{after:016x} goes on there: restore the file, or give up what it \
+                 held by moving the whole log/ away"
+            ),
+            LogError::Foreign { segment, found, expected } => write!(
+                f,
+                "log/{segment:016x} belongs to file system {}, this is {}: a copied area is not replayed, move its \
+                 log/ away",
+                Uuid(found),
+                Uuid(expected)
+            ),
+            LogError::Version { segment, found } => write!(
+                f,
+                "log/{segment:016x} has format {found}, this systx knows {}: recover with the systx that wrote it",
+                super::format::VERSION
+            ),
+            LogError::Unreadable { at, why: DecodeError::Version(v) } => write!(
+                f,
+                "record {at} has version {v}, this systx knows {}: recover with the systx that wrote it",
+                crate::record::BODY_VERSION
+            ),
+            LogError::Unreadable { at, why } => {
+                write!(f, "record {at} has a right checksum and no meaning ({why:?}): please report it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for LogError {}
+
+impl LogError {
+    /// The kernel's answer, where there was one.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            LogError::Os { error, .. } | LogError::Poisoned { error } => Some(*error),
+            _ => None,
+        }
+    }
+
+    /// Adapter for `map_err`.
+    pub(super) fn os(doing: &'static str, segment: u64) -> impl Fn(Errno) -> LogError {
+        move |error| LogError::Os { doing, segment, error }
+    }
+}
+
+/// The record is appended and may or may not survive: *in doubt* until a recovery has read the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncError {
+    /// What the kernel answered to the failed sync.
+    pub error: Errno,
+}
+
+impl SyncError {
+    /// The kernel's answer.
+    pub fn errno(&self) -> Option<Errno> {
+        Some(self.error)
+    }
+}
+
+impl core::fmt::Display for SyncError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "syncing the log failed ({}): run systx recover", self.error)
+    }
+}
+
+impl std::error::Error for SyncError {}
+
+/// A file system's identity in the usual notation.
+pub(super) struct Uuid<'a>(pub &'a [u8; 16]);
+
+impl core::fmt::Display for Uuid<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        for (i, b) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{b:02x}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,351 @@
+//! Reading the log after a crash.
+//!
+//! Guarantees: whatever the bytes, [`replay`] ends without panic, allocates no more than the files hold, takes time linear
+//! in their size, and returns a prefix of what was appended since each recovery: up to the first cell that is invalid or
+//! whose body is. What stands behind that was never synced. Does not: change anything, or decide what to redo.
+//!
+//! Two passes: cells and checksums first, then the bodies that are still needed, because an ABORT stands behind its COMMIT.
+
+use super::error::LogError;
+use super::format::{self, BodyAt, Cell, Header, HeaderRead, LogPos, CELL_BYTES};
+use super::segment;
+use super::writer::Start;
+use crate::id::{Lsn, TxId};
+use crate::record::Body;
+use std::collections::{BTreeMap, BTreeSet};
+use systx_os::{Errno, Open, Os};
+
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A cell that was found, NEXT excepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where.
+    pub pos: LogPos,
+    /// What it says.
+    pub cell: Cell,
+    /// When it was written, in seconds since the epoch.
+    pub written: i64,
+    /// Body of a COMMIT or of the last PREPARED of an id, unless it is aborted or done (≤ CKPT; a PREPARED only if it is
+    /// decided, too).
+    pub body: Option<Body>,
+}
+
+/// Why the cells of a segment end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Nothing was written there.
+    Unused,
+    /// They go on in another segment.
+    Next(u64),
+    /// All cells are used.
+    Full,
+    /// A cell is torn, stale or damaged.
+    BadCell,
+    /// The last cell's body is; the cell does not count.
+    BadBody,
+    /// The segment's header was never finished, or is damaged.
+    BadHeader,
+    /// The log does not lead here: made in advance, or what leads here is damaged.
+    Unreached,
+}
+
+/// One segment, as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u64,
+    /// Size of its file in bytes.
+    pub bytes: u64,
+    /// Its header, if it has a good one.
+    pub header: Option<Header>,
+    /// Valid cells.
+    pub cells: u32,
+    /// Why they end.
+    pub end: End,
+}
+
+/// All that the log says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// In log order, which is LSN order for those that overlap.
+    pub records: Vec<Entry>,
+    /// Who is aborted.
+    pub aborted: BTreeSet<Lsn>,
+    /// Up to where nothing is redone.
+    pub checkpoint: Lsn,
+    /// Highest LSN that the log knows.
+    pub highest_lsn: Lsn,
+    /// Highest transaction number that the log knows.
+    pub highest_id: TxId,
+    /// All segments, ascending.
+    pub segments: Vec<SegmentInfo>,
+    /// Where the log ends.
+    pub end: LogPos,
+    /// There are cells behind the end that were synced once: the disk or somebody damaged what is at this place.
+    pub damaged: Option<LogPos>,
+}
+
+impl Replay {
+    /// Of an area without log.
+    fn empty() -> Replay {
+        Replay {
+            records: Vec::new(),
+            aborted: BTreeSet::new(),
+            checkpoint: Lsn(0),
+            highest_lsn: Lsn(0),
+            highest_id: TxId(0),
+            segments: Vec::new(),
+            end: LogPos::default(),
+            damaged: None,
+        }
+    }
+
+    /// Commits that are to be published again, in log order.
+    pub fn redo(&self) -> impl Iterator<Item = (Lsn, &Body)> {
+        self.records.iter().filter_map(|e| match (&e.cell, &e.body) {
+            (Cell::Commit { lsn, .. }, Some(body)) => Some((*lsn, body)),
+            _ => None,
+        })
+    }
+
+    /// Where the log goes on when everything up to `checkpoint` is published and synced.
+    pub fn start(&self, checkpoint: Lsn) -> Start {
+        let highest = self.segments.last().map_or(0, |s| s.number);
+        Start { segment: highest + 1, checkpoint, end_before: self.end }
+    }
+}
+
+/// Reads the log of the area behind `area_dir`. An area without log is an empty one.
+///
+/// # Errors
+/// `Missing`, `Foreign`, `Version`, `Unreadable`: a log that this systx must not go on with. `Os`.
+pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay, LogError> {
+    let mut replay = Replay::empty();
+    let Some(dir) = segment::open_dir(os, area_dir)? else { return Ok(replay) };
+    // Last PREPARED and its decision, by transaction.
+    let mut prepared: BTreeMap<TxId, usize> = BTreeMap::new();
+    let mut committed: BTreeSet<TxId> = BTreeSet::new();
+    let files = open_all(os, &dir, Some(&uuid))?;
+    let walked = walk(os, &files, &mut |pos, cell, written| {
+        let r = &mut replay;
+        r.highest_lsn = r.highest_lsn.max(cell.lsn().unwrap_or_default());
+        r.highest_id = r.highest_id.max(cell.id().unwrap_or(TxId(0)));
+        match cell {
+            Cell::Abort { lsn } => drop(r.aborted.insert(lsn)),
+            Cell::Checkpoint { lsn } => r.checkpoint = r.checkpoint.max(lsn),
+            Cell::Prepared { id, .. } => {
+                prepared.insert(id, r.records.len());
+                // Only a decision behind the last PREPARED decides it.
+                committed.remove(&id);
+            }
+            Cell::Committed { id } => drop(committed.insert(id)),
+            Cell::Commit { .. } | Cell::Next { .. } => {}
+        }
+        r.records.push(Entry { pos, cell, written, body: None });
+    })?;
+    for header in walked.segments.iter().filter(|s| s.end != End::Unreached).filter_map(|s| s.header) {
+        replay.checkpoint = replay.checkpoint.max(header.checkpoint);
+    }
+    replay.highest_lsn = replay.highest_lsn.max(replay.checkpoint);
+    (replay.segments, replay.end, replay.damaged) = (walked.segments, walked.end, walked.damaged);
+    let (checkpoint, aborted) = (replay.checkpoint, &replay.aborted);
+    for (i, entry) in replay.records.iter_mut().enumerate() {
+        let needed = match entry.cell {
+            Cell::Commit { lsn, .. } => lsn > checkpoint && !aborted.contains(&lsn),
+            Cell::Prepared { lsn, id, .. } => {
+                let done = committed.contains(&id) && lsn <= checkpoint;
+                prepared.get(&id) == Some(&i) && !done && !aborted.contains(&lsn)
+            }
+            _ => false,
+        };
+        if let (true, Some(at)) = (needed, entry.cell.body()) {
+            entry.body = Some(read_body(os, &files, entry, at)?);
+        }
+    }
+    Ok(replay)
+}
+
+fn read_body<O: Os>(os: &O, files: &[File<O>], entry: &Entry, at: BodyAt) -> Result<Body, LogError> {
+    // The first pass has found the file, and the body within it and intact; only a change in between fails here.
+    let changed = LogError::Os { doing: "reading", segment: at.segment, error: Errno::IO };
+    let file = files.iter().find(|f| f.number == at.segment).ok_or(changed.clone())?;
+    let mut bytes = vec![0; at.len as usize];
+    let n = segment::read_full(os, &file.fd, &mut bytes, at.offset)
+        .map_err(LogError::os("reading", at.segment))?;
+    if n < bytes.len() || crc32c::crc32c(&bytes) != at.crc {
+        return Err(changed);
+    }
+    let body = Body::decode(&bytes).map_err(|why| LogError::Unreadable { at: entry.pos, why })?;
+    if Some(body.id) != entry.cell.id() {
+        return Err(LogError::Unreadable { at: entry.pos, why: crate::record::DecodeError::Malformed });
+    }
+    Ok(body)
+}
+
+/// A segment's file, open for reading.
+pub(super) struct File<O: Os> {
+    number: u64,
+    fd: O::Fd,
+    bytes: u64,
+    header: Option<Header>,
+}
+
+/// Opens all segments and checks that this systx may read them; with `uuid`: that they belong to that file system.
+pub(super) fn open_all<O: Os>(
+    os: &O,
+    dir: &O::Fd,
+    uuid: Option<&[u8; 16]>,
+) -> Result<Vec<File<O>>, LogError> {
+    let mut files = Vec::new();
+    for number in segment::list(os, dir)? {
+        let fd = os.open(dir, &format::name(number), Open::Read).map_err(LogError::os("opening", number))?;
+        let bytes = os.stat(&fd).map_err(LogError::os("looking at", number))?.size;
+        let header = match segment::read_header(os, &fd, number)? {
+            HeaderRead::Good(h) => match uuid.filter(|u| **u != h.uuid) {
+                Some(u) => return Err(LogError::Foreign { segment: number, found: h.uuid, expected: *u }),
+                None => Some(h),
+            },
+            HeaderRead::OtherVersion(found) => return Err(LogError::Version { segment: number, found }),
+            HeaderRead::Bad => None,
+        };
+        files.push(File { number, fd, bytes, header });
+    }
+    Ok(files)
+}
+
+/// Where a walk through the log came to.
+pub(super) struct Walked {
+    pub segments: Vec<SegmentInfo>,
+    pub end: LogPos,
+    pub damaged: Option<LogPos>,
+}
+
+/// Calls `visit` with every cell of the log but NEXT, in order.
+pub(super) fn walk<O: Os>(
+    os: &O,
+    files: &[File<O>],
+    visit: &mut dyn FnMut(LogPos, Cell, i64),
+) -> Result<Walked, LogError> {
+    let mut out = Walked { segments: Vec::new(), end: LogPos::default(), damaged: None };
+    // The segment that the one before leads to.
+    let mut expected: Option<(u64, u64)> = None;
+    let mut buffer = Vec::new();
+    for (i, file) in files.iter().enumerate() {
+        let mut info = SegmentInfo {
+            number: file.number,
+            bytes: file.bytes,
+            header: file.header,
+            cells: 0,
+            end: End::Unreached,
+        };
+        if let Some((after, segment)) = expected.filter(|(_, next)| *next < file.number) {
+            return Err(LogError::Missing { segment, after });
+        }
+        let led_here = match expected {
+            Some((_, next)) => next == file.number,
+            // The oldest segment that is left, or where a recovery began anew.
+            None => i == 0 || file.header.is_some_and(|h| h.fresh),
+        };
+        if led_here {
+            expected = None;
+        }
+        match file.header {
+            Some(header) if led_here => {
+                (info.cells, info.end) = scan(os, file, &header, &mut buffer, visit)?;
+                out.end = LogPos { segment: file.number, cell: info.cells };
+                if let End::Next(next) = info.end {
+                    expected = Some((file.number, next));
+                }
+            }
+            // Nothing in it was ever synced, or its header would have been, too.
+            None if led_here => {
+                info.end = End::BadHeader;
+                out.end = LogPos { segment: file.number, cell: 0 };
+            }
+            // A cell here was written only after everything before was synced: so the end before is no end.
+            Some(header) if expected.is_none() && out.damaged.is_none() => {
+                if scan(os, file, &header, &mut buffer, &mut |_, _, _| {})?.0 > 0 {
+                    out.damaged = Some(out.end);
+                }
+            }
+            _ => {}
+        }
+        out.segments.push(info);
+    }
+    match expected {
+        // The name of the next segment is synced before NEXT is written.
+        Some((after, segment)) => Err(LogError::Missing { segment, after }),
+        None => Ok(out),
+    }
+}
+
+/// Calls `visit` with the valid cells of one segment but NEXT; returns how many they are and why they end.
+fn scan<O: Os>(
+    os: &O,
+    file: &File<O>,
+    header: &Header,
+    buffer: &mut Vec<u8>,
+    visit: &mut dyn FnMut(LogPos, Cell, i64),
+) -> Result<(u32, End), LogError> {
+    let mut cells = vec![0; CHUNK_BYTES];
+    let mut index = 0;
+    while u64::from(index) < header.cells {
+        let n = segment::read_full(os, &file.fd, &mut cells, segment::Segment::<O>::cell_at(index))
+            .map_err(LogError::os("reading", file.number))?;
+        // The chunk may reach into the bodies; a file that was cut ends within the cells.
+        let left = (header.cells - u64::from(index)) as usize;
+        let chunk = cells[..n].chunks_exact(CELL_BYTES).take(left);
+        if chunk.len() == 0 {
+            return Ok((index, End::BadCell));
+        }
+        for bytes in chunk {
+            let mut cell = [0; CELL_BYTES];
+            cell.copy_from_slice(bytes);
+            if cell == [0; CELL_BYTES] {
+                return Ok((index, End::Unused));
+            }
+            let Some((cell, written)) = Cell::decode(&cell, file.number, header.nonce, index) else {
+                return Ok((index, End::BadCell));
+            };
+            if let Cell::Next { segment } = cell {
+                return Ok((index, End::Next(segment)));
+            }
+            if let Some(body) = cell.body() {
+                if !body_is_whole(os, file, header, body, buffer)? {
+                    return Ok((index, End::BadBody));
+                }
+            }
+            visit(LogPos { segment: file.number, cell: index }, cell, written);
+            index += 1;
+        }
+    }
+    Ok((index, End::Full))
+}
+
+fn body_is_whole<O: Os>(
+    os: &O,
+    file: &File<O>,
+    header: &Header,
+    body: BodyAt,
+    buffer: &mut Vec<u8>,
+) -> Result<bool, LogError> {
+    let end = body.offset.saturating_add(u64::from(body.len));
+    if body.offset < header.bodies_at() || end > file.bytes.min(header.size) {
+        return Ok(false);
+    }
+    buffer.resize(CHUNK_BYTES, 0);
+    let (mut at, mut crc) = (body.offset, 0);
+    while at < end {
+        let want = ((end - at) as usize).min(CHUNK_BYTES);
+        let n = segment::read_full(os, &file.fd, &mut buffer[..want], at)
+            .map_err(LogError::os("reading", file.number))?;
+        if n < want {
+            return Ok(false);
+        }
+        crc = crc32c::crc32c_append(crc, &buffer[..want]);
+        at += want as u64;
+    }
+    Ok(crc == body.crc)
+}

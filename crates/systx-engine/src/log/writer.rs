@@ -1,0 +1,341 @@
+//! Appending to the log.
+//!
+//! Owns: where the next body and the next cell go. Guarantees: bodies of different callers don't overlap; a cell follows
+//! the one before without gap; no cell stands in a segment before everything in the segments below it is synced.
+//! Does not: sync (`group`).
+//!
+//! Bodies may be one segment or more ahead of the cells: whoever needs room makes the next segment and writes there, while
+//! cells still go to the old one. The first cell whose body is ahead takes the cells along: NEXT, sync, go on. A body
+//! that is behind the cells is [`LogError::Moved`]: nobody syncs its segment any more.
+
+use super::error::LogError;
+use super::format::{BodyAt, Cell, Header, LogPos, BODY_ALIGN};
+use super::latch::Latch;
+use super::segment::{self, Segment};
+use super::shared::{self, Bodies, Shared, State};
+use crate::domain::RobustLock;
+use crate::id::{Lsn, OwnerIx};
+use crate::record::Body;
+use std::sync::{Arc, Mutex, PoisonError};
+use systx_os::Os;
+
+/// Says whether an owner lives.
+pub type Alive<'a> = &'a dyn Fn(OwnerIx) -> bool;
+
+/// Where a log goes on after a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Number of the next segment, above all that there are.
+    pub segment: u64,
+    /// Everything up to here is published and synced.
+    pub checkpoint: Lsn,
+    /// End of the log as the recovery found it.
+    pub end_before: LogPos,
+}
+
+/// The log of one domain, as one process uses it.
+///
+/// A process that has claimed an owner index calls [`Log::inherit`] before anything else.
+pub struct Log<O: Os> {
+    pub(super) os: O,
+    pub(super) uuid: [u8; 16],
+    pub(super) shared: Shared<O::Mem>,
+    area: O::Fd,
+    dir: Mutex<Option<Arc<O::Fd>>>,
+    /// Segments that this process has open, few.
+    open: Mutex<Vec<Arc<Segment<O>>>>,
+}
+
+impl<O: Os> core::fmt::Debug for Log<O> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Log {{ next cell: {} }}", self.shared.cells())
+    }
+}
+
+impl<O: Os> Log<O> {
+    /// Opens the log of the area behind `area_dir` on the file system `uuid`; its words are `mem[base..base + WORDS]`.
+    ///
+    /// Touches no file. Segments are made when the first body needs one.
+    ///
+    /// # Errors
+    /// `Os` when no descriptor is left.
+    pub fn open(
+        os: O,
+        area_dir: &O::Fd,
+        mem: Arc<O::Mem>,
+        base: usize,
+        uuid: [u8; 16],
+    ) -> Result<Log<O>, LogError> {
+        let area = os.dup(area_dir).map_err(LogError::os("opening the directory of", 0))?;
+        let (dir, open) = (Mutex::new(None), Mutex::new(Vec::new()));
+        Ok(Log { os, uuid, shared: Shared::new(mem, base), area, dir, open })
+    }
+
+    /// Lets go of what the last owner of this index held when it died. To be called when the index is claimed.
+    ///
+    /// # Errors
+    /// `Confused`.
+    pub fn inherit(&self, me: OwnerIx) -> Result<(), LogError> {
+        self.syncing().inherit(me);
+        let (lock, mem) = (self.making(), &*self.shared.mem);
+        let what = "the lock of the log";
+        if let Some(locked) = lock.inherit(mem, me).map_err(|_| LogError::Confused { what })? {
+            lock.unlock(mem, locked).map_err(|_| LogError::Confused { what })?;
+        }
+        Ok(())
+    }
+
+    /// Begins a new log after a recovery (also of an empty area): only from here on anything can be appended.
+    ///
+    /// Everything up to `start.checkpoint` must be published and synced, except what is prepared; those who hold bodies
+    /// or positions of the log before get [`LogError::Moved`] or a sync error. Call with the commit lock held.
+    ///
+    /// # Errors
+    /// `Confused` when `start` is out of range or the shared words are.
+    pub fn start(&self, me: OwnerIx, alive: Alive<'_>, start: Start) -> Result<(), LogError> {
+        if start.segment == 0 || start.segment >= LogPos::SEGMENTS_MAX {
+            return Err(LogError::Confused { what: "the number of the next segment" });
+        }
+        self.with_making(me, alive, || {
+            let _syncing = self.syncing().take(me, alive);
+            let (s, at) = (&self.shared, LogPos { segment: start.segment, cell: 0 }.pack());
+            s.set_state(State::NotStarted);
+            // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
+            s.store(shared::FIRST, start.segment);
+            s.store(shared::CHECKPOINT, start.checkpoint.0);
+            s.store(shared::END_BEFORE, start.end_before.pack());
+            s.store(shared::CKPT_LSN, start.checkpoint.0);
+            s.store(shared::CKPT_AT, 0);
+            s.store(shared::CELLS, at);
+            s.store(shared::SYNCED, at);
+            s.store(shared::BODIES, Bodies { segment: start.segment, unit: 0 }.pack());
+            s.store(shared::CKPT_BYTES, s.load(shared::BYTES));
+            s.set_state(State::Ready);
+            Ok(())
+        })
+    }
+
+    /// Place of the next cell.
+    pub fn end(&self) -> LogPos {
+        self.shared.cells()
+    }
+
+    /// Writes a body where a cell can refer to it. Takes no lock unless a segment has to be made. Not synced: the sync
+    /// of the cell is the body's, too.
+    ///
+    /// # Errors
+    /// `NotStarted`, `Poisoned`, `TooLarge`, `Confused`, `Os` (a full disk): nothing was appended.
+    pub fn append_body(&self, me: OwnerIx, alive: Alive<'_>, body: &Body) -> Result<BodyAt, LogError> {
+        let bytes = body.encode();
+        let Ok(len) = u32::try_from(bytes.len()) else {
+            return Err(LogError::TooLarge { bytes: bytes.len() as u64 });
+        };
+        let (segment, offset) = self.reserve(me, alive, u64::from(len).next_multiple_of(BODY_ALIGN))?;
+        segment.write(&self.os, &bytes, offset).map_err(LogError::os("writing", segment.number()))?;
+        self.shared.add(shared::BYTES, u64::from(len));
+        Ok(BodyAt { segment: segment.number(), offset, len, crc: crc32c::crc32c(&bytes) })
+    }
+
+    /// Appends a cell. **Call with the commit lock held.** Syncs only when the segment is full.
+    ///
+    /// A holder that died in here leaves nothing to repair: the next cell goes to the same place.
+    ///
+    /// # Errors
+    /// `Moved`: the body stands where no cells go any more: unlock, append the body again, try again. Otherwise as
+    /// [`Log::append_body`]; the cell is not appended.
+    pub fn append_cell(&self, me: OwnerIx, alive: Alive<'_>, cell: Cell) -> Result<LogPos, LogError> {
+        assert!(!matches!(cell, Cell::Next { .. }), "only the log itself goes on to another segment");
+        self.check_ready()?;
+        let mut at = self.shared.cells();
+        let mut bodies = self.shared.bodies();
+        if bodies.unit == 0 {
+            bodies = self.make(me, alive, bodies, 0)?;
+        }
+        if let Some(body) = cell.body() {
+            if body.segment < at.segment {
+                return Err(LogError::Moved);
+            }
+            if body.segment > bodies.segment {
+                return Err(LogError::Confused { what: "the segment of bodies" });
+            }
+        }
+        let mut segment = self.segment(at.segment)?;
+        let ahead = cell.body().map(|b| b.segment).filter(|s| *s > at.segment);
+        if at.cell >= segment.last_cell() || ahead.is_some() {
+            let to = match ahead {
+                Some(segment) => segment,
+                None if bodies.segment > at.segment => bodies.segment,
+                None => self.make(me, alive, bodies, 0)?.segment,
+            };
+            at = self.go_on(me, alive, &segment, at, to)?;
+            segment = self.segment(to)?;
+            if cell.body().is_some_and(|b| b.segment < to) {
+                return Err(LogError::Moved);
+            }
+        }
+        self.write_cell(&segment, at, cell)?;
+        // Release, after the cell is whole: pairs with the leader's load before its sync.
+        self.shared.store(shared::CELLS, at.next().pack());
+        self.shared.add(shared::BYTES, super::format::CELL_BYTES as u64);
+        if let Cell::Checkpoint { lsn } = cell {
+            self.note_checkpoint(lsn, at);
+        }
+        Ok(at)
+    }
+
+    fn write_cell(&self, segment: &Segment<O>, at: LogPos, cell: Cell) -> Result<(), LogError> {
+        let bytes = cell.encode(segment.header.nonce, at.cell, self.os.now().sec);
+        segment
+            .write(&self.os, &bytes, Segment::<O>::cell_at(at.cell))
+            .map_err(LogError::os("writing", at.segment))
+    }
+
+    /// Ends the segment of cells and goes on in another one, whose name is on the disk already.
+    fn go_on(
+        &self,
+        me: OwnerIx,
+        alive: Alive<'_>,
+        from: &Segment<O>,
+        at: LogPos,
+        to: u64,
+    ) -> Result<LogPos, LogError> {
+        let _syncing = self.syncing().take(me, alive);
+        self.check_ready()?;
+        if at.cell > from.last_cell() {
+            return Err(LogError::Confused { what: "the place of the next cell" });
+        }
+        self.write_cell(from, at, Cell::Next { segment: to })?;
+        if let Err(error) = self.os.fdatasync(&from.fd) {
+            self.shared.set_state(State::Poisoned(error));
+            return Err(LogError::Poisoned { error });
+        }
+        let next = LogPos { segment: to, cell: 0 };
+        self.shared.store(shared::CELLS, next.pack());
+        self.shared.raise(shared::SYNCED, next.pack());
+        Ok(next)
+    }
+
+    /// Takes room for a body of `need` bytes, a multiple of the alignment.
+    fn reserve(&self, me: OwnerIx, alive: Alive<'_>, need: u64) -> Result<(Arc<Segment<O>>, u64), LogError> {
+        loop {
+            self.check_ready()?;
+            let seen = self.shared.bodies();
+            if seen.unit == 0 {
+                self.make(me, alive, seen, need)?;
+                continue;
+            }
+            let segment = self.segment(seen.segment)?;
+            let offset = seen.unit * BODY_ALIGN;
+            if offset < segment.header.bodies_at() {
+                return Err(LogError::Confused { what: "the place of the next body" });
+            }
+            let cells = self.shared.cells();
+            // The last eighth of the cells is kept for those that have no body, so that an ABORT needs no disk space.
+            let few_cells =
+                cells.segment == seen.segment && u64::from(cells.cell) >= segment.header.cells / 8 * 7;
+            if few_cells || offset + need > segment.header.size {
+                self.make(me, alive, seen, need)?;
+                continue;
+            }
+            let taken = Bodies { unit: seen.unit + need / BODY_ALIGN, ..seen };
+            if self.shared.exchange(shared::BODIES, seen.pack(), taken.pack()) {
+                return Ok((segment, offset));
+            }
+        }
+    }
+
+    /// Makes the segment after `seen` (or `seen` itself when it is not made yet), unless somebody else has.
+    fn make(&self, me: OwnerIx, alive: Alive<'_>, seen: Bodies, need: u64) -> Result<Bodies, LogError> {
+        self.with_making(me, alive, || {
+            self.check_ready()?;
+            let now = self.shared.bodies();
+            if now.segment != seen.segment || (seen.unit == 0 && now.unit != 0) {
+                return Ok(now);
+            }
+            let number = if now.unit == 0 { now.segment } else { now.segment + 1 };
+            let first = self.shared.load(shared::FIRST);
+            let nth = number.checked_sub(first).ok_or(LogError::Confused { what: "the first segment" })?;
+            let (size, cells) = segment::geometry(nth, need);
+            if size >= Bodies::BYTES_MAX || number >= LogPos::SEGMENTS_MAX {
+                return Err(LogError::TooLarge { bytes: need });
+            }
+            let fresh = nth == 0;
+            let header = Header {
+                fresh,
+                nonce: self.os.random().max(1),
+                number,
+                uuid: self.uuid,
+                cells,
+                size,
+                checkpoint: Lsn(if fresh { self.shared.load(shared::CHECKPOINT) } else { 0 }),
+                end_before: LogPos::unpack(if fresh { self.shared.load(shared::END_BEFORE) } else { 0 }),
+                written: self.os.now().sec,
+            };
+            let made = segment::create(&self.os, &*self.dir()?, header)?;
+            self.cached().push(Arc::new(made));
+            let bodies = Bodies { segment: number, unit: header.bodies_at() / BODY_ALIGN };
+            self.shared.store(shared::BODIES, bodies.pack());
+            Ok(bodies)
+        })
+    }
+
+    pub(super) fn check_ready(&self) -> Result<(), LogError> {
+        match self.shared.state() {
+            State::Ready => Ok(()),
+            State::NotStarted => Err(LogError::NotStarted),
+            State::Poisoned(error) => Err(LogError::Poisoned { error }),
+        }
+    }
+
+    /// The directory `log/`, made if it is missing.
+    pub(super) fn dir(&self) -> Result<Arc<O::Fd>, LogError> {
+        let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dir) = &*dir {
+            return Ok(dir.clone());
+        }
+        let made = Arc::new(segment::make_dir(&self.os, &self.area)?);
+        *dir = Some(made.clone());
+        Ok(made)
+    }
+
+    /// An open segment. Descriptors of segments that nobody appends to any more are closed, or the space of dropped ones
+    /// would stay taken.
+    pub(super) fn segment(&self, number: u64) -> Result<Arc<Segment<O>>, LogError> {
+        if let Some(found) = self.cached().iter().find(|s| s.number() == number) {
+            return Ok(found.clone());
+        }
+        let opened = Arc::new(segment::open(&self.os, &*self.dir()?, number, &self.uuid)?);
+        let keep = self.shared.cells().segment;
+        let mut cached = self.cached();
+        cached.retain(|s| s.number() >= keep);
+        cached.push(opened.clone());
+        Ok(opened)
+    }
+
+    fn cached(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Segment<O>>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn syncing(&self) -> Latch<'_, O::Mem> {
+        Latch { mem: &self.shared.mem, word: self.shared.base + shared::SYNCING }
+    }
+
+    fn making(&self) -> RobustLock {
+        RobustLock { word: self.shared.base + shared::MAKING }
+    }
+
+    /// Runs `work` with the making lock held. A holder that died left at most a file that nobody knows.
+    fn with_making<T>(
+        &self,
+        me: OwnerIx,
+        alive: Alive<'_>,
+        work: impl FnOnce() -> Result<T, LogError>,
+    ) -> Result<T, LogError> {
+        let (lock, mem) = (self.making(), &*self.shared.mem);
+        let confused = |_| LogError::Confused { what: "the lock of the log" };
+        let locked = lock.lock(mem, me, alive).map_err(confused)?;
+        let result = work();
+        lock.unlock(mem, locked).map_err(confused)?;
+        result
+    }
+}
