@@ -166,16 +166,21 @@ impl State {
     /// copy_file_range(2).
     pub(super) fn copy(&mut self, from: (FileId, u64), to: (FileId, u64), len: u64) -> Result<u64> {
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
-        if !source.read || !target.write {
+        if source.path_only() || target.path_only() {
             return Err(Errno::BADF);
         }
+        let allowed = source.read && target.write;
         let (source, target, process) = (source.id, target.id, target.process);
-        for id in [source, target] {
-            match self.inode(id).meta.kind() {
-                FileType::File => {}
-                FileType::Directory => return Err(Errno::ISDIR),
-                _ => return Err(Errno::INVAL),
-            }
+        // In the order of fs/read_write.c, generic_file_rw_checks.
+        let kinds = [source, target].map(|id| self.inode(id).meta.kind());
+        if kinds.contains(&FileType::Directory) {
+            return Err(Errno::ISDIR);
+        }
+        if kinds != [FileType::File; 2] {
+            return Err(Errno::INVAL);
+        }
+        if !allowed {
+            return Err(Errno::BADF);
         }
         if self.inode(source).fs != self.inode(target).fs {
             return Err(Errno::XDEV);

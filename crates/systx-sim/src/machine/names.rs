@@ -6,7 +6,7 @@
 use systx_os::{Dirent, Errno, FileType, FsKind, Rename, Result};
 
 use super::journal::EntryDelta;
-use super::state::{Id, State, S_ISGID};
+use super::state::{FileId, Id, State, S_ISGID};
 use super::{FsId, ProcId};
 
 /// Longest name.
@@ -15,7 +15,7 @@ const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 
 /// As `systx_os::Linux` checks names, before any call.
-fn check_name(name: &[u8]) -> Result<()> {
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG);
     }
@@ -32,12 +32,17 @@ fn entry(dir: Id, name: &[u8], to: Option<Id>) -> EntryDelta {
 impl State {
     /// What `name` in `dir` leads to, mounts not crossed; `None` when it is missing.
     fn find(&self, dir: Id, name: &[u8]) -> Result<Option<Id>> {
-        check_name(name)?;
         let inode = self.inode(dir);
         if inode.dead {
             return Err(Errno::NOENT);
         }
         Ok(inode.entries.get(name).copied())
+    }
+
+    /// The directory behind a descriptor, for a call on `name` in it.
+    pub(super) fn dir_for(&self, file: FileId, name: &[u8]) -> Result<Id> {
+        check_name(name)?;
+        self.dir(file)
     }
 
     /// What an open of `name` in `dir` leads to; mounts are not crossed.
@@ -170,28 +175,29 @@ impl State {
     pub(super) fn make_node(
         &mut self,
         process: ProcId,
-        dir: Id,
+        dir: FileId,
         name: &[u8],
         mode: u32,
         rdev: u64,
     ) -> Result<()> {
         let file = FileType::File.mode_bits();
         let mode = if mode & !0o7777 == 0 { mode | file } else { mode };
-        match FileType::from_mode(mode) {
-            None | Some(FileType::Symlink) => return Err(Errno::INVAL),
-            Some(FileType::Directory) => return Err(Errno::PERM),
-            Some(FileType::CharDevice | FileType::BlockDevice) => {
-                self.must_be_free(dir, name)?;
-                if self.process(process).uid != 0 {
-                    return Err(Errno::PERM);
-                }
-                self.make(process, dir, name, mode, rdev)?;
-            }
-            Some(_) => {
-                self.make(process, dir, name, mode, 0)?;
+        let kind = FileType::from_mode(mode).ok_or(Errno::INVAL)?;
+        check_name(name)?;
+        match kind {
+            FileType::Symlink => return Err(Errno::INVAL),
+            FileType::Directory => return Err(Errno::PERM),
+            _ => {}
+        }
+        let dir = self.dir(dir)?;
+        let device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        if device {
+            self.must_be_free(dir, name)?;
+            if self.process(process).uid != 0 {
+                return Err(Errno::PERM);
             }
         }
-        Ok(())
+        self.make(process, dir, name, mode, if device { rdev } else { 0 }).map(|_| ())
     }
 
     /// symlink(2).
@@ -284,8 +290,6 @@ impl State {
     /// renameat2(2).
     pub(super) fn rename(&mut self, from: (Id, &[u8]), to: (Id, &[u8]), mode: Rename) -> Result<()> {
         let ((from_dir, from_name), (to_dir, to_name)) = (from, to);
-        check_name(from_name)?;
-        check_name(to_name)?;
         let fs = self.inode(from_dir).fs;
         if fs != self.inode(to_dir).fs {
             return Err(Errno::XDEV);

@@ -83,10 +83,6 @@ impl State {
         if open.path_only() {
             return Err(Errno::BADF);
         }
-        if kind == Lease::None {
-            self.files.get_mut(&file).ok_or(Errno::BADF)?.lease = None;
-            return Ok(());
-        }
         let inode = self.inode(id);
         let uid = self.process(process).uid;
         if uid != 0 && uid != inode.meta.uid {
@@ -94,6 +90,10 @@ impl State {
         }
         if inode.meta.kind() != FileType::File || !self.spec(inode.fs).info.leases {
             return Err(Errno::INVAL);
+        }
+        if kind == Lease::None {
+            self.files.get_mut(&file).ok_or(Errno::BADF)?.lease = None;
+            return Ok(());
         }
         let now = self.clock;
         let mut others = self.files.iter().filter(|(n, f)| **n != file && f.id == id && !f.path_only());

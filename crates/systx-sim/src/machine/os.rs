@@ -3,11 +3,12 @@
 use std::thread;
 
 use systx_os::{
-    Dirent, Errno, Fallocate, FileType, FsInfo, Handle, Lease, Open, Os, Rename, Result, SetXattr, Stat,
-    StatFs, Timestamp,
+    Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Rename, Result, SetXattr,
+    Stat, StatFs, Timestamp,
 };
 
 use super::mem::{SimMem, SimOwned};
+use super::names::check_name;
 use super::plan::Call;
 use super::process::{SimFd, SimOs, Stop};
 use super::state::Id;
@@ -22,7 +23,7 @@ impl Os for SimOs {
 
     fn open(&self, dir: &SimFd, name: &[u8], how: Open) -> Result<SimFd> {
         let file = self.call(Call::Open, name, Some(dir.file), |s, _| {
-            let id = s.lookup(s.dir(dir.file)?, name)?;
+            let id = s.lookup(s.dir_for(dir.file, name)?, name)?;
             s.open(self.process, id, how)
         })?;
         Ok(self.fd(file))
@@ -47,7 +48,7 @@ impl Os for SimOs {
 
     fn create(&self, dir: &SimFd, name: &[u8], mode: u32) -> Result<SimFd> {
         let file = self.call(Call::Create, name, Some(dir.file), |s, _| {
-            let dir = s.dir(dir.file)?;
+            let dir = s.dir_for(dir.file, name)?;
             let id = s.make(self.process, dir, name, FileType::File.mode_bits() | (mode & 0o7777), 0)?;
             Ok(s.describe(self.process, id, true, true))
         })?;
@@ -57,8 +58,10 @@ impl Os for SimOs {
     fn tmpfile(&self, dir: &SimFd, mode: u32) -> Result<SimFd> {
         let file = self.call(Call::Tmpfile, b"", Some(dir.file), |s, _| {
             let dir = s.dir(dir.file)?;
-            if s.inode(dir).dead {
-                return Err(Errno::NOENT);
+            let kind = s.spec(s.inode(dir).fs).info.kind;
+            if s.inode(dir).dead && matches!(kind, FsKind::Ext4 | FsKind::Ext4NoJournal) {
+                // Source: fs/ext4/ialloc.c, __ext4_new_inode; others don't care.
+                return Err(Errno::PERM);
             }
             let id = s.new_child(self.process, dir, FileType::File.mode_bits() | (mode & 0o7777));
             s.inode_mut(id).linkable = true;
@@ -82,7 +85,7 @@ impl Os for SimOs {
 
     fn stat_at(&self, dir: &SimFd, name: &[u8]) -> Result<Stat> {
         self.call(Call::StatAt, name, Some(dir.file), |s, _| {
-            let id = s.lookup_across(s.dir(dir.file)?, name)?;
+            let id = s.lookup_across(s.dir_for(dir.file, name)?, name)?;
             Ok(s.stat(id))
         })
     }
@@ -93,7 +96,7 @@ impl Os for SimOs {
 
     fn handle_at(&self, dir: &SimFd, name: &[u8]) -> Result<Handle> {
         self.call(Call::HandleAt, name, Some(dir.file), |s, _| {
-            let id = s.lookup_across(s.dir(dir.file)?, name)?;
+            let id = s.lookup_across(s.dir_for(dir.file, name)?, name)?;
             s.handle(id)
         })
     }
@@ -106,8 +109,7 @@ impl Os for SimOs {
         self.call(Call::ReadLink, b"", Some(fd.file), |s, _| {
             let meta = &s.inode(s.file(fd.file)?.id).meta;
             if meta.kind() != FileType::Symlink {
-                // readlinkat(fd, "") of something else: Source: fs/stat.c, do_readlinkat.
-                return Err(Errno::NOENT);
+                return Err(Errno::INVAL);
             }
             Ok(meta.target.clone())
         })
@@ -126,22 +128,22 @@ impl Os for SimOs {
 
     fn mkdir(&self, dir: &SimFd, name: &[u8], mode: u32) -> Result<()> {
         self.call(Call::Mkdir, name, Some(dir.file), |s, _| {
-            let dir = s.dir(dir.file)?;
-            let mode = FileType::Directory.mode_bits() | (mode & 0o7777);
+            let dir = s.dir_for(dir.file, name)?;
+            // mkdir takes no set-id bits: Source: fs/namei.c, vfs_mkdir.
+            let mode = FileType::Directory.mode_bits() | (mode & 0o1777);
             s.make(self.process, dir, name, mode, 0).map(|_| ())
         })
     }
 
     fn mknod(&self, dir: &SimFd, name: &[u8], mode: u32, rdev: u64) -> Result<()> {
         self.call(Call::Mknod, name, Some(dir.file), |s, _| {
-            let dir = s.dir(dir.file)?;
-            s.make_node(self.process, dir, name, mode, rdev)
+            s.make_node(self.process, dir.file, name, mode, rdev)
         })
     }
 
     fn symlink(&self, dir: &SimFd, name: &[u8], target: &[u8]) -> Result<()> {
         self.call(Call::Symlink, name, Some(dir.file), |s, _| {
-            let dir = s.dir(dir.file)?;
+            let dir = s.dir_for(dir.file, name)?;
             s.make_symlink(self.process, dir, name, target)
         })
     }
@@ -149,21 +151,25 @@ impl Os for SimOs {
     fn link(&self, fd: &SimFd, dir: &SimFd, name: &[u8]) -> Result<()> {
         self.call(Call::Link, name, Some(fd.file), |s, _| {
             let id = s.file(fd.file)?.id;
-            let dir = s.dir(dir.file)?;
+            let dir = s.dir_for(dir.file, name)?;
             s.make_link(id, dir, name)
         })
     }
 
     fn unlink(&self, dir: &SimFd, name: &[u8]) -> Result<()> {
-        self.call(Call::Unlink, name, Some(dir.file), |s, _| s.remove(s.dir(dir.file)?, name, false))
+        self.call(Call::Unlink, name, Some(dir.file), |s, _| {
+            s.remove(s.dir_for(dir.file, name)?, name, false)
+        })
     }
 
     fn rmdir(&self, dir: &SimFd, name: &[u8]) -> Result<()> {
-        self.call(Call::Rmdir, name, Some(dir.file), |s, _| s.remove(s.dir(dir.file)?, name, true))
+        self.call(Call::Rmdir, name, Some(dir.file), |s, _| s.remove(s.dir_for(dir.file, name)?, name, true))
     }
 
     fn rename(&self, from: (&SimFd, &[u8]), to: (&SimFd, &[u8]), mode: Rename) -> Result<()> {
         self.call(Call::Rename, from.1, Some(from.0.file), |s, _| {
+            check_name(from.1)?;
+            check_name(to.1)?;
             s.rename((s.dir(from.0.file)?, from.1), (s.dir(to.0.file)?, to.1), mode)
         })
     }
@@ -236,7 +242,9 @@ impl Os for SimOs {
 
     fn write_out(&self, fd: &SimFd, wait: bool) -> Result<()> {
         self.call(Call::WriteOut, b"", Some(fd.file), |s, _| {
-            let id = s.syncable(fd.file)?;
+            // sync_file_range says it in its own way.
+            let spipe = |e| if e == Errno::INVAL { Errno::SPIPE } else { e };
+            let id = s.syncable(fd.file).map_err(spipe)?;
             // What was only started may be anywhere: that is what a dirty sector is already.
             if wait {
                 s.write_out(id);
