@@ -22,6 +22,9 @@ pub mod checker;
 pub mod cooperation;
 pub mod crash;
 mod crash_steps;
+pub mod liveness;
+pub mod outsiders;
+pub mod participants;
 pub mod redo;
 
 /// Whether the larger configurations are asked for.
@@ -52,7 +55,7 @@ pub enum Mutant {
     /// Nobody finishes the slot of a dead owner.
     NoHelper,
     // outsiders
-    /// F: facts are not compared after V5.
+    /// F: facts and befores are not compared.
     NoFinalLook,
     // crash
     /// V6: facts are not compared before the header.
