@@ -1,0 +1,47 @@
+# The commands of this project. `make help` lists them.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+INSTALL ?= install
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := build
+.PHONY: build help test lint deps demo bench long install uninstall clean
+
+build: ## build the program systx (release)
+	$(CARGO) build --release --locked -p systx
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+test: ## format, lints and all short tests; installs missing Debian packages when root. What CI runs
+	bash scripts/test.sh
+
+lint: ## format and lints only
+	bash scripts/test.sh lint
+
+deps: ## install the Debian packages that tests and demo use
+	bash scripts/deps.sh
+
+demo: ## four transactions on a scratch file system: committed, aborted, in conflict, killed and recovered (root)
+	bash demo/run.sh
+
+bench: ## measure, against the plain program in the same run
+	bash scripts/bench.sh
+
+long: ## the long test suites (an hour and more; docs/testing.md)
+	bash scripts/long.sh
+
+install: build ## install below PREFIX (default /usr/local); honours DESTDIR
+	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/doc/systx'
+	$(INSTALL) -m 755 '$(TARGET)/release/systx' '$(DESTDIR)$(PREFIX)/bin/systx'
+	$(INSTALL) -m 644 README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/*.md \
+	    '$(DESTDIR)$(PREFIX)/share/doc/systx'
+
+uninstall: ## remove what install wrote (hooks: `systx install-hooks --uninstall` first)
+	rm -f '$(DESTDIR)$(PREFIX)/bin/systx'
+	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/systx'
+
+clean: ## remove what was built
+	$(CARGO) clean

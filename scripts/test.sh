@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Format, lints, all short tests. Usage: scripts/test.sh [lint]. The last line sums up, in the words of cargo test.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/sbin:/sbin"
+cargo=${CARGO:-cargo}
+
+if ! command -v "$cargo" >/dev/null 2>&1; then
+    echo "test: cargo not found. Install Rust 1.85 or later (https://www.rust-lang.org/tools/install)." >&2
+    exit 1
+fi
+
+skipped=""
+if "$cargo" fmt --version >/dev/null 2>&1; then
+    "$cargo" fmt --all --check
+else
+    skipped="$skipped rustfmt"
+fi
+if "$cargo" clippy --version >/dev/null 2>&1; then
+    "$cargo" clippy --locked --workspace --all-targets -- -D warnings
+else
+    skipped="$skipped clippy"
+fi
+[ -z "$skipped" ] || echo "test: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
+[ "${1-}" != lint ] || exit 0
+
+bash scripts/deps.sh
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+status=0
+# --show-output: a test that cannot run here passes and prints why.
+"$cargo" test --locked --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
+
+reasons=$(grep -aihE '^skipped' "$log" | sort | uniq -c || true)
+[ -z "$reasons" ] || printf 'Skipped on this machine:\n%s\n' "$reasons"
+verdict=ok
+[ "$status" = 0 ] || verdict=FAILED
+awk -v verdict="$verdict" '
+    /^test result:/ { for (i = 4; i <= NF; i++) { n = $(i - 1) + 0
+        if ($i ~ /^passed/) passed += n; if ($i ~ /^failed/) failed += n; if ($i ~ /^ignored/) ignored += n } }
+    END { printf "test result: %s. %d passed; %d failed; %d ignored; all crates\n", verdict, passed, failed, ignored }
+' "$log"
+exit "$status"
