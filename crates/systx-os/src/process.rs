@@ -5,7 +5,8 @@
 //! not: start processes (that is [`crate::sandbox`]).
 
 use crate::types::Result;
-use rustix::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 
@@ -130,6 +131,14 @@ pub(crate) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
+/// Waits until at least one of the descriptors is readable or at its end; tells which.
+pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> [bool; N] {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    // Only a signal or lack of memory can end it early, and then it is waited again.
+    while rustix::event::poll(&mut fds, None).is_err() {}
+    fds.map(|fd| !fd.revents().is_empty())
+}
+
 /// Stops this process, as ^Z does; returns when somebody continues it.
 pub fn stop_self() {
     // Nothing can be done about a failure, and none is possible for a signal to oneself.
@@ -208,17 +217,8 @@ pub fn inherited(n: RawFd) -> Result<OwnedFd> {
     }
     // A duplicate has one owner for certain, whoever else may know `n`.
     // SAFETY: `n` is open (checked above) and is borrowed for this one call only.
-    let fd = unsafe { rustix::fd::BorrowedFd::borrow_raw(n) };
+    let fd = unsafe { BorrowedFd::borrow_raw(n) };
     rustix::io::fcntl_dupfd_cloexec(fd, 3)
-}
-
-/// Raises the limit of open descriptors of this process as far as allowed; a child started before keeps its own.
-pub fn raise_descriptor_limit() {
-    use rustix::process::{getrlimit, setrlimit, Resource};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // It stays as it is where it can't be raised.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Replaces this process by a command, found like execvp(3) does. Returns only on failure.

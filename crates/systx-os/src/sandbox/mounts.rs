@@ -6,10 +6,11 @@
 //! Source: proc_pid_mountinfo(5), open_tree(2).
 
 use crate::types::Result;
-use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, StatxFlags, CWD};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
+use std::sync::Arc;
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,17 +111,51 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Id of the mount that a path leads to now: another one than expected when something is mounted over it.
-pub fn mount_id_at(path: &[u8]) -> Result<u64> {
-    let stat =
-        rustix::fs::statx(CWD, path, AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW, StatxFlags::MNT_ID)?;
-    Ok(stat.stx_mnt_id)
+/// What a path leads to now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Id of the mount: another one than expected when something is mounted over it.
+    pub mount_id: u64,
+    /// Whether it is a directory.
+    pub directory: bool,
 }
 
-/// A detached copy of the one mount that covers `path`, with the object at `path` as its root; mounts below it are not
-/// in the copy. What it shows can't be covered by later mounts, and it lives as long as the descriptor (O_PATH).
-pub fn detached(path: &[u8]) -> Result<OwnedFd> {
-    let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+/// Looks at the end of a path, without following a symbolic link there and without causing a mount.
+pub fn look(path: &[u8]) -> Result<Found> {
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
+    let directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
+    Ok(Found { mount_id: stat.stx_mnt_id, directory })
+}
+
+/// A detached copy of one mount, with its root directory open.
+///
+/// What it shows can't be covered by later mounts, and it lives as long as this value.
+pub struct Detached {
+    /// The root directory.
+    pub root: Arc<OwnedFd>,
+    copy: OwnedFd,
+}
+
+impl Detached {
+    /// Copies the mount that covers `path`, with the directory at `path` as its root, without the mounts on it.
+    pub fn of(path: &[u8]) -> Result<Detached> {
+        let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let copy = rustix::mount::open_tree(CWD, path, how)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(&copy, c".", flags, Mode::empty())?;
+        Ok(Detached { root: Arc::new(root), copy })
+    }
+
+    /// Its descriptors, for a twin to keep.
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.root.as_fd(), self.copy.as_fd()]
+    }
+}
+
+/// A detached copy of the mount at `path` and of all mounts on it.
+pub fn detached_with_all_below(path: &[u8]) -> Result<OwnedFd> {
+    let how = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     rustix::mount::open_tree(CWD, path, how)
 }
 
@@ -155,7 +190,8 @@ mod tests {
 
     #[test]
     fn the_table_of_this_process_has_the_mount_that_a_path_leads_to() {
-        let id = mount_id_at(b"/").unwrap();
-        assert!(table().unwrap().iter().any(|m| m.id == id && m.point == b"/"));
+        let found = look(b"/").unwrap();
+        assert!(found.directory);
+        assert!(table().unwrap().iter().any(|m| m.id == found.mount_id && m.point == b"/"));
     }
 }

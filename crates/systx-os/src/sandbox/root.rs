@@ -3,7 +3,7 @@
 //! Owns: the steps ([`Step`]) and how each is done. Guarantees: nothing that happens here is seen outside the namespace
 //! (all propagation is cut first); no allocation, so that it can run between clone and exec. Does not: choose the steps.
 //!
-//! Two shapes of tree. With [`Base::View`] a view becomes the root and what is not served moves from the old tree into
+//! Two shapes of tree. With [`Base::Mount`] a new mount (a view) becomes the root and what is not served moves from the old tree into
 //! it; the old tree is then detached. With [`Base::Same`] the old tree stays and views cover parts of it.
 //!
 //! Source: move_mount(2), open_tree(2), mount_setattr(2), pivot_root(2).
@@ -24,25 +24,25 @@ use std::ffi::{CStr, CString};
 pub enum Base {
     /// The tree as it is; its root stays.
     Same,
-    /// The view with this index becomes the root.
-    View(usize),
+    /// The detached mount with this index becomes the root.
+    Mount(usize),
 }
 
 /// One change of the tree. Paths have no leading slash and are seen from the base; none of them is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Mounts a whole view.
-    View {
-        /// Index of the view.
-        view: usize,
+    /// Mounts a detached mount with all that is mounted on it.
+    Mount {
+        /// Its index.
+        mount: usize,
         /// Where.
         at: CString,
     },
-    /// Mounts a part of a view that is mounted already.
+    /// Mounts a part of one of the detached mounts that is mounted already.
     Part {
-        /// Index of the view.
-        view: usize,
-        /// Path of the part from the view's root; empty for all of it.
+        /// Its index.
+        mount: usize,
+        /// Path of the part from that mount's root; empty for all of it.
         part: CString,
         /// Where.
         at: CString,
@@ -74,7 +74,7 @@ impl Step {
     /// The place that the step changes.
     pub fn at(&self) -> &CStr {
         match self {
-            Step::View { at, .. }
+            Step::Mount { at, .. }
             | Step::Part { at, .. }
             | Step::Move { at }
             | Step::ReadOnly { at }
@@ -87,8 +87,8 @@ impl Step {
 pub struct Root {
     /// What it starts from.
     pub base: Base,
-    /// The detached mounts of the views.
-    pub views: Vec<OwnedFd>,
+    /// Detached mounts.
+    pub mounts: Vec<OwnedFd>,
     /// What to do, in this order: a mount before those on it.
     pub steps: Vec<Step>,
 }
@@ -113,7 +113,7 @@ impl Root {
         }
         match self.base {
             Base::Same => Ok(()),
-            Base::View(_) => enter(base.as_fd()).map_err(|e| (Stage::Enter, e)),
+            Base::Mount(_) => enter(base.as_fd()).map_err(|e| (Stage::Enter, e)),
         }
     }
 
@@ -126,24 +126,24 @@ impl Root {
                 OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
                 Mode::empty(),
             ),
-            Base::View(index) => {
-                let view = self.views.get(index).ok_or(Errno::INVAL)?;
+            Base::Mount(index) => {
+                let mount = self.mounts.get(index).ok_or(Errno::INVAL)?;
                 // Over the old root: a lookup of "/" still starts below it, so the old tree stays reachable by path.
-                attach(view.as_fd(), CWD, c"/")?;
-                rustix::io::fcntl_dupfd_cloexec(view, 3)
+                attach(mount.as_fd(), CWD, c"/")?;
+                rustix::io::fcntl_dupfd_cloexec(mount, 3)
             }
         }
     }
 
     fn run(&self, step: &Step, base: BorrowedFd<'_>) -> Result<()> {
         match step {
-            Step::View { view, at } => attach(self.view(*view)?, base, at),
-            Step::Part { view, part, at, attributes } => {
+            Step::Mount { mount, at } => attach(self.mount(*mount)?, base, at),
+            Step::Part { mount, part, at, attributes } => {
                 let how = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_EMPTY_PATH
                     | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-                let tree = rustix::mount::open_tree(self.view(*view)?, part.as_c_str(), how)?;
+                let tree = rustix::mount::open_tree(self.mount(*mount)?, part.as_c_str(), how)?;
                 set_attributes(&tree, *attributes)?;
                 attach(tree.as_fd(), base, at)
             }
@@ -168,8 +168,8 @@ impl Root {
         }
     }
 
-    fn view(&self, index: usize) -> Result<BorrowedFd<'_>> {
-        Ok(self.views.get(index).ok_or(Errno::INVAL)?.as_fd())
+    fn mount(&self, index: usize) -> Result<BorrowedFd<'_>> {
+        Ok(self.mounts.get(index).ok_or(Errno::INVAL)?.as_fd())
     }
 }
 

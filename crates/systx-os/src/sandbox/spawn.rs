@@ -23,6 +23,8 @@ pub struct Command {
     pub env: Vec<CString>,
     /// Working directory, absolute.
     pub directory: CString,
+    /// Its umask.
+    pub umask: u32,
     /// The tree it sees.
     pub root: Root,
 }
@@ -118,18 +120,19 @@ impl Child {
         }
         let kind = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         let value = i32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-        let error = Errno::from_raw_os_error(value);
+        // Made only where the value is an error number: others don't fit.
+        let error = || Errno::from_raw_os_error(value);
         Some(match kind {
-            Message::BASE_FAILED | Message::ENTER_FAILED => News::NotBuilt { at: None, error },
-            Message::NO_DIRECTORY => News::NoDirectory(error),
-            Message::NOT_EXECUTED => News::NotExecuted(error),
+            Message::BASE_FAILED | Message::ENTER_FAILED => News::NotBuilt { at: None, error: error() },
+            Message::NO_DIRECTORY => News::NoDirectory(error()),
+            Message::NOT_EXECUTED => News::NotExecuted(error()),
             Message::STOPPED => News::Stopped,
             Message::EXITED => News::Ended(Ended::Exited(value as u8)),
             Message::SIGNALED => News::Ended(Ended::Signaled(value as u8)),
             step => {
                 let at =
                     step.checked_sub(Message::STEP_FAILED).and_then(|i| self.places.get(i as usize)).cloned();
-                News::NotBuilt { at, error }
+                News::NotBuilt { at, error: error() }
             }
         })
     }
@@ -138,6 +141,11 @@ impl Child {
     pub fn signal(&self, signal: i32) {
         // It may have ended: then there is nobody to get it.
         let _ = rustix::io::write(&self.talk, &[signal as u8]);
+    }
+
+    /// Continues the command after a stop.
+    pub fn resume(&self) {
+        self.signal(libc::SIGCONT);
     }
 
     /// Kills everything in the namespace.
@@ -216,7 +224,7 @@ fn init(
     let Ok(children) = children_signal() else { exit_now(1) };
     // SAFETY: this copy has one thread; the child's side is `execute`, which never returns.
     let pidfd = match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => execute(argv, env, talk, signals, ignored_before),
+        Ok(Side::Child) => execute(command.umask, argv, env, talk, signals, ignored_before),
         Ok(Side::Parent(pidfd)) => pidfd,
         Err(error) => {
             Message(Message::NOT_EXECUTED, error.raw_os_error()).send(talk);
@@ -320,6 +328,7 @@ fn child_signal_default() -> bool {
 
 /// The command's side: from fork to exec.
 fn execute(
+    umask: u32,
     argv: &[*const libc::c_char],
     env: &[*const libc::c_char],
     talk: &OwnedFd,
@@ -333,6 +342,7 @@ fn execute(
     // Rust's runtime ignores SIGPIPE in `systx`; a command expects to die from it.
     // SAFETY: SIGPIPE exists and SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
     let mask = signals.mask_before();
     // SAFETY: `mask` is a valid set; the old mask is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut()) };

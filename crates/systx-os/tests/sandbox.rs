@@ -1,0 +1,245 @@
+//! Promises of the sandbox, tried as root with real namespaces and no view.
+//!
+//! Without the test harness: its threads would forbid to fork. Each case is a function; its name is the promise. Mounts
+//! happen only in the namespaces of the commands that are started here.
+
+use rustix::process::{Pid, Signal};
+use std::ffi::CString;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use systx_os::process::{Ended, Signals};
+use systx_os::sandbox::root::{Base, Root, Step};
+use systx_os::sandbox::spawn::{spawn, Child, Command, News};
+use systx_os::sandbox::twin;
+
+fn main() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: namespaces need root");
+        return;
+    }
+    let scratch = Scratch::new();
+    let cases: [(&str, fn(&Path)); 13] = [
+        ("status_of_the_command_arrives", status_of_the_command_arrives),
+        ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
+        ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
+        ("a_program_that_is_not_there_is_told_apart", a_program_that_is_not_there_is_told_apart),
+        ("a_directory_that_is_not_there_is_told_apart", a_directory_that_is_not_there_is_told_apart),
+        ("a_step_that_fails_names_its_place", a_step_that_fails_names_its_place),
+        ("daemons_die_with_the_command", daemons_die_with_the_command),
+        ("a_signal_reaches_the_command", a_signal_reaches_the_command),
+        ("a_stop_is_told_and_can_be_undone", a_stop_is_told_and_can_be_undone),
+        ("a_dropped_child_is_killed", a_dropped_child_is_killed),
+        ("a_killed_parent_takes_the_command_along", a_killed_parent_takes_the_command_along),
+        ("mounts_stay_inside", mounts_stay_inside),
+        ("a_twin_works_only_after_an_undismissed_death", a_twin_works_only_after_an_undismissed_death),
+    ];
+    for (name, case) in cases {
+        let dir = scratch.0.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        case(&dir);
+        println!("test {name} ... ok");
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let path = std::env::temp_dir().join(format!("systx-sandbox-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn c(text: impl AsRef<std::ffi::OsStr>) -> CString {
+    CString::new(text.as_ref().as_bytes()).unwrap()
+}
+
+fn below_root(path: &Path) -> CString {
+    c(path.strip_prefix("/").unwrap())
+}
+
+fn command(argv: &[&str], dir: &Path) -> Command {
+    let proc = Step::Fresh { fs_type: c("proc"), option: None, at: c("proc") };
+    Command {
+        argv: argv.iter().map(c).collect(),
+        env: vec![c("PATH=/usr/bin:/bin"), c("ODD=a b\nc")],
+        directory: c(dir),
+        umask: 0o027,
+        root: Root { base: Base::Same, mounts: Vec::new(), steps: vec![proc] },
+    }
+}
+
+fn start(command: Command) -> Child {
+    spawn(command, &Signals::hold().unwrap()).unwrap()
+}
+
+fn run(argv: &[&str], dir: &Path) -> News {
+    let mut child = start(command(argv, dir));
+    let news = child.news().expect("pid 1 tells before it dies");
+    child.reap();
+    news
+}
+
+fn shell(script: &str, dir: &Path) -> News {
+    run(&["sh", "-c", script], dir)
+}
+
+const SUCCESS: News = News::Ended(Ended::Exited(0));
+
+fn status_of_the_command_arrives(dir: &Path) {
+    assert_eq!(shell("exit 0", dir), SUCCESS);
+    assert_eq!(shell("exit 73", dir), News::Ended(Ended::Exited(73)));
+    assert_eq!(shell("kill -9 $$", dir), News::Ended(Ended::Signaled(9)));
+}
+
+fn words_and_environment_arrive_verbatim(dir: &Path) {
+    let script = "printf '%s|' \"$@\" \"$ODD\" > words; umask >> words; pwd >> words";
+    assert_eq!(run(&["sh", "-c", script, "sh", "a b", "", "\"q\"", "--", "*"], dir), SUCCESS);
+    let expected = format!("a b||\"q\"|--|*|a b\nc|0027\n{}\n", dir.display());
+    assert_eq!(std::fs::read_to_string(dir.join("words")).unwrap(), expected);
+}
+
+fn the_command_is_process_2_and_sees_only_its_own(dir: &Path) {
+    assert_eq!(shell("[ $$ = 2 ] && [ $(ls -d /proc/[0-9]* | wc -l) -le 5 ]", dir), SUCCESS);
+}
+
+fn a_program_that_is_not_there_is_told_apart(dir: &Path) {
+    assert_eq!(run(&["no-such-program"], dir), News::NotExecuted(rustix::io::Errno::NOENT));
+    assert_eq!(run(&["/"], dir), News::NotExecuted(rustix::io::Errno::ACCESS));
+}
+
+fn a_directory_that_is_not_there_is_told_apart(dir: &Path) {
+    assert_eq!(run(&["true"], &dir.join("none")), News::NoDirectory(rustix::io::Errno::NOENT));
+}
+
+fn a_step_that_fails_names_its_place(dir: &Path) {
+    let mut command = command(&["true"], dir);
+    let at = below_root(&dir.join("none"));
+    command.root.steps.push(Step::Fresh { fs_type: c("tmpfs"), option: None, at: at.clone() });
+    let child = start(command);
+    assert_eq!(child.news(), Some(News::NotBuilt { at: Some(at), error: rustix::io::Errno::NOENT }));
+}
+
+fn daemons_die_with_the_command(dir: &Path) {
+    let fifo = dir.join("alive");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    // Open for reading first, without blocking, so that the daemon's open does not wait.
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let reader = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).unwrap();
+    let script = "exec 3> alive; (setsid sh -c 'trap \"\" TERM HUP; echo >&3; sleep 1000' &); exit 0";
+    assert_eq!(shell(script, dir), SUCCESS);
+    let mut buf = [0; 16];
+    // The daemon may have written its line or not; what counts is that nobody holds the FIFO open any more.
+    let mut read = || rustix::io::read(&reader, &mut buf).unwrap();
+    assert!(read() == 0 || read() == 0, "no writer is left");
+}
+
+fn a_signal_reaches_the_command(dir: &Path) {
+    let script = "trap 'exit 9' TERM; : > ready; while :; do sleep 0.01; done";
+    let mut child = start(command(&["sh", "-c", script], dir));
+    wait_for(&dir.join("ready"));
+    child.signal(15);
+    assert_eq!(child.news(), Some(News::Ended(Ended::Exited(9))));
+    child.reap();
+}
+
+fn a_stop_is_told_and_can_be_undone(dir: &Path) {
+    let mut child = start(command(&["sh", "-c", "kill -STOP $$; exit 4"], dir));
+    assert_eq!(child.news(), Some(News::Stopped));
+    child.resume();
+    assert_eq!(child.news(), Some(News::Ended(Ended::Exited(4))));
+    child.reap();
+}
+
+fn a_dropped_child_is_killed(dir: &Path) {
+    let fifo = dir.join("alive");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let child = start(command(&["sh", "-c", "exec 3<> alive; : > ready; sleep 1000"], dir));
+    wait_for(&dir.join("ready"));
+    drop(child);
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
+    let nobody = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty());
+    assert_eq!(nobody.unwrap_err(), rustix::io::Errno::NXIO, "no reader is left");
+}
+
+fn a_killed_parent_takes_the_command_along(dir: &Path) {
+    let fifo = dir.join("alive");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::CLOEXEC;
+    let reader = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty()).unwrap();
+    let systx = fork(|| {
+        let child = start(command(&["sh", "-c", "exec 3> alive; : > ready; sleep 1000"], dir));
+        let _ = child.news();
+    });
+    wait_for(&dir.join("ready"));
+    systx_os::process::kill(&systx).unwrap();
+    systx_os::process::wait(&systx).unwrap();
+    // Returns when the last writer is gone.
+    systx_os::process::wait_readable([reader.as_fd()]);
+    assert_eq!(rustix::io::read(&reader, &mut [0; 16]), Ok(0));
+}
+
+fn mounts_stay_inside(dir: &Path) {
+    let before = std::fs::read("/proc/self/mountinfo").unwrap();
+    let mut command = command(&["sh", "-c", "[ $(stat -f -c %T .) = tmpfs ] && : > inside"], dir);
+    command.root.steps.push(Step::Fresh { fs_type: c("tmpfs"), option: None, at: below_root(dir) });
+    let mut child = start(command);
+    assert_eq!(child.news(), Some(SUCCESS));
+    child.reap();
+    assert!(!dir.join("inside").exists());
+    assert_eq!(std::fs::read("/proc/self/mountinfo").unwrap(), before);
+}
+
+fn a_twin_works_only_after_an_undismissed_death(dir: &Path) {
+    for (name, dismiss) in [("dismissed", true), ("killed", false)] {
+        let file = dir.join(name);
+        let systx = fork(|| {
+            let twin = twin::start(&[], || std::fs::write(&file, "done").unwrap()).unwrap();
+            if dismiss {
+                twin.reap();
+            }
+            let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+        });
+        systx_os::process::wait(&systx).unwrap();
+        if dismiss {
+            assert!(!file.exists(), "a dismissed twin was waited for and has done nothing");
+        } else {
+            wait_for(&file);
+        }
+    }
+}
+
+/// A forked copy of this process that runs `body` and then ends.
+fn fork(body: impl FnOnce()) -> rustix::fd::OwnedFd {
+    // SAFETY: this program has one thread; the child ends below without returning.
+    match unsafe { libc::fork() } {
+        0 => {
+            body();
+            // SAFETY: _exit does not return.
+            unsafe { libc::_exit(0) }
+        }
+        pid => {
+            let pid = Pid::from_raw(pid).expect("fork works");
+            rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap()
+        }
+    }
+}
+
+/// Waits until a path exists, told by the directory itself and not by a clock.
+fn wait_for(path: &Path) {
+    let notify = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+    let events = rustix::fs::inotify::WatchFlags::CREATE | rustix::fs::inotify::WatchFlags::MOVED_TO;
+    rustix::fs::inotify::add_watch(notify.as_fd(), path.parent().unwrap(), events).unwrap();
+    while !path.exists() {
+        let mut buf = [0u8; 4096];
+        let _ = rustix::io::read(&notify, &mut buf);
+    }
+}
