@@ -5,11 +5,15 @@
 //! on the simulated machine.
 #![forbid(unsafe_code)]
 
+mod commit;
 pub mod domain;
+pub mod facts;
 pub mod id;
 pub mod log;
 pub mod outcome;
 pub mod plan;
+mod publish;
 pub mod record;
+pub mod recovery;
 pub mod transaction;
 pub mod verbs;

@@ -313,11 +313,8 @@ fn objects_are_unsynced_until_synced(clearing: Clearing) {
     const OBJECTS: usize = 2;
     let model = Model::new(BASE + UNSYNCED_LEN, true, Faults::default());
     // Per object: the version in memory, the version whose `add` has returned, the version on disk.
-    let (memory, added, disk): (
-        Arc<[AtomicU64; OBJECTS]>,
-        Arc<[AtomicU64; OBJECTS]>,
-        Arc<[AtomicU64; OBJECTS]>,
-    ) = Default::default();
+    type Versions = Arc<[AtomicU64; OBJECTS]>;
+    let (memory, added, disk): (Versions, Versions, Versions) = Default::default();
     let object = |n: usize| ObjectId((n as u64 + 1) | (n as u64 + 300) << 10);
     // Worst case of a syncfs: it covers what was written before it began and nothing else.
     let sync = {

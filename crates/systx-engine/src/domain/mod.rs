@@ -8,8 +8,11 @@
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
 pub mod area;
+mod checkpoint;
+mod journal;
 pub mod layout;
 pub mod lock;
+pub mod open;
 pub mod owners;
 pub mod records;
 pub mod ring;
@@ -17,6 +20,7 @@ pub mod senior;
 pub mod slots;
 pub mod table;
 pub mod unsynced;
+mod wait;
 
 #[cfg(test)]
 mod interleavings;
@@ -26,8 +30,11 @@ mod model;
 mod tests;
 
 pub use area::{Area, AreaError};
+pub(crate) use journal::place_of;
 pub use layout::Corrupt;
 pub use lock::{Locked, RobustLock};
+pub(crate) use open::Held;
+pub use open::{open_all, Domain, Location, OpenError, Peers};
 pub use owners::{Claim, Owners, OwnersError};
 pub use records::{Record, Records};
 pub use ring::{Ring, Scan, Who};

@@ -3,13 +3,16 @@
 //! Opening recovers first: after a reboot the whole domain from its log, in the same boot what the last owner of this
 //! process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
 
+use super::layout::{LOCK_WORD, LOG_BASE};
 use super::{
-    Area, AreaError, Claim, Corrupt, Locked, Opened, Owners, OwnersError, Record, Table, TableError,
+    Area, AreaError, Claim, Corrupt, Locked, Opened, Owners, OwnersError, Record, RobustLock, SlotInfo,
+    SlotState, Table, TableError,
 };
 use crate::facts::LowerDir;
-use crate::id::{OwnerIx, TxId};
-use crate::log::{Log, LogError};
+use crate::id::{Footprint, Lsn, ObjectId, OwnerIx, TxId};
+use crate::log::{Cell, Log, LogError};
 use crate::publish::reclaim::remove_all;
+use crate::record::{Act, Body};
 use crate::recovery::{self, Recovered};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -48,6 +51,15 @@ pub enum OpenError {
     Log(LogError),
     /// The file system lacks something that transactions need.
     Unsupported(&'static str),
+    /// A committed transaction can't be published to its end.
+    Pending {
+        /// Which.
+        id: TxId,
+        /// Where it stopped.
+        path: Vec<u8>,
+        /// The kernel's answer.
+        error: Errno,
+    },
     /// The kernel.
     Os(&'static str, Errno),
 }
@@ -60,6 +72,11 @@ impl core::fmt::Display for OpenError {
             OpenError::Owners(e) => e.fmt(f),
             OpenError::Log(e) => e.fmt(f),
             OpenError::Unsupported(what) => write!(f, "this file system has no {what}"),
+            OpenError::Pending { id, path, error } => write!(
+                f,
+                "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
+                String::from_utf8_lossy(path)
+            ),
             OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
         }
     }
@@ -67,8 +84,13 @@ impl core::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// Domains that are open in this process, by the uuid of their file system: parties of commits over several of them.
-pub struct Peers<O: Os>(Arc<Mutex<HashMap<[u8; 16], Weak<Domain<O>>>>>);
+/// The other file systems, by uuid: parties of commits over several of them.
+pub struct Peers<O: Os>(Arc<Mutex<Known<O>>>);
+
+struct Known<O: Os> {
+    domains: HashMap<[u8; 16], Weak<Domain<O>>>,
+    areas: HashMap<[u8; 16], Arc<O::Fd>>,
+}
 
 impl<O: Os> Clone for Peers<O> {
     fn clone(&self) -> Self {
@@ -78,34 +100,69 @@ impl<O: Os> Clone for Peers<O> {
 
 impl<O: Os> Default for Peers<O> {
     fn default() -> Self {
-        Peers(Arc::default())
+        Peers(Arc::new(Mutex::new(Known { domains: HashMap::new(), areas: HashMap::new() })))
     }
 }
 
 impl<O: Os> Peers<O> {
-    /// The domain on that file system, if it is open.
-    pub fn get(&self, uuid: &[u8; 16]) -> Option<Arc<Domain<O>>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).get(uuid).and_then(Weak::upgrade)
+    fn known(&self) -> std::sync::MutexGuard<'_, Known<O>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    fn put(&self, domain: &Arc<Domain<O>>) {
-        let mut map = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        map.insert(domain.info.uuid, Arc::downgrade(domain));
+    /// The domain on that file system, if it is open in this process.
+    pub fn get(&self, uuid: &[u8; 16]) -> Option<Arc<Domain<O>>> {
+        self.known().domains.get(uuid).and_then(Weak::upgrade)
+    }
+    /// The area on that file system, if it is at hand.
+    pub(crate) fn area(&self, uuid: &[u8; 16]) -> Option<Arc<O::Fd>> {
+        self.known().areas.get(uuid).cloned()
     }
 }
 
+/// Where a domain is to be opened.
+pub struct Location<'a, O: Os> {
+    /// Root of the mount.
+    pub root: Arc<O::Fd>,
+    /// Directory of the area.
+    pub parent: &'a O::Fd,
+    /// Name of the area.
+    pub name: &'a [u8],
+}
+
+/// Opens several domains that may share transactions: first all areas, so that each recovery finds the others' logs.
+///
+/// # Errors
+/// [`OpenError`] of the first that can't be opened, with its index.
+pub fn open_all<O: Os>(
+    os: &O,
+    sites: &[Location<'_, O>],
+) -> core::result::Result<Vec<Arc<Domain<O>>>, (usize, OpenError)> {
+    let peers = Peers::default();
+    let mut areas = Vec::new();
+    for (n, site) in sites.iter().enumerate() {
+        areas.push(Domain::area(os, site, &peers).map_err(|e| (n, e))?);
+    }
+    let opened = areas.into_iter().enumerate();
+    opened.map(|(n, (area, info))| Domain::open_in(os, area, info, &peers).map_err(|e| (n, e))).collect()
+}
+
 impl<O: Os> Domain<O> {
-    /// Opens the domain whose area is `name` in `parent`, making it if need be. `root` is the root of the mount.
+    /// Opens one domain, making its area if need be.
     ///
     /// # Errors
     /// [`OpenError`]; nothing happened.
-    pub fn open(
+    pub fn open(os: &O, site: Location<'_, O>) -> core::result::Result<Arc<Domain<O>>, OpenError> {
+        let peers = Peers::default();
+        let (area, info) = Self::area(os, &site, &peers)?;
+        Self::open_in(os, area, info, &peers)
+    }
+
+    fn area(
         os: &O,
-        root: Arc<O::Fd>,
-        parent: &O::Fd,
-        name: &[u8],
+        site: &Location<'_, O>,
         peers: &Peers<O>,
-    ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
-        let area = Area::open(os, root, parent, name, true).map_err(OpenError::Area)?;
+    ) -> core::result::Result<(Area<O>, FsInfo), OpenError> {
+        let area =
+            Area::open(os, site.root.clone(), site.parent, site.name, true).map_err(OpenError::Area)?;
         let area = area.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
         let info = os.fs_info(&area.tx).map_err(|e| OpenError::Os("probing the file system", e))?;
         if !info.handles {
@@ -114,18 +171,33 @@ impl<O: Os> Domain<O> {
         if !info.rename_flags {
             return Err(OpenError::Unsupported("RENAME_EXCHANGE and RENAME_NOREPLACE"));
         }
+        let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
+        peers.known().areas.insert(info.uuid, Arc::new(dir));
+        Ok((area, info))
+    }
+
+    fn open_in(
+        os: &O,
+        area: Area<O>,
+        info: FsInfo,
+        peers: &Peers<O>,
+    ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
         let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
-        let table = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
-            Opened::Ready(table) => table,
+        let (table, claim, undecided) = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
+            Opened::Ready(table) => (table, owners.claim().map_err(OpenError::Owners)?, Vec::new()),
             Opened::Stale(initializer) => {
                 let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
-                initializer.finish(after.next, after.next_tx)
+                let claim = owners.claim().map_err(OpenError::Owners)?;
+                let table = initializer.finish(after.next, after.next_tx, |mem| {
+                    begin_log(os, &area, &info, mem, claim.ix, &after)
+                });
+                (table?, claim, after.undecided)
             }
         };
-        let log = Log::open(os, &area.dir, &table, info.uuid).map_err(OpenError::Log)?;
-        let claim = owners.claim().map_err(OpenError::Owners)?;
+        let mem = table.mem().clone();
+        let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, info.uuid).map_err(OpenError::Log)?;
         let mut domain = Domain {
             os: os.clone(),
             area,
@@ -139,11 +211,34 @@ impl<O: Os> Domain<O> {
             barrier: Mutex::new(None),
             claim,
         };
-        let left = domain.inherit().map_err(|e| OpenError::Os("finishing what a dead process left", e))?;
+        let failed = |e| OpenError::Os("finishing what a dead process left", e);
+        domain.keep_prepared(undecided).map_err(failed)?;
+        let left = domain.inherit().map_err(failed)?;
         domain.recovered.merge(left);
         let domain = Arc::new(domain);
-        peers.put(&domain);
+        peers.known().domains.insert(info.uuid, Arc::downgrade(&domain));
         Ok(domain)
+    }
+
+    /// Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
+    fn keep_prepared(&self, undecided: Vec<(TxId, Body)>) -> Result<()> {
+        for (tx, body) in undecided {
+            let held = self.lock()?;
+            let free = self.checked(self.table.slots().find_free(held.proof()))?.ok_or(Errno::AGAIN)?;
+            let info = SlotInfo {
+                lsn: Lsn(0),
+                tx,
+                owner: self.me(),
+                pid: 0,
+                durable: true,
+                multi_domain: true,
+                body: super::Place::default(),
+                footprint: footprint_of(&body),
+            };
+            let filled = self.table.slots().fill(held.proof(), free, &info, SlotState::Prepared);
+            filled.map_err(|_| Errno::UCLEAN)?;
+        }
+        Ok(())
     }
 
     /// Finishes what the last owner of my index left, and takes its place.
@@ -156,6 +251,7 @@ impl<O: Os> Domain<O> {
 
     /// Lets go of the commit lock if the last owner of an index that this process holds now died with it.
     pub(crate) fn inherit_lock_of(&self, ix: OwnerIx) -> Result<()> {
+        self.log.inherit(ix).map_err(|_| Errno::UCLEAN)?;
         match self.checked(self.table.inherit_lock(ix))? {
             Some(locked) => self.repair(&Held { domain: self, locked: Some(locked) }),
             None => Ok(()),
@@ -296,6 +392,56 @@ impl<O: Os> Domain<O> {
         }
         Ok(names)
     }
+}
+
+/// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes.
+fn begin_log<O: Os>(
+    os: &O,
+    area: &Area<O>,
+    info: &FsInfo,
+    mem: &Arc<O::Mem>,
+    me: OwnerIx,
+    after: &recovery::After,
+) -> core::result::Result<(), OpenError> {
+    let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, info.uuid).map_err(OpenError::Log)?;
+    // Nobody else is there yet.
+    let nobody = |_: OwnerIx| false;
+    let lock = RobustLock { word: LOCK_WORD };
+    let broken = |_| OpenError::Os("taking the commit lock", Errno::UCLEAN);
+    let locked = lock.lock(&**mem, me, &nobody).map_err(broken)?;
+    log.start(me, &nobody, after.replay.start(after.checkpoint)).map_err(OpenError::Log)?;
+    let told = match after.replay.segments.is_empty() {
+        true => None,
+        false => Some(log.append_cell(&locked, me, &nobody, Cell::Checkpoint { lsn: after.checkpoint })),
+    };
+    lock.unlock(&**mem, locked).map_err(broken)?;
+    if let Some(told) = told {
+        let told = told.map_err(OpenError::Log)?;
+        log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
+        log.drop_segments(me, &nobody, after.checkpoint).map_err(OpenError::Log)?;
+    }
+    recovery::sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
+}
+
+/// What a prepared record will change.
+fn footprint_of(body: &Body) -> Footprint {
+    let mut footprint = Footprint::EMPTY;
+    for step in &body.steps {
+        let written = &mut footprint.written;
+        if !step.at.name.is_empty() {
+            written.insert(ObjectId::entry(&step.at.dir, &step.at.name));
+            written.insert(ObjectId::listing(&step.at.dir));
+        }
+        match &step.act {
+            Act::Patch(patch) => written.insert(ObjectId::data(&patch.file)),
+            Act::Attr { object, .. } => written.insert(ObjectId::attr(object)),
+            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
+                written.insert(ObjectId::listing(before));
+            }
+            Act::Place { .. } | Act::Link { .. } => {}
+        }
+    }
+    footprint
 }
 
 /// The commit lock, held.

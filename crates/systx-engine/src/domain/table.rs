@@ -24,6 +24,7 @@ use super::slots::Slots;
 use super::unsynced::Unsynced;
 use crate::id::{Lsn, OwnerIx, TxId};
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Open, Os, Words};
 
 const NAME: &[u8] = b"table";
@@ -35,7 +36,7 @@ const LOOKS_AT_OWNERS: u32 = 100;
 
 /// A ready table.
 pub struct Table<O: Os> {
-    mem: O::Mem,
+    mem: Arc<O::Mem>,
 }
 
 /// What an opening found.
@@ -48,7 +49,7 @@ pub enum Opened<O: Os> {
 
 /// The right and the duty to build the table; dropping it leaves both to the next opener.
 pub struct Initializer<O: Os> {
-    mem: O::Mem,
+    mem: Arc<O::Mem>,
     boot: [u64; 2],
     _byte: O::Owned,
 }
@@ -132,7 +133,7 @@ impl<O: Os> Table<O> {
         // Living owners have mapped a table that is not this one: two tables would be two commit locks.
         for _ in 0..LOOKS_AT_OWNERS {
             if !owners.anybody() {
-                let mem = allocate(os, area)?;
+                let mem = Arc::new(allocate(os, area)?);
                 return Ok(Opened::Stale(Initializer { mem, boot, _byte: byte }));
             }
             os.pause(LOOK_AGAIN_NS);
@@ -160,35 +161,35 @@ impl<O: Os> Table<O> {
             return Ok(None);
         }
         match mem.load(VERSION_WORD, Ordering::Acquire) {
-            VERSION if words == WORDS => Ok(Some(Table { mem })),
+            VERSION if words == WORDS => Ok(Some(Table { mem: Arc::new(mem) })),
             VERSION => Ok(None),
             version => Err(TableError::Version(version)),
         }
     }
 
     /// The words.
-    pub fn mem(&self) -> &O::Mem {
+    pub fn mem(&self) -> &Arc<O::Mem> {
         &self.mem
     }
 
     /// The commit lock.
     pub fn lock(&self, me: OwnerIx, alive: &dyn Fn(OwnerIx) -> bool) -> Result<Locked, Corrupt> {
-        LOCK.lock(&self.mem, me, alive)
+        LOCK.lock(&*self.mem, me, alive)
     }
 
     /// The commit lock, if it is free.
     pub fn try_lock(&self, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
-        LOCK.try_lock(&self.mem, me)
+        LOCK.try_lock(&*self.mem, me)
     }
 
     /// The commit lock, if the last owner of my index died with it: see [`RobustLock::inherit`].
     pub fn inherit_lock(&self, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
-        LOCK.inherit(&self.mem, me)
+        LOCK.inherit(&*self.mem, me)
     }
 
     /// Lets go of the commit lock.
     pub fn unlock(&self, locked: Locked) -> Result<(), Corrupt> {
-        LOCK.unlock(&self.mem, locked)
+        LOCK.unlock(&*self.mem, locked)
     }
 
     /// LSN of the next commit. Acquire: whoever sees it sees the slot and the ring entry of every LSN below
@@ -212,27 +213,27 @@ impl<O: Os> Table<O> {
 
     /// The in-flight slots.
     pub fn slots(&self) -> Slots<'_, O::Mem> {
-        Slots::new(&self.mem)
+        Slots::new(&*self.mem)
     }
 
     /// The ring of the last commits.
     pub fn ring(&self) -> Ring<'_, O::Mem> {
-        Ring::new(&self.mem)
+        Ring::new(&*self.mem)
     }
 
     /// What is unsynced.
     pub fn unsynced(&self) -> Unsynced<'_, O::Mem> {
-        Unsynced::new(&self.mem)
+        Unsynced::new(&*self.mem)
     }
 
     /// The senior.
     pub fn senior(&self) -> SeniorPlace<'_, O::Mem> {
-        SeniorPlace::new(&self.mem)
+        SeniorPlace::new(&*self.mem)
     }
 
     /// The owners' records.
     pub fn records(&self) -> Records<'_, O::Mem> {
-        Records::new(&self.mem)
+        Records::new(&*self.mem)
     }
 
     /// Declares the table unusable, after [`Corrupt`]: the next opener, once all present users have ended, rebuilds
@@ -249,13 +250,25 @@ impl<O: Os> Table<O> {
 
 impl<O: Os> Initializer<O> {
     /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was ever used.
-    pub fn finish(self, next: Lsn, next_tx: TxId) -> Table<O> {
-        initialise(&self.mem, self.boot, next, next_tx);
-        Table { mem: self.mem }
+    /// `prepare` sets what others keep in the table; nobody else uses it before that.
+    ///
+    /// # Errors
+    /// What `prepare` says; the table stays stale.
+    pub fn finish<E>(
+        self,
+        next: Lsn,
+        next_tx: TxId,
+        prepare: impl FnOnce(&Arc<O::Mem>) -> Result<(), E>,
+    ) -> Result<Table<O>, E> {
+        empty(&*self.mem, self.boot, next, next_tx);
+        prepare(&self.mem)?;
+        // Pairs with the Acquire loads of `fits`: who sees the state sees all of the above.
+        self.mem.store(STATE_WORD, INITIALISED, Ordering::Release);
+        Ok(Table { mem: self.mem })
     }
 }
 
-fn initialise<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
+fn empty<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
     mem.store(STATE_WORD, 0, Ordering::Release);
     for word in (0..WORDS).filter(|w| *w != STATE_WORD) {
         mem.store(word, 0, Ordering::Release);
@@ -264,10 +277,8 @@ fn initialise<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
     mem.store(VERSION_WORD, VERSION, Ordering::Release);
     mem.store(NEXT_WORD, next.0, Ordering::Release);
     mem.store(NEXT_TX_WORD, next_tx.0, Ordering::Release);
-    // Pairs with the Acquire loads of `fits`: who sees this boot and the state sees all of the above.
     mem.store(BOOT_WORD, boot[0], Ordering::Release);
     mem.store(BOOT_WORD + 1, boot[1], Ordering::Release);
-    mem.store(STATE_WORD, INITIALISED, Ordering::Release);
 }
 
 fn fits<M: Words>(mem: &M, boot: [u64; 2]) -> bool {

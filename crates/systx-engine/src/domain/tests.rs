@@ -278,7 +278,7 @@ fn a_table_is_built_by_one_and_then_shared() {
     let initializer = stale(&s);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| ready(&s).next());
-        let table = initializer.finish(Lsn(17), TxId(4));
+        let table = initializer.finish(Lsn(17), TxId(4), |_| Ok::<(), ()>(())).expect("nothing to prepare");
         assert_eq!(waiter.join().unwrap(), Lsn(17));
         assert_eq!((table.new_tx(), ready(&s).new_tx()), (TxId(4), TxId(5)));
         let lock = table.lock(ME, &|_| true).unwrap();
@@ -292,26 +292,26 @@ fn a_table_is_built_by_one_and_then_shared() {
 #[test]
 fn a_table_of_another_boot_or_a_condemned_one_is_built_anew() {
     let s = Scratch::new();
-    let table = stale(&s).finish(Lsn(9), TxId(9));
+    let table = stale(&s).finish(Lsn(9), TxId(9), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     table.mem().store(BOOT_WORD + 1, 0, SeqCst);
     table.mem().store(LOG_BASE, 5, SeqCst);
-    let table = stale(&s).finish(Lsn(2), TxId(3));
+    let table = stale(&s).finish(Lsn(2), TxId(3), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     assert_eq!(table.mem().load(LOG_BASE, SeqCst), 0);
     assert_eq!(ready(&s).next(), Lsn(2));
     table.condemn();
     assert!(table.condemned());
-    stale(&s).finish(Lsn(5), TxId(5));
+    stale(&s).finish(Lsn(5), TxId(5), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     assert_eq!(ready(&s).next(), Lsn(5));
     let file = std::fs::OpenOptions::new().write(true).open(s.path.join("area/table")).unwrap();
     file.set_len(10).unwrap();
-    stale(&s).finish(Lsn(6), TxId(5));
+    stale(&s).finish(Lsn(6), TxId(5), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     assert_eq!(ready(&s).next(), Lsn(6));
 }
 
 #[test]
 fn a_table_of_another_version_or_lost_in_use_is_refused() {
     let s = Scratch::new();
-    let table = stale(&s).finish(Lsn(1), TxId(1));
+    let table = stale(&s).finish(Lsn(1), TxId(1), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     table.mem().store(VERSION_WORD, 2, SeqCst);
     assert_eq!(open(&s).err(), Some(TableError::Version(2)));
     table.mem().store(VERSION_WORD, VERSION, SeqCst);

@@ -170,18 +170,20 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
 fn read_body<O: Os>(os: &O, files: &[File<O>], entry: &Entry, at: BodyAt) -> Result<Body, LogError> {
     // The first pass has found the file, and the body within it and intact; only a change in between fails here.
     let changed = LogError::Os { doing: "reading", segment: at.segment, error: Errno::IO };
-    let file = files.iter().find(|f| f.number == at.segment).ok_or(changed.clone())?;
-    let mut bytes = vec![0; at.len as usize];
-    let n = segment::read_full(os, &file.fd, &mut bytes, at.offset)
-        .map_err(LogError::os("reading", at.segment))?;
-    if n < bytes.len() || crc32c::crc32c(&bytes) != at.crc {
-        return Err(changed);
-    }
+    let file = files.iter().find(|f| f.number == at.segment).ok_or_else(|| changed.clone())?;
+    let bytes = read_checked(os, &file.fd, at)?.ok_or(changed)?;
     let body = Body::decode(&bytes).map_err(|why| LogError::Unreadable { at: entry.pos, why })?;
     if Some(body.id) != entry.cell.id() {
         return Err(LogError::Unreadable { at: entry.pos, why: crate::record::DecodeError::Malformed });
     }
     Ok(body)
+}
+
+/// Reads the bytes of a body; `None` when they are not what was written. The place is within the file.
+pub(super) fn read_checked<O: Os>(os: &O, fd: &O::Fd, at: BodyAt) -> Result<Option<Vec<u8>>, LogError> {
+    let mut bytes = vec![0; at.len as usize];
+    let n = segment::read_full(os, fd, &mut bytes, at.offset).map_err(LogError::os("reading", at.segment))?;
+    Ok((n == bytes.len() && crc32c::crc32c(&bytes) == at.crc).then_some(bytes))
 }
 
 /// A segment's file, open for reading.

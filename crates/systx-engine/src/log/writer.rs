@@ -11,13 +11,14 @@
 use super::error::LogError;
 use super::format::{BodyAt, Cell, Header, LogPos, BODY_ALIGN};
 use super::latch::Latch;
+use super::reader;
 use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, State};
-use crate::domain::RobustLock;
+use crate::domain::{Locked, RobustLock};
 use crate::id::{Lsn, OwnerIx};
 use crate::record::Body;
 use std::sync::{Arc, Mutex, PoisonError};
-use systx_os::Os;
+use systx_os::{Os, Words};
 
 /// Says whether an owner lives.
 pub type Alive<'a> = &'a dyn Fn(OwnerIx) -> bool;
@@ -31,6 +32,29 @@ pub struct Start {
     pub checkpoint: Lsn,
     /// End of the log as the recovery found it.
     pub end_before: LogPos,
+}
+
+impl Start {
+    /// As [`Log::start`], for a table that nobody else uses yet: its words are `mem[base..base + WORDS]`.
+    pub fn prepare<M: Words>(self, mem: &Arc<M>, base: usize) {
+        self.set(&Shared::new(mem.clone(), base));
+    }
+
+    fn set<M: Words>(self, s: &Shared<M>) {
+        let (segment, at) = (self.segment.max(1), LogPos { segment: self.segment.max(1), cell: 0 }.pack());
+        s.set_state(State::NotStarted);
+        // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
+        s.store(shared::FIRST, segment);
+        s.store(shared::CHECKPOINT, self.checkpoint.0);
+        s.store(shared::END_BEFORE, self.end_before.pack());
+        s.store(shared::CKPT_LSN, self.checkpoint.0);
+        s.store(shared::CKPT_AT, 0);
+        s.store(shared::CELLS, at);
+        s.store(shared::SYNCED, at);
+        s.store(shared::BODIES, Bodies { segment, unit: 0 }.pack());
+        s.store(shared::CKPT_BYTES, s.load(shared::BYTES));
+        s.set_state(State::Ready);
+    }
 }
 
 /// The log of one domain, as one process uses it.
@@ -91,26 +115,11 @@ impl<O: Os> Log<O> {
     /// or positions of the log before get [`LogError::Moved`] or a sync error. Call with the commit lock held.
     ///
     /// # Errors
-    /// `Confused` when `start` is out of range or the shared words are.
+    /// `Confused`.
     pub fn start(&self, me: OwnerIx, alive: Alive<'_>, start: Start) -> Result<(), LogError> {
-        if start.segment == 0 || start.segment >= LogPos::SEGMENTS_MAX {
-            return Err(LogError::Confused { what: "the number of the next segment" });
-        }
         self.with_making(me, alive, || {
             let _syncing = self.syncing().take(me, alive);
-            let (s, at) = (&self.shared, LogPos { segment: start.segment, cell: 0 }.pack());
-            s.set_state(State::NotStarted);
-            // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
-            s.store(shared::FIRST, start.segment);
-            s.store(shared::CHECKPOINT, start.checkpoint.0);
-            s.store(shared::END_BEFORE, start.end_before.pack());
-            s.store(shared::CKPT_LSN, start.checkpoint.0);
-            s.store(shared::CKPT_AT, 0);
-            s.store(shared::CELLS, at);
-            s.store(shared::SYNCED, at);
-            s.store(shared::BODIES, Bodies { segment: start.segment, unit: 0 }.pack());
-            s.store(shared::CKPT_BYTES, s.load(shared::BYTES));
-            s.set_state(State::Ready);
+            start.set(&self.shared);
             Ok(())
         })
     }
@@ -136,14 +145,35 @@ impl<O: Os> Log<O> {
         Ok(BodyAt { segment: segment.number(), offset, len, crc: crc32c::crc32c(&bytes) })
     }
 
-    /// Appends a cell. **Call with the commit lock held.** Syncs only when the segment is full.
+    /// Reads a body again that stands in the log of this boot.
+    ///
+    /// # Errors
+    /// `Confused` when there is no body at that place; `Unreadable`, `Os`.
+    pub fn read_body(&self, at: BodyAt) -> Result<Body, LogError> {
+        let segment = self.segment(at.segment)?;
+        let end = at.offset.saturating_add(u64::from(at.len));
+        if at.offset < segment.header.bodies_at() || end > segment.header.size {
+            return Err(LogError::Confused { what: "the place of a body" });
+        }
+        let bytes = reader::read_checked(&self.os, &segment.fd, at)?;
+        let bytes = bytes.ok_or(LogError::Confused { what: "the place of a body" })?;
+        Body::decode(&bytes).map_err(|why| LogError::Unreadable { at: LogPos { segment: at.segment, cell: u32::MAX }, why })
+    }
+
+    /// Appends a cell. `_lock` is the commit lock. Syncs only when the segment is full.
     ///
     /// A holder that died in here leaves nothing to repair: the next cell goes to the same place.
     ///
     /// # Errors
     /// `Moved`: the body stands where no cells go any more: unlock, append the body again, try again. Otherwise as
     /// [`Log::append_body`]; the cell is not appended.
-    pub fn append_cell(&self, me: OwnerIx, alive: Alive<'_>, cell: Cell) -> Result<LogPos, LogError> {
+    pub fn append_cell(
+        &self,
+        _lock: &Locked,
+        me: OwnerIx,
+        alive: Alive<'_>,
+        cell: Cell,
+    ) -> Result<LogPos, LogError> {
         assert!(!matches!(cell, Cell::Next { .. }), "only the log itself goes on to another segment");
         self.check_ready()?;
         let mut at = self.shared.cells();

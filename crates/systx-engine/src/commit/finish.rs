@@ -1,0 +1,113 @@
+//! U and D for the owner, and the way back for a commit that did not get to its commit point.
+
+use super::{final_look::Leases, Commit, Part};
+use crate::domain::SlotState;
+use crate::log::Cell;
+use crate::outcome::{CommitError, Committed, Durability};
+use crate::publish::site::{Pass, Site};
+use crate::publish::{publish, reclaim, Pending};
+use systx_os::Os;
+
+impl<O: Os> Commit<'_, O> {
+    /// Publishes every part, frees the slots, reclaims.
+    pub(crate) fn publish_all(mut self, leases: Leases<O>) -> Committed {
+        let mut done = Committed::default();
+        for part in &mut self.parts {
+            let Some(change) = &mut part.change else { continue };
+            done.steps += change.body.steps.len() as u64;
+            let domain = &part.domain;
+            let site = Site::new(
+                &domain.os,
+                &domain.area.root,
+                &change.slots,
+                &domain.area.aside,
+                change.id,
+                Pass::First,
+            );
+            let published = site.map_err(|error| Pending { path: Vec::new(), error }).and_then(|mut site| {
+                site.patch_targets = std::mem::take(&mut change.patch_targets);
+                publish(&mut site, &change.body)
+            });
+            match published {
+                Ok(displaced) => done.displaced.extend(displaced),
+                Err(Pending { path, error }) => {
+                    let path = String::from_utf8_lossy(&path).into_owned();
+                    done.pending = Some(format!("{path}: {error}"));
+                }
+            }
+        }
+        // Leases end before the slots do.
+        drop(leases);
+        if done.pending.is_some() {
+            // The slots stay: whoever comes by next goes on as soon as this process has ended.
+            return done;
+        }
+        // The coordinator's slot last: helpers of a participant look at it.
+        for n in self.coordinator_first().into_iter().rev() {
+            self.done(n);
+        }
+        for part in &self.parts {
+            done.displaced.extend(reclaim_part(part));
+            part.domain.checkpoint_if_due();
+        }
+        done
+    }
+
+    /// D of one part.
+    fn done(&self, n: usize) {
+        let part = &self.parts[n];
+        let Some((slot, _)) = part.numbered else { return };
+        if let (Some(change), false) = (&part.change, n == self.coordinator()) {
+            // Unsynced: it only spares a later recovery the question. An error leaves the question.
+            let _ = part.domain.append_cell(Cell::Committed { id: change.id });
+        }
+        if self.durability == Durability::None {
+            part.domain.table.unsynced().add(&part.footprint.changed());
+        }
+        // A slot that can't be freed is found by others when this process has ended.
+        let _ = part.domain.free_slot(slot);
+    }
+
+    /// Takes back a commit before its commit point and gives the error to report.
+    pub(super) fn withdraw(self, error: CommitError) -> CommitError {
+        if matches!(error, CommitError::InDoubt { .. }) {
+            // Nobody knows what the disk holds. The slot stays and is reported to whoever meets it.
+            return error;
+        }
+        for part in &self.parts {
+            if let Some((slot, _)) = part.numbered {
+                let _ = part.domain.set_slot(slot, SlotState::Validated, SlotState::Aborting);
+            }
+        }
+        let part = &self.parts[self.coordinator()];
+        if let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) {
+            if change.header.is_some() {
+                if let Err(why) = part.domain.append_and_sync(Cell::Abort { lsn }) {
+                    return why;
+                }
+            }
+        }
+        for n in self.coordinator_first().into_iter().rev() {
+            let part = &self.parts[n];
+            if let Some((slot, _)) = part.numbered {
+                let _ = part.domain.free_slot(slot);
+            }
+            part.domain.table.senior().resign(part.id());
+            if let Some(change) = &part.change {
+                part.domain.discard_staging(change.id);
+            }
+        }
+        error
+    }
+}
+
+/// Deletes what the published steps left in the slots; what can't be deleted now is left to the next checkpoint.
+fn reclaim_part<O: Os>(part: &Part<O>) -> Vec<crate::outcome::Displaced> {
+    let (Some(change), domain) = (&part.change, &part.domain) else { return Vec::new() };
+    let (root, aside) = (&domain.area.root, &domain.area.aside);
+    let Ok(mut site) = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First) else {
+        return Vec::new();
+    };
+    let _ = reclaim::reclaim(&mut site, &change.body);
+    site.displaced
+}

@@ -1,0 +1,129 @@
+//! Commit: prepare → validate → sync → final look ═ commit point ═ → publish → done (COMMIT.md §3).
+//!
+//! Owns: the order of these phases, and what is taken back when one of them says no. Guarantees: before the commit point
+//! every failure leaves the committed tree as it was; after it the transaction is never reported as aborted. Nobody waits
+//! while holding the commit lock or an in-flight slot for anything but his own disk.
+
+mod barrier;
+mod final_look;
+mod finish;
+mod header;
+mod prepare;
+mod validate;
+
+pub(crate) use prepare::Draft;
+
+use crate::domain::{Domain, Place, SlotIx};
+use crate::facts::Facts;
+use crate::id::{Footprint, Lsn, Objects, TxId};
+use crate::log::{BodyAt, LogPos};
+use crate::outcome::{CommitError, Committed, Durability, VerbError};
+use crate::plan::Plan;
+use crate::record::Body;
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{Handle, Os};
+
+/// One domain's share of a commit.
+pub(crate) struct Part<O: Os> {
+    /// Index of the domain among the transaction's mounts.
+    pub mount: usize,
+    pub domain: Arc<Domain<O>>,
+    /// Set where something changes.
+    pub change: Option<Change<O>>,
+    pub objects: Objects,
+    pub footprint: Footprint,
+    /// Set from V5 on.
+    pub numbered: Option<(SlotIx, Lsn)>,
+}
+
+/// What a commit changes in one domain.
+pub(crate) struct Change<O: Os> {
+    pub id: TxId,
+    /// `tx/<id>`.
+    pub slots: O::Fd,
+    pub plan: Plan,
+    pub body: Body,
+    pub body_at: Option<BodyAt>,
+    /// Files changed in place, open for writing since before the commit point.
+    pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    /// Where its header stands; set from V7 on (participants: from Prepare on).
+    pub header: Option<LogPos>,
+}
+
+impl<O: Os> Part<O> {
+    /// Its transaction number; 0 where nothing changes.
+    pub fn id(&self) -> TxId {
+        self.change.as_ref().map_or(TxId(0), |c| c.id)
+    }
+}
+
+impl<O: Os> Change<O> {
+    /// Where helpers find the body.
+    pub fn place(&self) -> Place {
+        self.body_at.map_or(Place::default(), crate::domain::place_of)
+    }
+}
+
+/// A commit under way. The first part that changes something is the coordinator.
+pub(crate) struct Commit<'t, O: Os> {
+    pub facts: &'t mut Facts<O>,
+    pub parts: Vec<Part<O>>,
+    pub durability: Durability,
+}
+
+/// Runs the protocol over what a transaction changed. `drafts` are in the order of the file systems' uuids.
+pub(crate) fn run<O: Os>(
+    facts: &mut Facts<O>,
+    drafts: Vec<Draft<O>>,
+    durability: Durability,
+    command: &str,
+) -> Result<Committed, CommitError> {
+    if drafts.iter().all(|d| d.plan.steps.is_empty()) {
+        return read_only(facts);
+    }
+    let parts = prepare::prepare(facts, drafts, durability, command)?;
+    let mut commit = Commit { facts, parts, durability };
+    match commit.up_to_commit_point() {
+        Ok(leases) => Ok(commit.publish_all(leases)),
+        Err(error) => Err(commit.withdraw(error)),
+    }
+}
+
+/// Read-only: no lock. The serialization point is the refresh that finds nothing.
+fn read_only<O: Os>(facts: &mut Facts<O>) -> Result<Committed, CommitError> {
+    facts.refresh_all().map_err(aborted)?;
+    facts.check_all().map_err(aborted)?;
+    Ok(Committed::default())
+}
+
+impl<O: Os> Commit<'_, O> {
+    fn up_to_commit_point(&mut self) -> Result<final_look::Leases<O>, CommitError> {
+        self.validate()?;
+        if self.durability == Durability::Durable {
+            // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
+            // that somebody cooperating has seen.
+            self.facts.check_all().map_err(aborted)?;
+            self.append_header()?;
+            self.sync_header()?;
+        }
+        let leases = self.final_look()?;
+        self.pass_commit_point()?;
+        Ok(leases)
+    }
+
+    /// The part whose record decides.
+    pub(crate) fn coordinator(&self) -> usize {
+        self.parts.iter().position(|p| p.change.is_some()).unwrap_or(0)
+    }
+}
+
+/// A verb's error as the end of a commit.
+pub(crate) fn aborted(error: VerbError) -> CommitError {
+    match error {
+        VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
+        VerbError::Os(error) => {
+            CommitError::Failed { doing: "looking at what was read", path: Vec::new(), error }
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! P: everything that can fail is done while nothing is held (COMMIT.md P1–P4).
+
+use super::{barrier, header, Change, Part};
+use crate::domain::Domain;
+use crate::facts::Facts;
+use crate::id::{Objects, TxId};
+use crate::outcome::{CommitError, Conflict, Durability, Party};
+use crate::plan::Plan;
+use crate::publish::site::open_object;
+use crate::publish::tokens;
+use crate::record::{Act, At, Body, PatchRange, Source, BODY_VERSION};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use systx_os::{Errno, Handle, Open, Os};
+
+/// Free space that a publication leaves, for directory blocks and the like, in bytes.
+const SPACE_MARGIN_BYTES: u64 = 1 << 20;
+
+/// One domain's share of a transaction as the working set left it.
+pub(crate) struct Draft<O: Os> {
+    pub mount: usize,
+    pub domain: Arc<Domain<O>>,
+    pub plan: Plan,
+    /// Number and staging directory, if the transaction staged anything.
+    pub staging: Option<(TxId, O::Fd)>,
+}
+
+/// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
+pub(super) fn prepare<O: Os>(
+    facts: &mut Facts<O>,
+    drafts: Vec<Draft<O>>,
+    durability: Durability,
+    command: &str,
+) -> Result<Vec<Part<O>>, CommitError> {
+    let mut parts: Vec<Part<O>> = Vec::new();
+    let several = drafts.iter().filter(|d| !d.plan.steps.is_empty()).count() > 1;
+    if several && durability == Durability::None {
+        return Err(CommitError::Refused("durability `none` is for changes on one file system only".into()));
+    }
+    for mut draft in drafts {
+        let read: Vec<_> = facts.read_set(draft.mount).collect();
+        let objects = Objects {
+            read,
+            written: std::mem::take(&mut draft.plan.written),
+            commuting: std::mem::take(&mut draft.plan.commuting),
+        };
+        if draft.plan.steps.is_empty() && objects.read.is_empty() {
+            continue;
+        }
+        let footprint = objects.footprint();
+        let (mount, domain) = (draft.mount, draft.domain.clone());
+        let change = match draft.plan.steps.is_empty() {
+            true => None,
+            false => Some(stage(draft, command).inspect_err(|_| discard(&parts))?),
+        };
+        parts.push(Part { mount, domain, change, objects, footprint, numbered: None });
+    }
+    let ready = record(facts, &mut parts, durability, several);
+    match ready {
+        Ok(()) => Ok(parts),
+        Err(e) => {
+            discard(&parts);
+            Err(e)
+        }
+    }
+}
+
+/// P2, P3: tokens, targets, directories, space.
+fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
+    let Draft { domain, mut plan, staging, .. } = draft;
+    let os = &domain.os;
+    let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
+    let (id, slots) = match staging {
+        Some(staging) => staging,
+        None => domain.begin_staging().map_err(fail("making the staging directory"))?,
+    };
+    tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
+    let patch_targets = open_targets(&domain, &plan)?;
+    // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
+    domain.seal_staging(id).map_err(fail("sealing the staging directory"))?;
+    let body = Body {
+        version: BODY_VERSION,
+        id,
+        uid: os.uid(),
+        boot: os.boot_id().map_err(fail("reading the boot id"))?,
+        coordinator: None,
+        participants: Vec::new(),
+        command: command.to_owned(),
+        steps: std::mem::take(&mut plan.steps),
+    };
+    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None })
+}
+
+/// Opens every file that is changed in place and finds every directory, so that publication can't fail on it.
+fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
+    let os = &domain.os;
+    let mut targets = HashMap::new();
+    let mut directories: HashSet<Handle> = HashSet::new();
+    let mut bytes = 0;
+    // Directories that this commit itself puts in place.
+    let mut moving = HashSet::new();
+    for step in &plan.steps {
+        if let Act::Take { before } = &step.act {
+            moving.insert(*before);
+        }
+    }
+    for step in &plan.steps {
+        let at = &step.at;
+        let path = || crate::facts::join(&at.path, &at.name);
+        match &step.act {
+            Act::Patch(patch) => {
+                bytes += patch.ranges.iter().map(new_bytes).sum::<u64>();
+                let opened =
+                    open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite);
+                let fd = match opened {
+                    Ok(Some(fd)) => fd,
+                    Ok(None) => return Err(vanished(path(), "removed")),
+                    Err(error) => {
+                        return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
+                    }
+                };
+                targets.insert(patch.file, Arc::new(fd));
+            }
+            Act::Attr { .. } => {}
+            _ => {
+                if !moving.contains(&at.dir) && directories.insert(at.dir) {
+                    find_directory(domain, at)?;
+                }
+            }
+        }
+    }
+    let free = os.statfs(&domain.area.tx).map_err(|error| CommitError::Failed {
+        doing: "asking for free space",
+        path: Vec::new(),
+        error,
+    })?;
+    if bytes > 0 && free.bavail.saturating_mul(u64::from(free.frsize)) < bytes + SPACE_MARGIN_BYTES {
+        return Err(CommitError::Failed { doing: "reserving space", path: Vec::new(), error: Errno::NOSPC });
+    }
+    Ok(targets)
+}
+
+fn find_directory<O: Os>(domain: &Domain<O>, at: &At) -> Result<(), CommitError> {
+    match open_object(&domain.os, &domain.area.root, &at.dir, &at.path, b"", Open::Path) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(vanished(at.path.clone(), "directory removed")),
+        Err(error) => Err(CommitError::Failed { doing: "opening directory", path: at.path.clone(), error }),
+    }
+}
+
+fn new_bytes(range: &PatchRange) -> u64 {
+    if range.source == Source::Hole {
+        0
+    } else {
+        range.len
+    }
+}
+
+fn vanished(path: Vec<u8>, what: &'static str) -> CommitError {
+    CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
+}
+
+/// P4: cheap failure first, then the stage barrier, then the bodies; participants are prepared.
+fn record<O: Os>(
+    facts: &mut Facts<O>,
+    parts: &mut [Part<O>],
+    durability: Durability,
+    several: bool,
+) -> Result<(), CommitError> {
+    facts.refresh_all().map_err(super::aborted)?;
+    if several {
+        name_each_other(parts);
+    }
+    let coordinator = parts.iter().position(|p| p.change.is_some());
+    for (n, part) in parts.iter_mut().enumerate() {
+        let domain = part.domain.clone();
+        let Some(change) = &mut part.change else { continue };
+        if durability == Durability::Durable {
+            barrier::stage_barrier(&domain, change).map_err(|error| CommitError::Failed {
+                doing: "writing staged files out",
+                path: Vec::new(),
+                error,
+            })?;
+        }
+        change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);
+        if several && Some(n) != coordinator {
+            header::append_prepared(&domain, change)?;
+        }
+    }
+    Ok(())
+}
+
+/// Several file systems: the first coordinates, and each record names the other side.
+fn name_each_other<O: Os>(parts: &mut [Part<O>]) {
+    let names: Vec<_> =
+        parts.iter().filter_map(|p| p.change.as_ref().map(|c| (p.domain.info.uuid, c.id))).collect();
+    let mut changes = parts.iter_mut().filter_map(|p| p.change.as_mut());
+    let Some((first, rest)) = names.split_first() else { return };
+    if let Some(coordinator) = changes.next() {
+        coordinator.body.participants = rest.to_vec();
+    }
+    for participant in changes {
+        participant.body.coordinator = Some(*first);
+    }
+}
+
+/// Forgets what was staged for a commit that does not happen.
+fn discard<O: Os>(parts: &[Part<O>]) {
+    for part in parts {
+        if let Some(change) = &part.change {
+            part.domain.discard_staging(change.id);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! V: validation and numbering under the commit lock (COMMIT.md V1–V5).
+
+use super::{Commit, Part};
+use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Who};
+use crate::outcome::{CommitError, Conflict, Durability};
+use std::sync::Arc;
+use systx_os::{Errno, Os};
+
+/// Rounds lost before a transaction asks to become senior.
+const ROUNDS_BEFORE_SENIOR: u32 = 3;
+
+/// What stands in the way of a number.
+enum Obstacle {
+    /// A senior transaction that overlaps ours, until it is numbered or its time is up.
+    Senior { part: usize },
+    /// An in-flight transaction that overlaps ours.
+    InFlight { part: usize, slot: SlotIx },
+    /// No free slot.
+    Full { part: usize },
+    /// Commits since our snapshot may have changed what we read.
+    Stale,
+    /// We build on a result that is not durable yet.
+    Unsynced { part: usize },
+}
+
+impl<O: Os> Commit<'_, O> {
+    /// Validates and takes a number in every domain, at one instant.
+    pub(super) fn validate(&mut self) -> Result<(), CommitError> {
+        let mut round = 0;
+        loop {
+            let domains: Vec<Arc<Domain<O>>> = self.parts.iter().map(|p| p.domain.clone()).collect();
+            // In the order of uuids, everybody: no cycle of waiters.
+            let mut held = Vec::with_capacity(domains.len());
+            for domain in &domains {
+                held.push(domain.lock().map_err(|error| failed("taking the commit lock", error))?);
+            }
+            let obstacle = match self.obstacle(&held)? {
+                None => return self.number(&held),
+                Some(obstacle) => obstacle,
+            };
+            // Nobody waits while holding the lock.
+            drop(held);
+            self.overcome(obstacle)?;
+            round += 1;
+            if round == ROUNDS_BEFORE_SENIOR {
+                for part in &self.parts {
+                    let asked = part.domain.become_senior(part.id(), &part.footprint);
+                    asked.map_err(|error| failed("becoming senior", error))?;
+                }
+            }
+        }
+    }
+
+    /// V1–V4, under the locks.
+    fn obstacle(&self, held: &[Held<'_, O>]) -> Result<Option<Obstacle>, CommitError> {
+        let broken = |error| failed("reading the domain table", error);
+        for (n, (part, held)) in self.parts.iter().zip(held).enumerate() {
+            let domain = &part.domain;
+            if let Some(senior) = domain.senior_other_than(held, part.id()).map_err(broken)? {
+                if part.objects.may_overlap(&senior) {
+                    return Ok(Some(Obstacle::Senior { part: n }));
+                }
+            }
+            for slot in domain.table.slots().in_flight() {
+                let slot = domain.checked(slot).map_err(broken)?;
+                if part.objects.may_overlap(&slot.info.footprint) {
+                    return Ok(Some(Obstacle::InFlight { part: n, slot: slot.ix }));
+                }
+            }
+            if domain.checked(domain.table.slots().find_free(held.proof())).map_err(broken)?.is_none() {
+                return Ok(Some(Obstacle::Full { part: n }));
+            }
+            if self.stale(part) {
+                return Ok(Some(Obstacle::Stale));
+            }
+            if self.durability == Durability::Durable && domain.builds_on_unsynced(&part.objects) {
+                return Ok(Some(Obstacle::Unsynced { part: n }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// V3. Everything that is written was looked at, so R covers W.
+    fn stale(&self, part: &Part<O>) -> bool {
+        let (from, to) = (self.facts.snapshot(part.mount), part.domain.table.next());
+        let mut hit = false;
+        let overrun = part.domain.scan_ring(from, to, |changed, _| {
+            hit |= part.objects.read.iter().any(|o| changed.may_contain(*o));
+        });
+        hit || overrun
+    }
+
+    /// Waits, refreshes or syncs outside of the lock.
+    fn overcome(&mut self, obstacle: Obstacle) -> Result<(), CommitError> {
+        match obstacle {
+            Obstacle::Senior { part } => {
+                let waited = self.parts[part].domain.await_senior();
+                waited.map_err(|error| failed("waiting for a senior transaction", error))?;
+            }
+            Obstacle::InFlight { part, slot } => {
+                let waited = self.parts[part].domain.await_slot(slot);
+                if let Err(party) = waited.map_err(|error| failed("waiting for another commit", error))? {
+                    let what = "it belongs to a transaction that is prepared or in doubt";
+                    return Err(CommitError::Conflict(Box::new(Conflict {
+                        path: Vec::new(),
+                        what,
+                        with: party,
+                    })));
+                }
+            }
+            Obstacle::Full { part } => {
+                let waited = self.parts[part].domain.await_any_slot();
+                waited.map_err(|error| failed("waiting for a free slot", error))?;
+            }
+            Obstacle::Stale => self.facts.refresh_all().map_err(super::aborted)?,
+            Obstacle::Unsynced { part } => {
+                let synced = self.parts[part].domain.sync_unsynced();
+                synced.map_err(|error| failed("syncing what this transaction builds on", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// V5: slot before `next` before header. Readers and helpers rely on that order.
+    fn number(&mut self, held: &[Held<'_, O>]) -> Result<(), CommitError> {
+        let durable = self.durability == Durability::Durable;
+        let multi_domain = self.parts.iter().filter(|p| p.change.is_some()).count() > 1;
+        for n in self.coordinator_first() {
+            let (part, held) = (&mut self.parts[n], &held[n]);
+            let table = &part.domain.table;
+            let broken = |error| failed("writing the domain table", error);
+            let free = part.domain.checked(table.slots().find_free(held.proof())).map_err(broken)?;
+            let slot = free.ok_or(failed("finding a free slot", Errno::AGAIN))?;
+            let (tx, pid) = (part.id(), part.domain.os.pid());
+            let lsn = table.next();
+            let info = SlotInfo {
+                lsn,
+                tx,
+                owner: part.domain.me(),
+                pid,
+                durable,
+                multi_domain,
+                body: part.change.as_ref().map_or(Place::default(), |c| c.place()),
+                footprint: part.footprint,
+            };
+            let filled = table.slots().fill(held.proof(), slot, &info, SlotState::Validated);
+            filled.map_err(|_| failed("filling a slot", Errno::UCLEAN))?;
+            part.numbered = Some((slot, lsn));
+            table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
+            table.advance_next(held.proof());
+            table.senior().resign(tx);
+        }
+        Ok(())
+    }
+
+    /// The commit point for the living: from here on helpers go forward.
+    pub(super) fn pass_commit_point(&mut self) -> Result<(), CommitError> {
+        for n in self.coordinator_first() {
+            if let Some((slot, _)) = self.parts[n].numbered {
+                let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
+                if n == self.coordinator() {
+                    moved.map_err(|error| failed("passing the commit point", error))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A participant's slot in flight means that its coordinator's is, too: first in, last out.
+    pub(super) fn coordinator_first(&self) -> Vec<usize> {
+        let coordinator = self.coordinator();
+        std::iter::once(coordinator).chain((0..self.parts.len()).filter(|n| *n != coordinator)).collect()
+    }
+}
+
+fn failed(doing: &'static str, error: Errno) -> CommitError {
+    CommitError::Failed { doing, path: Vec::new(), error }
+}

@@ -1,0 +1,147 @@
+//! Comparison of one fact with the present.
+
+use super::look::{current_names, current_xattr};
+use super::{DataFact, Facts, Listing, Seen, Which};
+use crate::facts::join;
+use crate::publish::patch::read_up_to;
+use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};
+
+/// Path and what changed, as a fragment.
+pub(super) type Difference = (Vec<u8>, &'static str);
+
+impl<O: Os> Facts<O> {
+    /// What is different now, if anything.
+    pub(super) fn compare(&self, which: Which) -> Result<Option<Difference>> {
+        match which {
+            Which::Seen(n) => {
+                let seen = &self.seen[n as usize];
+                Ok(self.compare_seen(seen)?.map(|what| (join(&seen.dir.path, &seen.name), what)))
+            }
+            Which::Listing(n) => {
+                let listing = &self.listings[n as usize];
+                Ok(self.compare_listing(listing)?.map(|what| (listing.dir.path.clone(), what)))
+            }
+        }
+    }
+
+    fn compare_seen(&self, seen: &Seen<O>) -> Result<Option<&'static str>> {
+        let domain = &self.domains[seen.dir.domain];
+        let os = &domain.os;
+        let now =
+            if seen.name.is_empty() { os.stat(&seen.dir.fd) } else { os.stat_at(&seen.dir.fd, &seen.name) };
+        let now = match now {
+            Ok(stat) => Some(stat),
+            Err(Errno::NOENT | Errno::STALE) => None,
+            Err(e) => return Err(e),
+        };
+        let (handle, then, now) = match (&seen.object, now) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => return Ok(Some("name appeared")),
+            (Some(_), None) => return Ok(Some("name vanished")),
+            (Some((handle, then)), Some(now)) => (handle, then, now),
+        };
+        // A number that is reused gets a later change time, so an unmoved stamp says that nothing at all happened.
+        let stamp = seen.data.as_ref().map_or(then.ctime, |d| d.ctime);
+        let unmoved = domain.info.file_stamps && (now.ino, now.ctime) == (then.ino, stamp);
+        if unmoved && attributes_equal(then, &now) && !seen.data.as_ref().is_some_and(|d| d.hot) {
+            return Ok(None);
+        }
+        if !seen.name.is_empty() && os.handle_at(&seen.dir.fd, &seen.name).ok() != Some(*handle) {
+            return Ok(Some("name refers to another object"));
+        }
+        if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
+            return Ok(Some("mode or owner changed"));
+        }
+        if then.kind() != FileType::Directory && (now.size, now.mtime) != (then.size, then.mtime) {
+            return Ok(Some("contents changed"));
+        }
+        if let Some(data) = &seen.data {
+            if self.data_differs(seen, handle, data, &now)? {
+                return Ok(Some("contents may have changed"));
+            }
+        }
+        self.xattrs_differ(seen, handle)
+    }
+
+    /// Bytes that were delivered are held by the stamp, or by their hash where the stamp can't be trusted.
+    fn data_differs(&self, seen: &Seen<O>, handle: &Handle, data: &DataFact, now: &Stat) -> Result<bool> {
+        if !data.hot {
+            return Ok((now.size, now.ctime) != (data.size, data.ctime));
+        }
+        if now.size != data.size {
+            return Ok(true);
+        }
+        let os = &self.domains[seen.dir.domain].os;
+        let fd = match os.open(&seen.dir.fd, &seen.name, Open::Read) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(true),
+            Err(e) => return Err(e),
+        };
+        if os.handle(&fd)? != *handle {
+            return Ok(true);
+        }
+        for read in &data.reads {
+            let mut buf = vec![0; read.asked];
+            let got = read_up_to(os, &fd, &mut buf, read.offset)?;
+            if xxhash_rust::xxh3::xxh3_128(&buf[..got]) != read.hash {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn xattrs_differ(&self, seen: &Seen<O>, handle: &Handle) -> Result<Option<&'static str>> {
+        let Some(facts) = &seen.xattrs else { return Ok(None) };
+        let os = &self.domains[seen.dir.domain].os;
+        let fd = match seen.name.is_empty() {
+            true => os.dup(&seen.dir.fd)?,
+            false => match os.open(&seen.dir.fd, &seen.name, Open::Path) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Ok(Some("name vanished")),
+                Err(e) => return Err(e),
+            },
+        };
+        if os.handle(&fd)? != *handle {
+            return Ok(Some("name refers to another object"));
+        }
+        for (name, value) in &facts.values {
+            if current_xattr(os, &fd, name)? != *value {
+                return Ok(Some("an extended attribute changed"));
+            }
+        }
+        match &facts.names {
+            Some(names) if current_names(os, &fd)? != *names => Ok(Some("extended attributes changed")),
+            _ => Ok(None),
+        }
+    }
+
+    fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<&'static str>> {
+        let domain = &self.domains[listing.dir.domain];
+        if listing.ctime.is_some() && listing.ctime == domain.os.stat(&listing.dir.fd).ok().map(|s| s.ctime) {
+            return Ok(None);
+        }
+        let names = match domain.visible_names(&listing.dir) {
+            Ok(names) => names,
+            Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory vanished")),
+            Err(e) => return Err(e),
+        };
+        Ok((hash_names(&names) != listing.names).then_some("a name appeared or vanished in it"))
+    }
+}
+
+fn attributes_equal(a: &Stat, b: &Stat) -> bool {
+    (a.mode, a.uid, a.gid) == (b.mode, b.uid, b.gid)
+        && (a.kind() == FileType::Directory || (a.size, a.mtime) == (b.size, b.mtime))
+}
+
+/// Hash of a set of names, whatever their order. Types and numbers are no facts.
+pub(super) fn hash_names(names: &[Dirent]) -> u128 {
+    let mut sorted: Vec<&[u8]> = names.iter().map(|d| d.name.as_slice()).collect();
+    sorted.sort_unstable();
+    let mut h = xxhash_rust::xxh3::Xxh3::new();
+    for name in sorted {
+        h.update(name);
+        h.update(b"/");
+    }
+    h.digest128()
+}

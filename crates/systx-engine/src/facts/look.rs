@@ -1,0 +1,298 @@
+//! First touches: wait for who is publishing it, look, refresh, and only then deliver (COMMIT.md R1, R3).
+
+use super::{
+    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Listing, LowerDir, LowerFile, Seen, Which,
+};
+use crate::id::ObjectId;
+use crate::outcome::{Party, Verb, VerbError};
+use crate::publish::patch::read_up_to;
+use std::sync::Arc;
+use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
+
+impl<O: Os> Facts<O> {
+    /// R1 for one object or several that are looked at together: slots before the look, the ring after it. Any other order
+    /// can show half a commit.
+    fn touch<T>(
+        &mut self,
+        domain: usize,
+        objects: &[ObjectId],
+        path: &dyn Fn() -> Vec<u8>,
+        look: impl Fn(&Self) -> Result<T>,
+    ) -> Verb<T> {
+        loop {
+            if let Err(party) = self.domains[domain].await_slots(objects)? {
+                return Err(self.doomed(path(), "it belongs to a prepared transaction", party));
+            }
+            let looked = look(self);
+            if self.refresh(domain, objects)? {
+                return Ok(looked?);
+            }
+        }
+    }
+
+    /// The root of a mount.
+    pub fn root(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
+        let os = self.domains[domain].os.clone();
+        let root = self.domains[domain].area.root.clone();
+        let handle = os.handle(&root)?;
+        let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
+        let dir = Arc::new(LowerDir { domain, fd: os.dup(&root)?, handle, path: Vec::new() });
+        let fact = self.keep(Seen {
+            dir: dir.clone(),
+            name: Box::default(),
+            object: Some((handle, stat)),
+            data: None,
+            xattrs: None,
+        });
+        self.claim(domain, ObjectId::attr(&handle), fact);
+        Ok((Found { fact, handle, stat }, dir))
+    }
+
+    /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
+    ///
+    /// Of a directory only type, mode and owner are facts; its times, size and link count are values as of now. Of anything
+    /// else size and times are facts too.
+    pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
+        let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
+        let (found, claims) = match self.look_in_quiet(dir, name)? {
+            Some(found) => (found, claims_of(dir, name, &found)),
+            None => self.look_twice(dir, name, path)?,
+        };
+        let fact =
+            self.keep(Seen { dir: dir.clone(), name: name.into(), object: found, data: None, xattrs: None });
+        for id in claims {
+            self.claim(dir.domain, id, fact);
+        }
+        Ok(found.map(|(handle, stat)| Found { fact, handle, stat }))
+    }
+
+    /// The usual case of a first touch, by two loads and two calls: nothing was in flight before the look and nobody was
+    /// numbered until after it, so no rule can say no, whatever the look finds.
+    fn look_in_quiet(&self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Option<(Handle, Stat)>>> {
+        if !self.domains[dir.domain].quiet()? {
+            return Ok(None);
+        }
+        let found = look_at(&self.domains[dir.domain].os, dir, name)?;
+        let unmoved = self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s);
+        Ok(unmoved.then_some(found))
+    }
+
+    /// First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
+    fn look_twice(
+        &mut self,
+        dir: &Arc<LowerDir<O>>,
+        name: &[u8],
+        path: &dyn Fn() -> Vec<u8>,
+    ) -> Verb<(Option<(Handle, Stat)>, Vec<ObjectId>)> {
+        let os = self.domains[dir.domain].os.clone();
+        let entry = vec![ObjectId::entry(&dir.handle, name)];
+        loop {
+            let first = self.touch(dir.domain, &entry, path, |_| look_at(&os, dir, name))?;
+            let claims = claims_of(dir, name, &first);
+            let again = self.touch(dir.domain, &claims, path, |_| look_at(&os, dir, name))?;
+            if first.map(|(handle, _)| handle) == again.map(|(handle, _)| handle) {
+                return Ok((again, claims));
+            }
+        }
+    }
+
+    /// Opens the directory behind a fact as a base for names.
+    pub fn dir(&mut self, fact: FactIx) -> Verb<Arc<LowerDir<O>>> {
+        let fd = self.path_fd(fact)?;
+        let seen = &self.seen[fact.0 as usize];
+        let handle = seen.object.map(|(h, _)| h).ok_or(Errno::NOENT)?;
+        Ok(Arc::new(LowerDir { domain: seen.dir.domain, fd, handle, path: self.path(fact) }))
+    }
+
+    /// The names of a directory, without the area of the domain.
+    pub fn listing(&mut self, dir: &Arc<LowerDir<O>>) -> Verb<Vec<Dirent>> {
+        let domain = self.domains[dir.domain].clone();
+        let id = ObjectId::listing(&dir.handle);
+        // The stamp comes before the names.
+        let (ctime, names) = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
+            let ctime = domain.os.stat(&dir.fd)?.ctime;
+            Ok((ctime, domain.visible_names(dir)?))
+        })?;
+        let fact = Listing {
+            dir: dir.clone(),
+            ctime: domain.info.dir_stamps.then_some(ctime),
+            names: super::compare::hash_names(&names),
+        };
+        self.ids[dir.domain].push((id, Which::Listing(self.listings.len() as u32)));
+        self.listings.push(fact);
+        Ok(names)
+    }
+
+    /// Target of the symbolic link behind a fact: part of the object's identity, no fact of its own.
+    pub fn read_link(&mut self, fact: FactIx) -> Verb<Vec<u8>> {
+        let fd = self.path_fd(fact)?;
+        Ok(self.os_of(fact).read_link(&fd)?)
+    }
+
+    /// Value of an extended attribute; `None` when there is none.
+    pub fn xattr(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Vec<u8>>> {
+        let fd = self.path_fd(fact)?;
+        let os = self.os_of(fact).clone();
+        let (domain, id) = self.attr_of(fact)?;
+        let path = self.path(fact);
+        let value = self.touch(domain, &[id], &|| path.clone(), |_| current_xattr(&os, &fd, name))?;
+        let facts = self.seen[fact.0 as usize].xattrs.get_or_insert_default();
+        if !facts.values.iter().any(|(n, _)| **n == *name) {
+            facts.values.push((name.into(), value.clone()));
+        }
+        Ok(value)
+    }
+
+    /// Names of all extended attributes.
+    pub fn xattr_names(&mut self, fact: FactIx) -> Verb<Vec<Vec<u8>>> {
+        let fd = self.path_fd(fact)?;
+        let os = self.os_of(fact).clone();
+        let (domain, id) = self.attr_of(fact)?;
+        let path = self.path(fact);
+        let names = self.touch(domain, &[id], &|| path.clone(), |_| current_names(&os, &fd))?;
+        self.seen[fact.0 as usize].xattrs.get_or_insert_default().names = Some(names.clone());
+        Ok(names)
+    }
+
+    /// Opens a file for reading. Its bytes become a fact, held by its stamp; the stamp is taken before any byte is read.
+    pub fn open(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
+        let seen = &self.seen[fact.0 as usize];
+        let Some((handle, first)) = seen.object else { return Err(Errno::NOENT.into()) };
+        let domain = seen.dir.domain;
+        let os = self.os_of(fact).clone();
+        let fd = match os.open(&seen.dir.fd, &seen.name, Open::Read) {
+            Ok(fd) if os.handle(&fd)? == handle => fd,
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
+                return Err(self.doomed(self.path(fact), "replaced or removed", Party::Outsider));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let info = self.domains[domain].info;
+        let path = self.path(fact);
+        let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
+        if (stat.size, stat.mtime) != (first.size, first.mtime) {
+            return Err(self.doomed(self.path(fact), "contents changed", Party::Outsider));
+        }
+        if self.seen[fact.0 as usize].data.is_none() {
+            let hot = !info.file_stamps || is_hot(&os, &fd, &info);
+            // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the data is read.
+            let _ = os.seek(&fd, 0, false);
+            let stamp = os.stat(&fd)?;
+            if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
+                return Err(self.doomed(self.path(fact), "contents changed", Party::Outsider));
+            }
+            let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
+            self.seen[fact.0 as usize].data = Some(Box::new(data));
+        }
+        Ok(LowerFile { fd, fact, size: stat.size })
+    }
+
+    /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp.
+    pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        let os = self.os_of(file.fact).clone();
+        let got = read_up_to(&os, &file.fd, buf, offset)?;
+        let now = os.stat(&file.fd)?;
+        let Some(data) = self.seen[file.fact.0 as usize].data.as_mut() else {
+            return Err(Errno::BADF.into());
+        };
+        if data.hot {
+            let hash = xxhash_rust::xxh3::xxh3_128(&buf[..got]);
+            data.reads.push(DeliveredBytes { offset, asked: buf.len(), hash });
+        } else if (now.size, now.ctime) != (data.size, data.ctime) {
+            return Err(self.doomed(self.path(file.fact), "contents changed", Party::Outsider));
+        }
+        Ok(got)
+    }
+
+    /// An O_PATH descriptor of the object behind a fact, its identity verified.
+    pub fn path_fd(&self, fact: FactIx) -> Verb<O::Fd> {
+        let seen = &self.seen[fact.0 as usize];
+        let Some((handle, _)) = seen.object else { return Err(Errno::NOENT.into()) };
+        let os = self.os_of(fact);
+        if seen.name.is_empty() {
+            return Ok(os.dup(&seen.dir.fd)?);
+        }
+        match os.open(&seen.dir.fd, &seen.name, Open::Path) {
+            Ok(fd) if os.handle(&fd)? == handle => Ok(fd),
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
+                Err(self.doomed(self.path(fact), "replaced or removed", Party::Outsider))
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn os_of(&self, fact: FactIx) -> &O {
+        &self.domains[self.seen[fact.0 as usize].dir.domain].os
+    }
+
+    fn attr_of(&self, fact: FactIx) -> Verb<(usize, ObjectId)> {
+        let seen = &self.seen[fact.0 as usize];
+        let (handle, _) = seen.object.ok_or(VerbError::Os(Errno::NOENT))?;
+        Ok((seen.dir.domain, ObjectId::attr(&handle)))
+    }
+
+    fn keep(&mut self, seen: Seen<O>) -> FactIx {
+        self.seen.push(seen);
+        FactIx(self.seen.len() as u32 - 1)
+    }
+
+    fn claim(&mut self, domain: usize, id: ObjectId, fact: FactIx) {
+        self.ids[domain].push((id, Which::Seen(fact.0)));
+    }
+}
+
+/// Identity and attributes of a name.
+///
+/// Two calls: an outsider who replaces the object between them is found by the final look, which compares identities.
+fn look_at<O: Os>(os: &O, dir: &LowerDir<O>, name: &[u8]) -> Result<Option<(Handle, Stat)>> {
+    loop {
+        let handle = match os.handle_at(&dir.fd, name) {
+            Ok(handle) => handle,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        match os.stat_at(&dir.fd, name) {
+            Ok(stat) => return Ok(Some((handle, stat))),
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Which conflict objects a look at a name claims.
+fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Option<(Handle, Stat)>) -> Vec<ObjectId> {
+    let mut claims = vec![ObjectId::entry(&dir.handle, name)];
+    if let Some((handle, stat)) = found {
+        claims.push(ObjectId::attr(handle));
+        if stat.kind() == FileType::File {
+            claims.push(ObjectId::data(handle));
+        }
+    }
+    claims
+}
+
+/// Whether somebody may store into an own file without moving its stamp: he has it open or mapped for writing.
+///
+/// Source: F_RDLCK is granted if and only if nobody has (facts/publish.md). Somebody else's file can't be leased: `EACCES`.
+fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
+    if !info.leases {
+        return true;
+    }
+    let refused = matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN));
+    let _ = os.lease(fd, Lease::None);
+    refused
+}
+
+pub(super) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    match os.getxattr(fd, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+pub(super) fn current_names<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<Vec<u8>>> {
+    let mut names = os.listxattr(fd)?;
+    names.sort_unstable();
+    Ok(names)
+}

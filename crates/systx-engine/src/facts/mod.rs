@@ -1,0 +1,156 @@
+//! Facts: what a transaction saw of the committed tree, and whether it is still so (COMMIT.md §2).
+//!
+//! Owns: the first touch of every object (R1: slots, look, refresh), the refresh of the snapshot (R2), and the comparison
+//! of every fact with the present (V6, F). Guarantees: whenever a look is delivered, all facts were true together at one
+//! LSN of each domain, as far as cooperating transactions go. Does not: know what the transaction changed.
+
+mod compare;
+mod look;
+mod refresh;
+
+use crate::domain::Domain;
+use crate::id::{Lsn, ObjectId};
+use crate::outcome::{Conflict, Party, VerbError};
+use std::sync::Arc;
+use systx_os::{Handle, Os, Stat, Timestamp};
+
+/// A directory of the committed tree that the transaction touched.
+pub struct LowerDir<O: Os> {
+    /// Index of the mount in the transaction.
+    pub domain: usize,
+    /// Usable as a base for names.
+    pub fd: O::Fd,
+    /// Identity.
+    pub handle: Handle,
+    /// Path from the root of the mount when first found, without leading `/`.
+    pub path: Vec<u8>,
+}
+
+/// Number of an object fact.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FactIx(pub u32);
+
+/// An object of the committed tree as first seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Its fact.
+    pub fact: FactIx,
+    /// Identity.
+    pub handle: Handle,
+    /// Attributes at that moment.
+    pub stat: Stat,
+}
+
+/// A file of the committed tree, open for reading.
+pub struct LowerFile<O: Os> {
+    /// Descriptor.
+    pub fd: O::Fd,
+    /// Its fact.
+    pub fact: FactIx,
+    /// Size when it was opened, in bytes.
+    pub size: u64,
+}
+
+/// What is known of one name and the object behind it.
+struct Seen<O: Os> {
+    dir: Arc<LowerDir<O>>,
+    /// Empty: the directory itself (root of a mount).
+    name: Box<[u8]>,
+    /// `None`: the name was missing.
+    object: Option<(Handle, Stat)>,
+    data: Option<Box<DataFact>>,
+    xattrs: Option<Box<XattrFacts>>,
+}
+
+/// What was read of a file's bytes.
+struct DataFact {
+    size: u64,
+    ctime: Timestamp,
+    /// Somebody can store into the file without moving its stamp (or stamps mean nothing here): what counts is what was
+    /// delivered.
+    hot: bool,
+    reads: Vec<DeliveredBytes>,
+}
+
+/// Hash of bytes that were delivered.
+struct DeliveredBytes {
+    offset: u64,
+    asked: usize,
+    hash: u128,
+}
+
+#[derive(Default)]
+struct XattrFacts {
+    values: Vec<(Box<[u8]>, Option<Vec<u8>>)>,
+    names: Option<Vec<Vec<u8>>>,
+}
+
+/// The names of a directory, as a hash.
+struct Listing<O: Os> {
+    dir: Arc<LowerDir<O>>,
+    /// Change time before the names were read, where stamps of directories can be trusted.
+    ctime: Option<Timestamp>,
+    names: u128,
+}
+
+/// Which fact an object id belongs to.
+#[derive(Clone, Copy)]
+enum Which {
+    Seen(u32),
+    Listing(u32),
+}
+
+/// All facts of one transaction.
+pub struct Facts<O: Os> {
+    domains: Vec<Arc<Domain<O>>>,
+    snapshots: Vec<Lsn>,
+    /// R of each domain, object by object.
+    ids: Vec<Vec<(ObjectId, Which)>>,
+    seen: Vec<Seen<O>>,
+    listings: Vec<Listing<O>>,
+}
+
+impl<O: Os> Facts<O> {
+    /// No facts yet; the snapshot is now.
+    pub fn new(domains: Vec<Arc<Domain<O>>>) -> Facts<O> {
+        let snapshots = domains.iter().map(|d| d.table.next()).collect();
+        let ids = domains.iter().map(|_| Vec::new()).collect();
+        Facts { domains, snapshots, ids, seen: Vec::new(), listings: Vec::new() }
+    }
+
+    /// R in one domain.
+    pub(crate) fn read_set(&self, domain: usize) -> impl Iterator<Item = ObjectId> + '_ {
+        self.ids[domain].iter().map(|(id, _)| *id)
+    }
+
+    /// LSN up to which the facts of a domain are known to hold together.
+    pub(crate) fn snapshot(&self, domain: usize) -> Lsn {
+        self.snapshots[domain]
+    }
+
+    /// Directory and name of an object's first touch.
+    pub fn place(&self, fact: FactIx) -> (&Arc<LowerDir<O>>, &[u8]) {
+        let seen = &self.seen[fact.0 as usize];
+        (&seen.dir, &seen.name)
+    }
+
+    /// Path of a fact's object, for messages.
+    pub fn path(&self, fact: FactIx) -> Vec<u8> {
+        let (dir, name) = self.place(fact);
+        join(&dir.path, name)
+    }
+
+    fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
+        VerbError::Doomed(Box::new(Conflict { path, what, with }))
+    }
+}
+
+/// `dir/name`.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if !path.is_empty() && !name.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}

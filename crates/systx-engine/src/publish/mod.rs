@@ -1,0 +1,51 @@
+//! Publication: takes the steps of one record, conditionally and idempotently (COMMIT.md §3 U).
+//!
+//! Owns: one function a step kind, which looks, acts, and looks at what came out. The same code publishes for the owner,
+//! finishes for a dead one and redoes after a power loss: a step's slot says whether it was taken, so that it may be cut
+//! anywhere and continued by anybody. Guarantees: what an outsider left behind is in the tree or in `aside/` and reported.
+//! Does not: decide whether a record may be published (commit, recovery), nor free the slot's leftovers ([`reclaim`]).
+
+mod attr;
+mod link;
+pub(crate) mod patch;
+pub(crate) mod place;
+pub(crate) mod reclaim;
+mod remove;
+mod replace;
+pub(crate) mod site;
+pub(crate) mod tokens;
+
+use crate::outcome::Displaced;
+use crate::record::{Act, Body};
+use site::Site;
+use systx_os::{Errno, Os};
+
+/// Steps that could not be taken now, for a reason that may pass (disk full, descriptors exhausted, …). The record stays
+/// valid; publishing again goes on where it stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// Path of the step.
+    pub path: Vec<u8>,
+    /// The kernel's answer.
+    pub error: Errno,
+}
+
+/// Takes every step of `body` in order and returns what outsiders displaced.
+///
+/// # Errors
+/// [`Pending`] at the first step that fails for a reason that may pass.
+pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<Displaced>, Pending> {
+    for step in &body.steps {
+        let done = match &step.act {
+            Act::Place { small } => place::place(site, step, small.as_ref()),
+            Act::Link { object, found } => link::link(site, step, object, found),
+            Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
+            Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
+            Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move),
+            Act::Patch(patch) => patch::patch(site, step, patch),
+            Act::Attr { object, changes } => attr::change(site, step, object, changes),
+        };
+        done.map_err(|error| Pending { path: site.path_of(&step.at), error })?;
+    }
+    Ok(std::mem::take(&mut site.displaced))
+}

@@ -1,0 +1,175 @@
+//! PATCH: bytes and size of an existing file, sector by sector.
+
+use super::place::write_all;
+use super::site::{open_object, slot_name, Site};
+use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
+use std::sync::Arc;
+use systx_os::{Errno, Fallocate, Open, Os, Result};
+
+/// Bytes compared and written at a time: a multiple of the sector and of every block size.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Sets the size, then writes every sector whose pre-image is still there.
+pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
+    let os = site.os;
+    let target = match site.patch_targets.get(&patch.file) {
+        Some(fd) => Some(fd.clone()),
+        None => open_object(os, site.root, &patch.file, &step.at.path, &step.at.name, Open::ReadWrite)?
+            .map(Arc::new),
+    };
+    let Some(target) = target else {
+        site.report(step, None, "contents not changed: removed by somebody else");
+        return Ok(());
+    };
+    let mut theirs = false;
+    let size = os.stat(&target)?.size;
+    if size == patch.size_before && size != patch.size_after {
+        os.truncate(&target, patch.size_after)?;
+    } else if size != patch.size_after {
+        theirs = true;
+    }
+    let slot = match patch.ranges.iter().any(|r| r.source == Source::Slot) {
+        true => match os.open(site.slots, &slot_name(step.slot), Open::Read) {
+            Ok(fd) => Some(fd),
+            // Reclaimed after an earlier pass that took the step to its end.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e),
+        },
+        false => None,
+    };
+    for range in &patch.ranges {
+        theirs |= apply(os, &target, slot.as_ref(), range, patch.size_after)?;
+    }
+    // What a later record of the same log wrote is no outsider's: a redo can't tell the two apart and stays silent.
+    if theirs && site.pass == super::site::Pass::First {
+        site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
+    }
+    Ok(())
+}
+
+/// Applies one range; returns whether a sector was left because it is neither before nor after.
+fn apply<O: Os>(
+    os: &O,
+    target: &O::Fd,
+    slot: Option<&O::Fd>,
+    range: &PatchRange,
+    size_after: u64,
+) -> Result<bool> {
+    let mut theirs = false;
+    let end = (range.offset + range.len).min(size_after);
+    let mut at = range.offset;
+    while at < end {
+        let len = (end - at).min(CHUNK_BYTES as u64) as usize;
+        let skip = (at - range.offset) as usize;
+        let after = after_image(os, slot, range, at, skip, len)?;
+        let mut present = vec![0; len];
+        let got = read_up_to(os, target, &mut present, at)?;
+        // An outsider cut the file: what is past its end now stays his.
+        let len = if (got as u64) < len as u64 && at + (len as u64) < size_after { got } else { len };
+        theirs |= got < len && os.stat(target)?.size < at + len as u64;
+        let mut run: Option<(usize, usize)> = None;
+        for (n, sector) in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)).enumerate()
+        {
+            let write = if present[sector.clone()] == after[sector.clone()] {
+                false
+            } else if is_pre_image(&range.before, skip / SECTOR_BYTES + n, &present[sector.clone()]) {
+                true
+            } else {
+                theirs = true;
+                false
+            };
+            run = match (run, write) {
+                (Some((start, _)), true) => Some((start, sector.end)),
+                (None, true) => Some((sector.start, sector.end)),
+                (Some((start, stop)), false) => {
+                    put(os, target, range, &after, at, start..stop)?;
+                    None
+                }
+                (None, false) => None,
+            };
+        }
+        if let Some((start, stop)) = run {
+            put(os, target, range, &after, at, start..stop)?;
+        }
+        at += (after.len()) as u64;
+    }
+    Ok(theirs)
+}
+
+fn put<O: Os>(
+    os: &O,
+    target: &O::Fd,
+    range: &PatchRange,
+    after: &[u8],
+    at: u64,
+    run: std::ops::Range<usize>,
+) -> Result<()> {
+    let (offset, len) = (at + run.start as u64, run.len() as u64);
+    if range.source == Source::Hole {
+        match os.fallocate(target, Fallocate::PunchHole, offset, len) {
+            Err(Errno::OPNOTSUPP) => {}
+            done => return done,
+        }
+    }
+    write_all(os, target, &after[run], offset)
+}
+
+/// The new bytes of `len` bytes at `at`.
+fn after_image<O: Os>(
+    os: &O,
+    slot: Option<&O::Fd>,
+    range: &PatchRange,
+    at: u64,
+    skip: usize,
+    len: usize,
+) -> Result<Vec<u8>> {
+    let mut after = vec![0; len];
+    match (&range.source, slot) {
+        (Source::Hole, _) => {}
+        (Source::Inline(bytes), _) => {
+            // Bytes from a log are untrusted: what the record does not hold is left as zeros past its end only if it was
+            // written so; a range that promises more than it has is refused.
+            let part = bytes.get(skip..skip + len).ok_or(Errno::BADMSG)?;
+            after.copy_from_slice(part);
+        }
+        (Source::Slot, Some(slot)) => {
+            read_up_to(os, slot, &mut after, at)?;
+        }
+        (Source::Slot, None) => return Err(Errno::BADMSG),
+    }
+    Ok(after)
+}
+
+/// Reads until `buf` is full or the file ends; the rest of `buf` stays zero.
+pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
+    let mut got = 0;
+    while got < buf.len() {
+        match os.pread(fd, &mut buf[got..], offset + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
+
+/// Whether a sector still is what it was before.
+fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool {
+    match before {
+        Before::Zeros => bytes.iter().all(|b| *b == 0),
+        Before::Sectors(crcs) => crcs.get(sector).is_some_and(|crc| *crc == sector_crc(bytes)),
+    }
+}
+
+/// CRC32C of a sector, as if zeros followed up to its full length.
+pub(crate) fn sector_crc(bytes: &[u8]) -> u32 {
+    match bytes.len() {
+        SECTOR_BYTES => crc32c::crc32c(bytes),
+        n => {
+            let mut sector = [0; SECTOR_BYTES];
+            sector[..n].copy_from_slice(bytes);
+            crc32c::crc32c(&sector)
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! REMOVE and TAKE: the object at the name goes into the slot, over the token.
+
+use super::site::{identify, slot_name, Site};
+use crate::record::Step;
+use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
+
+/// What becomes of the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is reclaimed.
+    Remove,
+    /// A later step puts it elsewhere.
+    Move,
+}
+
+/// Renames name → slot and looks at what came out; something foreign goes back.
+pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, why: Why) -> Result<()> {
+    let slot = slot_name(step.slot);
+    let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+    if held == *before {
+        return Ok(());
+    }
+    let dir = site.directory(&step.at)?;
+    if site.tokens.is_token(site.os, site.slots, &slot, &held)? {
+        let named = match &dir {
+            Some(dir) => identify(site.os, dir, &step.at.name)?,
+            None => None,
+        };
+        let (Some(dir), true) = (&dir, named == Some(*before)) else {
+            return theirs_is_later(site, step, why);
+        };
+        match site.os.rename((dir, &step.at.name), (site.slots, &slot), Rename::Replace) {
+            Ok(()) => {}
+            // Gone, or something of another type came to the name since the look.
+            Err(
+                Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::XDEV,
+            ) => return theirs_is_later(site, step, why),
+            Err(e) => return Err(e),
+        }
+        if identify(site.os, site.slots, &slot)? == Some(*before) {
+            return Ok(());
+        }
+    }
+    // The slot holds something foreign: it goes back where it was.
+    let Some(dir) = dir else { return site.displace(step, "taken from a directory that is gone now") };
+    match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
+        Ok(()) if why == Why::Move => site.report(step, None, "not moved: replaced by somebody else"),
+        Ok(()) => {}
+        Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+            return site.displace(step, "replaced twice by somebody else")
+        }
+        Err(e) => return Err(e),
+    }
+    Ok(())
+}
+
+/// The name is missing or holds something else: the outsider's change is ordered after ours. The token goes, which is the
+/// decision.
+fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why) -> Result<()> {
+    drop_token(site.os, site.slots, &slot_name(step.slot))?;
+    if why == Why::Move {
+        site.report(step, None, "not moved: removed or replaced by somebody else");
+    }
+    Ok(())
+}
+
+/// Removes a token of either type.
+pub(super) fn drop_token<O: Os>(os: &O, slots: &O::Fd, name: &[u8]) -> Result<()> {
+    let kind = os.stat(&os.open(slots, name, Open::Path)?)?.kind();
+    match if kind == FileType::Directory { os.rmdir(slots, name) } else { os.unlink(slots, name) } {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}

@@ -1,0 +1,66 @@
+//! REPLACE: the object in the slot goes where another one was, which ends in the slot.
+
+use super::site::{identify, slot_name, Site};
+use crate::record::Step;
+use systx_os::{Errno, Handle, Os, Rename, Result};
+
+/// Exchanges slot and name, looks at what came out, and exchanges back if it was not `before`.
+pub(super) fn replace<O: Os>(
+    site: &mut Site<'_, O>,
+    step: &Step,
+    ours: &Handle,
+    before: &Handle,
+) -> Result<()> {
+    let slot = slot_name(step.slot);
+    let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+    if held == *before {
+        return Ok(());
+    }
+    let Some(dir) = site.directory(&step.at)? else {
+        return site.displace(step, "its directory is gone");
+    };
+    let named = identify(site.os, &dir, &step.at.name)?;
+    if held != *ours {
+        // A crash came between the exchange that brought something foreign out and the one that puts it back.
+        return match named {
+            Some(named) if named == *ours => put_back(site, step, &dir, ours),
+            _ => site.displace(step, "replaced by somebody else meanwhile"),
+        };
+    }
+    if named != Some(*before) {
+        return site.displace(step, "the name was changed by somebody else");
+    }
+    match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
+        Ok(()) => {}
+        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+            return site.displace(step, "the name was removed by somebody else")
+        }
+        Err(Errno::XDEV) => return site.displace(step, "the name is on another mount now"),
+        Err(e) => return Err(e),
+    }
+    match identify(site.os, site.slots, &slot)? {
+        Some(out) if out == *before => Ok(()),
+        _ => put_back(site, step, &dir, ours),
+    }
+}
+
+/// The slot holds what an outsider put at the name: exchanges until what comes out is what was last put in, because on
+/// the way back something newer still may come out.
+fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Handle) -> Result<()> {
+    let slot = slot_name(step.slot);
+    let mut last_put = *ours;
+    loop {
+        let Some(theirs) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+        match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
+            Ok(()) => {}
+            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+                return site.displace(step, "replaced and removed by somebody else")
+            }
+            Err(e) => return Err(e),
+        }
+        if identify(site.os, site.slots, &slot)? == Some(last_put) {
+            return site.displace(step, "the name was changed by somebody else");
+        }
+        last_put = theirs;
+    }
+}

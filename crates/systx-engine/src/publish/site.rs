@@ -1,0 +1,166 @@
+//! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
+
+use super::tokens::TokenHandles;
+use crate::id::TxId;
+use crate::outcome::Displaced;
+use crate::record::{At, Step};
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{Errno, Handle, Open, Os, Rename, Result};
+
+/// Directories kept open while publishing; more are opened again by handle.
+const DIRECTORIES_MAX: usize = 512;
+
+/// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The record's effects, as far as taken, are all in memory.
+    First,
+    /// Contents may be lost, and later records may have built on this one.
+    Redo,
+}
+
+/// The place in which one record is published.
+pub(crate) struct Site<'a, O: Os> {
+    pub os: &'a O,
+    /// Root of the mount.
+    pub root: &'a O::Fd,
+    /// `tx/<id>`.
+    pub slots: &'a O::Fd,
+    /// `aside/`.
+    pub aside: &'a O::Fd,
+    pub id: TxId,
+    pub pass: Pass,
+    /// Which slots' contents are tokens.
+    pub tokens: TokenHandles,
+    /// Files opened for writing before the commit point, by handle.
+    pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    pub displaced: Vec<Displaced>,
+    directories: HashMap<Handle, Arc<O::Fd>>,
+}
+
+/// Name of a slot in `tx/<id>`.
+pub(crate) fn slot_name(slot: u32) -> Vec<u8> {
+    slot.to_string().into_bytes()
+}
+
+/// The object under a name, if any.
+pub(crate) fn identify<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Option<Handle>> {
+    match os.handle_at(dir, name) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens an object by handle; where handles can't be opened, by walking `path` below `root` and comparing.
+///
+/// `Ok(None)`: the object is gone.
+pub(crate) fn open_object<O: Os>(
+    os: &O,
+    root: &O::Fd,
+    handle: &Handle,
+    path: &[u8],
+    name: &[u8],
+    how: Open,
+) -> Result<Option<O::Fd>> {
+    match os.open_handle(root, handle, how) {
+        Ok(fd) => return Ok(Some(fd)),
+        Err(Errno::STALE | Errno::NOENT) => return Ok(None),
+        Err(Errno::PERM | Errno::OPNOTSUPP) => {}
+        Err(e) => return Err(e),
+    }
+    let mut components =
+        path.split(|b| *b == b'/').chain(std::iter::once(name)).filter(|c| !c.is_empty()).peekable();
+    let mut fd = os.dup(root)?;
+    while let Some(component) = components.next() {
+        let how = if components.peek().is_some() { Open::Path } else { how };
+        fd = match os.open(&fd, component, how) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+    }
+    Ok((os.handle(&fd)? == *handle).then_some(fd))
+}
+
+impl<'a, O: Os> Site<'a, O> {
+    /// A site for a first pass or a redo.
+    pub fn new(
+        os: &'a O,
+        root: &'a O::Fd,
+        slots: &'a O::Fd,
+        aside: &'a O::Fd,
+        id: TxId,
+        pass: Pass,
+    ) -> Result<Site<'a, O>> {
+        let tokens = TokenHandles::load(os, slots)?;
+        Ok(Site {
+            os,
+            root,
+            slots,
+            aside,
+            id,
+            pass,
+            tokens,
+            patch_targets: HashMap::new(),
+            displaced: Vec::new(),
+            directories: HashMap::new(),
+        })
+    }
+
+    /// The directory of a step; `None` when it is gone.
+    pub fn directory(&mut self, at: &At) -> Result<Option<Arc<O::Fd>>> {
+        if let Some(fd) = self.directories.get(&at.dir) {
+            return Ok(Some(fd.clone()));
+        }
+        let Some(fd) = open_object(self.os, self.root, &at.dir, &at.path, b"", Open::Path)? else {
+            return Ok(None);
+        };
+        if self.directories.len() >= DIRECTORIES_MAX {
+            self.directories.clear();
+        }
+        let fd = Arc::new(fd);
+        self.directories.insert(at.dir, fd.clone());
+        Ok(Some(fd))
+    }
+
+    /// Path of a step's name, for messages.
+    pub fn path_of(&self, at: &At) -> Vec<u8> {
+        let mut path = at.path.clone();
+        if !path.is_empty() && !at.name.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&at.name);
+        path
+    }
+
+    /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.
+    pub fn displace(&mut self, step: &Step, what: &'static str) -> Result<()> {
+        let slot = slot_name(step.slot);
+        for n in 0u32.. {
+            let name = if n == 0 {
+                format!("{}.{}", self.id, step.slot)
+            } else {
+                format!("{}.{}.{n}", self.id, step.slot)
+            };
+            match self.os.rename((self.slots, &slot), (self.aside, name.as_bytes()), Rename::NoReplace) {
+                Ok(()) => {
+                    self.report(step, Some(name), what);
+                    return Ok(());
+                }
+                // A helper that was cut off right after this very rename has reported it.
+                Err(Errno::NOENT) => return Ok(()),
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::EXIST)
+    }
+
+    /// Reports without anything to keep.
+    pub fn report(&mut self, step: &Step, aside: Option<String>, what: &'static str) {
+        let path = self.path_of(&step.at);
+        self.displaced.push(Displaced { path, aside, what });
+    }
+}

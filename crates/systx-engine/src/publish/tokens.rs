@@ -1,0 +1,86 @@
+//! Tokens: what a slot holds before its step has been taken.
+//!
+//! A step that takes something out of a name renames it *over* the token, so that the slot tells whether that has happened.
+//! File tokens of a transaction are hard links of a few files `token.<k>` in its slot directory: cheap to make, and told from
+//! anything foreign by identity. A directory can only replace a directory, so a directory's token is one: empty, without any
+//! permission, and with a modification time at the epoch.
+
+use super::site::{identify, slot_name};
+use crate::plan::Token;
+use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
+
+/// Links to one token file: below the smallest limit of the file systems in the allow-list (ext4: 65,000).
+const LINKS_MAX: u32 = 60_000;
+const EPOCH: Timestamp = Timestamp { sec: 0, nsec: 0 };
+
+/// Handles of a transaction's token files.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TokenHandles(Vec<Handle>);
+
+fn token_file(k: u32) -> Vec<u8> {
+    format!("token.{k}").into_bytes()
+}
+
+impl TokenHandles {
+    /// Finds the token files that are there.
+    pub fn load<O: Os>(os: &O, slots: &O::Fd) -> Result<TokenHandles> {
+        let mut found = Vec::new();
+        for k in 0u32.. {
+            match identify(os, slots, &token_file(k))? {
+                Some(handle) => found.push(handle),
+                None => break,
+            }
+        }
+        Ok(TokenHandles(found))
+    }
+
+    /// Whether the object `handle`, which the slot `name` holds, is its token.
+    pub fn is_token<O: Os>(&self, os: &O, slots: &O::Fd, name: &[u8], handle: &Handle) -> Result<bool> {
+        if self.0.contains(handle) {
+            return Ok(true);
+        }
+        let stat = match os.stat_at(slots, name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        Ok(stat.kind() == FileType::Directory && stat.perm() == 0 && stat.mtime == EPOCH)
+    }
+}
+
+/// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left.
+pub(crate) fn make<O: Os>(os: &O, slots: &O::Fd, tokens: &[(u32, Token)]) -> Result<()> {
+    let mut base: Option<(u32, O::Fd, u32)> = None;
+    for (slot, token) in tokens {
+        let name = slot_name(*slot);
+        match token {
+            Token::Directory => match os.mkdir(slots, &name, 0) {
+                Ok(()) => os.utimens(&os.open(slots, &name, Open::Path)?, Some(EPOCH), Some(EPOCH))?,
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e),
+            },
+            Token::File => {
+                let (k, links) = base.as_ref().map_or((0, 0), |(k, _, links)| (*k, *links));
+                if base.is_none() || links >= LINKS_MAX {
+                    let k = if base.is_none() { 0 } else { k + 1 };
+                    base = Some((k, token_base(os, slots, k)?, 0));
+                }
+                if let Some((_, fd, links)) = base.as_mut() {
+                    match os.link(fd, slots, &name) {
+                        Ok(()) => *links += 1,
+                        Err(Errno::EXIST) => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn token_base<O: Os>(os: &O, slots: &O::Fd, k: u32) -> Result<O::Fd> {
+    match os.create(slots, &token_file(k), 0) {
+        Err(Errno::EXIST) => os.open(slots, &token_file(k), Open::Path),
+        made => made,
+    }
+}

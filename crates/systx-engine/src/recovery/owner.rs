@@ -1,0 +1,118 @@
+//! Finishing the slots of a dead owner, in the same boot.
+
+use super::decide::{fate, Coordinator, Fate};
+use super::Recovered;
+use crate::domain::{Domain, InFlight, SlotState};
+use crate::id::OwnerIx;
+use crate::log::Cell;
+use crate::publish::site::{Pass, Site};
+use crate::publish::{publish, reclaim};
+use crate::record::Body;
+use systx_os::{Errno, Open, Os, Result};
+
+/// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
+pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered> {
+    // Who obtains the dead owner's byte is its helper: there is one.
+    let claim = match domain.owners.claim_of(dead) {
+        Ok(Some(claim)) => claim,
+        Ok(None) => return Ok(Recovered::default()),
+        Err(_) => return Err(Errno::AGAIN),
+    };
+    domain.inherit_lock_of(claim.ix)?;
+    finish_owner(domain, claim.ix)
+}
+
+/// Finishes the slots of an index that this process holds.
+pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    let slots: Vec<_> = domain.table.slots().in_flight().collect();
+    for slot in slots {
+        let slot = domain.checked(slot)?;
+        if slot.info.owner == ix {
+            finish(domain, &slot, &mut recovered)?;
+        }
+    }
+    domain.discard_unsealed_of(ix)?;
+    Ok(recovered)
+}
+
+fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut Recovered) -> Result<()> {
+    let id = slot.info.tx;
+    let body = match domain.body_of(slot) {
+        Ok(body) => body,
+        Err(e) => {
+            recovered.unfinished.push(format!("transaction {id}: its record can't be read: {e}"));
+            return Ok(());
+        }
+    };
+    let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
+    match fate(slot.seen.state(), slot.info.durable && body.is_some(), coordinator) {
+        Fate::Keep => {
+            recovered.unfinished.push(format!("transaction {id} is prepared: its coordinator decides"))
+        }
+        Fate::Drop => {
+            domain.free_slot(slot.ix)?;
+            domain.discard_staging(id);
+            recovered.aborted += 1;
+        }
+        Fate::Abort => {
+            if let Err(e) = domain.append_and_sync(Cell::Abort { lsn: slot.info.lsn }) {
+                recovered.unfinished.push(format!("transaction {id}: {e}"));
+                return Ok(());
+            }
+            domain.free_slot(slot.ix)?;
+            domain.discard_staging(id);
+            recovered.aborted += 1;
+        }
+        Fate::Publish => match body {
+            Some(body) => forward(domain, slot, &body, recovered)?,
+            // A part that only read: nothing to publish.
+            None => domain.free_slot(slot.ix)?,
+        },
+    }
+    Ok(())
+}
+
+/// U and D on behalf of a dead owner.
+fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {
+    let slots = domain.os.open(&domain.area.tx, body.id.to_string().as_bytes(), Open::Directory)?;
+    let (root, aside) = (&domain.area.root, &domain.area.aside);
+    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, Pass::First)?;
+    match publish(&mut site, body) {
+        Ok(displaced) => recovered.displaced.extend(displaced),
+        Err(pending) => {
+            let path = String::from_utf8_lossy(&pending.path).into_owned();
+            recovered.unfinished.push(format!(
+                "transaction {} is committed, its publication waits: {path}: {}",
+                body.id, pending.error
+            ));
+            return Ok(());
+        }
+    }
+    if body.coordinator.is_some() {
+        // Unsynced, as in D: it only spares a later recovery the question.
+        let _ = domain.append_cell(Cell::Committed { id: body.id });
+    }
+    if !slot.info.durable {
+        domain.table.unsynced().add(&slot.info.footprint.changed());
+    }
+    domain.free_slot(slot.ix)?;
+    let _ = reclaim::reclaim(&mut site, body);
+    recovered.displaced.append(&mut site.displaced);
+    recovered.finished += 1;
+    Ok(())
+}
+
+/// The state of the coordinator's slot, if this slot is a participant's.
+fn coordinator_state<O: Os>(domain: &Domain<O>, body: &Body) -> Coordinator {
+    let Some((uuid, id)) = &body.coordinator else { return Coordinator::Myself };
+    let Some(coordinator) = domain.peers.get(uuid) else { return Coordinator::Unknown };
+    for slot in coordinator.table.slots().in_flight() {
+        match slot {
+            Ok(slot) if slot.info.tx == *id => return Coordinator::In(slot.seen.state()),
+            Ok(_) => {}
+            Err(_) => return Coordinator::Unknown,
+        }
+    }
+    Coordinator::In(SlotState::Free)
+}

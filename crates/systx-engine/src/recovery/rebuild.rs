@@ -1,0 +1,84 @@
+//! Slots that a power loss took, made again from the record.
+//!
+//! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says that none of the
+//! record's steps on names survived. (Not so on ext4 without a journal: docs/limits.md.)
+
+use crate::domain::Area;
+use crate::plan::Token;
+use crate::publish::place::write_all;
+use crate::publish::site::slot_name;
+use crate::publish::tokens;
+use crate::record::{Act, Body, Small, Step};
+use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
+
+/// The slot directory of a record, made again if it is missing. Also whether a staged object that the record doesn't carry is
+/// lost.
+pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O::Fd, bool)> {
+    let name = body.id.to_string();
+    match os.open(&area.tx, name.as_bytes(), Open::Directory) {
+        Ok(slots) => return Ok((slots, false)),
+        Err(Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    let temporary = format!("{name}.r~");
+    match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    let slots = os.open(&area.tx, temporary.as_bytes(), Open::Directory)?;
+    let mut lost = false;
+    let mut taken = Vec::new();
+    let mut wanted = Vec::new();
+    for step in &body.steps {
+        match &step.act {
+            Act::Place { small: Some(small) } => make(os, &slots, step, small)?,
+            // A PUT: the TAKE before it makes the token.
+            Act::Place { small: None } | Act::Replace { .. } if taken.contains(&step.slot) => {}
+            Act::Place { small: None } | Act::Replace { .. } => lost = true,
+            Act::Take { before } | Act::Remove { before, .. } => {
+                taken.push(step.slot);
+                let directory = match os.open_handle(&area.root, before, Open::Path) {
+                    Ok(fd) => os.stat(&fd)?.kind() == FileType::Directory,
+                    Err(_) => false,
+                };
+                wanted.push((step.slot, if directory { Token::Directory } else { Token::File }));
+            }
+            Act::Link { .. } => wanted.push((step.slot, Token::File)),
+            Act::Patch(_) | Act::Attr { .. } => {}
+        }
+    }
+    tokens::make(os, &slots, &wanted)?;
+    // Contents before the name that promises them.
+    os.syncfs(&area.dir)?;
+    os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
+    Ok((slots, lost))
+}
+
+fn make<O: Os>(os: &O, slots: &O::Fd, step: &Step, small: &Small) -> Result<()> {
+    let name = slot_name(step.slot);
+    let kind = FileType::from_mode(small.mode).ok_or(Errno::BADMSG)?;
+    let made = match kind {
+        FileType::File => os.create(slots, &name, small.mode & 0o7777).map(|_| ()),
+        FileType::Directory => os.mkdir(slots, &name, small.mode & 0o7777),
+        FileType::Symlink => os.symlink(slots, &name, &small.content),
+        _ => os.mknod(slots, &name, small.mode, small.rdev),
+    };
+    match made {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    if kind == FileType::File {
+        let fd = os.open(slots, &name, Open::ReadWrite)?;
+        os.truncate(&fd, small.content.len() as u64)?;
+        write_all(os, &fd, &small.content, 0)?;
+    }
+    let fd = os.open(slots, &name, Open::Path)?;
+    os.chown(&fd, small.uid, small.gid)?;
+    if kind != FileType::Symlink {
+        os.chmod(&fd, small.mode & 0o7777)?;
+    }
+    for (xattr, value) in &small.xattrs {
+        os.setxattr(&fd, xattr, value, SetXattr::Any)?;
+    }
+    os.utimens(&fd, None, Some(small.mtime))
+}
