@@ -19,7 +19,7 @@ fn main() {
         return;
     }
     let scratch = Scratch::new();
-    let cases: [(&str, fn(&Path)); 13] = [
+    let cases: [(&str, Case); 13] = [
         ("status_of_the_command_arrives", status_of_the_command_arrives),
         ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
         ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
@@ -41,6 +41,8 @@ fn main() {
         println!("test {name} ... ok");
     }
 }
+
+type Case = fn(&Path);
 
 struct Scratch(PathBuf);
 
