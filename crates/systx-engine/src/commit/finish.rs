@@ -79,12 +79,16 @@ impl<O: Os> Commit<'_, O> {
                 let _ = part.domain.set_slot(slot, SlotState::Validated, SlotState::Aborting);
             }
         }
-        let part = &self.parts[self.coordinator()];
-        if let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) {
-            if change.header.is_some() {
-                if let Err(why) = part.domain.append_and_sync(Cell::Abort { lsn }) {
-                    return why;
-                }
+        for (n, part) in self.parts.iter().enumerate() {
+            let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) else { continue };
+            if change.header.is_none() {
+                continue;
+            }
+            if n != self.coordinator() {
+                // Unsynced: without a header of the coordinator the participant is aborted anyway.
+                let _ = part.domain.append_cell(Cell::Abort { lsn });
+            } else if let Err(why) = part.domain.append_and_sync(Cell::Abort { lsn }) {
+                return why;
             }
         }
         for n in self.coordinator_first().into_iter().rev() {

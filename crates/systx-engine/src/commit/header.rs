@@ -2,12 +2,32 @@
 
 use super::{Change, Commit};
 use crate::domain::Domain;
-use crate::id::{Lsn, TxId};
+use crate::id::TxId;
 use crate::log::{BodyAt, Cell, LogError};
 use crate::outcome::CommitError;
 use systx_os::Os;
 
 impl<O: Os> Commit<'_, O> {
+    /// The promises of the participants, synced: from here on the coordinator's log decides. They come after V5, so that
+    /// they stand in their logs in LSN order, and before the coordinator's header.
+    pub(super) fn prepare_participants(&mut self) -> Result<(), CommitError> {
+        let coordinator = self.coordinator();
+        let participants = self.parts.iter_mut().enumerate().filter(|(n, _)| *n != coordinator);
+        for (_, part) in participants {
+            let (Some(change), Some((_, lsn))) = (&mut part.change, part.numbered) else { continue };
+            append(&part.domain, change, |id, body| Cell::Prepared { lsn, id, body })?;
+            if let Some(pos) = change.header {
+                // Nothing is decided yet: without the coordinator's header this is an abort.
+                part.domain.sync_log(pos).map_err(|e| CommitError::Failed {
+                    doing: "syncing the log",
+                    path: Vec::new(),
+                    error: e.error,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// V7: appends the header to the coordinator's log, in LSN order among all that overlap (the slot keeps them out).
     pub(super) fn append_header(&mut self) -> Result<(), CommitError> {
         let n = self.coordinator();
@@ -23,15 +43,6 @@ impl<O: Os> Commit<'_, O> {
             Some(pos) => part.domain.sync_log(pos).map_err(|e| CommitError::InDoubt { error: e.error }),
             None => Ok(()),
         }
-    }
-}
-
-/// A participant's promise, synced: from here on the coordinator's log decides.
-pub(super) fn append_prepared<O: Os>(domain: &Domain<O>, change: &mut Change<O>) -> Result<(), CommitError> {
-    append(domain, change, |id, body| Cell::Prepared { lsn: Lsn(0), id, body })?;
-    match change.header {
-        Some(pos) => domain.sync_log(pos).map_err(|e| CommitError::InDoubt { error: e.error }),
-        None => Ok(()),
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct Change<O: Os> {
     pub body_at: Option<BodyAt>,
     /// Files changed in place, open for writing since before the commit point.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
-    /// Where its header stands; set from V7 on (participants: from Prepare on).
+    /// Where its header stands; set from V7 on.
     pub header: Option<LogPos>,
 }
 
@@ -104,6 +104,7 @@ impl<O: Os> Commit<'_, O> {
             // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
             // that somebody cooperating has seen.
             self.facts.check_all().map_err(aborted)?;
+            self.prepare_participants()?;
             self.append_header()?;
             self.sync_header()?;
         }

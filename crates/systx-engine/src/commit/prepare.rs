@@ -160,7 +160,7 @@ fn vanished(path: Vec<u8>, what: &'static str) -> CommitError {
     CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }
 
-/// P4: cheap failure first, then the stage barrier, then the bodies; participants are prepared.
+/// P4: cheap failure first, then the stage barrier, then the bodies.
 fn record<O: Os>(
     facts: &mut Facts<O>,
     parts: &mut [Part<O>],
@@ -171,8 +171,7 @@ fn record<O: Os>(
     if several {
         name_each_other(parts);
     }
-    let coordinator = parts.iter().position(|p| p.change.is_some());
-    for (n, part) in parts.iter_mut().enumerate() {
+    for part in parts.iter_mut() {
         let domain = part.domain.clone();
         let Some(change) = &mut part.change else { continue };
         if durability == Durability::Durable {
@@ -183,9 +182,6 @@ fn record<O: Os>(
             })?;
         }
         change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);
-        if several && Some(n) != coordinator {
-            header::append_prepared(&domain, change)?;
-        }
     }
     Ok(())
 }

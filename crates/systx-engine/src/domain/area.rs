@@ -50,10 +50,18 @@ impl core::fmt::Display for AreaError {
                 write!(f, "the area belongs to user {uid}; move it away, systx makes a new one")
             }
             AreaError::Mode(mode) => {
-                write!(f, "the area has mode {mode:04o} and others may have changed it; look at it, then chmod it to 0700")
+                write!(
+                    f,
+                    "the area has mode {mode:04o} and others may have changed it; look at it, \
+                    then chmod it to 0700"
+                )
             }
             AreaError::Version => {
-                write!(f, "the file `format` of the area names a format unknown to this version of systx; use the version that made it")
+                write!(
+                    f,
+                    "the file `format` of the area names a format unknown to this version of \
+                    systx; use the version that made it"
+                )
             }
             AreaError::Os(what, e) => write!(f, "could not {what} of the area: {e}"),
         }

@@ -101,7 +101,11 @@ pub struct Corrupt {
 impl core::fmt::Display for Corrupt {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let Corrupt { what, word, value } = self;
-        write!(f, "the domain table is damaged: {what} (word {word}) holds {value:#x}; end the programs that run under systx, ")?;
+        write!(
+            f,
+            "the domain table is damaged: {what} (word {word}) holds {value:#x}; end the \
+            programs that run under systx, "
+        )?;
         write!(f, "remove the file `table` of the area and run `systx recover`")
     }
 }

@@ -18,7 +18,9 @@ pub mod records;
 pub mod ring;
 pub mod senior;
 pub mod slots;
+pub mod status;
 pub mod table;
+pub mod tidy;
 pub mod unsynced;
 mod wait;
 
@@ -41,4 +43,5 @@ pub use ring::{Ring, Scan, Who};
 pub use senior::{Senior, SeniorPlace};
 pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
 pub use table::{Initializer, Opened, Table, TableError};
+pub use tidy::Listed;
 pub use unsynced::{Token, Unsynced};

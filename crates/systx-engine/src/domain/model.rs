@@ -23,11 +23,38 @@ pub struct Faults {
     pub no_wake: bool,
     /// Stores that do not happen.
     pub swallow: Option<fn(usize, u64) -> bool>,
+    /// Words whose accesses are no points to switch at, so that more schedules differ where it matters.
+    pub quiet: Option<fn(usize) -> bool>,
+}
+
+/// One word: seen by the scheduler, or not.
+enum Word {
+    Loud(AtomicU64),
+    Quiet(std::sync::atomic::AtomicU64),
+}
+
+macro_rules! on_word {
+    ($word:expr, $call:ident($($argument:expr),*)) => {
+        match $word {
+            Word::Loud(word) => word.$call($($argument),*),
+            Word::Quiet(word) => word.$call($($argument),*),
+        }
+    };
+}
+
+impl Word {
+    fn new(quiet: bool) -> Word {
+        if quiet {
+            Word::Quiet(0.into())
+        } else {
+            Word::Loud(AtomicU64::new(0))
+        }
+    }
 }
 
 /// Shared memory in which each access is a point where another thread may go first.
 pub struct Model {
-    words: Vec<AtomicU64>,
+    words: Vec<Word>,
     /// Whether waits time out. Where they do not, a lost wake-up is a deadlock, which the scheduler reports.
     impatient: bool,
     /// How often each word was woken.
@@ -42,7 +69,7 @@ pub struct Model {
 impl Model {
     pub fn new(words: usize, impatient: bool, faults: Faults) -> Arc<Model> {
         Arc::new(Model {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            words: (0..words).map(|i| Word::new(faults.quiet.is_some_and(|quiet| quiet(i)))).collect(),
             impatient,
             wakes: Mutex::new(vec![0; words]),
             woken: Condvar::new(),
@@ -79,21 +106,21 @@ impl Words for Model {
         self.words.len()
     }
     fn load(&self, index: usize, _: Ordering) -> u64 {
-        self.words[index].load(Ordering::SeqCst)
+        on_word!(&self.words[index], load(Ordering::SeqCst))
     }
     fn store(&self, index: usize, value: u64, _: Ordering) {
         if !self.faults.swallow.is_some_and(|swallows| swallows(index, value)) {
-            self.words[index].store(value, Ordering::SeqCst);
+            on_word!(&self.words[index], store(value, Ordering::SeqCst));
         }
     }
     fn compare_exchange(&self, index: usize, current: u64, new: u64) -> Result<u64, u64> {
-        self.words[index].compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst)
+        on_word!(&self.words[index], compare_exchange(current, new, Ordering::SeqCst, Ordering::SeqCst))
     }
     fn fetch_or(&self, index: usize, bits: u64) -> u64 {
-        self.words[index].fetch_or(bits, Ordering::SeqCst)
+        on_word!(&self.words[index], fetch_or(bits, Ordering::SeqCst))
     }
     fn fetch_add(&self, index: usize, n: u64) -> u64 {
-        self.words[index].fetch_add(n, Ordering::SeqCst)
+        on_word!(&self.words[index], fetch_add(n, Ordering::SeqCst))
     }
     fn wait(&self, index: usize, seen: u64, _timeout_ns: u64) {
         if self.impatient {
@@ -101,7 +128,7 @@ impl Words for Model {
         }
         let mut wakes = self.wakes.lock().unwrap();
         let before = wakes[index];
-        if self.words[index].load(Ordering::SeqCst) as u32 != seen as u32 {
+        if on_word!(&self.words[index], load(Ordering::SeqCst)) as u32 != seen as u32 {
             return;
         }
         while wakes[index] == before {

@@ -213,8 +213,16 @@ impl<O: Os> Domain<O> {
         };
         let failed = |e| OpenError::Os("finishing what a dead process left", e);
         domain.keep_prepared(undecided).map_err(failed)?;
-        let left = domain.inherit().map_err(failed)?;
-        domain.recovered.merge(left);
+        loop {
+            let left = domain.inherit().map_err(failed)?;
+            domain.recovered.merge(left);
+            if !domain.has_slots(domain.me()).map_err(failed)? {
+                break;
+            }
+            // What can't be finished now must look dead to others, not alive through me.
+            let other = domain.owners.claim().map_err(OpenError::Owners)?;
+            drop(std::mem::replace(&mut domain.claim, other));
+        }
         let domain = Arc::new(domain);
         peers.known().domains.insert(info.uuid, Arc::downgrade(&domain));
         Ok(domain)
@@ -247,6 +255,17 @@ impl<O: Os> Domain<O> {
         let recovered = recovery::finish_owner(self, self.me())?;
         self.table.records().clear(self.me());
         Ok(recovered)
+    }
+
+    /// Whether an owner has transactions in flight that it (or its helper) has to finish.
+    pub(crate) fn has_slots(&self, ix: OwnerIx) -> Result<bool> {
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            if slot.info.owner == ix && slot.seen.state() != SlotState::Prepared {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Lets go of the commit lock if the last owner of an index that this process holds now died with it.

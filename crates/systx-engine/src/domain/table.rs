@@ -74,10 +74,18 @@ impl core::fmt::Display for TableError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             TableError::Version(v) => {
-                write!(f, "the domain table has layout {v}, made by another version of systx that may still run; end its programs, or use that version until the next boot")
+                write!(
+                    f,
+                    "the domain table has layout {v}, made by another version of systx that \
+                    may still run; end its programs, or use that version until the next boot"
+                )
             }
             TableError::InUse => {
-                write!(f, "the domain table was removed or found damaged while programs run under systx; end them, then run `systx recover`")
+                write!(
+                    f,
+                    "the domain table was removed or found damaged while programs run under \
+                    systx; end them, then run `systx recover`"
+                )
             }
             TableError::NotAFile => write!(f, "the file `table` of the area is no regular file; remove it"),
             TableError::Owners(e) => e.fmt(f),

@@ -1,9 +1,9 @@
 //! Damaged words are errors; areas and tables on a real file system.
 
 use super::layout::*;
-use super::model::{info_of, signature_of, Plain};
+use super::model::{info_of, only, signature_of, Plain};
 use super::*;
-use crate::id::{Footprint, Lsn, OwnerIx, TxId};
+use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
@@ -42,9 +42,45 @@ fn a_lock_is_inherited_once_from_the_last_owner_of_the_index() {
     assert!(lock.inherit(&mem, OwnerIx(8)).unwrap().is_none());
     let heir = lock.inherit(&mem, ME).unwrap().unwrap();
     assert_eq!(heir.taken_over, Some(ME));
+    assert_eq!(mem.load(LOCK_WORD, SeqCst) >> 31 & 1, 0);
     assert!(lock.unlock(&mem, dead).is_err(), "an old holding is not mistaken for a new one");
     lock.unlock(&mem, heir).unwrap();
     assert!(lock.inherit(&mem, ME).unwrap().is_none());
+}
+
+#[test]
+fn who_takes_over_wakes_those_who_waited_for_the_dead() {
+    let mem = Plain::new(WORDS);
+    let lock = RobustLock { word: LOCK_WORD };
+    drop(lock.try_lock(&mem, OwnerIx(3)).unwrap().unwrap());
+    mem.fetch_or(LOCK_WORD, 1 << 31);
+    let heir = lock.lock(&mem, ME, &|_| false).unwrap();
+    assert_eq!(heir.taken_over, Some(OwnerIx(3)));
+    assert_eq!(mem.load(LOCK_WORD, SeqCst) >> 31 & 1, 1, "others still sleep: the unlock must wake them");
+    lock.unlock(&mem, heir).unwrap();
+    assert_eq!(lock.holder(&mem), Ok(None));
+}
+
+#[test]
+fn overlapping_syncs_do_not_keep_each_other_from_clearing() {
+    let mem = Plain::new(WORDS);
+    let (unsynced, lock) = (Unsynced::new(&mem), locked(&mem));
+    let (early, late) = (ObjectId(1 | 2 << 10), ObjectId(3 | 4 << 10));
+    let hits = |o| unsynced.hits(&Objects { written: vec![o], ..Objects::default() });
+    unsynced.add(&only(early));
+    let mut first = unsynced.begin_sync(&lock);
+    for _ in 0..5 {
+        unsynced.add(&only(late));
+        let second = unsynced.begin_sync(&lock);
+        unsynced.end_sync(&lock, first);
+        assert!(!hits(early), "a sync that began meanwhile is no reason to keep it");
+        assert!(hits(late), "it came after the sync began");
+        first = second;
+    }
+    unsynced.end_sync(&lock, first);
+    let last = unsynced.begin_sync(&lock);
+    unsynced.end_sync(&lock, last);
+    assert!(!hits(late));
 }
 
 #[test]

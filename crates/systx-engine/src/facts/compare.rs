@@ -52,7 +52,7 @@ impl<O: Os> Facts<O> {
         if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
             return Ok(Some("mode or owner changed"));
         }
-        if then.kind() != FileType::Directory && (now.size, now.mtime) != (then.size, then.mtime) {
+        if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
             return Ok(Some("contents changed"));
         }
         if let Some(data) = &seen.data {
@@ -131,7 +131,7 @@ impl<O: Os> Facts<O> {
 
 fn attributes_equal(a: &Stat, b: &Stat) -> bool {
     (a.mode, a.uid, a.gid) == (b.mode, b.uid, b.gid)
-        && (a.kind() == FileType::Directory || (a.size, a.mtime) == (b.size, b.mtime))
+        && (a.kind() != FileType::File || (a.size, a.mtime) == (b.size, b.mtime))
 }
 
 /// Hash of a set of names, whatever their order. Types and numbers are no facts.

@@ -50,8 +50,8 @@ impl<O: Os> Facts<O> {
 
     /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
     ///
-    /// Of a directory only type, mode and owner are facts; its times, size and link count are values as of now. Of anything
-    /// else size and times are facts too.
+    /// Mode and owner of the object are facts; of a regular file size and modification time, too. Everything else that a stat
+    /// shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
         let (found, claims) = match self.look_in_quiet(dir, name)? {

@@ -65,12 +65,31 @@ fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut Recovered)
             recovered.aborted += 1;
         }
         Fate::Publish => match body {
+            Some(body) if !take_participants_along(domain, &body)? => recovered.unfinished.push(format!(
+                "transaction {id} is committed; a file system that takes part in it is not mounted"
+            )),
             Some(body) => forward(domain, slot, &body, recovered)?,
             // A part that only read: nothing to publish.
             None => domain.free_slot(slot.ix)?,
         },
     }
     Ok(())
+}
+
+/// A coordinator past its commit point takes its participants past theirs before its own slot is free: they ask that slot.
+/// Whether that was possible.
+fn take_participants_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<bool> {
+    for (uuid, id) in &body.participants {
+        let Some(peer) = domain.peers.get(uuid) else { return Ok(false) };
+        for slot in peer.table.slots().in_flight() {
+            let slot = peer.checked(slot)?;
+            if slot.info.tx == *id && slot.seen.state() == SlotState::Validated {
+                // Somebody else may have done it meanwhile.
+                let _ = peer.table.slots().set_state(slot.ix, slot.seen, SlotState::Publishing);
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// U and D on behalf of a dead owner.
