@@ -30,9 +30,10 @@ round() { # generation, µs from the command's end to the kill; empty: don't kil
     heard ending
     start=${EPOCHREALTIME/./}
     if [ -n "$2" ]; then
-        read -r init _ <"/proc/$run/task/$run/children"
+        init=$(cat "/proc/$run/task/$run/children" 2>/dev/null || true)
         sleep "$(printf '%d.%06d' $(($2 / 1000000)) $(($2 % 1000000)))"
-        kill -KILL "$init" 2>/dev/null || true
+        # Gone already: this kill came too late, and the round counts for nothing but "all new".
+        [ -z "$init" ] || kill -KILL $init 2>/dev/null || true
     fi
     wait "$run" || status=$?
     took=$((${EPOCHREALTIME/./} - start))

@@ -12,7 +12,9 @@ say() { printf '  %s\n' "$*"; }
 ok() { printf '  ok: %s\n' "$*"; }
 fail() {
     printf '\ndemo: FAILED: %s\n' "$*" >&2
-    for log in "$scratch"/*.log; do [ ! -s "$log" ] || { echo "--- ${log##*/}" >&2; tail -n 15 "$log" >&2; }; done
+    local log
+    log=$(find "$scratch" -maxdepth 1 -name '*.log' -size +0 -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2)
+    [ -z "$log" ] || { echo "last log, ${log##*/}:" >&2; tail -n 15 "$log" >&2; }
     exit 1
 }
 check() { # description, command...
@@ -29,7 +31,7 @@ fingerprint() {
     (cd "$fs" &&
         find . -path ./.systx -prune -o -printf '%p %y %#m %U:%G %s %T@ %C@ %i %n %l\n' | sort &&
         find . -path ./.systx -prune -o -type f -print0 | sort -z | xargs -0r sha256sum &&
-        find . -path ./.systx -prune -o -print0 | sort -z | xargs -0r getfattr -h -d -m - --absolute-names --) | sha256sum
+        find . -path ./.systx -prune -o -print0 | sort -z | xargs -0r getfattr -h -d -m - --absolute-names --) | sha256sum | cut -c 1-16
 }
 
 # A command in a transaction tells us through this pipe where it is, and waits for us at the other one. Both lie outside
