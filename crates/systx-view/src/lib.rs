@@ -1,2 +1,24 @@
+//! A view: a mounted tree in which unmodified programs work inside a systx transaction.
+//!
+//! A [`View`] serves one [`Transaction`](systx_engine::transaction::Transaction) over FUSE, one connection for each mount
+//! below it, so that devices, file-system totals and `EXDEV` are as they are outside. A request becomes a verb of the
+//! transaction; what it has seen once, the kernel keeps, and asks no more. Private files the kernel reads and writes by
+//! itself (passthrough), as soon as all of their bytes are private.
+//!
+//! Hops: [`serve`] reads requests → [`dispatch`] turns each into a verb → the engine. [`wire`] is the protocol, [`files`] the
+//! rule for passthrough, [`listings`] that for directory offsets.
+//!
+//! Guarantees: a program inside sees what the plain system call would give, permission checks included (the kernel makes
+//! them, by the attributes told). Does not: touch files by paths, mount anything anywhere, or know processes.
 #![forbid(unsafe_code)]
-//! systx-view
+
+mod call;
+pub mod dispatch;
+pub mod files;
+pub mod listings;
+pub mod nodes;
+pub mod serve;
+pub mod view;
+pub mod wire;
+
+pub use view::{Failed, Trouble, View};

@@ -1,0 +1,89 @@
+//! Directories.
+
+use crate::call::Call;
+use crate::listings::FIRST;
+use crate::view::View;
+use crate::wire::layout::ReadIn;
+use crate::wire::{Dirent, Plus, Reply};
+use std::os::fd::AsFd;
+use systx_engine::outcome::{Verb, VerbError};
+use systx_engine::transaction::{Attr, DirEntry, Node};
+use systx_os::{FileType, Os};
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    pub(super) fn readdir(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        self.list(call, reply, Detail::Names)
+    }
+
+    pub(super) fn readdirplus(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let detail = if self.listings.take_wanted(call.node) { Detail::All } else { Detail::AllButFiles };
+        self.list(call, reply, detail)
+    }
+
+    fn list(&mut self, mut call: Call<'_>, reply: &mut Reply, detail: Detail) -> Verb<()> {
+        let args: ReadIn = call.take()?;
+        reply.limit(args.size);
+        let snapshot = match self.listings.current(call.node, args.offset) {
+            Some(snapshot) => snapshot,
+            None => {
+                let entries = self.tx.readdir(call.node)?;
+                self.listings.update(call.node, entries)
+            }
+        };
+        if !self.list_dots(call.node, args.offset, reply, detail)? {
+            return Ok(());
+        }
+        for (entry, next) in snapshot.after(args.offset.max(FIRST)) {
+            let told = self.details(call.node, entry, detail)?;
+            let plus = match &told {
+                _ if detail == Detail::Names => Plus::No,
+                Some((node, attr)) => Plus::Node(call.id(*node), attr),
+                None => Plus::Unknown,
+            };
+            if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {
+                return Ok(());
+            }
+        }
+        if reply.body_bytes() == 0 {
+            self.listings.ended(call.node);
+        }
+        Ok(())
+    }
+
+    /// Lists `.` and `..`, which never come with details. False: no room.
+    fn list_dots(&mut self, dir: Node, offset: u64, reply: &mut Reply, detail: Detail) -> Verb<bool> {
+        let plus = || if detail == Detail::Names { Plus::No } else { Plus::Unknown };
+        for (name, next) in [(&b"."[..], 1), (b"..", FIRST)].into_iter().filter(|(_, next)| *next > offset) {
+            let node = if next == FIRST { self.tx.parent(dir) } else { dir };
+            let ino = self.tx.getattr(node)?.ino;
+            if !reply.dirent(Dirent { name, ino, kind: FileType::Directory, next }, plus()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What is told of an entry beyond its name. It is looked up now: the snapshot may be older than a rename.
+    fn details(&mut self, dir: Node, entry: &DirEntry, detail: Detail) -> Verb<Option<(Node, Attr)>> {
+        let wanted = match detail {
+            Detail::Names => false,
+            Detail::AllButFiles => entry.node.is_some() || entry.kind != FileType::File,
+            Detail::All => true,
+        };
+        match wanted.then(|| self.tx.lookup(dir, &entry.name)) {
+            None | Some(Err(VerbError::Os(_))) => Ok(None),
+            Some(found) => found,
+        }
+    }
+}
+
+/// How much is told of the entries of a directory.
+///
+/// What is told counts as read: size and times of a regular file would make its later change a conflict for somebody who
+/// only listed its directory. So new ones are told only once the reader of the directory asks for files anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Names,
+    AllButFiles,
+    All,
+}

@@ -1,0 +1,86 @@
+//! Names: looking them up, making, moving and removing them.
+
+use crate::call::Call;
+use crate::view::View;
+use crate::wire::layout::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
+use crate::wire::Reply;
+use std::os::fd::AsFd;
+use systx_engine::outcome::Verb;
+use systx_os::{Errno, Os, Rename};
+
+/// RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2(2). RENAME_WHITEOUT is for stacked file systems.
+const NOREPLACE: u32 = 1;
+const EXCHANGE: u32 = 2;
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let name = call.name()?;
+        match self.tx.lookup(call.node, name)? {
+            Some((node, attr)) => reply.entry(call.id(node), &attr),
+            None => reply.no_entry(),
+        }
+        self.listings.looked_up(call.node);
+        Ok(())
+    }
+
+    pub(super) fn readlink(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let target = self.tx.readlink(call.node)?;
+        reply.raw(&target).then_some(()).ok_or(Errno::IO.into())
+    }
+
+    pub(super) fn symlink(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let (name, target) = (call.name()?, call.text()?);
+        let (node, attr) = self.tx.symlink(call.node, name, target, call.caller(0))?;
+        reply.entry(call.id(node), &attr);
+        Ok(())
+    }
+
+    pub(super) fn mknod(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let args: MknodIn = call.take()?;
+        let (name, caller) = (call.name()?, call.caller(args.umask));
+        let (node, attr) = self.tx.mknod(call.node, name, args.mode, u64::from(args.rdev), caller)?;
+        reply.entry(call.id(node), &attr);
+        Ok(())
+    }
+
+    pub(super) fn mkdir(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let args: MkdirIn = call.take()?;
+        let (node, attr) = self.tx.mkdir(call.node, call.name()?, args.mode, call.caller(args.umask))?;
+        reply.entry(call.id(node), &attr);
+        Ok(())
+    }
+
+    pub(super) fn unlink(&mut self, mut call: Call<'_>) -> Verb<()> {
+        self.tx.unlink(call.node, call.name()?)
+    }
+
+    pub(super) fn rmdir(&mut self, mut call: Call<'_>) -> Verb<()> {
+        self.tx.rmdir(call.node, call.name()?)
+    }
+
+    pub(super) fn rename(&mut self, mut call: Call<'_>) -> Verb<()> {
+        let args: RenameIn = call.take()?;
+        let (name, new_name) = (call.name()?, call.name()?);
+        self.tx.rename(call.node, name, call.other(args.newdir)?, new_name, Rename::Replace)
+    }
+
+    pub(super) fn rename2(&mut self, mut call: Call<'_>) -> Verb<()> {
+        let args: Rename2In = call.take()?;
+        let (name, new_name) = (call.name()?, call.name()?);
+        let how = match args.flags {
+            0 => Rename::Replace,
+            NOREPLACE => Rename::NoReplace,
+            EXCHANGE => Rename::Exchange,
+            _ => return Err(Errno::INVAL.into()),
+        };
+        self.tx.rename(call.node, name, call.other(args.newdir)?, new_name, how)
+    }
+
+    pub(super) fn link(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let args: LinkIn = call.take()?;
+        let node = call.other(args.oldnodeid)?;
+        let attr = self.tx.link(node, call.node, call.name()?)?;
+        reply.entry(call.id(node), &attr);
+        Ok(())
+    }
+}

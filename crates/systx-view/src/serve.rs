@@ -1,0 +1,86 @@
+//! The loop that answers.
+//!
+//! One thread: the work is short, and a second thread costs more in wake-ups than it saves. Between requests it looks
+//! again for some microseconds before it sleeps, because a sleeping thread is woken only after most of the time that an
+//! answer takes.
+
+use crate::view::View;
+use crate::wire::init::TRANSFER_BYTES_MAX;
+use crate::wire::Reply;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use systx_os::fuse::{wait, EventFd};
+use systx_os::{Errno, Os};
+
+/// How long it looks before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// Requests between two looks at whether to stop.
+const BATCH: u32 = 4096;
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    /// Answers requests until `until` is rung or all mounts are gone, then those that are there already.
+    ///
+    /// # Errors
+    /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause.
+    pub fn serve(&mut self, until: &EventFd) -> Result<(), Errno> {
+        let mut message = vec![0; TRANSFER_BYTES_MAX as usize + 4096];
+        let mut reply = Reply::new();
+        loop {
+            self.serve_busy(&mut message, &mut reply)?;
+            let alive = self.connections.iter().filter(|link| link.alive).map(|link| &link.device);
+            if wait(alive, until)? || self.connections.iter().all(|link| !link.alive) {
+                return self.serve_waiting(&mut message, &mut reply).map(drop);
+            }
+        }
+    }
+
+    /// Serves until nothing came for some time.
+    fn serve_busy(&mut self, message: &mut [u8], reply: &mut Reply) -> Result<(), Errno> {
+        let mut idle = Instant::now();
+        let mut left = BATCH;
+        while left > 0 && idle.elapsed() < SPIN {
+            let served = self.serve_waiting(message, reply)?;
+            if served > 0 {
+                idle = Instant::now();
+                left = left.saturating_sub(served);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Serves what is there, one request of each connection in turn.
+    fn serve_waiting(&mut self, message: &mut [u8], reply: &mut Reply) -> Result<u32, Errno> {
+        let mut served = 0;
+        for connection in 0..self.connections.len() {
+            served += u32::from(self.serve_one(connection, message, reply)?);
+        }
+        Ok(served)
+    }
+
+    fn serve_one(&mut self, connection: usize, message: &mut [u8], reply: &mut Reply) -> Result<bool, Errno> {
+        let link = &mut self.connections[connection];
+        if !link.alive {
+            return Ok(false);
+        }
+        let len = match link.device.read(message) {
+            Ok(len) => len,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR | Errno::NOENT) => return Ok(true),
+            Err(Errno::NODEV | Errno::CONNABORTED) => {
+                link.alive = false;
+                return Ok(false);
+            }
+            Err(e) => return Err(e),
+        };
+        if let Some(bytes) = self.answer(connection, &message[..len.min(message.len())], reply) {
+            match self.connections[connection].device.write(bytes) {
+                // Who asked was killed meanwhile, or the mount is gone.
+                Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,184 @@
+//! A transaction as a tree that programs can live in: its mounts, its connections, its end.
+
+use crate::files::Files;
+use crate::listings::Listings;
+use crate::wire::{flag, Agreed};
+use std::os::fd::{AsFd, OwnedFd};
+use systx_engine::outcome::{Conflict, VerbError};
+use systx_engine::transaction::{Node, Transaction};
+use systx_os::fuse::{Backing, Device, EventFd};
+use systx_os::{Errno, Os};
+
+/// One mount of the view.
+pub(crate) struct Connection {
+    pub(crate) device: Device,
+    pub(crate) root: Node,
+    pub(crate) alive: bool,
+    pub(crate) passthrough: bool,
+    agreed: Agreed,
+    stack_depth: u32,
+}
+
+/// Why a view ended the transaction, or could not serve it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// What the transaction has seen is no longer true together. All programs inside got `EIO`.
+    Doomed(Conflict),
+    /// The kernel's FUSE lacks these capabilities (bits as in `fuse_init_in`; 0: its protocol is too old).
+    Unusable(u64),
+}
+
+impl core::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Trouble::Doomed(conflict) => conflict.fmt(f),
+            Trouble::Unusable(0) => f.write_str("the kernel's FUSE protocol is older than 7.33"),
+            Trouble::Unusable(missing) => write!(f, "the kernel's FUSE lacks capabilities {missing:#x}"),
+        }
+    }
+}
+
+/// A [`Transaction`], served over one FUSE connection for each of its mounts.
+///
+/// [`View::serve`] answers until it is told to stop; [`View::finish`] gives the transaction back. The process that
+/// serves must not look into its own view: it would wait for itself.
+pub struct View<O: Os> {
+    pub(crate) tx: Transaction<O>,
+    pub(crate) connections: Vec<Connection>,
+    pub(crate) files: Files<Backing>,
+    pub(crate) listings: Listings,
+    trouble: Option<Trouble>,
+    alarm: EventFd,
+}
+
+/// A view and its detached mounts, in the transaction's order.
+pub type Mounted<O> = (View<O>, Vec<OwnedFd>);
+
+/// A view that could not be made; the transaction is unharmed.
+pub struct Failed<O: Os> {
+    /// The transaction.
+    pub tx: Transaction<O>,
+    /// What was being done, as a fragment.
+    pub doing: &'static str,
+    /// Why it failed.
+    pub error: VerbError,
+}
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    /// Makes a view of the first `mounts` mounts of a transaction, and a detached mount for each.
+    ///
+    /// Nothing is answered before [`View::serve`] runs: whoever touches the mounts waits for it.
+    pub fn new(tx: Transaction<O>, mounts: usize) -> Result<Mounted<O>, Box<Failed<O>>> {
+        let mut devices = Vec::with_capacity(mounts);
+        for _ in 0..mounts {
+            match Device::open() {
+                Ok(device) => devices.push(device),
+                Err(e) => return Err(Box::new(Failed { tx, doing: "opening /dev/fuse", error: e.into() })),
+            }
+        }
+        let mut view = View::with_devices(tx, devices)?;
+        match view.mount() {
+            Ok(mounted) => Ok((view, mounted)),
+            Err((doing, error)) => Err(Box::new(Failed { tx: view.tx, doing, error })),
+        }
+    }
+
+    /// Makes a view over devices that are opened already, one for each mount, such as those of another user namespace.
+    /// The caller mounts them: [`Device::mount`].
+    pub fn with_devices(mut tx: Transaction<O>, devices: Vec<Device>) -> Result<View<O>, Box<Failed<O>>> {
+        let alarm = match EventFd::new() {
+            Ok(alarm) => alarm,
+            Err(e) => return Err(Box::new(Failed { tx, doing: "making an eventfd", error: e.into() })),
+        };
+        let mut connections = Vec::with_capacity(devices.len());
+        for (index, device) in devices.into_iter().enumerate() {
+            let root = tx.root(index);
+            let stack_depth = match tx.statfs(root) {
+                Ok(totals) => u32::from(STACKED.contains(&totals.magic)),
+                Err(error) => return Err(Box::new(Failed { tx, doing: "asking the file system", error })),
+            };
+            let agreed = Agreed::default();
+            connections.push(Connection {
+                device,
+                root,
+                alive: true,
+                passthrough: false,
+                agreed,
+                stack_depth,
+            });
+        }
+        let (files, listings) = (Files::default(), Listings::default());
+        Ok(View { tx, connections, files, listings, trouble: None, alarm })
+    }
+
+    fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {
+        let tx = &mut self.tx;
+        let mounted = self.connections.iter().map(|link| {
+            let mode = tx.getattr(link.root).map_err(|e| ("looking at the root of a mount", e))?.mode;
+            link.device.mount(mode, "systx").map_err(|e| ("mounting a view", e.into()))
+        });
+        mounted.collect()
+    }
+
+    /// Rung as soon as [`View::trouble`] has something to say: the owner should end all programs inside.
+    pub fn alarm(&self) -> Result<EventFd, Errno> {
+        self.alarm.try_clone()
+    }
+
+    /// What ended the transaction from inside the view, if anything did.
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// Whether the kernel reads and writes private files by itself, on all mounts so far.
+    pub fn is_direct(&self) -> bool {
+        self.connections.iter().all(|link| link.passthrough)
+    }
+
+    /// Ends all connections and gives the transaction back, to commit or abort it.
+    ///
+    /// All programs must have left, and what they wrote through mappings must have arrived (syncfs(2) of each mount while
+    /// [`View::serve`] runs). The mounts are dead afterwards. Their connections end first, so that the kernel does not
+    /// send a FORGET for each node that it knows.
+    pub fn finish(self) -> Transaction<O> {
+        let View { tx, connections, files, .. } = self;
+        drop(connections);
+        // Their numbers ended with the connections.
+        drop(files);
+        tx
+    }
+
+    pub(crate) fn root(&self, connection: usize) -> Node {
+        self.connections[connection].root
+    }
+    pub(crate) fn device(&self, connection: usize) -> &Device {
+        &self.connections[connection].device
+    }
+    pub(crate) fn stack_depth(&self, connection: usize) -> u32 {
+        self.connections[connection].stack_depth
+    }
+    pub(crate) fn agreed(&self, connection: usize) -> Agreed {
+        self.connections[connection].agreed
+    }
+    pub(crate) fn set_agreed(&mut self, connection: usize, agreed: Agreed) {
+        let link = &mut self.connections[connection];
+        link.agreed = agreed;
+        link.passthrough = agreed.has(flag::PASSTHROUGH);
+    }
+    pub(crate) fn set_unusable(&mut self, missing: u64) {
+        self.raise(Trouble::Unusable(missing));
+    }
+    pub(crate) fn doom(&mut self, conflict: Conflict) {
+        self.raise(Trouble::Doomed(conflict));
+    }
+
+    /// The first trouble counts; what follows is mostly its consequence.
+    fn raise(&mut self, trouble: Trouble) {
+        self.trouble.get_or_insert(trouble);
+        self.alarm.ring();
+    }
+}
+
+/// File systems that stand on others themselves: overlayfs, ecryptfs, FUSE.
+const STACKED: [u64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];

@@ -1,0 +1,15 @@
+//! The FUSE protocol: bytes to requests, answers to bytes.
+//!
+//! Owns: layouts, opcodes, negotiation. Guarantees: no bytes from the device make it panic. Does not: know files; that
+//! is [`crate::dispatch`].
+
+pub mod init;
+pub mod layout;
+pub mod opcode;
+pub mod reply;
+pub mod request;
+
+pub use init::{flag, negotiate, Agreed, Answer};
+pub use opcode::Opcode;
+pub use reply::{Dirent, Plus, Reply};
+pub use request::{Malformed, Request};
