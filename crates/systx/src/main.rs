@@ -1,3 +1,83 @@
-//! systx
+//! `systx`: system transactions on the command line.
+//!
+//! Owns: the wiring of the crates, arguments, output and exit codes. Guarantees: what it says goes to standard error
+//! while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
+//!
+//! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`]; the wait for a command
+//! is [`supervise`]; words and exit codes are in [`report`].
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod args;
+mod doctor;
+mod domains;
+mod hooks;
+mod report;
+mod run;
+mod status;
+mod supervise;
+mod tree;
+
+use args::{Cli, InstallHooks, Json, Verb};
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Nobody is left to tell when this fails.
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { report::OURS } else { 0 });
+        }
+    };
+    match cli.verb {
+        Verb::Run(args) => ExitCode::from(run::run(&args)),
+        Verb::List(args) => answer(status::list(&args)),
+        Verb::Status(args) => answer(status::status(&args)),
+        Verb::Recover(args) => answer(status::recover(&args)),
+        Verb::Prune(args) => answer(status::prune(&args)),
+        Verb::Doctor(args) if args.json => {
+            let (value, well) = doctor::json(&args.area);
+            answer(Ok((format!("{value}\n"), well)))
+        }
+        Verb::Doctor(args) => answer(Ok(doctor::text(&args.area))),
+        Verb::InstallHooks(args) => answer(install_hooks(&args)),
+        Verb::Version(args) => answer(Ok((version(&args), true))),
+    }
+}
+
+/// Prints an answer. Status 1: something is not well; 125: we could not find out.
+fn answer(answer: status::Answer) -> ExitCode {
+    match answer {
+        // Whoever closed our standard output does not want to know.
+        Ok((text, well)) => {
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::from(if well { 0 } else { 1 })
+        }
+        Err(why) => {
+            eprintln!("systx: {why}.");
+            ExitCode::from(report::OURS)
+        }
+    }
+}
+
+fn install_hooks(args: &InstallHooks) -> status::Answer {
+    let done = match args.uninstall {
+        true => hooks::uninstall(&args.root),
+        false => hooks::this_program().and_then(|systx| hooks::install(&args.root, &systx)),
+    };
+    let mut lines = done.map_err(|e| e.to_string())?;
+    if !args.uninstall {
+        lines.push("both run `systx recover --quiet`; remove them with `systx install-hooks --uninstall`".into());
+    }
+    Ok((lines.iter().map(|line| format!("{line}\n")).collect(), true))
+}
+
+fn version(args: &Json) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match args.json {
+        true => format!("{}\n", serde_json::json!({ "systx": version })),
+        false => format!("systx {version}\n"),
+    }
+}

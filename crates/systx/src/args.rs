@@ -1,0 +1,199 @@
+//! Arguments and help texts.
+//!
+//! Owns: the grammar of the command line. Guarantees: everything from the first word of a command on belongs to the
+//! command, byte for byte. Does not: act.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// System transactions: what a command does to files takes effect all or not at all.
+#[derive(Debug, Parser)]
+#[command(name = "systx", version, disable_help_subcommand = true, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  systx run -- make install           commit if make succeeds, else leave no trace
+  systx run --only /etc -- sh -c 'sed -i s/a/b/ /etc/hosts && nginx -t'
+  systx recover                       finish what a crash has cut off
+  systx doctor                        what holds on this machine, and what to do about the rest";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Runs a command as one transaction
+    Run(Run),
+    /// Lists transactions that run or are being published
+    List(Json),
+    /// Tells about one transaction, or how each file system stands
+    Status(Status),
+    /// Finishes publications that were cut off, and says what was done
+    Recover(Recover),
+    /// Removes displaced objects that were reported, and leftovers of dead transactions
+    Prune(Prune),
+    /// Says which guarantee holds on this machine, with the remedy for each that does not
+    Doctor(Json),
+    /// Installs a boot unit and a login hook that run `systx recover`
+    InstallHooks(InstallHooks),
+    /// Prints versions
+    Version(Json),
+}
+
+/// How to print.
+#[derive(Clone, Debug, Args)]
+pub struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+/// Where areas are.
+#[derive(Clone, Debug, Args)]
+pub struct Area {
+    /// Name of the area at the top of each file system (for tests)
+    #[arg(long, hide = true, default_value = ".systx")]
+    pub area_name: OsString,
+}
+
+/// `systx run`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = RUN_HELP)]
+pub struct Run {
+    /// Serve only this directory and what is mounted below it; may be repeated. Outside of it the command runs
+    /// natively: what it does there takes effect at once and stays
+    #[arg(long, value_name = "DIR")]
+    pub only: Vec<PathBuf>,
+    /// What the commit waits for
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
+    pub durability: DurabilityArg,
+    /// Run the command again after a conflict, at most N times. Its standard input is not rewound
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub retry: u32,
+    /// Write the outcome as one line of JSON to descriptor N, which the command does not get
+    #[arg(long, value_name = "N")]
+    pub status_fd: Option<i32>,
+    /// Write the outcome as JSON to standard error instead of a sentence
+    #[arg(long)]
+    pub json: bool,
+    /// Say that it committed, too, and which mounts are not served
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+const RUN_HELP: &str = "\
+The command sees its own changes at once; nobody else does before it ends. Status 0 commits, anything else aborts.
+Processes that it leaves behind are killed before the commit. It keeps the terminal, standard streams, environment and
+working directory; SYSTX_ID is added.
+
+Exit status:
+  the command's own    it succeeded and is committed, or it failed and nothing happened (128+n: signal n)
+  75   conflict: somebody else changed what it had seen; nothing happened, try again
+  76   committed, but an outsider's objects stand in the way of some of ours: see the message
+  125  systx itself failed: nothing happened; or pending, or in doubt: see the message
+  126  the command can't be executed
+  127  the command was not found
+
+Examples:
+  systx run -- apt-get install -y hello
+  systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
+  systx run --only /srv/www -- tar -xf site.tar -C /srv/www";
+
+/// See `Durability`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityArg {
+    /// The effects are on stable storage when systx returns
+    Durable,
+    /// Atomic as long as the machine stays up; power loss may tear it
+    None,
+}
+
+/// `systx status`.
+#[derive(Clone, Debug, Args)]
+pub struct Status {
+    /// Number of the transaction
+    pub id: Option<u64>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
+}
+
+/// `systx recover`.
+#[derive(Clone, Debug, Args)]
+pub struct Recover {
+    /// Also look at mounts that this mount namespace shows only in part
+    #[arg(long)]
+    pub all: bool,
+    /// Say something only if something was done or has failed
+    #[arg(long)]
+    pub quiet: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
+}
+
+/// `systx prune`.
+#[derive(Clone, Debug, Args)]
+pub struct Prune {
+    /// Don't ask
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
+}
+
+/// `systx install-hooks`.
+#[derive(Clone, Debug, Args)]
+pub struct InstallHooks {
+    /// Remove them again
+    #[arg(long)]
+    pub uninstall: bool,
+    /// Install below this directory
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(args: &[&str]) -> Vec<OsString> {
+        match Cli::try_parse_from(args).unwrap().verb {
+            Verb::Run(run) => run.command,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_commands_words_are_its_own() {
+        assert_eq!(command(&["systx", "run", "--", "a", "--json", "", "x y"]), ["a", "--json", "", "x y"]);
+        assert_eq!(command(&["systx", "run", "a", "--json", "-v"]), ["a", "--json", "-v"]);
+        assert_eq!(command(&["systx", "run", "--", "grep", "--", "-v"]), ["grep", "--", "-v"]);
+        assert_eq!(command(&["systx", "run", "grep", "--", "-v"]), ["grep", "--", "-v"]);
+        assert_eq!(command(&["systx", "run", "-v", "--", "-odd"]), ["-odd"]);
+    }
+
+    #[test]
+    fn a_run_needs_a_command() {
+        assert!(Cli::try_parse_from(["systx", "run"]).is_err());
+    }
+
+    #[test]
+    fn the_grammar_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

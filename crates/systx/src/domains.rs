@@ -1,0 +1,137 @@
+//! The file systems of this machine as domains.
+//!
+//! Owns: how a mount becomes a domain. Guarantees: every descriptor held here is on a detached copy of one mount, so that
+//! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
+
+use crate::args::Area;
+use crate::report::lossy;
+use crate::tree::{self, Lower, Seen, Tree};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use systx_engine::domain::{open_all, Domain, Location};
+use systx_os::sandbox::mounts::{self, Detached, Mount};
+use systx_os::{Errno, Linux, Open, Os};
+
+/// A mount that is served, with a detached copy of it.
+pub struct Mounted {
+    /// Which.
+    pub lower: Lower,
+    /// The copy.
+    pub copy: Detached,
+}
+
+impl Mounted {
+    /// Where it is mounted, for messages.
+    pub fn point(&self) -> String {
+        lossy(&self.lower.point)
+    }
+}
+
+/// Plans the tree of this mount namespace for the directories in `only`, or for all of it.
+pub fn plan(only: &[PathBuf]) -> Result<Tree, String> {
+    let only = only
+        .iter()
+        .map(|dir| match dir.canonicalize() {
+            Ok(path) if path.is_dir() => Ok(path.as_os_str().as_bytes().to_vec()),
+            Ok(_) => Err(format!("{}: not a directory", dir.display())),
+            Err(e) => Err(format!("{}: {e}", dir.display())),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let table = mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
+    let everything = only.iter().any(|dir| dir == b"/");
+    tree::plan(&table, if everything { &[] } else { &only }, &see)
+}
+
+/// What is found at a mount's place now.
+fn see(mount: &Mount) -> Seen {
+    match mounts::look(&mount.point) {
+        Ok(found) if found.mount_id != mount.id => Seen::Hidden,
+        Ok(found) if found.directory => Seen::Directory,
+        Ok(_) => Seen::File,
+        // Not even root may look, or it is gone: the command can't have it either.
+        Err(_) => Seen::Hidden,
+    }
+}
+
+/// Takes hold of the planned mounts.
+pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
+    let hold = |lower: &Lower| match Detached::of(&lower.point) {
+        Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
+        Err(e) => Err(format!("{}: {e}", lossy(&lower.point))),
+    };
+    tree.lower.iter().map(hold).collect()
+}
+
+/// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
+pub fn open(os: &Linux, mounts: &[Mounted], area: &Area) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
+    let locations: Vec<_> = mounts
+        .iter()
+        .map(|mounted| Location {
+            root: mounted.copy.root.clone(),
+            parent: &*mounted.copy.root,
+            name: area_name(area),
+        })
+        .collect();
+    open_all(os, &locations)
+        .map_err(|(n, e)| (n, format!("{}: {e}", mounts.get(n).map_or_else(String::new, Mounted::point))))
+}
+
+/// The domains of this machine.
+pub struct Existing {
+    /// Those that are open now.
+    pub open: Vec<(Mounted, Arc<Domain<Linux>>)>,
+    /// Why the others are not.
+    pub failed: Vec<String>,
+}
+
+/// Opens the domains of all mounts that have an area already. What can't be opened is told, too.
+pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
+    let mut failed = Vec::new();
+    let mut mounts = hold(&plan(&[])?)?;
+    mounts.retain(|mounted| match os.open(&mounted.copy.root, area_name(area), Open::Path) {
+        Ok(_) => true,
+        Err(Errno::NOENT) => false,
+        Err(e) => {
+            failed.push(format!("{}: {e}", mounted.point()));
+            false
+        }
+    });
+    let domains = open_what_opens(os, &mut mounts, area, &mut failed);
+    Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
+}
+
+/// Opens as many as possible; the others leave `mounts`.
+fn open_what_opens(
+    os: &Linux,
+    mounts: &mut Vec<Mounted>,
+    area: &Area,
+    failed: &mut Vec<String>,
+) -> Vec<Arc<Domain<Linux>>> {
+    loop {
+        match open(os, mounts, area) {
+            Ok(domains) => return domains,
+            Err((n, e)) => {
+                failed.push(e);
+                mounts.remove(n);
+            }
+        }
+    }
+}
+
+/// What a twin does for a dead `systx`: opens the domains and finishes what it left.
+pub fn finish(mut mounts: Vec<Mounted>, area: &Area) {
+    let os = Linux::new();
+    // With fewer descriptors a large publication may have to wait for the next use of systx.
+    let _ = systx_os::linux::raise_nofile_limit();
+    for domain in open_what_opens(&os, &mut mounts, area, &mut Vec::new()) {
+        // Nobody listens here; what is unfinished is told by the next use of systx.
+        let _ = domain.finish_dead();
+    }
+}
+
+fn area_name(area: &Area) -> &[u8] {
+    let name: &OsStr = &area.area_name;
+    name.as_bytes()
+}

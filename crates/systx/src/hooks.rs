@@ -1,0 +1,171 @@
+//! `systx install-hooks`: what finishes cut-off publications at boot and at login.
+//!
+//! Owns: two files, a systemd unit and a login script, and the link that enables the unit. Guarantees: it names every
+//! file that it writes or removes, leaves files alone that it did not write, and runs nothing. Does not: run by itself.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Every file of ours has this line; a file without it is somebody else's.
+const MARK: &str = "# Written by `systx install-hooks`; removed by `systx install-hooks --uninstall`.";
+const UNIT: &str = "etc/systemd/system/systx-recover.service";
+const WANTED: &str = "etc/systemd/system/multi-user.target.wants/systx-recover.service";
+const LINK_TARGET: &str = "../systx-recover.service";
+const LOGIN: &str = "etc/profile.d/systx.sh";
+
+fn unit(systx: &Path) -> String {
+    format!(
+        "{MARK}
+[Unit]
+Description=Finish system transactions that a crash cut off
+Documentation=man:systx(1)
+# Before services use what was half published, once all local file systems are there.
+After=local-fs.target
+Before=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=\"{}\" recover --quiet
+
+[Install]
+WantedBy=multi-user.target
+",
+        systx.display()
+    )
+}
+
+fn login(systx: &Path) -> String {
+    format!(
+        "{MARK}
+if [ \"$(id -u)\" = 0 ] && [ -x '{0}' ]; then
+    '{0}' recover --quiet || :
+fi
+",
+        systx.display()
+    )
+}
+
+/// Installs the hooks for the program `systx` below `root`; tells what it did, line by line.
+pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
+    if systx.to_string_lossy().contains(['\'', '"', '\\', '%', '$', '\n']) {
+        return Err(io::Error::other(format!(
+            "the path {} can't be quoted in a unit; move systx elsewhere",
+            systx.display()
+        )));
+    }
+    let mut done = Vec::new();
+    for (path, text) in [(UNIT, unit(systx)), (LOGIN, login(systx))] {
+        let path = root.join(path);
+        refuse_foreign(&path)?;
+        make_parent(&path)?;
+        // Whole or not at all: a half-written login script would greet everybody with an error.
+        let new = path.with_extension("systx-new");
+        std::fs::write(&new, text)?;
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644))?;
+        std::fs::rename(&new, &path)?;
+        done.push(format!("wrote {}", path.display()));
+    }
+    let link = root.join(WANTED);
+    make_parent(&link)?;
+    match std::os::unix::fs::symlink(LINK_TARGET, &link) {
+        Ok(()) => done.push(format!("enabled {}", link.display())),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(e) => return Err(named(&link, e)),
+    }
+    Ok(done)
+}
+
+/// Removes the hooks below `root`; tells what it did.
+pub fn uninstall(root: &Path) -> io::Result<Vec<String>> {
+    let mut done = Vec::new();
+    let link = root.join(WANTED);
+    if std::fs::read_link(&link).is_ok_and(|target| target == Path::new(LINK_TARGET)) {
+        std::fs::remove_file(&link).map_err(|e| named(&link, e))?;
+        done.push(format!("removed {}", link.display()));
+    }
+    for path in [UNIT, LOGIN] {
+        let path = root.join(path);
+        refuse_foreign(&path)?;
+        match std::fs::remove_file(&path) {
+            Ok(()) => done.push(format!("removed {}", path.display())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(named(&path, e)),
+        }
+    }
+    Ok(done)
+}
+
+/// The path of this program, for the hooks to name.
+pub fn this_program() -> io::Result<PathBuf> {
+    std::env::current_exe()
+}
+
+fn refuse_foreign(path: &Path) -> io::Result<()> {
+    match std::fs::read_to_string(path) {
+        Ok(text) if !text.contains(MARK) => {
+            Err(io::Error::other(format!("{} was not written by systx: left alone", path.display())))
+        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(named(path, e)),
+        _ => Ok(()),
+    }
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| std::fs::create_dir_all(parent).map_err(|e| named(parent, e)))
+}
+
+fn named(path: &Path, e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("systx-hooks-{name}-{}", std::process::id()));
+            std::fs::create_dir(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_is_installed_is_removed_again() {
+        let root = Scratch::new("both");
+        let done = install(&root.0, Path::new("/usr/bin/systx")).unwrap();
+        assert_eq!(done.len(), 3);
+        let unit = std::fs::read_to_string(root.0.join(UNIT)).unwrap();
+        assert!(unit.contains("ExecStart=\"/usr/bin/systx\" recover --quiet\n"));
+        assert!(std::fs::metadata(root.0.join(WANTED)).unwrap().is_file(), "the link leads to the unit");
+        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 2, "again is no error");
+        assert_eq!(uninstall(&root.0).unwrap().len(), 3);
+        assert_eq!(uninstall(&root.0).unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_left_alone() {
+        let root = Scratch::new("foreign");
+        let path = root.0.join(LOGIN);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "mine\n").unwrap();
+        assert!(install(&root.0, Path::new("/usr/bin/systx")).is_err());
+        assert!(uninstall(&root.0).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine\n");
+    }
+
+    #[test]
+    fn a_program_path_that_cannot_be_quoted_is_refused() {
+        let root = Scratch::new("quote");
+        assert!(install(&root.0, Path::new("/opt/a'b/systx")).is_err());
+    }
+}

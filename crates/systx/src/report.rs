@@ -1,0 +1,206 @@
+//! How a run ended: one sentence, one exit code, one line of JSON.
+//!
+//! Owns: the words and the numbers of SEMANTICS §4. Guarantees: every ending says on which side of the commit point it
+//! is and what to do. Does not: print.
+
+use serde_json::{json, Value};
+use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
+use systx_os::process::Ended;
+
+/// Conflict: EX_TEMPFAIL of sysexits.h.
+pub const CONFLICT: u8 = 75;
+/// Committed with displaced objects.
+pub const DISPLACED: u8 = 76;
+/// Our own failure, pending or in doubt.
+pub const OURS: u8 = 125;
+/// The command can't be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub const NOT_FOUND: u8 = 127;
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// The command succeeded and is past the commit point.
+    Committed(Committed),
+    /// The command failed: nothing happened.
+    Aborted(Ended),
+    /// The command was not started, by this error and with this exit code: nothing happened.
+    NotStarted(String, u8),
+    /// A conflict ended it while it ran, or at its commit: nothing happened.
+    Conflict(Conflict),
+    /// The commit failed, or its fate is unknown.
+    NotCommitted(CommitError),
+    /// We failed before the commit: nothing happened.
+    Failed(String),
+}
+
+impl From<CommitError> for Ending {
+    fn from(error: CommitError) -> Ending {
+        match error {
+            CommitError::Conflict(conflict) => Ending::Conflict(*conflict),
+            other => Ending::NotCommitted(other),
+        }
+    }
+}
+
+impl Ending {
+    /// Exit code of `systx run`.
+    pub fn code(&self) -> u8 {
+        match self {
+            Ending::Committed(c) if c.pending.is_some() => OURS,
+            Ending::Committed(c) if !c.displaced.is_empty() => DISPLACED,
+            Ending::Committed(_) => 0,
+            Ending::Aborted(ended) => ended.code(),
+            Ending::NotStarted(_, code) => *code,
+            Ending::Conflict(_) => CONFLICT,
+            Ending::NotCommitted(_) | Ending::Failed(_) => OURS,
+        }
+    }
+
+    /// Whether there is nothing to say unless asked.
+    pub fn is_plain_success(&self) -> bool {
+        matches!(self, Ending::Committed(_)) && self.code() == 0
+    }
+
+    /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
+    pub fn sentence(&self) -> String {
+        match self {
+            Ending::Committed(Committed { pending: Some(why), .. }) => format!(
+                "committed, publication pending: {why}. It goes on by itself; `systx recover` does it now."
+            ),
+            Ending::Committed(c) if !c.displaced.is_empty() => displaced(c),
+            Ending::Committed(c) if c.steps == 1 => "committed, 1 step.".into(),
+            Ending::Committed(c) => format!("committed, {} steps.", c.steps),
+            Ending::Aborted(Ended::Exited(status)) => {
+                format!("aborted, nothing happened: the command exited with status {status}.")
+            }
+            Ending::Aborted(Ended::Signaled(signal)) => {
+                format!("aborted, nothing happened: the command was killed by signal {signal}.")
+            }
+            Ending::NotStarted(why, _) | Ending::Failed(why) => format!("aborted, nothing happened: {why}."),
+            Ending::Conflict(c) => format!("{c}. Aborted, nothing happened. Run again, or use --retry."),
+            Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
+                format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
+            }
+            Ending::NotCommitted(e) => format!("aborted, nothing happened: {e}."),
+        }
+    }
+
+    /// The outcome for programs.
+    pub fn json(&self, id: Option<u64>) -> Value {
+        let outcome = match self {
+            Ending::Committed(c) if c.pending.is_some() => "pending",
+            Ending::Committed(c) if !c.displaced.is_empty() => "displaced",
+            Ending::Committed(_) => "committed",
+            Ending::Aborted(_) => "aborted",
+            Ending::NotStarted(..) => "not-started",
+            Ending::Conflict(_) => "conflict",
+            Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
+            Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
+        };
+        let mut value = json!({ "outcome": outcome, "status": self.code(), "message": self.sentence() });
+        if let Some(id) = id {
+            value["id"] = id.into();
+        }
+        match self {
+            Ending::Committed(c) => {
+                value["steps"] = c.steps.into();
+                value["displaced"] = c.displaced.iter().map(displaced_json).collect();
+            }
+            Ending::Aborted(Ended::Exited(status)) => value["exit"] = (*status).into(),
+            Ending::Aborted(Ended::Signaled(signal)) => value["signal"] = (*signal).into(),
+            Ending::Conflict(c) => {
+                let with = match &c.with {
+                    Party::Transaction { id, pid } => json!({ "transaction": id.0, "pid": pid }),
+                    Party::Outsider => json!("outsider"),
+                };
+                value["conflict"] = json!({ "path": lossy(&c.path), "what": c.what, "with": with });
+            }
+            _ => {}
+        }
+        value
+    }
+}
+
+fn displaced(c: &Committed) -> String {
+    let count = c.displaced.len();
+    let mut text = format!("committed, {count} object{} displaced:", if count == 1 { "" } else { "s" });
+    for d in &c.displaced {
+        text += &format!("\n  {}: {}", lossy(&d.path), d.what);
+        if let Some(aside) = &d.aside {
+            text += &format!("; kept as aside/{aside} in the area");
+        }
+    }
+    text + "\nLook at them, then remove them with `systx prune`."
+}
+
+/// One displaced object for programs.
+pub fn displaced_json(d: &systx_engine::outcome::Displaced) -> Value {
+    json!({ "path": lossy(&d.path), "aside": d.aside, "what": d.what })
+}
+
+/// A path for people.
+pub fn lossy(path: &[u8]) -> String {
+    String::from_utf8_lossy(path).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use systx_engine::id::TxId;
+    use systx_engine::outcome::Displaced;
+
+    fn conflict() -> Ending {
+        let with = Party::Transaction { id: TxId(812), pid: 4410 };
+        Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: "contents changed", with })
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_the_contract() {
+        let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
+        let committed = Committed { steps: 3, displaced, pending: None };
+        assert_eq!(Ending::Committed(Committed::default()).code(), 0);
+        assert_eq!(Ending::Committed(committed.clone()).code(), 76);
+        assert_eq!(
+            Ending::Committed(Committed { pending: Some("disk full".into()), ..committed }).code(),
+            125
+        );
+        assert_eq!(Ending::Aborted(Ended::Exited(7)).code(), 7);
+        assert_eq!(Ending::Aborted(Ended::Signaled(9)).code(), 137);
+        assert_eq!(conflict().code(), 75);
+        assert_eq!(Ending::from(CommitError::InDoubt { error: systx_os::Errno::IO }).code(), 125);
+    }
+
+    #[test]
+    fn every_ending_says_on_which_side_of_the_commit_point_it_is() {
+        let endings = [
+            Ending::Committed(Committed::default()),
+            Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }),
+            Ending::Aborted(Ended::Exited(1)),
+            Ending::Aborted(Ended::Signaled(15)),
+            Ending::NotStarted("x: not found".into(), 127),
+            conflict(),
+            Ending::NotCommitted(CommitError::Refused("an open writer".into())),
+            Ending::NotCommitted(CommitError::InDoubt { error: systx_os::Errno::IO }),
+            Ending::Failed("no /dev/fuse".into()),
+        ];
+        for ending in endings {
+            let text = ending.sentence();
+            let sides = ["nothing happened", "committed", "in doubt"];
+            assert!(sides.iter().any(|side| text.contains(side)), "{text}");
+            assert!(text.ends_with('.'), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_conflict_names_the_path_and_both_parties_in_words_and_in_json() {
+        assert_eq!(
+            conflict().sentence(),
+            "conflict on etc/hosts: contents changed by transaction 812 (pid 4410). Aborted, nothing happened. Run again, or use --retry."
+        );
+        let value = conflict().json(Some(5));
+        assert_eq!(value["conflict"]["with"]["transaction"], 812);
+        assert_eq!((value["id"].as_u64(), value["outcome"].as_str()), (Some(5), Some("conflict")));
+    }
+}

@@ -1,0 +1,232 @@
+//! `systx list`, `status`, `recover` and `prune`: what runs, what is left, and the sweeping.
+//!
+//! Owns: their words. Guarantees: a file system without an area is not touched. Does not: decide what may be finished or
+//! removed (the engine does).
+
+use crate::args::{Area, Json, Prune, Recover, Status};
+use crate::domains::{self, Existing, Mounted};
+use crate::report::{displaced_json, lossy};
+use serde_json::{json, Value};
+use std::io::{BufRead, Write};
+use systx_engine::domain::{Domain, Listed, SlotState};
+use systx_engine::recovery::Recovered;
+use systx_os::Linux;
+
+/// What a command came to: text for standard output, and whether all is well.
+pub type Answer = Result<(String, bool), String>;
+
+/// `systx list`.
+pub fn list(args: &Json) -> Answer {
+    let found = domains::existing(&Linux::new(), &args.area)?;
+    let mut rows = Vec::new();
+    for (mounted, domain) in &found.open {
+        let listed = domain.transactions().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        rows.extend(listed.into_iter().map(|l| (mounted.point(), l)));
+    }
+    if args.json {
+        let rows: Vec<_> = rows.iter().map(|(point, l)| row_json(point, l)).collect();
+        return Ok((
+            format!("{}\n", json!({ "transactions": rows, "failed": found.failed })),
+            found.failed.is_empty(),
+        ));
+    }
+    let mut out = String::new();
+    for (point, l) in &rows {
+        out += &format!("{}  {}  pid {}  {}  {}\n", l.tx, state(l), l.pid, point, lossy(&l.command));
+    }
+    complain(&found);
+    Ok((out, found.failed.is_empty()))
+}
+
+/// `systx status`.
+pub fn status(args: &Status) -> Answer {
+    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let mut values = Vec::new();
+    let mut out = String::new();
+    for (mounted, domain) in &found.open {
+        let point = mounted.point();
+        let failed = |e| format!("{point}: {e}");
+        let listed = domain.transactions().map_err(failed)?;
+        let aside = domain.kept_aside().map_err(failed)?;
+        match args.id {
+            Some(id) => {
+                for l in listed.iter().filter(|l| l.tx.0 == id) {
+                    out += &format!(
+                        "transaction {id} on {point}: {}, pid {}, {}\n",
+                        state(l),
+                        l.pid,
+                        lossy(&l.command)
+                    );
+                    values.push(row_json(&point, l));
+                }
+            }
+            None => {
+                let in_flight = listed.iter().filter(|l| l.state.is_some()).count();
+                let running = listed.len() - in_flight;
+                out += &format!(
+                    "{point}: {running} running, {in_flight} in flight, {} kept aside\n",
+                    aside.len()
+                );
+                let aside: Vec<_> = aside.iter().map(|name| lossy(name)).collect();
+                values.push(
+                    json!({ "mount": point, "running": running, "in_flight": in_flight, "aside": aside }),
+                );
+            }
+        }
+    }
+    complain(&found);
+    let known = args.id.is_none() || !values.is_empty();
+    if args.json.json {
+        return Ok((format!("{}\n", Value::from(values)), known));
+    }
+    match args.id {
+        Some(id) if !known => {
+            Err(format!("transaction {id} neither runs nor is in flight: it has ended or never was"))
+        }
+        _ => Ok((out, found.failed.is_empty())),
+    }
+}
+
+/// `systx recover`.
+pub fn recover(args: &Recover) -> Answer {
+    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let mut all_well = found.failed.is_empty();
+    let mut out = String::new();
+    let mut values = Vec::new();
+    for (mounted, domain) in &found.open {
+        let (recovered, error) = finish(domain);
+        all_well &= recovered.unfinished.is_empty() && error.is_none();
+        out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
+        values.push(recovered_json(mounted, &recovered, error.as_deref()));
+    }
+    complain(&found);
+    if args.json.json {
+        out = format!("{}\n", json!({ "mounts": values, "failed": found.failed }));
+    }
+    Ok((out, all_well))
+}
+
+/// What opening did already, and the rest.
+fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
+    let mut recovered = domain.recovered.clone();
+    match domain.finish_dead() {
+        Ok(more) => {
+            recovered.merge(more);
+            (recovered, None)
+        }
+        Err(e) => (recovered, Some(e.to_string())),
+    }
+}
+
+fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet: bool) -> String {
+    let point = mounted.point();
+    let mut out = String::new();
+    if recovered.is_empty() && error.is_none() {
+        return if quiet { out } else { format!("{point}: nothing to do\n") };
+    }
+    if recovered.finished + recovered.aborted > 0 {
+        out += &format!(
+            "{point}: {} committed finished, {} aborted taken back\n",
+            recovered.finished, recovered.aborted
+        );
+    }
+    for d in &recovered.displaced {
+        let aside =
+            d.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
+        out += &format!("{point}: displaced: {}: {}{aside}\n", lossy(&d.path), d.what);
+    }
+    for why in recovered.unfinished.iter().map(String::as_str).chain(error) {
+        out += &format!("{point}: not finished: {why}\n");
+    }
+    out
+}
+
+fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&str>) -> Value {
+    json!({
+        "mount": mounted.point(),
+        "finished": recovered.finished,
+        "aborted": recovered.aborted,
+        "displaced": recovered.displaced.iter().map(displaced_json).collect::<Vec<_>>(),
+        "unfinished": recovered.unfinished,
+        "error": error,
+    })
+}
+
+/// `systx prune`.
+pub fn prune(args: &Prune) -> Answer {
+    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let mut out = String::new();
+    let mut removed = Vec::new();
+    let mut all_well = found.failed.is_empty();
+    for (mounted, domain) in &found.open {
+        let point = mounted.point();
+        let (recovered, error) = finish(domain);
+        out += &describe(mounted, &recovered, error.as_deref(), true);
+        all_well &= error.is_none();
+        let names = domain.kept_aside().map_err(|e| format!("{point}: {e}"))?;
+        if names.is_empty() || !(args.yes || agreed(&point, &names, &args.json.area)?) {
+            continue;
+        }
+        for name in names {
+            match domain.remove_aside(&name) {
+                Ok(()) => {
+                    out += &format!("{point}: removed aside/{}\n", lossy(&name));
+                    removed.push(json!({ "mount": point, "aside": lossy(&name) }));
+                }
+                Err(e) => {
+                    out += &format!("{point}: aside/{} stays: {e}\n", lossy(&name));
+                    all_well = false;
+                }
+            }
+        }
+    }
+    complain(&found);
+    if args.json.json {
+        out = format!("{}\n", json!({ "removed": removed, "failed": found.failed }));
+    }
+    Ok((out, all_well))
+}
+
+/// Asks on the terminal; anything but yes is no.
+fn agreed(point: &str, names: &[Vec<u8>], area: &Area) -> Result<bool, String> {
+    let mut err = std::io::stderr().lock();
+    let ask = |err: &mut dyn Write| {
+        writeln!(err, "Displaced objects kept on {point} in {}/aside:", area.area_name.to_string_lossy())?;
+        names.iter().try_for_each(|name| writeln!(err, "  {}", lossy(name)))?;
+        write!(err, "Remove them for good? [y/N] ")?;
+        err.flush()
+    };
+    ask(&mut err).map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(|e| e.to_string())?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn complain(found: &Existing) {
+    for failed in &found.failed {
+        eprintln!("systx: {failed}");
+    }
+}
+
+fn state(l: &Listed) -> &'static str {
+    match (l.state, l.alive) {
+        (None, _) => "running",
+        (Some(_), false) => "cut off: run `systx recover`",
+        (Some(SlotState::Prepared), true) => "prepared",
+        (Some(SlotState::Publishing), true) => "publishing",
+        (Some(SlotState::Aborting), true) => "aborting",
+        (Some(_), true) => "committing",
+    }
+}
+
+fn row_json(point: &str, l: &Listed) -> Value {
+    json!({
+        "id": l.tx.0,
+        "mount": point,
+        "pid": l.pid,
+        "since": l.since.map(|t| t.sec),
+        "command": lossy(&l.command),
+        "state": state(l),
+        "alive": l.alive,
+    })
+}

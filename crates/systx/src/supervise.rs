@@ -1,0 +1,81 @@
+//! From the start of a command to its end: signals, stops, and the end of a doomed transaction.
+//!
+//! Owns: the loop that `systx run` waits in. Guarantees: it returns only when no process of the command is left; a
+//! command that is stopped stops `systx`, too, so that a shell's job control works. Does not: judge the end.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use systx_os::process::{self, Ended, Signals, Terminal};
+use systx_os::sandbox::spawn::{Child, News};
+
+/// Why the wait is over.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The command ended.
+    Ended(Ended),
+    /// It never began.
+    NotStarted(News),
+    /// The transaction can't commit any more; everything of the command was killed.
+    Doomed,
+    /// Its pid 1 was killed from outside.
+    Lost,
+}
+
+/// Waits for the end of a command. `doomed` becomes readable when the transaction can't commit any more.
+pub fn supervise(
+    child: &mut Child,
+    signals: &Signals,
+    terminal: Option<&Terminal>,
+    doomed: BorrowedFd<'_>,
+) -> Over {
+    let over = wait(child, signals, terminal, doomed);
+    if over == Over::Doomed {
+        child.kill();
+    }
+    child.reap();
+    if let Some(terminal) = terminal {
+        terminal.take_back();
+    }
+    over
+}
+
+fn wait(child: &Child, signals: &Signals, terminal: Option<&Terminal>, doomed: BorrowedFd<'_>) -> Over {
+    loop {
+        let [talk, arrived, doom] =
+            process::wait_readable([child.talk().as_fd(), signals.fd().as_fd(), doomed]);
+        if doom {
+            return Over::Doomed;
+        }
+        if arrived {
+            forward(child, signals);
+        }
+        if talk {
+            match child.news() {
+                Some(News::Stopped) => stop(child, terminal),
+                Some(News::Ended(ended)) => return Over::Ended(ended),
+                Some(news) => return Over::NotStarted(news),
+                None => return Over::Lost,
+            }
+        }
+    }
+}
+
+/// Passes on what was sent to us alone. What the terminal sends the command gets itself: it is in the same group.
+fn forward(child: &Child, signals: &Signals) {
+    while let Some(arrived) = signals.next() {
+        if !arrived.by_kernel {
+            child.signal(arrived.signal);
+        }
+    }
+}
+
+/// Stops as the command did, so that our shell notices; when continued, continues it.
+fn stop(child: &Child, terminal: Option<&Terminal>) {
+    let holder = terminal.and_then(Terminal::holder);
+    process::stop_self();
+    if let (Some(terminal), Some(holder)) = (terminal, holder) {
+        if terminal.holder() != Some(holder) {
+            terminal.give(holder);
+        }
+    }
+    child.resume();
+}
