@@ -110,13 +110,11 @@ impl State {
             return Err(Errno::AGAIN);
         }
         if let Some(open) = self.files.get_mut(&file) {
-            if open
-                .lease
-                .is_some_and(|mut l| matches!(expire(&mut l, now).breaking, Some((to, _)) if to != kind))
-            {
-                return Err(Errno::AGAIN);
-            }
-            open.lease = Some(Leased { kind, breaking: None });
+            let breaking = open.lease.and_then(|mut lease| expire(&mut lease, now).breaking);
+            // Taking one's lease again doesn't stop whoever breaks it, unless it is reduced as he needs it.
+            // Source: fs/locks.c, lease_modify.
+            let breaking = breaking.filter(|(to, _)| kind == Lease::Write || *to == Lease::None);
+            open.lease = Some(Leased { kind, breaking });
         }
         Ok(())
     }
