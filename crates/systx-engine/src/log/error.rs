@@ -1,6 +1,6 @@
 //! What can go wrong with a log: what, where, and what to do.
 
-use super::format::LogPos;
+use super::format::BodyAt;
 use crate::record::DecodeError;
 use systx_os::Errno;
 
@@ -61,8 +61,10 @@ pub enum LogError {
     },
     /// A record whose checksum is right and whose contents make no sense to this systx.
     Unreadable {
-        /// Where.
-        at: LogPos,
+        /// Segment.
+        segment: u64,
+        /// Where its body is, in bytes from the start of the segment.
+        offset: u64,
         /// Why.
         why: DecodeError,
     },
@@ -100,14 +102,16 @@ impl core::fmt::Display for LogError {
                 "log/{segment:016x} has format {found}, this systx knows {}: recover with the systx that wrote it",
                 super::format::VERSION
             ),
-            LogError::Unreadable { at, why: DecodeError::Version(v) } => write!(
+            LogError::Unreadable { segment, offset, why: DecodeError::Version(v) } => write!(
                 f,
-                "record {at} has version {v}, this systx knows {}: recover with the systx that wrote it",
+                "the record at {offset:#x} of log/{segment:016x} has version {v}, this systx knows {}: recover with the systx that wrote it",
                 crate::record::BODY_VERSION
             ),
-            LogError::Unreadable { at, why } => {
-                write!(f, "record {at} has a right checksum and no meaning ({why:?}): please report it")
-            }
+            LogError::Unreadable { segment, offset, why } => write!(
+                f,
+                "the record at {offset:#x} of log/{segment:016x} has a right checksum and no meaning ({why:?}): keep a copy of \
+                 log/ and report it"
+            ),
         }
     }
 }
@@ -121,6 +125,10 @@ impl LogError {
             LogError::Os { error, .. } | LogError::Poisoned { error } => Some(*error),
             _ => None,
         }
+    }
+
+    pub(super) fn unreadable(at: BodyAt, why: DecodeError) -> LogError {
+        LogError::Unreadable { segment: at.segment, offset: at.offset, why }
     }
 
     /// Adapter for `map_err`.

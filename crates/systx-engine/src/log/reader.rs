@@ -11,7 +11,7 @@ use super::format::{self, BodyAt, Cell, Header, HeaderRead, LogPos, CELL_BYTES};
 use super::segment;
 use super::writer::Start;
 use crate::id::{Lsn, TxId};
-use crate::record::Body;
+use crate::record::{Body, DecodeError};
 use std::collections::{BTreeMap, BTreeSet};
 use systx_os::{Errno, Open, Os};
 
@@ -172,9 +172,9 @@ fn read_body<O: Os>(os: &O, files: &[File<O>], entry: &Entry, at: BodyAt) -> Res
     let changed = LogError::Os { doing: "reading", segment: at.segment, error: Errno::IO };
     let file = files.iter().find(|f| f.number == at.segment).ok_or_else(|| changed.clone())?;
     let bytes = read_checked(os, &file.fd, at)?.ok_or(changed)?;
-    let body = Body::decode(&bytes).map_err(|why| LogError::Unreadable { at: entry.pos, why })?;
+    let body = Body::decode(&bytes).map_err(|why| LogError::unreadable(at, why))?;
     if Some(body.id) != entry.cell.id() {
-        return Err(LogError::Unreadable { at: entry.pos, why: crate::record::DecodeError::Malformed });
+        return Err(LogError::unreadable(at, DecodeError::Malformed));
     }
     Ok(body)
 }

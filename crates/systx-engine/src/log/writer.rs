@@ -157,7 +157,7 @@ impl<O: Os> Log<O> {
         }
         let bytes = reader::read_checked(&self.os, &segment.fd, at)?;
         let bytes = bytes.ok_or(LogError::Confused { what: "the place of a body" })?;
-        Body::decode(&bytes).map_err(|why| LogError::Unreadable { at: LogPos { segment: at.segment, cell: u32::MAX }, why })
+        Body::decode(&bytes).map_err(|why| LogError::unreadable(at, why))
     }
 
     /// Appends a cell. `_lock` is the commit lock. Syncs only when the segment is full.

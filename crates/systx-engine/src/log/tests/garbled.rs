@@ -1,0 +1,182 @@
+//! Truncated, garbled, foreign and missing segments: never a panic, always a prefix, distinct errors.
+
+use super::*;
+use crate::log::format::{Header, HeaderRead};
+use fastrand::Rng;
+use std::fs;
+
+/// A log of two segments with commits 1..=n; returns the bytes of both.
+fn two_segments(rig: &Rig) -> (u64, [Vec<u8>; 2]) {
+    let mut n = 0;
+    while rig.log.end().segment < 2 || rig.log.end().cell < 20 {
+        n += 1;
+        rig.commit(n, if n % 3 == 0 { 30_000 } else { 100 });
+    }
+    (n, [1, 2].map(|s| fs::read(rig.segment_path(s)).unwrap()))
+}
+
+fn assert_prefix(replay: &Result<Replay, LogError>, n: u64, what: &str) -> u64 {
+    match replay {
+        Ok(r) => {
+            let got = redone(r);
+            assert!(got.len() as u64 <= n, "{what}");
+            assert_eq!(got, (1..=got.len() as u64).collect::<Vec<_>>(), "{what}");
+            assert!(r.redo().all(|(lsn, b)| b.id.0 == lsn.0 && b.version == BODY_VERSION), "{what}");
+            got.len() as u64
+        }
+        Err(e) => panic!("{what}: {e}"),
+    }
+}
+
+#[test]
+fn whatever_happens_to_the_bytes_what_is_read_is_a_prefix_of_what_was_appended() {
+    let rig = Rig::started();
+    let (n, good) = two_segments(&rig);
+    let mut rng = Rng::with_seed(7);
+    let (mut whole, mut short) = (0, 0);
+    for round in 0..300 {
+        let which = rng.usize(..2);
+        let mut bytes = good[which].clone();
+        let used = if rng.bool() { 4096 + 64 * 1024 } else { bytes.len() };
+        let at = rng.usize(..used);
+        let what = match rng.u8(..5) {
+            0 => {
+                bytes.truncate(at);
+                format!("{round}: segment {which} cut at {at}")
+            }
+            1 => {
+                bytes[at] ^= 1 << rng.u8(..8);
+                format!("{round}: segment {which} bit at {at}")
+            }
+            2 => {
+                let end = (at / 512 * 512 + 512).min(bytes.len());
+                rng.fill(&mut bytes[at / 512 * 512..end]);
+                format!("{round}: segment {which} garbage sector at {at}")
+            }
+            3 => {
+                let end = (at / 4096 * 4096 + 4096).min(bytes.len());
+                bytes[at / 4096 * 4096..end].fill(0);
+                format!("{round}: segment {which} lost page at {at}")
+            }
+            _ => {
+                let from = rng.usize(..bytes.len() - 64) / 64 * 64;
+                let to = rng.usize(..used - 64) / 64 * 64;
+                bytes.copy_within(from..from + 64, to);
+                format!("{round}: segment {which} {from} copied to {to}")
+            }
+        };
+        fs::write(rig.segment_path(which as u64 + 1), &bytes).unwrap();
+        match assert_prefix(&rig.replay(), n, &what) {
+            all if all == n => whole += 1,
+            _ => short += 1,
+        }
+        raw(&rig.os, &rig.area).unwrap();
+        fs::write(rig.segment_path(which as u64 + 1), &good[which]).unwrap();
+    }
+    assert!(whole > 10 && short > 10, "both outcomes: {whole} whole, {short} cut");
+    assert_eq!(assert_prefix(&rig.replay(), n, "as it was"), n);
+}
+
+#[test]
+fn a_log_cut_before_synced_cells_says_that_it_is_damaged() {
+    let rig = Rig::started();
+    let (_, [mut first, second]) = two_segments(&rig);
+    first[4096 + 64 * 3] ^= 1;
+    fs::write(rig.segment_path(1), &first).unwrap();
+    let replay = rig.replay().unwrap();
+    assert_eq!((redone(&replay), replay.damaged), (vec![1, 2, 3], Some(LogPos { segment: 1, cell: 3 })));
+    // The newest segment may end anywhere: that is a crash, not damage.
+    fs::write(rig.segment_path(2), &second[..4096 + 64 * 5]).unwrap();
+    first[4096 + 64 * 3] ^= 1;
+    fs::write(rig.segment_path(1), &first).unwrap();
+    assert_eq!(rig.replay().unwrap().damaged, None);
+}
+
+#[test]
+fn a_newest_segment_without_header_is_an_end_not_an_error() {
+    let rig = Rig::started();
+    let (n, _) = two_segments(&rig);
+    fs::write(rig.segment_path(2), b"").unwrap();
+    let replay = rig.replay().unwrap();
+    assert!(assert_prefix(&Ok(replay.clone()), n, "cut") > 0);
+    assert_eq!(replay.segments[1].end, End::BadHeader);
+    assert_eq!(replay.start(Lsn(0)).segment, 3, "its number is not used again");
+}
+
+#[test]
+fn a_missing_middle_segment_is_an_error_that_names_it() {
+    let rig = Rig::started();
+    two_segments(&rig);
+    rig.commit(9999, 17 << 20);
+    fs::remove_file(rig.segment_path(2)).unwrap();
+    assert_eq!(rig.replay().unwrap_err(), LogError::Missing { segment: 2, after: 1 });
+    fs::remove_file(rig.segment_path(3)).unwrap();
+    let error = rig.replay().unwrap_err();
+    assert_eq!(error, LogError::Missing { segment: 2, after: 1 });
+    assert!(error.to_string().starts_with("log/0000000000000002 is missing"), "{error}");
+}
+
+/// Rewrites a segment's header, with its checksum.
+fn change_header(rig: &Rig, number: u64, change: impl FnOnce(&mut Header), version: u8) {
+    let mut bytes = fs::read(rig.segment_path(number)).unwrap();
+    let HeaderRead::Good(mut h) = Header::decode(&bytes[..4096], number) else { panic!("no header") };
+    change(&mut h);
+    let mut block = h.encode();
+    block[8] = version;
+    let crc = crc32c::crc32c(&block[..4092]);
+    block[4092..].copy_from_slice(&crc.to_le_bytes());
+    bytes[..4096].copy_from_slice(&block);
+    fs::write(rig.segment_path(number), bytes).unwrap();
+}
+
+#[test]
+fn a_segment_of_another_file_system_or_version_is_refused_and_left_alone() {
+    let rig = Rig::started();
+    two_segments(&rig);
+    change_header(&rig, 2, |h| h.uuid = [1; 16], 1);
+    let error = rig.replay().unwrap_err();
+    assert_eq!(error, LogError::Foreign { segment: 2, found: [1; 16], expected: UUID });
+    assert!(error.to_string().contains("01010101-0101-0101-0101-010101010101"), "{error}");
+    change_header(&rig, 2, |h| h.uuid = UUID, 9);
+    let error = rig.replay().unwrap_err();
+    assert_eq!(error, LogError::Version { segment: 2, found: 9 });
+    assert!(error.to_string().contains("has format 9, this systx knows 1"), "{error}");
+}
+
+#[test]
+fn a_header_that_promises_more_than_the_file_has_costs_nothing() {
+    let rig = Rig::started();
+    rig.commit(1, 10);
+    change_header(
+        &rig,
+        1,
+        |h| {
+            h.cells = 1 << 24;
+            h.size = u64::MAX;
+        },
+        1,
+    );
+    // The body's place is now among the cells.
+    assert_eq!(rig.replay().unwrap().segments[0].end, End::BadBody);
+}
+
+#[test]
+fn a_record_of_a_newer_systx_is_an_error_not_an_end() {
+    let rig = Rig::started();
+    let at = rig.body(&Body { version: 77, ..body(1, 10) });
+    rig.cell(Cell::Commit { lsn: Lsn(1), id: TxId(1), body: at }).unwrap();
+    let error = rig.replay().unwrap_err();
+    assert!(matches!(error, LogError::Unreadable { segment: 1, .. }));
+    assert!(error.to_string().contains("version 77"), "{error}");
+    // One that is not needed any more does not matter.
+    rig.cell(Cell::Abort { lsn: Lsn(1) }).unwrap();
+    assert_eq!(redone(&rig.replay().unwrap()), [0; 0]);
+}
+
+#[test]
+fn a_body_of_another_transaction_is_no_record() {
+    let rig = Rig::started();
+    let at = rig.body(&body(2, 10));
+    rig.cell(Cell::Commit { lsn: Lsn(1), id: TxId(1), body: at }).unwrap();
+    assert!(matches!(rig.replay(), Err(LogError::Unreadable { .. })));
+}
