@@ -1,5 +1,6 @@
 #![forbid(unsafe_code)]
 //! systx-sim
 
+pub mod history;
 pub mod model;
 pub mod machine;
