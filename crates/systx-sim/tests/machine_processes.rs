@@ -247,3 +247,22 @@ fn a_fork_goes_its_own_way() {
     assert!(machine.look(0, "f").is_some() && fork.look(0, "f").is_none());
     fork.check().unwrap();
 }
+
+#[test]
+fn a_kill_releases_at_once_what_nobody_has_dropped_yet() {
+    let machine = machine();
+    let (os, helper) = (machine.spawn("victim"), machine.spawn("helper"));
+    let owners = os.open_path(0, "owners", Open::ReadWrite).unwrap();
+    let held = (os.own_byte(&owners, 1).unwrap(), os.open_path(0, "f", Open::ReadWrite).unwrap());
+    os.lease(&held.1, Lease::Write).unwrap();
+    let theirs = helper.open_path(0, "owners", Open::ReadWrite).unwrap();
+    assert_eq!(helper.own_byte(&theirs, 1).err(), Some(Errno::AGAIN));
+    assert_eq!(helper.open_path(0, "f", Open::Read).err(), Some(Errno::AGAIN));
+    machine.kill(os.process());
+    let taken = helper.own_byte(&theirs, 1).unwrap();
+    drop(helper.open_path(0, "f", Open::Read).unwrap());
+    drop(held);
+    assert_eq!(helper.byte_owned(&theirs, 1), Ok(true), "the late drop is of the dead one's byte only");
+    drop(taken);
+    assert_eq!(helper.byte_owned(&theirs, 1), Ok(false));
+}
