@@ -356,10 +356,10 @@ impl Model for Chain {
         }
         let committed = s.told.map(|told| told == Told::Committed);
         let forward = if s.mode == Mode::Recovered { s.forward } else { committed };
-        for i in 0..2 {
-            match s.told[i] {
-                Told::Committed if !forward[i] => return Some(LOST),
-                Told::Aborted if forward[i] => return Some(BACK),
+        for (told, forward) in s.told.into_iter().zip(forward) {
+            match told {
+                Told::Committed if !forward => return Some(LOST),
+                Told::Aborted if forward => return Some(BACK),
                 _ => {}
             }
         }

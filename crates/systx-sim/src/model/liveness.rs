@@ -128,13 +128,7 @@ impl Liveness {
         }
     }
 
-    fn validate(
-        &self,
-        s: &State,
-        i: usize,
-        blocked: bool,
-        go: &mut dyn FnMut(&str, &dyn Fn(&mut State, &mut Tx)),
-    ) {
+    fn validate(&self, s: &State, i: usize, blocked: bool, go: &mut Go<'_>) {
         let tx = s.tx[i];
         if self.number(i).is_some_and(|number| number != s.number) {
             if s.owner_died && !self.is(Mutant::NoErrorForDeadNumber) {
@@ -167,6 +161,9 @@ impl Liveness {
         });
     }
 }
+
+/// Emits the successor that a change to the state and to the transaction under way makes.
+type Go<'a> = dyn FnMut(&str, &dyn Fn(&mut State, &mut Tx)) + 'a;
 
 impl Model for Liveness {
     type State = State;

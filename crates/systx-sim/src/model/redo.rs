@@ -251,7 +251,7 @@ impl Redo {
         }
     }
 
-    fn validate(&self, s: &State, i: usize, go: &mut dyn FnMut(&str, &dyn Fn(&mut State, &mut Tx))) {
+    fn validate(&self, s: &State, i: usize, go: &mut Go<'_>) {
         let (tx, other) = (s.tx[i], s.tx[1 - i]);
         if !self.ordered() && other.slot && other.phase != Phase::End {
             return; // V2
@@ -389,6 +389,9 @@ fn end_aborted(tx: &mut Tx) {
         tx.told = Told::Aborted;
     }
 }
+
+/// Emits the successor that a change to the state and to the transaction under way makes.
+type Go<'a> = dyn FnMut(&str, &dyn Fn(&mut State, &mut Tx)) + 'a;
 
 impl Model for Redo {
     type State = State;
