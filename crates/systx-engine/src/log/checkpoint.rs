@@ -28,8 +28,9 @@ impl<O: Os> Log<O> {
     }
 
     pub(super) fn note_checkpoint(&self, lsn: Lsn, at: LogPos) {
-        self.shared.raise(shared::CKPT_LSN, lsn.0);
+        // The place first: who then sees the bound syncs up to a place that covers it (`drop_segments`).
         self.shared.raise(shared::CKPT_AT, at.pack());
+        self.shared.raise(shared::CKPT_LSN, lsn.0);
         self.shared.store(shared::CKPT_BYTES, self.shared.load(shared::BYTES));
     }
 
@@ -78,10 +79,14 @@ impl<O: Os> Log<O> {
     }
 
     fn needs(&self, dir: &O::Fd) -> Result<(BTreeMap<u64, Needs>, Decisions), LogError> {
-        let files = reader::open_all(&self.os, dir, Some(&self.uuid))?;
+        // Others append meanwhile. What stands in segments that cells reach only after this is not needed here, and the one
+        // that the last NEXT leads to may be younger than the listing.
+        let end = self.end().segment;
+        let mut files = reader::open_all(&self.os, dir, Some(&self.uuid))?;
+        files.retain(|f| f.number <= end);
         let mut needs: BTreeMap<u64, Needs> = BTreeMap::new();
         let mut decisions = Decisions::default();
-        let walked = reader::walk(&self.os, &files, &mut |pos, cell, _| {
+        let walked = reader::walk(&self.os, &files, reader::Walk::InUse, &mut |pos, cell, _| {
             let need = needs.entry(pos.segment).or_default();
             match cell {
                 Cell::Commit { lsn, id, .. } => {

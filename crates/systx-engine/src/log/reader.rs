@@ -128,7 +128,7 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
     let mut prepared: BTreeMap<TxId, usize> = BTreeMap::new();
     let mut committed: BTreeSet<TxId> = BTreeSet::new();
     let files = open_all(os, &dir, Some(&uuid))?;
-    let walked = walk(os, &files, &mut |pos, cell, written| {
+    let walked = walk(os, &files, Walk::AtRest, &mut |pos, cell, written| {
         let r = &mut replay;
         r.highest_lsn = r.highest_lsn.max(cell.lsn().unwrap_or_default());
         r.highest_id = r.highest_id.max(cell.id().unwrap_or(TxId(0)));
@@ -188,7 +188,7 @@ pub(super) fn read_checked<O: Os>(os: &O, fd: &O::Fd, at: BodyAt) -> Result<Opti
 
 /// A segment's file, open for reading.
 pub(super) struct File<O: Os> {
-    number: u64,
+    pub number: u64,
     fd: O::Fd,
     bytes: u64,
     header: Option<Header>,
@@ -202,7 +202,11 @@ pub(super) fn open_all<O: Os>(
 ) -> Result<Vec<File<O>>, LogError> {
     let mut files = Vec::new();
     for number in segment::list(os, dir)? {
-        let fd = os.open(dir, &format::name(number), Open::Read).map_err(LogError::os("opening", number))?;
+        let fd = match os.open(dir, &format::name(number), Open::Read) {
+            // Dropped since it was listed. If it was not, `walk` misses it.
+            Err(Errno::NOENT) => continue,
+            opened => opened.map_err(LogError::os("opening", number))?,
+        };
         let bytes = os.stat(&fd).map_err(LogError::os("looking at", number))?.size;
         let header = match segment::read_header(os, &fd, number)? {
             HeaderRead::Good(h) => match uuid.filter(|u| **u != h.uuid) {
@@ -217,6 +221,15 @@ pub(super) fn open_all<O: Os>(
     Ok(files)
 }
 
+/// Who else is there during a walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// Nobody appends: a cell whose body is damaged ends the log, and what NEXT leads to must be there.
+    AtRest,
+    /// Others append: the last NEXT may lead to a segment that is younger than the listing. Bodies are not read.
+    InUse,
+}
+
 /// Where a walk through the log came to.
 pub(super) struct Walked {
     pub segments: Vec<SegmentInfo>,
@@ -225,15 +238,19 @@ pub(super) struct Walked {
 }
 
 /// Calls `visit` with every cell of the log but NEXT, in order.
+///
+/// # Errors
+/// `Missing`, `Os`.
 pub(super) fn walk<O: Os>(
     os: &O,
     files: &[File<O>],
+    how: Walk,
     visit: &mut dyn FnMut(LogPos, Cell, i64),
 ) -> Result<Walked, LogError> {
     let mut out = Walked { segments: Vec::new(), end: LogPos::default(), damaged: None };
     // The segment that the one before leads to.
     let mut expected: Option<(u64, u64)> = None;
-    let mut buffer = Vec::new();
+    let mut scanner = Scanner { os, walk: how, buffer: Vec::new() };
     for (i, file) in files.iter().enumerate() {
         let mut info = SegmentInfo {
             number: file.number,
@@ -255,7 +272,7 @@ pub(super) fn walk<O: Os>(
         }
         match file.header {
             Some(header) if led_here => {
-                (info.cells, info.end) = scan(os, file, &header, &mut buffer, visit)?;
+                (info.cells, info.end) = scanner.scan(file, &header, visit)?;
                 out.end = LogPos { segment: file.number, cell: info.cells };
                 if let End::Next(next) = info.end {
                     expected = Some((file.number, next));
@@ -268,7 +285,7 @@ pub(super) fn walk<O: Os>(
             }
             // A cell here was written only after everything before was synced: so the end before is no end.
             Some(header) if expected.is_none() && out.damaged.is_none() => {
-                if scan(os, file, &header, &mut buffer, &mut |_, _, _| {})?.0 > 0 {
+                if scanner.scan(file, &header, &mut |_, _, _| {})?.0 > 0 {
                     out.damaged = Some(out.end);
                 }
             }
@@ -278,76 +295,81 @@ pub(super) fn walk<O: Os>(
     }
     match expected {
         // The name of the next segment is synced before NEXT is written.
-        Some((after, segment)) => Err(LogError::Missing { segment, after }),
-        None => Ok(out),
+        Some((after, segment)) if how == Walk::AtRest => Err(LogError::Missing { segment, after }),
+        _ => Ok(out),
     }
 }
 
-/// Calls `visit` with the valid cells of one segment but NEXT; returns how many they are and why they end.
-fn scan<O: Os>(
-    os: &O,
-    file: &File<O>,
-    header: &Header,
-    buffer: &mut Vec<u8>,
-    visit: &mut dyn FnMut(LogPos, Cell, i64),
-) -> Result<(u32, End), LogError> {
-    let mut cells = vec![0; CHUNK_BYTES];
-    let mut index = 0;
-    while u64::from(index) < header.cells {
-        let n = segment::read_full(os, &file.fd, &mut cells, segment::Segment::<O>::cell_at(index))
-            .map_err(LogError::os("reading", file.number))?;
-        // The chunk may reach into the bodies; a file that was cut ends within the cells.
-        let left = (header.cells - u64::from(index)) as usize;
-        let chunk = cells[..n].chunks_exact(CELL_BYTES).take(left);
-        if chunk.len() == 0 {
-            return Ok((index, End::BadCell));
-        }
-        for bytes in chunk {
-            let mut cell = [0; CELL_BYTES];
-            cell.copy_from_slice(bytes);
-            if cell == [0; CELL_BYTES] {
-                return Ok((index, End::Unused));
-            }
-            let Some((cell, written)) = Cell::decode(&cell, file.number, header.nonce, index) else {
+/// Reads one segment after the other.
+struct Scanner<'a, O: Os> {
+    os: &'a O,
+    walk: Walk,
+    buffer: Vec<u8>,
+}
+
+impl<O: Os> Scanner<'_, O> {
+    /// Calls `visit` with the valid cells of one segment but NEXT; returns how many they are and why they end.
+    fn scan(
+        &mut self,
+        file: &File<O>,
+        header: &Header,
+        visit: &mut dyn FnMut(LogPos, Cell, i64),
+    ) -> Result<(u32, End), LogError> {
+        let mut cells = vec![0; CHUNK_BYTES];
+        let mut index = 0;
+        while u64::from(index) < header.cells {
+            let n = segment::read_full(self.os, &file.fd, &mut cells, segment::Segment::<O>::cell_at(index))
+                .map_err(LogError::os("reading", file.number))?;
+            // The chunk may reach into the bodies; a file that was cut ends within the cells.
+            let left = (header.cells - u64::from(index)) as usize;
+            let chunk = cells[..n].chunks_exact(CELL_BYTES).take(left);
+            if chunk.len() == 0 {
                 return Ok((index, End::BadCell));
-            };
-            if let Cell::Next { segment } = cell {
-                return Ok((index, End::Next(segment)));
             }
-            if let Some(body) = cell.body() {
-                if !body_is_whole(os, file, header, body, buffer)? {
-                    return Ok((index, End::BadBody));
+            for bytes in chunk {
+                let mut cell = [0; CELL_BYTES];
+                cell.copy_from_slice(bytes);
+                if cell == [0; CELL_BYTES] {
+                    return Ok((index, End::Unused));
                 }
+                let Some((cell, written)) = Cell::decode(&cell, file.number, header.nonce, index) else {
+                    return Ok((index, End::BadCell));
+                };
+                if let Cell::Next { segment } = cell {
+                    return Ok((index, End::Next(segment)));
+                }
+                if let Some(body) = cell.body() {
+                    if !self.body_is_whole(file, header, body)? {
+                        return Ok((index, End::BadBody));
+                    }
+                }
+                visit(LogPos { segment: file.number, cell: index }, cell, written);
+                index += 1;
             }
-            visit(LogPos { segment: file.number, cell: index }, cell, written);
-            index += 1;
         }
+        Ok((index, End::Full))
     }
-    Ok((index, End::Full))
-}
 
-fn body_is_whole<O: Os>(
-    os: &O,
-    file: &File<O>,
-    header: &Header,
-    body: BodyAt,
-    buffer: &mut Vec<u8>,
-) -> Result<bool, LogError> {
-    let end = body.offset.saturating_add(u64::from(body.len));
-    if body.offset < header.bodies_at() || end > file.bytes.min(header.size) {
-        return Ok(false);
-    }
-    buffer.resize(CHUNK_BYTES, 0);
-    let (mut at, mut crc) = (body.offset, 0);
-    while at < end {
-        let want = ((end - at) as usize).min(CHUNK_BYTES);
-        let n = segment::read_full(os, &file.fd, &mut buffer[..want], at)
-            .map_err(LogError::os("reading", file.number))?;
-        if n < want {
+    fn body_is_whole(&mut self, file: &File<O>, header: &Header, body: BodyAt) -> Result<bool, LogError> {
+        let end = body.offset.saturating_add(u64::from(body.len));
+        if body.offset < header.bodies_at() || end > file.bytes.min(header.size) {
             return Ok(false);
         }
-        crc = crc32c::crc32c_append(crc, &buffer[..want]);
-        at += want as u64;
+        if self.walk == Walk::InUse {
+            return Ok(true);
+        }
+        self.buffer.resize(CHUNK_BYTES, 0);
+        let (mut at, mut crc) = (body.offset, 0);
+        while at < end {
+            let want = ((end - at) as usize).min(CHUNK_BYTES);
+            let n = segment::read_full(self.os, &file.fd, &mut self.buffer[..want], at)
+                .map_err(LogError::os("reading", file.number))?;
+            if n < want {
+                return Ok(false);
+            }
+            crc = crc32c::crc32c_append(crc, &self.buffer[..want]);
+            at += want as u64;
+        }
+        Ok(crc == body.crc)
     }
-    Ok(crc == body.crc)
 }

@@ -26,6 +26,7 @@ use systx_os::{Errno, Words};
 
 /// 64-bit words of the domain table that the log uses.
 pub const WORDS: usize = 64;
+const _: () = assert!(WORDS <= crate::domain::layout::LOG_LEN);
 
 pub(super) const STATE: usize = 0;
 pub(super) const FIRST: usize = 1;

@@ -67,7 +67,7 @@ pub struct Log<O: Os> {
     area: O::Fd,
     dir: Mutex<Option<Arc<O::Fd>>>,
     /// Segments that this process has open, few.
-    open: Mutex<Vec<Arc<Segment<O>>>>,
+    pub(super) open: Mutex<Vec<Arc<Segment<O>>>>,
 }
 
 impl<O: Os> core::fmt::Debug for Log<O> {

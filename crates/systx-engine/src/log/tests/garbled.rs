@@ -180,3 +180,31 @@ fn a_body_of_another_transaction_is_no_record() {
     rig.cell(Cell::Commit { lsn: Lsn(1), id: TxId(1), body: at }).unwrap();
     assert!(matches!(rig.replay(), Err(LogError::Unreadable { .. })));
 }
+
+#[test]
+fn a_log_is_read_in_one_pass_over_cells_and_twice_over_live_bodies() {
+    let mut reads = Vec::new();
+    for commits in [200, 400, 800] {
+        let rig = Rig::started();
+        for n in 1..=commits {
+            rig.commit(n, 100);
+        }
+        reads.push(bytes_read(|| drop(rig.replay().unwrap())));
+    }
+    if let [Some(a), Some(b), Some(c)] = reads[..] {
+        assert!(c - b <= 3 * (b - a), "linear: {a}, {b}, {c} bytes");
+    } else {
+        println!("not checked: /proc/thread-self/io can't be read");
+    }
+}
+
+/// Bytes that this thread reads from files meanwhile (taskstats rchar).
+fn bytes_read(work: impl FnOnce()) -> Option<u64> {
+    let read = || {
+        let text = fs::read_to_string("/proc/thread-self/io").ok()?;
+        text.lines().find_map(|l| l.strip_prefix("rchar: "))?.parse::<u64>().ok()
+    };
+    let before = read()?;
+    work();
+    Some(read()? - before)
+}

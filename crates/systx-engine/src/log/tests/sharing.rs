@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use systx_os::{Errno, Words};
 
 #[test]
-fn commits_of_many_threads_are_all_synced_read_and_share_syncs() {
+fn commits_of_many_threads_and_processes_are_all_synced_and_read() {
     let rig = Rig::started();
     let (threads, each) = (8, 60);
     let next = AtomicU64::new(1);
@@ -109,4 +109,48 @@ fn a_table_can_be_prepared_before_anybody_uses_it() {
     let pos = rig.commit(5, 10);
     rig.sync(pos).unwrap();
     assert_eq!(rig.replay().unwrap().checkpoint, Lsn(4));
+}
+
+#[test]
+fn one_sync_answers_for_everything_appended_before_it() {
+    let rig = Rig::started();
+    let cells = [1, 2, 3].map(|n| rig.commit(n, 10));
+    rig.sync(cells[0]).unwrap();
+    let later = rig.commit(4, 10);
+    // From here on a sync that happened would be refused.
+    rig.log.shared.set_state(shared::State::Poisoned(Errno::IO));
+    assert_eq!(cells.map(|pos| rig.sync(pos)), [Ok(()); 3]);
+    assert!(rig.sync(later).is_err());
+}
+
+/// Another process whose descriptor of segment 1 can't be synced: fdatasync of /dev/null is EINVAL.
+fn on_a_broken_disk(rig: &Rig) -> Log<Linux> {
+    let log = rig.another();
+    let header = rig.log.segment(1).unwrap().header;
+    let fd = rig.os.open_path(std::path::Path::new("/dev/null"), Open::Write).unwrap();
+    log.open.lock().unwrap().push(Arc::new(super::super::segment::Segment { fd, header }));
+    log
+}
+
+#[test]
+fn a_failed_sync_closes_the_log_for_all_and_is_not_tried_again() {
+    let rig = Rig::started();
+    let pos = rig.commit(1, 10);
+    let error = Errno::INVAL;
+    assert_eq!(on_a_broken_disk(&rig).sync(ME, &alive, pos), Err(SyncError { error }));
+    assert_eq!(rig.sync(pos), Err(SyncError { error }), "though its own descriptor could");
+    assert_eq!(rig.cell(Cell::Abort { lsn: Lsn(1) }), Err(LogError::Poisoned { error }));
+}
+
+#[test]
+fn a_segment_that_cannot_be_synced_is_not_left() {
+    let rig = Rig::started();
+    rig.commit(1, 10);
+    let ahead = rig.body(&body(2, 2 << 20));
+    let (log, lock) = (on_a_broken_disk(&rig), rig.lock());
+    let cell = Cell::Commit { lsn: Lsn(2), id: TxId(2), body: ahead };
+    assert_eq!(log.append_cell(&lock, ME, &alive, cell), Err(LogError::Poisoned { error: Errno::INVAL }));
+    rig.unlock(lock);
+    assert_eq!(rig.log.end(), LogPos { segment: 1, cell: 1 });
+    assert_eq!(redone(&rig.replay().unwrap()), [1]);
 }
