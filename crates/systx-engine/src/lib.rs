@@ -17,3 +17,4 @@ pub mod record;
 pub mod recovery;
 pub mod transaction;
 pub mod verbs;
+mod workset;

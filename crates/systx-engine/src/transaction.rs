@@ -5,7 +5,15 @@
 //! Guarantees: a verb answers exactly as the plain system call would. Does not: check permissions and sticky bits; that is
 //! the caller's part (the kernel's, in a view).
 
-use systx_os::{FileType, Os, Timestamp};
+use crate::domain::Domain;
+use crate::facts::Facts;
+use crate::outcome::{Options, Verb};
+use crate::workset::data::Data;
+use crate::workset::staging::Staging;
+use crate::workset::{Directory, Ix, Object};
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{FileType, Handle, Os, Timestamp};
 
 /// An object as a transaction sees it. Dense, from 1; `Node(1 + i)` is the root of mount `i`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -105,7 +113,81 @@ pub struct DirEntry {
 }
 
 /// A transaction: private changes over the committed tree.
-#[allow(dead_code)]
 pub struct Transaction<O: Os> {
-    os: O,
+    pub(crate) os: O,
+    pub(crate) mounts: Vec<Arc<Domain<O>>>,
+    pub(crate) options: Options,
+    /// What was seen of the committed tree.
+    pub(crate) facts: Facts<O>,
+    /// Why it can't commit.
+    pub(crate) refusal: Option<String>,
+    /// Its staging directory on each mount, if it has one.
+    pub(crate) staging: Vec<Option<Staging<O>>>,
+    /// Its nodes; the number of one is its place plus 1.
+    pub(crate) nodes: Vec<Object<O>>,
+    /// Nodes of lower files with several names.
+    pub(crate) linked: HashMap<(u16, Handle), Ix>,
+}
+
+impl<O: Os> Transaction<O> {
+    /// Begins a transaction over `mounts`. Nothing is written before it makes something.
+    pub fn begin(os: O, mounts: Vec<Arc<Domain<O>>>, options: Options) -> Verb<Transaction<O>> {
+        let facts = Facts::new(mounts.clone());
+        let staging = mounts.iter().map(|_| None).collect();
+        let (nodes, linked) = (Vec::new(), HashMap::new());
+        let mut t = Transaction { os, mounts, options, facts, refusal: None, staging, nodes, linked };
+        for mount in 0..t.mounts.len() {
+            let (found, dir) = t.facts.root(mount)?;
+            let ix = t.lower_node(mount, &found);
+            if let Some(directory) = &mut t.object_mut(ix).dir {
+                directory.base = Some(dir);
+            }
+        }
+        Ok(t)
+    }
+
+    /// The root of a mount.
+    pub fn root(&self, mount: usize) -> Node {
+        Node(mount as u64 + 1)
+    }
+
+    /// The mount of a node.
+    pub fn mount_of(&self, node: Node) -> usize {
+        usize::from(self.object(self.ix(node)).mount)
+    }
+
+    /// What was asked for at begin.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Makes the transaction one that can't commit, and says why. The first reason stays.
+    pub fn refused(&mut self, why: String) {
+        self.refusal.get_or_insert(why);
+    }
+
+    /// Some present path of a node, from the root of its mount, for messages.
+    pub fn path_of(&self, node: Node) -> Vec<u8> {
+        self.path(self.ix(node))
+    }
+
+    /// Whether there may be anything to commit.
+    pub fn changes(&self) -> bool {
+        self.nodes.iter().any(|object| {
+            let renamed = |d: &Directory<O>| d.names.values().any(|e| e.now != e.before);
+            object.lower.is_some()
+                && (!matches!(object.data, Data::Base(_))
+                    || object.over.is_some()
+                    || object.dir.as_ref().is_some_and(|d| renamed(d)))
+        })
+    }
+
+    /// Forgets everything: nothing happened.
+    pub fn abort(self) {
+        for (domain, staging) in self.mounts.iter().zip(&self.staging) {
+            if let Some(staging) = staging {
+                domain.discard_staging(staging.id);
+            }
+        }
+    }
 }

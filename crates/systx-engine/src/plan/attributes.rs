@@ -1,0 +1,115 @@
+//! Attributes that changed → ATTR. Times come last in every step, and children before their parents.
+
+use super::{Draft, Ordered};
+use crate::id::ObjectId;
+use crate::outcome::Verb;
+use crate::record::{Act, Change, Step};
+use crate::transaction::Transaction;
+use crate::workset::acl;
+use crate::workset::data::Data;
+use crate::workset::Ix;
+use systx_os::{FileType, Os, Timestamp};
+
+const PRIVILEGES: u32 = 0o6000;
+const OWNER_WRITE: u32 = 0o200;
+
+impl<O: Os> Transaction<O> {
+    pub(super) fn plan_attributes(&mut self, draft: &mut Draft) -> Verb<()> {
+        for ix in self.all() {
+            let object = self.object(ix);
+            if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || self.is_gone(ix) {
+                continue;
+            }
+            let changes = match object.is_staged() {
+                true => self.staged_changes(ix)?,
+                false => self.lower_changes(draft, ix)?,
+            };
+            if changes.is_empty() {
+                continue;
+            }
+            let (at, handle) = (self.at_object(ix)?, self.handle_of(ix)?);
+            if let Some(lower) = &self.object(ix).lower {
+                draft.plan.targets.push((handle, lower.fact));
+            }
+            let act = Act::Attr { object: handle, changes };
+            draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
+        }
+        Ok(())
+    }
+
+    fn lower_changes(&mut self, draft: &mut Draft, ix: Ix) -> Verb<Vec<Change>> {
+        let mut changes = Vec::new();
+        let mtime = self.new_mtime(ix)?;
+        let object = self.object(ix);
+        let Some(lower) = &object.lower else { return Ok(changes) };
+        let (stat, handle) = (lower.stat, lower.handle);
+        let mut atime = None;
+        if let Some(over) = &object.over {
+            atime = over.atime;
+            let chowned = over.owner.filter(|new| *new != (stat.uid, stat.gid));
+            changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
+            let mut listed = false;
+            for x in over.xattrs.iter().filter(|x| x.before != x.now) {
+                listed |= *x.name == *acl::ACCESS && x.now.is_some();
+                changes.push(Change::Xattr {
+                    name: x.name.to_vec(),
+                    old: x.before.clone(),
+                    new: x.now.clone(),
+                });
+            }
+            let new = over.mode.unwrap_or(stat.perm());
+            // A list that was set has changed the mode already. chown(2) drops setuid and setgid.
+            let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
+            if new != old || (chowned.is_some() && new & PRIVILEGES != 0) {
+                changes.push(Change::Mode { old, new });
+            }
+        }
+        if !changes.is_empty() {
+            draft.plan.written.push(ObjectId::attr(&handle));
+        }
+        if atime.is_some() || mtime.is_some() {
+            changes.push(Change::Times { atime, mtime });
+            if object.kind == FileType::File && mtime.is_some() {
+                draft.plan.written.push(ObjectId::data(&handle));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// The modification time to publish: what stat said inside.
+    fn new_mtime(&mut self, ix: Ix) -> Verb<Option<Timestamp>> {
+        if let Data::Private(_) = self.object(ix).data {
+            let now = self.attr(ix)?.mtime;
+            let before = self.object(ix).lower.as_ref().map(|l| l.stat.mtime);
+            return Ok((before != Some(now)).then_some(now));
+        }
+        Ok(self.object(ix).over.as_ref().and_then(|o| o.mtime))
+    }
+
+    /// What publishing itself would change of a staged directory, or what would keep it from being published.
+    fn staged_changes(&mut self, ix: Ix) -> Verb<Vec<Change>> {
+        let object = self.object(ix);
+        let Some(dir) = &object.dir else { return Ok(Vec::new()) };
+        let gets_lower = dir.names.values().any(|e| e.now.is_some_and(|now| !self.object(now).is_staged()));
+        let in_slot = object.names.first().is_some_and(|(parent, _)| !self.object(*parent).is_staged());
+        let remembered = object.over.as_ref().and_then(|o| o.mode);
+        let mut changes = Vec::new();
+        if !gets_lower && (!in_slot || self.os.uid() == 0) {
+            return Ok(changes);
+        }
+        let stat = self.staged_stat(ix)?;
+        let wanted = remembered.unwrap_or(stat.perm());
+        // To move a directory from one to another its owner must be able to write to it.
+        if self.os.uid() != 0 && wanted & OWNER_WRITE == 0 {
+            let old = wanted | OWNER_WRITE;
+            let fd = self.staged_dir(ix)?;
+            self.os.chmod(&fd, old)?;
+            self.object_mut(ix).over_mut().mode = Some(wanted);
+            changes.push(Change::Mode { old, new: wanted });
+        }
+        if gets_lower {
+            changes.push(Change::Times { atime: None, mtime: Some(stat.mtime) });
+        }
+        Ok(changes)
+    }
+}

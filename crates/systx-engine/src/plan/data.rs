@@ -1,0 +1,317 @@
+//! Bytes that changed → PATCH, or REPLACE of a large file that was written anew.
+//!
+//! A patch holds the sectors that differ from the committed file, whole, each with the CRC of what stands there now.
+
+use super::{Draft, Ordered};
+use crate::id::ObjectId;
+use crate::outcome::Verb;
+use crate::publish::patch::sector_crc;
+use crate::record::{Act, Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
+use crate::transaction::{Access, Transaction};
+use crate::workset::data::{Data, CHUNK_BYTES};
+use crate::workset::extents::Extent;
+use crate::workset::staging::slot_name;
+use crate::workset::Ix;
+use std::ops::Range;
+use systx_os::{Errno, FileType, Open, Os, SetXattr};
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+/// Up to this size a file that was written anew is patched all the same: its inode stays.
+const PATCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Whether a private file shall take the committed one's place instead of being copied into it (COMMIT.md P2). The commit asks for
+/// a write lease besides.
+fn is_replacement(replaced: bool, size: u64, reflinks: bool, nlink: u32) -> bool {
+    replaced && size > PATCH_BYTES_MAX && !reflinks && nlink == 1
+}
+
+/// Consecutive sectors that differ.
+struct Run {
+    offset: u64,
+    len: u64,
+    crcs: Vec<u32>,
+    were_zero: bool,
+    are_zero: bool,
+    /// The new bytes, as long as they may ride in the record.
+    inline: Option<Vec<u8>>,
+}
+
+impl<O: Os> Transaction<O> {
+    pub(super) fn plan_data(&mut self, draft: &mut Draft) -> Verb<()> {
+        for ix in self.all() {
+            let object = self.object(ix);
+            let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
+            if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !self.is_gone(ix) {
+                self.plan_file(draft, ix)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_file(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+        let Some((handle, fact, stat)) = self.object(ix).lower.as_ref().map(|l| (l.handle, l.fact, l.stat))
+        else {
+            return Ok(());
+        };
+        let size = self.attr(ix)?.size;
+        let info = self.mounts[draft.mount].info;
+        if let Data::Private(private) = &self.object(ix).data {
+            let (replaced, made, slot) = (private.replaced, private.made, private.slot);
+            let fd = self.private_fd(ix)?;
+            let now = self.os.stat(&fd)?;
+            let unmoved = info.file_stamps && !replaced && now.ctime == made && now.mtime == stat.mtime;
+            if unmoved && size == stat.size {
+                return self.drop_copy(draft, ix);
+            }
+            if is_replacement(replaced, size, info.reflinks, stat.nlink) && self.has_its_only_name(ix) {
+                return self.plan_replacement(draft, ix, slot);
+            }
+        }
+        let ranges = self.patch_ranges(draft, ix, stat.size, size)?;
+        if ranges.is_empty() && stat.size == size {
+            return self.drop_copy(draft, ix);
+        }
+        let from_slot: u64 = ranges.iter().filter(|r| r.source == Source::Slot).map(|r| r.len).sum();
+        let slot = self.object(ix).data.slot();
+        let step_slot = match from_slot {
+            0 => {
+                draft.plan.unused.push(slot);
+                Step::NO_SLOT
+            }
+            bytes => {
+                draft.slot_patches.files += 1;
+                draft.slot_patches.bytes += bytes;
+                slot
+            }
+        };
+        let at = self.at_object(ix)?;
+        let patch = Patch { file: handle, size_before: stat.size, size_after: size, ranges };
+        draft.patches.push(Step { slot: step_slot, at, act: Act::Patch(patch) });
+        draft.plan.written.push(ObjectId::data(&handle));
+        draft.plan.targets.push((handle, fact));
+        Ok(())
+    }
+
+    /// Whether the file is where it was, under one name.
+    fn has_its_only_name(&self, ix: Ix) -> bool {
+        let names = &self.object(ix).names;
+        names.len() == 1 && self.entry(names[0].0, &names[0].1).is_some_and(|e| e.before == Some(ix))
+    }
+
+    /// The private bytes are the committed ones: nothing to publish but, at most, the time.
+    fn drop_copy(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+        let Data::Private(private) = &self.object(ix).data else {
+            draft.plan.unused.push(self.object(ix).data.slot());
+            return Ok(());
+        };
+        let slot = private.slot;
+        if self.object(ix).opens > 0 {
+            draft.plan.unused.push(slot);
+            return Ok(());
+        }
+        let fd = self.private_fd(ix)?;
+        let mtime = self.os.stat(&fd)?.mtime;
+        let before = self.object(ix).lower.as_ref().map(|l| l.stat.mtime);
+        let spot = self.slot_spot(draft.mount, slot)?;
+        self.os.unlink(&spot.dir, &spot.name)?;
+        let object = self.object_mut(ix);
+        object.data = Data::Base(None);
+        if before != Some(mtime) {
+            object.over_mut().mtime = Some(mtime);
+        }
+        Ok(())
+    }
+
+    /// The private file becomes the file: it gets what the inode had.
+    fn plan_replacement(&mut self, draft: &mut Draft, ix: Ix, slot: u32) -> Verb<()> {
+        let fd = self.private_fd(ix)?;
+        let attr = self.attr(ix)?;
+        let node = crate::workset::node_of(ix);
+        self.os.chown(&fd, attr.uid, attr.gid)?;
+        for name in self.listxattr(node)? {
+            if let Some(value) = self.xattr(ix, &name)? {
+                self.os.setxattr(&fd, &name, &value, SetXattr::Any)?;
+            }
+        }
+        self.os.chmod(&fd, attr.mode & 0o7777)?;
+        self.os.utimens(&fd, Some(attr.atime), Some(attr.mtime))?;
+        let (at, before, ours) = (self.at_object(ix)?, self.handle_of(ix)?, self.os.handle(&fd)?);
+        for id in [ObjectId::entry(&at.dir, &at.name), ObjectId::data(&before), ObjectId::attr(&before)] {
+            draft.plan.written.push(id);
+        }
+        draft.slot_patches.files += 1;
+        draft.slot_patches.bytes += attr.size;
+        draft.replaced.insert(ix);
+        draft.places.push(Ordered::new(Step {
+            slot,
+            at,
+            act: Act::Replace { ours, before, tree: Vec::new() },
+        }));
+        Ok(())
+    }
+
+    /// What differs, sector by sector.
+    fn patch_ranges(&mut self, draft: &mut Draft, ix: Ix, before: u64, after: u64) -> Verb<Vec<PatchRange>> {
+        let mut runs = Vec::new();
+        let mut inline_left = draft.inline_left;
+        let mut from = 0;
+        for (extent, kind) in self.changed_extents(ix, after) {
+            let end = extent.end.next_multiple_of(SECTOR).min(after);
+            let start = (extent.start / SECTOR * SECTOR).max(from);
+            if start < end {
+                self.compare(
+                    ix,
+                    start..end,
+                    before.min(after),
+                    kind == Extent::Hole,
+                    &mut inline_left,
+                    &mut runs,
+                )?;
+                from = end.next_multiple_of(SECTOR);
+            }
+        }
+        // One range from the slot already asks for a barrier: then the rest needs no room in the record.
+        let inline = runs.iter().all(|r| r.inline.is_some() || r.are_zero);
+        if inline {
+            draft.inline_left = inline_left;
+        }
+        let mut ranges = Vec::with_capacity(runs.len());
+        for run in runs {
+            let source = match run.inline {
+                _ if run.are_zero => Source::Hole,
+                Some(bytes) if inline => Source::Inline(bytes),
+                _ => {
+                    self.fill_slot(ix, run.offset..run.offset + run.len)?;
+                    Source::Slot
+                }
+            };
+            let before = if run.were_zero { Before::Zeros } else { Before::Sectors(run.crcs) };
+            ranges.push(PatchRange { offset: run.offset, len: run.len, source, before });
+        }
+        Ok(ranges)
+    }
+
+    fn changed_extents(&self, ix: Ix, size: u64) -> Vec<(Range<u64>, Extent)> {
+        match &self.object(ix).data {
+            Data::Base(_) => Vec::new(),
+            Data::Private(_) => vec![(0..size, Extent::Data)],
+            Data::Overlay(overlay) => overlay
+                .extents
+                .iter()
+                .map(|(r, k)| (r.start.min(size)..r.end.min(size), k))
+                .filter(|(r, _)| !r.is_empty())
+                .collect(),
+        }
+    }
+
+    /// Compares `range` (from a sector's start) with the committed file, of which `kept` bytes stay.
+    fn compare(
+        &mut self,
+        ix: Ix,
+        range: Range<u64>,
+        kept: u64,
+        hole: bool,
+        inline_left: &mut usize,
+        runs: &mut Vec<Run>,
+    ) -> Verb<()> {
+        let lower = match range.start < kept {
+            true => Some(self.lower_file(ix)?),
+            false => None,
+        };
+        let mut at = range.start;
+        let mut open: Option<Run> = None;
+        while at < range.end {
+            let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
+            let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
+            self.read_bytes(ix, &mut ours, at)?;
+            if let Some(lower) = lower.as_ref().filter(|_| at < kept) {
+                let len = len.min((kept - at) as usize);
+                self.facts.read(lower, &mut theirs[..len], at)?;
+            }
+            for start in (0..len).step_by(SECTOR_BYTES) {
+                let sector = start..(start + SECTOR_BYTES).min(len);
+                let (new, old) = (&ours[sector.clone()], &theirs[sector]);
+                let zero = new.iter().all(|b| *b == 0);
+                let other_kind = hole && open.as_ref().is_some_and(|run| run.are_zero != zero);
+                if new == old || other_kind {
+                    runs.extend(open.take());
+                }
+                if new == old {
+                    continue;
+                }
+                let run = open.get_or_insert_with(|| Run {
+                    offset: at + start as u64,
+                    len: 0,
+                    crcs: Vec::new(),
+                    were_zero: true,
+                    are_zero: true,
+                    inline: Some(Vec::new()),
+                });
+                run.len += new.len() as u64;
+                run.crcs.push(sector_crc(old));
+                run.were_zero &= old.iter().all(|b| *b == 0);
+                run.are_zero &= zero;
+                match (&mut run.inline, inline_left.checked_sub(new.len())) {
+                    (Some(bytes), Some(left)) => {
+                        bytes.extend_from_slice(new);
+                        *inline_left = left;
+                    }
+                    (inline, _) => *inline = None,
+                }
+            }
+            at += len as u64;
+        }
+        runs.extend(open);
+        Ok(())
+    }
+
+    /// Makes the slot's file have whole sectors where a patch takes them from.
+    fn fill_slot(&mut self, ix: Ix, range: Range<u64>) -> Verb<()> {
+        let Data::Overlay(overlay) = &self.object(ix).data else { return Ok(()) };
+        let missing: Vec<_> = overlay.extents.pieces(range.clone());
+        for (part, kind) in missing {
+            if kind == Some(Extent::Data) {
+                continue;
+            }
+            let mut at = part.start;
+            while at < part.end {
+                let mut buf = vec![0; (part.end - at).min(CHUNK_BYTES as u64) as usize];
+                self.read_bytes(ix, &mut buf, at)?;
+                let fd = self.whole_or_private(ix)?;
+                crate::publish::place::write_all(&self.os, &fd, &buf, at)?;
+                at += buf.len() as u64;
+            }
+        }
+        if let Data::Overlay(overlay) = &mut self.object_mut(ix).data {
+            overlay.extents.insert(range, Extent::Data);
+        }
+        Ok(())
+    }
+
+    fn whole_or_private(&mut self, ix: Ix) -> Verb<std::sync::Arc<O::Fd>> {
+        match self.whole_fd(ix, Access::Write)? {
+            Some(fd) => Ok(fd),
+            None => self.private_fd(ix),
+        }
+    }
+
+    /// Opens a slot of ours.
+    pub(super) fn open_slot(&mut self, mount: usize, slot: u32, how: Open) -> Result<O::Fd, Errno> {
+        let dir = self.staging(mount)?.dir.clone();
+        self.os.open(&dir, &slot_name(slot), how)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_large_files_of_one_name_written_anew_are_replaced() {
+        assert!(is_replacement(true, PATCH_BYTES_MAX + 1, false, 1));
+        assert!(!is_replacement(false, PATCH_BYTES_MAX + 1, false, 1));
+        assert!(!is_replacement(true, PATCH_BYTES_MAX, false, 1));
+        assert!(!is_replacement(true, PATCH_BYTES_MAX + 1, true, 1));
+        assert!(!is_replacement(true, PATCH_BYTES_MAX + 1, false, 2));
+    }
+}

@@ -1,0 +1,193 @@
+//! What a working set comes to at commit, in one domain: the contract between the working set and the commit protocol.
+//!
+//! Owns: [`Plan`], and the planner that makes one of what changed: names (`names`), bytes (`data`), attributes (`attributes`), and
+//! which staged objects ride in the record (`small`). Guarantees: planning changes nothing that the program or anybody else can see,
+//! and may be repeated. The path in each step's [`At`](crate::record::At) is the one at which the directory stands when the step's
+//! turn comes: TAKEs name the paths of the committed tree, everything after them those that the program sees.
+
+mod attributes;
+mod data;
+mod names;
+mod small;
+
+use crate::facts::FactIx;
+use crate::id::ObjectId;
+use crate::outcome::{CommitError, Verb, VerbError};
+use crate::record::{At, Step};
+use crate::transaction::Transaction;
+use crate::workset::Ix;
+use std::collections::HashSet;
+use systx_os::{Errno, Handle, Os};
+
+/// Bytes of patches that may ride in the records of one transaction.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// Everything the commit protocol has to know of one domain's part of a transaction.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// In publication order (COMMIT.md §3 U).
+    pub steps: Vec<Step>,
+    /// W.
+    pub written: Vec<ObjectId>,
+    /// C.
+    pub commuting: Vec<ObjectId>,
+    /// Slots that start as a token, and of which type.
+    pub tokens: Vec<(u32, Token)>,
+    /// Objects in slots that must survive a power loss before the record may be written, i.e. all staged objects but those
+    /// whose step carries them whole.
+    pub staged: Staged,
+    /// Objects of PATCH and ATTR steps with the facts that tell where they are before anything is published.
+    pub targets: Vec<(Handle, FactIx)>,
+    /// Slots with private bytes that no step needs. They may be unlinked when the outcome is known.
+    pub unused: Vec<u32>,
+}
+
+/// Type of a token: rename(2) replaces a directory by a directory only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+}
+
+/// How much is staged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Staged {
+    /// Regular files whose contents are needed from the slots.
+    pub files: u64,
+    /// Other objects: directories, links, nodes.
+    pub others: u64,
+    /// Bytes in those files.
+    pub bytes: u64,
+}
+
+/// A plan on its way: steps by phase, each with what it is ordered by.
+#[derive(Default)]
+struct Draft {
+    mount: usize,
+    plan: Plan,
+    /// TAKEs, and REMOVEs of names that a LINK gets: deepest first.
+    takes: Vec<Ordered>,
+    /// PLACEs and REPLACEs: outermost first.
+    places: Vec<Ordered>,
+    /// LINKs, when all directories are in place.
+    links: Vec<Ordered>,
+    patches: Vec<Step>,
+    removes: Vec<Ordered>,
+    /// Deepest first.
+    attrs: Vec<Ordered>,
+    /// Bytes that may still be inlined.
+    inline_left: usize,
+    /// Patches and replacements that take bytes from slots.
+    slot_patches: Staged,
+    /// Files whose private copy takes their place: it has their attributes already.
+    replaced: HashSet<Ix>,
+}
+
+/// A step with the depth of its directory.
+struct Ordered {
+    depth: usize,
+    step: Step,
+}
+
+impl Ordered {
+    fn new(step: Step) -> Ordered {
+        let depth = match step.at.path.is_empty() {
+            true => 0,
+            false => 1 + step.at.path.iter().filter(|b| **b == b'/').count(),
+        };
+        Ordered { depth, step }
+    }
+}
+
+impl Draft {
+    fn finish(mut self) -> Plan {
+        let by_place = |a: &Ordered, b: &Ordered| {
+            (&a.step.at.path, &a.step.at.name).cmp(&(&b.step.at.path, &b.step.at.name))
+        };
+        self.takes.sort_by(|a, b| b.depth.cmp(&a.depth).then_with(|| by_place(a, b)));
+        self.places.sort_by(|a, b| a.depth.cmp(&b.depth).then_with(|| by_place(a, b)));
+        self.links.sort_by(by_place);
+        self.removes.sort_by(by_place);
+        self.attrs.sort_by(|a, b| b.depth.cmp(&a.depth).then_with(|| by_place(a, b)));
+        let steps = &mut self.plan.steps;
+        steps.extend(self.takes.into_iter().chain(self.places).chain(self.links).map(|o| o.step));
+        steps.append(&mut self.patches);
+        steps.extend(self.removes.into_iter().chain(self.attrs).map(|o| o.step));
+        for ids in [&mut self.plan.written, &mut self.plan.commuting] {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        self.plan
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// What there is to publish, one plan a mount.
+    ///
+    /// # Errors
+    /// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
+    /// staged. Nothing happened.
+    pub(crate) fn plan(&mut self) -> Result<Vec<Plan>, CommitError> {
+        let mut inline_left = INLINE_BYTES_MAX;
+        let mut plans = Vec::with_capacity(self.mounts.len());
+        for mount in 0..self.mounts.len() {
+            let mut draft = Draft { mount, inline_left, ..Draft::default() };
+            self.draft(&mut draft).map_err(|e| match e {
+                VerbError::Os(error) => {
+                    CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error }
+                }
+                VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
+            })?;
+            inline_left = draft.inline_left;
+            plans.push(draft.finish());
+        }
+        Ok(plans)
+    }
+
+    fn draft(&mut self, draft: &mut Draft) -> Verb<()> {
+        self.plan_names(draft)?;
+        self.plan_data(draft)?;
+        self.plan_attributes(draft)?;
+        self.plan_small(draft)
+    }
+
+    /// A name as it will be.
+    fn at_now(&mut self, dir: Ix, name: &[u8]) -> Verb<At> {
+        Ok(At { dir: self.handle_of(dir)?, path: self.path(dir), name: name.to_vec() })
+    }
+
+    /// A name of the committed tree.
+    fn at_before(&mut self, dir: Ix, name: &[u8]) -> Verb<At> {
+        let base = self.lower_dir(dir)?;
+        Ok(At { dir: base.handle, path: base.path.clone(), name: name.to_vec() })
+    }
+
+    /// One name of an object as it will be when all names are published.
+    fn at_object(&mut self, ix: Ix) -> Verb<At> {
+        if self.is_root(ix) {
+            return self.at_now(ix, b"");
+        }
+        if let Some((dir, name)) = self.object(ix).names.first().cloned() {
+            return self.at_now(dir, &name);
+        }
+        // It lives on by names that the program never touched; found by handle, or under the name that goes last.
+        let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };
+        let (dir, name) = self.facts.place(lower.fact);
+        Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })
+    }
+
+    /// Identity of an object, staged or not.
+    fn handle_of(&mut self, ix: Ix) -> Verb<Handle> {
+        if let Some(lower) = &self.object(ix).lower {
+            return Ok(lower.handle);
+        }
+        let object = self.object(ix);
+        if let Some(fd) = object.file.as_ref().or(object.dir.as_ref().and_then(|d| d.fd.as_ref())) {
+            return Ok(self.os.handle(fd)?);
+        }
+        let spot = self.spot(ix)?;
+        Ok(self.os.handle_at(&spot.dir, &spot.name)?)
+    }
+}

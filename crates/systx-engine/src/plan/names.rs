@@ -1,0 +1,233 @@
+//! Names that changed → TAKE, PLACE, REPLACE, LINK, REMOVE.
+//!
+//! An object of the committed tree that lost a name and got another one *moves*: TAKE into a slot, then PLACE or REPLACE from it.
+//! As everything that moves is taken out first, swaps, cycles and inversions of ancestry need no thought. A name that loses an
+//! object for good and gets another one is a REPLACE, whatever the types; a removed tree is one REMOVE.
+
+use super::{Draft, Ordered, Token};
+use crate::id::ObjectId;
+use crate::outcome::Verb;
+use crate::record::{Act, At, Step};
+use crate::transaction::Transaction;
+use crate::workset::staging::{slot_name, NO_SLOT};
+use crate::workset::Ix;
+use std::collections::HashMap;
+use systx_os::{FileType, Handle, Os};
+
+/// One changed name.
+struct Changed {
+    dir: Ix,
+    name: Box<[u8]>,
+    before: Option<Ix>,
+    now: Option<Ix>,
+    /// Of a staged object.
+    slot: u32,
+}
+
+/// What becomes of the object that a changed name had or gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Via {
+    /// It moves, through this slot.
+    Slot(u32),
+    /// One more name of it.
+    Link,
+}
+
+/// How lower objects leave and reach changed names; keys are indexes of the changes.
+#[derive(Default)]
+struct Ways {
+    leaves: HashMap<usize, u32>,
+    reaches: HashMap<usize, Via>,
+}
+
+impl<O: Os> Transaction<O> {
+    pub(super) fn plan_names(&mut self, draft: &mut Draft) -> Verb<()> {
+        let changes = self.changed_names(draft.mount);
+        let ways = self.ways(draft.mount, &changes)?;
+        for (n, change) in changes.iter().enumerate() {
+            if let Some(lower) = &self.object(change.dir).lower {
+                let dir = lower.handle;
+                draft.plan.written.push(ObjectId::entry(&dir, &change.name));
+                if change.before.is_none() != change.now.is_none() {
+                    draft.plan.commuting.push(ObjectId::listing(&dir));
+                }
+            }
+            self.plan_leaving(draft, &changes, &ways, n)?;
+            self.plan_arriving(draft, &changes, &ways, n)?;
+        }
+        Ok(())
+    }
+
+    /// In a fixed order, so that the same transaction has the same plan.
+    fn changed_names(&self, mount: usize) -> Vec<Changed> {
+        let mut changes = Vec::new();
+        for dir in self.all() {
+            let object = self.object(dir);
+            let Some(directory) = object.dir.as_ref().filter(|_| usize::from(object.mount) == mount) else {
+                continue;
+            };
+            let first = changes.len();
+            for (name, e) in &directory.names {
+                // What is staged in a staged directory is there already.
+                let to_do = match object.is_staged() {
+                    true => e.now.is_some_and(|now| !self.object(now).is_staged()),
+                    false => e.now != e.before,
+                };
+                if to_do {
+                    changes.push(Changed {
+                        dir,
+                        name: name.clone(),
+                        before: e.before,
+                        now: e.now,
+                        slot: e.slot,
+                    });
+                }
+            }
+            changes[first..].sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        }
+        changes
+    }
+
+    fn ways(&mut self, mount: usize, changes: &[Changed]) -> Verb<Ways> {
+        let mut ways = Ways::default();
+        let mut lost: HashMap<Ix, usize> = HashMap::new();
+        for (n, change) in changes.iter().enumerate() {
+            if let Some(before) = change.before {
+                lost.entry(before).or_insert(n);
+            }
+        }
+        for (n, change) in changes.iter().enumerate() {
+            let Some(now) = change.now.filter(|now| !self.object(*now).is_staged()) else { continue };
+            match lost.remove(&now) {
+                Some(from) => {
+                    let slot = self.new_slot(mount)?;
+                    ways.leaves.insert(from, slot);
+                    ways.reaches.insert(n, Via::Slot(slot));
+                }
+                None => {
+                    ways.reaches.insert(n, Via::Link);
+                }
+            }
+        }
+        Ok(ways)
+    }
+
+    /// What the name had.
+    fn plan_leaving(&mut self, draft: &mut Draft, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
+        let change = &changes[n];
+        let Some(before) = change.before else { return Ok(()) };
+        let handle = self.handle_of(before)?;
+        let is_dir = self.object(before).kind == FileType::Directory;
+        if is_dir {
+            draft.plan.written.push(ObjectId::listing(&handle));
+        }
+        let token = if is_dir { Token::Directory } else { Token::File };
+        if let Some(&slot) = ways.leaves.get(&n) {
+            let at = self.at_before(change.dir, &change.name)?;
+            draft.plan.tokens.push((slot, token));
+            draft.takes.push(Ordered::new(Step { slot, at, act: Act::Take { before: handle } }));
+            return Ok(());
+        }
+        // Part of a tree that goes as a whole.
+        if self.is_gone(change.dir) {
+            return Ok(());
+        }
+        let early = match (change.now, ways.reaches.get(&n)) {
+            (None, _) => false,
+            (Some(_), Some(Via::Link)) => true,
+            // It leaves by the REPLACE that brings the other one.
+            _ => return Ok(()),
+        };
+        let slot = self.new_slot(draft.mount)?;
+        draft.plan.tokens.push((slot, token));
+        let tree = self.removed_tree(before, changes, ways);
+        let act = Act::Remove { before: handle, tree };
+        if early {
+            let at = self.at_before(change.dir, &change.name)?;
+            draft.takes.push(Ordered::new(Step { slot, at, act }));
+        } else {
+            let at = self.at_now(change.dir, &change.name)?;
+            draft.removes.push(Ordered::new(Step { slot, at, act }));
+        }
+        Ok(())
+    }
+
+    /// What the name gets.
+    fn plan_arriving(&mut self, draft: &mut Draft, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
+        let change = &changes[n];
+        let Some(now) = change.now else { return Ok(()) };
+        let at = self.at_now(change.dir, &change.name)?;
+        let slot = match ways.reaches.get(&n) {
+            Some(Via::Link) => {
+                let slot = self.new_slot(draft.mount)?;
+                draft.plan.tokens.push((slot, Token::File));
+                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(now)?));
+                draft.links.push(Ordered::new(Step { slot, at, act: Act::Link { object, found } }));
+                return Ok(());
+            }
+            Some(Via::Slot(slot)) => *slot,
+            None => change.slot,
+        };
+        let displaced = change.before.filter(|_| !ways.leaves.contains_key(&n));
+        let act = match displaced {
+            None => Act::Place { small: None },
+            Some(before) => {
+                let ours = match self.object(now).is_staged() {
+                    true => self.handle_in_slot(draft.mount, slot)?,
+                    false => self.handle_of(now)?,
+                };
+                let tree = self.removed_tree(before, changes, ways);
+                Act::Replace { ours, before: self.handle_of(before)?, tree }
+            }
+        };
+        draft.places.push(Ordered::new(Step { slot, at, act }));
+        Ok(())
+    }
+
+    fn handle_in_slot(&mut self, mount: usize, slot: u32) -> Verb<Handle> {
+        debug_assert_ne!(slot, NO_SLOT);
+        let staging = self.staging(mount)?;
+        let dir = staging.dir.clone();
+        Ok(self.os.handle_at(&dir, &slot_name(slot))?)
+    }
+
+    /// A name under which the object of a LINK is found when all moves are done.
+    fn found_for_link(&mut self, ix: Ix) -> Verb<At> {
+        let names = &self.object(ix).names;
+        let kept = names.iter().find(|(d, n)| self.entry(*d, n).is_some_and(|e| e.before == Some(ix)));
+        // One that came by a move is as good; another LINK's is not. The lost name of a move is paired with the first change
+        // that gains one, in the order of `changed_names`.
+        let first = names.iter().min_by_key(|(d, n)| (*d, n.clone()));
+        match kept.or(first).cloned() {
+            Some((dir, name)) => self.at_now(dir, &name),
+            None => self.at_object(ix),
+        }
+    }
+
+    /// Every object that is removed with a directory: what it held when the transaction began to take it apart, less what moved
+    /// elsewhere.
+    fn removed_tree(&self, root: Ix, changes: &[Changed], ways: &Ways) -> Vec<Handle> {
+        let mut leaves: HashMap<(Ix, &[u8]), ()> = HashMap::new();
+        if self.object(root).kind != FileType::Directory {
+            return Vec::new();
+        }
+        for n in ways.leaves.keys() {
+            leaves.insert((changes[*n].dir, &changes[*n].name), ());
+        }
+        let (mut tree, mut stack) = (Vec::new(), vec![root]);
+        while let Some(dir) = stack.pop() {
+            let Some(directory) = &self.object(dir).dir else { continue };
+            for (name, entry) in &directory.names {
+                let Some(child) = entry.before.filter(|_| !leaves.contains_key(&(dir, &name[..]))) else {
+                    continue;
+                };
+                if let Some(lower) = &self.object(child).lower {
+                    tree.push(lower.handle);
+                    stack.push(child);
+                }
+            }
+        }
+        tree.sort_unstable();
+        tree
+    }
+}

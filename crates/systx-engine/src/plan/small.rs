@@ -1,0 +1,131 @@
+//! Staged objects: few and small ones ride whole in the record; the others are counted for the stage barrier.
+
+use super::{Draft, Staged};
+use crate::outcome::Verb;
+use crate::publish::patch::read_up_to;
+use crate::record::{Act, Small};
+use crate::transaction::Transaction;
+use crate::workset::Ix;
+use std::collections::HashMap;
+use systx_os::{FileType, Open, Os};
+
+/// Most objects that ride in a record.
+const SMALL_OBJECTS_MAX: usize = 16;
+/// Most bytes of theirs.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
+impl<O: Os> Transaction<O> {
+    pub(super) fn plan_small(&mut self, draft: &mut Draft) -> Verb<()> {
+        let here = |t: &Self, ix: Ix| {
+            let object = t.object(ix);
+            usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
+        };
+        let staged: Vec<Ix> = self.all().filter(|ix| here(self, *ix)).collect();
+        if self.carry(draft, &staged)? {
+            return Ok(());
+        }
+        let mut count = draft.slot_patches;
+        for ix in staged {
+            match self.object(ix).kind {
+                FileType::File => {
+                    count.files += 1;
+                    count.bytes += self.staged_stat(ix)?.size;
+                }
+                _ => count.others += 1,
+            }
+        }
+        draft.plan.staged = count;
+        Ok(())
+    }
+
+    /// Puts every staged object into its step; whether all could be.
+    fn carry(&mut self, draft: &mut Draft, staged: &[Ix]) -> Verb<bool> {
+        let mut left = SMALL_BYTES_MAX;
+        if staged.is_empty() || staged.len() > SMALL_OBJECTS_MAX || draft.slot_patches != Staged::default() {
+            return Ok(staged.is_empty() && draft.slot_patches == Staged::default());
+        }
+        let mut carried: HashMap<u32, Small> = HashMap::new();
+        for ix in staged {
+            let object = self.object(*ix);
+            let empty = object.dir.as_ref().is_none_or(|d| d.names.is_empty());
+            // A second name is a second step; made again they would be two files.
+            let slot = match &object.names[..] {
+                [(dir, name)] if empty => self.entry(*dir, name).map(|e| e.slot),
+                _ => None,
+            };
+            let Some(slot) = slot.filter(|_| !object.names.is_empty()) else { return Ok(false) };
+            let stat = self.staged_stat(*ix)?;
+            if object_bytes(&stat) > left {
+                return Ok(false);
+            }
+            left -= object_bytes(&stat);
+            carried.insert(slot, self.small(draft.mount, slot)?);
+        }
+        let mut placed = 0;
+        for step in draft.places.iter().map(|o| &o.step) {
+            match &step.act {
+                Act::Place { .. } if carried.contains_key(&step.slot) => placed += 1,
+                // A REPLACE has no room for its object.
+                Act::Replace { .. } if carried.contains_key(&step.slot) => return Ok(false),
+                _ => {}
+            }
+        }
+        if placed != staged.len() {
+            return Ok(false);
+        }
+        for ordered in &mut draft.places {
+            if let (Act::Place { small }, Some(object)) =
+                (&mut ordered.step.act, carried.remove(&ordered.step.slot))
+            {
+                *small = Some(object);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The object in a slot, whole.
+    fn small(&mut self, mount: usize, slot: u32) -> Verb<Small> {
+        let fd = self.open_slot(mount, slot, Open::Path)?;
+        let stat = self.os.stat(&fd)?;
+        let mut content = Vec::new();
+        match stat.kind() {
+            FileType::File => {
+                content = vec![0; stat.size as usize];
+                let file = self.open_slot(mount, slot, Open::Read)?;
+                let got = read_up_to(&self.os, &file, &mut content, 0)?;
+                content.truncate(got);
+            }
+            FileType::Symlink => content = self.os.read_link(&fd)?,
+            _ => {}
+        }
+        let mut xattrs = Vec::new();
+        match self.os.listxattr(&fd) {
+            Ok(names) => {
+                for name in names {
+                    let value = self.os.getxattr(&fd, &name)?;
+                    xattrs.push((name, value));
+                }
+            }
+            Err(systx_os::Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(Small {
+            handle: self.os.handle(&fd)?,
+            ctime: stat.ctime,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: stat.rdev,
+            mtime: stat.mtime,
+            content,
+            xattrs,
+        })
+    }
+}
+
+fn object_bytes(stat: &systx_os::Stat) -> u64 {
+    match stat.kind() {
+        FileType::File | FileType::Symlink => stat.size,
+        _ => 0,
+    }
+}

@@ -1,0 +1,157 @@
+//! chmod, chown, utimensat, truncate. On staged objects they are done at once; on lower ones they are remembered.
+
+use crate::outcome::{Verb, VerbError};
+use crate::transaction::{Attr, Node, SetAttr, SetTime, Transaction};
+use crate::workset::acl::{self, Acl};
+use crate::workset::data::Data;
+use crate::workset::Ix;
+use systx_os::{Errno, FileType, Os, Timestamp};
+
+const SETUID: u32 = 0o4000;
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl<O: Os> Transaction<O> {
+    /// Attributes.
+    pub fn getattr(&mut self, node: Node) -> Verb<Attr> {
+        self.attr(self.ix(node))
+    }
+
+    /// Changes attributes and returns what they are then.
+    pub fn setattr(&mut self, node: Node, set: &SetAttr) -> Verb<Attr> {
+        let ix = self.ix(node);
+        self.may_change(ix)?;
+        let kind = self.object(ix).kind;
+        if let Some(size) = set.size {
+            match kind {
+                FileType::File => self.set_size(ix, size)?,
+                FileType::Directory => return Err(Errno::ISDIR.into()),
+                _ => return Err(Errno::INVAL.into()),
+            }
+        }
+        if kind == FileType::Symlink && set.mode.is_some() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let mode = self.new_mode(ix, set)?;
+        let now = self.now();
+        let time = |t: Option<SetTime>| {
+            t.map(|t| match t {
+                SetTime::Now => now,
+                SetTime::At(at) => at,
+            })
+        };
+        let times = (time(set.atime), time(set.mtime));
+        match self.object(ix).is_staged() {
+            true => self.set_staged(ix, set, mode, times)?,
+            false => self.set_lower(ix, set, mode, times)?,
+        }
+        self.attr(ix)
+    }
+
+    /// Permission bits after the change, if they are to change; drops the capability if privileges go.
+    fn new_mode(&mut self, ix: Ix, set: &SetAttr) -> Verb<Option<u32>> {
+        if !set.kill_priv || self.object(ix).kind != FileType::File {
+            return Ok(set.mode.map(|m| m & 0o7777));
+        }
+        let had = set.mode.map_or(self.attr(ix)?.mode & 0o7777, |m| m & 0o7777);
+        let mut mode = had & !SETUID;
+        if mode & GROUP_EXECUTE != 0 {
+            mode &= !SETGID;
+        }
+        match self.xattr(ix, CAPABILITY) {
+            Ok(None) | Err(VerbError::Os(Errno::OPNOTSUPP)) => {}
+            Ok(Some(value)) if self.object(ix).is_staged() => {
+                drop(value);
+                let fd = self.any_fd(ix)?;
+                self.os.removexattr(&fd, CAPABILITY)?;
+            }
+            Ok(before) => self.override_xattr(ix, CAPABILITY, before, None),
+            Err(e) => return Err(e),
+        }
+        Ok((set.mode.is_some() || mode != had).then_some(mode))
+    }
+
+    fn set_staged(
+        &mut self,
+        ix: Ix,
+        set: &SetAttr,
+        mode: Option<u32>,
+        times: (Option<Timestamp>, Option<Timestamp>),
+    ) -> Verb<()> {
+        let owner = set.uid.is_some() || set.gid.is_some();
+        if !owner && mode.is_none() && times == (None, None) {
+            return Ok(());
+        }
+        let fd = self.any_fd(ix)?;
+        let mut mode = mode;
+        if owner {
+            let before = self.os.stat(&fd)?;
+            self.os.chown(&fd, set.uid.unwrap_or(u32::MAX), set.gid.unwrap_or(u32::MAX))?;
+            // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller.
+            if mode.is_none() && before.perm() & (SETUID | SETGID) != 0 {
+                mode = Some(before.perm());
+            }
+        }
+        if let Some(mode) = mode {
+            self.os.chmod(&fd, mode)?;
+        }
+        if times != (None, None) {
+            self.os.utimens(&fd, times.0, times.1)?;
+        }
+        Ok(())
+    }
+
+    fn set_lower(
+        &mut self,
+        ix: Ix,
+        set: &SetAttr,
+        mode: Option<u32>,
+        times: (Option<Timestamp>, Option<Timestamp>),
+    ) -> Verb<()> {
+        let now = self.now();
+        if set.uid.is_some() || set.gid.is_some() {
+            let attr = self.attr(ix)?;
+            let over = self.object_mut(ix).over_mut();
+            over.owner = Some((set.uid.unwrap_or(attr.uid), set.gid.unwrap_or(attr.gid)));
+            over.ctime = Some(now);
+        }
+        if let Some(mode) = mode {
+            self.override_mode(ix, mode)?;
+        }
+        let (atime, mut mtime) = times;
+        if let (Some(time), Data::Private(_)) = (mtime, &self.object(ix).data) {
+            let fd = self.private_fd(ix)?;
+            self.os.utimens(&fd, None, Some(time))?;
+            mtime = None;
+            self.object_mut(ix).over_mut().ctime = Some(now);
+        }
+        if atime.is_some() || mtime.is_some() {
+            let over = self.object_mut(ix).over_mut();
+            over.atime = atime.or(over.atime);
+            over.mtime = mtime.or(over.mtime);
+            over.ctime = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Remembers permission bits of a lower object; its ACL goes along.
+    pub(super) fn override_mode(&mut self, ix: Ix, mode: u32) -> Verb<()> {
+        let now = self.now();
+        let list = match self.xattr(ix, acl::ACCESS) {
+            Err(VerbError::Os(Errno::OPNOTSUPP)) => None,
+            list => list?,
+        };
+        if let Some(value) = list {
+            if let Some(list) = Acl::parse(&value)? {
+                let changed = list.with_mode(mode).bytes();
+                if changed != value {
+                    self.override_xattr(ix, acl::ACCESS, Some(value), Some(changed));
+                }
+            }
+        }
+        let over = self.object_mut(ix).over_mut();
+        (over.mode, over.ctime) = (Some(mode), Some(now));
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! New objects. Each is made at once, for real, in the staging area, with its final owner, mode and lists.
+
+use crate::outcome::{Verb, VerbError};
+use crate::transaction::{Attr, Caller, Node, Transaction};
+use crate::workset::acl::{self, Acl};
+use crate::workset::names::Change;
+use crate::workset::staging::Spot;
+use crate::workset::{node_of, Ix};
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
+
+const SETGID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+
+/// What to make.
+#[derive(Clone, Copy)]
+enum New<'a> {
+    File,
+    Directory,
+    Special(FileType, u64),
+    Symlink(&'a [u8]),
+}
+
+/// What a new object is to be in the end.
+struct Shape {
+    uid: u32,
+    gid: u32,
+    /// Permission bits.
+    mode: u32,
+    /// To be set by hand: in a slot nothing is inherited.
+    access: Option<Vec<u8>>,
+    default: Option<Vec<u8>>,
+    /// Permission bits to make it with: a staged directory with a default ACL narrows them itself.
+    make_with: u32,
+}
+
+impl<O: Os> Transaction<O> {
+    /// Makes a regular file; `EEXIST` when the name is taken.
+    pub fn create(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        self.make(dir, name, New::File, mode, caller)
+    }
+
+    /// Makes a directory.
+    pub fn mkdir(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        self.make(dir, name, New::Directory, mode, caller)
+    }
+
+    /// Makes a FIFO, socket, device or regular file; `mode` includes the type bits.
+    pub fn mknod(
+        &mut self,
+        dir: Node,
+        name: &[u8],
+        mode: u32,
+        rdev: u64,
+        caller: Caller,
+    ) -> Verb<(Node, Attr)> {
+        let new = match FileType::from_mode(mode) {
+            None if mode & libc::S_IFMT == 0 => New::File,
+            None => return Err(Errno::INVAL.into()),
+            Some(FileType::File) => New::File,
+            Some(FileType::Directory) => return Err(Errno::PERM.into()),
+            Some(FileType::Symlink) => return Err(Errno::INVAL.into()),
+            Some(kind) => New::Special(kind, rdev),
+        };
+        let made = self.make(dir, name, new, mode, caller)?;
+        // Nobody has it open.
+        let ix = self.ix(made.0);
+        self.object_mut(ix).file = None;
+        Ok(made)
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, dir: Node, name: &[u8], target: &[u8], caller: Caller) -> Verb<(Node, Attr)> {
+        self.make(dir, name, New::Symlink(target), 0o777, caller)
+    }
+
+    /// Makes a nameless regular file; [`Transaction::link`] may name it later.
+    pub fn tmpfile(&mut self, dir: Node, mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        let dir = self.ix(dir);
+        self.may_create_in(dir, b"")?;
+        let mount = usize::from(self.object(dir).mount);
+        let shape = self.shape(dir, New::File, mode, caller, true)?;
+        let staging = self.staging(mount)?.dir.clone();
+        let fd = Arc::new(self.os.tmpfile(&staging, shape.make_with)?);
+        let stat = self.finish(&fd, &shape, FileType::File)?;
+        let ix = self.staged_node(mount, &stat);
+        self.object_mut(ix).file = Some(fd);
+        Ok((node_of(ix), self.attr(ix)?))
+    }
+
+    fn make(
+        &mut self,
+        dir: Node,
+        name: &[u8],
+        new: New<'_>,
+        mode: u32,
+        caller: Caller,
+    ) -> Verb<(Node, Attr)> {
+        let dir = self.ix(dir);
+        if self.find(dir, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        self.may_create_in(dir, name)?;
+        let mount = usize::from(self.object(dir).mount);
+        let in_slot = !self.object(dir).is_staged();
+        let shape = self.shape(dir, new, mode, caller, in_slot)?;
+        let (spot, slot) = self.new_spot(dir, name)?;
+        let (fd, stat) = self.make_at(&spot, new, &shape)?;
+        let ix = self.staged_node(mount, &stat);
+        self.object_mut(ix).file = fd;
+        self.name(dir, name, ix, slot);
+        self.touch(dir, Change::Real)?;
+        Ok((node_of(ix), self.attr(ix)?))
+    }
+
+    /// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).
+    fn shape(&mut self, dir: Ix, new: New<'_>, mode: u32, caller: Caller, in_slot: bool) -> Verb<Shape> {
+        let parent = self.attr(dir)?;
+        let is_dir = matches!(new, New::Directory);
+        let mut mode = mode & if is_dir { 0o1777 } else { 0o7777 };
+        let inherits_group = parent.mode & SETGID != 0;
+        let gid = if inherits_group { parent.gid } else { caller.gid };
+        let stranger = caller.uid != 0 && caller.gid != gid;
+        if inherits_group && !is_dir && stranger && mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE
+        {
+            mode &= !SETGID;
+        }
+        let default = match new {
+            New::Symlink(_) => None,
+            _ => self.default_acl(dir)?,
+        };
+        let mut shape = Shape { uid: caller.uid, gid, mode, access: None, default: None, make_with: mode };
+        match (&default, new) {
+            (_, New::Symlink(_)) => {}
+            (None, _) => {
+                shape.mode = mode & !caller.umask;
+                shape.make_with = shape.mode;
+            }
+            (Some(list), _) => {
+                let inherited = acl::inherit(list, mode);
+                shape.mode = inherited.mode;
+                if in_slot {
+                    shape.make_with = inherited.mode;
+                    shape.access = inherited.access;
+                    shape.default = is_dir.then(|| Acl::bytes(list));
+                }
+            }
+        }
+        if is_dir && inherits_group {
+            shape.mode |= SETGID;
+        }
+        Ok(shape)
+    }
+
+    fn make_at(&mut self, spot: &Spot<O>, new: New<'_>, shape: &Shape) -> Verb<(Option<Arc<O::Fd>>, Stat)> {
+        let os = self.os.clone();
+        let (dir, name) = (&*spot.dir, &*spot.name);
+        let kind = match new {
+            New::File => {
+                let fd = Arc::new(os.create(dir, name, shape.make_with)?);
+                return match self.finish(&fd, shape, FileType::File) {
+                    Ok(stat) => Ok((Some(fd), stat)),
+                    Err(e) => Err(undo(e, || os.unlink(dir, name))),
+                };
+            }
+            New::Directory => os.mkdir(dir, name, shape.make_with).map(|()| FileType::Directory)?,
+            New::Special(kind, rdev) => {
+                os.mknod(dir, name, kind.mode_bits() | shape.make_with, rdev).map(|()| kind)?
+            }
+            New::Symlink(target) => os.symlink(dir, name, target).map(|()| FileType::Symlink)?,
+        };
+        let done = (|| -> Verb<Stat> {
+            let stat = os.stat_at(dir, name)?;
+            if self.is_finished(&stat, shape, kind) {
+                return Ok(stat);
+            }
+            let fd = os.open(dir, name, Open::Path)?;
+            self.finish(&fd, shape, kind)
+        })();
+        match done {
+            Ok(stat) => Ok((None, stat)),
+            Err(e) if kind == FileType::Directory => Err(undo(e, || os.rmdir(dir, name))),
+            Err(e) => Err(undo(e, || os.unlink(dir, name))),
+        }
+    }
+
+    fn is_finished(&self, stat: &Stat, shape: &Shape, kind: FileType) -> bool {
+        (stat.uid, stat.gid) == (shape.uid, shape.gid)
+            && (kind == FileType::Symlink || stat.perm() == shape.mode)
+            && shape.access.is_none()
+            && shape.default.is_none()
+    }
+
+    /// Gives a new object what making it did not.
+    fn finish(&self, fd: &O::Fd, shape: &Shape, kind: FileType) -> Verb<Stat> {
+        let mut stat = self.os.stat(fd)?;
+        if self.is_finished(&stat, shape, kind) {
+            return Ok(stat);
+        }
+        if (stat.uid, stat.gid) != (shape.uid, shape.gid) {
+            self.os.chown(fd, shape.uid, shape.gid)?;
+        }
+        for (name, value) in [(acl::DEFAULT, &shape.default), (acl::ACCESS, &shape.access)] {
+            if let Some(value) = value {
+                self.os.setxattr(fd, name, value, SetXattr::Any)?;
+            }
+        }
+        stat = self.os.stat(fd)?;
+        if kind != FileType::Symlink && stat.perm() != shape.mode {
+            self.os.chmod(fd, shape.mode)?;
+            stat = self.os.stat(fd)?;
+        }
+        Ok(stat)
+    }
+}
+
+/// Removes what could not be finished; the first error counts.
+fn undo(error: VerbError, remove: impl FnOnce() -> Result<(), Errno>) -> VerbError {
+    let _ = remove();
+    error
+}

@@ -1,0 +1,210 @@
+//! Contents: open, read, write, fallocate, copy, seek.
+
+use crate::outcome::Verb;
+use crate::transaction::{Access, Node, Transaction};
+use crate::workset::data::{Data, CHUNK_BYTES, COPY_BYTES_MAX};
+use crate::workset::extents::Extent;
+use crate::workset::Ix;
+use systx_os::{Errno, Fallocate, FileType, Os};
+
+/// Most bytes of one copy; copy_file_range(2) may be short.
+const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
+
+impl<O: Os> Transaction<O> {
+    /// Counts an open; an unlinked file that is open keeps its bytes.
+    pub fn open(&mut self, node: Node, access: Access, truncate: bool) -> Verb<()> {
+        let ix = self.ix(node);
+        if self.object(ix).kind == FileType::Directory && (access != Access::Read || truncate) {
+            return Err(Errno::ISDIR.into());
+        }
+        self.object_mut(ix).opens += 1;
+        let ready = match self.object(ix).kind {
+            FileType::File => self.prepare_open(ix, access, truncate),
+            _ => Ok(()),
+        };
+        if ready.is_err() {
+            self.object_mut(ix).opens -= 1;
+        }
+        ready
+    }
+
+    fn prepare_open(&mut self, ix: Ix, access: Access, truncate: bool) -> Verb<()> {
+        if self.object(ix).is_staged() {
+            self.staged_fd(ix, access)?;
+        } else if access != Access::Read && !truncate {
+            self.may_change(ix)?;
+            let small = self.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);
+            if small && matches!(self.object(ix).data, Data::Base(_)) {
+                self.make_changeable(ix)?;
+            }
+        }
+        if truncate {
+            self.set_size(ix, 0)?;
+        }
+        if matches!(self.object(ix).data, Data::Private(_)) {
+            self.private_fd(ix)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes one open.
+    pub fn close(&mut self, node: Node) {
+        let ix = self.ix(node);
+        let object = self.object_mut(ix);
+        object.opens = object.opens.saturating_sub(1);
+        if object.opens > 0 {
+            return;
+        }
+        (object.file, object.read_only) = (None, false);
+        match &mut object.data {
+            Data::Base(file) => *file = None,
+            Data::Overlay(overlay) => overlay.lower = None,
+            Data::Private(_) => {}
+        }
+        self.reap(ix);
+    }
+
+    /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
+    pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
+        let object = self.object(self.ix(node));
+        match &object.data {
+            Data::Overlay(_) => None,
+            Data::Base(_) if !object.is_staged() => None,
+            _ => object.file.as_deref(),
+        }
+    }
+
+    /// Reads at `offset`; short only at the end of the file.
+    pub fn read_at(&mut self, node: Node, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        let ix = self.regular(node)?;
+        self.read_bytes(ix, buf, offset)
+    }
+
+    /// Writes at `offset`.
+    pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: u64) -> Verb<usize> {
+        let ix = self.regular(node)?;
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.write_bytes(ix, &bytes[done..], offset + done as u64) {
+                Ok(n) => done += n,
+                // What was written is whole; the next call meets the error again.
+                Err(crate::outcome::VerbError::Os(_)) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes at the end; returns where that was.
+    pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(u64, usize)> {
+        let ix = self.regular(node)?;
+        let end = self.attr(ix)?.size;
+        Ok((end, self.write_at(node, bytes, end)?))
+    }
+
+    /// fallocate(2) with its flags; `EOPNOTSUPP` for those that move bytes.
+    pub fn fallocate(&mut self, node: Node, mode: i32, offset: u64, len: u64) -> Verb<()> {
+        let ix = self.regular(node)?;
+        let how = match mode {
+            0 => Fallocate::Allocate,
+            libc::FALLOC_FL_KEEP_SIZE => Fallocate::KeepSize,
+            m if m == libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE => Fallocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Fallocate::Zero,
+            m if m == libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE => Fallocate::ZeroKeepSize,
+            _ => return Err(Errno::OPNOTSUPP.into()),
+        };
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        self.make_changeable(ix)?;
+        if let Some(fd) = self.whole_fd(ix, Access::Write)? {
+            return Ok(self.os.fallocate(&fd, how, offset, len)?);
+        }
+        self.change_overlay(ix, |overlay| {
+            let grows = matches!(how, Fallocate::Allocate | Fallocate::Zero);
+            if matches!(how, Fallocate::PunchHole | Fallocate::Zero | Fallocate::ZeroKeepSize) {
+                let end = if grows { end } else { end.min(overlay.size) };
+                overlay.extents.insert(offset..end.max(offset), Extent::Hole);
+            }
+            if grows {
+                overlay.size = overlay.size.max(end);
+            }
+        });
+        Ok(())
+    }
+
+    /// Copies bytes between files; may be short.
+    pub fn copy_range(
+        &mut self,
+        from: Node,
+        from_offset: u64,
+        to: Node,
+        to_offset: u64,
+        len: u64,
+    ) -> Verb<u64> {
+        let (source, target) = (self.regular(from)?, self.regular(to)?);
+        let apart = from_offset.abs_diff(to_offset) >= len;
+        if source == target && !apart {
+            return Err(Errno::INVAL.into());
+        }
+        let size = self.attr(source)?.size;
+        let len = len.min(size.saturating_sub(from_offset)).min(COPY_RANGE_BYTES_MAX);
+        if len == 0 {
+            return Ok(0);
+        }
+        self.make_changeable(target)?;
+        let files = (self.whole_fd(source, Access::Read)?, self.whole_fd(target, Access::Write)?);
+        if let (Some(source), Some(target)) = files {
+            return Ok(self.os.copy_range(&source, from_offset, &target, to_offset, len)?);
+        }
+        let mut buf = vec![0; (len as usize).min(CHUNK_BYTES)];
+        let mut done = 0;
+        while done < len {
+            let want = buf.len().min((len - done) as usize);
+            let got = self.read_bytes(source, &mut buf[..want], from_offset + done)?;
+            if got == 0 {
+                break;
+            }
+            let put = self.write_at(to, &buf[..got], to_offset + done)?;
+            done += put as u64;
+            if put < got {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
+    pub fn seek(&mut self, node: Node, offset: u64, hole: bool) -> Verb<u64> {
+        let ix = self.regular(node)?;
+        if let Some(fd) = self.whole_fd(ix, Access::Read)? {
+            return Ok(self.os.seek(&fd, offset, hole)?);
+        }
+        let Data::Overlay(overlay) = &self.object(ix).data else {
+            let file = self.lower_file(ix)?;
+            return Ok(self.os.seek(&file.fd, offset, hole)?);
+        };
+        if offset >= overlay.size {
+            return Err(Errno::NXIO.into());
+        }
+        // What the committed file has is taken for data: its layout is no fact.
+        let wanted = |kind: &Option<Extent>| (*kind == Some(Extent::Hole)) == hole;
+        let next = overlay.extents.pieces(offset..overlay.size).into_iter().find(|(_, kind)| wanted(kind));
+        match next {
+            Some((range, _)) => Ok(range.start),
+            None if hole => Ok(overlay.size),
+            None => Err(Errno::NXIO.into()),
+        }
+    }
+
+    /// A node whose bytes can be had.
+    fn regular(&self, node: Node) -> Verb<Ix> {
+        let ix = self.ix(node);
+        match self.object(ix).kind {
+            FileType::File => Ok(ix),
+            FileType::Directory => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Listings: the committed names, without those that went, with those that came.
+
+use crate::outcome::Verb;
+use crate::transaction::{DirEntry, Node, Transaction};
+use crate::workset::{node_of, Ix};
+use std::collections::HashSet;
+use std::sync::Arc;
+use systx_os::{Dirent, Errno, Os, StatFs};
+
+impl<O: Os> Transaction<O> {
+    /// The names of a directory: a snapshot for one open directory.
+    pub fn readdir(&mut self, dir: Node) -> Verb<Arc<[DirEntry]>> {
+        let ix = self.ix(dir);
+        let object = self.object(ix);
+        if object.dir.is_none() {
+            return Err(Errno::NOTDIR.into());
+        }
+        if self.is_gone(ix) {
+            return Ok(Arc::from([]));
+        }
+        let committed: Arc<[Dirent]> = match object.is_staged() {
+            true => Arc::from([]),
+            false => self.listing(ix)?,
+        };
+        let mut out = Vec::with_capacity(committed.len());
+        let names = self.object(ix).dir.as_ref().map(|d| &d.names);
+        for entry in committed.iter() {
+            match names.and_then(|n| n.get(&entry.name[..])) {
+                None => out.push(DirEntry {
+                    name: entry.name.clone().into(),
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    node: None,
+                }),
+                Some(known) => out.extend(known.now.map(|now| self.dir_entry(&entry.name, now))),
+            }
+        }
+        let listed: HashSet<&[u8]> = committed.iter().map(|d| &d.name[..]).collect();
+        let first_new = out.len();
+        for (name, entry) in names.into_iter().flatten() {
+            if let Some(now) = entry.now.filter(|_| !listed.contains(&name[..])) {
+                out.push(self.dir_entry(name, now));
+            }
+        }
+        out[first_new..].sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(out.into())
+    }
+
+    fn dir_entry(&self, name: &[u8], ix: Ix) -> DirEntry {
+        let object = self.object(ix);
+        DirEntry { name: name.into(), ino: object.ino, kind: object.kind, node: Some(node_of(ix)) }
+    }
+
+    /// File-system totals.
+    pub fn statfs(&mut self, node: Node) -> Verb<StatFs> {
+        let domain = &self.mounts[self.mount_of(node)];
+        Ok(domain.os.statfs(&domain.area.dir)?)
+    }
+}

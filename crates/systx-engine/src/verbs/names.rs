@@ -1,0 +1,111 @@
+//! Names: lookup, link, unlink, rmdir.
+
+use crate::outcome::Verb;
+use crate::transaction::{Attr, Node, Transaction};
+use crate::workset::names::Change;
+use crate::workset::{node_of, Ix};
+use systx_os::{Errno, FileType, Os};
+
+impl<O: Os> Transaction<O> {
+    /// Looks a name up; `None`: it does not exist, which is a fact.
+    pub fn lookup(&mut self, dir: Node, name: &[u8]) -> Verb<Option<(Node, Attr)>> {
+        match self.find(self.ix(dir), name)? {
+            Some(ix) => Ok(Some((node_of(ix), self.attr(ix)?))),
+            None => Ok(None),
+        }
+    }
+
+    /// The directory that holds a directory; of a root, itself.
+    pub fn parent(&mut self, dir: Node) -> Node {
+        let ix = self.ix(dir);
+        node_of(self.object(ix).names.first().map_or(ix, |(parent, _)| *parent))
+    }
+
+    /// Target of a symbolic link.
+    pub fn readlink(&mut self, node: Node) -> Verb<Vec<u8>> {
+        let ix = self.ix(node);
+        let object = self.object(ix);
+        match &object.lower {
+            _ if object.kind != FileType::Symlink => Err(Errno::INVAL.into()),
+            Some(lower) => {
+                let fact = lower.fact;
+                self.facts.read_link(fact)
+            }
+            None => {
+                let fd = self.any_fd(ix)?;
+                Ok(self.os.read_link(&fd)?)
+            }
+        }
+    }
+
+    /// Gives an object one more name.
+    pub fn link(&mut self, node: Node, dir: Node, name: &[u8]) -> Verb<Attr> {
+        let (ix, dir) = (self.ix(node), self.ix(dir));
+        if self.find(dir, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        if self.object(ix).mount != self.object(dir).mount {
+            return Err(Errno::XDEV.into());
+        }
+        self.may_create_in(dir, name)?;
+        self.may_change(ix)?;
+        if self.object(ix).kind == FileType::Directory {
+            return Err(Errno::PERM.into());
+        }
+        if self.object(ix).is_staged() {
+            let fd = self.any_fd(ix)?;
+            let (spot, slot) = self.new_spot(dir, name)?;
+            self.os.link(&fd, &spot.dir, &spot.name)?;
+            self.name(dir, name, ix, slot);
+            self.touch(dir, Change::Real)?;
+        } else {
+            if self.is_gone(ix) {
+                return Err(Errno::NOENT.into());
+            }
+            self.name(dir, name, ix, crate::workset::staging::NO_SLOT);
+            self.touch(dir, Change::Remembered)?;
+        }
+        self.attr(ix)
+    }
+
+    /// Removes a name that is no directory.
+    pub fn unlink(&mut self, dir: Node, name: &[u8]) -> Verb<()> {
+        let dir = self.ix(dir);
+        let ix = self.find_some(dir, name)?;
+        self.may_remove_from(dir, ix)?;
+        if self.object(ix).kind == FileType::Directory {
+            return Err(Errno::ISDIR.into());
+        }
+        self.drop_name(dir, name, ix)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&mut self, dir: Node, name: &[u8]) -> Verb<()> {
+        let dir = self.ix(dir);
+        let ix = self.find_some(dir, name)?;
+        self.may_remove_from(dir, ix)?;
+        if self.object(ix).kind != FileType::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        if !self.is_empty_dir(ix)? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.drop_name(dir, name, ix)
+    }
+
+    /// Takes a name away, with the object if it is staged and this was its last name.
+    pub(super) fn drop_name(&mut self, dir: Ix, name: &[u8], ix: Ix) -> Verb<()> {
+        let mut change = Change::Remembered;
+        if self.object(ix).is_staged() {
+            // What is open keeps its bytes by its descriptor.
+            if self.object(ix).opens > 0 && self.object(ix).kind == FileType::File {
+                self.staged_fd(ix, crate::transaction::Access::Read)?;
+            }
+            self.discard(dir, name, ix)?;
+            change = Change::Real;
+        }
+        self.unname(dir, name);
+        self.reap(ix);
+        self.touch(dir, change)
+    }
+}

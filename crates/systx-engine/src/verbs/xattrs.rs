@@ -1,0 +1,144 @@
+//! Extended attributes. What is remembered for a lower object is tried out on an object of ours first, so that a file system
+//! that can't hold it says so now and not after the commit point.
+
+use crate::outcome::Verb;
+use crate::transaction::{Node, Transaction};
+use crate::workset::acl::{self, Acl};
+use crate::workset::Ix;
+use systx_os::{Errno, FileType, Open, Os, SetXattr};
+
+/// Longest name of an attribute, in bytes.
+const XATTR_NAME_MAX: usize = 255;
+/// Longest value, in bytes.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+impl<O: Os> Transaction<O> {
+    /// Value of an extended attribute.
+    pub fn getxattr(&mut self, node: Node, name: &[u8]) -> Verb<Vec<u8>> {
+        let ix = self.ix(node);
+        if let Some(error) = self.xattr_misfit(ix, name, Errno::NODATA) {
+            return Err(error.into());
+        }
+        self.xattr(ix, name)?.ok_or(Errno::NODATA.into())
+    }
+
+    /// Names of the extended attributes.
+    pub fn listxattr(&mut self, node: Node) -> Verb<Vec<Vec<u8>>> {
+        let ix = self.ix(node);
+        let Some(lower) = &self.object(ix).lower else {
+            let fd = self.any_fd(ix)?;
+            return Ok(self.os.listxattr(&fd)?);
+        };
+        let fact = lower.fact;
+        let mut names = self.facts.xattr_names(fact)?;
+        if let Some(over) = &self.object(ix).over {
+            names.retain(|n| over.xattr(n).is_none());
+            names.extend(over.xattrs.iter().filter(|x| x.now.is_some()).map(|x| x.name.to_vec()));
+        }
+        Ok(names)
+    }
+
+    /// Sets an extended attribute.
+    pub fn setxattr(&mut self, node: Node, name: &[u8], value: &[u8], mode: SetXattr) -> Verb<()> {
+        let ix = self.ix(node);
+        if name.is_empty() || name.len() > XATTR_NAME_MAX {
+            return Err(Errno::RANGE.into());
+        }
+        if value.len() > XATTR_BYTES_MAX {
+            return Err(Errno::TOOBIG.into());
+        }
+        self.may_change(ix)?;
+        if let Some(error) = self.xattr_misfit(ix, name, Errno::PERM) {
+            return Err(error.into());
+        }
+        if self.object(ix).is_staged() {
+            let fd = self.any_fd(ix)?;
+            self.os.setxattr(&fd, name, value, mode)?;
+            if let Some(dir) = &mut self.object_mut(ix).dir {
+                dir.default_acl = None;
+            }
+            return Ok(());
+        }
+        let before = self.xattr(ix, name)?;
+        match (mode, &before) {
+            (SetXattr::Create, Some(_)) => return Err(Errno::EXIST.into()),
+            (SetXattr::Replace, None) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let list = match name {
+            acl::ACCESS | acl::DEFAULT => Some(Acl::parse(value)?),
+            _ => None,
+        };
+        self.try_out(ix, name, value)?;
+        match list {
+            // An empty list takes it away.
+            Some(None) => self.override_xattr(ix, name, before, None),
+            Some(Some(list)) if name == acl::ACCESS => {
+                let old = self.attr(ix)?.mode;
+                let now = (!list.is_minimal()).then(|| list.bytes());
+                self.override_xattr(ix, name, before, now);
+                self.object_mut(ix).over_mut().mode = Some(old & 0o7000 | list.mode());
+            }
+            _ => self.override_xattr(ix, name, before, Some(value.to_vec())),
+        }
+        Ok(())
+    }
+
+    /// Removes an extended attribute.
+    pub fn removexattr(&mut self, node: Node, name: &[u8]) -> Verb<()> {
+        let ix = self.ix(node);
+        self.may_change(ix)?;
+        if let Some(error) = self.xattr_misfit(ix, name, Errno::PERM) {
+            return Err(error.into());
+        }
+        if self.object(ix).is_staged() {
+            let fd = self.any_fd(ix)?;
+            self.os.removexattr(&fd, name)?;
+            if let Some(dir) = &mut self.object_mut(ix).dir {
+                dir.default_acl = None;
+            }
+            return Ok(());
+        }
+        match self.xattr(ix, name)? {
+            Some(before) => self.override_xattr(ix, name, Some(before), None),
+            // Taking a list away that is not there is no error.
+            None if name == acl::ACCESS || name == acl::DEFAULT => {}
+            None => return Err(Errno::NODATA.into()),
+        }
+        Ok(())
+    }
+
+    /// The error for an attribute that this type of object can't have (xattr_permission and set_posix_acl in linux/fs).
+    fn xattr_misfit(&self, ix: Ix, name: &[u8], user: Errno) -> Option<Errno> {
+        let kind = self.object(ix).kind;
+        let plain = matches!(kind, FileType::File | FileType::Directory);
+        match name {
+            n if n.starts_with(b"user.") && !plain => Some(user),
+            acl::ACCESS | acl::DEFAULT if kind == FileType::Symlink => Some(Errno::OPNOTSUPP),
+            acl::DEFAULT if kind != FileType::Directory && user == Errno::PERM => Some(Errno::ACCESS),
+            _ => None,
+        }
+    }
+
+    /// Sets the attribute on an object of the same type in the staging area.
+    fn try_out(&mut self, ix: Ix, name: &[u8], value: &[u8]) -> Verb<()> {
+        let (mount, kind) = (usize::from(self.object(ix).mount), self.object(ix).kind);
+        let slot = self.new_slot(mount)?;
+        let spot = self.slot_spot(mount, slot)?;
+        let os = &self.os;
+        match kind {
+            FileType::Directory => os.mkdir(&spot.dir, &spot.name, 0o700)?,
+            FileType::Symlink => os.symlink(&spot.dir, &spot.name, b"x")?,
+            FileType::File => os.mknod(&spot.dir, &spot.name, libc::S_IFREG | 0o600, 0)?,
+            _ => os.mknod(&spot.dir, &spot.name, libc::S_IFIFO | 0o600, 0)?,
+        }
+        let tried = os
+            .open(&spot.dir, &spot.name, Open::Path)
+            .and_then(|fd| os.setxattr(&fd, name, value, SetXattr::Any));
+        match kind {
+            FileType::Directory => os.rmdir(&spot.dir, &spot.name)?,
+            _ => os.unlink(&spot.dir, &spot.name)?,
+        }
+        Ok(tried?)
+    }
+}

@@ -1,0 +1,218 @@
+//! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
+
+use super::data::Data;
+use super::{acl, Ix};
+use crate::outcome::Verb;
+use crate::transaction::{Attr, Transaction};
+use systx_os::{Errno, FileType, Os, Stat, Timestamp};
+
+/// What a program changed of a lower object's attributes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overrides {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner and group.
+    pub owner: Option<(u32, u32)>,
+    /// Access time.
+    pub atime: Option<Timestamp>,
+    /// Modification time.
+    pub mtime: Option<Timestamp>,
+    /// When any of these changed.
+    pub ctime: Option<Timestamp>,
+    /// Extended attributes.
+    pub xattrs: Vec<XattrOverride>,
+}
+
+/// A changed extended attribute; `None` is absent.
+#[derive(Clone, Debug)]
+pub(crate) struct XattrOverride {
+    pub name: Box<[u8]>,
+    pub before: Option<Vec<u8>>,
+    pub now: Option<Vec<u8>>,
+}
+
+impl Overrides {
+    pub fn xattr(&self, name: &[u8]) -> Option<&XattrOverride> {
+        self.xattrs.iter().find(|x| *x.name == *name)
+    }
+}
+
+fn from_stat(stat: &Stat) -> Attr {
+    Attr {
+        ino: stat.ino,
+        size: stat.size,
+        blocks: stat.blocks,
+        atime: stat.atime,
+        mtime: stat.mtime,
+        ctime: stat.ctime,
+        mode: stat.mode,
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+        blksize: stat.blksize,
+    }
+}
+
+/// Links of a directory: some file systems (btrfs) always say 1.
+fn dir_links(base: u32, subdirs: i32) -> u32 {
+    match base {
+        0 | 1 => base,
+        _ => (i64::from(base) + i64::from(subdirs)).max(2) as u32,
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// What stat(2) says of a node.
+    pub(crate) fn attr(&mut self, ix: Ix) -> Verb<Attr> {
+        let gone = self.is_gone(ix);
+        let mut attr = match self.object(ix).is_staged() {
+            true => self.staged_attr(ix)?,
+            false => self.lower_attr(ix)?,
+        };
+        if gone {
+            attr.nlink = 0;
+        }
+        Ok(attr)
+    }
+
+    fn staged_attr(&mut self, ix: Ix) -> Verb<Attr> {
+        let stat = self.staged_stat(ix)?;
+        let mut attr = from_stat(&stat);
+        if let Some(dir) = &self.object(ix).dir {
+            attr.nlink = dir_links(stat.nlink.min(2), dir.subdirs);
+        }
+        Ok(attr)
+    }
+
+    /// Attributes of the staged object itself.
+    pub(crate) fn staged_stat(&mut self, ix: Ix) -> Verb<Stat> {
+        let object = self.object(ix);
+        if let Some(fd) = object.file.as_ref().or(object.dir.as_ref().and_then(|d| d.fd.as_ref())) {
+            return Ok(self.os.stat(fd)?);
+        }
+        let spot = self.spot(ix)?;
+        Ok(self.os.stat_at(&spot.dir, &spot.name)?)
+    }
+
+    fn lower_attr(&mut self, ix: Ix) -> Verb<Attr> {
+        let private = match self.object(ix).data {
+            Data::Private(_) => {
+                let fd = self.private_fd(ix)?;
+                Some(self.os.stat(&fd)?)
+            }
+            _ => None,
+        };
+        let object = self.object(ix);
+        let Some(lower) = &object.lower else { return Err(Errno::STALE.into()) };
+        let mut attr = from_stat(&lower.stat);
+        match &object.dir {
+            Some(dir) => {
+                attr.nlink = dir_links(attr.nlink, dir.subdirs);
+                if let Some(changed) = dir.changed {
+                    (attr.mtime, attr.ctime) = (changed, changed);
+                }
+            }
+            None => attr.nlink = (i64::from(attr.nlink) + i64::from(object.links)).max(0) as u32,
+        }
+        if let Data::Overlay(overlay) = &object.data {
+            attr.size = overlay.size;
+        }
+        if let Some(private) = private {
+            (attr.size, attr.blocks) = (private.size, private.blocks);
+            // Made by opening it for writing alone: nothing has changed that the program could see.
+            if private.mtime != attr.mtime {
+                (attr.mtime, attr.ctime) = (private.mtime, private.ctime);
+            }
+        }
+        if let Some(over) = &object.over {
+            attr.mode = over.mode.map_or(attr.mode, |m| attr.mode & libc::S_IFMT | m);
+            (attr.uid, attr.gid) = over.owner.unwrap_or((attr.uid, attr.gid));
+            attr.atime = over.atime.unwrap_or(attr.atime);
+            attr.mtime = over.mtime.unwrap_or(attr.mtime);
+            attr.ctime = over.ctime.map_or(attr.ctime, |c| c.max(attr.ctime));
+        }
+        Ok(attr)
+    }
+
+    /// `EPERM` for a lower object that the file system keeps from changing.
+    pub(crate) fn may_change(&self, ix: Ix) -> Verb<()> {
+        match &self.object(ix).lower {
+            Some(lower) if lower.stat.immutable || lower.stat.append_only => Err(Errno::PERM.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The default ACL of a directory; file systems without ACLs have none.
+    pub(crate) fn default_acl(&mut self, dir: Ix) -> Verb<Option<acl::Acl>> {
+        if let Some(known) = self.object(dir).dir.as_ref().and_then(|d| d.default_acl.as_ref()) {
+            return Ok(known.as_deref().cloned());
+        }
+        let value = match self.xattr(dir, acl::DEFAULT) {
+            Err(crate::outcome::VerbError::Os(Errno::OPNOTSUPP)) => None,
+            value => value?,
+        };
+        let found = match value {
+            Some(value) => acl::Acl::parse(&value)?,
+            None => None,
+        };
+        if let Some(directory) = &mut self.object_mut(dir).dir {
+            directory.default_acl = Some(found.clone().map(Box::new));
+        }
+        Ok(found)
+    }
+
+    /// Value of an extended attribute; `None` when there is none.
+    pub(crate) fn xattr(&mut self, ix: Ix, name: &[u8]) -> Verb<Option<Vec<u8>>> {
+        let object = self.object(ix);
+        match (&object.lower, &object.over) {
+            (Some(_), Some(over)) if over.xattr(name).is_some() => {
+                Ok(over.xattr(name).and_then(|x| x.now.clone()))
+            }
+            (Some(lower), _) => {
+                let fact = lower.fact;
+                self.facts.xattr(fact, name)
+            }
+            (None, _) => {
+                let fd = self.any_fd(ix)?;
+                match self.os.getxattr(&fd, name) {
+                    Err(Errno::NODATA) => Ok(None),
+                    value => Ok(Some(value?)),
+                }
+            }
+        }
+    }
+
+    /// Remembers a changed extended attribute of a lower object.
+    pub(crate) fn override_xattr(
+        &mut self,
+        ix: Ix,
+        name: &[u8],
+        before: Option<Vec<u8>>,
+        now: Option<Vec<u8>>,
+    ) {
+        let time = self.now();
+        let over = self.object_mut(ix).over_mut();
+        over.ctime = Some(time);
+        match over.xattrs.iter_mut().find(|x| *x.name == *name) {
+            Some(known) => known.now = now,
+            None => over.xattrs.push(XattrOverride { name: name.into(), before, now }),
+        }
+        if let Some(dir) = &mut self.object_mut(ix).dir {
+            dir.default_acl = None;
+        }
+    }
+
+    /// A descriptor of a staged object that takes attribute calls.
+    pub(crate) fn any_fd(&mut self, ix: Ix) -> Verb<std::sync::Arc<O::Fd>> {
+        let object = self.object(ix);
+        if object.kind == FileType::Directory {
+            return self.staged_dir(ix);
+        }
+        if let Some(fd) = &object.file {
+            return Ok(fd.clone());
+        }
+        let spot = self.spot(ix)?;
+        Ok(std::sync::Arc::new(self.os.open(&spot.dir, &spot.name, systx_os::Open::Path)?))
+    }
+}

@@ -1,0 +1,355 @@
+//! Bytes of regular files.
+//!
+//! A staged file has its own. A lower file is in one of three states: *base* (the committed file's bytes), *private* (a file in
+//! a slot has them all: made by the first wish to change a small file, or by truncation to nothing), *overlay* (a large file: a
+//! sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never written to; its bytes
+//! come from facts. A private file has the modification time of the committed one until it is written to.
+
+use super::extents::{Extent, Extents};
+use super::staging::NO_SLOT;
+use super::Ix;
+use crate::facts::LowerFile;
+use crate::outcome::Verb;
+use crate::publish::patch::read_up_to;
+use crate::transaction::{Access, Transaction};
+use std::sync::Arc;
+use systx_os::{Errno, Open, Os, Timestamp};
+
+/// Up to this size a lower file is copied whole before it is changed.
+pub(crate) const COPY_BYTES_MAX: u64 = 128 << 10;
+/// Bytes moved at a time.
+pub(crate) const CHUNK_BYTES: usize = 128 << 10;
+
+/// Where the bytes of a lower file are.
+pub(crate) enum Data<O: Os> {
+    /// In the committed file; its descriptor while the node is open.
+    Base(Option<Arc<LowerFile<O>>>),
+    /// All in a slot.
+    Private(Box<Private>),
+    /// What changed is in a slot.
+    Overlay(Box<Overlay<O>>),
+}
+
+/// A private copy.
+pub(crate) struct Private {
+    pub slot: u32,
+    /// It began empty: nothing of the committed file was copied.
+    pub replaced: bool,
+    /// Its change time when it was made: an unmoved one says that nothing was written.
+    pub made: Timestamp,
+}
+
+/// Changed ranges of a large file.
+pub(crate) struct Overlay<O: Os> {
+    pub slot: u32,
+    pub lower: Option<Arc<LowerFile<O>>>,
+    pub extents: Extents,
+    /// Size that the program sees, in bytes.
+    pub size: u64,
+}
+
+impl<O: Os> Data<O> {
+    /// The slot that holds private bytes.
+    pub fn slot(&self) -> u32 {
+        match self {
+            Data::Base(_) => NO_SLOT,
+            Data::Private(p) => p.slot,
+            Data::Overlay(o) => o.slot,
+        }
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// The committed file, open. Its bytes become a fact.
+    pub(crate) fn lower_file(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
+        let object = self.object(ix);
+        let known = match &object.data {
+            Data::Base(file) => file,
+            Data::Overlay(overlay) => &overlay.lower,
+            Data::Private(_) => &None,
+        };
+        if let Some(file) = known {
+            return Ok(file.clone());
+        }
+        let Some(lower) = &object.lower else { return Err(Errno::BADF.into()) };
+        let fact = lower.fact;
+        let file = Arc::new(self.facts.open(fact)?);
+        let object = self.object_mut(ix);
+        let keep = object.opens > 0;
+        match &mut object.data {
+            Data::Base(known) if keep => *known = Some(file.clone()),
+            Data::Overlay(overlay) => overlay.lower = Some(file.clone()),
+            _ => {}
+        }
+        Ok(file)
+    }
+
+    /// Descriptor of the file in a lower file's slot.
+    pub(crate) fn private_fd(&mut self, ix: Ix) -> Verb<Arc<O::Fd>> {
+        if let Some(fd) = &self.object(ix).file {
+            return Ok(fd.clone());
+        }
+        let (mount, slot) = (usize::from(self.object(ix).mount), self.object(ix).data.slot());
+        let spot = self.slot_spot(mount, slot)?;
+        let fd = Arc::new(self.os.open(&spot.dir, &spot.name, Open::ReadWrite)?);
+        if self.object(ix).opens > 0 {
+            self.object_mut(ix).file = Some(fd.clone());
+        }
+        Ok(fd)
+    }
+
+    /// Descriptor of a staged regular file.
+    pub(crate) fn staged_fd(&mut self, ix: Ix, access: Access) -> Verb<Arc<O::Fd>> {
+        let object = self.object(ix);
+        if let Some(fd) = object.file.as_ref().filter(|_| access == Access::Read || !object.read_only) {
+            return Ok(fd.clone());
+        }
+        let spot = self.spot(ix)?;
+        let mut read_only = false;
+        let opened = match self.os.open(&spot.dir, &spot.name, Open::ReadWrite) {
+            // Without privileges the owner's own permission bits count.
+            Err(Errno::ACCESS) if access == Access::Read => {
+                read_only = true;
+                self.os.open(&spot.dir, &spot.name, Open::Read)
+            }
+            Err(Errno::ACCESS) if access == Access::Write => self.os.open(&spot.dir, &spot.name, Open::Write),
+            opened => opened,
+        };
+        let fd = Arc::new(opened?);
+        let object = self.object_mut(ix);
+        if object.opens > 0 {
+            (object.file, object.read_only) = (Some(fd.clone()), read_only);
+        }
+        Ok(fd)
+    }
+
+    /// The file that has all bytes of a node, if there is one; bytes of a large changed file and of an unchanged one are
+    /// elsewhere.
+    pub(crate) fn whole_fd(&mut self, ix: Ix, access: Access) -> Verb<Option<Arc<O::Fd>>> {
+        let object = self.object(ix);
+        match (object.is_staged(), &object.data) {
+            (true, _) => self.staged_fd(ix, access).map(Some),
+            (false, Data::Private(_)) => self.private_fd(ix).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes a slot with an empty file for a lower file's bytes.
+    fn private_file(&mut self, ix: Ix) -> Verb<(u32, Arc<O::Fd>)> {
+        let mount = usize::from(self.object(ix).mount);
+        let slot = self.new_slot(mount)?;
+        let spot = self.slot_spot(mount, slot)?;
+        let fd = Arc::new(self.os.create(&spot.dir, &spot.name, 0o600)?);
+        Ok((slot, fd))
+    }
+
+    /// Gives a lower file a private copy of its first `keep` bytes; its size is `keep` then.
+    pub(crate) fn make_private(&mut self, ix: Ix, keep: u64) -> Verb<()> {
+        let Some(lower) = &self.object(ix).lower else { return Ok(()) };
+        let (size, mtime) = (lower.stat.size, lower.stat.mtime);
+        let source = match keep.min(size) {
+            0 => None,
+            _ => Some(self.lower_file(ix)?),
+        };
+        let (slot, fd) = self.private_file(ix)?;
+        if let Some(source) = source {
+            let mut buf = vec![0; keep.min(size).min(CHUNK_BYTES as u64) as usize];
+            let mut at = 0;
+            while at < keep.min(size) {
+                let len = buf.len().min((keep.min(size) - at) as usize);
+                let got = self.facts.read(&source, &mut buf[..len], at)?;
+                if got == 0 {
+                    break;
+                }
+                crate::publish::place::write_all(&self.os, &fd, &buf[..got], at)?;
+                at += got as u64;
+            }
+        }
+        if keep != size || size > 0 {
+            self.os.truncate(&fd, keep)?;
+        }
+        let time = self.object_mut(ix).over.as_mut().and_then(|o| o.mtime.take());
+        if keep == size {
+            self.os.utimens(&fd, None, Some(time.unwrap_or(mtime)))?;
+        }
+        let made = self.os.stat(&fd)?.ctime;
+        let object = self.object_mut(ix);
+        object.file = (object.opens > 0).then_some(fd);
+        object.data = Data::Private(Box::new(Private { slot, replaced: keep == 0 && size > 0, made }));
+        Ok(())
+    }
+
+    /// Gives a large lower file a place for what changes.
+    fn make_overlay(&mut self, ix: Ix) -> Verb<()> {
+        let Some(size) = self.object(ix).lower.as_ref().map(|l| l.stat.size) else { return Ok(()) };
+        let lower = self.lower_file(ix)?;
+        let (slot, fd) = self.private_file(ix)?;
+        let object = self.object_mut(ix);
+        object.file = (object.opens > 0).then_some(fd);
+        let overlay = Overlay { slot, lower: Some(lower), extents: Extents::default(), size };
+        object.data = Data::Overlay(Box::new(overlay));
+        Ok(())
+    }
+
+    /// Makes sure that bytes of a lower file can be changed.
+    pub(crate) fn make_changeable(&mut self, ix: Ix) -> Verb<()> {
+        self.may_change(ix)?;
+        let object = self.object(ix);
+        match (&object.lower, &object.data) {
+            (Some(lower), Data::Base(_)) if lower.stat.size <= COPY_BYTES_MAX => {
+                self.make_private(ix, lower.stat.size)
+            }
+            (Some(_), Data::Base(_)) => self.make_overlay(ix),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of a node at `offset`; short only at its end.
+    pub(crate) fn read_bytes(&mut self, ix: Ix, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        if let Some(fd) = self.whole_fd(ix, Access::Read)? {
+            return Ok(read_up_to(&self.os, &fd, buf, offset)?);
+        }
+        let Data::Overlay(overlay) = &self.object(ix).data else {
+            let file = self.lower_file(ix)?;
+            return self.facts.read(&file, buf, offset);
+        };
+        let end = overlay.size.min(offset.saturating_add(buf.len() as u64));
+        if end <= offset {
+            return Ok(0);
+        }
+        let pieces = overlay.extents.pieces(offset..end);
+        buf[..(end - offset) as usize].fill(0);
+        for (range, kind) in pieces {
+            let part = (range.start - offset) as usize..(range.end - offset) as usize;
+            match kind {
+                Some(Extent::Hole) => {}
+                Some(Extent::Data) => {
+                    let fd = self.private_fd(ix)?;
+                    read_up_to(&self.os, &fd, &mut buf[part], range.start)?;
+                }
+                None => {
+                    let file = self.lower_file(ix)?;
+                    self.facts.read(&file, &mut buf[part], range.start)?;
+                }
+            }
+        }
+        Ok((end - offset) as usize)
+    }
+
+    /// Writes at `offset`; may be short.
+    pub(crate) fn write_bytes(&mut self, ix: Ix, bytes: &[u8], offset: u64) -> Verb<usize> {
+        self.make_changeable(ix)?;
+        let end =
+            offset.checked_add(bytes.len() as u64).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if let Some(fd) = self.whole_fd(ix, Access::Write)? {
+            return Ok(self.os.pwrite(&fd, bytes, offset)?);
+        }
+        let fd = self.private_fd(ix)?;
+        let written = self.os.pwrite(&fd, bytes, offset)?;
+        let end = end.min(offset + written as u64);
+        self.change_overlay(ix, |overlay| {
+            overlay.extents.insert(offset..end, Extent::Data);
+            overlay.size = overlay.size.max(end);
+        });
+        Ok(written)
+    }
+
+    /// Changes an overlay and moves the file's modification time.
+    pub(crate) fn change_overlay(&mut self, ix: Ix, change: impl FnOnce(&mut Overlay<O>)) {
+        let now = self.now();
+        let object = self.object_mut(ix);
+        if let Data::Overlay(overlay) = &mut object.data {
+            change(overlay);
+        }
+        let over = object.over_mut();
+        (over.mtime, over.ctime) = (Some(now), Some(now));
+    }
+
+    /// Sets the size.
+    pub(crate) fn set_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
+        self.may_change(ix)?;
+        if size > i64::MAX as u64 {
+            return Err(Errno::INVAL.into());
+        }
+        let object = self.object(ix);
+        if let (Some(lower), Data::Base(_)) = (&object.lower, &object.data) {
+            let same = lower.stat.size == size && size > 0;
+            if same {
+                let now = self.now();
+                let over = self.object_mut(ix).over_mut();
+                (over.mtime, over.ctime) = (Some(now), Some(now));
+                return Ok(());
+            }
+            return match size <= COPY_BYTES_MAX {
+                true => self.make_private(ix, size).and_then(|()| self.moved_time(ix)),
+                false => {
+                    self.make_overlay(ix)?;
+                    self.set_overlay_size(ix, size)
+                }
+            };
+        }
+        match self.whole_fd(ix, Access::Write)? {
+            Some(fd) => {
+                self.os.truncate(&fd, size)?;
+                if let Data::Private(private) = &mut self.object_mut(ix).data {
+                    private.replaced |= size == 0;
+                }
+                self.moved_time(ix)
+            }
+            None => self.set_overlay_size(ix, size),
+        }
+    }
+
+    /// truncate to the same size moves the time, too, which not every file system does by itself.
+    fn moved_time(&mut self, ix: Ix) -> Verb<()> {
+        if let Some(fd) = self.whole_fd(ix, Access::Write)? {
+            let now = self.now();
+            self.os.utimens(&fd, None, Some(now))?;
+        }
+        Ok(())
+    }
+
+    fn set_overlay_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
+        if size == 0 {
+            let fd = self.private_fd(ix)?;
+            self.os.truncate(&fd, 0)?;
+            let made = self.os.stat(&fd)?.ctime;
+            let object = self.object_mut(ix);
+            let slot = object.data.slot();
+            object.data = Data::Private(Box::new(Private { slot, replaced: true, made }));
+            if let Some(over) = &mut object.over {
+                over.mtime = None;
+            }
+            return self.moved_time(ix);
+        }
+        let lower_size = self.object(ix).lower.as_ref().map_or(0, |l| l.stat.size);
+        self.change_overlay(ix, |overlay| {
+            if size < overlay.size {
+                overlay.extents.remove(size..u64::MAX);
+                // What is cut off must not come back when the file grows again.
+                overlay.extents.insert(size..lower_size.max(size), Extent::Hole);
+            }
+            overlay.size = size;
+        });
+        Ok(())
+    }
+
+    /// Lets go of private bytes that nobody can reach any more.
+    pub(crate) fn reap(&mut self, ix: Ix) {
+        if self.object(ix).opens > 0 || !self.is_gone(ix) {
+            return;
+        }
+        let (mount, slot) = (usize::from(self.object(ix).mount), self.object(ix).data.slot());
+        if slot != NO_SLOT {
+            if let Ok(spot) = self.slot_spot(mount, slot) {
+                let _ = self.os.unlink(&spot.dir, &spot.name);
+            }
+        }
+        let object = self.object_mut(ix);
+        object.file = None;
+        object.data = Data::Base(None);
+    }
+}

@@ -1,0 +1,191 @@
+//! What a transaction keeps private: its nodes, the names and attributes it changed, where its new objects are staged.
+//!
+//! Owns: [`Object`] (one a node) and everything that hangs off it. A node is *lower* (an object of the committed tree, with its
+//! fact) or *staged* (made here, for real, in the staging directory, in its final shape). Nothing of a lower object is touched
+//! before commit. A staged object's name in a staged directory is where it really is; its name in a lower directory stands
+//! for a slot. Guarantees: two names of one lower file are one node. Does not: decide what a system call answers (`verbs`).
+
+pub(crate) mod acl;
+pub(crate) mod attributes;
+pub(crate) mod data;
+pub(crate) mod extents;
+pub(crate) mod names;
+pub(crate) mod staging;
+
+use crate::facts::{FactIx, Found, LowerDir};
+use crate::transaction::{Node, Transaction};
+use attributes::Overrides;
+use data::Data;
+use names::Entry;
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use systx_os::{Dirent, FileType, Handle, Os, Stat, Timestamp};
+
+/// Number of a node within the transaction.
+pub(crate) type Ix = NonZeroU32;
+
+/// One node.
+pub(crate) struct Object<O: Os> {
+    pub kind: FileType,
+    pub mount: u16,
+    /// How often it is open.
+    pub opens: u32,
+    /// `file` can't be written to.
+    pub read_only: bool,
+    /// Names added less names removed, of a lower object.
+    pub links: i32,
+    pub ino: u64,
+    /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root.
+    pub names: Vec<(Ix, Box<[u8]>)>,
+    /// `None`: staged.
+    pub lower: Option<Box<Lower>>,
+    /// An open descriptor of the staged file or of the private copy, while it is of use.
+    pub file: Option<Arc<O::Fd>>,
+    pub dir: Option<Box<Directory<O>>>,
+    pub over: Option<Box<Overrides>>,
+    /// Bytes of a lower regular file.
+    pub data: Data<O>,
+}
+
+/// The committed tree's side of a node.
+pub(crate) struct Lower {
+    pub fact: FactIx,
+    pub handle: Handle,
+    pub stat: Stat,
+}
+
+/// A directory's side of a node.
+pub(crate) struct Directory<O: Os> {
+    /// The committed directory, once it was needed.
+    pub base: Option<Arc<LowerDir<O>>>,
+    /// The staged directory, once it was needed.
+    pub fd: Option<Arc<O::Fd>>,
+    /// Every name that was touched; of a staged directory, every name.
+    pub names: HashMap<Box<[u8]>, Entry>,
+    /// Names of the committed directory, once they were asked for.
+    pub listing: Option<Arc<[Dirent]>>,
+    /// Subdirectories added less subdirectories removed.
+    pub subdirs: i32,
+    /// When names of a lower directory changed last.
+    pub changed: Option<Timestamp>,
+    /// Its default ACL, once it was needed.
+    pub default_acl: Option<Option<Box<acl::Acl>>>,
+}
+
+impl<O: Os> Directory<O> {
+    fn new() -> Box<Directory<O>> {
+        Box::new(Directory {
+            base: None,
+            fd: None,
+            names: HashMap::new(),
+            listing: None,
+            subdirs: 0,
+            changed: None,
+            default_acl: None,
+        })
+    }
+}
+
+impl<O: Os> Object<O> {
+    fn new(kind: FileType, mount: usize, ino: u64, lower: Option<Box<Lower>>) -> Object<O> {
+        let dir = (kind == FileType::Directory).then(Directory::new);
+        let data = Data::Base(None);
+        let mount = mount as u16;
+        Object {
+            kind,
+            mount,
+            opens: 0,
+            read_only: false,
+            links: 0,
+            ino,
+            names: Vec::new(),
+            lower,
+            file: None,
+            dir,
+            over: None,
+            data,
+        }
+    }
+
+    pub fn is_staged(&self) -> bool {
+        self.lower.is_none()
+    }
+
+    pub fn over_mut(&mut self) -> &mut Overrides {
+        self.over.get_or_insert_default()
+    }
+}
+
+/// The public number of a node.
+pub(crate) fn node_of(ix: Ix) -> Node {
+    Node(u64::from(ix.get()))
+}
+
+impl<O: Os> Transaction<O> {
+    /// The node behind a public number. Numbers that were never given out are a bug of the caller's.
+    pub(crate) fn ix(&self, node: Node) -> Ix {
+        let ix = u32::try_from(node.0).ok().and_then(Ix::new);
+        match ix {
+            Some(ix) if ix.get() as usize <= self.nodes.len() => ix,
+            _ => unreachable!("a node number that this transaction never gave out"),
+        }
+    }
+
+    pub(crate) fn object(&self, ix: Ix) -> &Object<O> {
+        &self.nodes[ix.get() as usize - 1]
+    }
+
+    pub(crate) fn object_mut(&mut self, ix: Ix) -> &mut Object<O> {
+        &mut self.nodes[ix.get() as usize - 1]
+    }
+
+    /// Numbers of all nodes.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Ix> {
+        (1..=self.nodes.len() as u32).filter_map(Ix::new)
+    }
+
+    pub(crate) fn push(&mut self, object: Object<O>) -> Ix {
+        self.nodes.push(object);
+        Ix::new(self.nodes.len() as u32).unwrap_or_else(|| unreachable!("one was pushed"))
+    }
+
+    /// A node for an object of the committed tree: the one that stands for it already, if it is a file of several names.
+    pub(crate) fn lower_node(&mut self, mount: usize, found: &Found) -> Ix {
+        let shared = found.stat.nlink > 1 && found.stat.kind() != FileType::Directory;
+        if shared {
+            if let Some(ix) = self.linked.get(&(mount as u16, found.handle)) {
+                return *ix;
+            }
+        }
+        let lower = Lower { fact: found.fact, handle: found.handle, stat: found.stat };
+        let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(Box::new(lower))));
+        if shared {
+            self.linked.insert((mount as u16, found.handle), ix);
+        }
+        ix
+    }
+
+    /// A node for a new object.
+    pub(crate) fn staged_node(&mut self, mount: usize, stat: &Stat) -> Ix {
+        self.push(Object::new(stat.kind(), mount, stat.ino, None))
+    }
+
+    pub(crate) fn is_root(&self, ix: Ix) -> bool {
+        ix.get() as usize <= self.mounts.len()
+    }
+
+    /// Whether nothing refers to the object by a name any more.
+    pub(crate) fn is_gone(&self, ix: Ix) -> bool {
+        let object = self.object(ix);
+        if self.is_root(ix) || !object.names.is_empty() {
+            return false;
+        }
+        match &object.lower {
+            Some(lower) if object.kind != FileType::Directory => {
+                i64::from(lower.stat.nlink) + i64::from(object.links) <= 0
+            }
+            _ => true,
+        }
+    }
+}

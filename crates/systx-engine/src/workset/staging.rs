@@ -1,0 +1,137 @@
+//! The staging directory: where new objects and private bytes really are.
+//!
+//! Owns: one private directory a mount, made at the first need, its slots (decimal names), and the way from a name that the
+//! program sees to the place where the object is.
+
+use super::Ix;
+use crate::id::TxId;
+use crate::outcome::Verb;
+use crate::transaction::Transaction;
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Open, Os, Rename};
+
+/// Slot number of a name that has none.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
+
+/// The staging directory of a transaction on one mount.
+pub(crate) struct Staging<O: Os> {
+    /// Number of the transaction in that domain.
+    pub id: TxId,
+    /// The directory.
+    pub dir: Arc<O::Fd>,
+    /// The next slot.
+    pub next: u32,
+}
+
+/// Where a staged object really is.
+pub(crate) struct Spot<O: Os> {
+    pub dir: Arc<O::Fd>,
+    pub name: Box<[u8]>,
+}
+
+/// Name of a slot.
+pub(crate) fn slot_name(slot: u32) -> Box<[u8]> {
+    slot.to_string().into_bytes().into()
+}
+
+impl<O: Os> Transaction<O> {
+    /// The staging directory of a mount; made now if there is none.
+    pub(crate) fn staging(&mut self, mount: usize) -> Result<&mut Staging<O>, Errno> {
+        if self.staging[mount].is_none() {
+            let (id, dir) = self.mounts[mount].begin_staging()?;
+            self.staging[mount] = Some(Staging { id, dir: Arc::new(dir), next: 0 });
+        }
+        self.staging[mount].as_mut().ok_or(Errno::NOENT)
+    }
+
+    /// A slot that nothing uses.
+    pub(crate) fn new_slot(&mut self, mount: usize) -> Result<u32, Errno> {
+        let staging = self.staging(mount)?;
+        staging.next += 1;
+        Ok(staging.next - 1)
+    }
+
+    /// The place of a slot.
+    pub(crate) fn slot_spot(&mut self, mount: usize, slot: u32) -> Result<Spot<O>, Errno> {
+        Ok(Spot { dir: self.staging(mount)?.dir.clone(), name: slot_name(slot) })
+    }
+
+    /// A descriptor of a staged directory, as a base for names.
+    pub(crate) fn staged_dir(&mut self, ix: Ix) -> Verb<Arc<O::Fd>> {
+        if let Some(fd) = self.object(ix).dir.as_ref().and_then(|d| d.fd.clone()) {
+            return Ok(fd);
+        }
+        let spot = self.spot(ix)?;
+        let fd = Arc::new(self.os.open(&spot.dir, &spot.name, Open::Path)?);
+        if let Some(dir) = &mut self.object_mut(ix).dir {
+            dir.fd = Some(fd.clone());
+        }
+        Ok(fd)
+    }
+
+    /// Where the staged object under a name is.
+    pub(crate) fn spot_at(&mut self, dir: Ix, name: &[u8]) -> Verb<Spot<O>> {
+        if self.object(dir).is_staged() {
+            return Ok(Spot { dir: self.staged_dir(dir)?, name: name.into() });
+        }
+        let slot = self.entry(dir, name).map_or(NO_SLOT, |e| e.slot);
+        if slot == NO_SLOT {
+            return Err(Errno::STALE.into());
+        }
+        let mount = usize::from(self.object(dir).mount);
+        Ok(self.slot_spot(mount, slot)?)
+    }
+
+    /// Where a staged object is, by one of its names.
+    pub(crate) fn spot(&mut self, ix: Ix) -> Verb<Spot<O>> {
+        let Some((dir, name)) = self.object(ix).names.first().cloned() else {
+            return Err(Errno::STALE.into());
+        };
+        self.spot_at(dir, &name)
+    }
+
+    /// Where a staged object goes that is to be made under a name: in place, or a new slot.
+    pub(crate) fn new_spot(&mut self, dir: Ix, name: &[u8]) -> Verb<(Spot<O>, u32)> {
+        if self.object(dir).is_staged() {
+            return Ok((Spot { dir: self.staged_dir(dir)?, name: name.into() }, NO_SLOT));
+        }
+        let mount = usize::from(self.object(dir).mount);
+        let slot = self.new_slot(mount)?;
+        Ok((self.slot_spot(mount, slot)?, slot))
+    }
+
+    /// Really removes the staged object under a name.
+    pub(crate) fn discard(&mut self, dir: Ix, name: &[u8], ix: Ix) -> Verb<()> {
+        let spot = self.spot_at(dir, name)?;
+        match self.object(ix).kind {
+            FileType::Directory => self.os.rmdir(&spot.dir, &spot.name)?,
+            _ => self.os.unlink(&spot.dir, &spot.name)?,
+        }
+        Ok(())
+    }
+
+    /// Moves a staged object out of its directory into a slot; one that is in a slot already stays there.
+    pub(crate) fn lift(&mut self, dir: Ix, name: &[u8]) -> Verb<u32> {
+        if !self.object(dir).is_staged() {
+            return Ok(self.entry(dir, name).map_or(NO_SLOT, |e| e.slot));
+        }
+        let mount = usize::from(self.object(dir).mount);
+        let from = self.spot_at(dir, name)?;
+        let slot = self.new_slot(mount)?;
+        let to = self.slot_spot(mount, slot)?;
+        self.os.rename((&from.dir, &from.name), (&to.dir, &to.name), Rename::NoReplace)?;
+        Ok(slot)
+    }
+
+    /// Moves a staged object from a slot to where its new name has it; returns the slot that it keeps.
+    pub(crate) fn lower_into(&mut self, slot: u32, dir: Ix, name: &[u8]) -> Verb<u32> {
+        if !self.object(dir).is_staged() {
+            return Ok(slot);
+        }
+        let mount = usize::from(self.object(dir).mount);
+        let from = self.slot_spot(mount, slot)?;
+        let to = self.staged_dir(dir)?;
+        self.os.rename((&from.dir, &from.name), (&to, name), Rename::NoReplace)?;
+        Ok(NO_SLOT)
+    }
+}
