@@ -7,6 +7,7 @@
 
 use crate::domain::Domain;
 use crate::facts::Facts;
+use crate::id::TxId;
 use crate::outcome::{Options, Verb};
 use crate::workset::data::Data;
 use crate::workset::staging::Staging;
@@ -117,6 +118,8 @@ pub struct Transaction<O: Os> {
     pub(crate) os: O,
     pub(crate) mounts: Vec<Arc<Domain<O>>>,
     pub(crate) options: Options,
+    /// Its number on each mount.
+    pub(crate) ids: Vec<TxId>,
     /// What was seen of the committed tree.
     pub(crate) facts: Facts<O>,
     /// Why it can't commit.
@@ -134,8 +137,10 @@ impl<O: Os> Transaction<O> {
     pub fn begin(os: O, mounts: Vec<Arc<Domain<O>>>, options: Options) -> Verb<Transaction<O>> {
         let facts = Facts::new(mounts.clone());
         let staging = mounts.iter().map(|_| None).collect();
+        let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
+        mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
         let (nodes, linked) = (Vec::new(), HashMap::new());
-        let mut t = Transaction { os, mounts, options, facts, refusal: None, staging, nodes, linked };
+        let mut t = Transaction { os, mounts, options, ids, facts, refusal: None, staging, nodes, linked };
         for mount in 0..t.mounts.len() {
             let (found, dir) = t.facts.root(mount)?;
             let ix = t.lower_node(mount, &found);
@@ -149,6 +154,11 @@ impl<O: Os> Transaction<O> {
     /// The root of a mount.
     pub fn root(&self, mount: usize) -> Node {
         Node(mount as u64 + 1)
+    }
+
+    /// Its number in the domain of its first mount: the one it is known by. 0 when it has no mounts.
+    pub fn id(&self) -> TxId {
+        self.ids.first().copied().unwrap_or(TxId(0))
     }
 
     /// The mount of a node.

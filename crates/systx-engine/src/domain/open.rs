@@ -343,9 +343,14 @@ impl<O: Os> Domain<O> {
     /// Makes the private staging directory of a new transaction: `tx/<id>.<owner>~`.
     pub fn begin_staging(&self) -> Result<(TxId, O::Fd)> {
         let id = self.new_tx();
+        Ok((id, self.begin_staging_of(id)?))
+    }
+
+    /// The same for a transaction that has its number already.
+    pub(crate) fn begin_staging_of(&self, id: TxId) -> Result<O::Fd> {
         let name = self.staging_name(id);
         self.os.mkdir(&self.area.tx, &name, 0o700)?;
-        Ok((id, self.os.open(&self.area.tx, &name, Open::Directory)?))
+        self.os.open(&self.area.tx, &name, Open::Directory)
     }
 
     /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written.

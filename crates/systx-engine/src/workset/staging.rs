@@ -38,7 +38,8 @@ impl<O: Os> Transaction<O> {
     /// The staging directory of a mount; made now if there is none.
     pub(crate) fn staging(&mut self, mount: usize) -> Result<&mut Staging<O>, Errno> {
         if self.staging[mount].is_none() {
-            let (id, dir) = self.mounts[mount].begin_staging()?;
+            let id = self.ids[mount];
+            let dir = self.mounts[mount].begin_staging_of(id)?;
             self.staging[mount] = Some(Staging { id, dir: Arc::new(dir), next: 0 });
         }
         self.staging[mount].as_mut().ok_or(Errno::NOENT)
