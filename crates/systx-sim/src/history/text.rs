@@ -7,8 +7,7 @@
 //! final x 5 6
 //! ```
 //!
-//! `complete` is `-` when it is not known, and only then may it be missing for a committed transaction's opposite: a
-//! committed one has a time. Keys have neither blanks nor `|`. A later line with the same process and id replaces an
+//! `complete` is `-` when it is not known; a committed transaction always has one. Keys have neither blanks nor `|`. A later line with the same process and id replaces an
 //! earlier one: a process writes its transaction as `unknown` *before* it commits and again with the outcome. A last line
 //! without an end of line was cut off by a kill and is ignored. Texts of several processes are merged by concatenation or
 //! by [`parse_all`].

@@ -3,7 +3,8 @@
 //! The same function is owner, helper and recovery: they differ only in where they start.
 
 use super::checker::Emit;
-use super::crash::{Cell, Crash, Kind, Micro, Object, State};
+use super::crash::Crash;
+use super::crash_parts::{Cell, Kind, Micro, Object, State};
 use super::Mutant;
 use Object::{Before, None as Nothing, Ours, Theirs, Token};
 
@@ -28,7 +29,7 @@ impl At<'_, '_> {
             Some(micro) => next.micro = micro,
             None => (next.step, next.micro) = (next.step + 1, Micro::Look),
         }
-        let who = if self.s.phase == super::crash::Phase::Publish { "U" } else { "?" };
+        let who = if self.s.recovering { "[recovery] U" } else { "U" };
         (self.emit)(next, format_args!("{who} step {}: {label}", self.s.step));
     }
 

@@ -21,11 +21,14 @@ pub mod chain;
 pub mod checker;
 pub mod cooperation;
 pub mod crash;
+mod crash_parts;
 mod crash_steps;
+mod crash_world;
 pub mod liveness;
 pub mod outsiders;
 pub mod participants;
 pub mod redo;
+mod workloads;
 
 /// Whether the larger configurations are asked for.
 pub fn long() -> bool {
