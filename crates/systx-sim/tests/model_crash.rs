@@ -59,6 +59,16 @@ fn names_are_all_or_nothing_and_conserve_what_an_outsider_did() {
 }
 
 #[test]
+fn every_outcome_is_reached_by_every_kind() {
+    let all = [ABORTED, COMMITTED, FORWARD_BY_HELPER, FORWARD_BY_RECOVERY, NOTHING_HAPPENED];
+    for kind in [&Kind::NAMES[..], &[Kind::PatchLeased, Kind::Attr]].concat() {
+        let report = run(base(kind));
+        assert!(report.outcomes.iter().eq(all.iter()), "{kind:?}: {:?}", report.outcomes);
+        println!("{kind:?}: {} states", report.states);
+    }
+}
+
+#[test]
 fn without_anything_staged_there_is_no_barrier_and_none_is_needed() {
     for kind in [Kind::Remove, Kind::Move, Kind::Link] {
         clean(larger(Crash { kinds: [kind, Kind::Remove], ..base(kind) }));

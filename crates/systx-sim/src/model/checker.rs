@@ -7,7 +7,7 @@
 //!
 //! A state in violation is not explored further, so one broken rule does not bury the next report under its consequences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -33,6 +33,11 @@ pub trait Model {
 
     /// Whether everybody may rest here.
     fn is_final(&self, state: &Self::State) -> bool;
+
+    /// Names what a final state came to, so that a test can assert that every outcome was reached.
+    fn outcome(&self, _state: &Self::State) -> &'static str {
+        "ended"
+    }
 }
 
 /// What an exploration found.
@@ -44,6 +49,8 @@ pub struct Report {
     pub transitions: usize,
     /// States in which everybody may rest.
     pub finals: usize,
+    /// What they came to.
+    pub outcomes: BTreeSet<&'static str>,
     /// False when `states_max` was reached first.
     pub complete: bool,
     /// Each broken promise with the labels of a shortest way to break it.
@@ -101,6 +108,7 @@ pub fn explore<M: Model>(model: &M, states_max: usize) -> Report {
         report.transitions += nth as usize;
         if model.is_final(&state) {
             report.finals += 1;
+            report.outcomes.insert(model.outcome(&state));
         } else if nth == 0 {
             report.violations.entry(DEADLOCK).or_insert_with(|| seen.trace(model, at));
         }

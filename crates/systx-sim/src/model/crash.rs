@@ -63,6 +63,17 @@ pub const COMMITTED_LOST: &str = "I8: reported committed, later lost";
 /// P5.
 pub const OVERTAKEN: &str = "P5: forward over a fact that had changed before V6";
 
+/// Outcome: finished and reported.
+pub const COMMITTED: &str = "committed";
+/// Outcome: reported, nothing happened.
+pub const ABORTED: &str = "aborted";
+/// Outcome: a helper finished it after a kill.
+pub const FORWARD_BY_HELPER: &str = "forward by a helper";
+/// Outcome: a recovery finished it after a power loss.
+pub const FORWARD_BY_RECOVERY: &str = "forward by recovery";
+/// Outcome: cut off before it could be told.
+pub const NOTHING_HAPPENED: &str = "nothing happened, nobody was told";
+
 impl Crash {
     pub(super) fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
@@ -360,5 +371,15 @@ impl Model for Crash {
 
     fn is_final(&self, s: &State) -> bool {
         s.phase == Phase::End
+    }
+
+    fn outcome(&self, s: &State) -> &'static str {
+        match (s.forward, s.told, s.recovering) {
+            (true, _, true) => FORWARD_BY_RECOVERY,
+            (true, Told::Committed, _) => COMMITTED,
+            (true, ..) => FORWARD_BY_HELPER,
+            (false, Told::Aborted, _) => ABORTED,
+            (false, ..) => NOTHING_HAPPENED,
+        }
     }
 }
