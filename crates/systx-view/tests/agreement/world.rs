@@ -1,0 +1,140 @@
+//! Two equal trees in one scratch directory: one plain, one under a view.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use systx_engine::domain::{Domain, Location};
+use systx_engine::outcome::Options;
+use systx_engine::transaction::Transaction;
+use systx_os::fuse::EventFd;
+use systx_os::sandbox::mounts::Detached;
+use systx_os::{Errno, Linux};
+use systx_view::View;
+
+/// Where the trees are made.
+pub fn places() -> Vec<String> {
+    vec!["temp".into(), "tmpfs".into()]
+}
+
+/// The two trees, and the thread that serves one of them.
+pub struct World {
+    /// A plain directory.
+    pub plain: PathBuf,
+    /// The root of a view over an equal directory.
+    pub view: PathBuf,
+    scratch: PathBuf,
+    stop: Arc<EventFd>,
+    server: Option<JoinHandle<View<Linux>>>,
+}
+
+impl World {
+    /// Makes the trees. `None`, with a printed reason, where that is not possible.
+    pub fn new(place: &str) -> Option<World> {
+        if !rustix::process::geteuid().is_root() {
+            return skip("mounting needs root");
+        }
+        if let Err(e) = rustix::fs::access("/dev/fuse", rustix::fs::Access::WRITE_OK) {
+            return skip(&format!("/dev/fuse: {e}"));
+        }
+        let scratch = scratch();
+        if let Err(e) = private_mounts() {
+            return skip(&format!("a private mount namespace: {e}"));
+        }
+        if place == "tmpfs" {
+            use rustix::mount::{mount, MountFlags};
+            mount("systx-test", &scratch, "tmpfs", MountFlags::empty(), c"size=256m").unwrap();
+        }
+        let [plain, below, view] = ["plain", "below", "view"].map(|name| scratch.join(name));
+        [&plain, &below, &view].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        [&plain, &below].into_iter().for_each(|dir| populate(dir));
+        let (mut served, mounted) = match View::new(transaction(&below), 1) {
+            Ok(made) => made,
+            Err(failed) => panic!("{}: {:?}", failed.doing, failed.error),
+        };
+        let stop = Arc::new(EventFd::new().unwrap());
+        let until = stop.clone();
+        let server = std::thread::spawn(move || {
+            served.serve(&until).unwrap();
+            served
+        });
+        let mount = &mounted[0];
+        let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(mount, "", rustix::fs::CWD, &view, flags).unwrap();
+        Some(World { plain, view, scratch, stop, server: Some(server) })
+    }
+
+    /// Ends the view; the transaction must still be in order.
+    pub fn end(mut self) {
+        let view = self.stop();
+        assert_eq!(view.trouble(), None);
+        view.finish().abort();
+    }
+
+    fn stop(&mut self) -> View<Linux> {
+        self.stop.ring();
+        self.server.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            drop(self.stop());
+        }
+        let detach = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(&self.view, detach).unwrap();
+        if rustix::mount::unmount(&self.scratch, detach) == Err(Errno::INVAL) {
+            // No tmpfs there.
+            fs::remove_dir_all(&self.scratch).unwrap();
+        } else {
+            fs::remove_dir(&self.scratch).unwrap();
+        }
+    }
+}
+
+fn skip(why: &str) -> Option<World> {
+    println!("skipped: {why}");
+    None
+}
+
+fn scratch() -> PathBuf {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let scratch = std::env::temp_dir().join(format!("systx-view-{}-{count}", std::process::id()));
+    fs::create_dir(&scratch).unwrap();
+    scratch
+}
+
+/// Gives this thread, and what it starts, mounts of its own.
+fn private_mounts() -> Result<(), Errno> {
+    use rustix::mount::{mount_change, MountPropagationFlags};
+    #[allow(deprecated, reason = "a thread of its own has nothing that could be surprised")]
+    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS)?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+}
+
+/// What both trees begin with.
+fn populate(dir: &Path) {
+    fs::write(dir.join("small"), "small file\n").unwrap();
+    fs::write(dir.join("lines"), (0..2000).map(|n| format!("line {n}\n")).collect::<String>()).unwrap();
+    fs::write(dir.join("large"), (0..3_000_000u32).map(|n| (n / 7) as u8).collect::<Vec<u8>>()).unwrap();
+    fs::write(dir.join("empty"), "").unwrap();
+    fs::create_dir_all(dir.join("tree/a/b")).unwrap();
+    for n in 0..300 {
+        fs::write(dir.join(format!("tree/file-{n:03}")), format!("{n}\n")).unwrap();
+    }
+    fs::write(dir.join("tree/a/b/deep"), "deep").unwrap();
+    std::os::unix::fs::symlink("a/b/deep", dir.join("tree/link")).unwrap();
+    fs::hard_link(dir.join("small"), dir.join("small-too")).unwrap();
+}
+
+fn transaction(below: &Path) -> Transaction<Linux> {
+    let os = Linux::new();
+    let window = Detached::of(below.as_os_str().as_encoded_bytes()).unwrap();
+    let root = window.root.clone();
+    let location = Location { root: root.clone(), parent: &*root, name: b".systx-test" };
+    let domain = Domain::open(&os, location).unwrap();
+    Transaction::begin(os, vec![domain], Options::default()).unwrap()
+}
