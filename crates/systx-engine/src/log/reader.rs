@@ -285,9 +285,8 @@ pub(super) fn walk<O: Os>(
             }
             // A cell here was written only after everything before was synced: so the end before is no end.
             Some(header) if expected.is_none() && out.damaged.is_none() => {
-                if scanner.scan(file, &header, &mut |_, _, _| {})?.0 > 0 {
-                    out.damaged = Some(out.end);
-                }
+                let (cells, _) = scanner.scan(file, &header, &mut |_, _, _| {})?;
+                out.damaged = (cells > 0).then_some(out.end);
             }
             _ => {}
         }
