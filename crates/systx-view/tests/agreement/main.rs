@@ -1,5 +1,5 @@
-//! The same operations in a plain directory and through a view must give the same results, the same errors and the same
-//! tree, on the file system of the temporary directory and on tmpfs.
+//! The same operations in a plain directory and through a view must give the same results, the same errors and, in the
+//! view as after the commit, the same tree, on the file system of the temporary directory and on tmpfs.
 //!
 //! What differs on purpose: inode numbers of new objects, device numbers, change times, sizes and link counts of
 //! directories (the file system's business), allocated blocks.
@@ -15,7 +15,7 @@ use world::World;
 /// Runs one set of operations in both trees and compares what they say and what they leave.
 fn agree(what: &str, operations: fn(&World, &Path) -> Vec<String>) {
     for place in world::places() {
-        let Some(world) = World::new(&place) else { continue };
+        let Some(mut world) = World::new(&place) else { continue };
         let plain = operations(&world, &world.plain);
         let viewed = operations(&world, &world.view);
         for (line, (plain, viewed)) in plain.iter().zip(&viewed).enumerate() {
@@ -24,7 +24,8 @@ fn agree(what: &str, operations: fn(&World, &Path) -> Vec<String>) {
         assert_eq!(viewed.len(), plain.len());
         assert!(!plain.is_empty());
         same(&world.view, &world.plain, &format!("{what} on {place}: tree in the view"));
-        world.end();
+        world.commit();
+        same(&world.below, &world.plain, &format!("{what} on {place}: tree after commit"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Two equal trees in one scratch directory: one plain, one under a view.
 
+use rustix::fs::{Mode, OFlags};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,8 @@ use systx_os::sandbox::mounts::Detached;
 use systx_os::{Errno, Linux};
 use systx_view::View;
 
+const AREA: &str = ".systx-test";
+
 /// Where the trees are made.
 pub fn places() -> Vec<String> {
     vec!["temp".into(), "tmpfs".into()]
@@ -24,6 +27,8 @@ pub struct World {
     pub plain: PathBuf,
     /// The root of a view over an equal directory.
     pub view: PathBuf,
+    /// The directory below the view.
+    pub below: PathBuf,
     scratch: PathBuf,
     stop: Arc<EventFd>,
     server: Option<JoinHandle<View<Linux>>>,
@@ -62,14 +67,20 @@ impl World {
         let mount = &mounted[0];
         let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         rustix::mount::move_mount(mount, "", rustix::fs::CWD, &view, flags).unwrap();
-        Some(World { plain, view, scratch, stop, server: Some(server) })
+        Some(World { plain, view, below, scratch, stop, server: Some(server) })
     }
 
-    /// Ends the view; the transaction must still be in order.
-    pub fn end(mut self) {
+    /// Ends the view and commits what was done in it: the plain tree below is then as the view was.
+    pub fn commit(&mut self) {
+        let root = rustix::fs::open(&self.view, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        rustix::fs::syncfs(&root).unwrap();
+        drop(root);
         let view = self.stop();
         assert_eq!(view.trouble(), None);
-        view.finish().abort();
+        assert!(view.is_direct(), "root may use passthrough");
+        let committed = view.finish().commit().unwrap();
+        assert_eq!((&committed.displaced[..], &committed.pending), (&[][..], &None));
+        fs::remove_dir_all(self.below.join(AREA)).unwrap();
     }
 
     fn stop(&mut self) -> View<Linux> {
@@ -134,7 +145,7 @@ fn transaction(below: &Path) -> Transaction<Linux> {
     let os = Linux::new();
     let window = Detached::of(below.as_os_str().as_encoded_bytes()).unwrap();
     let root = window.root.clone();
-    let location = Location { root: root.clone(), parent: &*root, name: b".systx-test" };
+    let location = Location { root: root.clone(), parent: &*root, name: AREA.as_bytes() };
     let domain = Domain::open(&os, location).unwrap();
     Transaction::begin(os, vec![domain], Options::default()).unwrap()
 }
