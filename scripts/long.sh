@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The long suites: the same tests with larger bounds (SYSTX_LONG=1), optimized. Usage: scripts/long.sh [PACKAGE...]
+# Seeds and single suites: docs/testing.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$PATH:/usr/sbin:/sbin" SYSTX_LONG=1
+
+packages=(--workspace)
+if [ $# -gt 0 ]; then
+    packages=()
+    for package; do packages+=(-p "$package"); done
+fi
+bash scripts/deps.sh
+exec "${CARGO:-cargo}" test --locked --release --no-fail-fast "${packages[@]}" -- --show-output
