@@ -6,6 +6,7 @@
 use crate::args::Area;
 use crate::report::lossy;
 use crate::tree::{self, Lower, Seen, Tree};
+use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -27,6 +28,11 @@ impl Mounted {
     pub fn point(&self) -> String {
         lossy(&self.lower.point)
     }
+}
+
+/// Whether this process is inside a transaction already: then some mount is a view.
+pub fn inside_a_transaction() -> bool {
+    mounts::table().is_ok_and(|table| table.iter().any(|m| m.fs_type == b"fuse.systx"))
 }
 
 /// Plans the tree of this mount namespace for the directories in `only`, or for all of it.
@@ -65,17 +71,18 @@ pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
 }
 
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
-pub fn open(os: &Linux, mounts: &[Mounted], area: &Area) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
+pub fn open<M: Borrow<Mounted>>(
+    os: &Linux,
+    mounts: &[M],
+    area: &Area,
+) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
     let locations: Vec<_> = mounts
         .iter()
-        .map(|mounted| Location {
-            root: mounted.copy.root.clone(),
-            parent: &*mounted.copy.root,
-            name: area_name(area),
-        })
+        .map(|mounted| &mounted.borrow().copy.root)
+        .map(|root| Location { root: root.clone(), parent: &**root, name: area_name(area) })
         .collect();
-    open_all(os, &locations)
-        .map_err(|(n, e)| (n, format!("{}: {e}", mounts.get(n).map_or_else(String::new, Mounted::point))))
+    let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
+    open_all(os, &locations).map_err(|(n, e)| (n, format!("{}: {e}", point(n))))
 }
 
 /// The domains of this machine.
@@ -103,9 +110,9 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
 }
 
 /// Opens as many as possible; the others leave `mounts`.
-fn open_what_opens(
+fn open_what_opens<M: Borrow<Mounted>>(
     os: &Linux,
-    mounts: &mut Vec<Mounted>,
+    mounts: &mut Vec<M>,
     area: &Area,
     failed: &mut Vec<String>,
 ) -> Vec<Arc<Domain<Linux>>> {
@@ -121,10 +128,11 @@ fn open_what_opens(
 }
 
 /// What a twin does for a dead `systx`: opens the domains and finishes what it left.
-pub fn finish(mut mounts: Vec<Mounted>, area: &Area) {
+pub fn finish(mounts: &[Mounted], area: &Area) {
     let os = Linux::new();
     // With fewer descriptors a large publication may have to wait for the next use of systx.
     let _ = systx_os::linux::raise_nofile_limit();
+    let mut mounts: Vec<&Mounted> = mounts.iter().collect();
     for domain in open_what_opens(&os, &mut mounts, area, &mut Vec::new()) {
         // Nobody listens here; what is unfinished is told by the next use of systx.
         let _ = domain.finish_dead();

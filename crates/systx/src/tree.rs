@@ -10,12 +10,13 @@
 //! | /proc | a new one, for the new process ids; what was mounted on it moves |
 //! | /dev/shm, /dev/mqueue | empty ones: POSIX IPC does not leave a transaction |
 //! | other kernel file systems: /sys, /dev, … | moves, with everything on it |
-//! | read-only | moves |
+//! | read-only | moves; a bind mount of a served file system is a read-only part of its view |
 //! | anything else | moves and becomes read-only |
 //!
 //! With `--only DIR…` views cover these directories; below them the same rules hold, outside of them the command runs
 //! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use systx_os::sandbox::mounts::{Attributes, Mount};
 use systx_os::sandbox::root::{Base, Step};
@@ -87,6 +88,17 @@ pub enum Seen {
     File,
 }
 
+/// On what a mount stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stands {
+    /// On one that is moved or copied with all that is on it.
+    OnMoved,
+    /// On one that a view covers; `moved`: and that one on one that is moved.
+    OnView { moved: bool },
+    /// On the tree that stays.
+    OnBase,
+}
+
 /// What becomes of one mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -112,11 +124,21 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
     let mut visible: Vec<_> =
         mounts.iter().map(|m| (m, see(m))).filter(|(_, seen)| *seen != Seen::Hidden).collect();
     visible.sort_by_key(|(m, _)| depth(&m.point));
-    let mut planner =
-        Planner { lower: Vec::new(), shown: Vec::new(), steps: Vec::new(), read_only: Vec::new() };
-    let (base, copied) = match only {
-        [] => (planner.whole(&visible)?, Vec::new()),
-        only => (Base::Same, planner.parts(&visible, only)?),
+    let mut planner = Planner {
+        lower: Vec::new(),
+        shown: Vec::new(),
+        parents: mounts.iter().map(|m| (m.id, m.parent)).collect(),
+        replaced: Vec::new(),
+        copied: Vec::new(),
+        steps: Vec::new(),
+        read_only: Vec::new(),
+    };
+    let base = match only {
+        [] => planner.whole(&visible)?,
+        only => {
+            planner.parts(&visible, only)?;
+            Base::Same
+        }
     };
     let served = planner.lower.len();
     // Copies were numbered from the end of the address space, because the number of views was not known yet.
@@ -125,7 +147,13 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
             *mount = if *mount >= COPIED { *mount - COPIED + served } else { *mount };
         }
     }
-    Ok(Tree { base, lower: planner.lower, copied, steps: planner.steps, read_only: planner.read_only })
+    Ok(Tree {
+        base,
+        lower: planner.lower,
+        copied: planner.copied,
+        steps: planner.steps,
+        read_only: planner.read_only,
+    })
 }
 
 /// Provisional number of the first copy.
@@ -135,6 +163,11 @@ struct Planner {
     lower: Vec<Lower>,
     /// For each of `lower`: device, and the directory of the file system that is the view's root.
     shown: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Parent of each mount, hidden ones included.
+    parents: HashMap<u64, u64>,
+    /// Mounts that a view stands in for.
+    replaced: Vec<u64>,
+    copied: Vec<Vec<u8>>,
     steps: Vec<Step>,
     read_only: Vec<(Vec<u8>, String)>,
 }
@@ -144,7 +177,10 @@ impl Planner {
         let root =
             visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo")?;
         let base = match fate(root.0, root.1) {
-            Fate::Served => Base::Mount(self.add(root.0)),
+            Fate::Served => {
+                self.replaced.push(root.0.id);
+                Base::Mount(self.add(root.0))
+            }
             fate => {
                 if fate == Fate::ReadOnly {
                     return Err(format!(
@@ -155,8 +191,6 @@ impl Planner {
                 Base::Same
             }
         };
-        // A mount on one that moves comes along; in a tree that stays, everything does.
-        let moved = |mount: &Mount, moved: &[u64]| base == Base::Same || moved.contains(&mount.parent);
         let mut along: Vec<u64> = Vec::new();
         let mut kernels_proc = None;
         for (mount, seen) in visible.iter().filter(|(m, _)| m.point != b"/") {
@@ -186,8 +220,13 @@ impl Planner {
             if self.stands_in(mount, *seen, visible, &at)? {
                 continue;
             }
-            if !moved(mount, &along) {
-                self.steps.push(Step::Move { at: at.clone() });
+            match (self.stands_on(mount, &along), base) {
+                (Stands::OnMoved, _) => {}
+                (Stands::OnView { moved: false }, Base::Mount(_)) => {
+                    self.steps.push(Step::Move { at: at.clone() })
+                }
+                (Stands::OnView { .. }, _) => self.copy(mount, at.clone()),
+                (Stands::OnBase, _) => {}
             }
             along.push(mount.id);
             if fate(mount, *seen) == Fate::ReadOnly {
@@ -197,8 +236,7 @@ impl Planner {
         Ok(base)
     }
 
-    fn parts(&mut self, visible: &[(&Mount, Seen)], only: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
-        let mut copied = Vec::new();
+    fn parts(&mut self, visible: &[(&Mount, Seen)], only: &[Vec<u8>]) -> Result<(), String> {
         if visible.iter().any(|(m, _)| m.point == b"/proc") {
             self.steps.push(fresh("proc", None, relative(b"/proc", b"/")?));
         }
@@ -222,6 +260,7 @@ impl Planner {
                 ));
             }
             let at = relative(dir, b"/")?;
+            self.replaced.push(mount.id);
             let (index, inside) = self.view_of(mount, visible);
             // A part can be taken only from a mount that is in the tree, so the whole view lies hidden below it.
             self.steps.push(Step::Mount { mount: index, at: at.clone() });
@@ -237,22 +276,45 @@ impl Planner {
                 visible.iter().filter(|(m, _)| m.point != *dir && is_below(&m.point, dir).is_some())
             {
                 let at = relative(&below.point, b"/")?;
-                if along.contains(&below.parent) && fate(below, *seen) == Fate::Stays {
-                    along.push(below.id);
-                    continue;
-                }
                 if self.stands_in(below, *seen, visible, &at)? {
                     continue;
                 }
-                self.steps.push(Step::Mount { mount: COPIED + copied.len(), at: at.clone() });
-                copied.push(below.point.clone());
+                if self.stands_on(below, &along) != Stands::OnMoved {
+                    self.copy(below, at.clone());
+                }
                 along.push(below.id);
                 if fate(below, *seen) == Fate::ReadOnly {
                     self.make_read_only(below, at);
                 }
             }
         }
-        Ok(copied)
+        Ok(())
+    }
+
+    /// On what a mount stands in the old tree, looking through hidden mounts.
+    fn stands_on(&self, mount: &Mount, moved: &[u64]) -> Stands {
+        let mut on_view = false;
+        let mut at = mount.id;
+        // No chain of parents is longer than the table.
+        for _ in 0..self.parents.len() {
+            let Some(parent) = self.parents.get(&at) else { break };
+            at = *parent;
+            match moved.contains(&at) {
+                true if on_view => return Stands::OnView { moved: true },
+                true => return Stands::OnMoved,
+                false => on_view |= self.replaced.contains(&at),
+            }
+        }
+        match on_view {
+            true => Stands::OnView { moved: false },
+            false => Stands::OnBase,
+        }
+    }
+
+    /// Mounts a copy of an old mount and of what is on it, taken before any view covers it.
+    fn copy(&mut self, mount: &Mount, at: CString) {
+        self.steps.push(Step::Mount { mount: COPIED + self.copied.len(), at });
+        self.copied.push(mount.point.clone());
     }
 
     /// Puts a view, or a part of one, in the place of a mount; false when its file system is not served.
@@ -264,6 +326,7 @@ impl Planner {
         at: &CString,
     ) -> Result<bool, String> {
         if fate(mount, seen) == Fate::Served {
+            self.replaced.push(mount.id);
             let known = self.lower.len();
             let (index, part) = self.view_of(mount, visible);
             if index >= known && part.is_empty() {
@@ -281,6 +344,7 @@ impl Planner {
         let window = fate(mount, seen) != Fate::Stays || mount.attributes.read_only;
         if window && SERVED.contains(&mount.fs_type.as_slice()) && !mount.file_system_read_only {
             if let Some((index, part)) = self.shown_in(mount) {
+                self.replaced.push(mount.id);
                 self.part(mount, index, &part, at)?;
                 return Ok(true);
             }
@@ -489,12 +553,34 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_on_a_served_mount_below_a_read_only_root_is_kept() {
+        let mounts = [
+            mount(1, 0, "8:9", "/", "/", "squashfs", "ro"),
+            mount(2, 1, "8:1", "/", "/home", "ext4", ""),
+            mount(3, 2, "8:2", "/", "/home/usb", "vfat", "ro"),
+        ];
+        let tree = plan(&mounts, &[], &directory).unwrap();
+        assert_eq!(tree.copied, [b"/home/usb".to_vec()]);
+        assert_eq!(step_at(&tree, "home/usb"), [&Step::Mount { mount: 1, at: c("home/usb") }]);
+    }
+
+    #[test]
     fn a_hidden_mount_is_left_out() {
         let mut mounts = machine();
         mounts.push(mount(11, 7, "0:11", "/", "/tmp", "tmpfs", ""));
         let see = |m: &Mount| if m.id == 7 { Seen::Hidden } else { Seen::Directory };
         let tree = plan(&mounts, &[], &see).unwrap();
         assert_eq!(step_at(&tree, "tmp").len(), 1);
+    }
+
+    #[test]
+    fn a_mount_over_a_hidden_one_comes_along_with_the_tree_below() {
+        let mut mounts = machine();
+        mounts.push(mount(11, 5, "0:11", "/", "/dev/pts", "devpts", ""));
+        mounts.push(mount(12, 11, "0:11", "/", "/dev/pts", "devpts", ""));
+        let see = |m: &Mount| if m.id == 11 { Seen::Hidden } else { Seen::Directory };
+        let tree = plan(&mounts, &[], &see).unwrap();
+        assert!(step_at(&tree, "dev/pts").is_empty(), "moves with /dev");
     }
 
     #[test]

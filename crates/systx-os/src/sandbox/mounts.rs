@@ -159,6 +159,12 @@ pub fn detached_with_all_below(path: &[u8]) -> Result<OwnedFd> {
     rustix::mount::open_tree(CWD, path, how)
 }
 
+/// Writes back what programs stored through mappings of files of a mount (syncfs).
+pub fn sync(mount: &OwnedFd) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::syncfs(rustix::fs::openat(mount, c".", flags, Mode::empty())?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
