@@ -5,6 +5,7 @@ use crate::outcome::Verb;
 use crate::publish::patch::read_up_to;
 use crate::record::{Act, Small};
 use crate::transaction::Transaction;
+use crate::workset::staging::NO_SLOT;
 use crate::workset::Ix;
 use std::collections::HashMap;
 use systx_os::{FileType, Open, Os};
@@ -53,7 +54,7 @@ impl<O: Os> Transaction<O> {
                 [(dir, name)] if empty => self.entry(*dir, name).map(|e| e.slot),
                 _ => None,
             };
-            let Some(slot) = slot.filter(|_| !object.names.is_empty()) else { return Ok(false) };
+            let Some(slot) = slot.filter(|slot| *slot != NO_SLOT) else { return Ok(false) };
             let stat = self.staged_stat(*ix)?;
             if object_bytes(&stat) > left {
                 return Ok(false);

@@ -51,13 +51,16 @@ impl<O: Os> Transaction<O> {
 
     /// Permission bits after the change, if they are to change; drops the capability if privileges go.
     fn new_mode(&mut self, ix: Ix, set: &SetAttr) -> Verb<Option<u32>> {
-        if !set.kill_priv || self.object(ix).kind != FileType::File {
+        if !set.kill_priv || matches!(self.object(ix).kind, FileType::Directory | FileType::Symlink) {
             return Ok(set.mode.map(|m| m & 0o7777));
         }
         let had = set.mode.map_or(self.attr(ix)?.mode & 0o7777, |m| m & 0o7777);
         let mut mode = had & !SETUID;
         if mode & GROUP_EXECUTE != 0 {
             mode &= !SETGID;
+        }
+        if self.object(ix).kind != FileType::File {
+            return Ok((set.mode.is_some() || mode != had).then_some(mode));
         }
         match self.xattr(ix, CAPABILITY) {
             Ok(None) | Err(VerbError::Os(Errno::OPNOTSUPP)) => {}

@@ -92,11 +92,6 @@ impl Extents {
     pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, Extent)> + '_ {
         self.0.iter().map(|(s, (e, k))| (*s..*e, *k))
     }
-
-    /// Whether nothing was changed.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Scratch directories, and a transaction over one of them.
 #![allow(dead_code)]
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use systx_engine::domain::{Domain, Location};
 use systx_engine::outcome::{Durability, Options};
 use systx_engine::transaction::{Access, Attr, Caller, Node, Transaction};
-use std::path::PathBuf;
-use std::sync::Arc;
 use systx_os::{Errno, FileType, Linux, Open, Os};
 
 pub type Fd = <Linux as Os>::Fd;
@@ -51,7 +51,12 @@ pub fn domain(scratch: &Scratch, root: &str) -> Arc<Domain<Linux>> {
 }
 
 pub fn begin(domain: &Arc<Domain<Linux>>) -> Transaction<Linux> {
-    Transaction::begin(Linux::new(), vec![domain.clone()], Options { durability: Durability::None, command: "test".into() }).unwrap()
+    Transaction::begin(
+        Linux::new(),
+        vec![domain.clone()],
+        Options { durability: Durability::None, command: "test".into() },
+    )
+    .unwrap()
 }
 
 pub const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
@@ -137,7 +142,16 @@ fn see(t: &mut Transaction<Linux>, node: Node, path: String, tree: &mut Tree) {
         }
     }
     let (mode, owner) = (a.mode & 0o7777, (a.uid, a.gid));
-    let object = Object { kind, mode, owner, nlink: a.nlink, rdev: a.rdev, content, xattrs, mtime: set_time(a.mtime.sec) };
+    let object = Object {
+        kind,
+        mode,
+        owner,
+        nlink: a.nlink,
+        rdev: a.rdev,
+        content,
+        xattrs,
+        mtime: set_time(a.mtime.sec),
+    };
     tree.insert(path, object);
 }
 
