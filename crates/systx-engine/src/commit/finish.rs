@@ -97,9 +97,6 @@ impl<O: Os> Commit<'_, O> {
                 let _ = part.domain.free_slot(slot);
             }
             part.domain.table.senior().resign(part.id());
-            if let Some(change) = &part.change {
-                part.domain.discard_staging(change.id);
-            }
         }
         error
     }

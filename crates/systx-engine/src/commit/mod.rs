@@ -9,6 +9,8 @@ mod final_look;
 mod finish;
 mod header;
 mod prepare;
+#[cfg(test)]
+mod tests;
 mod validate;
 
 pub(crate) use prepare::Draft;
@@ -20,6 +22,7 @@ use crate::log::{BodyAt, LogPos};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::record::Body;
+use crate::transaction::Transaction;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Handle, Os};
@@ -41,7 +44,7 @@ pub(crate) struct Part<O: Os> {
 pub(crate) struct Change<O: Os> {
     pub id: TxId,
     /// `tx/<id>`.
-    pub slots: O::Fd,
+    pub slots: Arc<O::Fd>,
     pub plan: Plan,
     pub body: Body,
     pub body_at: Option<BodyAt>,
@@ -70,6 +73,52 @@ pub(crate) struct Commit<'t, O: Os> {
     pub facts: &'t mut Facts<O>,
     pub parts: Vec<Part<O>>,
     pub durability: Durability,
+}
+
+impl<O: Os> Transaction<O> {
+    /// Makes all of the transaction's effects public, or none.
+    ///
+    /// # Errors
+    /// [`CommitError`]; but for `InDoubt` nothing happened.
+    pub fn commit(mut self) -> Result<Committed, CommitError> {
+        if let Some(why) = self.refusal.take() {
+            self.abort();
+            return Err(CommitError::Refused(why));
+        }
+        let plans = match self.plan() {
+            Ok(plans) => plans,
+            Err(error) => {
+                self.abort();
+                return Err(error);
+            }
+        };
+        let Transaction { mounts, options, ids, mut facts, staging, nodes, .. } = self;
+        // Files of the committed tree that are still open here would make our own leases fail.
+        drop(nodes);
+        let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
+        let drafts = plans.into_iter().zip(staging).enumerate().map(|(mount, (plan, slots))| Draft {
+            mount,
+            domain: mounts[mount].clone(),
+            id: ids[mount],
+            plan,
+            slots,
+        });
+        let mut drafts: Vec<_> = drafts.collect();
+        // Commit locks are taken in this order.
+        drafts.sort_by_key(|draft| draft.domain.info.uuid);
+        let changed: Vec<bool> = (0..mounts.len())
+            .map(|m| drafts.iter().any(|d| d.mount == m && !d.plan.steps.is_empty()))
+            .collect();
+        let ended = run(&mut facts, drafts, options.durability, &options.command);
+        let in_doubt = matches!(ended, Err(CommitError::InDoubt { .. }));
+        for (mount, domain) in mounts.iter().enumerate() {
+            // What was staged came to nothing, in whole or in part.
+            if !in_doubt && (ended.is_err() || !changed[mount]) {
+                domain.discard_staging(ids[mount]);
+            }
+        }
+        ended
+    }
 }
 
 /// Runs the protocol over what a transaction changed. `drafts` are in the order of the file systems' uuids.

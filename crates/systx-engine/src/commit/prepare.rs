@@ -20,9 +20,11 @@ const SPACE_MARGIN_BYTES: u64 = 1 << 20;
 pub(crate) struct Draft<O: Os> {
     pub mount: usize,
     pub domain: Arc<Domain<O>>,
+    /// Number of the transaction in this domain.
+    pub id: TxId,
     pub plan: Plan,
-    /// Number and staging directory, if the transaction staged anything.
-    pub staging: Option<(TxId, O::Fd)>,
+    /// Staging directory, if the transaction staged anything.
+    pub slots: Option<Arc<O::Fd>>,
 }
 
 /// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
@@ -51,28 +53,22 @@ pub(super) fn prepare<O: Os>(
         let (mount, domain) = (draft.mount, draft.domain.clone());
         let change = match draft.plan.steps.is_empty() {
             true => None,
-            false => Some(stage(draft, command).inspect_err(|_| discard(&parts))?),
+            false => Some(stage(draft, command)?),
         };
         parts.push(Part { mount, domain, change, objects, footprint, numbered: None });
     }
-    let ready = record(facts, &mut parts, durability, several);
-    match ready {
-        Ok(()) => Ok(parts),
-        Err(e) => {
-            discard(&parts);
-            Err(e)
-        }
-    }
+    record(facts, &mut parts, durability, several)?;
+    Ok(parts)
 }
 
 /// P2, P3: tokens, targets, directories, space.
 fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let Draft { domain, mut plan, staging, .. } = draft;
+    let Draft { domain, mut plan, slots, id, .. } = draft;
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
-    let (id, slots) = match staging {
-        Some(staging) => staging,
-        None => domain.begin_staging().map_err(fail("making the staging directory"))?,
+    let slots = match slots {
+        Some(slots) => slots,
+        None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
     };
     tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
     let patch_targets = open_targets(&domain, &plan)?;
@@ -197,14 +193,5 @@ fn name_each_other<O: Os>(parts: &mut [Part<O>]) {
     }
     for participant in changes {
         participant.body.coordinator = Some(*first);
-    }
-}
-
-/// Forgets what was staged for a commit that does not happen.
-fn discard<O: Os>(parts: &[Part<O>]) {
-    for part in parts {
-        if let Some(change) = &part.change {
-            part.domain.discard_staging(change.id);
-        }
     }
 }

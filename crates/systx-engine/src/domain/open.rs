@@ -5,8 +5,8 @@
 
 use super::layout::{LOCK_WORD, LOG_BASE};
 use super::{
-    Area, AreaError, Claim, Corrupt, Locked, Opened, Owners, OwnersError, Record, RobustLock, SlotInfo,
-    SlotState, Table, TableError,
+    Area, AreaError, Claim, Corrupt, Locked, Opened, Owners, OwnersError, Place, Record, RobustLock,
+    SlotInfo, SlotState, Slots, Table, TableError,
 };
 use crate::facts::LowerDir;
 use crate::id::{Footprint, Lsn, ObjectId, OwnerIx, TxId};
@@ -185,15 +185,15 @@ impl<O: Os> Domain<O> {
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
         let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
-        let (table, claim, undecided) = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
-            Opened::Ready(table) => (table, owners.claim().map_err(OpenError::Owners)?, Vec::new()),
+        let (table, claim) = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
+            Opened::Ready(table) => (table, owners.claim().map_err(OpenError::Owners)?),
             Opened::Stale(initializer) => {
                 let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
                 let claim = owners.claim().map_err(OpenError::Owners)?;
                 let table = initializer.finish(after.next, after.next_tx, |mem| {
                     begin_log(os, &area, &info, mem, claim.ix, &after)
                 });
-                (table?, claim, after.undecided)
+                (table?, claim)
             }
         };
         let mem = table.mem().clone();
@@ -212,7 +212,6 @@ impl<O: Os> Domain<O> {
             claim,
         };
         let failed = |e| OpenError::Os("finishing what a dead process left", e);
-        domain.keep_prepared(undecided).map_err(failed)?;
         loop {
             let left = domain.inherit().map_err(failed)?;
             domain.recovered.merge(left);
@@ -226,27 +225,6 @@ impl<O: Os> Domain<O> {
         let domain = Arc::new(domain);
         peers.known().domains.insert(info.uuid, Arc::downgrade(&domain));
         Ok(domain)
-    }
-
-    /// Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
-    fn keep_prepared(&self, undecided: Vec<(TxId, Body)>) -> Result<()> {
-        for (tx, body) in undecided {
-            let held = self.lock()?;
-            let free = self.checked(self.table.slots().find_free(held.proof()))?.ok_or(Errno::AGAIN)?;
-            let info = SlotInfo {
-                lsn: Lsn(0),
-                tx,
-                owner: self.me(),
-                pid: 0,
-                durable: true,
-                multi_domain: true,
-                body: super::Place::default(),
-                footprint: footprint_of(&body),
-            };
-            let filled = self.table.slots().fill(held.proof(), free, &info, SlotState::Prepared);
-            filled.map_err(|_| Errno::UCLEAN)?;
-        }
-        Ok(())
     }
 
     /// Finishes what the last owner of my index left, and takes its place.
@@ -303,11 +281,14 @@ impl<O: Os> Domain<O> {
     fn repair(&self, held: &Held<'_, O>) -> Result<()> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
-            while slot.info.lsn >= self.table.next() {
+            let next = self.table.next();
+            if slot.info.lsn == next {
                 let who = super::Who { tx: slot.info.tx, pid: slot.info.pid };
-                let lsn = self.table.next();
-                self.table.ring().put(held.proof(), lsn, who, &slot.info.footprint.changed());
+                self.table.ring().put(held.proof(), next, who, &slot.info.footprint.changed());
                 self.table.advance_next(held.proof());
+            } else if slot.info.lsn > next {
+                self.table.condemn();
+                return Err(Errno::UCLEAN);
             }
         }
         Ok(())
@@ -438,6 +419,26 @@ fn begin_log<O: Os>(
         true => None,
         false => Some(log.append_cell(&locked, me, &nobody, Cell::Checkpoint { lsn: after.checkpoint })),
     };
+    // Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
+    let slots = Slots::new(&**mem);
+    for (tx, body) in &after.undecided {
+        let free = slots
+            .find_free(&locked)
+            .map_err(broken)?
+            .ok_or(OpenError::Os("keeping prepared transactions: there are too many", Errno::AGAIN))?;
+        let info = SlotInfo {
+            lsn: Lsn(0),
+            tx: *tx,
+            owner: me,
+            pid: 0,
+            durable: true,
+            multi_domain: true,
+            body: Place::default(),
+            footprint: footprint_of(body),
+        };
+        let filled = slots.fill(&locked, free, &info, SlotState::Prepared);
+        filled.map_err(|_| OpenError::Os("keeping a prepared transaction", Errno::UCLEAN))?;
+    }
     lock.unlock(&**mem, locked).map_err(broken)?;
     if let Some(told) = told {
         let told = told.map_err(OpenError::Log)?;

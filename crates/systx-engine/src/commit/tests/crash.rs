@@ -1,0 +1,239 @@
+//! Kills, power losses and failing calls at every call of a commit.
+
+use super::world::*;
+use crate::outcome::{CommitError, Durability};
+use systx_os::{Errno, FsKind};
+use systx_sim::machine::{run_process, Crash, Fault, Machine, Tree};
+
+/// Before, after, and the number of calls between.
+///
+/// Words of the table are points in one test only: they double the number of places to cut.
+fn undisturbed(kind: Kind, fs: FsKind, durability: Durability) -> (Tree, Tree, u64) {
+    let machine = machine(fs);
+    let before = public(&machine);
+    let os = machine.spawn("owner");
+    let done = run_process(&os, || transact(&os, kind, durability)).expect("not killed").expect("commits");
+    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    let points = os.points();
+    os.exit();
+    (before, public(&machine), points)
+}
+
+/// Recovers with a new process and looks at the tree.
+fn recovered(machine: &Machine) -> Tree {
+    let os = machine.spawn("helper");
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        domain.recover().expect("recovers");
+        let left = domain.in_flight().expect("readable");
+        assert!(left.is_empty(), "in flight after recovery: {left:?}");
+        let aside = domain.aside().expect("readable");
+        assert!(aside.is_empty(), "displaced without an outsider: {aside:?}");
+    });
+    done.expect("not killed");
+    os.exit();
+    machine.check().expect("consistent file system");
+    public(machine)
+}
+
+#[test]
+fn an_undisturbed_commit_takes_every_step() {
+    let (before, after, _) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    assert_ne!(before, after);
+    let content = |path: &str| after.get(path).map(|l| l.content.clone());
+    assert_eq!(content("w/new").as_deref(), Some(&b"new contents"[..]));
+    assert_eq!(content("w/newdir/inside").as_deref(), Some(&b"inside of new"[..]));
+    assert_eq!(content("w/replaced").as_deref(), Some(&b"replacement"[..]));
+    assert_eq!(content("w/dst/moved").as_deref(), Some(&b"moved"[..]));
+    assert_eq!(content("w/dirmovedto/inside").as_deref(), Some(&b"inside"[..]));
+    assert_eq!(after["w/linked"].same_as.as_deref(), Some("w/link"));
+    assert_eq!(content("w/patched").map(|c| (c.len(), c[600], c[640])), Some((1300, 0xee, (640 / 7) as u8)));
+    assert_eq!(content("w/grown").map(|c| c.len()), Some(1005));
+    assert_eq!((after["w/attr"].mode, after["w/attr"].owner), (0o4755, (5, 6)));
+    for gone in ["w/removed", "w/tree", "w/moved", "w/dirmoved"] {
+        assert!(!after.contains_key(gone), "{gone}");
+    }
+}
+
+fn kill_at_every_call(kind: Kind, durability: Durability) {
+    let (before, after, points) = undisturbed(kind, FsKind::Ext4, durability);
+    let mut outcomes = [0u32; 2];
+    for point in 0..points {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let _ = run_process(&os, || transact(&os, kind, durability));
+        let tree = recovered(&machine);
+        match () {
+            () if tree == before => outcomes[0] += 1,
+            () if tree == after => outcomes[1] += 1,
+            () => panic!(
+                "killed at call {point} of {points}: a mixture\n{:#?}",
+                difference(&before, &after, &tree)
+            ),
+        }
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
+}
+
+#[test]
+fn a_kill_at_every_call_leaves_all_or_nothing() {
+    kill_at_every_call(Kind::Everything, Durability::Durable);
+}
+
+#[test]
+fn a_kill_at_every_call_leaves_all_or_nothing_without_barrier() {
+    kill_at_every_call(Kind::Small, Durability::Durable);
+}
+
+#[test]
+fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
+    kill_at_every_call(Kind::Everything, Durability::None);
+}
+
+#[test]
+fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
+    let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let mut rng = fastrand::Rng::with_seed(7);
+    let mut outcomes = [0u32; 2];
+    for point in points / 2..points {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let _ = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
+        for _ in 0..2 {
+            let helper = machine.spawn("helper");
+            machine.kill_at(&helper, rng.u64(0..160));
+            let _ = run_process(&helper, || open(&helper).map(|d| d.recover()).is_ok());
+            helper.exit();
+            machine.clear_plans();
+        }
+        let tree = recovered(&machine);
+        assert!(tree == before || tree == after, "at {point}: {:#?}", difference(&before, &after, &tree));
+        outcomes[usize::from(tree == after)] += 1;
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
+}
+
+fn power_loss_at_every_call(kind: Kind, fs: FsKind, crashes: &[Crash], seeds: u64) {
+    let (before, after, points) = undisturbed(kind, fs, Durability::Durable);
+    let mut outcomes = [0u32; 2];
+    for point in 0..=points {
+        for crash in crashes.iter().copied().chain((0..seeds).map(|_| Crash::Random)) {
+            for seed in 0..1 {
+                let machine = machine(fs);
+                let os = machine.spawn("owner");
+                machine.kill_at(&os, point);
+                let told = run_process(&os, || transact(&os, kind, Durability::Durable));
+                let mut rng = fastrand::Rng::with_seed(point << 8 | seed << 4 | outcomes[0] as u64 & 15);
+                machine.power_loss(crash, &mut rng);
+                let tree = recovered(&machine);
+                let at = format!("{crash:?} at call {point} of {points}");
+                assert!(
+                    tree == before || tree == after,
+                    "{at}: a mixture\n{:#?}",
+                    difference(&before, &after, &tree)
+                );
+                if let Ok(Ok(_)) = told {
+                    assert_eq!(tree, after, "{at}: reported committed, and lost");
+                }
+                outcomes[usize::from(tree == after)] += 1;
+                // Recovery is idempotent, also over another reboot.
+                machine.power_loss(Crash::Random, &mut rng);
+                assert_eq!(recovered(&machine), tree, "{at}: a second recovery changed something");
+            }
+        }
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
+}
+
+#[test]
+fn a_power_loss_at_every_call_leaves_all_or_nothing_on_ext4() {
+    power_loss_at_every_call(Kind::Everything, FsKind::Ext4, &Crash::WORST, 2);
+}
+
+#[test]
+fn a_power_loss_at_every_call_leaves_all_or_nothing_on_xfs() {
+    power_loss_at_every_call(Kind::Everything, FsKind::Xfs, &[], 2);
+}
+
+#[test]
+fn a_power_loss_at_every_call_leaves_all_or_nothing_without_barrier() {
+    power_loss_at_every_call(Kind::Small, FsKind::Ext4, &Crash::WORST, 3);
+}
+
+#[test]
+fn a_recovery_that_loses_power_is_followed_by_another() {
+    let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let mut rng = fastrand::Rng::with_seed(11);
+    let mut outcomes = [0u32; 2];
+    for round in 0..150 {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, rng.u64(points / 3..=points));
+        let _ = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
+        for _ in 0..rng.u8(1..4) {
+            machine.power_loss(Crash::Random, &mut rng);
+            let again = machine.spawn("recovery");
+            machine.kill_at(&again, rng.u64(0..400));
+            let _ = run_process(&again, || open(&again).is_ok());
+            machine.clear_plans();
+        }
+        machine.power_loss(Crash::Random, &mut rng);
+        let tree = recovered(&machine);
+        assert!(tree == before || tree == after, "round {round}: {:#?}", difference(&before, &after, &tree));
+        outcomes[usize::from(tree == after)] += 1;
+    }
+    assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
+}
+
+#[test]
+fn any_failing_call_is_told_on_the_right_side_of_the_commit_point() {
+    let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let errors = [Errno::NOSPC, Errno::IO, Errno::DQUOT, Errno::MFILE, Errno::PERM, Errno::XDEV];
+    for point in 0..points {
+        let error = errors[point as usize % errors.len()];
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        machine.fault(Fault::fail_point(&os, point, error));
+        let told = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable)).expect("lives");
+        machine.clear_plans();
+        os.exit();
+        let tree = settled(&machine, &told, &mut fastrand::Rng::with_seed(point));
+        let at = format!("{error:?} at call {point} of {points}: {told:?}");
+        match told {
+            // A step that met the failure as an outsider's doing is reported as displaced; nothing else may differ.
+            Ok(done) if done.displaced.is_empty() => {
+                assert_eq!(difference(&after, &after, &tree), Vec::<String>::new(), "{at}")
+            }
+            Ok(_) => {}
+            Err(CommitError::InDoubt { .. }) => assert!(tree == before || tree == after, "{at}"),
+            Err(_) => assert_eq!(difference(&before, &before, &tree), Vec::<String>::new(), "{at}"),
+        }
+    }
+}
+
+/// The tree when everything has been finished; an answer in doubt is settled by a reboot.
+fn settled<T>(machine: &Machine, told: &Result<T, CommitError>, rng: &mut fastrand::Rng) -> Tree {
+    if matches!(told, Err(CommitError::InDoubt { .. })) {
+        machine.power_loss(Crash::Random, rng);
+    }
+    let os = machine.spawn("helper");
+    run_process(&os, || open(&os).expect("opens").recover().expect("recovers")).expect("not killed");
+    os.exit();
+    public(machine)
+}
+
+/// What is neither as before nor as after, path by path.
+fn difference(before: &Tree, after: &Tree, tree: &Tree) -> Vec<String> {
+    let mut paths: Vec<&String> = before.keys().chain(after.keys()).chain(tree.keys()).collect();
+    paths.sort();
+    paths.dedup();
+    let side = |p: &String| match (tree.get(p) == before.get(p), tree.get(p) == after.get(p)) {
+        (true, true) => None,
+        (true, false) => Some(format!("{p}: as before")),
+        (false, true) => Some(format!("{p}: as after")),
+        (false, false) => Some(format!("{p}: {:?}", tree.get(p).map(|l| (l.kind, l.size, l.mode)))),
+    };
+    paths.into_iter().filter_map(side).collect()
+}

@@ -1,0 +1,5 @@
+//! Commits with hand-made plans over the simulated machine: every step kind, cut at every call.
+
+mod crash;
+mod outsider;
+mod world;

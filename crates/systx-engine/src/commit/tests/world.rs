@@ -1,0 +1,236 @@
+//! The world of these tests: one tree, and one transaction that takes a step of every kind in it.
+
+use crate::commit::{run, Draft};
+use crate::domain::{Domain, Location};
+use crate::facts::{Facts, Found, LowerDir};
+use crate::id::ObjectId;
+use crate::outcome::{CommitError, Committed, Durability, VerbError};
+use crate::plan::{Plan, Staged, Token};
+use crate::publish::patch::sector_crc;
+use crate::publish::place::write_all;
+use crate::record::*;
+use std::sync::Arc;
+use systx_os::{Errno, FsKind, Handle, Open, Os};
+use systx_sim::machine::{run_process, Machine, Plant, SimFd, SimOs, Tree};
+
+pub(super) const AREA: &[u8] = b".systx";
+
+/// Old bytes of the file that is patched: three sectors and a bit.
+pub(super) fn old_bytes() -> Vec<u8> {
+    (0..1700u32).map(|n| (n / 7) as u8).collect()
+}
+
+pub(super) fn machine(kind: FsKind) -> Machine {
+    let machine = Machine::with(kind);
+    machine
+        .plant(
+            0,
+            &[
+                ("w", Plant::Dir),
+                ("w/replaced", Plant::File(b"old contents")),
+                ("w/removed", Plant::File(b"to be removed")),
+                ("w/tree", Plant::Dir),
+                ("w/tree/x", Plant::File(b"x")),
+                ("w/tree/sub", Plant::Dir),
+                ("w/tree/sub/y", Plant::Symlink("nowhere")),
+                ("w/moved", Plant::File(b"moved")),
+                ("w/dst", Plant::Dir),
+                ("w/dirmoved", Plant::Dir),
+                ("w/dirmoved/inside", Plant::File(b"inside")),
+                ("w/linked", Plant::File(b"linked")),
+                ("w/patched", Plant::File(&old_bytes())),
+                ("w/grown", Plant::File(b"short")),
+                ("w/attr", Plant::File(b"attr")),
+                ("w/untouched", Plant::File(b"untouched")),
+            ],
+        )
+        .expect("planting");
+    machine.settle();
+    machine.set_word_points(false);
+    // The area and the first segment are there already, as on every machine but at the very first use.
+    let os = machine.spawn("earlier");
+    let _ = run_process(&os, || open(&os).map(|_| ()).map_err(|e| e.to_string())).expect("not killed");
+    os.exit();
+    machine.settle();
+    machine
+}
+
+pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, crate::domain::OpenError> {
+    let root = os.root(0);
+    Domain::open(os, Location { root: Arc::new(os.root(0)), parent: &root, name: AREA })
+}
+
+/// What everybody else sees: the tree without our area.
+pub(super) fn public(machine: &Machine) -> Tree {
+    let mut tree = machine.tree(0);
+    tree.retain(|path, _| path != ".systx" && !path.starts_with(".systx/"));
+    tree
+}
+
+struct Maker<'a> {
+    os: &'a SimOs,
+    dir: Arc<LowerDir<SimOs>>,
+    slots: SimFd,
+    plan: Plan,
+}
+
+impl Maker<'_> {
+    fn at(&self, dir: Handle, path: &[u8], name: &[u8]) -> At {
+        At { dir, path: path.to_vec(), name: name.to_vec() }
+    }
+    fn step(&mut self, slot: u32, name: &[u8], act: Act) {
+        let at = self.at(self.dir.handle, b"w", name);
+        self.plan.steps.push(Step { slot, at, act });
+        self.plan.written.push(ObjectId::entry(&self.dir.handle, name));
+        self.plan.commuting.push(ObjectId::listing(&self.dir.handle));
+    }
+    fn file(&self, name: &[u8], bytes: &[u8]) -> Result<(), CommitError> {
+        let fd = self.os.create(&self.slots, name, 0o640).map_err(os_failed)?;
+        write_all(self.os, &fd, bytes, 0).map_err(os_failed)
+    }
+    fn patch(
+        &mut self,
+        slot: u32,
+        name: &[u8],
+        file: &Found,
+        before: &[u8],
+        after: &[u8],
+        inline: bool,
+    ) -> Result<(), CommitError> {
+        let sectors = |b: &[u8]| {
+            let mut padded = b.to_vec();
+            padded.resize(before.len().max(after.len()).next_multiple_of(SECTOR_BYTES), 0);
+            padded.chunks(SECTOR_BYTES).map(sector_crc).collect::<Vec<_>>()
+        };
+        let mut crcs = sectors(before);
+        crcs.truncate(after.len().div_ceil(SECTOR_BYTES));
+        if !inline {
+            self.file(slot.to_string().as_bytes(), after)?;
+        }
+        let source = if inline { Source::Inline(after.to_vec()) } else { Source::Slot };
+        let range = PatchRange { offset: 0, len: after.len() as u64, source, before: Before::Sectors(crcs) };
+        let patch = Patch {
+            file: file.handle,
+            size_before: before.len() as u64,
+            size_after: after.len() as u64,
+            ranges: vec![range],
+        };
+        self.step(if inline { Step::NO_SLOT } else { slot }, name, Act::Patch(patch));
+        self.plan.written.push(ObjectId::data(&file.handle));
+        Ok(())
+    }
+}
+
+fn gone() -> CommitError {
+    CommitError::Refused("gone before the transaction began".into())
+}
+
+fn os_failed(error: Errno) -> CommitError {
+    CommitError::Failed { doing: "staging", path: Vec::new(), error }
+}
+
+/// Which steps the transaction takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One of every kind, with staged objects and a stage barrier.
+    Everything,
+    /// Those that need no barrier: small new objects, patches inline.
+    Small,
+}
+
+/// Runs the transaction; the caller is inside of `run_process`.
+pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result<Committed, CommitError> {
+    let failed = |e: VerbError| crate::commit::aborted(e);
+    let domain = open(os).map_err(|e| CommitError::Refused(e.to_string()))?;
+    let mut facts = Facts::new(vec![domain.clone()]);
+    let (_, root) = facts.root(0).map_err(failed)?;
+    let w = facts.entry(&root, b"w").map_err(failed)?.ok_or_else(gone)?;
+    let dir = facts.dir(w.fact).map_err(failed)?;
+    let mut old = |name: &[u8]| -> Result<Found, CommitError> {
+        let found = facts.entry(&dir, name).map_err(failed)?;
+        found.ok_or_else(gone)
+    };
+    let (replaced, removed, tree, moved) =
+        (old(b"replaced")?, old(b"removed")?, old(b"tree")?, old(b"moved")?);
+    let (dst, dirmoved, linked) = (old(b"dst")?, old(b"dirmoved")?, old(b"linked")?);
+    let (patched, grown, attr) = (old(b"patched")?, old(b"grown")?, old(b"attr")?);
+    for name in [&b"new"[..], b"newdir", b"link", b"movedto", b"dirmovedto"] {
+        if facts.entry(&dir, name).map_err(failed)?.is_some() {
+            return Err(CommitError::Refused("there before the transaction began".into()));
+        }
+    }
+    let (id, slots) = domain.begin_staging().map_err(os_failed)?;
+    let mut m = Maker { os, dir: dir.clone(), slots, plan: Plan::default() };
+
+    if kind == Kind::Everything {
+        // Moves first, then what appears, then patches, removals, attributes.
+        m.step(4, b"moved", Act::Take { before: moved.handle });
+        m.plan.tokens.push((4, Token::File));
+        m.step(5, b"dirmoved", Act::Take { before: dirmoved.handle });
+        m.plan.tokens.push((5, Token::Directory));
+        let to = m.at(dst.handle, b"w/dst", b"moved");
+        m.plan.steps.push(Step { slot: 4, at: to, act: Act::Place { small: None } });
+        m.step(5, b"dirmovedto", Act::Place { small: None });
+        m.file(b"0", b"new contents")?;
+        m.step(0, b"new", Act::Place { small: None });
+        os.mkdir(&m.slots, b"1", 0o755).map_err(os_failed)?;
+        let newdir = os.open(&m.slots, b"1", Open::Directory).map_err(os_failed)?;
+        let inside = os.create(&newdir, b"inside", 0o600).map_err(os_failed)?;
+        os.pwrite(&inside, b"inside of new", 0).map_err(os_failed)?;
+        m.step(1, b"newdir", Act::Place { small: None });
+        m.file(b"2", b"replacement")?;
+        let ours = os.handle_at(&m.slots, b"2").map_err(os_failed)?;
+        m.step(2, b"replaced", Act::Replace { ours, before: replaced.handle, tree: Vec::new() });
+        m.plan.staged = Staged { files: 4, others: 1, bytes: 2000 };
+    } else {
+        m.file(b"0", b"new contents")?;
+        let fd = os.open(&m.slots, b"0", Open::Path).map_err(os_failed)?;
+        let stat = os.stat(&fd).map_err(os_failed)?;
+        let small = Small {
+            handle: os.handle(&fd).map_err(os_failed)?,
+            ctime: stat.ctime,
+            mode: stat.mode,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: 0,
+            mtime: stat.mtime,
+            content: b"new contents".to_vec(),
+            xattrs: Vec::new(),
+        };
+        m.step(0, b"new", Act::Place { small: Some(small) });
+    }
+    let found = m.at(dir.handle, b"w", b"linked");
+    m.step(6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
+    m.plan.tokens.push((6, Token::File));
+    let mut after = old_bytes();
+    after[600..640].fill(0xee);
+    after.truncate(1300);
+    m.patch(7, b"patched", &patched, &old_bytes(), &after, kind == Kind::Small)?;
+    let grown_after = [b"short".as_slice(), &[7; 1000]].concat();
+    m.patch(8, b"grown", &grown, b"short", &grown_after, true)?;
+    m.step(9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
+    m.plan.tokens.push((9, Token::File));
+    if kind == Kind::Everything {
+        let below = facts.dir(tree.fact).map_err(failed)?;
+        let mut handles = Vec::new();
+        for name in [&b"x"[..], b"sub"] {
+            handles.push(facts.entry(&below, name).map_err(failed)?.ok_or_else(gone)?);
+        }
+        let sub = facts.dir(handles[1].fact).map_err(failed)?;
+        handles.push(facts.entry(&sub, b"y").map_err(failed)?.ok_or_else(gone)?);
+        facts.listing(&below).map_err(failed)?;
+        facts.listing(&sub).map_err(failed)?;
+        let tree_handles = handles.iter().map(|f| f.handle).collect();
+        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles });
+        m.plan.tokens.push((10, Token::Directory));
+    }
+    let changes = vec![
+        Change::Owner { old: (attr.stat.uid, attr.stat.gid), new: (5, 6) },
+        Change::Mode { old: 0o644, new: 0o4755 },
+        Change::Xattr { name: b"user.k".to_vec(), old: None, new: Some(b"v".to_vec()) },
+    ];
+    m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes });
+    let plan = m.plan;
+    let draft = Draft { mount: 0, domain, id, plan, slots: Some(Arc::new(m.slots)) };
+    run(&mut facts, vec![draft], durability, "test")
+}
