@@ -19,14 +19,16 @@ pub struct Call<'a> {
     pub uid: u32,
     /// See `uid`.
     pub gid: u32,
+    known: Node,
     request: Request<'a>,
 }
 
 impl<'a> Call<'a> {
-    /// Reads the header.
-    pub fn new(connection: usize, root: Node, request: Request<'a>) -> Result<Call<'a>, Errno> {
-        let node = node_of(request.header.nodeid, root).ok_or(Errno::IO)?;
-        Ok(Call { connection, root, node, uid: request.header.uid, gid: request.header.gid, request })
+    /// Reads the header. `known` is the last node that the kernel was told of.
+    pub fn new(connection: usize, root: Node, known: Node, request: Request<'a>) -> Result<Call<'a>, Errno> {
+        let header = &request.header;
+        let node = told(header.nodeid, root, known)?;
+        Ok(Call { connection, root, node, uid: header.uid, gid: header.gid, known, request })
     }
 
     /// Takes a structure.
@@ -52,12 +54,17 @@ impl<'a> Call<'a> {
     }
     /// The node with a number on this connection.
     pub fn other(&self, id: u64) -> Result<Node, Errno> {
-        node_of(id, self.root).ok_or(Errno::IO)
+        told(id, self.root, self.known)
     }
     /// On whose behalf something is made.
     pub fn caller(&self, umask: u32) -> Caller {
         Caller { uid: self.uid, gid: self.gid, umask }
     }
+}
+
+/// The node with a number; one that nobody told the kernel would be an answer to somebody else's question.
+fn told(id: u64, root: Node, known: Node) -> Result<Node, Errno> {
+    node_of(id, root).filter(|node| *node <= known).ok_or(Errno::IO)
 }
 
 impl From<Malformed> for VerbError {

@@ -21,8 +21,17 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// Answers requests until `until` is rung or all mounts are gone, then those that are there already.
     ///
     /// # Errors
-    /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause.
+    /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause. The connections are ended then, so
+    /// that nobody waits for an answer for ever.
     pub fn serve(&mut self, until: &EventFd) -> Result<(), Errno> {
+        let served = self.serve_until(until);
+        if served.is_err() {
+            self.connections.clear();
+        }
+        served
+    }
+
+    fn serve_until(&mut self, until: &EventFd) -> Result<(), Errno> {
         let mut message = vec![0; TRANSFER_BYTES_MAX as usize + 4096];
         let mut reply = Reply::new();
         loop {

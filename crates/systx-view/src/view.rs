@@ -46,8 +46,11 @@ impl core::fmt::Display for Trouble {
 pub struct View<O: Os> {
     pub(crate) tx: Transaction<O>,
     pub(crate) connections: Vec<Connection>,
+    /// The last node that the kernel was told of.
+    pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
+    direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
 }
@@ -109,7 +112,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
             });
         }
         let (files, listings) = (Files::default(), Listings::default());
-        Ok(View { tx, connections, files, listings, trouble: None, alarm })
+        let known = Node(connections.len() as u64);
+        let direct = true;
+        Ok(View { tx, connections, known, files, listings, direct, trouble: None, alarm })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {
@@ -129,6 +134,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// What ended the transaction from inside the view, if anything did.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
+    }
+
+    /// Keeps all bytes in requests, as without privileges: for finding out whether passthrough is to blame for something.
+    /// To be called before [`View::serve`].
+    pub fn without_passthrough(mut self) -> View<O> {
+        self.direct = false;
+        self
     }
 
     /// Whether the kernel reads and writes private files by itself, on all mounts so far.
@@ -164,7 +176,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub(crate) fn set_agreed(&mut self, connection: usize, agreed: Agreed) {
         let link = &mut self.connections[connection];
         link.agreed = agreed;
-        link.passthrough = agreed.has(flag::PASSTHROUGH);
+        link.passthrough = self.direct && agreed.has(flag::PASSTHROUGH);
     }
     pub(crate) fn set_unusable(&mut self, missing: u64) {
         self.raise(Trouble::Unusable(missing));

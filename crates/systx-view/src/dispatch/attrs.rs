@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::{fattr, SetattrIn, StatfsOut};
-use crate::wire::Reply;
+use crate::wire::{stale_attributes, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Node, SetAttr, SetTime};
@@ -44,7 +44,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             // chown(2) of anything but a directory clears them, also for root (fs/open.c, chown_common).
             set.kill_priv |= !is_directory(self.tx.getattr(call.node)?.mode);
         } else if set.size.is_some() && !set.kill_priv && self.is_privileged(call.node)? {
-            self.kill_privileges(call.node, Kill::Capability)?;
+            self.kill_privileges(&call, call.node, Kill::Capability)?;
         }
         reply.attr(&self.tx.setattr(call.node, &set)?);
         if set.mode.is_some_and(|mode| mode & SETUID_SETGID != 0) {
@@ -85,13 +85,15 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     /// Takes privileges from a file whose bytes change.
-    pub(super) fn kill_privileges(&mut self, node: Node, kill: Kill) -> Verb<()> {
+    pub(super) fn kill_privileges(&mut self, call: &Call<'_>, node: Node, kill: Kill) -> Verb<()> {
         if self.has_capability(node)? {
             self.tx.removexattr(node, CAPABILITY)?;
         }
         if kill == Kill::All {
             self.tx.setattr(node, &SetAttr { kill_priv: true, ..Default::default() })?;
             self.files.set_privileged(node, false);
+            // The kernel leaves the mode to us, but not its cache of it. A failure means that it has none.
+            let _ = self.device(call.connection).write(&stale_attributes(call.id(node)));
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             let told = self.details(call.node, entry, detail)?;
             let plus = match &told {
                 _ if detail == Detail::Names => Plus::No,
-                Some((node, attr)) => Plus::Node(call.id(*node), attr),
+                Some((node, attr)) => Plus::Node(self.number(&call, *node), attr),
                 None => Plus::Unknown,
             };
             if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {

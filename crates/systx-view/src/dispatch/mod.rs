@@ -21,6 +21,7 @@ use crate::wire::layout::InitIn;
 use crate::wire::{negotiate, Answer, Opcode, Reply, Request};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
+use systx_engine::transaction::{Attr, Node};
 use systx_os::{Errno, Os};
 
 impl<O: Os<Fd: AsFd>> View<O> {
@@ -40,7 +41,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             Some(Opcode::Init) => self.init(connection, request, reply),
             Some(Opcode::Destroy) => Ok(()),
             Some(opcode) => {
-                let call = Call::new(connection, self.root(connection), request);
+                let call = Call::new(connection, self.root(connection), self.known, request);
                 let result = call.map_err(VerbError::from).and_then(|call| self.perform(opcode, call, reply));
                 result.map_err(|e| self.error_number(e))
             }
@@ -84,6 +85,17 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 Err(Errno::IO.into())
             }
         }
+    }
+
+    /// A node's number for the kernel, which may use it from now on.
+    fn number(&mut self, call: &Call<'_>, node: Node) -> u64 {
+        self.known = self.known.max(node);
+        call.id(node)
+    }
+
+    /// Answers with a node.
+    fn introduce(&mut self, call: &Call<'_>, node: Node, attr: &Attr, reply: &mut Reply) {
+        reply.entry(self.number(call, node), attr);
     }
 
     /// The number that a program gets. A doomed transaction's owner is told at once, too.

@@ -16,7 +16,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let name = call.name()?;
         match self.tx.lookup(call.node, name)? {
-            Some((node, attr)) => reply.entry(call.id(node), &attr),
+            Some((node, attr)) => self.introduce(&call, node, &attr, reply),
             None => reply.no_entry(),
         }
         self.listings.looked_up(call.node);
@@ -31,7 +31,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn symlink(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let (name, target) = (call.name()?, call.text()?);
         let (node, attr) = self.tx.symlink(call.node, name, target, call.caller(0))?;
-        reply.entry(call.id(node), &attr);
+        self.introduce(&call, node, &attr, reply);
         Ok(())
     }
 
@@ -39,14 +39,14 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let args: MknodIn = call.take()?;
         let (name, caller) = (call.name()?, call.caller(args.umask));
         let (node, attr) = self.tx.mknod(call.node, name, args.mode, u64::from(args.rdev), caller)?;
-        reply.entry(call.id(node), &attr);
+        self.introduce(&call, node, &attr, reply);
         Ok(())
     }
 
     pub(super) fn mkdir(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: MkdirIn = call.take()?;
         let (node, attr) = self.tx.mkdir(call.node, call.name()?, args.mode, call.caller(args.umask))?;
-        reply.entry(call.id(node), &attr);
+        self.introduce(&call, node, &attr, reply);
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let args: LinkIn = call.take()?;
         let node = call.other(args.oldnodeid)?;
         let attr = self.tx.link(node, call.node, call.name()?)?;
-        reply.entry(call.id(node), &attr);
+        self.introduce(&call, node, &attr, reply);
         Ok(())
     }
 }

@@ -61,7 +61,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.tx.open(node, access, false)?;
         let how = if attr.mode & 0o6000 != 0 { Use::WritePrivileged } else { Use::Write };
         let handle = self.handle(call.connection, node, if access == Access::Read { Use::Read } else { how });
-        reply.entry(call.id(node), &attr);
+        self.introduce(call, node, &attr, reply);
         reply.put(&open_out(handle));
         Ok(())
     }
@@ -77,7 +77,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let unseen = self.files.is_direct(node);
         if privileged && (truncate || unseen) {
             let all = open_flags & OPEN_KILL_SUIDGID != 0 || (unseen && call.uid != 0);
-            self.kill_privileges(node, Kill::all_if(all))?;
+            self.kill_privileges(call, node, Kill::all_if(all))?;
             privileged = self.is_privileged(node)?;
         }
         let how = if privileged { Use::WritePrivileged } else { Use::Write };

@@ -99,6 +99,8 @@ layouts! {
     GetxattrIn = 8 { size: u32, padding: u32 }
     /// Reply to GETXATTR and LISTXATTR with size 0.
     GetxattrOut = 8 { size: u32, padding: u32 }
+    /// Notification: what is cached of a node is no longer true. With a negative `off` only its attributes.
+    NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64 }
     /// Start of an entry of a READDIR reply; the name follows, padded to 8 bytes.
     WireDirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
@@ -130,6 +132,8 @@ pub mod fopen {
     pub const PASSTHROUGH: u32 = 1 << 7;
 }
 
+/// The notification of [`NotifyInvalInodeOut`].
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 /// OPEN, CREATE: setuid and setgid bits are to be cleared with the truncation (`open_flags`).
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// WRITE: setuid and setgid bits are to be cleared (`write_flags`).

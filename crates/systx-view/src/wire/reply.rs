@@ -139,6 +139,17 @@ impl Reply {
     }
 }
 
+/// The message that makes the kernel forget the attributes of a node. It may go out before the answer to a request about
+/// that node: it waits for no lock that the request holds.
+pub fn stale_attributes(id: u64) -> [u8; 40] {
+    let header = OutHeader { len: 40, error: NOTIFY_INVAL_INODE, unique: 0 };
+    let body = NotifyInvalInodeOut { ino: id, off: -1, len: 0 };
+    let mut message = [0; 40];
+    message[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+    message[HEADER_BYTES..].copy_from_slice(body.as_bytes());
+    message
+}
+
 /// A directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Dirent<'a> {

@@ -5,6 +5,7 @@
 //! directories (the file system's business), allocated blocks.
 
 mod calls;
+mod ends;
 mod plain;
 mod scripts;
 mod world;
@@ -14,18 +15,18 @@ use world::World;
 
 /// Runs one set of operations in both trees and compares what they say and what they leave.
 fn agree(what: &str, operations: fn(&World, &Path) -> Vec<String>) {
-    for place in world::places() {
-        let Some(mut world) = World::new(&place) else { continue };
+    for place in world::PLACES {
+        let Some(mut world) = World::new(place) else { continue };
         let plain = operations(&world, &world.plain);
         let viewed = operations(&world, &world.view);
         for (line, (plain, viewed)) in plain.iter().zip(&viewed).enumerate() {
-            assert_eq!(viewed, plain, "{what} on {place}: answer {line}");
+            assert_eq!(viewed, plain, "{what} on {place:?}: answer {line}");
         }
         assert_eq!(viewed.len(), plain.len());
         assert!(!plain.is_empty());
-        same(&world.view, &world.plain, &format!("{what} on {place}: tree in the view"));
+        same(&world.view, &world.plain, &format!("{what} on {place:?}: tree in the view"));
         world.commit();
-        same(&world.below, &world.plain, &format!("{what} on {place}: tree after commit"));
+        same(&world.below, &world.plain, &format!("{what} on {place:?}: tree after commit"));
     }
 }
 

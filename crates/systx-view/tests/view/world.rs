@@ -14,12 +14,21 @@ use systx_os::sandbox::mounts::Detached;
 use systx_os::{Errno, Linux};
 use systx_view::View;
 
-const AREA: &str = ".systx-test";
+/// Name of the area.
+pub const AREA: &str = ".systx-test";
 
-/// Where the trees are made.
-pub fn places() -> Vec<String> {
-    vec!["temp".into(), "tmpfs".into()]
+/// Where the trees are made, and whether the kernel may use passthrough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    tmpfs: bool,
+    direct: bool,
 }
+
+/// Below the directory for temporary files, with passthrough.
+pub const TEMP: Place = Place { tmpfs: false, direct: true };
+/// All places worth a try.
+pub const PLACES: [Place; 3] =
+    [TEMP, Place { tmpfs: true, direct: true }, Place { tmpfs: true, direct: false }];
 
 /// The two trees, and the thread that serves one of them.
 pub struct World {
@@ -29,14 +38,20 @@ pub struct World {
     pub view: PathBuf,
     /// The directory below the view.
     pub below: PathBuf,
-    scratch: PathBuf,
+    /// Its domain.
+    pub domain: Arc<Domain<Linux>>,
+    /// Rung when the transaction is doomed.
+    pub alarm: EventFd,
+    /// The directory that holds all of it.
+    pub scratch: PathBuf,
+    place: Place,
     stop: Arc<EventFd>,
     server: Option<JoinHandle<View<Linux>>>,
 }
 
 impl World {
     /// Makes the trees. `None`, with a printed reason, where that is not possible.
-    pub fn new(place: &str) -> Option<World> {
+    pub fn new(place: Place) -> Option<World> {
         if !rustix::process::geteuid().is_root() {
             return skip("mounting needs root");
         }
@@ -47,27 +62,23 @@ impl World {
         if let Err(e) = private_mounts() {
             return skip(&format!("a private mount namespace: {e}"));
         }
-        if place == "tmpfs" {
-            use rustix::mount::{mount, MountFlags};
-            mount("systx-test", &scratch, "tmpfs", MountFlags::empty(), c"size=256m").unwrap();
+        if place.tmpfs {
+            put_tmpfs_on(&scratch);
         }
         let [plain, below, view] = ["plain", "below", "view"].map(|name| scratch.join(name));
         [&plain, &below, &view].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
         [&plain, &below].into_iter().for_each(|dir| populate(dir));
-        let (mut served, mounted) = match View::new(transaction(&below), 1) {
-            Ok(made) => made,
-            Err(failed) => panic!("{}: {:?}", failed.doing, failed.error),
-        };
+        let domain = domain(&below);
+        let served = mount(begin(&[&domain]), &[&view]);
+        let mut served = if place.direct { served } else { served.without_passthrough() };
+        let alarm = served.alarm().unwrap();
         let stop = Arc::new(EventFd::new().unwrap());
         let until = stop.clone();
         let server = std::thread::spawn(move || {
             served.serve(&until).unwrap();
             served
         });
-        let mount = &mounted[0];
-        let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(mount, "", rustix::fs::CWD, &view, flags).unwrap();
-        Some(World { plain, view, below, scratch, stop, server: Some(server) })
+        Some(World { place, domain, alarm, plain, view, below, scratch, stop, server: Some(server) })
     }
 
     /// Ends the view and commits what was done in it: the plain tree below is then as the view was.
@@ -77,13 +88,19 @@ impl World {
         drop(root);
         let view = self.stop();
         assert_eq!(view.trouble(), None);
-        assert!(view.is_direct(), "root may use passthrough");
+        assert_eq!(view.is_direct(), self.place.direct, "root may use passthrough");
         let committed = view.finish().commit().unwrap();
         assert_eq!((&committed.displaced[..], &committed.pending), (&[][..], &None));
         fs::remove_dir_all(self.below.join(AREA)).unwrap();
     }
 
-    fn stop(&mut self) -> View<Linux> {
+    /// Mounts a tmpfs.
+    pub fn put_tmpfs_on(&self, dir: &Path) {
+        put_tmpfs_on(dir);
+    }
+
+    /// Stops serving; from now on the view only has its end.
+    pub fn stop(&mut self) -> View<Linux> {
         self.stop.ring();
         self.server.take().unwrap().join().unwrap()
     }
@@ -103,6 +120,11 @@ impl Drop for World {
             fs::remove_dir(&self.scratch).unwrap();
         }
     }
+}
+
+fn put_tmpfs_on(dir: &Path) {
+    use rustix::mount::{mount, MountFlags};
+    mount("systx-test", dir, "tmpfs", MountFlags::empty(), c"size=256m").unwrap();
 }
 
 fn skip(why: &str) -> Option<World> {
@@ -141,11 +163,30 @@ fn populate(dir: &Path) {
     fs::hard_link(dir.join("small"), dir.join("small-too")).unwrap();
 }
 
-fn transaction(below: &Path) -> Transaction<Linux> {
+/// Opens the domain of a directory, with its area in it.
+pub fn domain(below: &Path) -> Arc<Domain<Linux>> {
     let os = Linux::new();
     let window = Detached::of(below.as_os_str().as_encoded_bytes()).unwrap();
     let root = window.root.clone();
     let location = Location { root: root.clone(), parent: &*root, name: AREA.as_bytes() };
-    let domain = Domain::open(&os, location).unwrap();
-    Transaction::begin(os, vec![domain], Options::default()).unwrap()
+    Domain::open(&os, location).unwrap()
+}
+
+/// Begins a transaction.
+pub fn begin(domains: &[&Arc<Domain<Linux>>]) -> Transaction<Linux> {
+    let domains = domains.iter().map(|domain| Arc::clone(domain)).collect();
+    Transaction::begin(Linux::new(), domains, Options::default()).unwrap()
+}
+
+/// Makes a view of a transaction and puts its mounts on directories.
+pub fn mount(tx: Transaction<Linux>, at: &[&Path]) -> View<Linux> {
+    let (view, mounted) = match View::new(tx, at.len()) {
+        Ok(made) => made,
+        Err(failed) => panic!("{}: {:?}", failed.doing, failed.error),
+    };
+    for (mount, at) in mounted.iter().zip(at) {
+        let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(mount, "", rustix::fs::CWD, *at, flags).unwrap();
+    }
+    view
 }

@@ -142,7 +142,7 @@ pub fn names(dir: &Path) -> Vec<String> {
     said.push(say("long name", fs::mkdir(at(&"n".repeat(255)), mode)));
     said.push(say("too long name", fs::mkdir(at(&"n".repeat(256)), mode)));
     said.push(say("too long, missing", fs::stat(at(&"m".repeat(256))).map(drop)));
-    said.push(say("not utf-8", fs::mkdir(dir.join(std::ffi::OsString::from(name_of_bytes())), mode)));
+    said.push(say("not utf-8", fs::mkdir(dir.join(name_of_bytes()), mode)));
     let working = fs::open(at("dir/a"), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
     said.push(say("move below an open directory", rename("dir/a", "moved", plain)));
     said.push(say("through it", fs::statat(&working, "b/deep", AtFlags::empty()).map(|s| s.st_size)));

@@ -27,6 +27,14 @@ pub const ALL: &[&str] = &[
     "cat missing; cat tree; cat small/x; mkdir tree; rmdir tree; ln fresh fresh; mv tree tree/a; ls missing/",
     "sort -r fresh -o fresh; cat fresh; sed -i s/new/old/ fresh; cat fresh; tee -a fresh < empty; wc fresh",
     "echo 1 > s; sync; sync s; echo $?; flock s -c 'echo locked'; mktemp -p . tmp.XXXXXX > /dev/null; ls tmp.* | wc -l; rm tmp.*",
+    "mkdir u; chown 1000:1000 u; cd u; setpriv --reuid 1000 --regid 1000 --clear-groups bash -c '
+        echo mine > f; stat -c \"%u %g %a\" f; cat ../fresh; echo no >> ../fresh; rm ../fresh; mkdir ../no; chown 0 f
+        chmod 4755 f; stat -c %a f; echo more >> f; stat -c %a f; chmod 6755 f; : > f; stat -c %a f; ls -l /proc/self/exe > /dev/null'",
+    "mkdir -m 1777 sticky; echo root > sticky/root; chmod 666 sticky/root
+     setpriv --reuid 1000 --regid 1000 --clear-groups bash -c 'rm -f sticky/root; mv sticky/root sticky/r; echo ok >> sticky/root'
+     cat sticky/root",
+    "chown 1000:1000 rw; chmod 6777 rw; stat -c %a rw; exec 5<rw
+     setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'echo written >> rw'; stat -c %a rw; cat <&5; exec 5<&-",
 ];
 
 /// Runs a script in `dir`; what it says and how it ends.
@@ -47,6 +55,20 @@ pub fn has_python() -> bool {
 
 /// As [`ALL`], in Python.
 pub const PYTHON: &[&str] = &[
+    "
+import socket, stat, os
+s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen()
+c = socket.socket(socket.AF_UNIX); c.connect('socket')
+a, _ = s.accept(); c.send(b'hello'); print(a.recv(9), stat.S_ISSOCK(os.stat('socket').st_mode))
+",
+    "
+import fcntl, os
+a, b = open('small', 'r+b'), open('small', 'r+b')
+fcntl.flock(a, fcntl.LOCK_EX)
+try: fcntl.flock(b, fcntl.LOCK_EX | fcntl.LOCK_NB); print('both')
+except OSError as e: print(e.errno)
+fcntl.flock(a, fcntl.LOCK_UN); fcntl.lockf(b, fcntl.LOCK_EX); print('locked')
+",
     "
 import mmap
 with open('large', 'r+b') as f, mmap.mmap(f.fileno(), 0) as m:
