@@ -69,7 +69,9 @@ fn install_hooks(args: &InstallHooks) -> status::Answer {
     };
     let mut lines = done.map_err(|e| e.to_string())?;
     if !args.uninstall {
-        lines.push("both run `systx recover --quiet`; remove them with `systx install-hooks --uninstall`".into());
+        lines.push(
+            "both run `systx recover --quiet`; remove them with `systx install-hooks --uninstall`".into(),
+        );
     }
     Ok((lines.iter().map(|line| format!("{line}\n")).collect(), true))
 }

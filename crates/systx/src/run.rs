@@ -1,3 +1,246 @@
-//! run
-use crate::args::Run;
-pub fn run(_args: &Run) -> u8 { 0 }
+//! `systx run`: one command, one transaction.
+//!
+//! Owns: the order of things. Guarantees: every way out says how it ended; no mount and no process is left behind, because
+//! mounts live in the command's own namespace and its processes die with its pid 1. Does not: decide anything about the
+//! transaction's fate but that status 0 commits.
+//!
+//! Mounts → twin → domains → transaction → view → command → wait → commit → report. Whatever forks comes before the
+//! first thread.
+
+use crate::args::{DurabilityArg, Run};
+use crate::domains::{self, Mounted};
+use crate::report::{lossy, Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use crate::supervise::{supervise, Over};
+use crate::tree::Tree;
+use std::ffi::{CString, OsString};
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::thread::JoinHandle;
+use systx_engine::id::TxId;
+use systx_engine::outcome::{Durability, Options, VerbError};
+use systx_engine::transaction::Transaction;
+use systx_os::fuse::EventFd;
+use systx_os::process::{self, Ended, Signals, Terminal};
+use systx_os::sandbox::root::{set_attributes, Root};
+use systx_os::sandbox::spawn::{spawn, Command, News};
+use systx_os::sandbox::{mounts, twin};
+use systx_os::{Errno, Linux};
+use systx_view::{Trouble, View};
+
+/// Runs a command; returns the exit code.
+pub fn run(args: &Run) -> u8 {
+    let status = match args.status_fd.map(process::inherited).transpose() {
+        Ok(status) => status,
+        Err(e) => return tell(args, None, None, &Ending::Failed(format!("--status-fd: {e}"))),
+    };
+    if domains::inside_a_transaction() {
+        // Flat nesting: the inner one joins the outer one.
+        return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
+    }
+    for left in (0..=args.retry).rev() {
+        let mut id = None;
+        let ending = attempt(args, &mut id).unwrap_or_else(Ending::Failed);
+        if left == 0 || !matches!(ending, Ending::Conflict(_)) {
+            return tell(args, status, id, &ending);
+        }
+        if args.verbose {
+            eprintln!("systx: {} Running it again.", ending.sentence());
+        }
+    }
+    OURS
+}
+
+/// One try. An error is one of ours, before the commit.
+fn attempt(args: &Run, id: &mut Option<TxId>) -> Result<Ending, String> {
+    let tree = domains::plan(&args.only)?;
+    if args.verbose {
+        for (point, fs_type) in &tree.read_only {
+            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", lossy(point));
+        }
+    }
+    let lower = domains::hold(&tree)?;
+    let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
+    let twin =
+        twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
+    let ending = transact(args, &tree, &lower, id);
+    twin.reap();
+    ending
+}
+
+fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> Result<Ending, String> {
+    let os = Linux::new();
+    let signals = Signals::hold().map_err(failed("holding signals"))?;
+    let terminal = Terminal::foreground();
+    let domains = domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?;
+    let tx = Transaction::begin(os.clone(), domains, options(args)).map_err(|e| told("beginning", &e))?;
+    *id = Some(tx.id());
+    let (view, views) = View::new(tx, lower.len()).map_err(|failed| {
+        let why = told(failed.doing, &failed.error);
+        failed.tx.abort();
+        why
+    })?;
+    let synced =
+        views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+    let command = command(args, tree, lower, views, *id, os.inherited_umask())?;
+    let alarm = view.alarm().map_err(failed("making an eventfd"))?;
+    let mut child = spawn(command, &signals).map_err(failed("starting a process in new namespaces"))?;
+    // The command has its own limit by now.
+    let _ = systx_os::linux::raise_nofile_limit();
+    let server = Server::start(view)?;
+    let over = supervise(&mut child, &signals, terminal.as_ref(), alarm.as_fd());
+    let arrived = synced.iter().try_for_each(mounts::sync);
+    let (view, served) = server.stop()?;
+    let trouble = view.trouble().cloned();
+    let tx = view.finish();
+    match verdict(args, over, trouble, served.and(arrived)) {
+        None => Ok(tx.commit().map_or_else(Ending::from, Ending::Committed)),
+        Some(ending) => {
+            tx.abort();
+            Ok(ending)
+        }
+    }
+}
+
+/// Why the transaction is not to be committed, if it isn't.
+fn verdict(args: &Run, over: Over, trouble: Option<Trouble>, served: Result<(), Errno>) -> Option<Ending> {
+    match (trouble, over) {
+        (Some(Trouble::Doomed(conflict)), _) => Some(Ending::Conflict(conflict)),
+        (Some(trouble), _) => Some(Ending::Failed(trouble.to_string())),
+        (None, Over::NotStarted(news)) => Some(not_started(args, news)),
+        (None, Over::Ended(Ended::Exited(0))) => {
+            served.err().map(|e| Ending::Failed(format!("serving the command's files: {e}")))
+        }
+        (None, Over::Ended(ended)) => Some(Ending::Aborted(ended)),
+        // Only SIGKILL can end pid 1 of a namespace.
+        (None, Over::Lost) => Some(Ending::Aborted(Ended::Signaled(9))),
+        (None, Over::Doomed) => {
+            let why = served.err().map_or_else(|| "it ended".into(), |e| e.to_string());
+            Some(Ending::Failed(format!("serving the command's files: {why}")))
+        }
+    }
+}
+
+fn not_started(args: &Run, news: News) -> Ending {
+    match news {
+        News::NotExecuted(e) => not_executed(args, e),
+        News::NotBuilt { at, error } => {
+            let at = at.map_or(String::new(), |at| lossy(at.to_bytes()));
+            Ending::Failed(format!("could not mount /{at} for the command: {error}"))
+        }
+        News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
+        News::Stopped | News::Ended(_) => Ending::Failed("pid 1 of the command ended too early".into()),
+    }
+}
+
+fn not_executed(args: &Run, error: Errno) -> Ending {
+    let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
+    let (why, code) = match error {
+        Errno::NOENT => (format!("{name}: command not found"), NOT_FOUND),
+        e => (format!("{name}: can't be executed: {e}"), NOT_EXECUTABLE),
+    };
+    Ending::NotStarted(why, code)
+}
+
+/// The thread that answers what the command asks of its files.
+struct Server {
+    stop: EventFd,
+    thread: JoinHandle<Served>,
+}
+
+/// The view back, and what ended the serving.
+type Served = (View<Linux>, Result<(), Errno>);
+
+impl Server {
+    fn start(mut view: View<Linux>) -> Result<Server, String> {
+        let stop = EventFd::new().map_err(failed("making an eventfd"))?;
+        let until = stop.try_clone().map_err(failed("making an eventfd"))?;
+        let alarm = view.alarm().map_err(failed("making an eventfd"))?;
+        let serve = move || {
+            let served = view.serve(&until);
+            // An early end must not leave the command waiting for answers.
+            alarm.ring();
+            (view, served)
+        };
+        let thread =
+            std::thread::Builder::new().name("systx-view".into()).spawn(serve).map_err(|e| e.to_string())?;
+        Ok(Server { stop, thread })
+    }
+
+    fn stop(self) -> Result<Served, String> {
+        self.stop.ring();
+        self.thread.join().map_err(|_| "the view has a bug: its thread panicked".to_string())
+    }
+}
+
+fn options(args: &Run) -> Options {
+    let durability = match args.durability {
+        DurabilityArg::Durable => Durability::Durable,
+        DurabilityArg::None => Durability::None,
+    };
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    Options { durability, command: words.join(" ") }
+}
+
+fn command(
+    args: &Run,
+    tree: &Tree,
+    lower: &[Mounted],
+    views: Vec<OwnedFd>,
+    id: Option<TxId>,
+    umask: u32,
+) -> Result<Command, String> {
+    for (view, mounted) in views.iter().zip(lower) {
+        let set = set_attributes(view, mounted.lower.attributes);
+        set.map_err(|e| format!("{}: {e}", mounted.point()))?;
+    }
+    let mut all = views;
+    for path in &tree.copied {
+        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", lossy(path)))?);
+    }
+    let id_of = OsString::from(format!("SYSTX_ID={}", id.map_or(0, |id| id.0)));
+    let env = std::env::vars_os().filter(|(name, _)| name != "SYSTX_ID").map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    });
+    let directory = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+    Ok(Command {
+        argv: args.command.iter().cloned().map(c_string).collect::<Result<_, _>>()?,
+        env: env.chain([id_of]).map(c_string).collect::<Result<_, _>>()?,
+        directory: c_string(directory.into_os_string())?,
+        umask,
+        root: Root { base: tree.base, mounts: all, steps: tree.steps.clone() },
+    })
+}
+
+/// Says how it ended, where it was asked for, and returns the exit code.
+fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) -> u8 {
+    let line = || format!("{}\n", ending.json(id.map(|id| id.0)));
+    if let Some(status) = status {
+        // Whoever closed it does not want to know.
+        let _ = std::fs::File::from(status).write_all(line().as_bytes());
+    }
+    let text = match args.json {
+        true => line(),
+        false if ending.is_plain_success() && !args.verbose => String::new(),
+        false => format!("systx: {}\n", ending.sentence()),
+    };
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ending.code()
+}
+
+fn c_string(text: OsString) -> Result<CString, String> {
+    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", lossy(&e.into_vec())))
+}
+
+fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
+    move |e| format!("{doing}: {e}")
+}
+
+fn told(doing: &str, error: &VerbError) -> String {
+    match error {
+        VerbError::Os(e) => format!("{doing}: {e}"),
+        VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),
+    }
+}

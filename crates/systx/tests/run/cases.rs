@@ -1,0 +1,162 @@
+//! What a command finds and what becomes of it.
+
+use super::place::{code, err, out, Place, AREA, SYSTX};
+use super::Case;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+pub const ALL: &[(&str, Case)] = &[
+    ("status_0_commits_and_says_nothing", status_0_commits_and_says_nothing),
+    ("failure_leaves_no_trace", failure_leaves_no_trace),
+    ("exit_codes_tell_who_failed", exit_codes_tell_who_failed),
+    ("words_arrive_verbatim", words_arrive_verbatim),
+    ("standard_streams_are_the_commands", standard_streams_are_the_commands),
+    ("the_terminal_is_the_commands", the_terminal_is_the_commands),
+    ("the_working_directory_and_umask_stay", the_working_directory_and_umask_stay),
+    ("environment_has_the_transactions_number", environment_has_the_transactions_number),
+    ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
+    ("outside_of_only_the_command_runs_natively", outside_of_only_the_command_runs_natively),
+    ("json_and_status_fd_tell_the_outcome", json_and_status_fd_tell_the_outcome),
+    ("verbose_says_that_it_committed", verbose_says_that_it_committed),
+    ("what_was_stored_through_a_mapping_is_committed", what_was_stored_through_a_mapping_is_committed),
+];
+
+fn status_0_commits_and_says_nothing(p: &Place) {
+    p.write("old", "1\n");
+    p.write("gone", "2\n");
+    p.write("moved", "3\n");
+    p.write("changed", "4\n");
+    let script = "echo new > new && mkdir -p d/e && echo deep > d/e/f && rm gone && mv moved there && echo 5 >> changed \
+        && chmod 600 old && ln -s old link && ln old hard && cat d/e/f";
+    let output = p.shell(script);
+    assert_eq!((code(&output), err(&output).as_str(), out(&output).as_str()), (0, "", "deep\n"));
+    assert_eq!(
+        (p.read("new"), p.read("d/e/f"), p.read("there")),
+        ("new\n".into(), "deep\n".into(), "3\n".into())
+    );
+    assert_eq!(p.read("changed"), "4\n5\n");
+    assert!(!p.served.join("gone").exists() && !p.served.join("moved").exists());
+    let meta = std::fs::metadata(p.served.join("old")).unwrap();
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!((meta.mode() & 0o7777, meta.nlink()), (0o600, 2));
+    assert_eq!(std::fs::read_link(p.served.join("link")).unwrap().to_str(), Some("old"));
+}
+
+fn failure_leaves_no_trace(p: &Place) {
+    p.write("a", "1\n");
+    p.write("b", "2\n");
+    std::fs::create_dir(p.served.join("d")).unwrap();
+    let before = p.picture();
+    let output = p.shell("echo x > a; rm b; mv d e; echo y > e/new; mkdir n; chmod 700 .; exit 3");
+    assert_eq!(code(&output), 3);
+    assert_eq!(err(&output), "systx: aborted, nothing happened: the command exited with status 3.\n");
+    assert_eq!(p.picture(), before);
+}
+
+fn exit_codes_tell_who_failed(p: &Place) {
+    assert_eq!(code(&p.shell("exit 0")), 0);
+    assert_eq!(code(&p.shell("exit 75")), 75);
+    assert_eq!(code(&p.shell("kill -TERM $$")), 128 + 15);
+    let run = |word: &str| p.systx(&[], &[word]).output().unwrap();
+    let missing = run("no-such-command");
+    assert_eq!(code(&missing), 127);
+    assert_eq!(err(&missing), "systx: aborted, nothing happened: no-such-command: command not found.\n");
+    p.write("data", "");
+    assert_eq!(code(&run("./data")), 126);
+    let ours = Command::new(SYSTX).args(["run", "--only", "/no/such/directory", "true"]).output().unwrap();
+    assert_eq!(code(&ours), 125);
+    assert_eq!(code(&Command::new(SYSTX).args(["run"]).output().unwrap()), 125);
+}
+
+fn words_arrive_verbatim(p: &Place) {
+    let words = ["printf", "<%s>", "a b", "", "\"q'", "$HOME", "*", "--", "-v", "\u{e4}\n"];
+    let output = p.systx(&[], &words).output().unwrap();
+    assert_eq!(out(&output), "<a b><><\"q'><$HOME><*><--><-v><\u{e4}\n>");
+}
+
+fn standard_streams_are_the_commands(p: &Place) {
+    let mut child = p
+        .systx(&[], &["sh", "-c", "cat; echo e >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"through\n").unwrap();
+    // Returns at the end of both streams: neither systx nor its twin keeps them.
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((out(&output).as_str(), err(&output).as_str()), ("through\n", "e\n"));
+}
+
+fn the_terminal_is_the_commands(p: &Place) {
+    let inner = format!(
+        "{SYSTX} run --area-name {AREA} --only {} -- sh -c 'test -t 0 && : > /dev/tty && tty'",
+        p.served.display()
+    );
+    match Command::new("script").args(["-qec", &inner, "/dev/null"]).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            assert_eq!(code(&output), 0, "{}", out(&output));
+            assert!(out(&output).contains("/dev/pts/"), "{}", out(&output));
+        }
+        Err(e) => println!("skipped: script(1) can't be run: {e}"),
+    }
+}
+
+fn the_working_directory_and_umask_stay(p: &Place) {
+    std::fs::create_dir(p.served.join("sub")).unwrap();
+    let script =
+        format!("umask 037; {SYSTX} run --area-name {AREA} --only .. -- sh -c 'umask; pwd; : > made'");
+    let output = Command::new("sh").args(["-c", &script]).current_dir(p.served.join("sub")).output().unwrap();
+    assert_eq!(out(&output), format!("0037\n{}/sub\n", p.served.display()), "{}", err(&output));
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(p.served.join("sub/made")).unwrap());
+    assert_eq!(mode & 0o777, 0o640);
+}
+
+fn environment_has_the_transactions_number(p: &Place) {
+    let output = p.systx(&[], &["sh", "-c", "echo $SYSTX_ID:$ODD"]).env("ODD", "a b").output().unwrap();
+    let text = out(&output);
+    let (id, odd) = text.trim().split_once(':').unwrap();
+    assert!(id.parse::<u64>().is_ok_and(|id| id > 0) && odd == "a b", "{text}");
+}
+
+fn an_inner_run_joins_the_outer_one(p: &Place) {
+    let output = p.shell(&format!("{SYSTX} run -- sh -c 'echo inner > i'; cat i; exit 4"));
+    assert_eq!((code(&output), out(&output).as_str()), (4, "inner\n"));
+    assert!(!p.served.join("i").exists(), "the inner one commits nothing by itself");
+}
+
+fn outside_of_only_the_command_runs_natively(p: &Place) {
+    let output = p.shell("echo kept > $BESIDE/kept; echo lost > lost; exit 1");
+    assert_eq!(code(&output), 1);
+    assert_eq!(std::fs::read_to_string(p.beside.join("kept")).unwrap(), "kept\n");
+    assert!(!p.served.join("lost").exists());
+}
+
+fn json_and_status_fd_tell_the_outcome(p: &Place) {
+    let output = p.systx(&["--json"], &["sh", "-c", ": > made"]).output().unwrap();
+    let value: serde_json::Value = serde_json::from_str(&err(&output)).unwrap();
+    assert_eq!((value["outcome"].as_str(), value["status"].as_u64()), (Some("committed"), Some(0)));
+    let script = format!(
+        "{SYSTX} run --area-name {AREA} --only . --status-fd 7 -- sh -c '(: >&7) 2>/dev/null && echo leaked; exit 75' 7>status 2>/dev/null"
+    );
+    let output = Command::new("sh").args(["-c", &script]).current_dir(&p.served).output().unwrap();
+    assert_eq!((code(&output), out(&output).as_str()), (75, ""));
+    let value: serde_json::Value = serde_json::from_str(&p.read("status")).unwrap();
+    assert_eq!((value["outcome"].as_str(), value["exit"].as_u64()), (Some("aborted"), Some(75)));
+}
+
+fn verbose_says_that_it_committed(p: &Place) {
+    let output = p.systx(&["-v"], &["sh", "-c", "mkdir made"]).output().unwrap();
+    assert!(err(&output).starts_with("systx: committed, "), "{}", err(&output));
+}
+
+fn what_was_stored_through_a_mapping_is_committed(p: &Place) {
+    let script = "import mmap\nf = open('m', 'w+b')\nf.truncate(8192)\nm = mmap.mmap(f.fileno(), 8192)\nm[5000:5004] = b'here'\nimport os\nos._exit(0)";
+    if Command::new("python3").arg("-V").output().is_err() {
+        println!("skipped: no python3 to make a shared mapping with");
+        return;
+    }
+    let output = p.systx(&[], &["python3", "-c", script]).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(&std::fs::read(p.served.join("m")).unwrap()[5000..5004], b"here");
+}

@@ -1,0 +1,175 @@
+//! Where a case works: a file system made for it, a directory that is served, and one beside it that is not.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub const SYSTX: &str = env!("CARGO_BIN_EXE_systx");
+/// Not the usual name: a command that looks at all file systems must not touch the machine's own areas.
+pub const AREA: &str = ".systx-test";
+pub const KINDS: [&str; 2] = ["tmpfs", "ext4"];
+
+/// Everything on disk that a run of the tests makes; removed on drop. Mounts go with the namespace.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Scratch {
+        let path = std::env::temp_dir().join(format!("systx-run-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    /// A fresh file system; `None`, with a reason printed, where it can't be had.
+    pub fn mount(&self, kind: &str) -> Option<PathBuf> {
+        let point = self.0.join(kind);
+        std::fs::create_dir(&point).unwrap();
+        if kind == "tmpfs" {
+            must(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m", "none"]).arg(&point));
+            return Some(point);
+        }
+        let image = self.0.join(format!("{kind}.img"));
+        std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+        let made = Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image).status();
+        if !made.is_ok_and(|status| status.success()) {
+            println!("skipped: {kind}: no mkfs.{kind}");
+            return None;
+        }
+        if !Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(&image)
+            .arg(&point)
+            .status()
+            .is_ok_and(|s| s.success())
+        {
+            println!("skipped: {kind}: no loop device");
+            return None;
+        }
+        Some(point)
+    }
+
+    /// A whole tree to live in with chroot: its own tmpfs, the system's programs bound in read-only, and systx.
+    pub fn root(&self) -> Place {
+        let root = self.0.join("root");
+        if !root.exists() {
+            std::fs::create_dir(&root).unwrap();
+            must(Command::new("mount").args(["-t", "tmpfs", "-o", "size=256m", "none"]).arg(&root));
+            for dir in ["usr", "bin", "lib", "lib64", "sbin"] {
+                let from = Path::new("/").join(dir);
+                match std::fs::symlink_metadata(&from) {
+                    Ok(meta) if meta.is_symlink() => {
+                        std::os::unix::fs::symlink(std::fs::read_link(&from).unwrap(), root.join(dir))
+                            .unwrap()
+                    }
+                    Ok(_) => {
+                        std::fs::create_dir(root.join(dir)).unwrap();
+                        must(Command::new("mount").args(["-o", "bind,ro"]).arg(&from).arg(root.join(dir)));
+                    }
+                    Err(_) => {}
+                }
+            }
+            for dir in ["proc", "dev", "sys"] {
+                std::fs::create_dir(root.join(dir)).unwrap();
+                must(Command::new("mount").arg("--rbind").arg(Path::new("/").join(dir)).arg(root.join(dir)));
+            }
+            for dir in ["tmp", "data", "data/inner", "window", "work", "opt"] {
+                std::fs::create_dir(root.join(dir)).unwrap();
+            }
+            must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(root.join("tmp")));
+            must(Command::new("mount").arg("--bind").arg(root.join("data/inner")).arg(root.join("window")));
+            std::fs::copy(SYSTX, root.join("opt/systx")).unwrap();
+        }
+        Place { served: root.join("work"), beside: root.clone(), mount: root }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for kind in KINDS.into_iter().chain(["root"]) {
+            let point = self.0.join(kind);
+            if point.exists() {
+                // Lazily: a case that failed may have left somebody inside.
+                let _ = Command::new("umount").args(["-R", "-l"]).arg(&point).stderr(Stdio::null()).status();
+            }
+        }
+        // Never through a mount that is still there.
+        let _ = Command::new("rm").args(["-r", "--one-file-system"]).arg(&self.0).status();
+    }
+}
+
+fn must(command: &mut Command) {
+    assert!(command.status().is_ok_and(|status| status.success()), "{command:?}");
+}
+
+/// Where one case works.
+pub struct Place {
+    /// Root of the file system.
+    pub mount: PathBuf,
+    /// The directory that is served.
+    pub served: PathBuf,
+    /// A directory that the command reaches natively.
+    pub beside: PathBuf,
+}
+
+impl Place {
+    pub fn new(mount: &Path, name: &str) -> Place {
+        let served = mount.join(name);
+        // Beside the mount, on what the machine has.
+        let beside = mount.with_extension(format!("{name}.beside"));
+        std::fs::create_dir(&served).unwrap();
+        std::fs::create_dir(&beside).unwrap();
+        Place { mount: mount.to_path_buf(), served, beside }
+    }
+
+    /// `systx run --only SERVED OPTIONS -- COMMAND`, in the served directory.
+    pub fn systx<S: AsRef<OsStr>>(&self, options: &[&str], command: &[S]) -> Command {
+        let mut systx = Command::new(SYSTX);
+        systx
+            .args(["run", "--area-name", AREA, "--only"])
+            .arg(&self.served)
+            .args(options)
+            .arg("--")
+            .args(command);
+        systx.current_dir(&self.served).stdin(Stdio::null());
+        systx.env("BESIDE", &self.beside);
+        systx
+    }
+
+    /// Runs a shell script inside.
+    pub fn shell(&self, script: &str) -> Output {
+        self.systx(&[], &["sh", "-c", script]).output().unwrap()
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.served.join(name), text).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.served.join(name)).unwrap()
+    }
+
+    /// A FIFO that inside and outside share.
+    pub fn fifo(&self, name: &str) -> PathBuf {
+        let path = self.beside.join(name);
+        must(Command::new("mkfifo").arg(&path));
+        path
+    }
+
+    /// Everything below the served directory that a user can tell apart.
+    pub fn picture(&self) -> String {
+        let list = "find . -printf '%P %y %m %U %G %n %s %T@ %C@ %i %l\\n' | sort; find . -type f | sort | xargs -r cat";
+        let output = Command::new("sh").args(["-c", list]).current_dir(&self.served).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+pub fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or(-1)
+}
+
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,54 @@
+//! A whole tree as the command's root, in a chroot made for it.
+
+use super::place::{code, err, out, Place};
+use super::Case;
+use std::process::{Command, Output};
+
+pub const ALL: &[(&str, Case)] = &[
+    ("the_whole_tree_commits_and_aborts", the_whole_tree_commits_and_aborts),
+    ("mounts_are_in_their_places", mounts_are_in_their_places),
+    ("a_bind_mount_shows_the_same_as_the_view", a_bind_mount_shows_the_same_as_the_view),
+    ("processes_see_only_each_other", processes_see_only_each_other),
+];
+
+fn run(p: &Place, script: &str) -> Output {
+    let mut chroot = Command::new("chroot");
+    chroot.arg(&p.mount).args(["/opt/systx", "run", "--", "/bin/sh", "-c", script]);
+    chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/").output().unwrap()
+}
+
+fn the_whole_tree_commits_and_aborts(p: &Place) {
+    let output = run(p, "echo one > /work/a && echo two > /tmp/b && exit 5");
+    assert_eq!(code(&output), 5, "{}", err(&output));
+    assert!(!p.mount.join("work/a").exists() && !p.mount.join("tmp/b").exists());
+    let output = run(p, "echo one > /work/a && echo two > /tmp/b");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    assert_eq!(std::fs::read_to_string(p.mount.join("work/a")).unwrap(), "one\n");
+    assert_eq!(std::fs::read_to_string(p.mount.join("tmp/b")).unwrap(), "two\n");
+}
+
+fn mounts_are_in_their_places(p: &Place) {
+    let script =
+        "for d in / /tmp /window /proc /usr /dev /sys; do stat -f -c %T $d; done; ls -d /dev/null; pwd; \
+        [ -e /.systx ] || echo hidden";
+    let output = run(p, script);
+    let expected = "fuseblk fuseblk fuseblk proc";
+    let text = out(&output).replace('\n', " ");
+    assert!(text.starts_with(expected), "{text}{}", err(&output));
+    assert!(text.ends_with("/dev/null / hidden "), "{text}");
+}
+
+fn a_bind_mount_shows_the_same_as_the_view(p: &Place) {
+    let output =
+        run(p, "echo x > /window/f && cat /data/inner/f && ln /data/inner/f /data/g && stat -c %h /window/f");
+    assert_eq!((out(&output).as_str(), code(&output)), ("x\n2\n", 0), "{}", err(&output));
+    assert_eq!(std::fs::read_to_string(p.mount.join("data/g")).unwrap(), "x\n");
+}
+
+fn processes_see_only_each_other(p: &Place) {
+    let output = run(p, "echo $$; ls -d /proc/[0-9]* | wc -l");
+    let text = out(&output);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("2"), "{}", err(&output));
+    assert!(lines.next().is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n <= 5)), "{text}");
+}
