@@ -125,3 +125,86 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::layout::{InHeader, OutHeader};
+    use std::os::fd::OwnedFd;
+    use systx_engine::domain::{Domain, Location};
+    use systx_engine::outcome::Options;
+    use systx_engine::transaction::Transaction;
+    use systx_os::fuse::Device;
+    use systx_os::{Linux, Open};
+    use zerocopy::{FromBytes, IntoBytes};
+
+    /// A view that no kernel talks to, over a scratch directory.
+    fn view(scratch: &std::path::Path) -> View<Linux> {
+        std::fs::create_dir(scratch).unwrap();
+        std::fs::write(scratch.join("file"), "content").unwrap();
+        let os = Linux::new();
+        let root = std::sync::Arc::new(os.open_path(scratch, Open::Directory).unwrap());
+        let location = Location { root: root.clone(), parent: &*root, name: b".area" };
+        let domain = Domain::open(&os, location).unwrap();
+        let tx = Transaction::begin(os, vec![domain], Options::default()).unwrap();
+        let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        View::with_devices(tx, vec![Device::from_fd(null)])
+            .unwrap_or_else(|failed| panic!("{}", failed.doing))
+    }
+
+    /// Bodies of every length: zeros, ones, small numbers and noise.
+    fn bodies() -> impl Iterator<Item = Vec<u8>> {
+        let mut noise = 0x2545_f491_4f6c_dd1d_u64;
+        (0..=96).flat_map(move |len: usize| {
+            let random = (0..len).map(|_| {
+                noise ^= noise << 13;
+                noise ^= noise >> 7;
+                noise ^= noise << 17;
+                noise as u8
+            });
+            let small = (0..len).map(|i| if i % 8 == 0 { b'a' + (i as u8 % 3) } else { 0 });
+            [vec![0; len], vec![0xff; len], random.collect(), small.collect()]
+        })
+    }
+
+    #[test]
+    fn whatever_is_sent_is_answered_or_ignored_and_never_a_panic() {
+        let scratch = std::env::temp_dir().join(format!("systx-dispatch-{}", std::process::id()));
+        let mut view = view(&scratch);
+        let mut reply = Reply::new();
+        let mut answered = 0;
+        for opcode in 0..64u32 {
+            for body in bodies() {
+                for nodeid in [0, 1, 2, 3, 1 << 40, u64::MAX] {
+                    let len = 40 + body.len() as u32;
+                    let header = InHeader { len, opcode, unique: 5, nodeid, ..Default::default() };
+                    let message = [header.as_bytes(), &body].concat();
+                    let Some(bytes) = view.answer(0, &message, &mut reply) else { continue };
+                    let (out, _) = OutHeader::read_from_prefix(bytes).unwrap();
+                    assert_eq!((out.len as usize, out.unique), (bytes.len(), 5));
+                    assert!(out.error <= 0 && (out.error == 0 || bytes.len() == 16));
+                    answered += usize::from(out.error == 0);
+                }
+            }
+        }
+        assert!(answered > 100, "some of it was meant seriously");
+        view.finish().abort();
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_nobody_was_told_of_is_an_error() {
+        let scratch = std::env::temp_dir().join(format!("systx-untold-{}", std::process::id()));
+        let mut view = view(&scratch);
+        let mut reply = Reply::new();
+        let ask = |nodeid| InHeader { len: 40, opcode: Opcode::Getattr as u32, nodeid, ..Default::default() };
+        let error = |bytes: Option<&[u8]>| OutHeader::read_from_prefix(bytes.unwrap()).unwrap().0.error;
+        assert_eq!(error(view.answer(0, ask(1).as_bytes(), &mut reply)), 0);
+        for nodeid in [0, 3, 99, u64::MAX] {
+            let io = -Errno::IO.raw_os_error();
+            assert_eq!(error(view.answer(0, ask(nodeid).as_bytes(), &mut reply)), io);
+        }
+        view.finish().abort();
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+}
