@@ -62,7 +62,7 @@ else
     mount -t tmpfs -o size=1G none "$fs"
     where="tmpfs (no loop device: $(tail -n 1 "$scratch/mount.log"))"
 fi
-say "systx $(systx version | head -n 1)"
+say "$(systx version | head -n 1)"
 say "scratch file system: $where, seen by this demo only"
 
 for part in build abort conflict kill; do
