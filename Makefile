@@ -30,7 +30,7 @@ demo: ## four transactions on a scratch file system: committed, aborted, in conf
 bench: ## measure, against the plain program in the same run
 	bash scripts/bench.sh
 
-long: ## the long test suites (an hour and more; docs/testing.md)
+long: ## the test suites with larger bounds: much longer (docs/testing.md)
 	bash scripts/long.sh
 
 install: build ## install below PREFIX (default /usr/local); honours DESTDIR
