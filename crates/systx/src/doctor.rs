@@ -79,7 +79,7 @@ fn look(area: &Area) -> Vec<Line> {
         hooks(),
         twin(),
     ];
-    match domains::plan(&[]) {
+    match domains::table().and_then(|table| domains::plan(&table, &[])) {
         Err(e) => lines.push(line("mounts", Holds::No, e, None)),
         Ok(tree) => {
             for (point, fs_type) in &tree.read_only {

@@ -30,13 +30,18 @@ impl Mounted {
     }
 }
 
-/// Whether this process is inside a transaction already: then some mount is a view.
-pub fn inside_a_transaction() -> bool {
-    mounts::table().is_ok_and(|table| table.iter().any(|m| m.fs_type == b"fuse.systx"))
+/// The mounts of this mount namespace.
+pub fn table() -> Result<Vec<Mount>, String> {
+    mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))
 }
 
-/// Plans the tree of this mount namespace for the directories in `only`, or for all of it.
-pub fn plan(only: &[PathBuf]) -> Result<Tree, String> {
+/// Whether this process is inside a transaction already: then some mount is a view.
+pub fn inside_a_transaction(table: &[Mount]) -> bool {
+    table.iter().any(|mount| mount.fs_type == b"fuse.systx")
+}
+
+/// Plans the tree of a mount table for the directories in `only`, or for all of it.
+pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
     let only = only
         .iter()
         .map(|dir| match dir.canonicalize() {
@@ -45,9 +50,8 @@ pub fn plan(only: &[PathBuf]) -> Result<Tree, String> {
             Err(e) => Err(format!("{}: {e}", dir.display())),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let table = mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))?;
     let everything = only.iter().any(|dir| dir == b"/");
-    tree::plan(&table, if everything { &[] } else { &only }, &see)
+    tree::plan(table, if everything { &[] } else { &only }, &see)
 }
 
 /// What is found at a mount's place now.
@@ -96,7 +100,7 @@ pub struct Existing {
 /// Opens the domains of all mounts that have an area already. What can't be opened is told, too.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
-    let mut mounts = hold(&plan(&[])?)?;
+    let mut mounts = hold(&plan(&table()?, &[])?)?;
     mounts.retain(|mounted| match os.open(&mounted.copy.root, area_name(area), Open::Path) {
         Ok(_) => true,
         Err(Errno::NOENT) => false,

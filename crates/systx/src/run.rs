@@ -22,9 +22,10 @@ use systx_engine::outcome::{Durability, Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
 use systx_os::process::{self, Ended, Signals, Terminal};
+use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::root::{set_attributes, Root};
 use systx_os::sandbox::spawn::{spawn, Command, News};
-use systx_os::sandbox::{mounts, twin};
+use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux};
 use systx_view::{Trouble, View};
 
@@ -34,13 +35,17 @@ pub fn run(args: &Run) -> u8 {
         Ok(status) => status,
         Err(e) => return tell(args, None, None, &Ending::Failed(format!("--status-fd: {e}"))),
     };
-    if domains::inside_a_transaction() {
+    let table = match domains::table() {
+        Ok(table) => table,
+        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    };
+    if domains::inside_a_transaction(&table) {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
     for left in (0..=args.retry).rev() {
         let mut id = None;
-        let ending = attempt(args, &mut id).unwrap_or_else(Ending::Failed);
+        let ending = attempt(args, &table, &mut id).unwrap_or_else(Ending::Failed);
         if left == 0 || !matches!(ending, Ending::Conflict(_)) {
             return tell(args, status, id, &ending);
         }
@@ -52,8 +57,8 @@ pub fn run(args: &Run) -> u8 {
 }
 
 /// One try. An error is one of ours, before the commit.
-fn attempt(args: &Run, id: &mut Option<TxId>) -> Result<Ending, String> {
-    let tree = domains::plan(&args.only)?;
+fn attempt(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending, String> {
+    let tree = domains::plan(table, &args.only)?;
     if args.verbose {
         for (point, fs_type) in &tree.read_only {
             eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", lossy(point));

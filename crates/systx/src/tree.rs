@@ -92,11 +92,11 @@ pub enum Seen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     /// On one that is moved or copied with all that is on it.
-    OnMoved,
+    Moved,
     /// On one that a view covers; `moved`: and that one on one that is moved.
-    OnView { moved: bool },
+    View { moved: bool },
     /// On the tree that stays.
-    OnBase,
+    Base,
 }
 
 /// What becomes of one mount.
@@ -221,12 +221,12 @@ impl Planner {
                 continue;
             }
             match (self.stands_on(mount, &along), base) {
-                (Stands::OnMoved, _) => {}
-                (Stands::OnView { moved: false }, Base::Mount(_)) => {
+                (Stands::Moved, _) => {}
+                (Stands::View { moved: false }, Base::Mount(_)) => {
                     self.steps.push(Step::Move { at: at.clone() })
                 }
-                (Stands::OnView { .. }, _) => self.copy(mount, at.clone()),
-                (Stands::OnBase, _) => {}
+                (Stands::View { .. }, _) => self.copy(mount, at.clone()),
+                (Stands::Base, _) => {}
             }
             along.push(mount.id);
             if fate(mount, *seen) == Fate::ReadOnly {
@@ -279,7 +279,7 @@ impl Planner {
                 if self.stands_in(below, *seen, visible, &at)? {
                     continue;
                 }
-                if self.stands_on(below, &along) != Stands::OnMoved {
+                if self.stands_on(below, &along) != Stands::Moved {
                     self.copy(below, at.clone());
                 }
                 along.push(below.id);
@@ -300,14 +300,14 @@ impl Planner {
             let Some(parent) = self.parents.get(&at) else { break };
             at = *parent;
             match moved.contains(&at) {
-                true if on_view => return Stands::OnView { moved: true },
-                true => return Stands::OnMoved,
+                true if on_view => return Stands::View { moved: true },
+                true => return Stands::Moved,
                 false => on_view |= self.replaced.contains(&at),
             }
         }
         match on_view {
-            true => Stands::OnView { moved: false },
-            false => Stands::OnBase,
+            true => Stands::View { moved: false },
+            false => Stands::Base,
         }
     }
 
