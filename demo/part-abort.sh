@@ -1,7 +1,7 @@
 # Part 2: a transaction that fails leaves no trace.
 title "2. A transaction that does much, and then fails"
 before=$(fingerprint)
-say 'systx run -- sh -c "make uninstall; rm -rf source; mv …; chmod …; exit 3"'
+say 'systx run --only FS -- sh -c "make uninstall; rm -rf source; mv …; chmod …; exit 3"'
 status=0
 systx run --only "$fs" -- bash -ec '
     cd "$FS"

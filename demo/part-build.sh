@@ -1,7 +1,7 @@
 # Part 1: a C package is built and installed inside a transaction.
 title "1. Build and install $(cat "$scratch/source/what") inside a transaction, and commit"
 cp -a "$scratch/source/hello" "$fs/source"
-say 'systx run -- sh -c "./configure && make && make install"   (prefix: the scratch file system)'
+say 'systx run --only FS -- sh -c "./configure && make && make install"   (prefix: the scratch file system)'
 background build.log '
     cd "$FS/source"
     ./configure --quiet --prefix="$FS/usr"

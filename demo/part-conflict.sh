@@ -5,7 +5,7 @@ printf 'greeting=Hello\ncolour=blue\n' >"$fs/etc/hello.conf"
 edit='
     sed -i s/Hello/Servus/ "$FS/etc/hello.conf"
     set -- edited; '"$TELL; $WAIT"
-say 'systx run -- sed -i s/Hello/Servus/ etc/hello.conf'
+say 'systx run --only FS -- sed -i s/Hello/Servus/ etc/hello.conf'
 background conflict.log "$edit"
 heard edited
 say "Before it ends, a plain shell does:   echo colour=green >> etc/hello.conf"

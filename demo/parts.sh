@@ -7,7 +7,8 @@ fs=$scratch/fs
 control=$scratch/control
 export PATH="$scratch/bin:$PATH" TMPDIR=$scratch/control
 
-title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+bold=$([ ! -t 1 ] || printf '\033[1m') plain=$([ ! -t 1 ] || printf '\033[0m')
+title() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 say() { printf '  %s\n' "$*"; }
 ok() { printf '  ok: %s\n' "$*"; }
 fail() {
@@ -63,7 +64,7 @@ else
     where="tmpfs (no loop device: $(tail -n 1 "$scratch/mount.log"))"
 fi
 say "$(systx version | head -n 1)"
-say "scratch file system: $where, seen by this demo only"
+say "scratch file system FS: $where, seen by this demo only"
 
 for part in build abort conflict kill; do
     # shellcheck source=/dev/null
