@@ -77,17 +77,17 @@ impl<O: Os> Commit<'_, O> {
                 .collect();
             for step in &change.body.steps {
                 let Some(expected) = expected(step, &taken) else { continue };
+                // In a directory that this commit makes there is nothing.
+                if change.plan.made.contains(&step.at.dir) {
+                    continue;
+                }
                 let dir = match directories.entry(step.at.dir) {
                     std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
                     std::collections::hash_map::Entry::Vacant(e) => {
-                        let opened = open_object(
-                            os,
-                            &part.domain.area.root,
-                            &step.at.dir,
-                            &step.at.path,
-                            b"",
-                            Open::Path,
-                        );
+                        // Steps name the path at their turn; nothing has moved yet.
+                        let path = change.plan.places.get(&step.at.dir).map_or(&step.at.path, |at| &at.path);
+                        let root = &part.domain.area.root;
+                        let opened = open_object(os, root, &step.at.dir, path, b"", Open::Path);
                         e.insert(opened.map_err(|error| failed(step, error))?)
                     }
                 };

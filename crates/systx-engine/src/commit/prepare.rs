@@ -93,18 +93,13 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
     let mut targets = HashMap::new();
     let mut directories: HashSet<Handle> = HashSet::new();
     let mut bytes = 0;
-    // Directories that this commit itself puts in place.
-    let mut moving = HashSet::new();
-    for step in &plan.steps {
-        if let Act::Take { before } = &step.act {
-            moving.insert(*before);
-        }
-    }
     for step in &plan.steps {
         let at = &step.at;
-        let path = || crate::facts::join(&at.path, &at.name);
         match &step.act {
             Act::Patch(patch) => {
+                // Steps name the path at their turn; nothing has moved yet.
+                let at = plan.places.get(&patch.file).unwrap_or(at);
+                let path = || crate::facts::join(&at.path, &at.name);
                 bytes += patch.ranges.iter().map(new_bytes).sum::<u64>();
                 let opened =
                     open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite);
@@ -119,8 +114,9 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
             }
             Act::Attr { .. } => {}
             _ => {
-                if !moving.contains(&at.dir) && directories.insert(at.dir) {
-                    find_directory(domain, at)?;
+                // Directories that this commit itself makes stand nowhere yet.
+                if !plan.made.contains(&at.dir) && directories.insert(at.dir) {
+                    find_directory(domain, plan.places.get(&at.dir).unwrap_or(at))?;
                 }
             }
         }

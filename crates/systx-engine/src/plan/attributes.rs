@@ -27,10 +27,7 @@ impl<O: Os> Transaction<O> {
             if changes.is_empty() {
                 continue;
             }
-            let (at, handle) = (self.at_object(ix)?, self.handle_of(ix)?);
-            if let Some(lower) = &self.object(ix).lower {
-                draft.plan.targets.push((handle, lower.fact));
-            }
+            let (at, handle) = (self.at_object(draft, ix)?, self.handle_of(ix)?);
             let act = Act::Attr { object: handle, changes };
             draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
         }
@@ -43,26 +40,22 @@ impl<O: Os> Transaction<O> {
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Ok(changes) };
         let (stat, handle) = (lower.stat, lower.handle);
-        let mut atime = None;
-        if let Some(over) = &object.over {
-            atime = over.atime;
-            let chowned = over.owner.filter(|new| *new != (stat.uid, stat.gid));
-            changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
-            let mut listed = false;
-            for x in over.xattrs.iter().filter(|x| x.before != x.now) {
-                listed |= *x.name == *acl::ACCESS && x.now.is_some();
-                changes.push(Change::Xattr {
-                    name: x.name.to_vec(),
-                    old: x.before.clone(),
-                    new: x.now.clone(),
-                });
-            }
-            let new = over.mode.unwrap_or(stat.perm());
-            // A list that was set has changed the mode already. chown(2) drops setuid and setgid.
-            let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
-            if new != old || (chowned.is_some() && new & PRIVILEGES != 0) {
-                changes.push(Change::Mode { old, new });
-            }
+        let over = object.over.as_deref();
+        let atime = over.and_then(|o| o.atime);
+        let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
+        changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
+        let mut listed = false;
+        for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
+            listed |= *x.name == *acl::ACCESS && x.now.is_some();
+            changes.push(Change::Xattr { name: x.name.to_vec(), old: x.before.clone(), new: x.now.clone() });
+        }
+        let new = over.and_then(|o| o.mode).unwrap_or(stat.perm());
+        // A list that was set has changed the mode already.
+        let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
+        // chown(2) drops setuid and setgid, as does a patch by who may not set them.
+        let dropped = chowned.is_some() || (draft.patched.contains(&ix) && self.os.uid() != 0);
+        if new != old || (dropped && new & PRIVILEGES != 0) {
+            changes.push(Change::Mode { old, new });
         }
         if !changes.is_empty() {
             draft.plan.written.push(ObjectId::attr(&handle));

@@ -49,8 +49,7 @@ impl<O: Os> Transaction<O> {
     }
 
     fn plan_file(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
-        let Some((handle, fact, stat)) = self.object(ix).lower.as_ref().map(|l| (l.handle, l.fact, l.stat))
-        else {
+        let Some((handle, stat)) = self.object(ix).lower.as_ref().map(|l| (l.handle, l.stat)) else {
             return Ok(());
         };
         let size = self.attr(ix)?.size;
@@ -84,11 +83,11 @@ impl<O: Os> Transaction<O> {
                 slot
             }
         };
-        let at = self.at_object(ix)?;
+        let at = self.at_object(draft, ix)?;
         let patch = Patch { file: handle, size_before: stat.size, size_after: size, ranges };
         draft.patches.push(Step { slot: step_slot, at, act: Act::Patch(patch) });
+        draft.patched.insert(ix);
         draft.plan.written.push(ObjectId::data(&handle));
-        draft.plan.targets.push((handle, fact));
         Ok(())
     }
 
@@ -135,7 +134,7 @@ impl<O: Os> Transaction<O> {
         }
         self.os.chmod(&fd, attr.mode & 0o7777)?;
         self.os.utimens(&fd, Some(attr.atime), Some(attr.mtime))?;
-        let (at, before, ours) = (self.at_object(ix)?, self.handle_of(ix)?, self.os.handle(&fd)?);
+        let (at, before, ours) = (self.at_object(draft, ix)?, self.handle_of(ix)?, self.os.handle(&fd)?);
         for id in [ObjectId::entry(&at.dir, &at.name), ObjectId::data(&before), ObjectId::attr(&before)] {
             draft.plan.written.push(id);
         }

@@ -10,13 +10,12 @@ mod data;
 mod names;
 mod small;
 
-use crate::facts::FactIx;
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Verb, VerbError};
 use crate::record::{At, Step};
 use crate::transaction::Transaction;
 use crate::workset::Ix;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os};
 
 /// Bytes of patches that may ride in the records of one transaction.
@@ -36,8 +35,11 @@ pub struct Plan {
     /// Objects in slots that must survive a power loss before the record may be written, i.e. all staged objects but those
     /// whose step carries them whole.
     pub staged: Staged,
-    /// Objects of PATCH and ATTR steps with the facts that tell where they are before anything is published.
-    pub targets: Vec<(Handle, FactIx)>,
+    /// Where the committed directories and files that steps name stand before anything is published. (A step's own path is the
+    /// one at its turn, when what moves has moved.) A directory's name is empty.
+    pub places: HashMap<Handle, At>,
+    /// Staged directories that steps name: they stand nowhere yet.
+    pub made: HashSet<Handle>,
     /// Slots with private bytes that no step needs. They may be unlinked when the outcome is known.
     pub unused: Vec<u32>,
 }
@@ -81,6 +83,8 @@ struct Draft {
     inline_left: usize,
     /// Patches and replacements that take bytes from slots.
     slot_patches: Staged,
+    /// Files changed in place.
+    patched: HashSet<Ix>,
     /// Files whose private copy takes their place: it has their attributes already.
     replaced: HashSet<Ix>,
 }
@@ -154,23 +158,51 @@ impl<O: Os> Transaction<O> {
     }
 
     /// A name as it will be.
-    fn at_now(&mut self, dir: Ix, name: &[u8]) -> Verb<At> {
-        Ok(At { dir: self.handle_of(dir)?, path: self.path(dir), name: name.to_vec() })
+    fn at_now(&mut self, draft: &mut Draft, dir: Ix, name: &[u8]) -> Verb<At> {
+        let handle = self.handle_of(dir)?;
+        match self.object(dir).is_staged() {
+            true => drop(draft.plan.made.insert(handle)),
+            false => self.placed_dir(draft, dir)?,
+        }
+        Ok(At { dir: handle, path: self.path(dir), name: name.to_vec() })
     }
 
     /// A name of the committed tree.
-    fn at_before(&mut self, dir: Ix, name: &[u8]) -> Verb<At> {
+    fn at_before(&mut self, draft: &mut Draft, dir: Ix, name: &[u8]) -> Verb<At> {
+        self.placed_dir(draft, dir)?;
         let base = self.lower_dir(dir)?;
         Ok(At { dir: base.handle, path: base.path.clone(), name: name.to_vec() })
     }
 
+    /// Notes where a committed directory stands.
+    fn placed_dir(&mut self, draft: &mut Draft, dir: Ix) -> Verb<()> {
+        let base = self.lower_dir(dir)?;
+        let place = || At { dir: base.handle, path: base.path.clone(), name: Vec::new() };
+        draft.plan.places.entry(base.handle).or_insert_with(place);
+        Ok(())
+    }
+
+    /// Notes where a committed object stands.
+    fn placed_object(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+        let object = self.object(ix);
+        let Some(lower) = &object.lower else { return Ok(()) };
+        if object.dir.is_some() {
+            return self.placed_dir(draft, ix);
+        }
+        let (dir, name) = self.facts.place(lower.fact);
+        let place = || At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() };
+        draft.plan.places.entry(lower.handle).or_insert_with(place);
+        Ok(())
+    }
+
     /// One name of an object as it will be when all names are published.
-    fn at_object(&mut self, ix: Ix) -> Verb<At> {
+    fn at_object(&mut self, draft: &mut Draft, ix: Ix) -> Verb<At> {
+        self.placed_object(draft, ix)?;
         if self.is_root(ix) {
-            return self.at_now(ix, b"");
+            return self.at_now(draft, ix, b"");
         }
         if let Some((dir, name)) = self.object(ix).names.first().cloned() {
-            return self.at_now(dir, &name);
+            return self.at_now(draft, dir, &name);
         }
         // It lives on by names that the program never touched; found by handle, or under the name that goes last.
         let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };

@@ -123,7 +123,7 @@ impl<O: Os> Transaction<O> {
         }
         let token = if is_dir { Token::Directory } else { Token::File };
         if let Some(&slot) = ways.leaves.get(&n) {
-            let at = self.at_before(change.dir, &change.name)?;
+            let at = self.at_before(draft, change.dir, &change.name)?;
             draft.plan.tokens.push((slot, token));
             draft.takes.push(Ordered::new(Step { slot, at, act: Act::Take { before: handle } }));
             return Ok(());
@@ -143,10 +143,10 @@ impl<O: Os> Transaction<O> {
         let tree = self.removed_tree(before, changes, ways);
         let act = Act::Remove { before: handle, tree };
         if early {
-            let at = self.at_before(change.dir, &change.name)?;
+            let at = self.at_before(draft, change.dir, &change.name)?;
             draft.takes.push(Ordered::new(Step { slot, at, act }));
         } else {
-            let at = self.at_now(change.dir, &change.name)?;
+            let at = self.at_now(draft, change.dir, &change.name)?;
             draft.removes.push(Ordered::new(Step { slot, at, act }));
         }
         Ok(())
@@ -156,12 +156,12 @@ impl<O: Os> Transaction<O> {
     fn plan_arriving(&mut self, draft: &mut Draft, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
         let change = &changes[n];
         let Some(now) = change.now else { return Ok(()) };
-        let at = self.at_now(change.dir, &change.name)?;
+        let at = self.at_now(draft, change.dir, &change.name)?;
         let slot = match ways.reaches.get(&n) {
             Some(Via::Link) => {
                 let slot = self.new_slot(draft.mount)?;
                 draft.plan.tokens.push((slot, Token::File));
-                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(now)?));
+                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(draft, now)?));
                 draft.links.push(Ordered::new(Step { slot, at, act: Act::Link { object, found } }));
                 return Ok(());
             }
@@ -192,15 +192,15 @@ impl<O: Os> Transaction<O> {
     }
 
     /// A name under which the object of a LINK is found when all moves are done.
-    fn found_for_link(&mut self, ix: Ix) -> Verb<At> {
+    fn found_for_link(&mut self, draft: &mut Draft, ix: Ix) -> Verb<At> {
         let names = &self.object(ix).names;
         let kept = names.iter().find(|(d, n)| self.entry(*d, n).is_some_and(|e| e.before == Some(ix)));
         // One that came by a move is as good; another LINK's is not. The lost name of a move is paired with the first change
         // that gains one, in the order of `changed_names`.
         let first = names.iter().min_by_key(|(d, n)| (*d, n.clone()));
         match kept.or(first).cloned() {
-            Some((dir, name)) => self.at_now(dir, &name),
-            None => self.at_object(ix),
+            Some((dir, name)) => self.at_now(draft, dir, &name),
+            None => self.at_object(draft, ix),
         }
     }
 

@@ -19,15 +19,12 @@ pub(super) fn change<O: Os>(
         site.report(step, None, "attributes not set: removed by somebody else");
         return Ok(());
     };
-    // chown(2) drops setuid and setgid, so between the two the mode is neither old nor new.
-    let chowned = changes.iter().any(|c| matches!(c, Change::Owner { .. }));
     for change in changes {
         let theirs = match change {
+            // chown(2), and without privileges a patch, drops setuid and setgid: then the mode is neither old nor new.
             Change::Mode { old, new } => match os.stat(&fd)?.perm() {
                 perm if perm == *new => false,
-                perm if perm == *old || (chowned && perm == *old & !0o6000) => {
-                    os.chmod(&fd, *new).map(|()| false)?
-                }
+                perm if perm == *old || perm == *old & !0o6000 => os.chmod(&fd, *new).map(|()| false)?,
                 _ => true,
             },
             Change::Owner { old, new } => {

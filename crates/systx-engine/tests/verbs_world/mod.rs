@@ -1,6 +1,7 @@
 //! Scratch directories, and a transaction over one of them.
 #![allow(dead_code)]
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::{Domain, Location};
@@ -59,7 +60,11 @@ pub fn begin(domain: &Arc<Domain<Linux>>) -> Transaction<Linux> {
     .unwrap()
 }
 
-pub const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+/// Whoever runs the test.
+pub fn me() -> Caller {
+    let own = std::fs::metadata("/proc/self").unwrap();
+    Caller { uid: own.uid(), gid: own.gid(), umask: 0o022 }
+}
 
 /// Walks a path in a transaction, following nothing.
 pub fn walk(t: &mut Transaction<Linux>, path: &str) -> Result<(Node, Attr), Errno> {
