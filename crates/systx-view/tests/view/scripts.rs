@@ -55,6 +55,7 @@ pub fn has_python() -> bool {
 
 /// As [`ALL`], in Python.
 pub const PYTHON: &[&str] = &[
+    EXERCISE,
     "
 import socket, stat, os
 s = socket.socket(socket.AF_UNIX); s.bind('socket'); s.listen()
@@ -116,9 +117,52 @@ f.write(b'after'); f.flush(); os.truncate('lines', 11); f.seek(0); print(f.read(
 ",
 ];
 
-/// Runs Python code in `dir`.
+/// Random operations on one file through several descriptors and mappings, against a model in memory: on a new file, on a
+/// small old one (copied whole when first changed) and on a large old one (changed ranges apart).
+const EXERCISE: &str = "
+import mmap, os, random
+for name, seed in ('exercised', 1), ('lines', 2), ('large', 3), ('large', 4):
+    r = random.Random(seed)
+    model = bytearray(open(name, 'rb').read()) if os.path.exists(name) else bytearray()
+    new = lambda flags=0: os.open(name, os.O_RDWR | os.O_CREAT | flags, 0o644)
+    fds, most = [new()], max(300000, len(model))
+    for n in range(400):
+        fd, at, length = r.choice(fds), r.randrange(most), r.choice((1, 100, 4096, 5000, 70000))
+        op, data = r.randrange(12), bytes([n % 256]) * length
+        if op < 3:
+            assert os.pwrite(fd, data, at) == length
+            model.extend(bytes(max(0, at + length - len(model)))); model[at:at + length] = data
+        elif op < 6: assert os.pread(fd, length, at) == model[at:at + length], (name, n, 'read')
+        elif op == 6:
+            size = r.choice((0, at, at, len(model)))
+            (os.ftruncate if r.random() < .5 else lambda f, s: os.truncate(name, s))(fd, size)
+            model = model[:size] + bytearray(max(0, size - len(model)))
+        elif op == 7 and model:
+            with mmap.mmap(fd, len(model)) as m:
+                at %= len(model); data = data[:len(model) - at]
+                m[at:at + len(data)] = data; model[at:at + len(data)] = data
+                assert m[:] == model, (name, n, 'mapping')
+                assert os.pread(fd, length, at) == model[at:at + length], (name, n, 'beside a mapping')
+        elif op == 8:
+            a = new(os.O_APPEND); os.write(a, data); os.close(a); model += data
+        elif op == 9: fds.append(new())
+        elif op == 10 and len(fds) > 1: os.close(fds.pop(r.randrange(len(fds))))
+        elif op == 11 and r.random() < .3:
+            for f in fds: os.close(f)
+            fds = [os.open(name, os.O_RDONLY)]
+            assert os.pread(fds[0], most * 2, 0) == model, (name, n, 'reopened')
+            fds.append(new()); os.close(fds.pop(0))
+        assert os.fstat(fd if fd in fds else fds[0]).st_size == len(model), (name, n, op, 'size')
+    for f in fds: os.close(f)
+    assert open(name, 'rb').read() == model, (name, 'end')
+    print(name, len(model))
+";
+
+/// Runs Python code in `dir`; it must succeed.
 pub fn python(code: &str, dir: &Path) -> String {
-    text(code, Command::new("python3").arg("-c").arg(code).current_dir(dir).output().expect("python3 runs"))
+    let output = Command::new("python3").arg("-c").arg(code).current_dir(dir).output().expect("python3 runs");
+    assert!(output.status.success(), "in {}: {}", dir.display(), String::from_utf8_lossy(&output.stderr));
+    text(code, output)
 }
 
 fn text(script: &str, output: Output) -> String {
