@@ -3,6 +3,7 @@
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
 use crate::workset::acl::{self, Acl};
+use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::staging::Spot;
 use crate::workset::{node_of, Ix};
@@ -85,7 +86,7 @@ impl<O: Os> Transaction<O> {
         let stat = self.finish(&fd, &shape, FileType::File)?;
         let ix = self.staged_node(mount, &stat);
         self.object_mut(ix).file = Some(fd);
-        Ok((node_of(ix), self.attr(ix)?))
+        Ok((node_of(ix), from_stat(&stat)))
     }
 
     fn make(
@@ -110,7 +111,7 @@ impl<O: Os> Transaction<O> {
         self.object_mut(ix).file = fd;
         self.name(dir, name, ix, slot);
         self.touch(dir, Change::Real)?;
-        Ok((node_of(ix), self.attr(ix)?))
+        Ok((node_of(ix), from_stat(&stat)))
     }
 
     /// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).

@@ -37,7 +37,8 @@ impl Overrides {
     }
 }
 
-fn from_stat(stat: &Stat) -> Attr {
+/// What stat(2) says of a staged object.
+pub(crate) fn from_stat(stat: &Stat) -> Attr {
     Attr {
         ino: stat.ino,
         size: stat.size,

@@ -48,6 +48,9 @@ pub(crate) struct Object<O: Os> {
     pub data: Data<O>,
 }
 
+// A transaction may touch millions of objects: what is rare is boxed.
+const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Lower>() + size_of::<Entry>() <= 480);
+
 /// The committed tree's side of a node.
 pub(crate) struct Lower {
     pub fact: FactIx,

@@ -1,0 +1,289 @@
+//! Single promises of the verbs: what the random agreement test can't reach.
+
+mod verbs_world;
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+use systx_engine::transaction::{Access, SetAttr, SetTime};
+use systx_os::{Errno, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
+use verbs_world::*;
+
+/// Runs a test on every file system at hand.
+fn everywhere(test: impl Fn(&Scratch)) {
+    for base in bases() {
+        match Scratch::new(base.clone()) {
+            Some(scratch) => test(&scratch),
+            None => println!("skipped on {}: not writable", base.display()),
+        }
+    }
+}
+
+fn bytes(n: usize) -> Vec<u8> {
+    (0..n).map(|i| (i % 251) as u8 + 1).collect()
+}
+
+#[test]
+fn a_large_file_is_changed_in_place_and_only_where_it_changed() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/big");
+        let mut expected = bytes(3 << 20);
+        std::fs::write(&path, &expected).unwrap();
+        let ino = std::fs::metadata(&path).unwrap().ino();
+        let mut t = begin(&domain);
+        let (node, _) = walk(&mut t, "big").unwrap();
+        t.open(node, Access::ReadWrite, false).unwrap();
+        assert!(t.backing(node).is_none(), "its bytes are not all in one place");
+        let patch = vec![0xEE; 200_001];
+        assert_eq!(t.write_at(node, &patch, 1_000_003), Ok(200_001));
+        t.fallocate(node, 3, 2_000_000, 100_000).unwrap();
+        t.setattr(node, &SetAttr { size: Some(2_500_000), ..SetAttr::default() }).unwrap();
+        assert_eq!(t.append(node, b"end"), Ok((2_500_000, 3)));
+        t.setattr(node, &SetAttr { size: Some(2_600_000), ..SetAttr::default() }).unwrap();
+        let hole = t.seek(node, 1_500_000, true).unwrap();
+        assert_eq!(hole, 2_000_000);
+        t.close(node);
+        expected[1_000_003..1_200_004].fill(0xEE);
+        expected[2_000_000..2_100_000].fill(0);
+        expected.truncate(2_500_000);
+        expected.extend_from_slice(b"end");
+        expected.resize(2_600_000, 0);
+        let mtime = t.getattr(node).unwrap().mtime;
+        let private =
+            std::fs::read_dir(scratch.0.join("lower/.area/tx")).unwrap().next().unwrap().unwrap().path();
+        let blocks: u64 =
+            std::fs::read_dir(private).unwrap().map(|f| f.unwrap().metadata().unwrap().blocks()).sum();
+        assert!(blocks * 512 < 1 << 20, "only what changed was copied");
+        let done = t.commit().unwrap();
+        assert!(done.displaced.is_empty(), "{done:?}");
+        assert!(std::fs::read(&path).unwrap() == expected);
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.ino(), meta.mtime(), meta.mtime_nsec()), (ino, mtime.sec, i64::from(mtime.nsec)));
+    });
+}
+
+#[test]
+fn a_large_file_written_anew_keeps_its_owner_mode_attributes_and_contents() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/big");
+        std::fs::write(&path, bytes(100)).unwrap();
+        let os = Linux::new();
+        let lower = scratch.open("lower");
+        let fd = os.open(&lower, b"big", Open::Path).unwrap();
+        os.chmod(&fd, 0o751).unwrap();
+        let labelled = os.setxattr(&fd, b"user.k", b"v", SetXattr::Any).is_ok();
+        let mut t = begin(&domain);
+        let (node, _) = walk(&mut t, "big").unwrap();
+        t.open(node, Access::Write, true).unwrap();
+        let new = bytes((2 << 20) + 77);
+        assert_eq!(t.write_at(node, &new, 0), Ok(new.len()));
+        t.close(node);
+        t.commit().unwrap();
+        assert!(std::fs::read(&path).unwrap() == new);
+        let fd = os.open(&lower, b"big", Open::Path).unwrap();
+        assert_eq!(os.stat(&fd).unwrap().perm(), 0o751);
+        assert!(!labelled || os.getxattr(&fd, b"user.k").as_deref() == Ok(&b"v"[..]));
+    });
+}
+
+#[test]
+fn writing_the_same_bytes_changes_nothing_but_the_time() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/f");
+        std::fs::write(&path, bytes(5000)).unwrap();
+        let mut t = begin(&domain);
+        let (node, before) = walk(&mut t, "f").unwrap();
+        t.open(node, Access::Write, false).unwrap();
+        assert_eq!(t.getattr(node).unwrap(), before, "opening for writing shows nowhere");
+        t.close(node);
+        t.open(node, Access::Write, true).unwrap();
+        t.write_at(node, &bytes(5000), 0).unwrap();
+        t.close(node);
+        let after = t.getattr(node).unwrap();
+        assert_ne!(after.mtime, before.mtime);
+        let done = t.commit().unwrap();
+        assert_eq!(done.steps, 1, "{done:?}");
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.mtime(), meta.mtime_nsec()), (after.mtime.sec, i64::from(after.mtime.nsec)));
+    });
+}
+
+#[test]
+fn changes_that_cancel_out_leave_nothing_to_publish() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        std::fs::write(scratch.0.join("lower/f"), b"1").unwrap();
+        std::fs::create_dir(scratch.0.join("lower/d")).unwrap();
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        let (d, _) = walk(&mut t, "d").unwrap();
+        t.create(root, b"new", 0o644, me()).unwrap();
+        t.rename(root, b"f", d, b"g", Rename::Replace).unwrap();
+        t.rename(d, b"g", root, b"f", Rename::Replace).unwrap();
+        t.unlink(root, b"new").unwrap();
+        assert_eq!(t.commit().unwrap().steps, 0);
+    });
+}
+
+#[test]
+fn the_area_can_neither_be_seen_nor_made_over() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        assert_eq!(t.lookup(root, b".area").unwrap(), None);
+        assert!(t.readdir(root).unwrap().is_empty());
+        assert_eq!(t.mkdir(root, b".area", 0o755, me()).map(drop), Err(Errno::ACCESS.into()));
+        assert_eq!(t.rmdir(root, b".area"), Err(Errno::NOENT.into()));
+        t.create(root, b"f", 0o644, me()).unwrap();
+        assert_eq!(t.rename(root, b"f", root, b".area", Rename::Replace), Err(Errno::ACCESS.into()));
+        t.abort();
+        assert_eq!(std::fs::read_dir(scratch.0.join("lower/.area/tx")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn an_unlinked_open_file_keeps_its_bytes_until_it_is_closed() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        std::fs::write(scratch.0.join("lower/old"), b"old bytes").unwrap();
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        let (new, _) = t.create(root, b"new", 0o644, me()).unwrap();
+        let (old, _) = walk(&mut t, "old").unwrap();
+        for (node, name) in [(new, &b"new"[..]), (old, b"old")] {
+            t.open(node, Access::ReadWrite, false).unwrap();
+            t.unlink(root, name).unwrap();
+            assert_eq!(t.write_at(node, b"NEW", 0), Ok(3));
+            let mut buf = [0; 3];
+            assert_eq!(t.read_at(node, &mut buf, 0), Ok(3));
+            assert_eq!((&buf, t.getattr(node).unwrap().nlink), (b"NEW", 0));
+            t.close(node);
+        }
+        t.commit().unwrap();
+        assert!(!scratch.0.join("lower/old").exists() && !scratch.0.join("lower/new").exists());
+    });
+}
+
+#[test]
+fn a_nameless_file_can_get_a_name() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        let (node, attr) = t.tmpfile(root, 0o640, me()).unwrap();
+        assert_eq!(attr.nlink, 0);
+        t.open(node, Access::ReadWrite, false).unwrap();
+        t.write_at(node, b"named late", 0).unwrap();
+        assert_eq!(t.link(node, root, b"name").unwrap().nlink, 1);
+        t.close(node);
+        t.commit().unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("lower/name")).unwrap(), b"named late");
+    });
+}
+
+#[test]
+fn a_new_tree_takes_in_what_was_there_and_keeps_its_times() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let lower = scratch.0.join("lower");
+        std::fs::create_dir_all(lower.join("old/deep")).unwrap();
+        std::fs::write(lower.join("old/deep/f"), b"kept").unwrap();
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        let (new, _) = t.mkdir(root, b"new", 0o755, me()).unwrap();
+        let (sub, _) = t.mkdir(new, b"sub", 0o755, me()).unwrap();
+        let (old, _) = walk(&mut t, "old").unwrap();
+        t.rename(old, b"deep", sub, b"deep", Rename::Replace).unwrap();
+        t.rmdir(root, b"old").unwrap();
+        let at = Timestamp { sec: 1234, nsec: 0 };
+        t.setattr(sub, &SetAttr { mtime: Some(SetTime::At(at)), ..SetAttr::default() }).unwrap();
+        assert_eq!(t.getattr(sub).unwrap().nlink.max(3), 3);
+        let (f, _) = walk(&mut t, "new/sub/deep/f").unwrap();
+        assert_eq!(t.path_of(f), b"new/sub/deep/f");
+        t.commit().unwrap();
+        assert_eq!(std::fs::read(lower.join("new/sub/deep/f")).unwrap(), b"kept");
+        assert_eq!(std::fs::metadata(lower.join("new/sub")).unwrap().mtime(), 1234);
+        assert!(!lower.join("old").exists());
+    });
+}
+
+#[test]
+fn a_file_and_a_directory_can_take_each_others_names() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let lower = scratch.0.join("lower");
+        std::fs::create_dir_all(lower.join("d/sub")).unwrap();
+        std::fs::write(lower.join("f"), b"file").unwrap();
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        // By exchange, and by removing a tree and making a file in its place.
+        t.rename(root, b"f", root, b"d", Rename::Exchange).unwrap();
+        let (dir, _) = walk(&mut t, "f").unwrap();
+        t.rmdir(dir, b"sub").unwrap();
+        t.rmdir(root, b"f").unwrap();
+        t.symlink(root, b"f", b"d", me()).unwrap();
+        t.commit().unwrap();
+        assert_eq!(std::fs::read(lower.join("d")).unwrap(), b"file");
+        assert_eq!(std::fs::read_link(lower.join("f")).unwrap().to_str(), Some("d"));
+    });
+}
+
+#[test]
+fn a_listing_is_a_snapshot_and_a_missing_name_stays_missing() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        std::fs::write(scratch.0.join("lower/f"), b"").unwrap();
+        let mut t = begin(&domain);
+        let root = t.root(0);
+        let before = t.readdir(root).unwrap();
+        assert_eq!(t.lookup(root, b"late").unwrap(), None);
+        std::fs::write(scratch.0.join("lower/late"), b"").unwrap();
+        t.unlink(root, b"f").unwrap();
+        assert_eq!(t.lookup(root, b"late").unwrap(), None);
+        assert_eq!((before.len(), before[0].kind), (1, FileType::File));
+        assert!(t.readdir(root).unwrap().is_empty());
+        assert!(t.commit().is_err(), "a name that was seen to be missing has appeared");
+        assert!(scratch.0.join("lower/f").exists());
+    });
+}
+
+#[test]
+fn names_too_long_and_across_mounts_are_refused() {
+    everywhere(|scratch| {
+        let domains = vec![domain(scratch, "one"), domain(scratch, "two")];
+        std::fs::write(scratch.0.join("one/f"), b"").unwrap();
+        let options = systx_engine::outcome::Options::default();
+        let mut t = systx_engine::transaction::Transaction::begin(Linux::new(), domains, options).unwrap();
+        let (one, two) = (t.root(0), t.root(1));
+        let long = [b'n'; 256];
+        assert_eq!(t.create(one, &long, 0o644, me()).map(drop), Err(Errno::NAMETOOLONG.into()));
+        assert_eq!(t.lookup(one, &long).map(drop), Err(Errno::NAMETOOLONG.into()));
+        assert_eq!(t.rename(one, b"f", two, b"f", Rename::Replace), Err(Errno::XDEV.into()));
+        let (f, _) = t.lookup(one, b"f").unwrap().unwrap();
+        assert_eq!(t.link(f, two, b"f").map(drop), Err(Errno::XDEV.into()));
+        t.abort();
+    });
+}
+
+#[test]
+fn private_bytes_may_be_written_directly() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        std::fs::write(scratch.0.join("lower/f"), b"0123456789").unwrap();
+        let mut t = begin(&domain);
+        let (node, _) = walk(&mut t, "f").unwrap();
+        t.open(node, Access::ReadWrite, false).unwrap();
+        let direct =
+            std::fs::File::from(t.backing(node).expect("a small file is copied").try_clone().unwrap());
+        direct.write_all_at(b"xx", 4).unwrap();
+        let mut buf = [0; 10];
+        t.read_at(node, &mut buf, 0).unwrap();
+        assert_eq!(&buf, b"0123xx6789");
+        t.close(node);
+        drop(direct);
+        t.commit().unwrap();
+        assert_eq!(std::fs::read(scratch.0.join("lower/f")).unwrap(), b"0123xx6789");
+    });
+}
