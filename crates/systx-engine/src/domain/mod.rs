@@ -18,7 +18,6 @@ pub mod records;
 pub mod ring;
 pub mod senior;
 pub mod slots;
-pub mod status;
 pub mod table;
 pub mod tidy;
 pub mod unsynced;

@@ -24,10 +24,10 @@ fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");
     let done = run_process(&os, || {
         let domain = open(&os).expect("opens");
-        domain.recover().expect("recovers");
-        let left = domain.in_flight().expect("readable");
-        assert!(left.is_empty(), "in flight after recovery: {left:?}");
-        let aside = domain.aside().expect("readable");
+        domain.finish_dead().expect("recovers");
+        let left = domain.transactions().expect("readable");
+        assert!(left.iter().all(|t| t.state.is_none()), "in flight after recovery: {left:?}");
+        let aside = domain.kept_aside().expect("readable");
         assert!(aside.is_empty(), "displaced without an outsider: {aside:?}");
     });
     done.expect("not killed");
@@ -104,7 +104,7 @@ fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
         for _ in 0..2 {
             let helper = machine.spawn("helper");
             machine.kill_at(&helper, rng.u64(0..160));
-            let _ = run_process(&helper, || open(&helper).map(|d| d.recover()).is_ok());
+            let _ = run_process(&helper, || open(&helper).map(|d| d.finish_dead()).is_ok());
             helper.exit();
             machine.clear_plans();
         }
@@ -219,7 +219,7 @@ fn settled<T>(machine: &Machine, told: &Result<T, CommitError>, rng: &mut fastra
         machine.power_loss(Crash::Random, rng);
     }
     let os = machine.spawn("helper");
-    run_process(&os, || open(&os).expect("opens").recover().expect("recovers")).expect("not killed");
+    run_process(&os, || open(&os).expect("opens").finish_dead().expect("recovers")).expect("not killed");
     os.exit();
     public(machine)
 }
