@@ -28,13 +28,10 @@ pub(super) fn stage_barrier<O: Os>(domain: &Domain<O>, change: &Change<O>) -> Re
     }
     let mut files = Vec::new();
     each_file_opened(os, &change.slots, &mut files)?;
-    if let [only] = files.as_slice() {
-        os.fsync(only)?;
-    } else {
-        files.iter().try_for_each(|fd| os.write_out(fd, false))?;
-        // A write-back error is told once, here: it must not be asked of the barrier file.
-        files.iter().try_for_each(|fd| os.write_out(fd, true))?;
-    }
+    // For one file, too: an fsync of its own would be one more flush.
+    files.iter().try_for_each(|fd| os.write_out(fd, false))?;
+    // A write-back error is told once, here: it must not be asked of the barrier file.
+    files.iter().try_for_each(|fd| os.write_out(fd, true))?;
     // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
     let barrier = domain.barrier_file()?;
     let now = os.now();

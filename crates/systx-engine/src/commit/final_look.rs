@@ -4,7 +4,7 @@ use super::Commit;
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::publish::site::{identify, open_object, slot_name};
 use crate::record::{Act, Step};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};
 
@@ -57,7 +57,9 @@ impl<O: Os> Commit<'_, O> {
                 }
             }
         }
-        self.facts.check_all().map_err(super::aborted)?;
+        let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
+        let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
+        self.facts.check_all(&open).map_err(super::aborted)?;
         self.check_befores()?;
         Ok(leases)
     }
@@ -68,7 +70,7 @@ impl<O: Os> Commit<'_, O> {
             let Some(change) = &part.change else { continue };
             let os = &part.domain.os;
             let mut directories: HashMap<Handle, Option<O::Fd>> = HashMap::new();
-            let taken: Vec<(&Handle, &[u8])> = change
+            let taken: HashSet<(&Handle, &[u8])> = change
                 .body
                 .steps
                 .iter()
@@ -105,10 +107,10 @@ impl<O: Os> Commit<'_, O> {
 }
 
 /// What a step expects at its name before any step was taken; `None` when another step of ours changes that first.
-fn expected(step: &Step, taken: &[(&Handle, &[u8])]) -> Option<Option<Handle>> {
+fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Handle>> {
     match &step.act {
         Act::Place { .. } | Act::Link { .. } => {
-            let vacated = taken.iter().any(|(d, n)| **d == step.at.dir && *n == step.at.name);
+            let vacated = taken.contains(&(&step.at.dir, step.at.name.as_slice()));
             (!vacated).then_some(None)
         }
         Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {

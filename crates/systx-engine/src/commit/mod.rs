@@ -16,7 +16,7 @@ mod validate;
 pub(crate) use prepare::Draft;
 
 use crate::domain::{Domain, Place, SlotIx};
-use crate::facts::Facts;
+use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
@@ -142,7 +142,7 @@ pub(crate) fn run<O: Os>(
 /// Read-only: no lock. The serialization point is the refresh that finds nothing.
 fn read_only<O: Os>(facts: &mut Facts<O>) -> Result<Committed, CommitError> {
     facts.refresh_all().map_err(aborted)?;
-    facts.check_all().map_err(aborted)?;
+    facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
     Ok(Committed::default())
 }
 
@@ -152,7 +152,7 @@ impl<O: Os> Commit<'_, O> {
         if self.durability == Durability::Durable {
             // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
             // that somebody cooperating has seen.
-            self.facts.check_all().map_err(aborted)?;
+            self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
             self.prepare_participants()?;
             self.append_header()?;
             self.sync_header()?;

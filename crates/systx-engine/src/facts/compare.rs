@@ -4,18 +4,23 @@ use super::look::{current_names, current_xattr};
 use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::facts::join;
 use crate::publish::patch::read_up_to;
+use std::collections::HashMap;
+use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};
+
+/// Files that are open already, by identity.
+pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
 
 /// Path and what changed, as a fragment.
 pub(super) type Difference = (Vec<u8>, &'static str);
 
 impl<O: Os> Facts<O> {
     /// What is different now, if anything.
-    pub(super) fn compare(&self, which: Which) -> Result<Option<Difference>> {
+    pub(super) fn compare(&self, which: Which, open: &OpenFiles<O>) -> Result<Option<Difference>> {
         match which {
             Which::Seen(n) => {
                 let seen = &self.seen[n as usize];
-                Ok(self.compare_seen(seen)?.map(|what| (join(&seen.dir.path, &seen.name), what)))
+                Ok(self.compare_seen(seen, open)?.map(|what| (join(&seen.dir.path, &seen.name), what)))
             }
             Which::Listing(n) => {
                 let listing = &self.listings[n as usize];
@@ -24,7 +29,7 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    fn compare_seen(&self, seen: &Seen<O>) -> Result<Option<&'static str>> {
+    fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<&'static str>> {
         let domain = &self.domains[seen.dir.domain];
         let os = &domain.os;
         let now =
@@ -56,7 +61,7 @@ impl<O: Os> Facts<O> {
             return Ok(Some("contents changed"));
         }
         if let Some(data) = &seen.data {
-            if self.data_differs(seen, handle, data, &now)? {
+            if self.data_differs(seen, handle, data, &now, open)? {
                 return Ok(Some("contents may have changed"));
             }
         }
@@ -64,7 +69,14 @@ impl<O: Os> Facts<O> {
     }
 
     /// Bytes that were delivered are held by the stamp, or by their hash where the stamp can't be trusted.
-    fn data_differs(&self, seen: &Seen<O>, handle: &Handle, data: &DataFact, now: &Stat) -> Result<bool> {
+    fn data_differs(
+        &self,
+        seen: &Seen<O>,
+        handle: &Handle,
+        data: &DataFact,
+        now: &Stat,
+        open: &OpenFiles<O>,
+    ) -> Result<bool> {
         if !data.hot {
             return Ok((now.size, now.ctime) != (data.size, data.ctime));
         }
@@ -72,17 +84,21 @@ impl<O: Os> Facts<O> {
             return Ok(true);
         }
         let os = &self.domains[seen.dir.domain].os;
-        let fd = match os.open(&seen.dir.fd, &seen.name, Open::Read) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT) => return Ok(true),
-            Err(e) => return Err(e),
+        // Another open would break the lease that the commit holds on a file of its own.
+        let fd = match open.get(handle) {
+            Some(fd) => fd.clone(),
+            None => match os.open(&seen.dir.fd, &seen.name, Open::Read) {
+                Ok(fd) => Arc::new(fd),
+                Err(Errno::NOENT) => return Ok(true),
+                Err(e) => return Err(e),
+            },
         };
-        if os.handle(&fd)? != *handle {
+        if os.handle(&*fd)? != *handle {
             return Ok(true);
         }
         for read in &data.reads {
             let mut buf = vec![0; read.asked];
-            let got = read_up_to(os, &fd, &mut buf, read.offset)?;
+            let got = read_up_to(os, &*fd, &mut buf, read.offset)?;
             if xxhash_rust::xxh3::xxh3_128(&buf[..got]) != read.hash {
                 return Ok(true);
             }

@@ -150,7 +150,11 @@ impl<O: Os> Facts<O> {
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
         let names = self.touch(domain, &[id], &|| path.clone(), |_| current_names(&os, &fd))?;
-        self.seen[fact.0 as usize].xattrs.get_or_insert_default().names = Some(names.clone());
+        let known = &mut self.seen[fact.0 as usize].xattrs.get_or_insert_default().names;
+        if known.as_ref().is_some_and(|known| *known != names) {
+            return Err(self.doomed(path, "extended attributes changed", Party::Outsider));
+        }
+        *known = Some(names.clone());
         Ok(names)
     }
 
@@ -177,7 +181,10 @@ impl<O: Os> Facts<O> {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
             // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the data is read.
             let _ = os.seek(&fd, 0, false);
-            let stamp = os.stat(&fd)?;
+            let stamp = os.stat(&fd);
+            // Only now: who opens the file for writing later moves the stamp with his first store.
+            let _ = os.lease(&fd, Lease::None);
+            let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
                 return Err(self.doomed(self.path(fact), "contents changed", Party::Outsider));
             }
@@ -273,14 +280,14 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Option<(Handle, Stat
 
 /// Whether somebody may store into an own file without moving its stamp: he has it open or mapped for writing.
 ///
+/// A lease that is granted is left to the caller to release.
+///
 /// Source: F_RDLCK is granted if and only if nobody has (facts/publish.md). Somebody else's file can't be leased: `EACCES`.
 fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
     if !info.leases {
         return true;
     }
-    let refused = matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN));
-    let _ = os.lease(fd, Lease::None);
-    refused
+    matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))
 }
 
 pub(super) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {

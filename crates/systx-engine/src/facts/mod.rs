@@ -8,6 +8,8 @@ mod compare;
 mod look;
 mod refresh;
 
+pub(crate) use compare::OpenFiles;
+
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};

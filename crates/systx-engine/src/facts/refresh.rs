@@ -1,5 +1,6 @@
 //! R2: moves the snapshot forward over commits that did not touch what was seen.
 
+use super::compare::OpenFiles;
 use super::{Facts, Which};
 use crate::id::ObjectId;
 use crate::outcome::{Party, Verb};
@@ -58,7 +59,7 @@ impl<O: Os> Facts<O> {
             }
             for (n, party) in hits {
                 let which = self.ids[d][n].1;
-                if let Some((path, what)) = self.compare(which)? {
+                if let Some((path, what)) = self.compare(which, &OpenFiles::<O>::new())? {
                     return Err(self.doomed(path, what, party));
                 }
             }
@@ -67,18 +68,18 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// Compares every fact with the present.
+    /// Compares every fact with the present. Files that the caller has `open` are not opened again.
     ///
     /// # Errors
     /// `Doomed` naming the first that is no longer true.
-    pub(crate) fn check_all(&self) -> Verb<()> {
+    pub(crate) fn check_all(&self, open: &OpenFiles<O>) -> Verb<()> {
         for n in 0..self.seen.len() {
-            if let Some((path, what)) = self.compare(Which::Seen(n as u32))? {
+            if let Some((path, what)) = self.compare(Which::Seen(n as u32), open)? {
                 return Err(self.doomed(path, what, Party::Outsider));
             }
         }
         for n in 0..self.listings.len() {
-            if let Some((path, what)) = self.compare(Which::Listing(n as u32))? {
+            if let Some((path, what)) = self.compare(Which::Listing(n as u32), open)? {
                 return Err(self.doomed(path, what, Party::Outsider));
             }
         }

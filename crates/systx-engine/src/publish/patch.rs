@@ -64,9 +64,9 @@ fn apply<O: Os>(
         let after = after_image(os, slot, range, at, skip, len)?;
         let mut present = vec![0; len];
         let got = read_up_to(os, target, &mut present, at)?;
-        // An outsider cut the file: what is past its end now stays his.
-        let len = if (got as u64) < len as u64 && at + (len as u64) < size_after { got } else { len };
-        theirs |= got < len && os.stat(target)?.size < at + len as u64;
+        // The size is set already: a file that ends earlier was cut by an outsider, and what is past its end stays his.
+        theirs |= got < len;
+        let len = got;
         let mut run: Option<(usize, usize)> = None;
         for (n, sector) in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)).enumerate()
         {

@@ -70,18 +70,21 @@ pub(crate) fn open_object<O: Os>(
         Err(Errno::PERM | Errno::OPNOTSUPP) => {}
         Err(e) => return Err(e),
     }
-    let mut components =
-        path.split(|b| *b == b'/').chain(std::iter::once(name)).filter(|c| !c.is_empty()).peekable();
+    let components = path.split(|b| *b == b'/').chain(std::iter::once(name)).filter(|c| !c.is_empty());
     let mut fd = os.dup(root)?;
-    while let Some(component) = components.next() {
-        let how = if components.peek().is_some() { Open::Path } else { how };
-        fd = match os.open(&fd, component, how) {
+    for component in components {
+        fd = match os.open(&fd, component, Open::Path) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),
             Err(e) => return Err(e),
         };
     }
-    Ok((os.handle(&fd)? == *handle).then_some(fd))
+    // Compared before it is opened for real: a stranger's may not let itself be opened that way.
+    match os.handle(&fd)? == *handle {
+        true if how == Open::Path => Ok(Some(fd)),
+        true => os.reopen(&fd, how).map(Some),
+        false => Ok(None),
+    }
 }
 
 impl<'a, O: Os> Site<'a, O> {
