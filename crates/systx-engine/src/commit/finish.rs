@@ -3,7 +3,7 @@
 use super::{final_look::Leases, Commit, Part};
 use crate::domain::SlotState;
 use crate::log::Cell;
-use crate::outcome::{CommitError, Committed, Durability};
+use crate::outcome::{CommitError, Committed, Displaced, Durability};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use systx_os::Os;
@@ -47,7 +47,12 @@ impl<O: Os> Commit<'_, O> {
             self.done(n);
         }
         for part in &self.parts {
-            done.displaced.extend(reclaim_part(part));
+            let (displaced, reclaimed) = reclaim_part(part);
+            done.displaced.extend(displaced);
+            if reclaimed && self.durability == Durability::None {
+                // Without a header nothing is ever redone.
+                part.domain.discard_staging(part.id());
+            }
             part.domain.checkpoint_if_due();
         }
         done
@@ -103,12 +108,12 @@ impl<O: Os> Commit<'_, O> {
 }
 
 /// Deletes what the published steps left in the slots; what can't be deleted now is left to the next checkpoint.
-fn reclaim_part<O: Os>(part: &Part<O>) -> Vec<crate::outcome::Displaced> {
-    let (Some(change), domain) = (&part.change, &part.domain) else { return Vec::new() };
+fn reclaim_part<O: Os>(part: &Part<O>) -> (Vec<Displaced>, bool) {
+    let (Some(change), domain) = (&part.change, &part.domain) else { return (Vec::new(), false) };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
     let Ok(mut site) = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First) else {
-        return Vec::new();
+        return (Vec::new(), false);
     };
-    let _ = reclaim::reclaim(&mut site, &change.body);
-    site.displaced
+    let reclaimed = reclaim::reclaim(&mut site, &change.body).is_ok();
+    (site.displaced, reclaimed)
 }

@@ -105,7 +105,7 @@ impl<O: Os> Transaction<O> {
         });
         let mut drafts: Vec<_> = drafts.collect();
         // Commit locks are taken in this order.
-        drafts.sort_by_key(|draft| draft.domain.info.uuid);
+        drafts.sort_by_key(|draft| draft.domain.key);
         let changed: Vec<bool> = (0..mounts.len())
             .map(|m| drafts.iter().any(|d| d.mount == m && !d.plan.steps.is_empty()))
             .collect();
@@ -121,7 +121,7 @@ impl<O: Os> Transaction<O> {
     }
 }
 
-/// Runs the protocol over what a transaction changed. `drafts` are in the order of the file systems' uuids.
+/// Runs the protocol over what a transaction changed. `drafts` are in the order of the domains' keys.
 pub(crate) fn run<O: Os>(
     facts: &mut Facts<O>,
     drafts: Vec<Draft<O>>,

@@ -181,7 +181,7 @@ fn record<O: Os>(
 /// Several file systems: the first coordinates, and each record names the other side.
 fn name_each_other<O: Os>(parts: &mut [Part<O>]) {
     let names: Vec<_> =
-        parts.iter().filter_map(|p| p.change.as_ref().map(|c| (p.domain.info.uuid, c.id))).collect();
+        parts.iter().filter_map(|p| p.change.as_ref().map(|c| (p.domain.key, c.id))).collect();
     let mut changes = parts.iter_mut().filter_map(|p| p.change.as_mut());
     let Some((first, rest)) = names.split_first() else { return };
     if let Some(coordinator) = changes.next() {

@@ -29,13 +29,18 @@ impl<O: Os> Commit<'_, O> {
         let mut round = 0;
         loop {
             let domains: Vec<Arc<Domain<O>>> = self.parts.iter().map(|p| p.domain.clone()).collect();
-            // In the order of uuids, everybody: no cycle of waiters.
-            let mut held = Vec::with_capacity(domains.len());
-            for domain in &domains {
-                held.push(domain.lock().map_err(|error| failed("taking the commit lock", error))?);
+            // In the order of keys, everybody: no cycle of waiters. Mounts that share an area share its lock.
+            let mut held: Vec<Held<'_, O>> = Vec::with_capacity(domains.len());
+            let mut lock_of = Vec::with_capacity(domains.len());
+            for (n, domain) in domains.iter().enumerate() {
+                if n == 0 || domains[n - 1].key != domain.key {
+                    held.push(domain.lock().map_err(|error| failed("taking the commit lock", error))?);
+                }
+                lock_of.push(held.len() - 1);
             }
-            let obstacle = match self.obstacle(&held)? {
-                None => return self.number(&held),
+            let held_by: Vec<&Held<'_, O>> = lock_of.into_iter().map(|n| &held[n]).collect();
+            let obstacle = match self.obstacle(&held_by)? {
+                None => return self.number(&held_by),
                 Some(obstacle) => obstacle,
             };
             // Nobody waits while holding the lock.
@@ -52,7 +57,7 @@ impl<O: Os> Commit<'_, O> {
     }
 
     /// V1–V4, under the locks.
-    fn obstacle(&self, held: &[Held<'_, O>]) -> Result<Option<Obstacle>, CommitError> {
+    fn obstacle(&self, held: &[&Held<'_, O>]) -> Result<Option<Obstacle>, CommitError> {
         let broken = |error| failed("reading the domain table", error);
         for (n, (part, held)) in self.parts.iter().zip(held).enumerate() {
             let domain = &part.domain;
@@ -122,11 +127,11 @@ impl<O: Os> Commit<'_, O> {
     }
 
     /// V5: slot before `next` before header. Readers and helpers rely on that order.
-    fn number(&mut self, held: &[Held<'_, O>]) -> Result<(), CommitError> {
+    fn number(&mut self, held: &[&Held<'_, O>]) -> Result<(), CommitError> {
         let durable = self.durability == Durability::Durable;
         let multi_domain = self.parts.iter().filter(|p| p.change.is_some()).count() > 1;
         for n in self.coordinator_first() {
-            let (part, held) = (&mut self.parts[n], &held[n]);
+            let (part, held) = (&mut self.parts[n], held[n]);
             let table = &part.domain.table;
             let broken = |error| failed("writing the domain table", error);
             let free = part.domain.checked(table.slots().find_free(held.proof())).map_err(broken)?;

@@ -1,48 +1,80 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
 use super::open::Domain;
-use crate::id::{Lsn, OwnerIx};
-use crate::log::{Cell, LogError};
-use crate::publish::reclaim::remove_all;
-use crate::recovery::settled;
+use crate::id::{Lsn, OwnerIx, TxId};
+use crate::log::{Cell, LogError, Replay};
+use crate::publish::reclaim::reclaim;
+use crate::publish::site::{Pass, Site};
+use crate::record::Body;
+use crate::recovery::Logs;
+use std::collections::HashSet;
 use systx_os::{Errno, Open, Os};
 
 /// Log bytes after which whoever commits makes a checkpoint.
 const BYTES_BETWEEN_CHECKPOINTS: u64 = 64 << 20;
 
+/// Age of the last checkpoint after which whoever commits makes one, in nanoseconds: slots whose bytes a redo may need
+/// take space until then.
+const AGE_NS: u64 = 60_000_000_000;
+
 impl<O: Os> Domain<O> {
-    /// Makes a checkpoint when enough was logged since the last one. Errors leave it to the next commit.
+    /// Makes a checkpoint when enough was logged since the last one, or that is long ago. Errors leave it to the next commit.
     pub(crate) fn checkpoint_if_due(&self) {
-        if self.log.bytes_since_checkpoint() > BYTES_BETWEEN_CHECKPOINTS {
+        let bytes = self.log.bytes_since_checkpoint();
+        let age = self.os.monotonic_ns().saturating_sub(self.table.checkpointed_ns());
+        if bytes > BYTES_BETWEEN_CHECKPOINTS || (bytes > 0 && age > AGE_NS) {
             let _ = self.checkpoint();
         }
     }
 
-    /// Makes a checkpoint now: syncs the file system, says so in the log, drops what nobody needs any more.
+    /// Makes a checkpoint now: reclaims, syncs the file system, says so in the log, drops what nobody needs any more.
+    ///
+    /// Whatever is at or below a checkpoint has been reclaimed by its record: what is left in its slots is ours alone.
     ///
     /// # Errors
     /// The log keeps what it has.
     pub fn checkpoint(&self) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
-        let bound = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
-        let bound = self.lowest_unsettled(bound)?;
+        self.table.set_checkpointed_ns(self.os.monotonic_ns());
+        let in_flight = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
+        let replay = crate::log::replay(&self.os, &self.area.dir, self.info.uuid)?;
+        let mut bound = self.lowest_unsettled(&replay, in_flight);
+        let mut done = Vec::new();
+        for (lsn, body) in published(&replay) {
+            if lsn > bound {
+                continue;
+            }
+            match self.reclaim(body) {
+                Ok(()) => done.push((lsn, body.id)),
+                Err(_) => bound = bound.min(Lsn(lsn.0.saturating_sub(1))),
+            }
+        }
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         self.os.syncfs(&self.area.dir).map_err(os_error("syncing the file system"))?;
         let pos = self.append_cell(Cell::Checkpoint { lsn: bound })?;
         self.sync_log(pos).map_err(|e| LogError::Poisoned { error: e.error })?;
-        let alive = |ix: OwnerIx| self.alive(ix);
-        for id in self.log.drop_segments(self.me(), &alive, bound)? {
-            let name = id.to_string();
-            let Ok(dir) = self.os.open(&self.area.tx, name.as_bytes(), Open::Directory) else { continue };
-            let _ = remove_all(&self.os, &dir);
-            let _ = self.os.rmdir(&self.area.tx, name.as_bytes());
+        for (_, id) in done.into_iter().filter(|(lsn, _)| *lsn <= bound) {
+            self.discard_staging(id);
         }
+        self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound)?;
         Ok(())
+    }
+
+    /// Reclaims the slots of a published record.
+    fn reclaim(&self, body: &Body) -> Result<(), Errno> {
+        let slots = match self.os.open(&self.area.tx, body.id.to_string().as_bytes(), Open::Directory) {
+            Ok(slots) => slots,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let (root, aside) = (&self.area.root, &self.area.aside);
+        let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::First)?;
+        reclaim(&mut site, body)
     }
 
     /// The highest LSN such that nothing up to it is in flight. The lock closes the gap between `next` and the slots.
     fn lowest_in_flight(&self) -> Result<Lsn, Errno> {
-        let held = self.lock()?;
+        let _held = self.lock()?;
         let mut bound = self.table.next().0 - 1;
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
@@ -50,21 +82,37 @@ impl<O: Os> Domain<O> {
                 bound = bound.min(slot.info.lsn.0 - 1);
             }
         }
-        drop(held);
         Ok(Lsn(bound))
     }
 
     /// Below the first record that a participant elsewhere may still ask for.
-    fn lowest_unsettled(&self, bound: Lsn) -> Result<Lsn, LogError> {
-        let replay = crate::log::replay(&self.os, &self.area.dir, self.info.uuid)?;
+    fn lowest_unsettled(&self, replay: &Replay, bound: Lsn) -> Lsn {
+        let mut logs = Logs::new(&self.os, &self.peers);
         let unsettled = replay.redo().filter(|(_, body)| !body.participants.is_empty()).find(|(_, body)| {
             // Participants in this process are made to forget: their COMMITTED is synced with everything else.
             let forgot = body.participants.iter().all(|(uuid, _)| match self.peers.get(uuid) {
                 Some(peer) => peer.checkpoint().is_ok(),
                 None => false,
             });
-            !forgot && !settled(&self.os, &self.peers, body)
+            !forgot && !logs.settled(body)
         });
-        Ok(unsettled.map_or(bound, |(lsn, _)| Lsn(lsn.0.saturating_sub(1)).min(bound)))
+        unsettled.map_or(bound, |(lsn, _)| Lsn(lsn.0.saturating_sub(1)).min(bound))
     }
+}
+
+/// Records above the last checkpoint that are committed here, participants' included.
+fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Body)> {
+    let decided: HashSet<TxId> = replay
+        .records
+        .iter()
+        .filter_map(|e| match e.cell {
+            Cell::Committed { id } => Some(id),
+            _ => None,
+        })
+        .collect();
+    replay.records.iter().filter_map(move |e| match (e.cell, &e.body) {
+        (Cell::Commit { lsn, .. }, Some(body)) => Some((lsn, body)),
+        (Cell::Prepared { lsn, id, .. }, Some(body)) if decided.contains(&id) => Some((lsn, body)),
+        _ => None,
+    })
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::facts::LowerDir;
 use crate::id::{Footprint, Lsn, ObjectId, OwnerIx, TxId};
-use crate::log::{Cell, Log, LogError};
+use crate::log::{Cell, Log, LogError, Replay};
 use crate::publish::reclaim::remove_all;
 use crate::record::{Act, Body};
 use crate::recovery::{self, Recovered};
@@ -32,6 +32,8 @@ pub struct Domain<O: Os> {
     pub(crate) owners: Owners<O>,
     pub(crate) log: Log<O>,
     pub(crate) peers: Peers<O>,
+    /// The same for all that share the area, in this process or another.
+    pub(crate) key: [u8; 16],
     area_handle: Handle,
     barrier: Mutex<Option<Arc<O::Fd>>>,
     claim: Claim<O>,
@@ -84,12 +86,40 @@ impl core::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// The other file systems, by uuid: parties of commits over several of them.
+/// The other domains, by [`Domain::key`]: parties of commits over several of them.
 pub struct Peers<O: Os>(Arc<Mutex<Known<O>>>);
 
 struct Known<O: Os> {
     domains: HashMap<[u8; 16], Weak<Domain<O>>>,
-    areas: HashMap<[u8; 16], Arc<O::Fd>>,
+    areas: HashMap<[u8; 16], PeerArea<O>>,
+}
+
+/// A domain's area, as others see it.
+pub(crate) struct PeerArea<O: Os> {
+    dir: Arc<O::Fd>,
+    uuid: [u8; 16],
+}
+
+impl<O: Os> PeerArea<O> {
+    /// What its log says.
+    pub fn replay(&self, os: &O) -> core::result::Result<Replay, LogError> {
+        crate::log::replay(os, &self.dir, self.uuid)
+    }
+}
+
+impl<O: Os> Clone for PeerArea<O> {
+    fn clone(&self) -> Self {
+        PeerArea { dir: self.dir.clone(), uuid: self.uuid }
+    }
+}
+
+/// What tells a domain from all others: several mounts of one file system may have an area each.
+fn key_of(uuid: &[u8; 16], area: &Handle) -> [u8; 16] {
+    let mut h = xxhash_rust::xxh3::Xxh3::new();
+    h.update(uuid);
+    h.update(&area.kind.to_le_bytes());
+    h.update(area.as_bytes());
+    h.digest128().to_le_bytes()
 }
 
 impl<O: Os> Clone for Peers<O> {
@@ -108,13 +138,13 @@ impl<O: Os> Peers<O> {
     fn known(&self) -> std::sync::MutexGuard<'_, Known<O>> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-    /// The domain on that file system, if it is open in this process.
-    pub fn get(&self, uuid: &[u8; 16]) -> Option<Arc<Domain<O>>> {
-        self.known().domains.get(uuid).and_then(Weak::upgrade)
+    /// The domain of that key, if it is open in this process.
+    pub fn get(&self, key: &[u8; 16]) -> Option<Arc<Domain<O>>> {
+        self.known().domains.get(key).and_then(Weak::upgrade)
     }
-    /// The area on that file system, if it is at hand.
-    pub(crate) fn area(&self, uuid: &[u8; 16]) -> Option<Arc<O::Fd>> {
-        self.known().areas.get(uuid).cloned()
+    /// The area of that key, if it is at hand.
+    pub(crate) fn area(&self, key: &[u8; 16]) -> Option<PeerArea<O>> {
+        self.known().areas.get(key).cloned()
     }
 }
 
@@ -172,7 +202,9 @@ impl<O: Os> Domain<O> {
             return Err(OpenError::Unsupported("RENAME_EXCHANGE and RENAME_NOREPLACE"));
         }
         let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
-        peers.known().areas.insert(info.uuid, Arc::new(dir));
+        let handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
+        let peer = PeerArea { dir: Arc::new(dir), uuid: info.uuid };
+        peers.known().areas.insert(key_of(&info.uuid, &handle), peer);
         Ok((area, info))
     }
 
@@ -185,7 +217,8 @@ impl<O: Os> Domain<O> {
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
         let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
-        let (table, claim) = match Table::open(os, &area, &owners).map_err(OpenError::Table)? {
+        let found = Self::table(os, &area, &info, &owners)?;
+        let (table, claim) = match found {
             Opened::Ready(table) => (table, owners.claim().map_err(OpenError::Owners)?),
             Opened::Stale(initializer) => {
                 let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
@@ -193,7 +226,9 @@ impl<O: Os> Domain<O> {
                 let table = initializer.finish(after.next, after.next_tx, |mem| {
                     begin_log(os, &area, &info, mem, claim.ix, &after)
                 });
-                (table?, claim)
+                let table = table?;
+                table.set_checkpointed_ns(os.monotonic_ns());
+                (table, claim)
             }
         };
         let mem = table.mem().clone();
@@ -207,6 +242,7 @@ impl<O: Os> Domain<O> {
             owners,
             log,
             peers: peers.clone(),
+            key: key_of(&info.uuid, &area_handle),
             area_handle,
             barrier: Mutex::new(None),
             claim,
@@ -223,8 +259,34 @@ impl<O: Os> Domain<O> {
             drop(std::mem::replace(&mut domain.claim, other));
         }
         let domain = Arc::new(domain);
-        peers.known().domains.insert(info.uuid, Arc::downgrade(&domain));
+        peers.known().domains.insert(domain.key, Arc::downgrade(&domain));
         Ok(domain)
+    }
+
+    /// Opens the table. One whose log has seen a sync fail is given up as soon as nobody uses it: the recovery that
+    /// follows learns what the disk holds.
+    fn table(
+        os: &O,
+        area: &Area<O>,
+        info: &FsInfo,
+        owners: &Owners<O>,
+    ) -> core::result::Result<Opened<O>, OpenError> {
+        let poisoned = |table: &Table<O>| {
+            let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, info.uuid);
+            log.map(|log| log.is_poisoned()).map_err(OpenError::Log)
+        };
+        let open = || Table::open(os, area, owners).map_err(OpenError::Table);
+        let table = match open()? {
+            Opened::Ready(table) if poisoned(&table)? => table,
+            opened => return Ok(opened),
+        };
+        // Byte 0: nobody rebuilds it meanwhile.
+        if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
+            if poisoned(&table)? && !owners.anybody() {
+                table.condemn();
+            }
+        }
+        open()
     }
 
     /// Finishes what the last owner of my index left, and takes its place.
@@ -417,7 +479,11 @@ fn begin_log<O: Os>(
     log.start(me, &nobody, after.replay.start(after.checkpoint)).map_err(OpenError::Log)?;
     let told = match after.replay.segments.is_empty() {
         true => None,
-        false => Some(log.append_cell(&locked, me, &nobody, Cell::Checkpoint { lsn: after.checkpoint })),
+        false => {
+            // Without its decision a prepared record would be asked about, and taken again, at every boot.
+            let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
+            cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
+        }
     };
     // Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
     let slots = Slots::new(&**mem);

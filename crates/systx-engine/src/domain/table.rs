@@ -219,6 +219,16 @@ impl<O: Os> Table<O> {
         TxId(self.mem.fetch_add(NEXT_TX_WORD, 1))
     }
 
+    /// When the last checkpoint began, on the monotonic clock, in nanoseconds. A hint: any value is harmless.
+    pub fn checkpointed_ns(&self) -> u64 {
+        self.mem.load(CHECKPOINTED_WORD, Ordering::Relaxed)
+    }
+
+    /// Says that a checkpoint begins.
+    pub fn set_checkpointed_ns(&self, now: u64) {
+        self.mem.store(CHECKPOINTED_WORD, now, Ordering::Relaxed);
+    }
+
     /// The in-flight slots.
     pub fn slots(&self) -> Slots<'_, O::Mem> {
         Slots::new(&*self.mem)

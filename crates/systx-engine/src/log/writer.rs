@@ -124,6 +124,11 @@ impl<O: Os> Log<O> {
         })
     }
 
+    /// Whether a sync has failed since the last recovery: nothing can be appended before the next one.
+    pub fn is_poisoned(&self) -> bool {
+        matches!(self.shared.state(), State::Poisoned(_))
+    }
+
     /// Place of the next cell.
     pub fn end(&self) -> LogPos {
         self.shared.cells()

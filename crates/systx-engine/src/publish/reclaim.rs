@@ -34,19 +34,33 @@ fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree:
     if identify(site.os, site.slots, &slot)? != Some(*before) {
         return Ok(());
     }
-    let stat = site.os.stat_at(site.slots, &slot)?;
+    // Two processes may reclaim the same record: what is gone is gone.
+    let stat = match site.os.stat_at(site.slots, &slot) {
+        Err(Errno::NOENT) => return Ok(()),
+        stat => stat?,
+    };
     if stat.kind() != FileType::Directory {
-        return site.os.unlink(site.slots, &slot);
+        return gone(site.os.unlink(site.slots, &slot));
     }
     let known: HashSet<Handle> = tree.iter().copied().collect();
-    let dir = site.os.open(site.slots, &slot, Open::Path)?;
+    let dir = match site.os.open(site.slots, &slot, Open::Path) {
+        Err(Errno::NOENT) => return Ok(()),
+        dir => dir?,
+    };
     if clear(site.os, &dir, &known)? {
         match site.os.rmdir(site.slots, &slot) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            done => return done,
+            done => return gone(done),
         }
     }
     site.displace(step, "somebody else put something into the removed directory")
+}
+
+fn gone(done: Result<()>) -> Result<()> {
+    match done {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
 }
 
 /// Deletes what is known in `dir`; whether it is empty now.

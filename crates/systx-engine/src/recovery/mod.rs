@@ -10,7 +10,7 @@ mod reboot;
 mod rebuild;
 
 pub(crate) use owner::{finish_owner, help};
-pub(crate) use reboot::{after_reboot, settled, sweep, After};
+pub(crate) use reboot::{after_reboot, sweep, After, Logs};
 
 use crate::outcome::Displaced;
 

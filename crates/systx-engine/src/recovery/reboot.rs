@@ -8,12 +8,12 @@ use super::rebuild::slots_of;
 use super::Recovered;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
-use crate::log::{self, Cell, Replay};
+use crate::log::{self, Cell, Entry, Replay};
 use crate::publish::publish;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Result};
 
 /// Where a domain goes on.
@@ -28,6 +28,8 @@ pub(crate) struct After {
     pub kept: HashSet<TxId>,
     /// Prepared transactions that nobody here can decide.
     pub undecided: Vec<(TxId, Body)>,
+    /// What became of the other prepared ones.
+    pub decided: Vec<Cell>,
 }
 
 /// A coordinator's decision, as a participant can learn it.
@@ -52,34 +54,47 @@ pub(crate) fn after_reboot<O: Os>(
             "the log is damaged at {at}: records behind it that were synced once can't be read; what they changed may be incomplete"
         ));
     }
-    let mut kept = HashSet::new();
+    let mut logs = Logs::new(os, peers);
     let mut undecided = Vec::new();
+    let mut decided = Vec::new();
     let mut checkpoint = replay.highest_lsn;
-    for entry in &replay.records {
+    for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = &entry.body else { continue };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
-                redo(os, area, body, recovered)?;
-                if !settled(os, peers, body) {
-                    // The participants ask this record: it stays until they have.
+                // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
+                if !redo(os, area, body, recovered)? || !logs.settled(body) {
                     checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
-                    kept.insert(body.id);
                 }
             }
-            Cell::Prepared { id, .. } => match decision(os, peers, body) {
-                Decision::Forward => redo(os, area, body, recovered)?,
-                Decision::Abort => recovered.aborted += 1,
-                Decision::Unknown => {
-                    kept.insert(id);
-                    recovered.unfinished.push(format!(
-                        "transaction {id} is prepared and its coordinator is not mounted: its objects conflict until it is"
-                    ));
-                    undecided.push((id, body.clone()));
+            Cell::Prepared { id, lsn, .. } => {
+                let told = replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
+                match if told { Decision::Forward } else { logs.decision(body) } {
+                    Decision::Forward => {
+                        if !redo(os, area, body, recovered)? {
+                            checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
+                        }
+                        decided.push(Cell::Committed { id });
+                    }
+                    Decision::Abort => {
+                        recovered.aborted += 1;
+                        decided.push(Cell::Abort { lsn });
+                    }
+                    Decision::Unknown => {
+                        recovered.unfinished.push(format!(
+                            "transaction {id} is prepared and its coordinator is not mounted: its objects conflict until it is"
+                        ));
+                        undecided.push((id, body.clone()));
+                    }
                 }
-            },
+            }
             _ => {}
         }
     }
+    // Whatever may be redone once more needs its slots, which say that it was taken already.
+    let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
+    let again = again.filter_map(|e| e.body.as_ref().map(|body| body.id));
+    let kept = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
     os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
     let mut highest = replay.highest_id.0;
     for dir in [&area.tx, &area.aside] {
@@ -90,16 +105,16 @@ pub(crate) fn after_reboot<O: Os>(
         }
     }
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
-    Ok(After { next, next_tx, replay, checkpoint, kept, undecided })
+    Ok(After { next, next_tx, replay, checkpoint, kept, undecided, decided })
 }
 
-/// Publishes one record again.
+/// Publishes one record again; whether its slots are reclaimed, too.
 fn redo<O: Os>(
     os: &O,
     area: &Area<O>,
     body: &Body,
     recovered: &mut Recovered,
-) -> core::result::Result<(), OpenError> {
+) -> core::result::Result<bool, OpenError> {
     let failed = |e| OpenError::Os("publishing a committed transaction again", e);
     let (slots, lost) = slots_of(os, area, body).map_err(failed)?;
     if lost {
@@ -115,40 +130,55 @@ fn redo<O: Os>(
         error: pending.error,
     })?;
     recovered.displaced.extend(displaced);
-    // What can't be deleted now goes with the slot directory.
-    let _ = reclaim(&mut site, body);
+    let reclaimed = reclaim(&mut site, body).is_ok();
     recovered.displaced.append(&mut site.displaced);
     recovered.finished += 1;
-    Ok(())
+    Ok(reclaimed)
 }
 
-/// What the coordinator of a prepared record decided.
-fn decision<O: Os>(os: &O, peers: &Peers<O>, body: &Body) -> Decision {
-    let Some((uuid, id)) = &body.coordinator else { return Decision::Unknown };
-    let Some(area) = peers.area(uuid) else { return Decision::Unknown };
-    let Ok(replay) = log::replay(os, &area, *uuid) else { return Decision::Unknown };
-    let forward = replay.records.iter().any(|entry| match &entry.cell {
-        Cell::Commit { lsn, id: found, .. } => found == id && !replay.aborted.contains(lsn),
-        _ => false,
-    });
-    if forward {
-        Decision::Forward
-    } else {
-        Decision::Abort
+/// The logs of other domains, each read once.
+pub(crate) struct Logs<'a, O: Os> {
+    os: &'a O,
+    peers: &'a Peers<O>,
+    read: HashMap<[u8; 16], Option<Replay>>,
+}
+
+impl<'a, O: Os> Logs<'a, O> {
+    /// None is read yet.
+    pub fn new(os: &'a O, peers: &'a Peers<O>) -> Logs<'a, O> {
+        Logs { os, peers, read: HashMap::new() }
     }
-}
 
-/// Whether no participant of a coordinator's record can still ask for it.
-pub(crate) fn settled<O: Os>(os: &O, peers: &Peers<O>, body: &Body) -> bool {
-    body.participants.iter().all(|(uuid, id)| {
-        let Some(area) = peers.area(uuid) else { return false };
-        let Ok(replay) = log::replay(os, &area, *uuid) else { return false };
-        // An undecided PREPARED is found with its body; a decided or dropped one is not.
-        !replay
-            .records
-            .iter()
-            .any(|e| matches!(&e.cell, Cell::Prepared { id: found, .. } if found == id) && e.body.is_some())
-    })
+    fn of(&mut self, key: &[u8; 16]) -> Option<&Replay> {
+        let (os, peers) = (self.os, self.peers);
+        let read = self.read.entry(*key).or_insert_with(|| peers.area(key).and_then(|a| a.replay(os).ok()));
+        read.as_ref()
+    }
+
+    /// What the coordinator of a prepared record decided.
+    fn decision(&mut self, body: &Body) -> Decision {
+        let Some((key, id)) = &body.coordinator else { return Decision::Unknown };
+        let Some(replay) = self.of(key) else { return Decision::Unknown };
+        let forward = replay.records.iter().any(|entry| match &entry.cell {
+            Cell::Commit { lsn, id: found, .. } => found == id && !replay.aborted.contains(lsn),
+            _ => false,
+        });
+        if forward {
+            Decision::Forward
+        } else {
+            Decision::Abort
+        }
+    }
+
+    /// Whether no participant of a coordinator's record can still ask for it.
+    pub fn settled(&mut self, body: &Body) -> bool {
+        body.participants.iter().all(|(key, id)| {
+            let Some(replay) = self.of(key) else { return false };
+            // An undecided PREPARED is found with its body; a decided or dropped one is not.
+            let asks = |e: &Entry| matches!(&e.cell, Cell::Prepared { id: found, .. } if found == id);
+            !replay.records.iter().any(|e| e.body.is_some() && asks(e))
+        })
+    }
 }
 
 /// Deletes slot directories and staging that no record needs any more. After a recovery nothing else uses them.
