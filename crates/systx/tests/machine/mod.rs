@@ -1,0 +1,164 @@
+//! What the tests of crashes and faults share: a scratch directory, loop devices, processes, pictures of trees.
+//!
+//! Owns: a program without the test harness, which puts itself into a mount namespace of its own first: every mount made
+//! here is gone with the last process, whatever happens. Guarantees: everything is below one fresh directory; only
+//! processes that were started here are signalled, by pid. Does not: know what is tested.
+//!
+//! Environment: `SYSTX_BIN` another systx (an optimized one), `SYSTX_LONG=1` long runs, `SYSTX_SEED` repeats a run.
+
+// Each test program uses another part of it.
+#![allow(dead_code)]
+
+pub mod generations;
+pub mod picture;
+pub mod processes;
+pub mod volume;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Not the usual name: commands that look at all file systems must not touch the machine's own areas.
+pub const AREA: &str = ".systx-crash";
+
+/// A promise, checked in a directory of its own.
+pub type Case = fn(&Path);
+
+/// The `main` of a test program. Arguments: part of a name.
+pub fn main(cases: &[(&str, Case)]) {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: `systx run` needs root");
+        return;
+    }
+    let inside = std::env::args().nth(1).is_some_and(|arg| arg == "--inside");
+    if !inside {
+        let again = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "--"])
+            .arg(std::env::current_exe().unwrap())
+            .arg("--inside")
+            .args(std::env::args().skip(1))
+            .status();
+        match again {
+            Ok(status) => std::process::exit(status.code().unwrap_or(1)),
+            Err(e) => println!("skipped: unshare can't be run: {e}"),
+        }
+        return;
+    }
+    let seed =
+        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    println!("SYSTX_SEED={seed}");
+    let wanted = std::env::args().skip(2).find(|arg| !arg.starts_with('-')).unwrap_or_default();
+    let scratch = Scratch::new();
+    let mut count = 0;
+    for (name, case) in cases.iter().filter(|(name, _)| name.contains(&wanted)) {
+        fastrand::seed(seed);
+        let dir = scratch.0.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        case(&dir);
+        scratch.clear(&dir);
+        println!("test {name} ... ok");
+        count += 1;
+    }
+    println!("{count} cases passed");
+}
+
+/// How often: few for everybody's tests, many in a long run.
+pub fn rounds(short: usize, long: usize) -> usize {
+    match std::env::var_os("SYSTX_LONG") {
+        Some(value) if value != "0" => long,
+        _ => short,
+    }
+}
+
+/// The program under test.
+pub fn systx() -> PathBuf {
+    std::env::var_os("SYSTX_BIN").map_or_else(|| env!("CARGO_BIN_EXE_systx").into(), PathBuf::from)
+}
+
+/// `systx run --only DIR OPTIONS -- COMMAND`, in that directory.
+pub fn run<S: AsRef<OsStr>>(dir: &Path, options: &[&str], command: &[S]) -> Command {
+    let mut run = Command::new(systx());
+    run.args(["run", "--area-name", AREA, "--only"]).arg(dir).args(options).arg("--").args(command);
+    run.current_dir(dir).stdin(Stdio::null());
+    run
+}
+
+/// Runs a shell script inside, to its end.
+pub fn shell(dir: &Path, script: &str) -> Output {
+    run(dir, &[], &["sh", "-c", script]).output().unwrap()
+}
+
+/// Another verb of systx.
+pub fn verb(verb: &str, options: &[&str]) -> Output {
+    Command::new(systx()).args([verb, "--area-name", AREA]).args(options).output().unwrap()
+}
+
+/// `systx recover`, which must succeed.
+pub fn recover() -> String {
+    let output = verb("recover", &[]);
+    assert_eq!(code(&output), 0, "recover: {}{}", out(&output), err(&output));
+    out(&output)
+}
+
+/// Exit status; 128 + n for a signal.
+pub fn code(output: &Output) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
+}
+
+pub fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+pub fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a tool that must succeed.
+pub fn must(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", err(&output));
+    out(&output)
+}
+
+/// Whether a tool is there; says so when it is not.
+pub fn have(tool: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        println!("skipped: no {tool}");
+    }
+    found
+}
+
+/// Everything on disk that a run of the tests makes; removed on drop. Mounts go with the namespace.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let name = std::env::current_exe().unwrap().file_stem().unwrap().to_string_lossy().into_owned();
+        let path = std::env::temp_dir().join(format!("systx-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    /// Unmounts and removes what a case made.
+    fn clear(&self, dir: &Path) {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+        let mut points: Vec<_> = points.filter(|point| Path::new(point).starts_with(dir)).collect();
+        points.reverse();
+        for point in points {
+            // Lazily: a case that failed may have left somebody inside.
+            let _ = Command::new("umount").args(["-l", point]).stderr(Stdio::null()).status();
+        }
+        // Never through a mount that is still there.
+        let _ = Command::new("rm").args(["-rf", "--one-file-system"]).arg(dir).stderr(Stdio::null()).status();
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.clear(&self.0);
+    }
+}

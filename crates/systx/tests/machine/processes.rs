@@ -1,0 +1,97 @@
+//! Processes: whom to kill, and when they are gone. No waiting but for an event.
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A process that was started here, held so that its number can't come to mean another one.
+pub struct Held {
+    pub pid: u32,
+    fd: OwnedFd,
+}
+
+impl Held {
+    /// `None`: it is gone.
+    pub fn new(pid: u32) -> Option<Held> {
+        let fd = rustix::process::pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
+        Some(Held { pid, fd })
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // Gone is as good.
+        let _ = rustix::process::pidfd_send_signal(&self.fd, signal);
+    }
+
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Until it has ended.
+    pub fn gone(&self) {
+        while rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None).is_err() {}
+    }
+}
+
+/// The children of a process.
+pub fn children(pid: u32) -> Vec<Held> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| Held::new(word.parse().ok()?)).collect()
+}
+
+/// Name of a process.
+pub fn comm(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().into()
+}
+
+/// The systx process at or below a process that was started here.
+pub fn systx_below(pid: u32) -> Option<Held> {
+    if comm(pid) == "systx" {
+        return Held::new(pid);
+    }
+    children(pid).into_iter().find_map(|child| systx_below(child.pid))
+}
+
+/// A FIFO by which a command says that it is about to end.
+pub struct Tell {
+    pub path: PathBuf,
+    // Open for both: opening waits for nobody, and there is no end of file.
+    fifo: std::fs::File,
+}
+
+impl Tell {
+    pub fn new(dir: &Path) -> Tell {
+        let path = dir.join("tell");
+        if !path.exists() {
+            super::must(Command::new("mkfifo").arg(&path));
+        }
+        let fifo = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        Tell { path, fifo }
+    }
+
+    /// Waits for one line of the command; false: the process is gone without.
+    pub fn wait(&mut self, child: &Child) -> bool {
+        let child = Held::new(child.id()).expect("it is our child");
+        loop {
+            let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), PollFd::new(&child.fd, PollFlags::IN)];
+            if rustix::event::poll(&mut fds, None).is_err() {
+                continue;
+            }
+            if fds[0].revents().contains(PollFlags::IN) {
+                return self.fifo.read(&mut [0; 64]).unwrap() > 0;
+            }
+            return false;
+        }
+    }
+}
+
+/// Lets so many microseconds pass, as exactly as can be: a random instant, not a synchronisation.
+pub fn let_pass(us: u64) {
+    let end = Instant::now() + Duration::from_micros(us);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}

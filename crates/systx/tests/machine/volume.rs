@@ -1,0 +1,109 @@
+//! File systems on loop devices that can lose power.
+
+use super::{have, must};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// A file system in a file.
+pub struct Volume {
+    pub image: PathBuf,
+    pub point: PathBuf,
+    pub kind: &'static str,
+}
+
+impl Volume {
+    /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no journal),
+    /// xfs, btrfs.
+    pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
+        let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
+        let (tool, options): (&str, &[&str]) = match kind {
+            "ext4-nj" => ("mkfs.ext4", &["-q", "-O", "^has_journal"]),
+            "ext4" => ("mkfs.ext4", &["-q"]),
+            "xfs" => ("mkfs.xfs", &["-q"]),
+            _ => ("mkfs.btrfs", &["-q"]),
+        };
+        if !have(tool) {
+            return None;
+        }
+        std::fs::create_dir(&volume.point).unwrap();
+        std::fs::File::create(&volume.image).unwrap().set_len(megabytes << 20).unwrap();
+        must(Command::new(tool).args(options).arg(&volume.image));
+        match volume.try_mount() {
+            Ok(()) => Some(volume),
+            Err(why) => {
+                println!("skipped: {kind} on a loop device can't be mounted: {why}");
+                None
+            }
+        }
+    }
+
+    fn try_mount(&self) -> Result<(), String> {
+        let output = Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.point).output();
+        match output {
+            Ok(output) if output.status.success() => Ok(()),
+            Ok(output) => Err(super::err(&output)),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+
+    pub fn mount(&self) {
+        self.try_mount().unwrap_or_else(|why| panic!("{}: {why}", self.image.display()));
+    }
+
+    pub fn unmount(&self) {
+        must(Command::new("umount").arg(&self.point));
+    }
+
+    pub fn area(&self) -> PathBuf {
+        self.point.join(super::AREA)
+    }
+
+    /// Someone who cuts the power at once when told: what the file system has not written to its device is lost.
+    pub fn switch(&self) -> Option<Switch> {
+        if !have("xfs_io") {
+            return None;
+        }
+        // FS_IOC_SHUTDOWN with flag 2, "don't flush the log"; xfs_io has it as an expert's command, for ext4, too.
+        let mut xfs_io = Command::new("xfs_io");
+        xfs_io.args(["-x", "-r"]).arg(&self.point);
+        let child =
+            xfs_io.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Some(Switch(child))
+    }
+
+    /// After a loss of power, with everybody dead: mounts anew what the device holds, as a boot would.
+    pub fn boot(&self) {
+        self.unmount();
+        self.mount();
+        self.forget_boot();
+    }
+
+    /// Makes the domain's table one of an earlier boot.
+    ///
+    /// The power loss is simulated, so the machine's boot id is the same as before, and by it systx takes the table for
+    /// one that it may rely on. After a real loss the id differs. So the two words that hold it in the file are changed.
+    pub fn forget_boot(&self) {
+        use std::os::unix::fs::FileExt;
+        match std::fs::OpenOptions::new().write(true).open(self.area().join("table")) {
+            Ok(table) => {
+                if table.metadata().unwrap().len() >= 40 {
+                    table.write_all_at(&[0x5a; 16], 16).unwrap();
+                }
+            }
+            // Power was lost before it was made.
+            Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}"),
+        }
+    }
+}
+
+/// See [`Volume::switch`].
+pub struct Switch(Child);
+
+impl Switch {
+    pub fn off(mut self) {
+        self.0.stdin.take().unwrap().write_all(b"shutdown\n").unwrap();
+        let output = self.0.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{}", super::err(&output));
+    }
+}
