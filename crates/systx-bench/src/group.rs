@@ -108,6 +108,9 @@ pub fn worker(args: &[String]) -> Outcome<()> {
     };
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
+    if let Some(world) = &world {
+        world.meter.reset();
+    }
     let until = monotonic_us() + ms * 1e3;
     let (mut commits, mut conflicts) = (0usize, 0usize);
     while monotonic_us() < until {

@@ -42,7 +42,16 @@ impl<O: Os> Transaction<O> {
             let object = self.object(ix);
             let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
             if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !self.is_gone(ix) {
-                self.plan_file(draft, ix)?;
+                // Open once for everything that is asked of it here, and closed again: there may be very many.
+                let held = self.object(ix).file.is_none();
+                if held {
+                    self.object_mut(ix).file = Some(self.private_fd(ix)?);
+                }
+                let planned = self.plan_file(draft, ix);
+                if held {
+                    self.object_mut(ix).file = None;
+                }
+                planned?;
             }
         }
         Ok(())

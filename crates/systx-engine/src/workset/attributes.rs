@@ -96,12 +96,20 @@ impl<O: Os> Transaction<O> {
         Ok(self.os.stat_at(&spot.dir, &spot.name)?)
     }
 
+    /// Attributes of the file in a lower file's slot, without opening it.
+    fn private_stat(&mut self, ix: Ix) -> Verb<Stat> {
+        let object = self.object(ix);
+        if let Some(fd) = &object.file {
+            return Ok(self.os.stat(fd)?);
+        }
+        let (mount, slot) = (usize::from(object.mount), object.data.slot());
+        let spot = self.slot_spot(mount, slot)?;
+        Ok(self.os.stat_at(&spot.dir, &spot.name)?)
+    }
+
     fn lower_attr(&mut self, ix: Ix) -> Verb<Attr> {
         let private = match self.object(ix).data {
-            Data::Private(_) => {
-                let fd = self.private_fd(ix)?;
-                Some(self.os.stat(&fd)?)
-            }
+            Data::Private(_) => Some(self.private_stat(ix)?),
             _ => None,
         };
         let object = self.object(ix);

@@ -4,13 +4,20 @@ use rustix::process::{getrlimit, setrlimit, Resource};
 use rustix::rand::GetRandomFlags;
 use rustix::thread::Timespec;
 use rustix::time::ClockId;
+use std::sync::OnceLock;
 
 use crate::types::{Errno, Result, Timestamp};
 
 pub(super) fn boot_id() -> Result<[u8; 16]> {
+    // A process does not live longer than its boot.
+    static KNOWN: OnceLock<[u8; 16]> = OnceLock::new();
+    if let Some(id) = KNOWN.get() {
+        return Ok(*id);
+    }
     let text = std::fs::read("/proc/sys/kernel/random/boot_id")
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-    parse_uuid(&text).ok_or(Errno::INVAL)
+    let id = parse_uuid(&text).ok_or(Errno::INVAL)?;
+    Ok(*KNOWN.get_or_init(|| id))
 }
 
 /// 32 hexadecimal digits with dashes anywhere.
