@@ -32,9 +32,9 @@ pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Hand
         match site.os.rename((dir, &step.at.name), (site.slots, &slot), Rename::Replace) {
             Ok(()) => {}
             // Gone, or something of another type came to the name since the look.
-            Err(
-                Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY | Errno::XDEV,
-            ) => return theirs_is_later(site, step, why),
+            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR | Errno::NOTEMPTY) => {
+                return theirs_is_later(site, step, why)
+            }
             Err(e) => return Err(e),
         }
         if identify(site.os, site.slots, &slot)? == Some(*before) {
