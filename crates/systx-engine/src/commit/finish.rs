@@ -39,7 +39,8 @@ impl<O: Os> Commit<'_, O> {
         // Leases end before the slots do.
         drop(leases);
         if done.pending.is_some() {
-            // The slots stay: whoever comes by next goes on as soon as this process has ended.
+            // The slots stay: whoever comes by next goes on, in this process or when it has ended.
+            self.leave();
             return done;
         }
         // The coordinator's slot last: helpers of a participant look at it.
@@ -56,6 +57,15 @@ impl<O: Os> Commit<'_, O> {
             part.domain.checkpoint_if_due();
         }
         done
+    }
+
+    /// Nobody waits for slots that this process can't go on with.
+    fn leave(&self) {
+        for part in &self.parts {
+            if let Some((slot, _)) = part.numbered {
+                part.domain.leave_slot(slot);
+            }
+        }
     }
 
     /// D of one part.
@@ -77,6 +87,7 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn withdraw(self, error: CommitError) -> CommitError {
         if matches!(error, CommitError::InDoubt { .. }) {
             // Nobody knows what the disk holds. The slot stays and is reported to whoever meets it.
+            self.leave();
             return error;
         }
         for part in &self.parts {
@@ -93,6 +104,7 @@ impl<O: Os> Commit<'_, O> {
                 // Unsynced: without a header of the coordinator the participant is aborted anyway.
                 let _ = part.domain.append_cell(Cell::Abort { lsn });
             } else if let Err(why) = part.domain.append_and_sync(Cell::Abort { lsn }) {
+                self.leave();
                 return why;
             }
         }

@@ -7,7 +7,7 @@ use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
 use crate::recovery::Logs;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Open, Os};
 
 /// Log bytes after which whoever commits makes a checkpoint.
@@ -88,13 +88,16 @@ impl<O: Os> Domain<O> {
     /// Below the first record that a participant elsewhere may still ask for.
     fn lowest_unsettled(&self, replay: &Replay, bound: Lsn) -> Lsn {
         let mut logs = Logs::new(&self.os, &self.peers);
-        let unsettled = replay.redo().filter(|(_, body)| !body.participants.is_empty()).find(|(_, body)| {
-            // Participants in this process are made to forget: their COMMITTED is synced with everything else.
-            let forgot = body.participants.iter().all(|(uuid, _)| match self.peers.get(uuid) {
-                Some(peer) => peer.checkpoint().is_ok(),
-                None => false,
+        // Participants in this process are made to forget, once: their COMMITTED is synced with everything else. One in the
+        // same area has it in this very log.
+        let mut forgot: HashMap<[u8; 16], bool> = HashMap::from([(self.key, true)]);
+        let mut records = replay.redo().filter(|(lsn, body)| *lsn <= bound && !body.participants.is_empty());
+        let unsettled = records.find(|(_, body)| {
+            let all_forgot = body.participants.iter().all(|(key, _)| {
+                let ask = || self.peers.get(key).is_some_and(|peer| peer.checkpoint().is_ok());
+                *forgot.entry(*key).or_insert_with(ask)
             });
-            !forgot && !logs.settled(body)
+            !all_forgot && !logs.settled(body)
         });
         unsettled.map_or(bound, |(lsn, _)| Lsn(lsn.0.saturating_sub(1)).min(bound))
     }

@@ -36,6 +36,8 @@ pub struct Domain<O: Os> {
     pub(crate) key: [u8; 16],
     area_handle: Handle,
     barrier: Mutex<Option<Arc<O::Fd>>>,
+    /// Held by the thread that goes on with what this process has left.
+    pub(crate) finishing: Mutex<()>,
     claim: Claim<O>,
 }
 
@@ -245,6 +247,7 @@ impl<O: Os> Domain<O> {
             key: key_of(&info.uuid, &area_handle),
             area_handle,
             barrier: Mutex::new(None),
+            finishing: Mutex::new(()),
             claim,
         };
         let failed = |e| OpenError::Os("finishing what a dead process left", e);

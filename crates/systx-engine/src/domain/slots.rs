@@ -24,7 +24,8 @@
 //! next `find_free`. `free` leaves it alone: its clearing could overtake the next user's setting.
 
 use super::layout::{
-    load_footprint, owner_from, store_footprint, Corrupt, BITMAP_WORD, SLOTS, SLOTS_BASE, SLOT_LEN,
+    load_footprint, owner_from, store_footprint, Corrupt, BITMAP_WORD, FOOTPRINT_WORDS, SLOTS, SLOTS_BASE,
+    SLOT_LEN,
 };
 use super::lock::Locked;
 use crate::id::{Footprint, Lsn, OwnerIx, TxId};
@@ -118,6 +119,8 @@ pub struct InFlight {
     pub seen: Seen,
     /// What it says.
     pub info: SlotInfo,
+    /// Its owner could not go on with it and waits for better times: see [`Slots::leave`].
+    pub left: bool,
 }
 
 /// The slot has another state than the caller knows: somebody else has gone on with it.
@@ -127,6 +130,8 @@ pub struct Moved;
 const DURABLE: u64 = 1;
 const MULTI_DOMAIN: u64 = 2;
 const FLAGS: u64 = DURABLE | MULTI_DOMAIN;
+/// Word of a slot that holds generation + 1 of the use that its owner has left.
+const LEFT: usize = 8 + FOOTPRINT_WORDS;
 /// How often a slot is read anew because it was reused meanwhile. Each time a whole commit has passed.
 const READS_MAX: u32 = 1000;
 
@@ -213,6 +218,13 @@ impl<'m, M: Words> Slots<'m, M> {
         Ok(now)
     }
 
+    /// Says that the owner of a slot can't go on with it now (disk full, a sync that failed): nobody waits for it.
+    pub fn leave(&self, ix: SlotIx, seen: Seen) {
+        // Of this use only: the next one has another generation. Release: pairs with the load in `read`.
+        self.mem.store(self.word(ix) + LEFT, seen.generation() + 1, Ordering::Release);
+        self.mem.wake(self.word(ix));
+    }
+
     /// Frees a slot and wakes whoever waits on it. The last thing of a transaction: everybody may look at its objects
     /// now.
     ///
@@ -256,6 +268,7 @@ impl<'m, M: Words> Slots<'m, M> {
             let [lsn, tx, owner, body0, body1, pid, flags] =
                 core::array::from_fn(|i| self.mem.load(at + 1 + i, Ordering::Acquire));
             let footprint = load_footprint(self.mem, at + 8);
+            let left = self.mem.load(at + LEFT, Ordering::Acquire) == before.generation() + 1;
             let seen = self.state(ix)?;
             // Within one use the fields stand still, whatever its state does.
             if seen.generation() != before.generation() || seen.state() == SlotState::Free {
@@ -274,7 +287,7 @@ impl<'m, M: Words> Slots<'m, M> {
                 body: Place([body0, body1]),
                 footprint,
             };
-            return Ok(Some(InFlight { ix, seen, info }));
+            return Ok(Some(InFlight { ix, seen, info, left }));
         }
         Err(Corrupt { what: "a slot that changes without end", word: at, value: 0 })
     }

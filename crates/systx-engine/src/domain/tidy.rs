@@ -79,6 +79,7 @@ impl<O: Os> Domain<O> {
                 recovered.merge(recovery::help(self, ix)?);
             }
         }
+        recovered.merge(self.finish_mine()?);
         Ok(recovered)
     }
 

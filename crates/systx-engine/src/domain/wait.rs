@@ -9,6 +9,10 @@ use systx_os::{Errno, Os, Result};
 
 /// Between two probes of an owner for whom somebody waits, in nanoseconds.
 const PROBE_NS: u64 = 50_000_000;
+/// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
+/// reader's probe give theirs back soon, an outsider need not.
+const LEASE_ROUNDS: u32 = 50;
+const LEASE_PAUSE_NS: u64 = 1_000_000;
 /// How long a senior transaction keeps others out, in nanoseconds.
 const SENIORITY_NS: u64 = 2_000_000_000;
 
@@ -41,6 +45,23 @@ impl<O: Os> Domain<O> {
         }
     }
 
+    /// Opens a file of which a commit in flight, or somebody who looks at it, may hold a lease for a moment. Holding nothing.
+    ///
+    /// # Errors
+    /// `EAGAIN` when the lease stays: it is an outsider's.
+    pub(crate) fn open_past_leases<T>(&self, id: ObjectId, open: impl Fn() -> Result<T>) -> Result<T> {
+        for _ in 0..LEASE_ROUNDS {
+            match open() {
+                Err(Errno::AGAIN) => {}
+                opened => return opened,
+            }
+            // Prepared or in doubt: it holds no lease any more, its objects are somebody else's question.
+            let _ = self.await_slots(&[id])?;
+            self.os.pause(LEASE_PAUSE_NS);
+        }
+        Err(Errno::AGAIN)
+    }
+
     /// Waits until one slot is free or somebody else's, finishing it if its owner is dead.
     pub(crate) fn await_slot(&self, ix: SlotIx) -> Result<core::result::Result<(), Party>> {
         let Some(first) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
@@ -51,6 +72,12 @@ impl<O: Os> Domain<O> {
             }
             if now.seen.state() == SlotState::Prepared {
                 return Ok(Err(party(&now)));
+            }
+            if now.left && self.alive(now.info.owner) {
+                match self.finish_left(ix)? {
+                    true => continue,
+                    false => return Ok(Err(party(&now))),
+                }
             }
             if self.alive(now.info.owner) {
                 self.table.slots().wait_change(ix, now.seen, PROBE_NS);
@@ -68,14 +95,14 @@ impl<O: Os> Domain<O> {
 
     /// Waits until any slot may be free.
     pub(crate) fn await_any_slot(&self) -> Result<()> {
-        let first = self.table.slots().in_flight().next();
-        match first {
-            None => Ok(()),
-            Some(slot) => {
-                let ix = self.checked(slot)?.ix;
-                self.await_slot(ix).map(|_| ())
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            if self.await_slot(slot.ix)?.is_ok() {
+                return Ok(());
             }
         }
+        // Every one of them is prepared, or waits for space.
+        Err(Errno::AGAIN)
     }
 
     /// Hands out the signatures of commits in [from, to); whether some were overwritten already.
@@ -135,6 +162,34 @@ impl<O: Os> Domain<O> {
         let held = self.lock()?;
         self.table.unsynced().end_sync(held.proof(), token);
         Ok(())
+    }
+
+    /// Tries again to finish a slot that this process has left; whether it is free now. Somebody else's is his.
+    fn finish_left(&self, ix: SlotIx) -> Result<bool> {
+        let before = self.checked(self.table.slots().read(ix))?;
+        self.finish_mine()?;
+        let after = self.checked(self.table.slots().read(ix))?;
+        Ok(after.map(|slot| slot.info.lsn) != before.map(|slot| slot.info.lsn) || after.is_none())
+    }
+
+    /// Goes on with all that this process has left.
+    pub(crate) fn finish_mine(&self) -> Result<recovery::Recovered> {
+        let _alone = self.finishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut recovered = recovery::Recovered::default();
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            if slot.left && slot.info.owner == self.me() {
+                recovery::finish(self, &slot, &mut recovered)?;
+            }
+        }
+        Ok(recovered)
+    }
+
+    /// My slot stays in flight, and nobody is to wait for it.
+    pub(crate) fn leave_slot(&self, ix: SlotIx) {
+        if let Ok(seen) = self.table.slots().state(ix) {
+            self.table.slots().leave(ix, seen);
+        }
     }
 
     // ---- slots, for their owner ------------------------------------------------------------------------------------

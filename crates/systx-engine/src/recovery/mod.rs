@@ -9,7 +9,7 @@ mod owner;
 mod reboot;
 mod rebuild;
 
-pub(crate) use owner::{finish_owner, help};
+pub(crate) use owner::{finish, finish_owner, help};
 pub(crate) use reboot::{after_reboot, sweep, After, Logs};
 
 use crate::outcome::Displaced;

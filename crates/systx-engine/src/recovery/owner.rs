@@ -36,7 +36,8 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
     Ok(recovered)
 }
 
-fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut Recovered) -> Result<()> {
+/// Finishes one slot that nobody else works on.
+pub(crate) fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut Recovered) -> Result<()> {
     let id = slot.info.tx;
     let body = match domain.body_of(slot) {
         Ok(body) => body,
