@@ -2,4 +2,5 @@
 
 mod crash;
 mod outsider;
+mod review;
 mod world;
