@@ -178,7 +178,10 @@ pub struct Terminal {
 impl Terminal {
     /// The controlling terminal, when this process group is in its foreground.
     pub fn foreground() -> Option<Terminal> {
-        let ours = rustix::process::getpgrp();
+        // A group that was made outside of this pid namespace has the number 0 here, which rustix's getpgrp takes for
+        // impossible; such a group's terminal is none that we could hand on.
+        // SAFETY: getpgrp(2) takes nothing and can't fail.
+        let ours = Pid::from_raw(unsafe { libc::getpgrp() })?;
         let std = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let tty = std.into_iter().find(|fd| rustix::termios::tcgetpgrp(fd) == Ok(ours))?;
         let tty = rustix::io::fcntl_dupfd_cloexec(tty, 3).ok()?;

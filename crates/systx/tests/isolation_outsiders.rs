@@ -1,0 +1,448 @@
+//! Hostile outsiders: they rewrite in place, rename over, create, unlink and append at the very instants at which
+//! transactions on the same objects commit. What an outsider was told had succeeded is in the tree, or aside and reported.
+//!
+//! Each object has one outsider, so that he knows what must be there: nobody but he writes his part of it, transactions
+//! only carry it along. He looks again before each of his acts. Between the two renames by which a commit takes back an
+//! exchange that came too late he may be shown an older state; he waits for its end and it counts as lost if there is none.
+//!
+//! `cargo test -p systx --test isolation_outsiders [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. `SYSTX_SEED`.
+
+mod alone;
+
+use alone::place::{code, err, out, Place, AREA, SYSTX};
+use alone::{long, role, Case};
+use rustix::process::{kill_process, Pid, Signal};
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::{BufRead, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::time::Instant;
+
+fn main() {
+    let cases: &[(&str, Case)] = &[
+        ("no_acknowledged_update_of_an_outsider_is_lost", no_acknowledged_update_of_an_outsider_is_lost),
+        ("owners_in_three_pid_namespaces_die_and_stop", owners_in_three_pid_namespaces_die_and_stop),
+    ];
+    alone::enter(&["tmpfs", "ext4"], cases, &[("change", change), ("namespace", namespace)]);
+}
+
+const OUTSIDERS: usize = 3;
+/// Length of a record in a file that is rewritten in place.
+const RECORD_BYTES: usize = 16;
+
+fn seed() -> u64 {
+    let seed =
+        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    println!("SYSTX_SEED={seed}");
+    seed
+}
+
+/// Role: a transaction that changes objects and carries along what outsiders wrote: TOKEN OBJECT...
+fn change(args: &[String]) {
+    let token = &args[0];
+    let by_rename = token.len() % 2 == 0;
+    for object in &args[1..] {
+        match object.as_bytes()[0] {
+            b'a' => {
+                let mut file = OpenOptions::new().append(true).open(object).unwrap();
+                file.write_all(format!("tx {token}\n").as_bytes()).unwrap();
+            }
+            b'r' => {
+                // In his sector and in another page; half of them write everything that they have read.
+                let mut bytes = std::fs::read(object).unwrap();
+                let ours = format!("{token:>RECORD_BYTES$}");
+                for at in [100, 5000] {
+                    bytes[at..at + RECORD_BYTES].copy_from_slice(ours.as_bytes());
+                }
+                let file = OpenOptions::new().write(true).open(object).unwrap();
+                if by_rename {
+                    file.write_all_at(&bytes, 0).unwrap();
+                } else {
+                    file.write_all_at(ours.as_bytes(), 100).unwrap();
+                    file.write_all_at(ours.as_bytes(), 5000).unwrap();
+                }
+            }
+            b'n' => {
+                let text = std::fs::read_to_string(object).unwrap();
+                let new = format!("{}\ntx {token}\n", text.lines().next().unwrap());
+                if by_rename {
+                    std::fs::write(format!("{object}.new"), new).unwrap();
+                    std::fs::rename(format!("{object}.new"), object).unwrap();
+                } else {
+                    std::fs::write(object, new).unwrap();
+                }
+            }
+            _ => match std::fs::read_to_string(object) {
+                Err(_) => std::fs::write(object, format!("tx {token}")).unwrap(),
+                Ok(text) if text.starts_with("tx") => std::fs::remove_file(object).unwrap(),
+                Ok(_) => {}
+            },
+        }
+    }
+    println!("end");
+}
+
+/// One outsider with his objects, and what must be there.
+struct Outsider<'a> {
+    p: &'a Place,
+    n: usize,
+    acts: u64,
+    record: u64,
+    line: u64,
+    created: Option<u64>,
+    removed: String,
+    appended: Vec<u64>,
+    transients: u64,
+    lost: Vec<String>,
+}
+
+impl Outsider<'_> {
+    fn path(&self, kind: char) -> PathBuf {
+        self.p.served.join(format!("{kind}{}", self.n))
+    }
+
+    /// Whether what he left is there, now or as soon as an exchange that came too late is taken back.
+    fn look(&mut self, what: &str, there: impl Fn(&Self) -> bool) {
+        if there(self) {
+            return;
+        }
+        self.transients += 1;
+        let start = Instant::now();
+        while start.elapsed().as_secs() < 10 {
+            if there(self) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        self.lost.push(format!("outsider {}: {what} after act {}", self.n, self.acts));
+    }
+
+    fn look_at_all(&mut self) {
+        self.look("record", |me| {
+            std::fs::read(me.path('r')).is_ok_and(|bytes| bytes[..RECORD_BYTES] == *me.record_bytes())
+        });
+        self.look("line", |me| {
+            std::fs::read_to_string(me.path('n'))
+                .is_ok_and(|text| text.lines().next() == Some(&format!("his {}", me.line)))
+        });
+        self.look("created", |me| {
+            let now = std::fs::read_to_string(me.path('c')).unwrap_or_default();
+            match me.created {
+                Some(act) => now == format!("his {act}"),
+                None => now.is_empty() || (now.starts_with("tx") && now != me.removed),
+            }
+        });
+    }
+
+    fn record_bytes(&self) -> Vec<u8> {
+        format!("{:>RECORD_BYTES$}", self.record).into_bytes()
+    }
+
+    fn act(&mut self, kind: char) {
+        self.acts += 1;
+        let (act, path) = (self.acts, self.path(kind));
+        match kind {
+            'a' => {
+                let mut file = OpenOptions::new().append(true).open(path).unwrap();
+                file.write_all(format!("his {act}\n").as_bytes()).unwrap();
+                self.appended.push(act);
+            }
+            'r' => {
+                let file = OpenOptions::new().write(true).open(path).unwrap();
+                self.record = act;
+                file.write_all_at(&self.record_bytes(), 0).unwrap();
+            }
+            'n' => {
+                let new = self.p.served.join(format!("n{}.his", self.n));
+                std::fs::write(&new, format!("his {act}\n")).unwrap();
+                std::fs::rename(new, path).unwrap();
+                self.line = act;
+            }
+            _ => match self.created {
+                Some(_) => {
+                    std::fs::remove_file(path).unwrap();
+                    (self.created, self.removed) = (None, String::new());
+                }
+                None => {
+                    // Complete before it has its name; link(2) never replaces.
+                    let new = self.p.served.join(format!("c{}.his", self.n));
+                    std::fs::write(&new, format!("his {act}")).unwrap();
+                    match std::fs::hard_link(&new, &path) {
+                        Ok(()) => self.created = Some(act),
+                        Err(_) => {
+                            // A transaction's: what he has seen he removes, if it is still that when he does.
+                            let away = self.p.served.join(format!("c{}.away", self.n));
+                            if std::fs::rename(&path, &away).is_ok() {
+                                self.removed = std::fs::read_to_string(&away).unwrap();
+                                std::fs::remove_file(away).unwrap();
+                            }
+                        }
+                    }
+                    std::fs::remove_file(new).unwrap();
+                }
+            },
+        }
+    }
+
+    /// Acts at random instants of the commits that he hears of.
+    fn run(mut self, news: Receiver<Vec<String>>, commit_us: &AtomicU64, mut rng: fastrand::Rng) -> Self {
+        for objects in news {
+            let mine: Vec<char> = objects
+                .iter()
+                .filter(|o| o.ends_with(&self.n.to_string()))
+                .map(|o| o.as_bytes()[0] as char)
+                .collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let start = Instant::now();
+            let until_us = rng.u64(0..=commit_us.load(Relaxed) * 5 / 4);
+            while start.elapsed().as_micros() < u128::from(until_us) {
+                std::hint::spin_loop();
+            }
+            for _ in 0..rng.u8(1..=3) {
+                self.act(*rng.choice(&mine).unwrap());
+            }
+            self.look_at_all();
+        }
+        self.look_at_all();
+        self
+    }
+}
+
+fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
+    for n in 0..OUTSIDERS {
+        p.write(&format!("a{n}"), "");
+        std::fs::write(p.served.join(format!("r{n}")), vec![b' '; 8192]).unwrap();
+        p.write(&format!("n{n}"), "his 0\n");
+    }
+    let (workers, times) = if long() { (3, 600) } else { (2, 60) };
+    let seed = seed();
+    let commit_us = AtomicU64::new(2000);
+    let (mut codes, mut acknowledged) = (std::collections::BTreeMap::new(), Vec::new());
+    let outsiders = std::thread::scope(|scope| {
+        let rng = |n: usize| fastrand::Rng::with_seed(seed ^ ((n as u64) << 32));
+        let commit_us = &commit_us;
+        let (senders, outsiders): (Vec<Sender<Vec<String>>>, Vec<_>) = (0..OUTSIDERS)
+            .map(|n| {
+                let (sender, news) = channel();
+                let record = 0;
+                let him = Outsider {
+                    p,
+                    n,
+                    acts: 0,
+                    record,
+                    line: 0,
+                    created: None,
+                    removed: String::new(),
+                    appended: vec![],
+                    transients: 0,
+                    lost: vec![],
+                };
+                him_first(&him);
+                (sender, scope.spawn(move || him.run(news, commit_us, rng(n))))
+            })
+            .unzip();
+        let workers: Vec<_> = (0..workers)
+            .map(|w| {
+                let senders = senders.clone();
+                scope.spawn(move || work(p, w, times, &senders, commit_us, rng(100 + w)))
+            })
+            .collect();
+        drop(senders);
+        for (code, token, appended) in workers.into_iter().flat_map(|worker| worker.join().unwrap()) {
+            *codes.entry(code).or_insert(0) += 1;
+            if code == 0 || code == 76 {
+                acknowledged.extend(appended.into_iter().map(|object| (object, token.clone())));
+            }
+        }
+        outsiders.into_iter().map(|outsider| outsider.join().unwrap()).collect::<Vec<_>>()
+    });
+    let aside = read_all(&p.mount.join(AREA).join("aside"));
+    let mut lost: Vec<String> = Vec::new();
+    for him in &outsiders {
+        let there = p.read(&format!("a{}", him.n));
+        let kept = |act: &u64| there.lines().chain(aside.lines()).any(|line| line == format!("his {act}"));
+        lost.extend(
+            him.appended
+                .iter()
+                .filter(|act| !kept(act))
+                .map(|act| format!("outsider {}: append {act}", him.n)),
+        );
+        lost.extend(him.lost.clone());
+    }
+    // A commit whose patch was left out says so (76); with status 0 everything of it is there.
+    let displaced = codes.contains_key(&76);
+    for (object, token) in acknowledged {
+        let there = p.read(&object).lines().any(|line| line == format!("tx {token}"));
+        if !there && !displaced {
+            lost.push(format!("{object}: transaction's append {token}"));
+        }
+    }
+    let (acts, transients) =
+        outsiders.iter().fold((0, 0), |(acts, transients), o| (acts + o.acts, transients + o.transients));
+    println!("{acts} acts of outsiders, {transients} waited for; transactions by exit status: {codes:?}");
+    assert!(lost.is_empty(), "{lost:#?}");
+    assert!(codes.keys().all(|code| [0, 75, 76].contains(code)), "{codes:?}");
+    assert!(codes[&0] > 0 && codes[&75] > 0, "both outcomes: {codes:?}");
+}
+
+/// His record as it is at the start.
+fn him_first(him: &Outsider<'_>) {
+    let file = OpenOptions::new().write(true).open(him.path('r')).unwrap();
+    file.write_all_at(&him.record_bytes(), 0).unwrap();
+}
+
+/// Exit status, token, and the lists that were appended to, of each transaction.
+fn work(
+    p: &Place,
+    w: usize,
+    times: usize,
+    senders: &[Sender<Vec<String>>],
+    commit_us: &AtomicU64,
+    mut rng: fastrand::Rng,
+) -> Vec<(i32, String, Vec<String>)> {
+    let mut done = Vec::new();
+    for i in 0..times {
+        let token = format!("{w}.{i}{}", if rng.bool() { "" } else { "x" });
+        let all: Vec<String> = ["a", "r", "n", "c"]
+            .iter()
+            .flat_map(|kind| (0..OUTSIDERS).map(move |n| format!("{kind}{n}")))
+            .collect();
+        let count = rng.usize(1..=4);
+        let objects = rng.choose_multiple(all, count);
+        let mut words = vec![token.as_str()];
+        words.extend(objects.iter().map(String::as_str));
+        let durability: &[&str] = if rng.bool() { &[] } else { &["--durability", "none"] };
+        let mut systx = p.systx(durability, &role("change", &words));
+        let mut child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let end = Instant::now();
+        if rng.u8(0..4) > 0 {
+            senders.iter().for_each(|sender| sender.send(objects.clone()).unwrap());
+        }
+        let mut told = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        let code = child.wait().unwrap().code().unwrap();
+        let mean = commit_us.load(Relaxed);
+        commit_us.store((mean * 7 + end.elapsed().as_micros() as u64) / 8, Relaxed);
+        if ![0, 75].contains(&code) {
+            println!("status {code}: {}", told.trim());
+        }
+        done.push((code, token, objects.into_iter().filter(|o| o.starts_with('a')).collect()));
+    }
+    done
+}
+
+fn read_all(dir: &std::path::Path) -> String {
+    let files = std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+    files.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()).collect()
+}
+
+/// Role: pid 1 of a namespace. Runs transactions that append a token to two lists, kills or stops some of them, and says of
+/// each how it ended: NAME TIMES SEED, after which the words of `systx run`.
+fn namespace(args: &[String]) {
+    let (name, times, seed) = (&args[0], args[1].parse::<u32>().unwrap(), args[2].parse::<u64>().unwrap());
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for i in 0..times {
+        let token = format!("{name}.{i}");
+        // By rename and in place.
+        let script =
+            format!("cp x x.{token}; echo {token} >> x.{token}; mv x.{token} x; echo {token} >> y; echo end");
+        let mut child = Command::new(&args[3])
+            .args(&args[4..])
+            .args(["--retry", "1000", "--", "sh", "-c", &script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(child.id() as i32).unwrap();
+        let mut said = String::new();
+        // Kept open to the end: what runs again says it again.
+        let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut said).unwrap();
+        let fate = rng.u8(0..4);
+        let spin = |us: u64| {
+            let start = Instant::now();
+            while start.elapsed().as_micros() < u128::from(us) {
+                std::hint::spin_loop();
+            }
+        };
+        if fate > 0 {
+            spin(rng.u64(0..10_000));
+        }
+        if fate > 1 {
+            // Not waited for yet, so the pid is still its own.
+            let _ = kill_process(pid, Signal::STOP);
+            spin(rng.u64(0..20_000));
+        }
+        match fate {
+            1 | 2 => drop(child.kill()),
+            3 => drop(kill_process(pid, Signal::CONT)),
+            _ => {}
+        }
+        let mut told = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        match child.wait().unwrap().code() {
+            Some(0) => println!("committed {token}"),
+            None => println!("killed {token}"),
+            Some(75) => println!("conflict {token}"),
+            Some(code) => println!("failed {token} {code} {told}"),
+        }
+    }
+}
+
+fn owners_in_three_pid_namespaces_die_and_stop(p: &Place) {
+    p.write("x", "");
+    p.write("y", "");
+    let times = if long() { 150 } else { 15 };
+    let seed = seed();
+    let children: Vec<_> = ["one", "two", "three"]
+        .iter()
+        .zip(0..)
+        .map(|(name, n)| {
+            let words = role("namespace", &[name, &times.to_string(), &(seed ^ (n << 32)).to_string()]);
+            Command::new("unshare")
+                .args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child", "--"])
+                .args(words)
+                .args([SYSTX, "run", "--area-name", AREA, "--only"])
+                .arg(&p.served)
+                .current_dir(&p.served)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let ends: Vec<_> = children.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+    let said: String = ends.iter().map(out).collect();
+    assert!(ends.iter().all(|end| code(end) == 0), "{said}{}", ends.iter().map(err).collect::<String>());
+    let recover = Command::new(SYSTX).args(["recover", "--area-name", AREA]).output().unwrap();
+    assert_eq!(code(&recover), 0, "{}{}", out(&recover), err(&recover));
+    // Who reads as a transaction waits for whatever is still being published.
+    let end = p.shell("cat x y > /dev/null");
+    assert_eq!(code(&end), 0, "{}", err(&end));
+    let list = |name| p.read(name).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (x, y) = (list("x"), list("y"));
+    assert_eq!(x, y, "each is in both or in neither, in one order");
+    let present: BTreeSet<&str> = x.iter().map(String::as_str).collect();
+    assert_eq!(present.len(), x.len(), "nothing is there twice");
+    let of = |kind: &str| -> Vec<&str> {
+        said.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix(' ')).collect()
+    };
+    println!("{} committed, {} killed, {} there", of("committed").len(), of("killed").len(), x.len());
+    assert!(of("failed").is_empty(), "{said}");
+    assert!(of("committed").iter().all(|token| present.contains(token)), "{said}{x:?}");
+    assert!(!of("conflict").iter().any(|token| present.contains(token)));
+    assert!(!of("committed").is_empty() && !of("killed").is_empty());
+    // Each is accounted for.
+    assert!(x
+        .iter()
+        .all(|token| of("committed").contains(&token.as_str()) || of("killed").contains(&token.as_str())));
+}
