@@ -94,6 +94,12 @@ pub trait Os: Clone + Send + Sync + 'static {
         to_offset: u64,
         len: u64,
     ) -> Result<u64>;
+    /// Replaces bytes by others, machine word by machine word, each only if it still holds what `before` says; whether all did.
+    /// `offset` is a multiple of 8 and the range lies within the file. For files that somebody else keeps open: a store of his
+    /// between our look and our write is not overwritten.
+    ///
+    /// Source: compare-and-exchange on a shared mapping (facts/publish.md).
+    fn compare_exchange(&self, fd: &Self::Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
     /// Start of the next data (`hole` false) or hole at or after `offset`; `ENXIO` past the end.
     fn seek(&self, fd: &Self::Fd, offset: u64, hole: bool) -> Result<u64>;
 

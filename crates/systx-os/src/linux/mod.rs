@@ -8,6 +8,7 @@
 mod attributes;
 mod bytes;
 mod durability;
+mod exchange;
 mod lease;
 mod look;
 mod machine;
@@ -162,6 +163,10 @@ impl Os for Linux {
     ) -> Result<u64> {
         bytes::copy_range(from.as_fd(), from_offset, to.as_fd(), to_offset, len)
     }
+    fn compare_exchange(&self, fd: &OwnedFd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool> {
+        exchange::compare_exchange(fd.as_fd(), offset, before, after)
+    }
+
     fn seek(&self, fd: &OwnedFd, offset: u64, hole: bool) -> Result<u64> {
         bytes::seek(fd.as_fd(), offset, hole)
     }

@@ -206,6 +206,22 @@ impl Os for SimOs {
         })
     }
 
+    fn compare_exchange(&self, fd: &SimFd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool> {
+        self.call(Call::Pwrite, b"", Some(fd.file), |s, _| {
+            let mut all = true;
+            for (n, (old, new)) in before.chunks(8).zip(after.chunks(8)).enumerate() {
+                let at = offset + n as u64 * 8;
+                let mut now = vec![0; old.len()];
+                if s.read(fd.file, &mut now, at)? < old.len() || now != old {
+                    all = false;
+                } else {
+                    s.write(fd.file, new, at)?;
+                }
+            }
+            Ok(all)
+        })
+    }
+
     fn seek(&self, fd: &SimFd, offset: u64, hole: bool) -> Result<u64> {
         self.call(Call::Seek, b"", Some(fd.file), |s, _| s.seek(fd.file, offset, hole))
     }
