@@ -89,7 +89,8 @@ impl<O: Os> Facts<O> {
             Some(fd) => fd.clone(),
             None => match os.open(&seen.dir.fd, &seen.name, Open::Read) {
                 Ok(fd) => Arc::new(fd),
-                Err(Errno::NOENT) => return Ok(true),
+                // Gone, or under the lease of somebody who may be writing.
+                Err(Errno::NOENT | Errno::AGAIN) => return Ok(true),
                 Err(e) => return Err(e),
             },
         };

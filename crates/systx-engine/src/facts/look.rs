@@ -1,7 +1,7 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (COMMIT.md R1, R3).
 
 use super::{
-    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Listing, LowerDir, LowerFile, Seen, Which,
+    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Listing, Look, LowerDir, LowerFile, Seen, Which,
 };
 use crate::id::ObjectId;
 use crate::outcome::{Party, Verb, VerbError};
@@ -68,7 +68,7 @@ impl<O: Os> Facts<O> {
 
     /// The usual case of a first touch, by two loads and two calls: nothing was in flight before the look and nobody was
     /// numbered until after it, so no rule can say no, whatever the look finds.
-    fn look_in_quiet(&self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Option<(Handle, Stat)>>> {
+    fn look_in_quiet(&self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Look>> {
         if !self.domains[dir.domain].quiet()? {
             return Ok(None);
         }
@@ -83,7 +83,7 @@ impl<O: Os> Facts<O> {
         dir: &Arc<LowerDir<O>>,
         name: &[u8],
         path: &dyn Fn() -> Vec<u8>,
-    ) -> Verb<(Option<(Handle, Stat)>, Vec<ObjectId>)> {
+    ) -> Verb<(Look, Vec<ObjectId>)> {
         let os = self.domains[dir.domain].os.clone();
         let entry = vec![ObjectId::entry(&dir.handle, name)];
         loop {
@@ -118,7 +118,7 @@ impl<O: Os> Facts<O> {
             ctime: domain.info.dir_stamps.then_some(ctime),
             names: super::compare::hash_names(&names),
         };
-        self.ids[dir.domain].push((id, Which::Listing(self.listings.len() as u32)));
+        self.ids[dir.domain].push(id, Which::Listing(self.listings.len() as u32));
         self.listings.push(fact);
         Ok(names)
     }
@@ -164,7 +164,10 @@ impl<O: Os> Facts<O> {
         let Some((handle, first)) = seen.object else { return Err(Errno::NOENT.into()) };
         let domain = seen.dir.domain;
         let os = self.os_of(fact).clone();
-        let fd = match os.open(&seen.dir.fd, &seen.name, Open::Read) {
+        let id = ObjectId::data(&handle);
+        let opened =
+            self.domains[domain].open_past_leases(id, || os.open(&seen.dir.fd, &seen.name, Open::Read));
+        let fd = match opened {
             Ok(fd) if os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
                 return Err(self.doomed(self.path(fact), "replaced or removed", Party::Outsider));
@@ -244,14 +247,14 @@ impl<O: Os> Facts<O> {
     }
 
     fn claim(&mut self, domain: usize, id: ObjectId, fact: FactIx) {
-        self.ids[domain].push((id, Which::Seen(fact.0)));
+        self.ids[domain].push(id, Which::Seen(fact.0));
     }
 }
 
 /// Identity and attributes of a name.
 ///
 /// Two calls: an outsider who replaces the object between them is found by the final look, which compares identities.
-fn look_at<O: Os>(os: &O, dir: &LowerDir<O>, name: &[u8]) -> Result<Option<(Handle, Stat)>> {
+fn look_at<O: Os>(os: &O, dir: &LowerDir<O>, name: &[u8]) -> Result<Look> {
     loop {
         let handle = match os.handle_at(&dir.fd, name) {
             Ok(handle) => handle,
@@ -267,7 +270,7 @@ fn look_at<O: Os>(os: &O, dir: &LowerDir<O>, name: &[u8]) -> Result<Option<(Hand
 }
 
 /// Which conflict objects a look at a name claims.
-fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Option<(Handle, Stat)>) -> Vec<ObjectId> {
+fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
     let mut claims = vec![ObjectId::entry(&dir.handle, name)];
     if let Some((handle, stat)) = found {
         claims.push(ObjectId::attr(handle));

@@ -4,6 +4,7 @@
 //! of every fact with the present (V6, F). Guarantees: whenever a look is delivered, all facts were true together at one
 //! LSN of each domain, as far as cooperating transactions go. Does not: know what the transaction changed.
 
+mod claims;
 mod compare;
 mod look;
 mod refresh;
@@ -13,6 +14,7 @@ pub(crate) use compare::OpenFiles;
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
+use claims::Claims;
 use std::sync::Arc;
 use systx_os::{Handle, Os, Stat, Timestamp};
 
@@ -81,9 +83,15 @@ struct DeliveredBytes {
     hash: u128,
 }
 
+/// Identity and attributes of what a name held; `None`: it was missing.
+type Look = Option<(Handle, Stat)>;
+
+/// An extended attribute's name and value, if it had one.
+type XattrFact = (Box<[u8]>, Option<Vec<u8>>);
+
 #[derive(Default)]
 struct XattrFacts {
-    values: Vec<(Box<[u8]>, Option<Vec<u8>>)>,
+    values: Vec<XattrFact>,
     names: Option<Vec<Vec<u8>>>,
 }
 
@@ -107,7 +115,7 @@ pub struct Facts<O: Os> {
     domains: Vec<Arc<Domain<O>>>,
     snapshots: Vec<Lsn>,
     /// R of each domain, object by object.
-    ids: Vec<Vec<(ObjectId, Which)>>,
+    ids: Vec<Claims>,
     seen: Vec<Seen<O>>,
     listings: Vec<Listing<O>>,
 }
@@ -116,13 +124,13 @@ impl<O: Os> Facts<O> {
     /// No facts yet; the snapshot is now.
     pub fn new(domains: Vec<Arc<Domain<O>>>) -> Facts<O> {
         let snapshots = domains.iter().map(|d| d.table.next()).collect();
-        let ids = domains.iter().map(|_| Vec::new()).collect();
+        let ids = domains.iter().map(|_| Claims::default()).collect();
         Facts { domains, snapshots, ids, seen: Vec::new(), listings: Vec::new() }
     }
 
     /// R in one domain.
     pub(crate) fn read_set(&self, domain: usize) -> impl Iterator<Item = ObjectId> + '_ {
-        self.ids[domain].iter().map(|(id, _)| *id)
+        self.ids[domain].iter()
     }
 
     /// LSN up to which the facts of a domain are known to hold together.

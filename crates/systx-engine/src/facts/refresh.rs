@@ -40,8 +40,7 @@ impl<O: Os> Facts<O> {
             let ids = &self.ids[d];
             let overrun = domain.scan_ring(self.snapshots[d], now, |changed, party| {
                 look_hit |= looking.iter().any(|o| changed.may_contain(*o));
-                let hit = ids.iter().enumerate().filter(|(_, (o, _))| changed.may_contain(*o));
-                hits.extend(hit.map(|(n, _)| (n, party.clone())));
+                ids.hits(changed, |n| hits.push((n, party.clone())));
             });
             if overrun {
                 look_hit = true;
@@ -52,13 +51,13 @@ impl<O: Os> Facts<O> {
                 continue;
             }
             // Whoever was numbered but has not published yet must be waited for, or the comparison reads half of it.
-            let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d][*n].0).collect();
+            let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d].get(*n).0).collect();
             objects.extend_from_slice(looking);
             if let Err(party) = domain.await_slots(&objects)? {
                 return Err(self.doomed(Vec::new(), "it belongs to a prepared transaction", party));
             }
             for (n, party) in hits {
-                let which = self.ids[d][n].1;
+                let which = self.ids[d].get(n).1;
                 if let Some((path, what)) = self.compare(which, &OpenFiles::<O>::new())? {
                     return Err(self.doomed(path, what, party));
                 }

@@ -1,8 +1,8 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
 use super::site::{open_object, Pass, Site};
-use crate::record::{Change, Step};
-use systx_os::{Errno, Handle, Open, Os, Result, SetXattr};
+use crate::record::{Act, Body, Change, Step};
+use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
 
 /// Applies every change whose old value is still there.
 ///
@@ -43,9 +43,14 @@ pub(super) fn change<O: Os>(
                 },
                 _ => true,
             },
-            // In a redo somebody may have changed the object since: then the times are his.
-            Change::Times { mtime, .. } if site.pass == Pass::Redo && later(os, &fd, *mtime)? => false,
-            Change::Times { atime, mtime } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
+            // In a redo somebody may have changed the object since: then the times are his, as they were found.
+            Change::Times { mtime, before, .. }
+                if site.pass == Pass::Redo && later(site, object, &fd, *mtime, *before)? =>
+            {
+                let found = site.found_mtimes.get(object).copied();
+                os.utimens(&fd, None, found).map(|()| false)?
+            }
+            Change::Times { atime, mtime, .. } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
         };
         if theirs {
             site.report(step, None, "an attribute was changed by somebody else and left so");
@@ -54,8 +59,38 @@ pub(super) fn change<O: Os>(
     Ok(())
 }
 
-fn later<O: Os>(os: &O, fd: &O::Fd, mtime: Option<systx_os::Timestamp>) -> Result<bool> {
-    Ok(mtime.is_some_and(|ours| os.stat(fd).is_ok_and(|stat| stat.mtime > ours)))
+/// Whether an object had later times than ours before this redo changed anything of it itself.
+fn later<O: Os>(
+    site: &Site<'_, O>,
+    object: &Handle,
+    fd: &O::Fd,
+    ours: Option<Timestamp>,
+    before: Option<Timestamp>,
+) -> Result<bool> {
+    let (Some(ours), Some(before)) = (ours, before) else { return Ok(false) };
+    let found = match site.found_mtimes.get(object) {
+        Some(found) => *found,
+        None => site.os.stat(fd)?.mtime,
+    };
+    // A time may be set back on purpose: what was there before it is nobody's later change.
+    Ok(found != before && found > ours)
+}
+
+/// Notes the times of what a redo will set the times of: its own steps will move them.
+pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> {
+    for step in &body.steps {
+        let Act::Attr { object, changes } = &step.act else { continue };
+        if !changes.iter().any(|change| matches!(change, Change::Times { .. })) {
+            continue;
+        }
+        let (path, name) = (&step.at.path, &step.at.name);
+        // What can't be opened yet, because it is to be moved first, is looked at when its turn comes.
+        if let Some(fd) = open_object(site.os, site.root, object, path, name, Open::Path)? {
+            let mtime = site.os.stat(&fd)?.mtime;
+            site.found_mtimes.insert(*object, mtime);
+        }
+    }
+    Ok(())
 }
 
 fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -35,6 +35,9 @@ pub(crate) struct Pending {
 /// # Errors
 /// [`Pending`] at the first step that fails for a reason that may pass.
 pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<Displaced>, Pending> {
+    if site.pass == site::Pass::Redo {
+        attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
+    }
     for step in &body.steps {
         let done = match &step.act {
             Act::Place { small } => place::place(site, step, small.as_ref()),

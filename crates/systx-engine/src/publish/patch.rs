@@ -1,21 +1,26 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
-use super::place::write_all;
+use super::place::{open_for_writing, write_all};
 use super::site::{open_object, slot_name, Site};
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
-use systx_os::{Errno, Fallocate, Open, Os, Result};
+use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
 
 /// Bytes compared and written at a time: a multiple of the sector and of every block size.
 const CHUNK_BYTES: usize = 256 * 1024;
+
+/// Consecutive bytes of a chunk.
+type Run = std::ops::Range<usize>;
 
 /// Sets the size, then writes every sector whose pre-image is still there.
 pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
     let target = match site.patch_targets.get(&patch.file) {
         Some(fd) => Some(fd.clone()),
-        None => open_object(os, site.root, &patch.file, &step.at.path, &step.at.name, Open::ReadWrite)?
-            .map(Arc::new),
+        None => match open_object(os, site.root, &patch.file, &step.at.path, &step.at.name, Open::Path)? {
+            Some(found) => Some(Arc::new(open_for_writing(os, &found)?)),
+            None => None,
+        },
     };
     let Some(target) = target else {
         site.report(step, None, "contents not changed: removed by somebody else");
@@ -37,9 +42,11 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         },
         false => None,
     };
+    let lease = WriteLease::hold(os, &target);
     for range in &patch.ranges {
-        theirs |= apply(os, &target, slot.as_ref(), range, patch.size_after)?;
+        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, patch.size_after)?;
     }
+    drop(lease);
     // What a later record of the same log wrote is no outsider's: a redo can't tell the two apart and stays silent.
     if theirs && site.pass == super::site::Pass::First {
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
@@ -47,10 +54,37 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     Ok(())
 }
 
+/// A write lease on a file while it is patched: nobody else has it open, so nobody can store between our look and our write.
+struct WriteLease<'a, O: Os> {
+    os: &'a O,
+    target: &'a O::Fd,
+    /// Whether it is held; by us or, for the owner of the commit, since the final look.
+    exclusive: bool,
+    taken: bool,
+}
+
+impl<'a, O: Os> WriteLease<'a, O> {
+    fn hold(os: &'a O, target: &'a O::Fd) -> WriteLease<'a, O> {
+        let held = os.lease_held(target) == Ok(Lease::Write);
+        let taken = !held && os.lease(target, Lease::Write).is_ok();
+        WriteLease { os, target, exclusive: held || taken, taken }
+    }
+}
+
+impl<O: Os> Drop for WriteLease<'_, O> {
+    fn drop(&mut self) {
+        if self.taken {
+            // Closing releases it, too.
+            let _ = self.os.lease(self.target, Lease::None);
+        }
+    }
+}
+
 /// Applies one range; returns whether a sector was left because it is neither before nor after.
 fn apply<O: Os>(
     os: &O,
     target: &O::Fd,
+    exclusive: bool,
     slot: Option<&O::Fd>,
     range: &PatchRange,
     size_after: u64,
@@ -67,10 +101,18 @@ fn apply<O: Os>(
         // The size is set already: a file that ends earlier was cut by an outsider, and what is past its end stays his.
         theirs |= got < len;
         let len = got;
-        let mut run: Option<(usize, usize)> = None;
+        let write = |run: Run| match exclusive {
+            true => put(os, target, range, &after, at, run).map(|()| false),
+            // Somebody has the file open: what he stores from now on is later than ours, and stays.
+            false => {
+                let (before, after) = (&present[run.clone()], &after[run.clone()]);
+                os.compare_exchange(target, at + run.start as u64, before, after).map(|all| !all)
+            }
+        };
+        let mut run: Option<Run> = None;
         for (n, sector) in (0..len).step_by(SECTOR_BYTES).map(|s| s..(s + SECTOR_BYTES).min(len)).enumerate()
         {
-            let write = if present[sector.clone()] == after[sector.clone()] {
+            let ours = if present[sector.clone()] == after[sector.clone()] {
                 false
             } else if is_pre_image(&range.before, skip / SECTOR_BYTES + n, &present[sector.clone()]) {
                 true
@@ -78,32 +120,25 @@ fn apply<O: Os>(
                 theirs = true;
                 false
             };
-            run = match (run, write) {
-                (Some((start, _)), true) => Some((start, sector.end)),
-                (None, true) => Some((sector.start, sector.end)),
-                (Some((start, stop)), false) => {
-                    put(os, target, range, &after, at, start..stop)?;
+            run = match (run, ours) {
+                (Some(run), true) => Some(run.start..sector.end),
+                (None, true) => Some(sector),
+                (Some(run), false) => {
+                    theirs |= write(run)?;
                     None
                 }
                 (None, false) => None,
             };
         }
-        if let Some((start, stop)) = run {
-            put(os, target, range, &after, at, start..stop)?;
+        if let Some(run) = run {
+            theirs |= write(run)?;
         }
         at += (after.len()) as u64;
     }
     Ok(theirs)
 }
 
-fn put<O: Os>(
-    os: &O,
-    target: &O::Fd,
-    range: &PatchRange,
-    after: &[u8],
-    at: u64,
-    run: std::ops::Range<usize>,
-) -> Result<()> {
+fn put<O: Os>(os: &O, target: &O::Fd, range: &PatchRange, after: &[u8], at: u64, run: Run) -> Result<()> {
     let (offset, len) = (at + run.start as u64, run.len() as u64);
     if range.source == Source::Hole {
         match os.fallocate(target, Fallocate::PunchHole, offset, len) {

@@ -44,14 +44,15 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
 
 /// Gives the file `name`, if it is `handle` and untouched since the record, the contents of `small` again.
 pub(super) fn restore<O: Os>(os: &O, dir: &O::Fd, name: &[u8], handle: &Handle, small: &Small) -> Result<()> {
-    let fd = os.open(dir, name, Open::ReadWrite)?;
-    let stat = os.stat(&fd)?;
-    if os.handle(&fd)? != *handle
+    let found = os.open(dir, name, Open::Path)?;
+    let stat = os.stat(&found)?;
+    if os.handle(&found)? != *handle
         || stat.mtime > small.mtime.max(small.ctime)
         || stat.size > small.content.len() as u64
     {
         return Ok(());
     }
+    let fd = open_for_writing(os, &found)?;
     let mut present = vec![0; stat.size as usize];
     let got = os.pread(&fd, &mut present, 0)?;
     if present[..got] == small.content[..] {
@@ -59,6 +60,20 @@ pub(super) fn restore<O: Os>(os: &O, dir: &O::Fd, name: &[u8], handle: &Handle, 
     }
     write_all(os, &fd, &small.content, 0)?;
     os.utimens(&fd, None, Some(small.mtime))
+}
+
+/// Opens a file for writing, also one that its owner himself may not write to (mode 0444).
+pub(super) fn open_for_writing<O: Os>(os: &O, found: &O::Fd) -> Result<O::Fd> {
+    match os.reopen(found, Open::ReadWrite) {
+        Err(Errno::ACCESS) => {
+            let perm = os.stat(found)?.perm();
+            os.chmod(found, perm | 0o600)?;
+            let opened = os.reopen(found, Open::ReadWrite);
+            os.chmod(found, perm)?;
+            opened
+        }
+        opened => opened,
+    }
 }
 
 /// Writes all of `bytes` at `offset`.

@@ -6,7 +6,8 @@
 use super::site::{identify, slot_name, Site};
 use crate::record::{Act, Body, Step};
 use std::collections::HashSet;
-use systx_os::{Errno, FileType, Handle, Open, Os, Result};
+use std::sync::Arc;
+use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result};
 
 /// Empties the slots of a record that is published. Errors leave the rest for a later call.
 pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> {
@@ -65,45 +66,158 @@ fn gone(done: Result<()>) -> Result<()> {
 
 /// Deletes what is known in `dir`; whether it is empty now.
 pub(crate) fn clear<O: Os>(os: &O, dir: &O::Fd, known: &HashSet<Handle>) -> Result<bool> {
-    let mut clean = true;
-    for entry in os.read_dir(dir)? {
-        let Some(handle) = identify(os, dir, &entry.name)? else { continue };
-        if !known.contains(&handle) {
-            clean = false;
-            continue;
-        }
-        let done = if entry.kind == FileType::Directory {
-            let child = os.open(dir, &entry.name, Open::Path)?;
-            match clear(os, &child, known)? {
-                true => os.rmdir(dir, &entry.name),
-                false => Err(Errno::NOTEMPTY),
-            }
-        } else {
-            os.unlink(dir, &entry.name)
-        };
-        match done {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(Errno::NOTEMPTY | Errno::EXIST) => clean = false,
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(clean)
+    Clearing { os, top: dir, known: Some(known), levels: Vec::new() }.run()
 }
 
 /// Deletes everything below a directory that is ours alone (staging of a transaction that was never committed).
 pub(crate) fn remove_all<O: Os>(os: &O, dir: &O::Fd) -> Result<()> {
-    for entry in os.read_dir(dir)? {
-        let done = if entry.kind == FileType::Directory {
-            let child = os.open(dir, &entry.name, Open::Path)?;
-            remove_all(os, &child)?;
-            os.rmdir(dir, &entry.name)
-        } else {
-            os.unlink(dir, &entry.name)
-        };
-        match done {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(e),
+    match (Clearing { os, top: dir, known: None, levels: Vec::new() }).run()? {
+        true => Ok(()),
+        false => Err(Errno::NOTEMPTY),
+    }
+}
+
+/// Directories kept open on the way down: trees may be deeper than there are descriptors.
+const OPEN_LEVELS_MAX: usize = 64;
+
+/// Deletion of a tree, without recursion.
+struct Clearing<'a, O: Os> {
+    os: &'a O,
+    top: &'a O::Fd,
+    /// What may be deleted; `None`: everything.
+    known: Option<&'a HashSet<Handle>>,
+    /// From `top` (the first; it has no name) down.
+    levels: Vec<Level<O>>,
+}
+
+struct Level<O: Os> {
+    name: Vec<u8>,
+    /// Closed while far below; the first is `top`.
+    fd: Option<Arc<O::Fd>>,
+    left: Vec<Dirent>,
+    clean: bool,
+}
+
+impl<O: Os> Clearing<'_, O> {
+    /// Whether `top` is empty now.
+    fn run(mut self) -> Result<bool> {
+        let left = self.os.read_dir(self.top)?;
+        self.levels.push(Level { name: Vec::new(), fd: None, left, clean: true });
+        loop {
+            let Some(level) = self.levels.last_mut() else { return Ok(true) };
+            match level.left.pop() {
+                Some(entry) => self.take(entry)?,
+                None => {
+                    let Some(done) = self.levels.pop() else { return Ok(true) };
+                    if self.levels.is_empty() {
+                        return Ok(done.clean);
+                    }
+                    let removed = done.clean && self.remove(&done.name, FileType::Directory)?;
+                    self.note(removed);
+                }
+            }
         }
     }
-    Ok(())
+
+    fn note(&mut self, removed: bool) {
+        if let Some(level) = self.levels.last_mut() {
+            level.clean &= removed;
+        }
+    }
+
+    fn take(&mut self, entry: Dirent) -> Result<()> {
+        let (os, here) = (self.os, self.here()?);
+        let dir = here.as_deref().unwrap_or(self.top);
+        if let Some(known) = self.known {
+            match identify(os, dir, &entry.name)? {
+                None => return Ok(()),
+                Some(handle) if known.contains(&handle) => {}
+                Some(_) => {
+                    self.note(false);
+                    return Ok(());
+                }
+            }
+        }
+        if entry.kind != FileType::Directory {
+            let removed = self.remove(&entry.name, entry.kind)?;
+            self.note(removed);
+            return Ok(());
+        }
+        let child = match os.open(dir, &entry.name, Open::Path) {
+            Err(Errno::NOENT) => return Ok(()),
+            child => child?,
+        };
+        let left = os.read_dir(&child)?;
+        self.levels.push(Level { name: entry.name, fd: Some(Arc::new(child)), left, clean: true });
+        let far = self.levels.len().checked_sub(OPEN_LEVELS_MAX + 1);
+        if let Some(level) = far.and_then(|n| self.levels.get_mut(n)) {
+            level.fd = None;
+        }
+        Ok(())
+    }
+
+    /// Removes a name of the lowest level; whether it is gone.
+    fn remove(&mut self, name: &[u8], kind: FileType) -> Result<bool> {
+        let here = self.here()?;
+        let dir = here.as_deref().unwrap_or(self.top);
+        let done = match kind {
+            FileType::Directory => self.os.rmdir(dir, name),
+            _ => self.os.unlink(dir, name),
+        };
+        match done {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The lowest level, opened again with its nearest ancestors if it was closed; `None`: `top`.
+    fn here(&mut self) -> Result<Option<Arc<O::Fd>>> {
+        let lowest = self.levels.len() - 1;
+        if lowest > 0 && self.levels[lowest].fd.is_none() {
+            let mut fd: Option<Arc<O::Fd>> = None;
+            for n in 1..=lowest {
+                let opened =
+                    self.os.open(fd.as_deref().unwrap_or(self.top), &self.levels[n].name, Open::Path)?;
+                let opened = Arc::new(opened);
+                if n + OPEN_LEVELS_MAX > lowest {
+                    self.levels[n].fd = Some(opened.clone());
+                }
+                fd = Some(opened);
+            }
+        }
+        Ok(self.levels[lowest].fd.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use systx_os::FsKind;
+    use systx_sim::machine::{run_process, Machine};
+
+    #[test]
+    fn trees_deeper_than_descriptors_last_are_deleted_but_for_what_is_not_known() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        run_process(&os, || {
+            let root = os.root(0);
+            let mut known = HashSet::new();
+            let mut dir = os.root(0);
+            for _ in 0..300 {
+                os.create(&dir, b"file", 0o600).expect("made");
+                os.mkdir(&dir, b"dir", 0o700).expect("made");
+                known.insert(os.handle_at(&dir, b"file").expect("there"));
+                known.insert(os.handle_at(&dir, b"dir").expect("there"));
+                dir = os.open(&dir, b"dir", Open::Path).expect("opens");
+            }
+            os.create(&dir, b"strange", 0o600).expect("made");
+            drop(dir);
+            assert!(!clear(&os, &root, &known).expect("clears"));
+            assert_eq!(os.read_dir(&root).expect("lists").len(), 1, "what leads to the stranger stays");
+            remove_all(&os, &root).expect("removes");
+            assert!(os.read_dir(&root).expect("lists").is_empty());
+        })
+        .expect("not killed");
+    }
 }

@@ -6,7 +6,7 @@ use crate::outcome::Displaced;
 use crate::record::{At, Step};
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Errno, Handle, Open, Os, Rename, Result};
+use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
 
 /// Directories kept open while publishing; more are opened again by handle.
 const DIRECTORIES_MAX: usize = 512;
@@ -36,6 +36,8 @@ pub(crate) struct Site<'a, O: Os> {
     /// Files opened for writing before the commit point, by handle.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
     pub displaced: Vec<Displaced>,
+    /// Modification times as a redo found them, before its own steps.
+    pub found_mtimes: HashMap<Handle, Timestamp>,
     directories: HashMap<Handle, Arc<O::Fd>>,
 }
 
@@ -108,6 +110,7 @@ impl<'a, O: Os> Site<'a, O> {
             tokens,
             patch_targets: HashMap::new(),
             displaced: Vec::new(),
+            found_mtimes: HashMap::new(),
             directories: HashMap::new(),
         })
     }

@@ -62,8 +62,10 @@ pub(crate) fn after_reboot<O: Os>(
         let Some(body) = &entry.body else { continue };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
+                let reclaimed = redo(os, area, body, recovered)?;
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
-                if !redo(os, area, body, recovered)? || !logs.settled(body) {
+                let finished = reclaimed && logs.settled(body);
+                if !finished {
                     checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                 }
             }

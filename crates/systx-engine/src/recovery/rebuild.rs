@@ -6,6 +6,7 @@
 use crate::domain::Area;
 use crate::plan::Token;
 use crate::publish::place::write_all;
+use crate::publish::reclaim::remove_all;
 use crate::publish::site::slot_name;
 use crate::publish::tokens;
 use crate::record::{Act, Body, Small, Step};
@@ -26,6 +27,8 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
         Err(e) => return Err(e),
     }
     let slots = os.open(&area.tx, temporary.as_bytes(), Open::Directory)?;
+    // Of a recovery that was cut off.
+    remove_all(os, &slots)?;
     let mut lost = false;
     let mut taken = Vec::new();
     let mut wanted = Vec::new();
@@ -58,7 +61,8 @@ fn make<O: Os>(os: &O, slots: &O::Fd, step: &Step, small: &Small) -> Result<()> 
     let name = slot_name(step.slot);
     let kind = FileType::from_mode(small.mode).ok_or(Errno::BADMSG)?;
     let made = match kind {
-        FileType::File => os.create(slots, &name, small.mode & 0o7777).map(|_| ()),
+        // Open to its owner until it has its contents; then it gets its mode.
+        FileType::File => os.create(slots, &name, small.mode & 0o7777 | 0o600).map(|_| ()),
         FileType::Directory => os.mkdir(slots, &name, small.mode & 0o7777),
         FileType::Symlink => os.symlink(slots, &name, &small.content),
         _ => os.mknod(slots, &name, small.mode, small.rdev),
