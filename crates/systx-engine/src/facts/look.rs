@@ -7,7 +7,7 @@ use crate::id::ObjectId;
 use crate::outcome::{Party, Verb, VerbError};
 use crate::publish::patch::read_up_to;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
+use systx_os::{Dirent, Errno, FileType, FsInfo, Lease, Open, Os, Result};
 
 impl<O: Os> Facts<O> {
     /// R1 for one object or several that are looked at together: slots before the look, the ring after it. Any other order
