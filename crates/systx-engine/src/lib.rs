@@ -10,6 +10,7 @@ pub mod domain;
 pub mod facts;
 pub mod id;
 pub mod log;
+mod mutant;
 pub mod outcome;
 pub mod plan;
 mod publish;

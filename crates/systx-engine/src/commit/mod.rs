@@ -88,8 +88,10 @@ impl<O: Os> Transaction<O> {
         let plans = match self.plan() {
             Ok(plans) => plans,
             Err(error) => {
+                // What changed through another transaction is told as its doing, not as an outsider's.
+                let named = self.facts.refresh_all().map_err(aborted);
                 self.abort();
-                return Err(error);
+                return Err(named.err().unwrap_or(error));
             }
         };
         let Transaction { mounts, options, ids, mut facts, staging, nodes, .. } = self;

@@ -3,7 +3,7 @@
 use super::{barrier, header, Change, Part};
 use crate::domain::Domain;
 use crate::facts::Facts;
-use crate::id::{Objects, TxId};
+use crate::id::{ObjectId, Objects, TxId};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
 use crate::publish::site::open_object;
@@ -53,7 +53,14 @@ pub(super) fn prepare<O: Os>(
         let (mount, domain) = (draft.mount, draft.domain.clone());
         let change = match draft.plan.steps.is_empty() {
             true => None,
-            false => Some(stage(draft, command)?),
+            false => Some(match stage(draft, command) {
+                Ok(change) => change,
+                Err(why) => {
+                    // What vanished through another transaction is told as its doing, not as an outsider's.
+                    facts.refresh_all().map_err(super::aborted)?;
+                    return Err(why);
+                }
+            }),
         };
         parts.push(Part { mount, domain, change, objects, footprint, numbered: None });
     }
@@ -101,8 +108,9 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
                 let at = plan.places.get(&patch.file).unwrap_or(at);
                 let path = || crate::facts::join(&at.path, &at.name);
                 bytes += patch.ranges.iter().map(new_bytes).sum::<u64>();
-                let opened =
-                    open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite);
+                let opened = domain.open_past_leases(ObjectId::data(&patch.file), || {
+                    open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
+                });
                 let fd = match opened {
                     Ok(Some(fd)) => fd,
                     Ok(None) => return Err(vanished(path(), "removed")),

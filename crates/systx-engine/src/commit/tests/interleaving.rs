@@ -1,0 +1,402 @@
+//! Several simulated processes run transactions over append-only lists, by a schedule that a seed decides; the history of
+//! what they saw is judged by the checker: strict serializability, and opacity of what was doomed or cut off, too.
+//!
+//! A list is a file of numbers, changed in place or replaced by a rename, or a directory with a file an element.
+
+use super::world::open;
+use crate::domain::{Domain, Place, SlotInfo, SlotState, Who};
+use crate::id::Footprint;
+use crate::outcome::{CommitError, Durability, Options, Party, Verb, VerbError};
+use crate::transaction::{Access, Caller, Node, Transaction};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use systx_os::{FsKind, Os, Rename};
+use systx_sim::history::{check_with, History, Op, Outcome, Reads, Transaction as Recorded};
+use systx_sim::machine::{run_process, Crash, Ended, Machine, Plant, Schedule, SimOs};
+
+const FILES: [&str; 2] = ["f0", "f1"];
+const DIRECTORIES: [&str; 2] = ["d0", "d1"];
+const KEYS: [&str; 4] = ["f0", "f1", "d0", "d1"];
+const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+
+/// What may be in a run.
+#[derive(Clone, Copy, Default)]
+struct Setting {
+    clients: u64,
+    /// Transactions of each client.
+    transactions: u64,
+    /// Percent of transactions without durability.
+    none: u8,
+    kills: bool,
+    /// So many slots are taken by others for a while.
+    crowd: usize,
+    /// Others overrun the ring in between.
+    overrun: bool,
+    /// Calls on shared words are points, too.
+    words: bool,
+    /// The power fails at this call.
+    power: Option<u64>,
+}
+
+/// One clock, and everything that anybody saw.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<(u64, Vec<(Recorded, Durability)>)>>);
+
+impl Log {
+    fn with<T>(&self, change: impl FnOnce(&mut u64, &mut Vec<(Recorded, Durability)>) -> T) -> T {
+        let mut log = self.0.lock().expect("nobody panics in here");
+        let (clock, all) = &mut *log;
+        *clock += 1;
+        change(clock, all)
+    }
+    fn begin(&self, process: u64, durability: Durability) -> usize {
+        self.with(|clock, all| {
+            let (id, outcome) = (all.len() as u64, Outcome::Unknown);
+            all.push((
+                Recorded { process, id, invoke: *clock, complete: None, outcome, ops: Vec::new() },
+                durability,
+            ));
+            all.len() - 1
+        })
+    }
+    fn op(&self, at: usize, op: Op) {
+        self.with(|_, all| all[at].0.ops.push(op));
+    }
+    fn end(&self, at: usize, outcome: Outcome) {
+        self.with(|clock, all| (all[at].0.complete, all[at].0.outcome) = (Some(*clock), outcome));
+    }
+}
+
+fn machine(seed: u64, words: bool) -> Machine {
+    let machine = Machine::new(seed, &[systx_sim::machine::FsSpec::new(FsKind::Ext4)]);
+    let files = FILES.iter().map(|f| (*f, Plant::File(b"")));
+    let objects: Vec<_> = files.chain(DIRECTORIES.iter().map(|d| (*d, Plant::Dir))).collect();
+    machine.plant(0, &objects).expect("planting");
+    machine.settle();
+    machine.set_word_points(false);
+    let os = machine.spawn("earlier");
+    let _ = run_process(&os, || open(&os).map(drop).map_err(|e| e.to_string())).expect("not killed");
+    os.exit();
+    machine.settle();
+    machine.set_word_points(words);
+    machine
+}
+
+fn numbers(text: &[u8]) -> Vec<u64> {
+    String::from_utf8_lossy(text).split_whitespace().map(|n| n.parse().unwrap_or(u64::MAX)).collect()
+}
+
+/// The list that is kept as the names `<place>-<value>` of a directory.
+fn in_order<'a>(names: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
+    let mut found: Vec<(u64, u64)> = names
+        .filter_map(|name| {
+            let (at, value) = std::str::from_utf8(name).ok()?.split_once('-')?;
+            Some((at.parse().ok()?, value.parse().ok()?))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, value)| value).collect()
+}
+
+fn node(t: &mut Transaction<SimOs>, key: &str) -> Verb<Node> {
+    let root = t.root(0);
+    Ok(t.lookup(root, key.as_bytes())?.unwrap_or_else(|| panic!("{key} is missing")).0)
+}
+
+fn read(t: &mut Transaction<SimOs>, key: &str) -> Verb<Vec<u64>> {
+    let node = node(t, key)?;
+    if key.starts_with('d') {
+        return Ok(in_order(t.readdir(node)?.iter().map(|entry| &*entry.name)));
+    }
+    t.open(node, Access::Read, false)?;
+    let mut text = vec![0; 4096];
+    let got = t.read_at(node, &mut text, 0)?;
+    t.close(node);
+    Ok(numbers(&text[..got]))
+}
+
+fn append(t: &mut Transaction<SimOs>, key: &str, list: &[u64], value: u64, replace: bool) -> Verb<()> {
+    let root = t.root(0);
+    if key.starts_with('d') {
+        let dir = node(t, key)?;
+        t.create(dir, format!("{:04}-{value}", list.len()).as_bytes(), 0o644, ME)?;
+        return Ok(());
+    }
+    if !replace {
+        let file = node(t, key)?;
+        t.open(file, Access::ReadWrite, false)?;
+        t.append(file, format!("{value} ").as_bytes())?;
+        t.close(file);
+        return Ok(());
+    }
+    let text: String = list.iter().chain([&value]).map(|n| format!("{n} ")).collect();
+    let temporary = format!("tmp{value}");
+    let (file, _) = t.create(root, temporary.as_bytes(), 0o644, ME)?;
+    t.open(file, Access::Write, false)?;
+    t.write_at(file, text.as_bytes(), 0)?;
+    t.close(file);
+    t.rename(root, temporary.as_bytes(), root, key.as_bytes(), Rename::Replace)
+}
+
+/// One transaction: reads, and appends to what it has read.
+fn transaction(
+    os: &SimOs,
+    domain: &Arc<Domain<SimOs>>,
+    log: &Log,
+    me: u64,
+    set: &Setting,
+    rng: &mut fastrand::Rng,
+) {
+    let durability = if rng.u8(0..100) < set.none { Durability::None } else { Durability::Durable };
+    let at = log.begin(me, durability);
+    let options = Options { durability, command: String::new() };
+    let mut writes = false;
+    let mut body = || -> Verb<Transaction<SimOs>> {
+        let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options.clone())?;
+        for _ in 0..rng.u8(1..4) {
+            let key = KEYS[rng.usize(0..KEYS.len())];
+            let list = read(&mut t, key)?;
+            log.op(at, Op::Read { key: key.into(), list: list.clone() });
+            if rng.u8(0..3) > 0 {
+                writes = true;
+                let value = log.with(|clock, _| *clock);
+                append(&mut t, key, &list, value, rng.bool())?;
+                log.op(at, Op::Append { key: key.into(), value });
+            }
+        }
+        Ok(t)
+    };
+    let ended = match body() {
+        Err(VerbError::Doomed(_)) => Outcome::Aborted,
+        Err(VerbError::Os(error)) => panic!("a verb fails: {error:?}"),
+        Ok(t) => match t.commit() {
+            Ok(done) => {
+                assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+                Outcome::Committed
+            }
+            Err(CommitError::Conflict(conflict)) => {
+                // A reader is not in flight: who changes what it read just then can't be told.
+                let blamed = writes && !set.overrun && conflict.with == Party::Outsider;
+                assert!(!blamed, "there is no outsider: {conflict}");
+                Outcome::Aborted
+            }
+            Err(why) => panic!("a commit fails: {why}"),
+        },
+    };
+    log.end(at, ended);
+}
+
+/// Takes slots, and overruns the ring, as so many small commits would; then gives the slots back one by one.
+fn crowd(os: &SimOs, set: &Setting) {
+    let domain = open(os).expect("opens");
+    let mut slots = Vec::new();
+    let mut number = |keep: bool| {
+        let held = domain.lock().expect("locks");
+        let table = &domain.table;
+        let (lsn, tx, pid) = (table.next(), domain.new_tx(), os.pid());
+        let free = table.slots().find_free(held.proof()).expect("sound").filter(|_| keep);
+        if let Some(slot) = free {
+            let (body, footprint, owner) = (Place::default(), Footprint::EMPTY, domain.me());
+            let info = SlotInfo { lsn, tx, owner, pid, durable: false, multi_domain: false, body, footprint };
+            table.slots().fill(held.proof(), slot, &info, SlotState::Validated).expect("is free");
+            slots.push(slot);
+        }
+        table.ring().put(held.proof(), lsn, Who { tx, pid }, &Footprint::EMPTY.changed());
+        table.advance_next(held.proof());
+    };
+    (0..set.crowd).for_each(|_| number(true));
+    if set.overrun {
+        (0..3).for_each(|_| {
+            (0..1100).for_each(|_| number(false));
+            os.pause(2_000_000);
+        });
+    }
+    for slot in slots {
+        os.pause(100_000);
+        domain.free_slot(slot).expect("mine");
+    }
+}
+
+struct Run {
+    history: History,
+    durable: Vec<Recorded>,
+    points: u64,
+}
+
+fn run(seed: u64, set: Setting) -> Run {
+    let machine = machine(seed, set.words);
+    let log = Log::default();
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut processes: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = Vec::new();
+    for me in 0..set.clients {
+        let os = machine.spawn("client");
+        // The last one lives.
+        if set.kills && me + 1 < set.clients {
+            machine.kill_at(&os, rng.u64(0..if set.words { 6000 } else { 1200 }));
+        }
+        let (log, mut rng, body) = (log.clone(), rng.fork(), os.clone());
+        let client = move || {
+            let domain = open(&body).unwrap_or_else(|e| panic!("can't open: {e}"));
+            (0..set.transactions).for_each(|_| transaction(&body, &domain, &log, me, &set, &mut rng));
+        };
+        processes.push((os, Box::new(client)));
+    }
+    if set.crowd > 0 || set.overrun {
+        let (os, crowded) = (machine.spawn("crowd"), set);
+        let body = os.clone();
+        processes.push((os, Box::new(move || crowd(&body, &crowded))));
+    }
+    let first = machine.points();
+    if let Some(point) = set.power {
+        let mut rng = rng.fork();
+        machine.set_hook(move |machine, info| {
+            if info.global_point == first + point {
+                machine.power_loss(Crash::Random, &mut rng);
+            }
+        });
+    }
+    let report = Schedule::run(seed, processes);
+    machine.clear_hook();
+    machine.clear_plans();
+    assert_eq!(report.deadlock, None, "seed {seed}");
+    assert!(!report.endless, "seed {seed}: no end");
+    for ended in &report.ended {
+        let fine =
+            *ended == Ended::Finished || (*ended == Ended::Killed && (set.kills || set.power.is_some()));
+        assert!(fine, "seed {seed}: {ended:?}");
+    }
+    let points = machine.points() - first;
+    let os = machine.spawn("helper");
+    machine.set_word_points(false);
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        domain.finish_dead().expect("recovers");
+        assert!(domain.table.slots().in_flight().next().is_none(), "seed {seed}: in flight after recovery");
+        assert!(
+            domain.kept_aside().expect("readable").is_empty(),
+            "seed {seed}: displaced without an outsider"
+        );
+    })
+    .expect("lives");
+    let tree = machine.tree(0);
+    let mut finals = BTreeMap::new();
+    for key in FILES {
+        finals.insert(key.to_owned(), numbers(&tree[key].content));
+    }
+    for key in DIRECTORIES {
+        let below = format!("{key}/");
+        let names = tree.keys().filter_map(|path| path.strip_prefix(&below)).map(str::as_bytes);
+        finals.insert(key.to_owned(), in_order(names));
+    }
+    let all = log.with(|_, all| std::mem::take(all));
+    let committed =
+        |(t, d): &&(Recorded, Durability)| t.outcome == Outcome::Committed && *d == Durability::Durable;
+    let durable = all.iter().filter(committed).map(|(t, _)| t.clone()).collect();
+    let transactions = all.into_iter().map(|(t, _)| t).collect();
+    Run { history: History { transactions, finals }, durable, points }
+}
+
+/// How many seeds: enough for every mutant to be found, all the more with `SYSTX_LONG=1`.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    0..if std::env::var_os("SYSTX_LONG").is_some() { few * 100 } else { few }
+}
+
+fn judged(few: u64, set: Setting) {
+    let mut ends = [0u64; 2];
+    for seed in seeds(few) {
+        let run = run(seed, set);
+        let anomalies = check_with(&run.history, Reads::OfAll);
+        let told: Vec<_> = anomalies.iter().map(ToString::to_string).collect();
+        assert!(told.is_empty(), "seed {seed}: {told:#?}\n{:#?}", run.history);
+        for t in &run.history.transactions {
+            match t.outcome {
+                Outcome::Committed => ends[0] += 1,
+                Outcome::Aborted => ends[1] += 1,
+                Outcome::Unknown => {}
+            }
+        }
+    }
+    assert!(ends[0] > 0 && ends[1] > 0, "commits and conflicts are seen: {ends:?}");
+}
+
+const USUAL: Setting = Setting {
+    clients: 4,
+    transactions: 4,
+    none: 0,
+    kills: false,
+    crowd: 0,
+    overrun: false,
+    words: false,
+    power: None,
+};
+
+#[test]
+fn interleaved_transactions_are_strictly_serializable_and_opaque() {
+    judged(30, USUAL);
+}
+
+#[test]
+fn interleaved_transactions_are_so_with_and_without_durability() {
+    judged(30, Setting { none: 50, ..USUAL });
+}
+
+#[test]
+fn interleaved_transactions_are_so_at_every_access_to_the_table() {
+    judged(15, Setting { none: 50, words: true, transactions: 2, clients: 3, ..USUAL });
+}
+
+#[test]
+fn interleaved_transactions_are_so_when_slots_are_few() {
+    judged(10, Setting { none: 30, crowd: 63, ..USUAL });
+}
+
+#[test]
+fn interleaved_transactions_are_so_when_the_ring_is_overrun() {
+    judged(10, Setting { none: 50, overrun: true, ..USUAL });
+}
+
+#[test]
+fn interleaved_transactions_are_so_when_processes_are_killed_and_others_finish() {
+    judged(40, Setting { none: 30, kills: true, ..USUAL });
+}
+
+#[test]
+fn no_commit_that_was_reported_is_lost_with_the_power() {
+    let set = Setting { clients: 3, ..USUAL };
+    for seed in seeds(40) {
+        let whole = run(seed, set).points;
+        let power = Some(fastrand::Rng::with_seed(seed).u64(0..whole));
+        let run = run(seed, Setting { power, ..set });
+        // Those who were cut off may be there or not; what is there is a serial history that ends before the power did.
+        let told: Vec<_> = check_with(&run.history, Reads::OfAll).iter().map(ToString::to_string).collect();
+        assert!(
+            told.is_empty(),
+            "seed {seed}, power lost at {power:?} of {whole}: {told:#?}\n{:#?}",
+            run.history
+        );
+    }
+}
+
+#[test]
+fn no_durable_commit_survives_what_it_builds_on() {
+    let set = Setting { clients: 3, none: 60, ..USUAL };
+    for seed in seeds(40) {
+        let whole = run(seed, set).points;
+        let power = Some(fastrand::Rng::with_seed(seed).u64(whole / 4..whole));
+        let run = run(seed, Setting { power, ..set });
+        for t in &run.durable {
+            for op in &t.ops {
+                let (key, there): (&String, Vec<u64>) = match op {
+                    Op::Append { key, value } => (key, vec![*value]),
+                    Op::Read { key, list } => (key, list.clone()),
+                };
+                let left = &run.history.finals[key];
+                let lost: Vec<_> = there.iter().filter(|value| !left.contains(value)).collect();
+                assert!(
+                    lost.is_empty(),
+                    "seed {seed}, {power:?} of {whole}: {key} lost {lost:?} under {t:#?}\n{left:?}"
+                );
+            }
+        }
+    }
+}

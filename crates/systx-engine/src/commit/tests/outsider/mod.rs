@@ -1,0 +1,396 @@
+//! An outsider acts once, before any call of a commit: nothing of his is lost (I6), and the commit is whole or did not
+//! happen. Also when the publisher is killed, and when the power fails afterwards.
+//!
+//! Exceptions, each by its name in COMMIT.md §7: what he writes between the comparison and the change of one step (d), and
+//! exact pre-images that he restores before a power loss (c). What he changes in place in an object that the transaction
+//! removes or replaces is ordered before that, and goes with it.
+
+mod acts;
+mod judge;
+
+use super::world::*;
+use crate::outcome::{CommitError, Committed, Durability};
+use acts::{plant, Act, Outsider, ACTS, HIS, TARGETS};
+use judge::{at_old_names, differences, path_of_slot, Seen};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use systx_os::FsKind;
+use systx_sim::machine::{run_process, Call, Crash, Machine, PointInfo, Tree};
+
+/// The world, and what the undisturbed transaction does in it.
+struct Stage {
+    kind: Kind,
+    durability: Durability,
+    machine: Machine,
+    before: Tree,
+    after: Tree,
+    /// The calls of the commit; index = point.
+    calls: Vec<PointInfo>,
+    /// First call after the last first look.
+    read: u64,
+    /// First call after the body is written: V6 looks.
+    v6: u64,
+    /// First call of the final look.
+    look: u64,
+    /// First call after the commit point.
+    publishing: u64,
+}
+
+impl Stage {
+    fn new(kind: Kind, durability: Durability) -> Stage {
+        let machine = machine(FsKind::Ext4);
+        plant(&machine);
+        let before = public(&machine);
+        let copy = copy(&machine);
+        copy.start_trace();
+        let os = copy.spawn("owner");
+        run_process(&os, || transact(&os, kind, durability)).expect("lives").expect("commits");
+        let calls = copy.take_trace();
+        let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
+        let look = calls.iter().position(|p| p.call == Call::Lease).expect("the final look takes leases");
+        let publishing =
+            look + calls[look..].iter().position(|p| p.name == b"token.0").expect("steps are taken");
+        let body = match durability {
+            Durability::None => last(Call::Pwrite, look),
+            Durability::Durable => {
+                let sync = last(Call::Fdatasync, look).expect("the header is synced");
+                last(Call::Pwrite, sync).and_then(|header| last(Call::Pwrite, header))
+            }
+        };
+        let v6 = body.expect("a body is written") + 1;
+        // The last name that is looked at: below `tree`, or in `w`.
+        let last_name: &[u8] = if kind == Kind::Everything { b"y" } else { b"dirmovedto" };
+        let read = calls[..v6].iter().rposition(|p| p.name == last_name).expect("is looked at") + 1;
+        let (read, v6, look, publishing) = (read as u64, v6 as u64, look as u64, publishing as u64);
+        Stage { kind, durability, read, before, after: public(&copy), machine, calls, v6, look, publishing }
+    }
+}
+
+fn copy(machine: &Machine) -> Machine {
+    let copy = machine.fork();
+    copy.set_word_points(false);
+    copy
+}
+
+/// What comes after the outsider's act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// The publisher goes on.
+    Nothing,
+    /// It is killed so many calls later, and somebody helps.
+    Kill(u64),
+    /// It is killed so many calls later; everything is on the disk; the power fails, and the log is redone.
+    PowerLoss(u64),
+}
+
+/// The outsider's act, as the hook saw it.
+#[derive(Default)]
+struct Acted {
+    around: Option<(Tree, Tree)>,
+    result: Option<bool>,
+}
+
+/// One run; `Err` says what is wrong.
+fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -> Result<(), String> {
+    let machine = copy(&stage.machine);
+    let os = machine.spawn("owner");
+    let outsider = Outsider::new(&machine, act, target);
+    let acted = Arc::new(Mutex::new(Acted::default()));
+    let (shared, mut count) = (acted.clone(), 0);
+    machine.set_hook(move |machine, _| {
+        if count == at {
+            let before = public(machine);
+            let result = outsider.act();
+            *shared.lock().expect("one thread") =
+                Acted { around: Some((before, public(machine))), result: Some(result.is_ok()) };
+        }
+        count += 1;
+    });
+    if let Then::Kill(later) | Then::PowerLoss(later) = then {
+        machine.kill_at(&os, at + later);
+    }
+    let told = run_process(&os, || transact(&os, stage.kind, stage.durability)).ok();
+    let killed = told.is_none();
+    os.exit();
+    machine.clear_plans();
+    if matches!(then, Then::PowerLoss(_)) {
+        machine.settle();
+        machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(at));
+    }
+    let mut reports: Vec<_> = match &told {
+        Some(Ok(Committed { displaced, pending, .. })) => {
+            if let Some(why) = pending {
+                return Err(format!("publication waits: {why}"));
+            }
+            displaced.clone()
+        }
+        _ => Vec::new(),
+    };
+    let helper = machine.spawn("helper");
+    let opened = run_process(&helper, || {
+        let domain = open(&helper).map_err(|e| e.to_string())?;
+        let mut recovered = domain.recovered.clone();
+        recovered.merge(domain.finish_dead().map_err(|e| e.to_string())?);
+        match domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
+            true => Ok(recovered.displaced),
+            false => Err(format!("left over: {recovered:?}")),
+        }
+    });
+    let recovered = opened.map_err(|_| "killed".to_owned())??;
+    let displaced_by_recovery = recovered.iter().any(|d| d.aside.is_some());
+    reports.extend(recovered);
+    machine.clear_hook();
+    machine.check()?;
+    let acted = acted.lock().map_err(|_| "the hook panicked")?;
+    let whole = machine.tree(0);
+    let strip = |prefix: &str| -> Tree {
+        let below = whole.iter().filter_map(|(p, l)| Some((p.strip_prefix(prefix)?.to_owned(), l.clone())));
+        below.collect()
+    };
+    let mut aside = strip(".systx/aside/");
+    if killed {
+        // Who is killed after D leaves what he put into the removed tree in its slot, for the next reclaim.
+        let left = strip(".systx/tx/")
+            .into_iter()
+            .filter_map(|(p, l)| Some((p.split_once("/10/")?.1.to_owned(), l)));
+        aside.extend(left.filter(|(_, l)| l.content == HIS));
+    }
+    let end = at_old_names(&public(&machine));
+    let quiet = (stage.before.clone(), stage.before.clone());
+    let (s0, s1) = acted.around.clone().unwrap_or(quiet);
+    let acted_at = acted.around.is_some().then_some(at);
+    let (s0, s1) = (at_old_names(&s0), at_old_names(&s1));
+    let mut names: BTreeSet<String> = reports.iter().filter_map(|d| d.aside.clone()).collect();
+    if killed {
+        // Whoever was killed has told nobody; `systx list` shows what is kept.
+        names.extend(aside.keys().filter(|n| !n.contains('/')).cloned());
+    }
+    let told_paths = reports.iter().map(|d| String::from_utf8_lossy(&d.path).into_owned());
+    let paths = told_paths.chain(names.iter().filter_map(|n| path_of_slot(n)).map(str::to_owned)).collect();
+    let call = stage.calls.get(at as usize).map(|p| p.call);
+    let in_the_gap = matches!(
+        call,
+        Some(Call::Chmod | Call::Chown | Call::SetXattr | Call::Pwrite | Call::Truncate | Call::Utimens)
+    ) && at > stage.publishing;
+    let seen = Seen {
+        act,
+        target,
+        kind: stage.kind,
+        after: &stage.after,
+        around: (&s0, &s1),
+        end: &end,
+        aside: &aside,
+        reported: (paths, names),
+        in_the_gap,
+    };
+    let as_aborted = || {
+        let expected = if acted_at.is_some() { &s1 } else { &stage.before };
+        let mut wrong = differences(expected, &end);
+        aside.keys().for_each(|name| drop(wrong.insert(format!("aside/{name}"), "is there".into())));
+        wrong
+    };
+    // What the plan made by hand does not look at is no fact.
+    let (no_fact, no_name) = ((act, target) == (Act::SetXattr, "attr"), target == "dst/moved");
+    let early = acted_at.is_some_and(|at| at < stage.look) && !no_fact;
+    match &told {
+        Some(Ok(done)) => {
+            if early && !done.displaced.is_empty() {
+                return Err(format!("changed before the final look, and displaced: {:?}", done.displaced));
+            }
+            committed(&seen)
+        }
+        Some(Err(CommitError::InDoubt { error })) => Err(format!("in doubt: {error:?}")),
+        Some(Err(why)) => match as_aborted() {
+            wrong if wrong.is_empty() && at < stage.publishing => Ok(()),
+            wrong if wrong.is_empty() => Err(format!("aborted after its commit point: {why}")),
+            wrong => Err(format!("aborted ({why}), and {wrong:#?}")),
+        },
+        None => {
+            let wrong = as_aborted();
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            if acted_at.is_some_and(|at| at <= stage.v6) && !no_name && displaced_by_recovery {
+                return Err("changed before V6, and displaced by a recovery".into());
+            }
+            committed(&seen).map_err(|e| format!("{e}\n  as aborted: {wrong:#?}"))
+        }
+    }
+}
+
+/// Committed: whole, with his change after it.
+fn committed(seen: &Seen<'_>) -> Result<(), String> {
+    match seen.wrong_if_committed() {
+        wrong if wrong.is_empty() => Ok(()),
+        wrong => Err(format!("committed, and {wrong:#?}; reports {:?}", seen.reported)),
+    }
+}
+
+fn long() -> bool {
+    std::env::var_os("SYSTX_LONG").is_some()
+}
+
+/// Runs each act on each name, `samples` times at a random call (all calls: `SYSTX_LONG=1`).
+fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -> Then) {
+    let points = stage.calls.len() as u64;
+    let mut rng = fastrand::Rng::with_seed(points);
+    let mut wrong = Vec::new();
+    for act in ACTS {
+        for target in TARGETS {
+            // The plan is made by hand for what it finds at first: he acts after that.
+            let every = (stage.read..points).collect();
+            let some = |rng: &mut fastrand::Rng| {
+                // Most of what can go wrong does so between V6 and the last step.
+                let low = if rng.u8(0..6) == 0 { stage.read } else { stage.v6 };
+                rng.u64(low..points)
+            };
+            let at: Vec<u64> = if long() { every } else { (0..samples).map(|_| some(&mut rng)).collect() };
+            for at in at {
+                let then = then(&mut rng, points - at);
+                if let Err(why) = run_one(stage, act, target, at, then) {
+                    let call = &stage.calls[at as usize];
+                    let name = String::from_utf8_lossy(&call.name);
+                    wrong.push(format!(
+                        "{act:?} of {target} before call {at} ({:?} {name}), {then:?}: {why}",
+                        call.call
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} runs went wrong, the first:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(6)].join("\n")
+    );
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost() {
+    product(&Stage::new(Kind::Everything, Durability::Durable), 6, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_without_barrier() {
+    product(&Stage::new(Kind::Small, Durability::Durable), 3, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_without_durability() {
+    product(&Stage::new(Kind::Everything, Durability::None), 2, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_when_the_publisher_is_killed() {
+    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    product(&stage, 4, |rng, left| Then::Kill(rng.u64(0..left.min(60))));
+}
+
+#[test]
+fn what_an_outsider_did_during_a_commit_survives_a_redo() {
+    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    product(&stage, 3, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+}
+
+#[test]
+fn an_abort_that_was_told_is_not_redone() {
+    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    let mut told = 0;
+    for at in stage.v6..stage.publishing {
+        for crash in [Crash::NothingUnsynced, Crash::NamesWithoutData, Crash::Everything, Crash::Random] {
+            let machine = copy(&stage.machine);
+            let os = machine.spawn("owner");
+            let (outsider, mut count) = (Outsider::new(&machine, Act::CreateExclusive, "new"), 0);
+            machine.set_hook(move |_, _| {
+                if count == at {
+                    outsider.act().expect("the name is free");
+                }
+                count += 1;
+            });
+            let ended = run_process(&os, || transact(&os, stage.kind, stage.durability)).expect("lives");
+            machine.clear_hook();
+            if ended.is_ok() {
+                continue;
+            }
+            told += 1;
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(at));
+            let helper = machine.spawn("helper");
+            run_process(&helper, || drop(open(&helper).expect("opens"))).expect("lives");
+            let mut wrong = differences(&stage.before, &public(&machine));
+            wrong.remove("w/new");
+            assert!(wrong.is_empty(), "aborted, before call {at}, {crash:?}: {wrong:#?}");
+        }
+    }
+    assert!(told > 0, "the final look has found something");
+}
+
+#[test]
+fn a_kill_before_the_commit_point_is_an_abort() {
+    for durability in [Durability::Durable, Durability::None] {
+        let stage = Stage::new(Kind::Everything, durability);
+        for at in stage.read..stage.publishing {
+            let machine = copy(&stage.machine);
+            let os = machine.spawn("owner");
+            machine.kill_at(&os, at);
+            let _ = run_process(&os, || transact(&os, stage.kind, stage.durability));
+            let helper = machine.spawn("helper");
+            run_process(&helper, || open(&helper).expect("opens").finish_dead().expect("recovers"))
+                .expect("lives");
+            let wrong = differences(&stage.before, &public(&machine));
+            assert!(wrong.is_empty(), "killed before call {at}: {wrong:#?}");
+        }
+    }
+}
+
+/// He acts when the commit has returned, all is written out, the power fails, and the log is redone.
+fn redone_over(kind: Kind, act: impl Fn(&Machine) -> bool) -> Option<(Tree, Tree)> {
+    let machine = machine(FsKind::Ext4);
+    plant(&machine);
+    let os = machine.spawn("owner");
+    run_process(&os, || transact(&os, kind, Durability::Durable)).expect("lives").expect("commits");
+    os.exit();
+    if !act(&machine) {
+        return None;
+    }
+    machine.settle();
+    let left = public(&machine);
+    machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(1));
+    let os = machine.spawn("helper");
+    run_process(&os, || drop(open(&os).expect("opens"))).expect("lives");
+    Some((left, public(&machine)))
+}
+
+#[test]
+fn what_an_outsider_did_after_a_commit_survives_a_redo() {
+    for kind in [Kind::Everything, Kind::Small] {
+        for act in ACTS {
+            for target in TARGETS {
+                let did = |machine: &Machine| Outsider::new(machine, act, target).act().is_ok();
+                let Some((left, found)) = redone_over(kind, did) else { continue };
+                let wrong = differences(&left, &found);
+                assert!(wrong.is_empty(), "{kind:?}, {act:?} of {target}: {wrong:#?}");
+            }
+        }
+    }
+}
+
+/// Residue (c): what can't be told from a step that was not taken.
+#[test]
+fn only_exact_pre_images_are_redone_over_an_outsider() {
+    use systx_os::{Open, Os};
+    let chmod_back = |machine: &Machine| {
+        let os = machine.outsider("outsider");
+        let attr = os.open_path(0, "w/attr", Open::Path).expect("is there");
+        os.chmod(&attr, 0o644).is_ok()
+    };
+    let (left, found) = redone_over(Kind::Everything, chmod_back).expect("acts");
+    assert_eq!(differences(&left, &found).into_keys().collect::<Vec<_>>(), ["w/attr"]);
+    assert_eq!(found["w/attr"].mode, 0o4755);
+    let bytes_back =
+        |machine: &Machine| machine.overwrite(0, "w/patched", 512, &old_bytes()[512..1024]).is_ok();
+    let (left, found) = redone_over(Kind::Everything, bytes_back).expect("acts");
+    assert_eq!(differences(&left, &found).into_keys().collect::<Vec<_>>(), ["o/old/patched", "w/patched"]);
+    assert_eq!(found["w/patched"].content[600], 0xee);
+    assert!(!found["w/patched"].content.ends_with(HIS));
+}

@@ -1,0 +1,62 @@
+//! Rules of the protocol that can be left out, to see a test notice.
+//!
+//! Owns: the list of mutants and the question at each switch point. Guarantees: outside of this crate's own tests the
+//! answer is a constant `false`, so that what is shipped has no branch. Does not: switch anything at run time: the
+//! environment variable `SYSTX_MUTANT` holds for a whole test process (`commit/tests/mutants.rs` starts them).
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// V2: numbered although somebody in flight overlaps.
+    NoV2,
+    /// V3: numbered although what was read may have changed.
+    NoV3,
+    /// V4: built on what is not durable.
+    NoV4,
+    /// F: no comparison before the commit point.
+    NoFinalLook,
+    /// V6: no comparison before the header.
+    NoV6,
+    /// The slot is free before the steps are taken.
+    EarlyRelease,
+    /// P4: staged objects are not written out.
+    NoStageBarrier,
+    /// S: the header is not synced.
+    HeaderNotSynced,
+    /// REPLACE: what came out wrongly is not put back.
+    NoExchangeBack,
+    /// Names are removed and placed whatever the slot holds.
+    UnconditionalRedo,
+    /// ABORT is not synced before the slot is free.
+    AbortNotSynced,
+    /// The slot is PUBLISHING, and the steps are taken, before the header is synced.
+    PublishBeforeSync,
+    /// C: records are dropped without a sync of the file system.
+    DropWithoutSyncfs,
+    /// C: the bound ignores what is in flight.
+    CheckpointTooHigh,
+    /// R1: a look does not wait for slots.
+    NoSlotWait,
+    /// R1: a look is delivered without a refresh after it.
+    NoRefreshAfterLook,
+    /// `tx/<id>.<owner>~` is made under its final name at once.
+    NoSeal,
+    /// A helper publishes what is only VALIDATED.
+    HelperPublishesValidated,
+    /// V5: `next` moves before the slot is filled.
+    NextBeforeSlot,
+}
+
+/// Whether a rule is left out.
+#[cfg(not(test))]
+pub(crate) const fn on(_mutant: Mutant) -> bool {
+    false
+}
+
+/// Whether a rule is left out in this test process.
+#[cfg(test)]
+pub(crate) fn on(mutant: Mutant) -> bool {
+    static CHOSEN: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let chosen = CHOSEN.get_or_init(|| std::env::var("SYSTX_MUTANT").ok());
+    chosen.as_ref().is_some_and(|name| *name == format!("{mutant:?}"))
+}
