@@ -11,4 +11,7 @@ if [ $# -gt 0 ]; then
     for package; do packages+=(-p "$package"); done
 fi
 bash scripts/deps.sh
-exec "${CARGO:-cargo}" test --locked --release --no-fail-fast "${packages[@]}" -- --show-output
+status=0
+"${CARGO:-cargo}" test --locked --release --no-fail-fast "${packages[@]}" -- --show-output || status=$?
+[ $# -gt 0 ] || bash scripts/posix.sh || status=$?
+exit $status
