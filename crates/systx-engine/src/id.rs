@@ -82,6 +82,14 @@ impl Signature {
     fn bits(object: ObjectId) -> [usize; 2] {
         [(object.0 & 1023) as usize, ((object.0 >> 10) & 1023) as usize]
     }
+    /// One of an object's bits. What may be in a set is found among the objects whose bit is one of [`Signature::ones`].
+    pub fn first_bit(object: ObjectId) -> usize {
+        Self::bits(object)[0]
+    }
+    /// Numbers of the bits that are set.
+    pub fn ones(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..64 * Self::WORDS).filter(|bit| self.0[bit / 64] >> (bit % 64) & 1 == 1)
+    }
     /// Adds an object.
     pub fn insert(&mut self, object: ObjectId) {
         for bit in Self::bits(object) {

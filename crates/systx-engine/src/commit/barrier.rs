@@ -5,7 +5,7 @@
 
 use super::Change;
 use crate::domain::Domain;
-use systx_os::{FileType, FsKind, Open, Os, Result};
+use systx_os::{Errno, FileType, FsKind, Open, Os, Result};
 
 /// Up to here files are written out one by one; beyond, the whole file system is synced at once.
 const FILES_ONE_BY_ONE_MAX: u64 = 500;
@@ -27,7 +27,11 @@ pub(super) fn stage_barrier<O: Os>(domain: &Domain<O>, change: &Change<O>) -> Re
         return Ok(());
     }
     let mut files = Vec::new();
-    each_file_opened(os, &change.slots, &mut files)?;
+    match each_file_opened(os, &change.slots, &mut files) {
+        // Too many files, or too deep a tree, for the descriptors at hand.
+        Err(Errno::MFILE | Errno::NFILE) => return os.syncfs(&domain.area.dir),
+        opened => opened?,
+    }
     // For one file, too: an fsync of its own would be one more flush.
     files.iter().try_for_each(|fd| os.write_out(fd, false))?;
     // A write-back error is told once, here: it must not be asked of the barrier file.
