@@ -218,6 +218,8 @@ pub enum Change {
         atime: Option<Timestamp>,
         /// Wanted, if any.
         mtime: Option<Timestamp>,
+        /// Modification time before, for a redo: another one may be somebody's later change.
+        before: Timestamp,
     },
 }
 

@@ -7,13 +7,11 @@
 
 mod machine;
 
-use machine::generations::{tree, Generations};
-use machine::processes::{children, let_pass, systx_below, Held, Tell};
+use machine::bench::{calls, instant, Bench};
+use machine::processes::{children, let_pass, systx_below, Held};
 use machine::volume::Volume;
-use machine::{code, err, have, recover, rounds, run, verb, AREA};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use machine::{have, recover, rounds, verb, AREA};
+use std::path::Path;
 
 fn main() {
     machine::main(&[
@@ -34,117 +32,38 @@ fn main() {
     ]);
 }
 
-/// Files that are changed in place, beside all the rest.
-const FILES: usize = 60;
-
-/// A tree that is taken from generation to generation while somebody kills.
-struct Bench {
-    _volume: Volume,
-    served: PathBuf,
-    generations: Generations,
-    tell: Tell,
-    now: usize,
-    /// How often the tree stayed, and how often it went on; and how often it was a mixture before `recover`.
-    stayed: usize,
-    went_on: usize,
-    mixed: usize,
+fn bench(dir: &Path) -> Option<Bench> {
+    Some(Bench::new(dir, Volume::new(dir, "ext4", 256)?))
 }
 
-impl Bench {
-    fn new(dir: &Path) -> Option<Bench> {
-        let volume = Volume::new(dir, "ext4", 256)?;
-        let generations = Generations::learn(dir, FILES);
-        let served = tree(&volume.point, &generations);
-        let tell = Tell::new(dir);
-        let mut bench =
-            Bench { _volume: volume, served, generations, tell, now: 1, stayed: 0, went_on: 0, mixed: 0 };
-        // The area is made, and the change works.
-        assert_eq!(bench.undisturbed().0, 0);
-        Some(bench)
-    }
-
-    /// The change as one transaction, in words before which a wrapper can stand.
-    fn words(&self) -> Vec<String> {
-        let command = run(&self.served, &[], &["sh", "-c", &self.generations.script()]);
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect()
-    }
-
-    fn start(&self, wrapper: &[&str]) -> Child {
-        let words: Vec<_> = wrapper.iter().map(|word| word.to_string()).chain(self.words()).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&self.served).stdin(Stdio::null()).stderr(Stdio::piped());
-        self.generations.environment(&mut command, self.now, &self.tell.path);
-        command.spawn().unwrap()
-    }
-
-    /// Microseconds from the command's last words to the end of systx, and its status.
-    fn undisturbed(&mut self) -> (i32, u64) {
-        let child = self.start(&[]);
-        let told = self.tell.wait(&child);
-        let start = Instant::now();
-        let output = child.wait_with_output().unwrap();
-        assert!(told && code(&output) == 0, "undisturbed: {} {}", code(&output), err(&output));
-        let us = start.elapsed().as_micros() as u64;
-        let now = self.generations.whole(&self.served, "undisturbed");
-        assert_eq!(now, 1 - self.now);
-        self.now = now;
-        (code(&output), us)
-    }
-
-    fn typical_us(&mut self) -> u64 {
-        let mut times = [0; 5].map(|_| self.undisturbed().1);
-        times.sort_unstable();
-        times[2]
-    }
-
-    /// After a kill and whatever finishes the work.
-    fn settled(&mut self, what: &str) {
-        let now = self.generations.whole(&self.served, what);
-        match now == self.now {
-            true => self.stayed += 1,
-            false => self.went_on += 1,
-        }
-        self.now = now;
-    }
-
-    fn look_before_recovery(&mut self) {
-        self.mixed += usize::from(self.generations.of(&self.served).is_none());
-    }
-
-    /// Nothing is left locked, staged or in flight, and the next one works.
-    fn end(mut self, what: &str) {
-        recover();
-        let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
-        assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
-        assert_eq!(status[0]["aside"].as_array().map(Vec::len), Some(0), "nobody else was there: {status}");
-        let unsealed = std::fs::read_dir(self.served.parent().unwrap().join(AREA).join("tx")).unwrap();
-        let unsealed: Vec<_> = unsealed
-            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-            .filter(|name| name.ends_with('~'))
-            .collect();
-        assert!(unsealed.is_empty(), "staging of the dead: {unsealed:?}");
-        self.undisturbed();
-        println!(
-            "{what}: {} × all old, {} × all new, no mixture; {} × found in the middle",
-            self.stayed, self.went_on, self.mixed
-        );
-        assert!(self.stayed > 0 && self.went_on > 0, "only one outcome was seen");
-    }
-}
-
-/// An instant within a commit that takes `typical` microseconds; more often towards its end, where publication is.
-fn instant(typical: u64) -> u64 {
-    match fastrand::u8(..3) {
-        0 => fastrand::u64(..=typical),
-        _ => typical / 2 + fastrand::u64(..=typical * 6 / 10),
-    }
+/// Nothing is left locked, staged or in flight, and the next one works.
+fn end(mut bench: Bench, what: &str) {
+    recover();
+    let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+    assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+    assert_eq!(status[0]["aside"].as_array().map(Vec::len), Some(0), "nobody else was there: {status}");
+    let unsealed = std::fs::read_dir(bench.served.parent().unwrap().join(AREA).join("tx")).unwrap();
+    let unsealed: Vec<_> = unsealed
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with('~'))
+        .collect();
+    assert!(unsealed.is_empty(), "staging of the dead: {unsealed:?}");
+    bench.undisturbed();
+    println!(
+        "{what}: {} × all old, {} × all new, no mixture; {} × found in the middle",
+        bench.stayed, bench.went_on, bench.mixed
+    );
+    assert!(bench.stayed > 0 && bench.went_on > 0, "only one outcome was seen");
 }
 
 fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
-    let Some(mut bench) = Bench::new(dir) else { return };
+    let Some(mut bench) = bench(dir) else { return };
     let typical = bench.typical_us();
-    for round in 0..rounds(20, 1500) {
+    let want = rounds(20, 1500);
+    for round in 0.. {
+        if !bench.wants(round, want) {
+            break;
+        }
         let mut child = bench.start(&[]);
         assert!(bench.tell.wait(&child));
         let family = children(child.id());
@@ -155,13 +74,17 @@ fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
         family.iter().for_each(Held::gone);
         bench.settled(&format!("round {round}, owner killed after {us} µs, twin gone"));
     }
-    bench.end("owner killed");
+    end(bench, "owner killed");
 }
 
 fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
-    let Some(mut bench) = Bench::new(dir) else { return };
+    let Some(mut bench) = bench(dir) else { return };
     let typical = bench.typical_us();
-    for round in 0..rounds(20, 1500) {
+    let want = rounds(20, 1500);
+    for round in 0.. {
+        if !bench.wants(round, want) {
+            break;
+        }
         let mut child = bench.start(&[]);
         assert!(bench.tell.wait(&child));
         let family = children(child.id());
@@ -183,13 +106,17 @@ fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
         recover();
         bench.settled(&format!("round {round}, owner killed after {us} µs, twin {head_start:?} later"));
     }
-    bench.end("owner and twin killed");
+    end(bench, "owner and twin killed");
 }
 
 fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
-    let Some(mut bench) = Bench::new(dir) else { return };
+    let Some(mut bench) = bench(dir) else { return };
     let typical = bench.typical_us();
-    for round in 0..rounds(20, 1500) {
+    let want = rounds(20, 1500);
+    for round in 0.. {
+        if !bench.wants(round, want) {
+            break;
+        }
         // systx is pid 1 of a namespace: with it the kernel kills everything of it.
         let child = bench.start(&["unshare", "--pid", "--fork"]);
         assert!(bench.tell.wait(&child));
@@ -205,36 +132,7 @@ fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
         recover();
         bench.settled(&format!("round {round}, everything killed after {us} µs"));
     }
-    bench.end("everything killed");
-}
-
-/// What publication and its protocol do to files; the rest of a process's calls changes nothing that outlives it.
-const CALLS: &str =
-    "?renameat2,?linkat,?unlinkat,?mkdirat,?mknodat,?symlinkat,?pwrite64,?pwritev2,?fdatasync,?fsync,\
-    ?syncfs,?sync_file_range,?fchmod,?fchmodat,?fchmodat2,?fchown,?fchownat,?utimensat,?fsetxattr,?setxattr,\
-    ?fremovexattr,?removexattr,?ftruncate,?fallocate,?copy_file_range";
-
-/// Call and count of everything that the main thread of an undisturbed run does.
-fn calls(bench: &mut Bench, trace: &Path) -> Vec<(String, usize)> {
-    let trace = trace.to_str().unwrap();
-    let filter = format!("trace={CALLS}");
-    let child = bench.start(&["strace", "-qq", "-o", trace, "-e", &filter]);
-    assert!(bench.tell.wait(&child));
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(code(&output), 0, "{}", err(&output));
-    bench.now = bench.generations.whole(&bench.served, "under strace");
-    let text = std::fs::read_to_string(trace).unwrap();
-    let mut counts = std::collections::HashMap::new();
-    let mut calls = Vec::new();
-    let names = text.lines().filter_map(|line| line.split_once('(')).map(|(name, _)| name);
-    // One that this strace has no name for can't be named to it either.
-    for name in names.filter(|name| !name.starts_with("syscall_") && !name.contains(' ')) {
-        let count = counts.entry(name.to_string()).or_insert(0usize);
-        *count += 1;
-        calls.push((name.to_string(), *count));
-    }
-    assert!(calls.len() > 50, "strace saw {} calls", calls.len());
-    calls
+    end(bench, "everything killed");
 }
 
 /// What becomes of the twin: it dies before the owner does, or it has to do the work.
@@ -277,17 +175,17 @@ fn the_twin_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let Some(mut bench) = Bench::new(dir) else { return };
+    let Some(mut bench) = bench(dir) else { return };
     step(&mut bench, dir, rounds(24, usize::MAX), Twin::Lives);
-    bench.end("owner killed before a call");
+    end(bench, "owner killed before a call");
 }
 
 fn recover_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let Some(mut bench) = Bench::new(dir) else { return };
+    let Some(mut bench) = bench(dir) else { return };
     step(&mut bench, dir, rounds(30, usize::MAX), Twin::Dies);
     assert!(bench.mixed > 0, "no kill was in the middle of publication");
-    bench.end("owner and twin killed before a call");
+    end(bench, "owner and twin killed before a call");
 }

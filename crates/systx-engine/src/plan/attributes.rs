@@ -61,7 +61,7 @@ impl<O: Os> Transaction<O> {
             draft.plan.written.push(ObjectId::attr(&handle));
         }
         if atime.is_some() || mtime.is_some() {
-            changes.push(Change::Times { atime, mtime });
+            changes.push(Change::Times { atime, mtime, before: stat.mtime });
             if object.kind == FileType::File && mtime.is_some() {
                 draft.plan.written.push(ObjectId::data(&handle));
             }
@@ -101,7 +101,7 @@ impl<O: Os> Transaction<O> {
             changes.push(Change::Mode { old, new: wanted });
         }
         if gets_lower {
-            changes.push(Change::Times { atime: None, mtime: Some(stat.mtime) });
+            changes.push(Change::Times { atime: None, mtime: Some(stat.mtime), before: stat.mtime });
         }
         Ok(changes)
     }

@@ -65,9 +65,9 @@ fn later<O: Os>(
     object: &Handle,
     fd: &O::Fd,
     ours: Option<Timestamp>,
-    before: Option<Timestamp>,
+    before: Timestamp,
 ) -> Result<bool> {
-    let (Some(ours), Some(before)) = (ours, before) else { return Ok(false) };
+    let Some(ours) = ours else { return Ok(false) };
     let found = match site.found_mtimes.get(object) {
         Some(found) => *found,
         None => site.os.stat(fd)?.mtime,

@@ -9,6 +9,7 @@
 // Each test program uses another part of it.
 #![allow(dead_code)]
 
+pub mod bench;
 pub mod generations;
 pub mod picture;
 pub mod processes;

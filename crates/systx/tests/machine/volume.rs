@@ -51,8 +51,11 @@ impl Volume {
         self.try_mount().unwrap_or_else(|why| panic!("{}: {why}", self.image.display()));
     }
 
+    /// Unmounts, and returns when the device is closed: copies of the mount in namespaces of the dead go a little later.
     pub fn unmount(&self) {
         must(Command::new("umount").arg(&self.point));
+        let open = || !must(Command::new("losetup").arg("-j").arg(&self.image)).is_empty();
+        assert!((0..10_000).any(|_| !open()), "{} is still in use", self.image.display());
     }
 
     pub fn area(&self) -> PathBuf {

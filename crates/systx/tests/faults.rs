@@ -1,0 +1,459 @@
+//! Bad input and failing machines: each a clear error that says on which side of the commit point it is; nothing lost,
+//! nothing left mounted, locked or staged; and the next `systx run` works.
+//!
+//! `cargo test -p systx --test faults [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::picture::{difference, picture, Picture};
+use machine::processes::{children, Held, Tell};
+use machine::volume::Volume;
+use machine::{code, err, have, must, out, recover, rounds, run, shell, verb};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn main() {
+    machine::main(&[
+        ("a_full_disk_aborts_and_says_so", a_full_disk_aborts_and_says_so),
+        ("a_read_only_file_system_is_refused", a_read_only_file_system_is_refused),
+        (
+            "an_immutable_file_aborts_before_the_commit_point",
+            an_immutable_file_aborts_before_the_commit_point,
+        ),
+        ("too_few_descriptors_are_told", too_few_descriptors_are_told),
+        ("staging_deleted_by_hand_aborts", staging_deleted_by_hand_aborts),
+        ("an_area_of_a_future_version_is_refused", an_area_of_a_future_version_is_refused),
+        ("a_log_of_a_future_version_is_refused", a_log_of_a_future_version_is_refused),
+        ("a_log_of_another_file_system_is_refused", a_log_of_another_file_system_is_refused),
+        (
+            "a_garbled_or_cut_log_loses_nothing_that_is_published",
+            a_garbled_or_cut_log_loses_nothing_that_is_published,
+        ),
+        ("garbage_in_the_table_is_found_or_harmless", garbage_in_the_table_is_found_or_harmless),
+        ("a_killed_view_server_ends_the_command_and_leaves_no_trace", a_killed_view_server_ends_the_command),
+        ("a_stop_in_mid_commit_delays_and_breaks_nothing", a_stop_in_mid_commit_delays_and_breaks_nothing),
+        ("a_full_owners_file_is_told", a_full_owners_file_is_told),
+        ("a_fifo_without_reader_does_not_hold_up_a_commit", a_fifo_without_reader_does_not_hold_up_a_commit),
+        ("a_path_of_4095_bytes_commits", a_path_of_4095_bytes_commits),
+    ]);
+}
+
+/// A small tree on a file system of its own.
+struct World {
+    volume: Volume,
+    served: PathBuf,
+    mounts: String,
+}
+
+fn world(dir: &Path, megabytes: u64) -> Option<World> {
+    let volume = Volume::new(dir, "ext4", megabytes)?;
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    std::fs::write(served.join("a"), "one\n").unwrap();
+    std::fs::write(served.join("b"), vec![b'x'; 100_000]).unwrap();
+    std::fs::create_dir(served.join("d")).unwrap();
+    // The area is made.
+    let world = World { volume, served, mounts: mounts() };
+    assert_eq!(code(&shell(&world.served, "echo two > a")), 0);
+    Some(world)
+}
+
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap()
+}
+
+impl World {
+    /// Runs a script that must fail before the commit point, and leave everything as it was.
+    fn refused(&self, output: &Output, before: &Picture, words: &[&str]) {
+        let text = err(output);
+        assert_eq!(code(output), 125, "{text}");
+        assert!(text.contains("nothing happened"), "no word about the commit point: {text}");
+        assert!(words.iter().any(|word| text.contains(word)), "none of {words:?} in: {text}");
+        let after = picture(&self.served);
+        assert!(after == *before, "{text}{}", difference(&after, before));
+    }
+
+    /// Nothing is left behind, and the next one works.
+    fn works(&self) {
+        assert_eq!(mounts(), self.mounts, "a mount is left");
+        let output = shell(&self.served, "echo again > again && rm again && echo more >> a");
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+        recover();
+        let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+        assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+        let left =
+            std::fs::read_dir(self.volume.area().join("tx")).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with('~')).collect();
+        assert!(left.is_empty(), "staging is left: {left:?}");
+    }
+
+    fn newest_segment(&self) -> PathBuf {
+        let log = std::fs::read_dir(self.volume.area().join("log")).unwrap();
+        log.map(|entry| entry.unwrap().path()).max().expect("a log segment")
+    }
+
+    fn reboot(&self) {
+        self.volume.unmount();
+        self.volume.mount();
+        self.volume.forget_boot();
+    }
+}
+
+fn a_full_disk_aborts_and_says_so(dir: &Path) {
+    let Some(w) = world(dir, 96) else { return };
+    let before = picture(&w.served);
+    // The command is told by the call that fails, and may ignore it; a commit is refused where space lacks then.
+    let told = shell(&w.served, "echo kept >> a; dd if=/dev/zero of=big bs=1M count=200 2>/dev/null");
+    assert_eq!((code(&told), picture(&w.served) == before), (1, true), "{}", err(&told));
+    assert!(err(&told).contains("nothing happened"), "{}", err(&told));
+    w.works();
+    // Now full before it begins, by somebody else.
+    let filler = w.volume.point.join("filler");
+    let _ = must(Command::new("sh").args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true"]).arg(&filler));
+    let before = picture(&w.served);
+    let output = shell(&w.served, "head -c 3000000 /dev/urandom > d/new; echo three > a; exit 0");
+    if code(&output) != 0 {
+        w.refused(&output, &before, &["No space", "space"]);
+    } else {
+        // What it needed fitted in what the area holds in reserve.
+        assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), "three\n");
+    }
+    std::fs::remove_file(filler).unwrap();
+    w.works();
+}
+
+fn a_read_only_file_system_is_refused(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    must(Command::new("mount").args(["-o", "remount,ro"]).arg(&w.volume.point));
+    let before = picture(&w.served);
+    let output = shell(&w.served, "echo three > a");
+    w.refused(&output, &before, &["read-only", "Read-only"]);
+    must(Command::new("mount").args(["-o", "remount,rw"]).arg(&w.volume.point));
+    w.works();
+}
+
+fn an_immutable_file_aborts_before_the_commit_point(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    if !have("chattr") {
+        return;
+    }
+    for (change, script) in [
+        ("contents", "echo three > a"),
+        ("name", "rm a"),
+        ("rename", "mv a d/a"),
+        ("mode", "chmod 600 a"),
+        ("link", "ln a d/link"),
+    ] {
+        let before = picture(&w.served);
+        must(Command::new("chattr").arg("+i").arg(w.served.join("a")));
+        let output = shell(&w.served, &format!("echo other > d/other; {script}"));
+        let after = picture(&w.served);
+        must(Command::new("chattr").arg("-i").arg(w.served.join("a")));
+        // Either the command was told already, as it would be natively, or the commit was refused.
+        assert_ne!(code(&output), 0, "{change} of an immutable file");
+        assert!(err(&output).contains("nothing happened"), "{change}: {}", err(&output));
+        assert!(after == before, "{change}: {}", difference(&after, &before));
+        w.works();
+    }
+}
+
+fn too_few_descriptors_are_told(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let inner =
+        run(&w.served, &[], &["sh", "-c", "for f in 1 2 3 4 5 6 7 8 9; do echo $f > d/$f; done; echo x > a"]);
+    let mut seen = [0, 0];
+    for limit in [3, 5, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 40, 64] {
+        let before = picture(&w.served);
+        let mut sh = Command::new("sh");
+        sh.args(["-c", "ulimit -n $0 && exec \"$@\""]).arg(limit.to_string());
+        sh.arg(inner.get_program()).args(inner.get_args()).current_dir(&w.served).stdin(Stdio::null());
+        let output = sh.output().unwrap();
+        match code(&output) {
+            0 => seen[1] += 1,
+            // Too few to load the program at all.
+            127 if err(&output).contains("shared lib") => {}
+            _ => {
+                seen[0] += 1;
+                let text = err(&output);
+                assert!(picture(&w.served) == before, "{limit}: {text}");
+                assert!(text.contains("nothing happened"), "{limit}: {text}");
+            }
+        }
+    }
+    println!("descriptors: {} × refused, {} × enough", seen[0], seen[1]);
+    assert!(seen[0] > 0 && seen[1] > 0);
+    w.works();
+}
+
+fn staging_deleted_by_hand_aborts(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let before = picture(&w.served);
+    let tx = w.volume.area().join("tx");
+    let script = format!(
+        "echo new > d/new; echo three > a; head -c 200000 /dev/urandom > d/big; rm -rf {}/*~",
+        tx.display()
+    );
+    // Only the served directory is; the rest of the file system the command reaches natively.
+    let output = shell(&w.served, &script);
+    if code(&output) == 0 {
+        // All of it was in memory: nothing that was deleted was needed.
+        assert_eq!(std::fs::read_to_string(w.served.join("d/new")).unwrap(), "new\n");
+    } else {
+        assert!(err(&output).contains("nothing happened"), "{}", err(&output));
+        let after = picture(&w.served);
+        assert!(after == before, "{}{}", err(&output), difference(&after, &before));
+    }
+    w.works();
+}
+
+fn an_area_of_a_future_version_is_refused(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let format = w.volume.area().join("format");
+    let ours = std::fs::read(&format).unwrap();
+    for text in [&b"systx area 2\n"[..], b"", b"\xff\xfe garbage", b"systx area 1\nand more\n"] {
+        std::fs::write(&format, text).unwrap();
+        let before = picture(&w.served);
+        w.refused(&shell(&w.served, "echo three > a"), &before, &["format"]);
+        let recovered = verb("recover", &[]);
+        assert_ne!(code(&recovered), 0);
+        assert!(err(&recovered).contains("format"), "{}", err(&recovered));
+    }
+    std::fs::write(&format, ours).unwrap();
+    w.works();
+}
+
+/// Changes bytes of a log segment, reboots, and wants to be refused with one of the words; then puts them back.
+fn segment_is_refused(w: &World, offset: u64, bytes: &[u8], words: &[&str]) {
+    let segment = w.newest_segment();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&segment).unwrap();
+    let mut ours = vec![0; bytes.len()];
+    file.read_exact_at(&mut ours, offset).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+    drop(file);
+    w.reboot();
+    let before = picture(&w.served);
+    w.refused(&shell(&w.served, "echo three > a"), &before, words);
+    let recovered = verb("recover", &[]);
+    assert_ne!(code(&recovered), 0);
+    assert!(words.iter().any(|word| err(&recovered).contains(word)), "{}", err(&recovered));
+    std::fs::OpenOptions::new().write(true).open(&segment).unwrap().write_all_at(&ours, offset).unwrap();
+    w.works();
+}
+
+fn a_log_of_a_future_version_is_refused(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let mut header = vec![0; 4096];
+    std::fs::File::open(w.newest_segment()).unwrap().read_exact(&mut header).unwrap();
+    header[8..12].copy_from_slice(&7u32.to_le_bytes());
+    let crc = crc32c(&header[..4092]);
+    header[4092..].copy_from_slice(&crc.to_le_bytes());
+    segment_is_refused(&w, 0, &header, &["format 7"]);
+}
+
+/// CRC32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg()))
+    })
+}
+
+fn a_log_of_another_file_system_is_refused(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let other_dir = dir.join("other");
+    std::fs::create_dir(&other_dir).unwrap();
+    let Some(other) = world(&other_dir, 64) else { return };
+    let kept = other.volume.point.join("kept");
+    std::fs::rename(other.volume.area().join("log"), &kept).unwrap();
+    must(Command::new("cp").arg("-a").arg(w.volume.area().join("log")).arg(other.volume.area()));
+    other.reboot();
+    let before = picture(&other.served);
+    other.refused(&shell(&other.served, "echo three > a"), &before, &["belongs to file system"]);
+    std::fs::remove_dir_all(other.volume.area().join("log")).unwrap();
+    std::fs::rename(&kept, other.volume.area().join("log")).unwrap();
+    assert_eq!(code(&shell(&other.served, "echo three > a")), 0);
+}
+
+fn a_garbled_or_cut_log_loses_nothing_that_is_published(dir: &Path) {
+    let Some(w) = world(dir, 128) else { return };
+    for round in 0..rounds(12, 200) {
+        assert_eq!(
+            code(&shell(&w.served, &format!("echo {round} > a; echo {round} > d/n{round}; rm -f again"))),
+            0
+        );
+        must(Command::new("sync").arg("-f").arg(&w.served));
+        let before = picture(&w.served);
+        let segment = std::fs::OpenOptions::new().write(true).open(w.newest_segment()).unwrap();
+        let bytes = segment.metadata().unwrap().len();
+        match round % 4 {
+            // Somewhere in the header, in the cells, or anywhere.
+            0 => segment.write_all_at(&[fastrand::u8(..); 16], fastrand::u64(..4096)).unwrap(),
+            1 => segment.write_all_at(&[fastrand::u8(..); 40], 4096 + fastrand::u64(..256)).unwrap(),
+            2 => segment.set_len(fastrand::u64(..8192.min(bytes))).unwrap(),
+            _ => segment.set_len(0).unwrap(),
+        }
+        drop(segment);
+        w.reboot();
+        let recovered = verb("recover", &[]);
+        let text = format!("{}{}", out(&recovered), err(&recovered));
+        assert!(code(&recovered) == 0 || !text.trim().is_empty(), "no reason given");
+        let after = picture(&w.served);
+        assert!(after == before, "round {round}: {text}{}", difference(&after, &before));
+        let output = shell(&w.served, "true");
+        assert_eq!(code(&output), 0, "round {round}: {text}{}", err(&output));
+    }
+    w.works();
+}
+
+fn garbage_in_the_table_is_found_or_harmless(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    for round in 0..rounds(12, 300) {
+        let before = picture(&w.served);
+        let table = std::fs::OpenOptions::new().write(true).open(w.volume.area().join("table")).unwrap();
+        let words = table.metadata().unwrap().len() / 8;
+        for _ in 0..20 {
+            // The first 200 words are what everything hangs on.
+            let word =
+                if fastrand::bool() { fastrand::u64(..200.min(words)) } else { fastrand::u64(..words) };
+            table.write_all_at(&fastrand::u64(..).to_ne_bytes(), word * 8).unwrap();
+        }
+        drop(table);
+        let output = shell(&w.served, &format!("echo {round} > d/round"));
+        match code(&output) {
+            0 => assert_eq!(std::fs::read_to_string(w.served.join("d/round")).unwrap(), format!("{round}\n")),
+            125 => {
+                let text = err(&output);
+                let pending = text.contains("pending") || text.contains("in doubt");
+                assert!(pending || text.contains("nothing happened"), "{text}");
+                assert!(pending || picture(&w.served) == before, "{text}");
+            }
+            other => panic!("round {round}: status {other}: {}", err(&output)),
+        }
+        // As the message says: end all users, remove it, recover.
+        std::fs::remove_file(w.volume.area().join("table")).unwrap();
+        recover();
+    }
+    w.works();
+}
+
+/// A command that tells where it is and then waits until it is killed.
+const FOREVER: &str = "echo three > a; echo new > d/new; echo here > $TELL; read line < $WAIT";
+
+fn a_killed_view_server_ends_the_command(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let before = picture(&w.served);
+    let mut tell = Tell::new(dir);
+    let wait = dir.join("wait");
+    must(Command::new("mkfifo").arg(&wait));
+    let mut command = run(&w.served, &[], &["sh", "-c", FOREVER]);
+    let mut child = command.env("TELL", &tell.path).env("WAIT", &wait).spawn().unwrap();
+    assert!(tell.wait(&child));
+    let family = children(child.id());
+    assert!(family.len() >= 2, "twin and pid 1");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    family.iter().for_each(Held::gone);
+    assert_eq!(picture(&w.served), before);
+    w.works();
+}
+
+fn a_stop_in_mid_commit_delays_and_breaks_nothing(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    let mut tell = Tell::new(dir);
+    let script = "i=0; while [ $i -lt 100 ]; do echo $N > d/f$i; i=$((i + 1)); done; echo here > $TELL";
+    let mut commit = |n: usize, stop: bool| {
+        let mut command = run(&w.served, &[], &["sh", "-c", script]);
+        let child =
+            command.env("TELL", &tell.path).env("N", n.to_string()).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(tell.wait(&child));
+        let start = std::time::Instant::now();
+        if stop {
+            let owner = Held::new(child.id()).unwrap();
+            machine::processes::let_pass(fastrand::u64(..8000));
+            owner.signal(Signal::STOP);
+            // Somebody else, elsewhere in the tree, commits meanwhile or is told why not; he must not hang for ever: as
+            // long as the stopped one holds the commit lock he waits, so he is not waited for here.
+            let mut other =
+                run(&w.served, &[], &["sh", "-c", "echo $N > a"]).env("N", n.to_string()).spawn().unwrap();
+            machine::processes::let_pass(20_000);
+            owner.signal(Signal::CONT);
+            assert!(other.wait().unwrap().success());
+            assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), format!("{n}\n"));
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        for i in 0..100 {
+            let file = w.served.join(format!("d/f{i}"));
+            assert_eq!(std::fs::read_to_string(file).unwrap(), format!("{n}\n"));
+        }
+        start.elapsed()
+    };
+    commit(0, false);
+    for n in 1..=rounds(8, 300) {
+        commit(n, true);
+    }
+    w.works();
+}
+
+fn a_full_owners_file_is_told(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    if !have("python3") {
+        return;
+    }
+    // Somebody holds every byte of the owners file, as 1023 processes would.
+    let hold = "import fcntl, os, struct, sys\nf = os.open(sys.argv[1], os.O_RDWR)\n\
+        fcntl.fcntl(f, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 1, 1023, 0))\nprint('held', flush=True)\nsys.stdin.read()";
+    let mut python = Command::new("python3");
+    python.args(["-c", hold]).arg(w.volume.area().join("owners"));
+    let mut holder = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut word = [0; 5];
+    holder.stdout.take().unwrap().read_exact(&mut word).unwrap();
+    let before = picture(&w.served);
+    let output = shell(&w.served, "echo three > a");
+    holder.stdin.take().unwrap().write_all(b"\n").unwrap();
+    holder.wait().unwrap();
+    w.refused(&output, &before, &["already run transactions"]);
+    w.works();
+}
+
+fn a_fifo_without_reader_does_not_hold_up_a_commit(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    must(Command::new("mkfifo").arg(w.served.join("fifo")));
+    let script = "mkfifo d/new; mv fifo d/moved; chmod 600 d/moved; touch d/moved; mkfifo gone; rm gone; ls -lR > /dev/null";
+    let output = shell(&w.served, script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    use std::os::unix::fs::FileTypeExt;
+    for name in ["d/new", "d/moved"] {
+        assert!(std::fs::metadata(w.served.join(name)).unwrap().file_type().is_fifo());
+    }
+    let output = shell(&w.served, "rm d/new d/moved");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    w.works();
+}
+
+fn a_path_of_4095_bytes_commits(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    // The longest path that a call takes, and then twice that in all, by descending.
+    let script = "n=$(printf '%0200d' 7); i=0; while [ $i -lt 40 ]; do mkdir $n && cd $n || exit 1; i=$((i + 1)); done; \
+        echo deep > end; chmod 600 end";
+    let output = shell(&w.served, script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let name = "0".repeat(199) + "7";
+    let find =
+        must(Command::new("find").arg(".").args(["-name", "end", "-perm", "600"]).current_dir(&w.served));
+    assert_eq!(find.trim(), format!("./{}end", format!("{name}/").repeat(40)));
+    let room = 4095 - w.served.as_os_str().len() - 1 - 20 * 201;
+    assert!(room < 255 || w.served.as_os_str().len() < 100, "the scratch directory is too deep");
+    let exact = "d=$1; left=$((4095 - ${#PWD} - 1)); while [ $left -gt 250 ]; do mkdir -p $d && cd $d || exit 1; \
+        left=$((left - ${#d} - 1)); done; f=$(printf \"%0${left}d\" 1); echo x > \"$PWD/$f\" && cat \"$PWD/$f\" > /dev/null && printf %s \"$PWD/$f\" | wc -c";
+    let mut command = run(&w.served, &[], &["sh", "-c", exact, "sh", &"e".repeat(240)]);
+    let output = command.output().unwrap();
+    assert_eq!((code(&output), out(&output).trim()), (0, "4095"), "{}", err(&output));
+    let before = mounts();
+    let output = shell(&w.served, "rm -r 0* e*");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    assert_eq!(mounts(), before);
+    w.works();
+}

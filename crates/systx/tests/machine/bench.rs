@@ -1,0 +1,129 @@
+//! A tree that is taken from generation to generation while somebody kills or cuts the power.
+
+use super::generations::{tree, Generations};
+use super::processes::Tell;
+use super::volume::Volume;
+use super::{code, err, run};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// Files that are changed in place, beside all the rest.
+const FILES: usize = 60;
+
+/// A tree that is taken from generation to generation while somebody kills.
+pub struct Bench {
+    pub volume: Volume,
+    pub served: PathBuf,
+    pub generations: Generations,
+    pub tell: Tell,
+    pub now: usize,
+    /// How often the tree stayed, and how often it went on; and how often it was a mixture before `recover`.
+    pub stayed: usize,
+    pub went_on: usize,
+    pub mixed: usize,
+}
+
+impl Bench {
+    pub fn new(dir: &Path, volume: Volume) -> Bench {
+        let generations = Generations::learn(dir, FILES);
+        let served = tree(&volume.point, &generations);
+        let tell = Tell::new(dir);
+        let mut bench = Bench { volume, served, generations, tell, now: 1, stayed: 0, went_on: 0, mixed: 0 };
+        // The area is made, and the change works.
+        assert_eq!(bench.undisturbed().0, 0);
+        bench
+    }
+
+    /// The change as one transaction, in words before which a wrapper can stand.
+    pub fn words(&self) -> Vec<String> {
+        let command = run(&self.served, &[], &["sh", "-c", &self.generations.script()]);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    pub fn start(&self, wrapper: &[&str]) -> Child {
+        let words: Vec<_> = wrapper.iter().map(|word| word.to_string()).chain(self.words()).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&self.served).stdin(Stdio::null()).stderr(Stdio::piped());
+        self.generations.environment(&mut command, self.now, &self.tell.path);
+        command.spawn().unwrap()
+    }
+
+    /// Microseconds from the command's last words to the end of systx, and its status.
+    pub fn undisturbed(&mut self) -> (i32, u64) {
+        let child = self.start(&[]);
+        let told = self.tell.wait(&child);
+        let start = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(told && code(&output) == 0, "undisturbed: {} {}", code(&output), err(&output));
+        let us = start.elapsed().as_micros() as u64;
+        let now = self.generations.whole(&self.served, "undisturbed");
+        assert_eq!(now, 1 - self.now);
+        self.now = now;
+        (code(&output), us)
+    }
+
+    pub fn typical_us(&mut self) -> u64 {
+        let mut times = [0; 5].map(|_| self.undisturbed().1);
+        times.sort_unstable();
+        times[2]
+    }
+
+    /// Whether to go on: `want` rounds, and a few more until both outcomes were seen.
+    pub fn wants(&self, round: usize, want: usize) -> bool {
+        let both = self.stayed > 0 && self.went_on > 0;
+        round < want || (!both && round < 5 * want)
+    }
+
+    /// After a kill and whatever finishes the work.
+    pub fn settled(&mut self, what: &str) {
+        let now = self.generations.whole(&self.served, what);
+        match now == self.now {
+            true => self.stayed += 1,
+            false => self.went_on += 1,
+        }
+        self.now = now;
+    }
+
+    pub fn look_before_recovery(&mut self) {
+        self.mixed += usize::from(self.generations.of(&self.served).is_none());
+    }
+}
+
+/// What publication and its protocol do to files; the rest of a process's calls changes nothing that outlives it.
+const CALLS: &str =
+    "?renameat2,?linkat,?unlinkat,?mkdirat,?mknodat,?symlinkat,?pwrite64,?pwritev2,?fdatasync,?fsync,\
+    ?syncfs,?sync_file_range,?fchmod,?fchmodat,?fchmodat2,?fchown,?fchownat,?utimensat,?fsetxattr,?setxattr,\
+    ?fremovexattr,?removexattr,?ftruncate,?fallocate,?copy_file_range";
+
+/// Call and count of everything that the main thread of an undisturbed run does.
+pub fn calls(bench: &mut Bench, trace: &Path) -> Vec<(String, usize)> {
+    let trace = trace.to_str().unwrap();
+    let filter = format!("trace={CALLS}");
+    let child = bench.start(&["strace", "-qq", "-o", trace, "-e", &filter]);
+    assert!(bench.tell.wait(&child));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    bench.now = bench.generations.whole(&bench.served, "under strace");
+    let text = std::fs::read_to_string(trace).unwrap();
+    let mut counts = std::collections::HashMap::new();
+    let mut calls = Vec::new();
+    let names = text.lines().filter_map(|line| line.split_once('(')).map(|(name, _)| name);
+    // One that this strace has no name for can't be named to it either.
+    for name in names.filter(|name| !name.starts_with("syscall_") && !name.contains(' ')) {
+        let count = counts.entry(name.to_string()).or_insert(0usize);
+        *count += 1;
+        calls.push((name.to_string(), *count));
+    }
+    assert!(calls.len() > 50, "strace saw {} calls", calls.len());
+    calls
+}
+
+/// An instant within a commit that takes `typical` microseconds; more often towards its end, where publication is.
+pub fn instant(typical: u64) -> u64 {
+    match fastrand::u8(..4) {
+        0 => fastrand::u64(..=typical),
+        _ => typical * 7 / 10 + fastrand::u64(..=typical / 2),
+    }
+}
