@@ -33,8 +33,10 @@ pub enum Handle {
     },
 }
 
-/// `fh` of direct handles; that of cached ones is 0.
+/// Bit of `fh` of direct handles.
 const FH_DIRECT: u64 = 1;
+/// Bit of `fh` of handles that programs run from.
+pub(crate) const FH_EXECUTING: u64 = 2;
 
 impl Handle {
     /// The number that comes back with RELEASE.
@@ -50,6 +52,8 @@ impl Handle {
 struct File<B> {
     cached: u32,
     direct: u32,
+    /// Of both kinds, those that programs run from.
+    executing: u32,
     backing: Option<(B, i32)>,
     /// Direct handles may have changed bytes that the page cache still has.
     stale: bool,
@@ -59,7 +63,7 @@ struct File<B> {
 
 impl<B> Default for File<B> {
     fn default() -> Self {
-        File { cached: 0, direct: 0, backing: None, stale: false, privileged: false }
+        File { cached: 0, direct: 0, executing: 0, backing: None, stale: false, privileged: false }
     }
 }
 
@@ -110,7 +114,10 @@ impl<B> Files<B> {
     /// It is not kept for the next open: the transaction may give the node another one then.
     pub fn close(&mut self, node: Node, fh: u64) -> Option<B> {
         let file = self.0.get_mut(&node)?;
-        match fh {
+        if fh & FH_EXECUTING != 0 {
+            file.executing = file.executing.saturating_sub(1);
+        }
+        match fh & FH_DIRECT {
             FH_DIRECT => file.direct = file.direct.saturating_sub(1),
             _ => file.cached = file.cached.saturating_sub(1),
         }
@@ -119,6 +126,18 @@ impl<B> Files<B> {
             self.0.remove(&node);
         }
         backing.map(|(backing, _)| backing)
+    }
+
+    /// Notes that a program runs from a handle that was just counted; to be told to [`Files::close`] by [`FH_EXECUTING`].
+    pub(crate) fn execute(&mut self, node: Node) {
+        if let Some(file) = self.0.get_mut(&node) {
+            file.executing += 1;
+        }
+    }
+
+    /// Whether a program runs from the file.
+    pub(crate) fn is_executing(&self, node: Node) -> bool {
+        self.0.get(&node).is_some_and(|file| file.executing > 0)
     }
 
     /// Notes whether writing must take privileges from this file, if it is open.
@@ -194,6 +213,19 @@ mod tests {
         assert!(!files.is_privileged(F), "nothing is kept of a closed file");
         files.set_privileged(F, true);
         assert!(!files.is_privileged(F));
+    }
+
+    #[test]
+    fn a_program_runs_until_its_last_handle_is_closed() {
+        let mut files = Files::default();
+        files.open(F, Use::Read, seven);
+        assert!(!files.is_executing(F));
+        files.open(F, Use::Read, unasked);
+        files.execute(F);
+        assert_eq!(files.close(F, FH_DIRECT), None);
+        assert!(files.is_executing(F));
+        assert_eq!(files.close(F, FH_DIRECT | FH_EXECUTING), Some("seven"));
+        assert!(!files.is_executing(F));
     }
 
     #[test]

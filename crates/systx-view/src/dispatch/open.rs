@@ -2,7 +2,7 @@
 
 use super::attrs::Kill;
 use crate::call::Call;
-use crate::files::{Handle, Use};
+use crate::files::{Handle, Use, FH_EXECUTING};
 use crate::view::View;
 use crate::wire::layout::{fopen, CreateIn, OpenIn, OpenOut, ReleaseIn, OPEN_KILL_SUIDGID};
 use crate::wire::Reply;
@@ -15,15 +15,27 @@ use systx_os::{Errno, Os};
 const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_TRUNC: u32 = 0o1000;
+/// __FMODE_EXEC of the kernel (include/linux/fs.h): opened by execve(2).
+const FMODE_EXEC: u32 = 0o40;
 
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn open(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: OpenIn = call.take()?;
         let (access, truncate) = (access(args.flags), args.flags & O_TRUNC != 0);
+        // The kernel refuses writers of a running program before it asks us, but O_RDONLY | O_TRUNC only after we have
+        // truncated it (fs/namei.c, handle_truncate). Writers that come here have been let through.
+        if truncate && access == Access::Read && self.files.is_executing(call.node) {
+            return Err(Errno::TXTBSY.into());
+        }
         self.tx.open(call.node, access, truncate)?;
         let handle = self.admit(&call, access, truncate, args.open_flags);
         let handle = handle.inspect_err(|_| self.tx.close(call.node))?;
-        reply.put(&open_out(handle));
+        let mut out = open_out(handle);
+        if args.flags & FMODE_EXEC != 0 {
+            self.files.execute(call.node);
+            out.fh |= FH_EXECUTING;
+        }
+        reply.put(&out);
         Ok(())
     }
 

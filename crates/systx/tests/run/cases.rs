@@ -19,6 +19,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("json_and_status_fd_tell_the_outcome", json_and_status_fd_tell_the_outcome),
     ("verbose_says_that_it_committed", verbose_says_that_it_committed),
     ("what_was_stored_through_a_mapping_is_committed", what_was_stored_through_a_mapping_is_committed),
+    ("a_running_program_can_not_be_written_or_cut", a_running_program_can_not_be_written_or_cut),
 ];
 
 fn status_0_commits_and_says_nothing(p: &Place) {
@@ -159,4 +160,27 @@ fn what_was_stored_through_a_mapping_is_committed(p: &Place) {
     let output = p.systx(&[], &["python3", "-c", script]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert_eq!(&std::fs::read(p.served.join("m")).unwrap()[5000..5004], b"here");
+}
+
+fn a_running_program_can_not_be_written_or_cut(p: &Place) {
+    // O_RDONLY | O_TRUNC is the one that the kernel asks the view for before it looks itself.
+    let script = "import errno, os, shutil, subprocess
+shutil.copy(shutil.which('cat'), 'program')
+size = os.stat('program').st_size
+child = subprocess.Popen(['./program'], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for flags in os.O_WRONLY, os.O_RDWR | os.O_TRUNC, os.O_RDONLY | os.O_TRUNC:
+    try:
+        os.open('program', flags)
+        raise SystemExit('opened with %o' % flags)
+    except OSError as e:
+        assert e.errno == errno.ETXTBSY, e
+assert child.communicate(b'alive')[0] == b'alive' and child.returncode == 0, child.returncode
+assert os.stat('program').st_size == size
+";
+    if Command::new("python3").arg("-V").output().is_err() {
+        println!("skipped: no python3 to open a file with O_RDONLY | O_TRUNC");
+        return;
+    }
+    let output = p.systx(&[], &["python3", "-c", script]).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
 }
