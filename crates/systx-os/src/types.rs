@@ -209,7 +209,7 @@ pub enum FsKind {
 pub struct FsInfo {
     /// Its kind.
     pub kind: FsKind,
-    /// Identity that survives a reboot (FS_IOC_GETFSUUID; derived from f_fsid and the device where there is none).
+    /// Identity that survives a reboot (FS_IOC_GETFSUUID; f_fsid where there is none, else the device).
     pub uuid: [u8; 16],
     /// stat → change → stat always differs (multigrain timestamps): stamps of files can be trusted.
     pub file_stamps: bool,

@@ -5,8 +5,6 @@
 //! not: trust the stamps of file systems outside the allow-list, even if an experiment succeeds: over NFS or FUSE what
 //! changes elsewhere shows late.
 
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{bytes, lease, look, machine, names, open};
@@ -117,13 +115,12 @@ fn uuid(dir: &OwnedFd, dev: u64) -> Result<[u8; 16]> {
     if returned == 0 && found.len == 16 && found.uuid != [0; 16] {
         return Ok(found.uuid);
     }
+    // Never the device where there is something better: each subvolume of a btrfs gets a device number when it is mounted,
+    // and has an f_fsid made of its UUID and its own number.
     let fsid = rustix::fs::fstatvfs(dir)?.f_fsid;
     let mut uuid = [0; 16];
-    for (half, salt) in uuid.chunks_exact_mut(8).zip([0_u8, 1]) {
-        let mut hasher = DefaultHasher::new();
-        (salt, dev, fsid).hash(&mut hasher);
-        half.copy_from_slice(&hasher.finish().to_le_bytes());
-    }
+    uuid[..8].copy_from_slice(&fsid.to_le_bytes());
+    uuid[8..].copy_from_slice(&if fsid == 0 { dev } else { 0 }.to_le_bytes());
     Ok(uuid)
 }
 
