@@ -84,7 +84,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        for kind in KINDS.into_iter().chain(["root"]) {
+        for kind in KINDS.into_iter().chain(["btrfs", "root"]) {
             let point = self.0.join(kind);
             if point.exists() {
                 // Lazily: a case that failed may have left somebody inside.
