@@ -223,6 +223,26 @@ fn two_mounts_with_one_area_commit_together() {
     assert!(machine.look(0, "a").is_some() && machine.look(0, "b").is_some());
 }
 
+#[test]
+fn a_file_that_not_even_its_owner_may_write_to_gets_its_contents_back() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    run_process(&os, || make_everywhere(&open(&os, &[0]), &[b"a"])).expect("not killed").expect("commits");
+    machine.power_loss(Crash::NamesWithoutData, &mut fastrand::Rng::with_seed(1));
+    let os = machine.spawn("next");
+    let fault = Fault {
+        process: Some(os.process()),
+        call: Some(Call::Reopen),
+        skip: 0,
+        times: 1,
+        effect: Effect::Fail(Errno::ACCESS),
+    };
+    machine.fault(fault);
+    run_process(&os, || drop(open(&os, &[0]))).expect("not killed");
+    let found = machine.look(0, "a").expect("there");
+    assert_eq!((found.content.as_slice(), found.mode & 0o7777), (&b"contents"[..], 0o644));
+}
+
 fn two_systems() -> Machine {
     let machine = Machine::new(3, &[FsSpec::new(FsKind::Ext4), FsSpec::new(FsKind::Xfs)]);
     machine.set_word_points(false);
