@@ -3,6 +3,7 @@
 use super::{final_look::Leases, Commit, Part};
 use crate::domain::SlotState;
 use crate::log::Cell;
+use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Displaced, Durability};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
@@ -12,6 +13,9 @@ impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
     pub(crate) fn publish_all(mut self, leases: Leases<O>) -> Committed {
         let mut done = Committed::default();
+        if mutant::on(Mutant::EarlyRelease) {
+            (0..self.parts.len()).for_each(|n| self.done(n));
+        }
         for part in &mut self.parts {
             let Some(change) = &mut part.change else { continue };
             done.steps += change.body.steps.len() as u64;
@@ -43,8 +47,11 @@ impl<O: Os> Commit<'_, O> {
             self.leave();
             return done;
         }
+        if mutant::on(Mutant::PublishBeforeSync) {
+            let _ = self.sync_header();
+        }
         // The coordinator's slot last: helpers of a participant look at it.
-        for n in self.coordinator_first().into_iter().rev() {
+        for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
             self.done(n);
         }
         for part in &self.parts {

@@ -19,6 +19,7 @@ use crate::domain::{Domain, Place, SlotIx};
 use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
+use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::record::Body;
@@ -154,10 +155,14 @@ impl<O: Os> Commit<'_, O> {
         if self.durability == Durability::Durable {
             // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
             // that somebody cooperating has seen.
-            self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+            if !mutant::on(Mutant::NoV6) {
+                self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+            }
             self.prepare_participants()?;
             self.append_header()?;
-            self.sync_header()?;
+            if !mutant::on(Mutant::HeaderNotSynced) && !mutant::on(Mutant::PublishBeforeSync) {
+                self.sync_header()?;
+            }
         }
         let leases = self.final_look()?;
         self.pass_commit_point()?;

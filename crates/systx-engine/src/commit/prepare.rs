@@ -4,6 +4,7 @@ use super::{barrier, header, Change, Part};
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
+use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
 use crate::publish::site::open_object;
@@ -174,7 +175,7 @@ fn record<O: Os>(
     for part in parts.iter_mut() {
         let domain = part.domain.clone();
         let Some(change) = &mut part.change else { continue };
-        if durability == Durability::Durable {
+        if durability == Durability::Durable && !mutant::on(Mutant::NoStageBarrier) {
             barrier::stage_barrier(&domain, change).map_err(|error| CommitError::Failed {
                 doing: "writing staged files out",
                 path: Vec::new(),

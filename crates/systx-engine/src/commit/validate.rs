@@ -2,6 +2,7 @@
 
 use super::{Commit, Part};
 use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Who};
+use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability};
 use std::sync::Arc;
 use systx_os::{Errno, Os};
@@ -68,17 +69,18 @@ impl<O: Os> Commit<'_, O> {
             }
             for slot in domain.table.slots().in_flight() {
                 let slot = domain.checked(slot).map_err(broken)?;
-                if part.objects.may_overlap(&slot.info.footprint) {
+                if part.objects.may_overlap(&slot.info.footprint) && !mutant::on(Mutant::NoV2) {
                     return Ok(Some(Obstacle::InFlight { part: n, slot: slot.ix }));
                 }
             }
             if domain.checked(domain.table.slots().find_free(held.proof())).map_err(broken)?.is_none() {
                 return Ok(Some(Obstacle::Full { part: n }));
             }
-            if self.stale(part) {
+            if self.stale(part) && !mutant::on(Mutant::NoV3) {
                 return Ok(Some(Obstacle::Stale));
             }
-            if self.durability == Durability::Durable && domain.builds_on_unsynced(&part.objects) {
+            let unsynced = self.durability == Durability::Durable && domain.builds_on_unsynced(&part.objects);
+            if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
         }
@@ -148,11 +150,16 @@ impl<O: Os> Commit<'_, O> {
                 body: part.change.as_ref().map_or(Place::default(), |c| c.place()),
                 footprint: part.footprint,
             };
+            if mutant::on(Mutant::NextBeforeSlot) {
+                table.advance_next(held.proof());
+            }
             let filled = table.slots().fill(held.proof(), slot, &info, SlotState::Validated);
             filled.map_err(|_| failed("filling a slot", Errno::UCLEAN))?;
             part.numbered = Some((slot, lsn));
             table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
-            table.advance_next(held.proof());
+            if !mutant::on(Mutant::NextBeforeSlot) {
+                table.advance_next(held.proof());
+            }
             table.senior().resign(tx);
         }
         Ok(())

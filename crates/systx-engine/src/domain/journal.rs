@@ -4,6 +4,7 @@ use super::open::Domain;
 use super::{InFlight, Place};
 use crate::id::OwnerIx;
 use crate::log::{BodyAt, Cell, LogError, LogPos, SyncError};
+use crate::mutant::{self, Mutant};
 use crate::outcome::CommitError;
 use crate::record::Body;
 use systx_os::{Errno, Os};
@@ -53,6 +54,9 @@ impl<O: Os> Domain<O> {
                 _ => Errno::UCLEAN,
             })
         })?;
+        if mutant::on(Mutant::AbortNotSynced) {
+            return Ok(());
+        }
         self.sync_log(pos).map_err(|e| doubt(e.error))
     }
 

@@ -1,6 +1,7 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
 use super::site::{identify, slot_name, Site};
+use crate::mutant::{self, Mutant};
 use crate::record::Step;
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 
@@ -16,6 +17,11 @@ pub(super) enum Why {
 /// Renames name → slot and looks at what came out; something foreign goes back.
 pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, why: Why) -> Result<()> {
     let slot = slot_name(step.slot);
+    if mutant::on(Mutant::UnconditionalRedo) {
+        let Some(dir) = site.directory(&step.at)? else { return Ok(()) };
+        let _ = site.os.rename((&dir, &step.at.name), (site.slots, &slot), Rename::Replace);
+        return Ok(());
+    }
     let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
     if held == *before {
         return Ok(());

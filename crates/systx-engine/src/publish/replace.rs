@@ -1,6 +1,7 @@
 //! REPLACE: the object in the slot goes where another one was, which ends in the slot.
 
 use super::site::{identify, slot_name, Site};
+use crate::mutant::{self, Mutant};
 use crate::record::Step;
 use systx_os::{Errno, Handle, Os, Rename, Result};
 
@@ -39,7 +40,7 @@ pub(super) fn replace<O: Os>(
         Err(e) => return Err(e),
     }
     match identify(site.os, site.slots, &slot)? {
-        Some(out) if out == *before => Ok(()),
+        Some(out) if out == *before || mutant::on(Mutant::NoExchangeBack) => Ok(()),
         _ => put_back(site, step, &dir, ours),
     }
 }

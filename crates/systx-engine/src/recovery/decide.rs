@@ -1,6 +1,7 @@
 //! What becomes of a transaction whose owner is dead: a pure function, tested over all of its inputs.
 
 use crate::domain::SlotState;
+use crate::mutant::{self, Mutant};
 
 /// Fate of an in-flight slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,9 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
         // Past the commit point, whatever else is known: a participant is PUBLISHING only after its coordinator was.
         (SlotState::Publishing, _) => Fate::Publish,
         (SlotState::Prepared, _) => Fate::Keep,
+        (SlotState::Validated, Coordinator::Myself) if mutant::on(Mutant::HelperPublishesValidated) => {
+            Fate::Publish
+        }
         (SlotState::Validated | SlotState::Aborting, Coordinator::Myself) => undone,
         (SlotState::Validated, Coordinator::In(SlotState::Publishing)) => Fate::Publish,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Prepared)) => Fate::Keep,

@@ -1,7 +1,10 @@
 //! Commits with hand-made plans over the simulated machine: every step kind, cut at every call.
 
+mod checkpointing;
 mod crash;
 mod interleaving;
+mod mutants;
 mod outsider;
+mod reference;
 mod review;
 mod world;

@@ -13,6 +13,8 @@ use systx_sim::machine::{Look, Tree};
 pub(super) struct Seen<'a> {
     pub(super) act: Act,
     pub(super) target: &'static str,
+    /// The act succeeded.
+    pub(super) done: bool,
     pub(super) kind: Kind,
     /// What the transaction alone leaves.
     pub(super) after: &'a Tree,
@@ -100,7 +102,7 @@ impl Seen<'_> {
         let (before, then) = (self.around.0.get(path), self.around.1.get(path));
         let (after, end) = (self.after.get(path), self.end.get(path));
         // A directory of his looks like one of anybody's.
-        let replaced = matches!(self.act, Act::ReplaceByDir | Act::RenameDirOver);
+        let replaced = self.done && matches!(self.act, Act::ReplaceByDir | Act::RenameDirOver);
         if same(before, then) && !(replaced && path.strip_prefix("w/") == Some(self.target)) {
             if same(end, after) || self.is_reported(path) || self.went_along(path, after) {
                 return None;

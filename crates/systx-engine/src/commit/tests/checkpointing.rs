@@ -1,0 +1,73 @@
+//! Checkpoints: what they cover is on the disk, and what is in flight is not covered.
+
+use super::world::*;
+use crate::outcome::Durability;
+use systx_os::{FsKind, Os};
+use systx_sim::machine::{run_process, Crash, Machine, Schedule, SimOs, Tree};
+
+fn recovered(machine: &Machine) -> Tree {
+    let os = machine.spawn("helper");
+    run_process(&os, || drop(open(&os).expect("opens"))).expect("lives");
+    public(machine)
+}
+
+fn undisturbed() -> (Tree, Tree) {
+    let machine = machine(FsKind::Ext4);
+    let before = public(&machine);
+    let os = machine.spawn("owner");
+    run_process(&os, || transact(&os, Kind::Everything, Durability::Durable))
+        .expect("lives")
+        .expect("commits");
+    (before, public(&machine))
+}
+
+#[test]
+fn what_a_checkpoint_covers_survives_a_power_loss() {
+    let (_, after) = undisturbed();
+    for crash in Crash::WORST.into_iter().chain([Crash::Random; 8]) {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        run_process(&os, || {
+            transact(&os, Kind::Everything, Durability::Durable).expect("commits");
+            open(&os).expect("opens").checkpoint().expect("makes a checkpoint");
+        })
+        .expect("lives");
+        machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
+        assert_eq!(recovered(&machine), after, "{crash:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_during_a_commit_does_not_cover_it() {
+    let (before, after) = undisturbed();
+    let mut seen = [0; 2];
+    for seed in 0..120 {
+        let machine = machine(FsKind::Ext4);
+        let (owner, other) = (machine.spawn("owner"), machine.spawn("other"));
+        let (first, mut rng) = (machine.points(), fastrand::Rng::with_seed(seed));
+        let at = first + rng.u64(200..420);
+        machine.set_hook(move |machine, info| {
+            if info.global_point == at {
+                machine.power_loss(Crash::Random, &mut rng);
+            }
+        });
+        let (a, b) = (owner.clone(), other.clone());
+        let commits = move || drop(transact(&a, Kind::Everything, Durability::Durable));
+        let checkpoints = move || {
+            let domain = open(&b).expect("opens");
+            for _ in 0..8 {
+                domain.checkpoint().expect("makes a checkpoint");
+                b.pause(20_000);
+            }
+        };
+        let both: Vec<(SimOs, Box<dyn FnOnce() + Send>)> =
+            vec![(owner, Box::new(commits)), (other, Box::new(checkpoints))];
+        Schedule::run(seed, both);
+        machine.clear_hook();
+        machine.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(seed));
+        let tree = recovered(&machine);
+        assert!(tree == before || tree == after, "seed {seed}: a mixture");
+        seen[usize::from(tree == after)] += 1;
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "both outcomes are seen: {seen:?}");
+}
