@@ -168,6 +168,8 @@ through! {
         fn truncate(fd: &Fd, size: u64) -> Result<()>;
         fn fallocate(fd: &Fd, mode: Fallocate, offset: u64, len: u64) -> Result<()>;
         fn copy_range(from: &Fd, from_offset: u64, to: &Fd, to_offset: u64, len: u64) -> Result<u64>;
+        fn compare_exchange(fd: &Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
+        fn append(fd: &Fd, bytes: &[u8]) -> Result<(u64, usize)>;
         fn seek(fd: &Fd, offset: u64, hole: bool) -> Result<u64>;
         fn chmod(fd: &Fd, mode: u32) -> Result<()>;
         fn chown(fd: &Fd, uid: u32, gid: u32) -> Result<()>;

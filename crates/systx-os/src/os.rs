@@ -100,6 +100,10 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: compare-and-exchange on a shared mapping (facts/publish.md).
     fn compare_exchange(&self, fd: &Self::Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
+    /// Writes at the end of the file, wherever that is at that moment, and returns where it was. May be short.
+    ///
+    /// Source: pwritev2(2) with RWF_APPEND.
+    fn append(&self, fd: &Self::Fd, bytes: &[u8]) -> Result<(u64, usize)>;
     /// Start of the next data (`hole` false) or hole at or after `offset`; `ENXIO` past the end.
     fn seek(&self, fd: &Self::Fd, offset: u64, hole: bool) -> Result<u64>;
 

@@ -1,7 +1,7 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
 use super::place::{open_for_writing, write_all};
-use super::site::{open_object, slot_name, Site};
+use super::site::{open_object, slot_name, Pass, Site};
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
@@ -9,10 +9,14 @@ use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
 /// Bytes compared and written at a time: a multiple of the sector and of every block size.
 const CHUNK_BYTES: usize = 256 * 1024;
 
+/// Growth of a file that somebody else has open, in bytes, up to which it is appended; beyond, the size is set first.
+const APPEND_BYTES_MAX: u64 = 16 << 20;
+
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
 
-/// Sets the size, then writes every sector whose pre-image is still there.
+/// Sets the size, then writes every sector whose pre-image is still there. In a file that somebody else has open bytes are
+/// exchanged instead of written, and growth is appended.
 pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
     let target = match site.patch_targets.get(&patch.file) {
@@ -26,13 +30,6 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         site.report(step, None, "contents not changed: removed by somebody else");
         return Ok(());
     };
-    let mut theirs = false;
-    let size = os.stat(&target)?.size;
-    if size == patch.size_before && size != patch.size_after {
-        os.truncate(&target, patch.size_after)?;
-    } else if size != patch.size_after {
-        theirs = true;
-    }
     let slot = match patch.ranges.iter().any(|r| r.source == Source::Slot) {
         true => match os.open(site.slots, &slot_name(step.slot), Open::Read) {
             Ok(fd) => Some(fd),
@@ -43,15 +40,73 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         false => None,
     };
     let lease = WriteLease::hold(os, &target);
+    let mut theirs = false;
+    let growth = patch.size_after.saturating_sub(patch.size_before);
+    let size = os.stat(&target)?.size;
+    // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
+    let halfway = size > patch.size_before && size < patch.size_after;
+    let redo = site.pass == Pass::Redo;
+    let appended = growth > 0 && growth <= APPEND_BYTES_MAX && (!lease.exclusive || (halfway && !redo));
+    if !appended {
+        if size != patch.size_after && (size == patch.size_before || (halfway && redo)) {
+            os.truncate(&target, patch.size_after)?;
+        } else {
+            theirs |= size != patch.size_after;
+        }
+    }
+    // Up to where bytes are patched in place.
+    let end = if appended { patch.size_before } else { patch.size_after };
     for range in &patch.ranges {
-        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, patch.size_after)?;
+        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, end)?;
+    }
+    if appended {
+        theirs |= append(os, &target, slot.as_ref(), patch)?;
     }
     drop(lease);
     // What a later record of the same log wrote is no outsider's: a redo can't tell the two apart and stays silent.
-    if theirs && site.pass == super::site::Pass::First {
+    if theirs && !redo {
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
     }
     Ok(())
+}
+
+/// Grows a file that somebody else has open, by appending: what he appends at the same moment stands before or after ours,
+/// and both are whole. Whether he did.
+fn append<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &Patch) -> Result<bool> {
+    let mut tail = vec![0; (patch.size_after - patch.size_before) as usize];
+    for range in &patch.ranges {
+        let (from, to) =
+            (range.offset.max(patch.size_before), (range.offset + range.len).min(patch.size_after));
+        if from < to {
+            let bytes =
+                after_image(os, slot, range, from, (from - range.offset) as usize, (to - from) as usize)?;
+            let at = (from - patch.size_before) as usize;
+            tail[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    let size = os.stat(target)?.size;
+    if size < patch.size_before {
+        return Ok(true);
+    }
+    // An earlier pass may have been cut off in here.
+    let mut present = vec![0; (size - patch.size_before).min(tail.len() as u64) as usize];
+    let done = read_up_to(os, target, &mut present, patch.size_before)?;
+    if present[..done] != tail[..done] {
+        return Ok(true);
+    }
+    let mut theirs = false;
+    let mut expected = patch.size_before + done as u64;
+    let mut rest = &tail[done..];
+    while !rest.is_empty() {
+        let (landed, written) = os.append(target, rest)?;
+        theirs |= landed != expected;
+        expected = landed + written as u64;
+        rest = rest.get(written..).unwrap_or_default();
+        if written == 0 {
+            return Err(Errno::NOSPC);
+        }
+    }
+    Ok(theirs)
 }
 
 /// A write lease on a file while it is patched: nobody else has it open, so nobody can store between our look and our write.
@@ -87,10 +142,10 @@ fn apply<O: Os>(
     exclusive: bool,
     slot: Option<&O::Fd>,
     range: &PatchRange,
-    size_after: u64,
+    end: u64,
 ) -> Result<bool> {
     let mut theirs = false;
-    let end = (range.offset + range.len).min(size_after);
+    let end = (range.offset + range.len).min(end);
     let mut at = range.offset;
     while at < end {
         let len = (end - at).min(CHUNK_BYTES as u64) as usize;

@@ -167,6 +167,10 @@ impl Os for Linux {
         exchange::compare_exchange(fd.as_fd(), offset, before, after)
     }
 
+    fn append(&self, fd: &OwnedFd, bytes: &[u8]) -> Result<(u64, usize)> {
+        bytes::append(fd.as_fd(), bytes)
+    }
+
     fn seek(&self, fd: &OwnedFd, offset: u64, hole: bool) -> Result<u64> {
         bytes::seek(fd.as_fd(), offset, hole)
     }

@@ -222,6 +222,13 @@ impl Os for SimOs {
         })
     }
 
+    fn append(&self, fd: &SimFd, bytes: &[u8]) -> Result<(u64, usize)> {
+        self.call(Call::Pwrite, b"", Some(fd.file), |s, short| {
+            let end = s.stat(s.file(fd.file)?.id).size;
+            s.write(fd.file, &bytes[..bytes.len().min(short)], end).map(|n| (end, n))
+        })
+    }
+
     fn seek(&self, fd: &SimFd, offset: u64, hole: bool) -> Result<u64> {
         self.call(Call::Seek, b"", Some(fd.file), |s, _| s.seek(fd.file, offset, hole))
     }
