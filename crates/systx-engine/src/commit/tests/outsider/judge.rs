@@ -5,7 +5,7 @@
 //! are not compared here.
 
 use super::super::world::Kind;
-use super::acts::Act;
+use super::acts::{Act, HIS};
 use std::collections::{BTreeMap, BTreeSet};
 use systx_sim::machine::{Look, Tree};
 
@@ -116,6 +116,12 @@ impl Seen<'_> {
                     (b, t, _, None) if replaced || !same(b, t) => return None,
                     _ => {}
                 }
+            }
+            // Written while the object stood in its slot, at neither name.
+            let moved_to = moved(&format!("w/{}", self.target), self.kind);
+            let on_the_way = self.act == Act::WriteOpenSinceBefore && moved_to.as_deref() == Some(path);
+            if on_the_way && end.is_some_and(|e| e.content.ends_with(HIS)) {
+                return None;
             }
             return Some(format!("{path}: not his, and {}", told(after, end)));
         }

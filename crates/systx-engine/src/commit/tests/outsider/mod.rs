@@ -274,7 +274,7 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
 
 #[test]
 fn nothing_of_an_outsider_is_lost() {
-    product(&Stage::new(Kind::Everything, Durability::Durable), 3, |_, _| Then::Nothing);
+    product(&Stage::new(Kind::Everything, Durability::Durable), 2, |_, _| Then::Nothing);
 }
 
 #[test]
@@ -290,13 +290,28 @@ fn nothing_of_an_outsider_is_lost_without_durability() {
 #[test]
 fn nothing_of_an_outsider_is_lost_when_the_publisher_is_killed() {
     let stage = Stage::new(Kind::Everything, Durability::Durable);
-    product(&stage, 2, |rng, left| Then::Kill(rng.u64(0..left.min(60))));
+    product(&stage, 1, |rng, left| Then::Kill(rng.u64(0..left.min(60))));
 }
 
 #[test]
 fn what_an_outsider_did_during_a_commit_survives_a_redo() {
     let stage = Stage::new(Kind::Everything, Durability::Durable);
-    product(&stage, 2, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+    product(&stage, 1, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+}
+
+#[test]
+fn what_comes_between_a_look_and_its_rename_is_given_back() {
+    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    let renames = |at: &u64| stage.calls[*at as usize].call == Call::Rename;
+    for at in (stage.publishing..stage.calls.len() as u64).filter(renames) {
+        for act in [Act::RenameMineOver, Act::ExchangeMine, Act::ReplaceByDir, Act::Unlink] {
+            for target in ["replaced", "removed", "moved", "dirmoved", "tree", "new", "link"] {
+                if let Err(why) = run_one(&stage, act, target, at, Then::Nothing) {
+                    panic!("{act:?} of {target} before the rename at {at}: {why}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
