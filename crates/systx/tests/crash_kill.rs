@@ -7,7 +7,7 @@
 
 mod machine;
 
-use machine::bench::{calls, instant, Bench};
+use machine::bench::{calls, Bench};
 use machine::processes::{children, let_pass, systx_below, Held};
 use machine::volume::Volume;
 use machine::{have, recover, rounds, verb, AREA};
@@ -58,7 +58,7 @@ fn end(mut bench: Bench, what: &str) {
 
 fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
     let Some(mut bench) = bench(dir) else { return };
-    let typical = bench.typical_us();
+    bench.aim();
     let want = rounds(20, 1500);
     for round in 0.. {
         if !bench.wants(round, want) {
@@ -67,7 +67,7 @@ fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
         let mut child = bench.start(&[]);
         assert!(bench.tell.wait(&child));
         let family = children(child.id());
-        let us = instant(typical);
+        let us = bench.instant();
         let_pass(us);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -79,7 +79,7 @@ fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
 
 fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
     let Some(mut bench) = bench(dir) else { return };
-    let typical = bench.typical_us();
+    bench.aim();
     let want = rounds(20, 1500);
     for round in 0.. {
         if !bench.wants(round, want) {
@@ -88,10 +88,10 @@ fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
         let mut child = bench.start(&[]);
         assert!(bench.tell.wait(&child));
         let family = children(child.id());
-        let us = instant(typical);
+        let us = bench.instant();
         let_pass(us);
         // Half of the time the twin is at work already when it is killed.
-        let head_start = fastrand::bool().then(|| fastrand::u64(..typical));
+        let head_start = fastrand::bool().then(|| fastrand::u64(..3000));
         if head_start.is_none() {
             family.iter().for_each(Held::kill);
         }
@@ -111,7 +111,7 @@ fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
 
 fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
     let Some(mut bench) = bench(dir) else { return };
-    let typical = bench.typical_us();
+    bench.aim();
     let want = rounds(20, 1500);
     for round in 0.. {
         if !bench.wants(round, want) {
@@ -121,7 +121,7 @@ fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
         let child = bench.start(&["unshare", "--pid", "--fork"]);
         assert!(bench.tell.wait(&child));
         let owner = systx_below(child.id());
-        let us = instant(typical);
+        let us = bench.instant();
         let_pass(us);
         if let Some(owner) = owner {
             owner.kill();
@@ -144,14 +144,12 @@ enum Twin {
 
 /// Kills the owner before each of `want` calls, or of all.
 fn step(bench: &mut Bench, dir: &Path, want: usize, twin: Twin) {
-    let calls = calls(bench, &dir.join("trace"));
-    let mut chosen: Vec<_> = (0..calls.len()).collect();
-    if want < chosen.len() {
-        fastrand::shuffle(&mut chosen);
-        chosen.truncate(want);
-    }
-    for at in chosen {
-        let (name, count) = &calls[at];
+    let mut calls = calls(bench, &dir.join("trace"));
+    fastrand::shuffle(&mut calls);
+    for (round, (name, count)) in calls.iter().enumerate() {
+        if !bench.wants(round, want) {
+            break;
+        }
         let filter = format!("trace={name}");
         let kill = format!("inject={name}:signal=KILL:when={count}");
         let child = bench.start(&["strace", "-qq", "-o", "/dev/null", "-e", &filter, "-e", &kill]);
@@ -176,7 +174,7 @@ fn the_twin_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
         return;
     }
     let Some(mut bench) = bench(dir) else { return };
-    step(&mut bench, dir, rounds(24, usize::MAX), Twin::Lives);
+    step(&mut bench, dir, rounds(24, 1 << 20), Twin::Lives);
     end(bench, "owner killed before a call");
 }
 
@@ -185,7 +183,7 @@ fn recover_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
         return;
     }
     let Some(mut bench) = bench(dir) else { return };
-    step(&mut bench, dir, rounds(30, usize::MAX), Twin::Dies);
+    step(&mut bench, dir, rounds(30, 1 << 20), Twin::Dies);
     assert!(bench.mixed > 0, "no kill was in the middle of publication");
     end(bench, "owner and twin killed before a call");
 }

@@ -8,7 +8,7 @@
 
 mod machine;
 
-use machine::bench::{calls, instant, Bench};
+use machine::bench::{calls, Bench};
 use machine::processes::{children, let_pass, systx_below, Held};
 use machine::volume::Volume;
 use machine::{code, err, have, must, recover, rounds, verb};
@@ -50,7 +50,7 @@ fn settled(bench: &mut Bench, output: &Output, what: &str) {
 }
 
 /// A modification time may be that of the publication: power was lost when a change was on the device and the time that
-/// belongs to it was not yet (docs/guarantees.md). Sets such times right for the next round.
+/// belongs to it was not yet. Sets such times right for the next round.
 fn settle_times(bench: &Bench, what: &str) {
     if let (None, Some(now)) =
         (bench.generations.of(&bench.served), bench.generations.but_for_times(&bench.served))
@@ -63,7 +63,7 @@ fn settle_times(bench: &Bench, what: &str) {
 
 fn shutdowns(dir: &Path, kind: &'static str) {
     let Some(mut bench) = bench(dir, kind) else { return };
-    let typical = bench.typical_us();
+    bench.aim();
     let want = rounds(10, 500);
     for round in 0.. {
         if !bench.wants(round, want) {
@@ -73,7 +73,7 @@ fn shutdowns(dir: &Path, kind: &'static str) {
         let child = bench.start(&[]);
         assert!(bench.tell.wait(&child));
         let family = children(child.id());
-        let us = instant(typical);
+        let us = bench.instant();
         let_pass(us);
         switch.off();
         let output = child.wait_with_output().unwrap();
@@ -92,8 +92,10 @@ fn steps(dir: &Path, kind: &'static str) {
     let Some(mut bench) = bench(dir, kind) else { return };
     let mut calls = calls(&mut bench, &dir.join("trace"));
     fastrand::shuffle(&mut calls);
-    calls.truncate(rounds(14, usize::MAX));
-    for (name, count) in calls {
+    for (round, (name, count)) in calls.into_iter().enumerate() {
+        if !bench.wants(round, rounds(14, 1 << 20)) {
+            break;
+        }
         let Some(switch) = bench.volume.switch() else { return };
         let filter = format!("trace={name}");
         let kill = format!("inject={name}:signal=KILL:when={count}");
@@ -115,7 +117,7 @@ fn images(dir: &Path, kind: &'static str) {
     // A copy at one instant needs a file system below that shares blocks.
     let Some(host) = Volume::new(dir, "xfs", 2048) else { return };
     let Some(mut bench) = bench(&host.point, kind) else { return };
-    let typical = bench.typical_us();
+    bench.aim();
     let copy = host.point.join("copy.img");
     let (mut torn, mut refused) = (0, 0);
     let want = rounds(8, 300);
@@ -128,7 +130,7 @@ fn images(dir: &Path, kind: &'static str) {
         let family = children(child.id());
         // Now and then after it has returned: what was reported has to be in the image.
         let ended = fastrand::u8(..4) == 0;
-        let us = instant(typical);
+        let us = bench.instant();
         match ended {
             true => drop(child.wait().unwrap()),
             false => let_pass(us),

@@ -1,6 +1,6 @@
 //! The machine and this process: clocks, randomness, identity of the boot, limits.
 
-use rustix::process::{getrlimit, setrlimit, Resource};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use rustix::rand::GetRandomFlags;
 use rustix::thread::Timespec;
 use rustix::time::ClockId;
@@ -55,11 +55,18 @@ pub(super) fn pause(ns: u64) {
     let _ = rustix::thread::nanosleep(&time);
 }
 
-/// Raises the soft limit on open descriptors to the hard one; returns the limit that holds now.
+/// Raises the limit on open descriptors as far as it goes; returns the limit that holds now.
 ///
 /// Source: getrlimit(2), RLIMIT_NOFILE.
 pub fn raise_nofile_limit() -> Result<u64> {
     let mut limit = getrlimit(Resource::Nofile);
+    // Past the hard limit with CAP_SYS_RESOURCE only; without, what there is has to do.
+    let most =
+        std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let wanted = Rlimit { current: most, maximum: most };
+    if limit.maximum.is_some() && most > limit.maximum && setrlimit(Resource::Nofile, wanted).is_ok() {
+        limit = wanted;
+    }
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
         setrlimit(Resource::Nofile, limit)?;

@@ -22,6 +22,8 @@ pub struct Bench {
     pub stayed: usize,
     pub went_on: usize,
     pub mixed: usize,
+    /// About where the commit point is, in microseconds from the command's last words.
+    aim_us: u64,
 }
 
 impl Bench {
@@ -29,7 +31,8 @@ impl Bench {
         let generations = Generations::learn(dir, FILES);
         let served = tree(&volume.point, &generations);
         let tell = Tell::new(dir);
-        let mut bench = Bench { volume, served, generations, tell, now: 1, stayed: 0, went_on: 0, mixed: 0 };
+        let mut bench =
+            Bench { volume, served, generations, tell, now: 1, stayed: 0, went_on: 0, mixed: 0, aim_us: 0 };
         // The area is made, and the change works.
         assert_eq!(bench.undisturbed().0, 0);
         bench
@@ -64,10 +67,20 @@ impl Bench {
         (code(&output), us)
     }
 
-    pub fn typical_us(&mut self) -> u64 {
+    /// Learns how long a commit takes.
+    pub fn aim(&mut self) {
         let mut times = [0; 5].map(|_| self.undisturbed().1);
         times.sort_unstable();
-        times[2]
+        self.aim_us = times[2];
+    }
+
+    /// An instant to kill at, in microseconds from the command's last words: anywhere before the end, or near to where the
+    /// outcome was seen to turn, which is where publication is.
+    pub fn instant(&self) -> u64 {
+        match fastrand::u8(..4) {
+            0 => fastrand::u64(..=self.aim_us),
+            _ => self.aim_us * 8 / 10 + fastrand::u64(..=self.aim_us * 4 / 10),
+        }
     }
 
     /// Whether to go on: `want` rounds, and a few more until both outcomes were seen.
@@ -80,8 +93,14 @@ impl Bench {
     pub fn settled(&mut self, what: &str) {
         let now = self.generations.whole(&self.served, what);
         match now == self.now {
-            true => self.stayed += 1,
-            false => self.went_on += 1,
+            true => {
+                self.stayed += 1;
+                self.aim_us = self.aim_us * 23 / 20 + 1;
+            }
+            false => {
+                self.went_on += 1;
+                self.aim_us = self.aim_us * 20 / 23;
+            }
         }
         self.now = now;
     }
@@ -118,12 +137,4 @@ pub fn calls(bench: &mut Bench, trace: &Path) -> Vec<(String, usize)> {
     }
     assert!(calls.len() > 50, "strace saw {} calls", calls.len());
     calls
-}
-
-/// An instant within a commit that takes `typical` microseconds; more often towards its end, where publication is.
-pub fn instant(typical: u64) -> u64 {
-    match fastrand::u8(..4) {
-        0 => fastrand::u64(..=typical),
-        _ => typical * 7 / 10 + fastrand::u64(..=typical / 2),
-    }
 }

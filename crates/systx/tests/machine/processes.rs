@@ -49,7 +49,9 @@ pub fn comm(pid: u32) -> String {
 
 /// The systx process at or below a process that was started here.
 pub fn systx_below(pid: u32) -> Option<Held> {
-    if comm(pid) == "systx" {
+    // What the kernel keeps of a name.
+    let name = super::systx().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if comm(pid) == name[..name.len().min(15)] {
         return Held::new(pid);
     }
     children(pid).into_iter().find_map(|child| systx_below(child.pid))
