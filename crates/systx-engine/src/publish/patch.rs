@@ -12,6 +12,9 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Growth of a file that somebody else has open, in bytes, up to which it is appended; beyond, the size is set first.
 const APPEND_BYTES_MAX: u64 = 16 << 20;
 
+/// An append of at most a page is whole or not there, also when its process is killed: a size in between is somebody's cut.
+const PAGE_BYTES: u64 = 4096;
+
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
 
@@ -46,9 +49,10 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
     let halfway = size > patch.size_before && size < patch.size_after;
     let redo = site.pass == Pass::Redo;
-    let appended = growth > 0 && growth <= APPEND_BYTES_MAX && (!lease.exclusive || (halfway && !redo));
+    let appended = growth > 0 && growth <= APPEND_BYTES_MAX && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
     if !appended {
-        if size != patch.size_after && (size == patch.size_before || (halfway && redo)) {
+        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size)?;
+        if size != patch.size_after && (size == patch.size_before || cut_off) {
             os.truncate(&target, patch.size_after)?;
         } else {
             theirs |= size != patch.size_after;
@@ -68,6 +72,39 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
     }
     Ok(())
+}
+
+/// Whether a file of a size between before and after holds a sector that no pass of ours, cut off by a power loss, left: then
+/// the size is somebody's, too.
+fn holds_foreign<O: Os>(
+    os: &O,
+    target: &O::Fd,
+    slot: Option<&O::Fd>,
+    patch: &Patch,
+    size: u64,
+) -> Result<bool> {
+    for range in &patch.ranges {
+        let end = (range.offset + range.len).min(size);
+        let mut at = range.offset;
+        while at < end {
+            let len = (end - at).min(CHUNK_BYTES as u64) as usize;
+            let skip = (at - range.offset) as usize;
+            let after = after_image(os, slot, range, at, skip, len)?;
+            let mut present = vec![0; len];
+            read_up_to(os, target, &mut present, at)?;
+            let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
+            for (n, (present, after)) in sectors {
+                let ours = present == after
+                    || present.iter().all(|b| *b == 0)
+                    || is_pre_image(&range.before, skip / SECTOR_BYTES + n, present);
+                if !ours {
+                    return Ok(true);
+                }
+            }
+            at += len as u64;
+        }
+    }
+    Ok(false)
 }
 
 /// Grows a file that somebody else has open, by appending: what he appends at the same moment stands before or after ours,

@@ -49,7 +49,12 @@ pub(super) fn machine(kind: FsKind) -> Machine {
     machine.set_word_points(false);
     // The area and the first segment are there already, as on every machine but at the very first use.
     let os = machine.spawn("earlier");
-    let _ = run_process(&os, || open(&os).map(|_| ()).map_err(|e| e.to_string())).expect("not killed");
+    let _ = run_process(&os, || {
+        let domain = open(&os).map_err(|e| e.to_string())?;
+        // A new segment is synced, and with it whatever was staged before.
+        domain.checkpoint().map_err(|e| e.to_string())
+    })
+    .expect("not killed");
     os.exit();
     machine.settle();
     machine
