@@ -14,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
 
+/// Files changed in place that stay open, and so under a lease, from Prepare to their step; more are opened again by then.
+const TARGETS_OPEN_MAX: usize = 1024;
 /// Free space that a publication leaves, for directory blocks and the like, in bytes.
 const SPACE_MARGIN_BYTES: u64 = 1 << 20;
 
@@ -119,7 +121,10 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
                         return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
                     }
                 };
-                targets.insert(patch.file, Arc::new(fd));
+                // It can be opened: beyond the bound that has to do until its step.
+                if targets.len() < TARGETS_OPEN_MAX {
+                    targets.insert(patch.file, Arc::new(fd));
+                }
             }
             Act::Attr { .. } => {}
             _ => {

@@ -76,9 +76,8 @@ pub(super) fn copy_range(
 pub(super) fn append(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(u64, usize)> {
     let parts = [std::io::IoSlice::new(bytes)];
     // An offset of -1 writes at, and moves, the position.
-    let written = retry_on_intr(|| {
-        rustix::io::pwritev2(fd, &parts, u64::MAX, rustix::io::ReadWriteFlags::APPEND)
-    })?;
+    let written =
+        retry_on_intr(|| rustix::io::pwritev2(fd, &parts, u64::MAX, rustix::io::ReadWriteFlags::APPEND))?;
     let end = rustix::fs::seek(fd, SeekFrom::Current(0))?;
     Ok((end - written as u64, written))
 }
