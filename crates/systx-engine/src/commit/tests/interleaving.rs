@@ -40,10 +40,13 @@ struct Setting {
 
 /// One clock, and everything that anybody saw.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<(u64, Vec<(Recorded, Durability)>)>>);
+struct Log(Arc<Mutex<(u64, Told)>>);
+
+/// What was recorded of each transaction.
+type Told = Vec<(Recorded, Durability)>;
 
 impl Log {
-    fn with<T>(&self, change: impl FnOnce(&mut u64, &mut Vec<(Recorded, Durability)>) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut u64, &mut Told) -> T) -> T {
         let mut log = self.0.lock().expect("nobody panics in here");
         let (clock, all) = &mut *log;
         *clock += 1;

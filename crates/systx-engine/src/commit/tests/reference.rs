@@ -87,17 +87,17 @@ impl Model {
         match step {
             Step::Create(p, byte) => {
                 self.above(p)?;
-                match self.0.contains_key(p) {
-                    true => Err(Errno::EXIST),
-                    false => Ok(drop(self.0.insert(p.clone(), Some(vec![*byte; 20])))),
-                }?;
+                if self.0.contains_key(p) {
+                    return Err(Errno::EXIST);
+                }
+                self.0.insert(p.clone(), Some(vec![*byte; 20]));
             }
             Step::Mkdir(p) => {
                 self.above(p)?;
-                match self.0.contains_key(p) {
-                    true => Err(Errno::EXIST),
-                    false => Ok(drop(self.0.insert(p.clone(), None))),
-                }?;
+                if self.0.contains_key(p) {
+                    return Err(Errno::EXIST);
+                }
+                self.0.insert(p.clone(), None);
             }
             Step::Write(p, at, byte) => {
                 self.above(p)?;
