@@ -86,7 +86,11 @@ pub fn open<M: Borrow<Mounted>>(
         .map(|root| Location { root: root.clone(), parent: &**root, name: area_name(area) })
         .collect();
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
-    open_all(os, &locations).map_err(|(n, e)| (n, format!("{}: {e}", point(n))))
+    let domains = open_all(os, &locations).map_err(|(n, e)| (n, format!("{}: {e}", point(n))))?;
+    for (n, domain) in domains.iter().enumerate() {
+        domain.mounted_at(point(n).as_bytes());
+    }
+    Ok(domains)
 }
 
 /// The domains of this machine.

@@ -1,6 +1,7 @@
 //! F: leases, and the last comparison of every fact with the present.
 
 use super::Commit;
+use crate::domain::Domain;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::publish::site::{identify, open_object, slot_name};
@@ -93,15 +94,17 @@ impl<O: Os> Commit<'_, O> {
                         let path = change.plan.places.get(&step.at.dir).map_or(&step.at.path, |at| &at.path);
                         let root = &part.domain.area.root;
                         let opened = open_object(os, root, &step.at.dir, path, b"", Open::Path);
-                        e.insert(opened.map_err(|error| failed(step, error))?)
+                        e.insert(opened.map_err(|error| failed(&part.domain, step, error))?)
                     }
                 };
                 let found = match dir {
-                    Some(dir) => identify(os, dir, &step.at.name).map_err(|error| failed(step, error))?,
-                    None => return Err(changed(step, "directory removed")),
+                    Some(dir) => {
+                        identify(os, dir, &step.at.name).map_err(|error| failed(&part.domain, step, error))?
+                    }
+                    None => return Err(changed(&part.domain, step, "directory removed")),
                 };
                 if found != expected {
-                    return Err(changed(step, "name changed"));
+                    return Err(changed(&part.domain, step, "name changed"));
                 }
             }
         }
@@ -123,11 +126,15 @@ fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Han
     }
 }
 
-fn changed(step: &Step, what: &'static str) -> CommitError {
-    let path = crate::facts::join(&step.at.path, &step.at.name);
+fn changed<O: Os>(domain: &Domain<O>, step: &Step, what: &'static str) -> CommitError {
+    let path = domain.shown(&crate::facts::join(&step.at.path, &step.at.name));
     CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }
 
-fn failed(step: &Step, error: Errno) -> CommitError {
-    CommitError::Failed { doing: "looking at", path: crate::facts::join(&step.at.path, &step.at.name), error }
+fn failed<O: Os>(domain: &Domain<O>, step: &Step, error: Errno) -> CommitError {
+    CommitError::Failed {
+        doing: "looking at",
+        path: domain.shown(&crate::facts::join(&step.at.path, &step.at.name)),
+        error,
+    }
 }

@@ -33,9 +33,9 @@ impl<O: Os> Commit<'_, O> {
                 publish(&mut site, &change.body)
             });
             match published {
-                Ok(displaced) => done.displaced.extend(displaced),
+                Ok(displaced) => done.displaced.extend(domain.shown_all(displaced)),
                 Err(Pending { path, error }) => {
-                    let path = String::from_utf8_lossy(&path).into_owned();
+                    let path = String::from_utf8_lossy(&domain.shown(&path)).into_owned();
                     done.pending = Some(format!("{path}: {error}"));
                 }
             }
@@ -56,7 +56,7 @@ impl<O: Os> Commit<'_, O> {
         }
         for part in &self.parts {
             let (displaced, reclaimed) = reclaim_part(part);
-            done.displaced.extend(displaced);
+            done.displaced.extend(part.domain.shown_all(displaced));
             if reclaimed && self.durability == Durability::None {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());

@@ -109,7 +109,7 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
             Act::Patch(patch) => {
                 // Steps name the path at their turn; nothing has moved yet.
                 let at = plan.places.get(&patch.file).unwrap_or(at);
-                let path = || crate::facts::join(&at.path, &at.name);
+                let path = || domain.shown(&crate::facts::join(&at.path, &at.name));
                 bytes += patch.ranges.iter().map(new_bytes).sum::<u64>();
                 let opened = domain.open_past_leases(ObjectId::data(&patch.file), || {
                     open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
@@ -149,8 +149,10 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
 fn find_directory<O: Os>(domain: &Domain<O>, at: &At) -> Result<(), CommitError> {
     match open_object(&domain.os, &domain.area.root, &at.dir, &at.path, b"", Open::Path) {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(vanished(at.path.clone(), "directory removed")),
-        Err(error) => Err(CommitError::Failed { doing: "opening directory", path: at.path.clone(), error }),
+        Ok(None) => Err(vanished(domain.shown(&at.path), "directory removed")),
+        Err(error) => {
+            Err(CommitError::Failed { doing: "opening directory", path: domain.shown(&at.path), error })
+        }
     }
 }
 

@@ -12,11 +12,12 @@ use crate::facts::LowerDir;
 use crate::id::{Footprint, Lsn, ObjectId, OwnerIx, TxId};
 use crate::log::{Cell, Log, LogError, Replay};
 use crate::mutant::{self, Mutant};
+use crate::outcome::Displaced;
 use crate::publish::reclaim::remove_all;
 use crate::record::{Act, Body};
 use crate::recovery::{self, Recovered};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Open, Os, Rename, Result};
 
 /// One user's transactions on one file system.
@@ -37,6 +38,8 @@ pub struct Domain<O: Os> {
     pub(crate) key: [u8; 16],
     area_handle: Handle,
     barrier: Mutex<Option<Arc<O::Fd>>>,
+    /// Where the file system is mounted, for messages.
+    point: OnceLock<Vec<u8>>,
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
     claim: Claim<O>,
@@ -248,6 +251,7 @@ impl<O: Os> Domain<O> {
             key: key_of(&info.uuid, &area_handle),
             area_handle,
             barrier: Mutex::new(None),
+            point: OnceLock::new(),
             finishing: Mutex::new(()),
             claim,
         };
@@ -319,6 +323,26 @@ impl<O: Os> Domain<O> {
             Some(locked) => self.repair(&Held { domain: self, locked: Some(locked) }),
             None => Ok(()),
         }
+    }
+
+    /// Says where the file system is mounted, for messages: an absolute path.
+    pub fn mounted_at(&self, point: &[u8]) {
+        // Whoever says it first is believed.
+        let _ = self.point.set(point.strip_suffix(b"/").unwrap_or(point).to_vec());
+    }
+
+    /// A path from the root of the mount as people know it.
+    pub fn shown(&self, path: &[u8]) -> Vec<u8> {
+        match self.point.get() {
+            Some(point) => [point, &b"/"[..], path].concat(),
+            None => path.to_vec(),
+        }
+    }
+
+    /// The same for the paths of what was displaced.
+    pub(crate) fn shown_all(&self, mut displaced: Vec<Displaced>) -> Vec<Displaced> {
+        displaced.iter_mut().for_each(|d| d.path = self.shown(&d.path));
+        displaced
     }
 
     /// This process among the owners.

@@ -20,11 +20,16 @@ impl<O: Os> Facts<O> {
         match which {
             Which::Seen(n) => {
                 let seen = &self.seen[n as usize];
-                Ok(self.compare_seen(seen, open)?.map(|what| (join(&seen.dir.path, &seen.name), what)))
+                Ok(self.compare_seen(seen, open)?.map(|what| {
+                    let path = join(&seen.dir.path, &seen.name);
+                    (self.domains[seen.dir.domain].shown(&path), what)
+                }))
             }
             Which::Listing(n) => {
                 let listing = &self.listings[n as usize];
-                Ok(self.compare_listing(listing)?.map(|what| (listing.dir.path.clone(), what)))
+                Ok(self
+                    .compare_listing(listing)?
+                    .map(|what| (self.domains[listing.dir.domain].shown(&listing.dir.path), what)))
             }
         }
     }

@@ -23,7 +23,11 @@ impl<O: Os> Facts<O> {
         loop {
             let awaited = if mutant::on(Mutant::NoSlotWait) { &[] } else { objects };
             if let Err(party) = self.domains[domain].await_slots(awaited)? {
-                return Err(self.doomed(path(), "it belongs to a prepared transaction", party));
+                return Err(self.doomed(
+                    self.domains[domain].shown(&path()),
+                    "it belongs to a prepared transaction",
+                    party,
+                ));
             }
             let looked = look(self);
             if mutant::on(Mutant::NoRefreshAfterLook) || self.refresh(domain, objects)? {
@@ -154,7 +158,7 @@ impl<O: Os> Facts<O> {
         let names = self.touch(domain, &[id], &|| path.clone(), |_| current_names(&os, &fd))?;
         let known = &mut self.seen[fact.0 as usize].xattrs.get_or_insert_default().names;
         if known.as_ref().is_some_and(|known| *known != names) {
-            return Err(self.doomed(path, "extended attributes changed", Party::Outsider));
+            return Err(self.doomed(self.shown(fact), "extended attributes changed", Party::Outsider));
         }
         *known = Some(names.clone());
         Ok(names)
@@ -172,7 +176,7 @@ impl<O: Os> Facts<O> {
         let fd = match opened {
             Ok(fd) if os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
-                return Err(self.doomed(self.path(fact), "replaced or removed", Party::Outsider));
+                return Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider));
             }
             Err(e) => return Err(e.into()),
         };
@@ -180,7 +184,7 @@ impl<O: Os> Facts<O> {
         let path = self.path(fact);
         let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
         if (stat.size, stat.mtime) != (first.size, first.mtime) {
-            return Err(self.doomed(self.path(fact), "contents changed", Party::Outsider));
+            return Err(self.doomed(self.shown(fact), "contents changed", Party::Outsider));
         }
         if self.seen[fact.0 as usize].data.is_none() {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
@@ -191,7 +195,7 @@ impl<O: Os> Facts<O> {
             let _ = os.lease(&fd, Lease::None);
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
-                return Err(self.doomed(self.path(fact), "contents changed", Party::Outsider));
+                return Err(self.doomed(self.shown(fact), "contents changed", Party::Outsider));
             }
             let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
@@ -211,7 +215,7 @@ impl<O: Os> Facts<O> {
             let hash = xxhash_rust::xxh3::xxh3_128(&buf[..got]);
             data.reads.push(DeliveredBytes { offset, asked: buf.len(), hash });
         } else if (now.size, now.ctime) != (data.size, data.ctime) {
-            return Err(self.doomed(self.path(file.fact), "contents changed", Party::Outsider));
+            return Err(self.doomed(self.shown(file.fact), "contents changed", Party::Outsider));
         }
         Ok(got)
     }
@@ -227,7 +231,7 @@ impl<O: Os> Facts<O> {
         match os.open(&seen.dir.fd, &seen.name, Open::Path) {
             Ok(fd) if os.handle(&fd)? == handle => Ok(fd),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
-                Err(self.doomed(self.path(fact), "replaced or removed", Party::Outsider))
+                Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider))
             }
             Err(e) => Err(e.into()),
         }

@@ -150,6 +150,11 @@ impl<O: Os> Facts<O> {
         join(&dir.path, name)
     }
 
+    /// The same as people know it.
+    fn shown(&self, fact: FactIx) -> Vec<u8> {
+        self.domains[self.seen[fact.0 as usize].dir.domain].shown(&self.path(fact))
+    }
+
     fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
         VerbError::Doomed(Box::new(Conflict { path, what, with }))
     }

@@ -49,7 +49,9 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
     let halfway = size > patch.size_before && size < patch.size_after;
     let redo = site.pass == Pass::Redo;
-    let appended = growth > 0 && growth <= APPEND_BYTES_MAX && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
+    let appended = growth > 0
+        && growth <= APPEND_BYTES_MAX
+        && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
     if !appended {
         let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size)?;
         if size != patch.size_after && (size == patch.size_before || cut_off) {

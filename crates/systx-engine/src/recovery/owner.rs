@@ -99,9 +99,9 @@ fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &
     let (root, aside) = (&domain.area.root, &domain.area.aside);
     let mut site = Site::new(&domain.os, root, &slots, aside, body.id, Pass::First)?;
     match publish(&mut site, body) {
-        Ok(displaced) => recovered.displaced.extend(displaced),
+        Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {
-            let path = String::from_utf8_lossy(&pending.path).into_owned();
+            let path = String::from_utf8_lossy(&domain.shown(&pending.path)).into_owned();
             recovered.unfinished.push(format!(
                 "transaction {} is committed, its publication waits: {path}: {}",
                 body.id, pending.error
@@ -118,7 +118,7 @@ fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &
     }
     domain.free_slot(slot.ix)?;
     let _ = reclaim::reclaim(&mut site, body);
-    recovered.displaced.append(&mut site.displaced);
+    recovered.displaced.extend(domain.shown_all(std::mem::take(&mut site.displaced)));
     recovered.finished += 1;
     Ok(())
 }
