@@ -87,16 +87,6 @@ fn a_kill_at_every_call_leaves_all_or_nothing_without_barrier() {
 }
 
 #[test]
-fn a_kill_at_every_call_leaves_all_or_nothing_without_slots() {
-    kill_at_every_call(Kind::Inline, Durability::Durable);
-}
-
-#[test]
-fn a_power_loss_at_every_call_leaves_all_or_nothing_without_slots() {
-    power_loss_at_every_call(Kind::Inline, FsKind::Ext4, &Crash::WORST, 3);
-}
-
-#[test]
 fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
     kill_at_every_call(Kind::Everything, Durability::None);
 }
