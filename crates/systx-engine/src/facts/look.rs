@@ -299,7 +299,8 @@ fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
     matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))
 }
 
-pub(super) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+/// Value of an extended attribute; `None` when there is none.
+pub(crate) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match os.getxattr(fd, name) {
         Ok(value) => Ok(Some(value)),
         Err(Errno::NODATA) => Ok(None),

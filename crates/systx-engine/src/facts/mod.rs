@@ -9,6 +9,8 @@ mod compare;
 mod look;
 mod refresh;
 
+pub(crate) use look::current_xattr;
+
 pub(crate) use compare::OpenFiles;
 
 use crate::domain::Domain;

@@ -1,8 +1,9 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
 use super::site::{open_object, Pass, Site};
+use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
-use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
+use systx_os::{Handle, Open, Os, Result, SetXattr, Timestamp};
 
 /// Applies every change whose old value is still there.
 ///
@@ -91,12 +92,4 @@ pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<
         }
     }
     Ok(())
-}
-
-fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    match os.getxattr(fd, name) {
-        Ok(value) => Ok(Some(value)),
-        Err(Errno::NODATA) => Ok(None),
-        Err(e) => Err(e),
-    }
 }

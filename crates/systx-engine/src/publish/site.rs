@@ -133,12 +133,7 @@ impl<'a, O: Os> Site<'a, O> {
 
     /// Path of a step's name, for messages.
     pub fn path_of(&self, at: &At) -> Vec<u8> {
-        let mut path = at.path.clone();
-        if !path.is_empty() && !at.name.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(&at.name);
-        path
+        crate::facts::join(&at.path, &at.name)
     }
 
     /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.

@@ -31,7 +31,7 @@ pub(crate) struct Spot<O: Os> {
 
 /// Name of a slot.
 pub(crate) fn slot_name(slot: u32) -> Box<[u8]> {
-    slot.to_string().into_bytes().into()
+    crate::publish::site::slot_name(slot).into()
 }
 
 impl<O: Os> Transaction<O> {
