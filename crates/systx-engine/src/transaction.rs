@@ -10,6 +10,7 @@ use crate::facts::Facts;
 use crate::id::TxId;
 use crate::outcome::{Options, Verb};
 use crate::workset::data::Data;
+use crate::workset::held::Held;
 use crate::workset::staging::Staging;
 use crate::workset::{Directory, Ix, Object};
 use std::collections::HashMap;
@@ -130,6 +131,8 @@ pub struct Transaction<O: Os> {
     pub(crate) nodes: Vec<Object<O>>,
     /// Nodes of lower files with several names.
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
+    /// Which of them have descriptors.
+    pub(crate) held: Held,
 }
 
 impl<O: Os> Transaction<O> {
@@ -139,8 +142,9 @@ impl<O: Os> Transaction<O> {
         let staging = mounts.iter().map(|_| None).collect();
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
         mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
-        let (nodes, linked) = (Vec::new(), HashMap::new());
-        let mut t = Transaction { os, mounts, options, ids, facts, refusal: None, staging, nodes, linked };
+        let (nodes, linked, held) = (Vec::new(), HashMap::new(), Held::default());
+        let mut t =
+            Transaction { os, mounts, options, ids, facts, refusal: None, staging, nodes, linked, held };
         for mount in 0..t.mounts.len() {
             let (found, dir) = t.facts.root(mount)?;
             let ix = t.lower_node(mount, &found);

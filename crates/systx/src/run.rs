@@ -29,6 +29,9 @@ use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux};
 use systx_view::{Trouble, View};
 
+/// Part of our descriptors that may be open files of the command; the others are for directories and the commit.
+const HELD_PART: u64 = 2;
+
 /// Runs a command; returns the exit code.
 pub fn run(args: &Run) -> u8 {
     let status = match args.status_fd.map(process::inherited).transpose() {
@@ -80,7 +83,7 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
     let domains = domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?;
     let tx = Transaction::begin(os.clone(), domains, options(args)).map_err(|e| told("beginning", &e))?;
     *id = Some(tx.id());
-    let (view, views) = View::new(tx, lower.len()).map_err(|failed| {
+    let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
         let why = told(failed.doing, &failed.error);
         failed.tx.abort();
         why
@@ -91,7 +94,9 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
     let mut child = spawn(command, &signals).map_err(failed("starting a process in new namespaces"))?;
     // The command has its own limit by now.
-    let _ = systx_os::linux::raise_nofile_limit();
+    if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
+        view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
+    }
     let server = Server::start(view)?;
     let over = supervise(&mut child, &signals, terminal.as_ref(), alarm.as_fd());
     let arrived = synced.iter().try_for_each(mounts::sync);

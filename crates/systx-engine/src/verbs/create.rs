@@ -86,6 +86,7 @@ impl<O: Os> Transaction<O> {
         let stat = self.finish(&fd, &shape, FileType::File)?;
         let ix = self.staged_node(mount, &stat);
         self.object_mut(ix).file = Some(fd);
+        self.hold(ix);
         Ok((node_of(ix), from_stat(&stat)))
     }
 
@@ -108,7 +109,10 @@ impl<O: Os> Transaction<O> {
         let (spot, slot) = self.new_spot(dir, name)?;
         let (fd, stat) = self.make_at(&spot, new, &shape)?;
         let ix = self.staged_node(mount, &stat);
-        self.object_mut(ix).file = fd;
+        if fd.is_some() {
+            self.object_mut(ix).file = fd;
+            self.hold(ix);
+        }
         self.name(dir, name, ix, slot);
         self.touch(dir, Change::Real)?;
         Ok((node_of(ix), from_stat(&stat)))

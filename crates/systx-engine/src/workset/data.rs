@@ -79,8 +79,9 @@ impl<O: Os> Transaction<O> {
         match &mut object.data {
             Data::Base(known) if keep => *known = Some(file.clone()),
             Data::Overlay(overlay) => overlay.lower = Some(file.clone()),
-            _ => {}
+            _ => return Ok(file),
         }
+        self.hold(ix);
         Ok(file)
     }
 
@@ -94,6 +95,7 @@ impl<O: Os> Transaction<O> {
         let fd = Arc::new(self.os.open(&spot.dir, &spot.name, Open::ReadWrite)?);
         if self.object(ix).opens > 0 {
             self.object_mut(ix).file = Some(fd.clone());
+            self.hold(ix);
         }
         Ok(fd)
     }
@@ -119,6 +121,7 @@ impl<O: Os> Transaction<O> {
         let object = self.object_mut(ix);
         if object.opens > 0 {
             (object.file, object.read_only) = (Some(fd.clone()), read_only);
+            self.hold(ix);
         }
         Ok(fd)
     }
@@ -176,6 +179,7 @@ impl<O: Os> Transaction<O> {
         let object = self.object_mut(ix);
         object.file = (object.opens > 0).then_some(fd);
         object.data = Data::Private(Box::new(Private { slot, replaced: keep == 0 && size > 0, made }));
+        self.hold(ix);
         Ok(())
     }
 
@@ -188,6 +192,7 @@ impl<O: Os> Transaction<O> {
         object.file = (object.opens > 0).then_some(fd);
         let overlay = Overlay { slot, lower: Some(lower), extents: Extents::default(), size };
         object.data = Data::Overlay(Box::new(overlay));
+        self.hold(ix);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod extents;
+pub(crate) mod held;
 pub(crate) mod names;
 pub(crate) mod staging;
 
@@ -33,6 +34,8 @@ pub(crate) struct Object<O: Os> {
     pub opens: u32,
     /// `file` can't be written to.
     pub read_only: bool,
+    /// It is in the queue of nodes with descriptors.
+    pub held: bool,
     /// Names added less names removed, of a lower object.
     pub links: i32,
     pub ino: u64,
@@ -100,6 +103,7 @@ impl<O: Os> Object<O> {
             mount,
             opens: 0,
             read_only: false,
+            held: false,
             links: 0,
             ino,
             names: Vec::new(),

@@ -1,0 +1,61 @@
+//! Descriptors of open files: a bounded number, whatever a program keeps open.
+//!
+//! Owns: the order in which they were opened. Guarantees: what is let go of is opened again, as the same object, when it is
+//! needed: a committed file by its fact, private bytes by their slot, a staged file by a name. A staged file that nothing
+//! leads back to keeps its descriptor. Does not: count directories.
+
+use super::data::Data;
+use super::Ix;
+use crate::transaction::Transaction;
+use std::collections::VecDeque;
+use systx_os::Os;
+
+/// The fewest that are kept: the one in use, and the source of a copy.
+const LEAST: usize = 2;
+
+/// Nodes that may have descriptors, in the order in which they got them.
+pub(crate) struct Held {
+    queue: VecDeque<Ix>,
+    most: usize,
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held { queue: VecDeque::new(), most: usize::MAX }
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// Sets how many files it may keep open itself; there is no bound before. For whoever knows the limit of the process.
+    pub fn hold_files(&mut self, most: usize) {
+        self.held.most = most.max(LEAST);
+    }
+
+    /// Notes that a node has got a descriptor; another one may lose its own.
+    pub(crate) fn hold(&mut self, ix: Ix) {
+        if std::mem::replace(&mut self.object_mut(ix).held, true) {
+            return;
+        }
+        self.held.queue.push_back(ix);
+        while self.held.queue.len() > self.held.most {
+            let Some(first) = self.held.queue.pop_front() else { return };
+            self.object_mut(first).held = false;
+            self.let_go(first);
+        }
+    }
+
+    fn let_go(&mut self, ix: Ix) {
+        let object = self.object(ix);
+        // Without privileges its own permission bits, which may have changed, could keep us out.
+        if object.is_staged() && (object.names.is_empty() || self.os.uid() != 0) {
+            return;
+        }
+        let object = self.object_mut(ix);
+        object.file = None;
+        match &mut object.data {
+            Data::Base(file) => *file = None,
+            Data::Overlay(overlay) => overlay.lower = None,
+            Data::Private(_) => {}
+        }
+    }
+}
