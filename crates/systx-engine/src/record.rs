@@ -233,6 +233,11 @@ pub enum DecodeError {
 }
 
 impl Body {
+    /// Whether a step of it has a slot. Without, there is no `tx/<id>`: the record carries everything.
+    pub fn has_slots(&self) -> bool {
+        self.steps.iter().any(|step| step.slot != Step::NO_SLOT)
+    }
+
     /// Bytes of the body.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain owned data into a growing vector has no failure; an error would be a bug of ours.

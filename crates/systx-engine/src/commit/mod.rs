@@ -132,7 +132,7 @@ pub(crate) fn run<O: Os>(
     command: &str,
 ) -> Result<Committed, CommitError> {
     if drafts.iter().all(|d| d.plan.steps.is_empty()) {
-        return read_only(facts);
+        return read_only(facts, &drafts, durability);
     }
     let parts = prepare::prepare(facts, drafts, durability, command)?;
     let mut commit = Commit { facts, parts, durability };
@@ -143,9 +143,25 @@ pub(crate) fn run<O: Os>(
 }
 
 /// Read-only: no lock. The serialization point is the refresh that finds nothing.
-fn read_only<O: Os>(facts: &mut Facts<O>) -> Result<Committed, CommitError> {
+///
+/// Durable: what it was told is not unsaid by a power loss, either.
+fn read_only<O: Os>(
+    facts: &mut Facts<O>,
+    drafts: &[Draft<O>],
+    durability: Durability,
+) -> Result<Committed, CommitError> {
     facts.refresh_all().map_err(aborted)?;
     facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+    for draft in drafts.iter().filter(|_| durability == Durability::Durable && !mutant::on(Mutant::NoV4)) {
+        let objects = Objects { read: facts.read_set(draft.mount).collect(), ..Objects::default() };
+        while draft.domain.builds_on_unsynced(&objects) {
+            draft.domain.sync_unsynced().map_err(|error| CommitError::Failed {
+                doing: "syncing what was read",
+                path: Vec::new(),
+                error,
+            })?;
+        }
+    }
     Ok(Committed::default())
 }
 

@@ -7,7 +7,7 @@ use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
-use crate::publish::site::open_object;
+use crate::publish::site::{open_object, slot_name};
 use crate::publish::tokens;
 use crate::record::{Act, At, Body, PatchRange, Source, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
@@ -76,14 +76,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     let Draft { domain, mut plan, slots, id, .. } = draft;
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
-    let slots = match slots {
-        Some(slots) => slots,
-        None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
-    };
-    tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
     let patch_targets = open_targets(&domain, &plan)?;
-    // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
-    domain.seal_staging(id).map_err(fail("sealing the staging directory"))?;
     let body = Body {
         version: BODY_VERSION,
         id,
@@ -94,6 +87,25 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         command: command.to_owned(),
         steps: std::mem::take(&mut plan.steps),
     };
+    if !body.has_slots() {
+        // The record carries everything. What was staged to get there is not needed any more.
+        if slots.is_some() {
+            domain.discard_staging(id);
+        }
+        let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
+        return Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None });
+    }
+    let slots = match slots {
+        Some(slots) => slots,
+        None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
+    };
+    for slot in &plan.unused {
+        // What can't go now goes with the others.
+        let _ = os.unlink(&slots, &slot_name(*slot));
+    }
+    tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
+    // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
+    domain.seal_staging(id).map_err(fail("sealing the staging directory"))?;
     Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None })
 }
 

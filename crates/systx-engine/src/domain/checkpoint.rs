@@ -65,6 +65,9 @@ impl<O: Os> Domain<O> {
 
     /// Reclaims the slots of a published record.
     fn reclaim(&self, body: &Body) -> Result<(), Errno> {
+        if !body.has_slots() {
+            return Ok(());
+        }
         let slots = match self.os.open(&self.area.tx, body.id.to_string().as_bytes(), Open::Directory) {
             Ok(slots) => slots,
             Err(Errno::NOENT) => return Ok(()),

@@ -424,6 +424,11 @@ impl<O: Os> Domain<O> {
         self.os.open(&self.area.tx, &name, Open::Directory)
     }
 
+    /// Stands for the slots of a record that has none.
+    pub(crate) fn no_slots(&self) -> Result<O::Fd> {
+        self.os.dup(&self.area.tx)
+    }
+
     /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written.
     pub(crate) fn seal_staging(&self, id: TxId) -> Result<()> {
         if mutant::on(Mutant::NoSeal) {

@@ -95,9 +95,13 @@ fn take_participants_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<boo
 
 /// U and D on behalf of a dead owner.
 fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {
-    let slots = domain.os.open(&domain.area.tx, body.id.to_string().as_bytes(), Open::Directory)?;
+    let slots = match body.has_slots() {
+        true => domain.os.open(&domain.area.tx, body.id.to_string().as_bytes(), Open::Directory)?,
+        false => domain.no_slots()?,
+    };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
     let mut site = Site::new(&domain.os, root, &slots, aside, body.id, Pass::First)?;
+    site.area = Some(&domain.area.dir);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {

@@ -15,6 +15,9 @@ use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
 /// The slot directory of a record, made again if it is missing. Also whether a staged object that the record doesn't carry is
 /// lost.
 pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O::Fd, bool)> {
+    if !body.has_slots() {
+        return Ok((os.dup(&area.tx)?, false));
+    }
     let name = body.id.to_string();
     match os.open(&area.tx, name.as_bytes(), Open::Directory) {
         Ok(slots) => return Ok((slots, false)),

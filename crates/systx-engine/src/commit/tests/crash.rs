@@ -19,6 +19,26 @@ fn undisturbed(kind: Kind, fs: FsKind, durability: Durability) -> (Tree, Tree, u
     (before, public(&machine), points)
 }
 
+/// All points, far apart from one another at first: what is wrong in a stretch of them is met early.
+fn scattered(points: u64) -> impl Iterator<Item = u64> {
+    let step = (1..points).rev().map(|n| n * 618 / 1000 + 1).find(|step| coprime(*step, points)).unwrap_or(1);
+    (0..points).map(move |n| n * step % points)
+}
+
+fn coprime(a: u64, b: u64) -> bool {
+    match b {
+        0 => a == 1,
+        _ => coprime(b, a % b),
+    }
+}
+
+/// The world is built once and copied.
+fn copy(machine: &Machine) -> Machine {
+    let copy = machine.fork();
+    copy.set_word_points(false);
+    copy
+}
+
 /// Recovers with a new process and looks at the tree.
 fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");
@@ -57,9 +77,10 @@ fn an_undisturbed_commit_takes_every_step() {
 
 fn kill_at_every_call(kind: Kind, durability: Durability) {
     let (before, after, points) = undisturbed(kind, FsKind::Ext4, durability);
+    let world = machine(FsKind::Ext4);
     let mut outcomes = [0u32; 2];
-    for point in 0..points {
-        let machine = machine(FsKind::Ext4);
+    for point in scattered(points) {
+        let machine = copy(&world);
         let os = machine.spawn("owner");
         machine.kill_at(&os, point);
         let _ = run_process(&os, || transact(&os, kind, durability));
@@ -87,6 +108,16 @@ fn a_kill_at_every_call_leaves_all_or_nothing_without_barrier() {
 }
 
 #[test]
+fn a_kill_at_every_call_leaves_all_or_nothing_without_slots() {
+    kill_at_every_call(Kind::Inline, Durability::Durable);
+}
+
+#[test]
+fn a_power_loss_at_every_call_leaves_all_or_nothing_without_slots() {
+    power_loss_at_every_call(Kind::Inline, FsKind::Ext4, &Crash::WORST, 3);
+}
+
+#[test]
 fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
     kill_at_every_call(Kind::Everything, Durability::None);
 }
@@ -94,10 +125,11 @@ fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
 #[test]
 fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
     let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let world = machine(FsKind::Ext4);
     let mut rng = fastrand::Rng::with_seed(7);
     let mut outcomes = [0u32; 2];
     for point in points / 2..points {
-        let machine = machine(FsKind::Ext4);
+        let machine = copy(&world);
         let os = machine.spawn("owner");
         machine.kill_at(&os, point);
         let _ = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
@@ -117,31 +149,30 @@ fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
 
 fn power_loss_at_every_call(kind: Kind, fs: FsKind, crashes: &[Crash], seeds: u64) {
     let (before, after, points) = undisturbed(kind, fs, Durability::Durable);
+    let world = machine(fs);
     let mut outcomes = [0u32; 2];
-    for point in 0..=points {
-        for crash in crashes.iter().copied().chain((0..seeds).map(|_| Crash::Random)) {
-            for seed in 0..1 {
-                let machine = machine(fs);
-                let os = machine.spawn("owner");
-                machine.kill_at(&os, point);
-                let told = run_process(&os, || transact(&os, kind, Durability::Durable));
-                let mut rng = fastrand::Rng::with_seed(point << 8 | seed << 4 | outcomes[0] as u64 & 15);
-                machine.power_loss(crash, &mut rng);
-                let tree = recovered(&machine);
-                let at = format!("{crash:?} at call {point} of {points}");
-                assert!(
-                    tree == before || tree == after,
-                    "{at}: a mixture\n{:#?}",
-                    difference(&before, &after, &tree)
-                );
-                if let Ok(Ok(_)) = told {
-                    assert_eq!(tree, after, "{at}: reported committed, and lost");
-                }
-                outcomes[usize::from(tree == after)] += 1;
-                // Recovery is idempotent, also over another reboot.
-                machine.power_loss(Crash::Random, &mut rng);
-                assert_eq!(recovered(&machine), tree, "{at}: a second recovery changed something");
+    for point in scattered(points + 1) {
+        for (seed, crash) in crashes.iter().copied().chain((0..seeds).map(|_| Crash::Random)).enumerate() {
+            let machine = copy(&world);
+            let os = machine.spawn("owner");
+            machine.kill_at(&os, point);
+            let told = run_process(&os, || transact(&os, kind, Durability::Durable));
+            let mut rng = fastrand::Rng::with_seed(point << 8 | seed as u64);
+            machine.power_loss(crash, &mut rng);
+            let tree = recovered(&machine);
+            let at = format!("{crash:?} at call {point} of {points}");
+            assert!(
+                tree == before || tree == after,
+                "{at}: a mixture\n{:#?}",
+                difference(&before, &after, &tree)
+            );
+            if let Ok(Ok(_)) = told {
+                assert_eq!(tree, after, "{at}: reported committed, and lost");
             }
+            outcomes[usize::from(tree == after)] += 1;
+            // Recovery is idempotent, also over another reboot.
+            machine.power_loss(Crash::Random, &mut rng);
+            assert_eq!(recovered(&machine), tree, "{at}: a second recovery changed something");
         }
     }
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
@@ -165,10 +196,11 @@ fn a_power_loss_at_every_call_leaves_all_or_nothing_without_barrier() {
 #[test]
 fn a_recovery_that_loses_power_is_followed_by_another() {
     let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let world = machine(FsKind::Ext4);
     let mut rng = fastrand::Rng::with_seed(11);
     let mut outcomes = [0u32; 2];
     for round in 0..150 {
-        let machine = machine(FsKind::Ext4);
+        let machine = copy(&world);
         let os = machine.spawn("owner");
         machine.kill_at(&os, rng.u64(points / 3..=points));
         let _ = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
@@ -191,9 +223,10 @@ fn a_recovery_that_loses_power_is_followed_by_another() {
 fn any_failing_call_is_told_on_the_right_side_of_the_commit_point() {
     let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
     let errors = [Errno::NOSPC, Errno::IO, Errno::DQUOT, Errno::MFILE, Errno::PERM, Errno::XDEV];
+    let world = machine(FsKind::Ext4);
     for point in 0..points {
         let error = errors[point as usize % errors.len()];
-        let machine = machine(FsKind::Ext4);
+        let machine = copy(&world);
         let os = machine.spawn("owner");
         machine.fault(Fault::fail_point(&os, point, error));
         let told = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable)).expect("lives");

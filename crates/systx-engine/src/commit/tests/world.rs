@@ -141,6 +141,8 @@ pub(super) enum Kind {
     Everything,
     /// Those that need no barrier: small new objects, patches inline.
     Small,
+    /// Those that need no slot: patches inline and attributes.
+    Inline,
 }
 
 /// Runs the transaction; the caller is inside of `run_process`.
@@ -187,7 +189,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         let ours = os.handle_at(&m.slots, b"2").map_err(os_failed)?;
         m.step(2, b"replaced", Act::Replace { ours, before: replaced.handle, tree: Vec::new() });
         m.plan.staged = Staged { files: 4, others: 1, bytes: 2000 };
-    } else {
+    } else if kind == Kind::Small {
         m.file(b"0", b"new contents")?;
         let fd = os.open(&m.slots, b"0", Open::Path).map_err(os_failed)?;
         let stat = os.stat(&fd).map_err(os_failed)?;
@@ -204,17 +206,21 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         };
         m.step(0, b"new", Act::Place { small: Some(small) });
     }
-    let found = m.at(dir.handle, b"w", b"linked");
-    m.step(6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
-    m.plan.tokens.push((6, Token::File));
+    if kind != Kind::Inline {
+        let found = m.at(dir.handle, b"w", b"linked");
+        m.step(6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
+        m.plan.tokens.push((6, Token::File));
+    }
     let mut after = old_bytes();
     after[600..640].fill(0xee);
     after.truncate(1300);
-    m.patch(7, b"patched", &patched, &old_bytes(), &after, kind == Kind::Small)?;
+    m.patch(7, b"patched", &patched, &old_bytes(), &after, kind != Kind::Everything)?;
     let grown_after = [b"short".as_slice(), &[7; 1000]].concat();
     m.patch(8, b"grown", &grown, b"short", &grown_after, true)?;
-    m.step(9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
-    m.plan.tokens.push((9, Token::File));
+    if kind != Kind::Inline {
+        m.step(9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
+        m.plan.tokens.push((9, Token::File));
+    }
     if kind == Kind::Everything {
         let below = facts.dir(tree.fact).map_err(failed)?;
         let mut handles = Vec::new();
