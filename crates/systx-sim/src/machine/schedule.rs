@@ -60,11 +60,18 @@ struct Slot {
     status: Status,
 }
 
+/// How turns are given.
+enum Turns {
+    /// At this percent of points the turn may go elsewhere: some faults need long stretches, some short ones.
+    Restless(u8),
+    /// The ready process of the highest rank has it, until it falls behind everybody else.
+    Ranked { ranks: Vec<i64>, points: u64, falls: Vec<u64> },
+}
+
 /// Whose turn it is.
 pub(super) struct Baton {
     rng: fastrand::Rng,
-    /// Percent of points at which the turn may go elsewhere: some faults need long stretches, some short ones.
-    restless: u8,
+    turns: Turns,
     turn: usize,
     slots: Vec<Slot>,
     points_left: u64,
@@ -150,12 +157,22 @@ impl Inner {
             let all: Vec<ProcId> = baton.slots.iter().map(|s| s.process).collect();
             all.into_iter().for_each(|p| self.state.end(p));
         }
-        let stay = ready.contains(&baton.turn) && baton.rng.u8(0..100) >= baton.restless;
-        if !stay {
-            let next = ready[baton.rng.usize(0..ready.len())];
-            baton.switches += u64::from(next != baton.turn);
-            baton.turn = next;
-        }
+        let next = match &mut baton.turns {
+            Turns::Restless(percent) => match ready.contains(&baton.turn) && baton.rng.u8(0..100) >= *percent
+            {
+                true => baton.turn,
+                false => ready[baton.rng.usize(0..ready.len())],
+            },
+            Turns::Ranked { ranks, points, falls } => {
+                *points += 1;
+                if falls.contains(points) && baton.turn != NOBODY {
+                    ranks[baton.turn] = -(*points as i64);
+                }
+                ready.into_iter().max_by_key(|n| ranks[*n]).unwrap_or(NOBODY)
+            }
+        };
+        baton.switches += u64::from(next != baton.turn);
+        baton.turn = next;
         baton.digest = (baton.digest ^ baton.turn as u64).wrapping_mul(0x0100_0000_01b3).rotate_left(5);
     }
 }
@@ -236,15 +253,42 @@ impl Schedule {
     ///
     /// All processes are of one machine, which runs no other schedule at that time.
     pub fn run<'a>(seed: u64, processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>) -> Report {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let turns = Turns::Restless([100, 50, 20, 5][rng.usize(0..4)]);
+        Self::run_by(turns, rng, seed, processes)
+    }
+
+    /// The same, but whoever has the highest of random ranks runs until he waits, ends, or falls to the lowest rank, which
+    /// happens at `falls` random points within the first `span`. So one process stands still while others do all of their
+    /// work: what needs few switches at the right places is found in few runs.
+    ///
+    /// Source: Burckhardt et al., A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010.
+    pub fn run_ranked<'a>(
+        seed: u64,
+        falls: usize,
+        span: u64,
+        processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>,
+    ) -> Report {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut ranks: Vec<i64> = (1..=processes.len() as i64).collect();
+        rng.shuffle(&mut ranks);
+        let falls = (0..falls).map(|_| rng.u64(0..span.max(1))).collect();
+        Self::run_by(Turns::Ranked { ranks, points: 0, falls }, rng, seed, processes)
+    }
+
+    fn run_by<'a>(
+        turns: Turns,
+        rng: fastrand::Rng,
+        seed: u64,
+        processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>,
+    ) -> Report {
         let Some(machine) = processes.first().map(|(os, _)| os.machine().clone()) else {
             return Report { ended: Vec::new(), deadlock: None, endless: false, switches: 0, digest: 0 };
         };
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let restless = [100, 50, 20, 5][rng.usize(0..4)];
         let slot = |os: &SimOs| Slot { process: os.process(), thread: None, status: Status::Ready };
         let baton = Baton {
             rng,
-            restless,
+            turns,
             turn: NOBODY,
             slots: processes.iter().map(|(os, _)| slot(os)).collect(),
             points_left: POINTS_MAX,

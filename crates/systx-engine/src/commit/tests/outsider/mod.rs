@@ -252,6 +252,9 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
             };
             let at: Vec<u64> = if long() { every } else { (0..samples).map(|_| some(&mut rng)).collect() };
             for at in at {
+                if crate::mutant::any() && !wrong.is_empty() {
+                    break;
+                }
                 let then = then(&mut rng, points - at);
                 if let Err(why) = run_one(stage, act, target, at, then) {
                     let call = &stage.calls[at as usize];
