@@ -134,9 +134,6 @@ pub struct Status {
 /// `systx recover`.
 #[derive(Clone, Debug, Args)]
 pub struct Recover {
-    /// Also look at mounts that this mount namespace shows only in part
-    #[arg(long)]
-    pub all: bool,
     /// Say something only if something was done or has failed
     #[arg(long)]
     pub quiet: bool,

@@ -16,7 +16,9 @@ use std::ffi::{CString, OsString};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 use std::thread::JoinHandle;
+use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::outcome::{Durability, Options, VerbError};
 use systx_engine::transaction::Transaction;
@@ -81,6 +83,7 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     let domains = domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?;
+    finish_others(args, &domains);
     let tx = Transaction::begin(os.clone(), domains, options(args)).map_err(|e| told("beginning", &e))?;
     *id = Some(tx.id());
     let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
@@ -108,6 +111,21 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
         Some(ending) => {
             tx.abort();
             Ok(ending)
+        }
+    }
+}
+
+/// Finishes what others left in mid-publication, also where this command does not come by.
+fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
+    for domain in domains {
+        let mut recovered = domain.recovered.clone();
+        // What can't be finished is met again by whoever needs it, and told then.
+        recovered.merge(domain.finish_in_flight().unwrap_or_default());
+        let count = recovered.displaced.len();
+        if count > 0 && !args.json {
+            eprintln!(
+                "systx: finished an earlier transaction that was cut off; objects displaced: {count}. See `systx status`."
+            );
         }
     }
 }

@@ -7,8 +7,11 @@ use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Existing, Mounted};
 use crate::report::{displaced_json, lossy};
 use serde_json::{json, Value};
+use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
+use systx_engine::domain::tidy::Report;
 use systx_engine::domain::{Domain, Listed, SlotState};
+use systx_engine::outcome::Displaced;
 use systx_engine::recovery::Recovered;
 use systx_os::Linux;
 
@@ -48,6 +51,7 @@ pub fn status(args: &Status) -> Answer {
         let failed = |e| format!("{point}: {e}");
         let listed = domain.transactions().map_err(failed)?;
         let aside = domain.kept_aside().map_err(failed)?;
+        let mut reports = domain.reports().map_err(failed)?;
         match args.id {
             Some(id) => {
                 for l in listed.iter().filter(|l| l.tx.0 == id) {
@@ -59,6 +63,10 @@ pub fn status(args: &Status) -> Answer {
                     );
                     values.push(row_json(&point, l));
                 }
+                reports.retain(|report| report.tx.0 == id);
+                if !reports.is_empty() {
+                    values.push(json!({ "id": id, "mount": point, "displaced": reports_json(&reports) }));
+                }
             }
             None => {
                 let in_flight = listed.iter().filter(|l| l.state.is_some()).count();
@@ -67,12 +75,22 @@ pub fn status(args: &Status) -> Answer {
                     "{point}: {running} running, {in_flight} in flight, {} kept aside\n",
                     aside.len()
                 );
+                let told: BTreeSet<_> = reports.iter().filter_map(|r| r.aside.as_deref()).collect();
+                for name in aside.iter().map(|name| lossy(name)).filter(|name| !told.contains(name.as_str()))
+                {
+                    out += &format!("{point}: aside/{name}: nobody was left to say why\n");
+                }
                 let aside: Vec<_> = aside.iter().map(|name| lossy(name)).collect();
-                values.push(
-                    json!({ "mount": point, "running": running, "in_flight": in_flight, "aside": aside }),
-                );
+                values.push(json!({
+                    "mount": point,
+                    "running": running,
+                    "in_flight": in_flight,
+                    "aside": aside,
+                    "displaced": reports_json(&reports),
+                }));
             }
         }
+        out += &reports.iter().map(|report| reported(&point, report)).collect::<String>();
     }
     complain(&found);
     let known = args.id.is_none() || !values.is_empty();
@@ -97,13 +115,35 @@ pub fn recover(args: &Recover) -> Answer {
         let (recovered, error) = finish(domain);
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
-        values.push(recovered_json(mounted, &recovered, error.as_deref()));
+        // What somebody else has finished and could not tell anybody.
+        let mut earlier = domain.reports().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        earlier.retain(|report| !recovered.displaced.iter().any(|d| is_of(report, d)));
+        out += &earlier.iter().map(|report| reported(&mounted.point(), report)).collect::<String>();
+        let mut value = recovered_json(mounted, &recovered, error.as_deref());
+        value["reported_earlier"] = reports_json(&earlier);
+        values.push(value);
     }
     complain(&found);
     if args.json.json {
         out = format!("{}\n", json!({ "mounts": values, "failed": found.failed }));
     }
     Ok((out, all_well))
+}
+
+fn is_of(report: &Report, displaced: &Displaced) -> bool {
+    (&report.path, &report.aside, report.what.as_str()) == (&displaced.path, &displaced.aside, displaced.what)
+}
+
+/// One displaced object for people, of a publication that may be long over.
+fn reported(point: &str, report: &Report) -> String {
+    let aside =
+        report.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
+    format!("{point}: transaction {} displaced: {}: {}{aside}\n", report.tx, lossy(&report.path), report.what)
+}
+
+fn reports_json(reports: &[Report]) -> Value {
+    let one = |r: &Report| json!({ "id": r.tx.0, "path": lossy(&r.path), "aside": r.aside, "what": r.what });
+    reports.iter().map(one).collect()
 }
 
 /// What opening did already, and the rest.
@@ -163,10 +203,16 @@ pub fn prune(args: &Prune) -> Answer {
         let (recovered, error) = finish(domain);
         out += &describe(mounted, &recovered, error.as_deref(), true);
         all_well &= error.is_none();
-        let names = domain.kept_aside().map_err(|e| format!("{point}: {e}"))?;
-        if names.is_empty() || !(args.yes || agreed(&point, &names, &args.json.area)?) {
+        let failed = |e| format!("{point}: {e}");
+        let names = domain.kept_aside().map_err(failed)?;
+        let reports = domain.reports().map_err(failed)?;
+        if names.is_empty() && reports.is_empty() {
             continue;
         }
+        if !(args.yes || agreed(&point, &names, &reports, &args.json.area)?) {
+            continue;
+        }
+        let mut stays = false;
         for name in names {
             match domain.remove_aside(&name) {
                 Ok(()) => {
@@ -175,8 +221,16 @@ pub fn prune(args: &Prune) -> Answer {
                 }
                 Err(e) => {
                     out += &format!("{point}: aside/{} stays: {e}\n", lossy(&name));
-                    all_well = false;
+                    stays = true;
                 }
+            }
+        }
+        all_well &= !stays;
+        // Not while something that they explain stays.
+        if !stays {
+            for tx in reports.iter().map(|report| report.tx).collect::<BTreeSet<_>>() {
+                domain.remove_reports(tx).map_err(failed)?;
+                out += &format!("{point}: forgot the report of transaction {tx}\n");
             }
         }
     }
@@ -188,11 +242,16 @@ pub fn prune(args: &Prune) -> Answer {
 }
 
 /// Asks on the terminal; anything but yes is no.
-fn agreed(point: &str, names: &[Vec<u8>], area: &Area) -> Result<bool, String> {
+fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], area: &Area) -> Result<bool, String> {
     let mut err = std::io::stderr().lock();
     let ask = |err: &mut dyn Write| {
-        writeln!(err, "Displaced objects kept on {point} in {}/aside:", area.area_name.to_string_lossy())?;
+        writeln!(
+            err,
+            "Displaced objects kept on {point} in {}/aside, and reports:",
+            area.area_name.to_string_lossy()
+        )?;
         names.iter().try_for_each(|name| writeln!(err, "  {}", lossy(name)))?;
+        reports.iter().try_for_each(|report| write!(err, "{}", reported(point, report)))?;
         write!(err, "Remove them for good? [y/N] ")?;
         err.flush()
     };

@@ -29,6 +29,7 @@ impl<O: Os> Commit<'_, O> {
                 Pass::First,
             );
             let published = site.map_err(|error| Pending { path: Vec::new(), error }).and_then(|mut site| {
+                site.area = Some(&domain.area.dir);
                 site.patch_targets = std::mem::take(&mut change.patch_targets);
                 publish(&mut site, &change.body)
             });
@@ -133,6 +134,7 @@ fn reclaim_part<O: Os>(part: &Part<O>) -> (Vec<Displaced>, bool) {
     let Ok(mut site) = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First) else {
         return (Vec::new(), false);
     };
+    site.area = Some(&domain.area.dir);
     let reclaimed = reclaim::reclaim(&mut site, &change.body).is_ok();
     (site.displaced, reclaimed)
 }

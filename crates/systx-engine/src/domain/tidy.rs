@@ -7,8 +7,11 @@
 use super::{Domain, SlotState};
 use crate::id::{OwnerIx, TxId};
 use crate::publish::reclaim::remove_all;
+use crate::publish::reports;
 use crate::recovery::{self, Recovered};
 use systx_os::{FileType, Open, Os, Result, Timestamp};
+
+pub use crate::publish::reports::Report;
 
 /// A transaction of a living process, or one in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,18 @@ impl<O: Os> Domain<O> {
         Ok(listed)
     }
 
+    /// Finishes what dead processes left in flight: a few loads when there is nothing.
+    pub fn finish_in_flight(&self) -> Result<Recovered> {
+        let mut recovered = Recovered::default();
+        for slot in self.table.slots().in_flight() {
+            let owner = self.checked(slot)?.info.owner;
+            if !self.alive(owner) {
+                recovered.merge(recovery::help(self, owner)?);
+            }
+        }
+        Ok(recovered)
+    }
+
     /// Finishes what dead processes left: slots in flight and staging directories.
     pub fn finish_dead(&self) -> Result<Recovered> {
         let mut owners = Vec::new();
@@ -89,6 +104,18 @@ impl<O: Os> Domain<O> {
             self.os.read_dir(&self.area.aside)?.into_iter().map(|entry| entry.name).collect();
         names.sort();
         Ok(names)
+    }
+
+    /// What outsiders displaced, as it was noted when it happened, whoever published; paths as people know them.
+    pub fn reports(&self) -> Result<Vec<Report>> {
+        let mut reports = reports::all(&self.os, &self.area.dir)?;
+        reports.iter_mut().for_each(|report| report.path = self.shown(&report.path));
+        Ok(reports)
+    }
+
+    /// Forgets the reports of one transaction.
+    pub fn remove_reports(&self, tx: TxId) -> Result<()> {
+        reports::remove(&self.os, &self.area.dir, tx)
     }
 
     /// Removes a displaced object for good.

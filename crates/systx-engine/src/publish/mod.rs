@@ -12,6 +12,7 @@ pub(crate) mod place;
 pub(crate) mod reclaim;
 mod remove;
 mod replace;
+pub(crate) mod reports;
 pub(crate) mod site;
 pub(crate) mod tokens;
 

@@ -1,5 +1,6 @@
 //! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
 
+use super::reports;
 use super::tokens::TokenHandles;
 use crate::id::TxId;
 use crate::outcome::Displaced;
@@ -29,6 +30,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub slots: &'a O::Fd,
     /// `aside/`.
     pub aside: &'a O::Fd,
+    /// The area: where it is noted what was displaced, for whoever asks later.
+    pub area: Option<&'a O::Fd>,
     pub id: TxId,
     pub pass: Pass,
     /// Which slots' contents are tokens.
@@ -105,6 +108,7 @@ impl<'a, O: Os> Site<'a, O> {
             root,
             slots,
             aside,
+            area: None,
             id,
             pass,
             tokens,
@@ -162,6 +166,11 @@ impl<'a, O: Os> Site<'a, O> {
     /// Reports without anything to keep.
     pub fn report(&mut self, step: &Step, aside: Option<String>, what: &'static str) {
         let path = self.path_of(&step.at);
-        self.displaced.push(Displaced { path, aside, what });
+        let displaced = Displaced { path, aside, what };
+        if let Some(area) = self.area {
+            // On a full disk there is no line; what was kept is listed all the same.
+            let _ = reports::keep(self.os, area, self.id, &displaced);
+        }
+        self.displaced.push(displaced);
     }
 }

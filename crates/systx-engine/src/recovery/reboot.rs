@@ -126,6 +126,7 @@ fn redo<O: Os>(
         ));
     }
     let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo).map_err(failed)?;
+    site.area = Some(&area.dir);
     let displaced = publish(&mut site, body).map_err(|pending| OpenError::Pending {
         id: body.id,
         path: pending.path,

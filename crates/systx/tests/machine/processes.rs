@@ -3,9 +3,9 @@
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 /// A process that was started here, held so that its number can't come to mean another one.
@@ -96,4 +96,67 @@ pub fn let_pass(us: u64) {
     while Instant::now() < end {
         std::hint::spin_loop();
     }
+}
+
+/// A systx that stands still right after a call of its main thread.
+pub struct Stopped {
+    /// strace, which ends as systx does.
+    pub child: Child,
+    pub owner: Held,
+    /// strace writes it to the end.
+    _log: BufReader<std::fs::File>,
+}
+
+impl Stopped {
+    /// Runs a command of systx until the n-th `call` of its main thread is done. `Err`: it ended before.
+    pub fn after(dir: &Path, command: &Command, call: &str, n: usize) -> Result<Stopped, Output> {
+        let log = dir.join("strace");
+        if !log.exists() {
+            super::must(Command::new("mkfifo").arg(&log));
+        }
+        let inject = format!("inject={call}:signal=STOP:when={n}");
+        let mut child = traced(command, &["-o", log.to_str().unwrap(), "-e", &inject], call).spawn().unwrap();
+        // Opening waits for strace to open it.
+        let mut log = BufReader::new(std::fs::File::open(&log).unwrap());
+        let mut line = String::new();
+        while !line.contains("stopped by SIGSTOP") {
+            line.clear();
+            if log.read_line(&mut line).unwrap() == 0 {
+                return Err(child.wait_with_output().unwrap());
+            }
+        }
+        match systx_below(child.id()) {
+            Some(owner) => Ok(Stopped { child, owner, _log: log }),
+            None => {
+                let _ = child.kill();
+                panic!("a stopped process has gone")
+            }
+        }
+    }
+
+    /// Lets it go on to its end.
+    pub fn go_on(self) -> Output {
+        self.owner.signal(Signal::CONT);
+        let Stopped { child, _log: log, .. } = self;
+        let drain = std::thread::spawn(move || std::io::copy(&mut { log }, &mut std::io::sink()));
+        let output = child.wait_with_output().unwrap();
+        drain.join().unwrap().unwrap();
+        output
+    }
+}
+
+/// A command under strace, which looks at one kind of call of its main thread.
+pub fn traced(command: &Command, options: &[&str], call: &str) -> Command {
+    let mut strace = Command::new("strace");
+    strace.args(["-qq", "-e", &format!("trace={call}")]).args(options).arg("--");
+    strace.arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        strace.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        strace.env(name, value.unwrap_or_default());
+    }
+    strace.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    strace.stderr(std::process::Stdio::piped());
+    strace
 }

@@ -7,7 +7,10 @@ use std::process::{Command, Output, Stdio};
 pub const SYSTX: &str = env!("CARGO_BIN_EXE_systx");
 /// Not the usual name: a command that looks at all file systems must not touch the machine's own areas.
 pub const AREA: &str = ".systx-test";
-pub const KINDS: [&str; 2] = ["tmpfs", "ext4"];
+pub const KINDS: [&str; 4] = ["tmpfs", "ext4", "xfs", "btrfs"];
+
+/// The least that mkfs.xfs takes is 300 MB.
+const IMAGE_BYTES: u64 = 320 << 20;
 
 /// Everything on disk that a run of the tests makes; removed on drop. Mounts go with the namespace.
 pub struct Scratch(PathBuf);
@@ -28,8 +31,8 @@ impl Scratch {
             return Some(point);
         }
         let image = self.0.join(format!("{kind}.img"));
-        std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
-        let made = Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image).status();
+        std::fs::File::create(&image).unwrap().set_len(IMAGE_BYTES).unwrap();
+        let made = Command::new(format!("mkfs.{kind}")).arg("-q").arg(&image).stdout(Stdio::null()).status();
         if !made.is_ok_and(|status| status.success()) {
             println!("skipped: {kind}: no mkfs.{kind}");
             return None;
@@ -84,7 +87,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        for kind in KINDS.into_iter().chain(["btrfs", "root"]) {
+        for kind in KINDS.into_iter().chain(["root"]) {
             let point = self.0.join(kind);
             if point.exists() {
                 // Lazily: a case that failed may have left somebody inside.

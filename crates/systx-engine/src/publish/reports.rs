@@ -1,0 +1,143 @@
+//! Reports of what outsiders displaced, kept until somebody asks to remove them: whoever published may die before he can tell.
+//!
+//! Owns: the files `report.<id>` of the area, one line an object: what happened, its name below `aside/` or nothing, its
+//! path; between them a tab, other bytes than printable ones as `\xNN`. Guarantees: a line is written once, also when the
+//! record is published again. Does not: fail a publication; what is aside is listed without its line, too.
+
+use crate::id::TxId;
+use crate::outcome::Displaced;
+use systx_os::{Errno, Open, Os, Result};
+
+/// Longest file that is read; no person reads more.
+const FILE_BYTES_MAX: usize = 1 << 20;
+const PREFIX: &[u8] = b"report.";
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Whose commit it was.
+    pub tx: TxId,
+    /// Where the object would have gone (or was), from the root of the mount.
+    pub path: Vec<u8>,
+    /// Name of what was kept, below `aside/` of the area.
+    pub aside: Option<String>,
+    /// What happened, as a sentence fragment.
+    pub what: String,
+}
+
+fn file_of(id: TxId) -> Vec<u8> {
+    [PREFIX, id.to_string().as_bytes()].concat()
+}
+
+/// Adds a line, unless it is there.
+pub(super) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced) -> Result<()> {
+    let name = file_of(id);
+    let fd = match os.open(area, &name, Open::ReadWrite) {
+        Err(Errno::NOENT) => os.create(area, &name, 0o600),
+        opened => opened,
+    }?;
+    let line = format!(
+        "{}\t{}\t{}\n",
+        displaced.what,
+        displaced.aside.as_deref().unwrap_or_default(),
+        displaced.path.escape_ascii()
+    );
+    let known = read_file(os, &fd)?;
+    if known.split_inclusive(|b| *b == b'\n').any(|known| known == line.as_bytes()) {
+        return Ok(());
+    }
+    os.append(&fd, line.as_bytes()).map(drop)
+}
+
+/// All lines of an area. What makes no sense is left out: a machine that went down cuts lines.
+pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
+    let mut reports = Vec::new();
+    for entry in os.read_dir(area)? {
+        let Some(tx) = number(&entry.name) else { continue };
+        let bytes = match os.open(area, &entry.name, Open::Read) {
+            Ok(fd) => read_file(os, &fd)?,
+            Err(Errno::NOENT) => continue,
+            Err(e) => return Err(e),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        reports.extend(text.lines().filter_map(|line| parse(tx, line)));
+    }
+    reports.sort_by_key(|report| report.tx);
+    Ok(reports)
+}
+
+/// Removes the reports of one transaction.
+pub(crate) fn remove<O: Os>(os: &O, area: &O::Fd, tx: TxId) -> Result<()> {
+    match os.unlink(area, &file_of(tx)) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+fn number(name: &[u8]) -> Option<TxId> {
+    core::str::from_utf8(name.strip_prefix(PREFIX)?).ok()?.parse().ok().map(TxId)
+}
+
+fn read_file<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<u8>> {
+    let size = usize::try_from(os.stat(fd)?.size).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
+    let mut bytes = vec![0; size];
+    let got = super::patch::read_up_to(os, fd, &mut bytes, 0)?;
+    bytes.truncate(got);
+    Ok(bytes)
+}
+
+fn parse(tx: TxId, line: &str) -> Option<Report> {
+    let mut fields = line.split('\t');
+    let (what, aside, path) = (fields.next()?, fields.next()?, fields.next()?);
+    if what.is_empty() || fields.next().is_some() {
+        return None;
+    }
+    let aside = (!aside.is_empty()).then(|| aside.to_owned());
+    Some(Report { tx, path: unescape(path)?, aside, what: what.to_owned() })
+}
+
+/// The reverse of [`slice::escape_ascii`].
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'\\' => match rest.next()? {
+                b't' => b'\t',
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b'x' => {
+                    let digit = |byte: u8| char::from(byte).to_digit(16);
+                    (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8
+                }
+                itself => itself,
+            },
+            byte => byte,
+        });
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_comes_back_as_it_was() {
+        let all: Vec<u8> = (1..=255).collect();
+        for path in [&b"a/b"[..], b"", b"tab\there\\x41'\"\n", &all] {
+            let line = format!("gone\t5.0\t{}", path.escape_ascii());
+            let report = parse(TxId(5), &line).unwrap();
+            assert_eq!((report.path.as_slice(), report.aside.as_deref()), (path, Some("5.0")));
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_left_out() {
+        for line in ["", "half a", "what\t", "\t\tpath", "a\tb\tc\td", "a\tb\t\\x4", "a\tb\t\\"] {
+            assert_eq!(parse(TxId(1), line), None, "{line:?}");
+        }
+        assert_eq!(number(b"report.12"), Some(TxId(12)));
+        assert_eq!((number(b"report."), number(b"report.x"), number(b"format")), (None, None, None));
+    }
+}
