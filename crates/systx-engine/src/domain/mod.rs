@@ -1,25 +1,30 @@
 //! The domain: one user on one file system, and how his processes cooperate there.
 //!
 //! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]): commit
-//! lock, in-flight slots, ring, `unsynced`, senior, owners' records. COMMIT.md §1 says what they mean. Guarantees:
+//! lock, in-flight slots, ring, `unsynced`, senior, owners' records. docs/protocol.md §1 says what they mean. Guarantees:
 //! each part stays usable when processes die at any instruction; what stands in shared memory is checked before it is
 //! used. Does not: run the protocol (`commit`, `recovery`), write the log.
 //!
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
 pub mod area;
+mod begin;
 mod checkpoint;
+mod held;
 mod journal;
 pub mod layout;
 pub mod lock;
 pub mod open;
 pub mod owners;
+mod peers;
 pub mod records;
 pub mod ring;
 pub mod senior;
 pub mod slots;
+mod staging;
 pub mod table;
 pub mod tidy;
+mod told;
 pub mod unsynced;
 mod wait;
 
@@ -31,12 +36,13 @@ mod model;
 mod tests;
 
 pub use area::{Area, AreaError};
+pub(crate) use held::Held;
 pub(crate) use journal::place_of;
 pub use layout::Corrupt;
 pub use lock::{Locked, RobustLock};
-pub(crate) use open::Held;
-pub use open::{open_all, Domain, Location, OpenError, Peers};
+pub use open::{open_all, Domain, Location, OpenError};
 pub use owners::{Claim, Owners, OwnersError};
+pub use peers::Peers;
 pub use records::{Record, Records};
 pub use ring::{Ring, Scan, Who};
 pub use senior::{Senior, SeniorPlace};

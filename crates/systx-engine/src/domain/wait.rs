@@ -1,7 +1,6 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
-use super::open::{Domain, Held};
-use super::{InFlight, Scan, Senior, SlotIx, SlotState};
+use super::{Domain, Held, InFlight, Scan, Senior, SlotIx, SlotState};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature, TxId};
 use crate::outcome::Party;
 use crate::recovery;

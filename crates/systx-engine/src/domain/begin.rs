@@ -1,0 +1,87 @@
+//! The beginning of a new log after a recovery.
+//!
+//! Guarantees: the new log says what is published and synced, and what stays prepared, before anything of the old one goes.
+//! Does not: recover ([`crate::recovery`] did).
+
+use super::layout::{LOCK_WORD, LOG_BASE};
+use super::{Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
+use crate::id::{Footprint, Lsn, ObjectId, OwnerIx};
+use crate::log::{Cell, Log};
+use crate::record::{Act, Body};
+use crate::recovery;
+use std::sync::Arc;
+use systx_os::{Errno, FsInfo, Os};
+
+/// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes.
+pub(super) fn begin_log<O: Os>(
+    os: &O,
+    area: &Area<O>,
+    info: &FsInfo,
+    mem: &Arc<O::Mem>,
+    me: OwnerIx,
+    after: &recovery::After,
+) -> core::result::Result<(), OpenError> {
+    let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, info.uuid).map_err(OpenError::Log)?;
+    // Nobody else is there yet.
+    let nobody = |_: OwnerIx| false;
+    let lock = RobustLock { word: LOCK_WORD };
+    let broken = |_| OpenError::Os("taking the commit lock", Errno::UCLEAN);
+    let locked = lock.lock(&**mem, me, &nobody).map_err(broken)?;
+    log.start(me, &nobody, after.replay.start(after.checkpoint)).map_err(OpenError::Log)?;
+    let told = match after.replay.segments.is_empty() {
+        true => None,
+        false => {
+            // Without its decision a prepared record would be asked about, and taken again, at every boot.
+            let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
+            cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
+        }
+    };
+    // Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
+    let slots = Slots::new(&**mem);
+    for (tx, body) in &after.undecided {
+        let free = slots
+            .find_free(&locked)
+            .map_err(broken)?
+            .ok_or(OpenError::Os("keeping prepared transactions: there are too many", Errno::AGAIN))?;
+        let info = SlotInfo {
+            lsn: Lsn(0),
+            tx: *tx,
+            owner: me,
+            pid: 0,
+            durable: true,
+            multi_domain: true,
+            body: Place::default(),
+            footprint: footprint_of(body),
+        };
+        let filled = slots.fill(&locked, free, &info, SlotState::Prepared);
+        filled.map_err(|_| OpenError::Os("keeping a prepared transaction", Errno::UCLEAN))?;
+    }
+    lock.unlock(&**mem, locked).map_err(broken)?;
+    if let Some(told) = told {
+        let told = told.map_err(OpenError::Log)?;
+        log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
+        log.drop_segments(me, &nobody, after.checkpoint).map_err(OpenError::Log)?;
+    }
+    recovery::sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
+}
+
+/// What a prepared record will change.
+fn footprint_of(body: &Body) -> Footprint {
+    let mut footprint = Footprint::EMPTY;
+    for step in &body.steps {
+        let written = &mut footprint.written;
+        if !step.at.name.is_empty() {
+            written.insert(ObjectId::entry(&step.at.dir, &step.at.name));
+            written.insert(ObjectId::listing(&step.at.dir));
+        }
+        match &step.act {
+            Act::Patch(patch) => written.insert(ObjectId::data(&patch.file)),
+            Act::Attr { object, .. } => written.insert(ObjectId::attr(object)),
+            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
+                written.insert(ObjectId::listing(before));
+            }
+            Act::Place { .. } | Act::Link { .. } => {}
+        }
+    }
+    footprint
+}

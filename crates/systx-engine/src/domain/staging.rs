@@ -1,0 +1,85 @@
+//! The private directories of transactions: `tx/<id>.<owner>~` while one prepares, `tx/<id>` from then on.
+//!
+//! Guarantees: whose an unsealed one is stands in its name, so that whoever follows a dead owner finds it; a sealed one is
+//! whole. Does not: put anything in.
+
+use super::Domain;
+use crate::id::{OwnerIx, TxId};
+use crate::mutant::{self, Mutant};
+use crate::publish::reclaim::remove_all;
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Open, Os, Rename, Result};
+
+impl<O: Os> Domain<O> {
+    /// Makes the private staging directory of a new transaction: `tx/<id>.<owner>~`.
+    pub fn begin_staging(&self) -> Result<(TxId, O::Fd)> {
+        let id = self.new_tx();
+        Ok((id, self.begin_staging_of(id)?))
+    }
+
+    /// The same for a transaction that has its number already.
+    pub(crate) fn begin_staging_of(&self, id: TxId) -> Result<O::Fd> {
+        let name = self.staging_name(id);
+        self.os.mkdir(&self.area.tx, &name, 0o700)?;
+        self.os.open(&self.area.tx, &name, Open::Directory)
+    }
+
+    /// Stands for the slots of a record that has none.
+    pub(crate) fn no_slots(&self) -> Result<O::Fd> {
+        self.os.dup(&self.area.tx)
+    }
+
+    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written.
+    pub(crate) fn seal_staging(&self, id: TxId) -> Result<()> {
+        if mutant::on(Mutant::NoSeal) {
+            return Ok(());
+        }
+        let (from, to) = (self.staging_name(id), id.to_string());
+        self.os.rename((&self.area.tx, &from), (&self.area.tx, to.as_bytes()), Rename::NoReplace)
+    }
+
+    fn staging_name(&self, id: TxId) -> Vec<u8> {
+        if mutant::on(Mutant::NoSeal) {
+            return id.to_string().into_bytes();
+        }
+        format!("{id}.{}~", self.me().0).into_bytes()
+    }
+
+    /// Deletes the staging directory of a transaction that does not happen, sealed or not. What can't be deleted is
+    /// left to `systx prune`.
+    pub fn discard_staging(&self, id: TxId) {
+        let (unsealed, sealed) = (self.staging_name(id), id.to_string().into_bytes());
+        for name in [&unsealed[..], &sealed[..]] {
+            if let Ok(dir) = self.os.open(&self.area.tx, name, Open::Directory) {
+                let _ = remove_all(&self.os, &dir);
+                let _ = self.os.rmdir(&self.area.tx, name);
+            }
+        }
+    }
+
+    /// Deletes the unsealed staging directories of an owner that is dead.
+    pub(crate) fn discard_unsealed_of(&self, ix: OwnerIx) -> Result<()> {
+        let suffix = format!(".{}~", ix.0);
+        for entry in self.os.read_dir(&self.area.tx)? {
+            if entry.name.ends_with(suffix.as_bytes()) && entry.kind == FileType::Directory {
+                let dir = self.os.open(&self.area.tx, &entry.name, Open::Directory)?;
+                remove_all(&self.os, &dir)?;
+                self.os.rmdir(&self.area.tx, &entry.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file whose sync closes a stage barrier.
+    pub(crate) fn barrier_file(&self) -> Result<Arc<O::Fd>> {
+        let mut barrier = self.barrier.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(fd) = &*barrier {
+            return Ok(fd.clone());
+        }
+        let fd = match self.os.create(&self.area.dir, b"barrier", 0o600) {
+            Err(Errno::EXIST) => self.os.open(&self.area.dir, b"barrier", Open::ReadWrite)?,
+            made => made?,
+        };
+        Ok(barrier.insert(Arc::new(fd)).clone())
+    }
+}

@@ -1,0 +1,42 @@
+//! What people are told: where a file system is mounted, who works in it, and on what command.
+//!
+//! Guarantees: nothing that anybody may decide from. Does not: print.
+
+use super::{Domain, Record};
+use crate::id::TxId;
+use crate::outcome::Displaced;
+use systx_os::Os;
+
+impl<O: Os> Domain<O> {
+    /// Says where the file system is mounted, for messages: an absolute path.
+    pub fn mounted_at(&self, point: &[u8]) {
+        // Whoever says it first is believed.
+        let _ = self.point.set(point.strip_suffix(b"/").unwrap_or(point).to_vec());
+    }
+
+    /// A path from the root of the mount as people know it.
+    pub fn shown(&self, path: &[u8]) -> Vec<u8> {
+        match self.point.get() {
+            Some(point) => [point, &b"/"[..], path].concat(),
+            None => path.to_vec(),
+        }
+    }
+
+    /// The same for the paths of what was displaced.
+    pub(crate) fn shown_all(&self, mut displaced: Vec<Displaced>) -> Vec<Displaced> {
+        displaced.iter_mut().for_each(|d| d.path = self.shown(&d.path));
+        displaced
+    }
+
+    /// Says what this process does, for `systx list`.
+    pub fn announce(&self, tx: TxId, command: &str) {
+        let record = Record {
+            tx,
+            pid: self.os.pid(),
+            flags: 0,
+            since: self.os.now(),
+            command: command.as_bytes().to_vec(),
+        };
+        self.table.records().put(self.me(), &record);
+    }
+}
