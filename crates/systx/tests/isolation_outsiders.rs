@@ -223,7 +223,7 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
     let (workers, times) = if long() { (3, 600) } else { (2, 60) };
     let seed = seed();
     let commit_us = AtomicU64::new(2000);
-    let (mut codes, mut acknowledged) = (std::collections::BTreeMap::new(), Vec::new());
+    let (mut codes, mut ended) = (std::collections::BTreeMap::new(), Vec::new());
     let outsiders = std::thread::scope(|scope| {
         let rng = |n: usize| fastrand::Rng::with_seed(seed ^ ((n as u64) << 32));
         let commit_us = &commit_us;
@@ -254,11 +254,9 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
             })
             .collect();
         drop(senders);
-        for (code, token, appended) in workers.into_iter().flat_map(|worker| worker.join().unwrap()) {
-            *codes.entry(code).or_insert(0) += 1;
-            if code == 0 || code == 76 {
-                acknowledged.extend(appended.into_iter().map(|object| (object, token.clone())));
-            }
+        for done in workers.into_iter().flat_map(|worker| worker.join().unwrap()) {
+            *codes.entry(done.code).or_insert(0) += 1;
+            ended.push(done);
         }
         outsiders.into_iter().map(|outsider| outsider.join().unwrap()).collect::<Vec<_>>()
     });
@@ -275,13 +273,26 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
         );
         lost.extend(him.lost.clone());
     }
-    // A commit whose patch was left out says so (76); with status 0 everything of it is there.
-    let displaced = codes.contains_key(&76);
-    for (object, token) in acknowledged {
-        let there = p.read(&object).lines().any(|line| line == format!("tx {token}"));
-        if !there && !displaced {
-            lost.push(format!("{object}: transaction's append {token}"));
+    for tx in &ended {
+        let there = |object: &String| {
+            p.read(object).lines().filter(|line| *line == format!("tx {}", tx.token)).count()
+        };
+        for object in &tx.appended {
+            let expected = match tx.code {
+                0 => 1..=1,
+                // Left out, and that very object named; or aside with it.
+                76 if tx.displaced.iter().any(|path| path.ends_with(&format!("/{object}"))) => 0..=1,
+                76 => 1..=1,
+                _ => 0..=0,
+            };
+            if !expected.contains(&there(object)) {
+                let (code, token, count) = (tx.code, &tx.token, there(object));
+                lost.push(format!(
+                    "{object}: {count} × append {token} of a transaction that ended with {code}"
+                ));
+            }
         }
+        assert_eq!(tx.code == 76, !tx.displaced.is_empty(), "{}: {:?}", tx.token, tx.displaced);
     }
     let (acts, transients) =
         outsiders.iter().fold((0, 0), |(acts, transients), o| (acts + o.acts, transients + o.transients));
@@ -297,7 +308,16 @@ fn him_first(him: &Outsider<'_>) {
     file.write_all_at(&him.record_bytes(), 0).unwrap();
 }
 
-/// Exit status, token, and the lists that were appended to, of each transaction.
+/// How a transaction ended.
+struct Done {
+    code: i32,
+    token: String,
+    /// The lists that it appended to.
+    appended: Vec<String>,
+    /// What it reported as displaced.
+    displaced: Vec<String>,
+}
+
 fn work(
     p: &Place,
     w: usize,
@@ -305,7 +325,7 @@ fn work(
     senders: &[Sender<Vec<String>>],
     commit_us: &AtomicU64,
     mut rng: fastrand::Rng,
-) -> Vec<(i32, String, Vec<String>)> {
+) -> Vec<Done> {
     let mut done = Vec::new();
     for i in 0..times {
         let token = format!("{w}.{i}{}", if rng.bool() { "" } else { "x" });
@@ -317,8 +337,8 @@ fn work(
         let objects = rng.choose_multiple(all, count);
         let mut words = vec![token.as_str()];
         words.extend(objects.iter().map(String::as_str));
-        let durability: &[&str] = if rng.bool() { &[] } else { &["--durability", "none"] };
-        let mut systx = p.systx(durability, &role("change", &words));
+        let options: &[&str] = if rng.bool() { &["--json"] } else { &["--json", "--durability", "none"] };
+        let mut systx = p.systx(options, &role("change", &words));
         let mut child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut said = String::new();
         std::io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
@@ -334,7 +354,11 @@ fn work(
         if ![0, 75].contains(&code) {
             println!("status {code}: {}", told.trim());
         }
-        done.push((code, token, objects.into_iter().filter(|o| o.starts_with('a')).collect()));
+        let told: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+        let displaced = told["displaced"].as_array().into_iter().flatten();
+        let displaced = displaced.map(|one| one["path"].as_str().unwrap().to_owned()).collect();
+        let appended = objects.into_iter().filter(|o| o.starts_with('a')).collect();
+        done.push(Done { code, token, appended, displaced });
     }
     done
 }
