@@ -7,6 +7,7 @@
 pub mod fuse;
 pub mod linux;
 pub mod os;
+pub mod no_room;
 pub mod process;
 pub mod sandbox;
 pub mod types;

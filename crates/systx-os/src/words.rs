@@ -1,5 +1,6 @@
 //! Shared memory as an array of 64-bit words.
 
+use crate::types::Result;
 use std::sync::atomic::Ordering;
 
 /// A shared array of 64-bit atomic words, addressed by index.
@@ -28,4 +29,12 @@ pub trait Words {
     fn wait(&self, index: usize, seen: u64, timeout_ns: u64);
     /// Wakes every waiter on the word.
     fn wake(&self, index: usize);
+    /// Makes sure that stores find room for some time to come, where the file system may refuse it: a store that finds none
+    /// is a SIGBUS.
+    ///
+    /// # Errors
+    /// `ENOSPC`: the file system is full, or a quota.
+    fn reserve(&self) -> Result<()> {
+        Ok(())
+    }
 }

@@ -23,6 +23,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    systx_os::no_room::end_with_words();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) => {

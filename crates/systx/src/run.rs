@@ -23,6 +23,7 @@ use systx_engine::id::TxId;
 use systx_engine::outcome::{Durability, Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
+use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::root::{set_attributes, Root};
@@ -84,6 +85,7 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
     let terminal = Terminal::foreground();
     let domains = domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?;
     finish_others(args, &domains);
+    no_room::stage(Stage::Before);
     let tx = Transaction::begin(os.clone(), domains, options(args)).map_err(|e| told("beginning", &e))?;
     *id = Some(tx.id());
     let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
@@ -107,7 +109,12 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
     let trouble = view.trouble().cloned();
     let tx = view.finish();
     match verdict(args, over, trouble, served.and(arrived)) {
-        None => Ok(tx.commit().map_or_else(Ending::from, Ending::Committed)),
+        None => {
+            no_room::stage(Stage::Commit);
+            let ending = tx.commit().map_or_else(Ending::from, Ending::Committed);
+            no_room::stage(Stage::Idle);
+            Ok(ending)
+        }
         Some(ending) => {
             tx.abort();
             Ok(ending)

@@ -6,8 +6,8 @@
 mod machine;
 
 use machine::picture::{difference, picture, Picture};
-use machine::processes::{children, Held, Tell};
-use machine::volume::Volume;
+use machine::processes::{children, Held, Stopped, Tell};
+use machine::volume::{Quota, Volume};
 use machine::{code, err, have, must, out, recover, rounds, run, shell, verb};
 use rustix::process::Signal;
 use std::io::{Read, Write};
@@ -35,6 +35,12 @@ fn main() {
         ("garbage_in_the_table_is_found_or_harmless", garbage_in_the_table_is_found_or_harmless),
         ("a_killed_view_server_ends_the_command_and_leaves_no_trace", a_killed_view_server_ends_the_command),
         ("a_stop_in_mid_commit_delays_and_breaks_nothing", a_stop_in_mid_commit_delays_and_breaks_nothing),
+        (
+            "who_stops_between_two_steps_holds_up_only_what_it_changes",
+            who_stops_between_two_steps_holds_up_only_what_it_changes,
+        ),
+        ("a_quota_met_by_the_command_is_told_to_it", a_quota_met_by_the_command_is_told_to_it),
+        ("a_quota_met_at_the_commit_aborts_it", a_quota_met_at_the_commit_aborts_it),
         ("a_full_owners_file_is_told", a_full_owners_file_is_told),
         ("a_fifo_without_reader_does_not_hold_up_a_commit", a_fifo_without_reader_does_not_hold_up_a_commit),
         ("a_path_of_4095_bytes_commits", a_path_of_4095_bytes_commits),
@@ -49,7 +55,10 @@ struct World {
 }
 
 fn world(dir: &Path, megabytes: u64) -> Option<World> {
-    let volume = Volume::new(dir, "ext4", megabytes)?;
+    world_on(Volume::new(dir, "ext4", megabytes)?)
+}
+
+fn world_on(volume: Volume) -> Option<World> {
     let served = volume.point.join("tree");
     std::fs::create_dir(&served).unwrap();
     std::fs::write(served.join("a"), "one\n").unwrap();
@@ -118,8 +127,9 @@ fn a_full_disk_aborts_and_says_so(dir: &Path) {
     if code(&output) != 0 {
         w.refused(&output, &before, &["No space", "space"]);
     } else {
-        // What it needed fitted in what the area holds in reserve.
-        assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), "three\n");
+        // What systx needed fitted in what the area holds in reserve; the command may have been told of what did not.
+        let whole = std::fs::read_to_string(w.served.join("a")).unwrap() == "three\n";
+        assert!(whole || err(&output).contains("No space"), "{}", err(&output));
     }
     std::fs::remove_file(filler).unwrap();
     w.works();
@@ -359,45 +369,135 @@ fn a_killed_view_server_ends_the_command(dir: &Path) {
     w.works();
 }
 
+/// A hundred files with the number N, and word of it.
+const HUNDRED: &str = "i=0; while [ $i -lt 100 ]; do echo $N > d/f$i; i=$((i + 1)); done; echo here > $TELL";
+
+fn hundred(w: &World, n: usize) {
+    for i in 0..100 {
+        let file = w.served.join(format!("d/f{i}"));
+        assert_eq!(std::fs::read_to_string(file).unwrap(), format!("{n}\n"), "f{i}");
+    }
+}
+
 fn a_stop_in_mid_commit_delays_and_breaks_nothing(dir: &Path) {
     let Some(w) = world(dir, 64) else { return };
     let mut tell = Tell::new(dir);
-    let script = "i=0; while [ $i -lt 100 ]; do echo $N > d/f$i; i=$((i + 1)); done; echo here > $TELL";
-    let mut commit = |n: usize, stop: bool| {
-        let mut command = run(&w.served, &[], &["sh", "-c", script]);
+    for n in 1..=rounds(8, 300) {
+        let mut command = run(&w.served, &[], &["sh", "-c", HUNDRED]);
         let child =
             command.env("TELL", &tell.path).env("N", n.to_string()).stderr(Stdio::piped()).spawn().unwrap();
         assert!(tell.wait(&child));
-        let start = std::time::Instant::now();
-        if stop {
-            let owner = Held::new(child.id()).unwrap();
-            machine::processes::let_pass(fastrand::u64(..8000));
-            owner.signal(Signal::STOP);
-            // Somebody else, elsewhere in the tree, commits meanwhile or is told why not; he must not hang for ever: as
-            // long as the stopped one holds the commit lock he waits, so he is not waited for here.
-            let mut other =
-                run(&w.served, &[], &["sh", "-c", "echo $N > a"]).env("N", n.to_string()).spawn().unwrap();
-            match rounds(0, n) {
-                // Longer than the kernel lets anybody keep a lease (45 s).
-                1 => std::thread::sleep(std::time::Duration::from_secs(60)),
-                _ => machine::processes::let_pass(20_000),
-            }
-            owner.signal(Signal::CONT);
-            assert!(other.wait().unwrap().success());
-            assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), format!("{n}\n"));
-        }
+        let owner = Held::new(child.id()).unwrap();
+        // Anywhere in the commit, also where the stopped one holds the commit lock: then the other one waits, too.
+        machine::processes::let_pass(fastrand::u64(..8000));
+        owner.signal(Signal::STOP);
+        let mut other = run(&w.served, &[], &["sh", "-c", "echo $N > a; echo here > $TELL"]);
+        let mut other = other.env("TELL", &tell.path).env("N", n.to_string()).spawn().unwrap();
+        assert!(tell.wait(&other));
+        owner.signal(Signal::CONT);
+        assert!(other.wait().unwrap().success());
+        assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), format!("{n}\n"));
         let output = child.wait_with_output().unwrap();
         assert_eq!(code(&output), 0, "{}", err(&output));
-        for i in 0..100 {
-            let file = w.served.join(format!("d/f{i}"));
-            assert_eq!(std::fs::read_to_string(file).unwrap(), format!("{n}\n"));
-        }
-        start.elapsed()
-    };
-    commit(0, false);
-    for n in 1..=rounds(8, 300) {
-        commit(n, true);
+        hundred(&w, n);
     }
+    w.works();
+}
+
+fn who_stops_between_two_steps_holds_up_only_what_it_changes(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(w) = world(dir, 64) else { return };
+    let mut tell = Tell::new(dir);
+    let n = |n: usize| n.to_string();
+    let new = |command: &mut Command, number: usize| {
+        command.env("TELL", "/dev/null").env("N", n(number));
+    };
+    let mut first = run(&w.served, &[], &["sh", "-c", HUNDRED]);
+    new(&mut first, 0);
+    assert_eq!(code(&first.output().unwrap()), 0);
+    // New names now, so that each of them is a step on names.
+    must(Command::new("sh").args(["-c", "rm d/f*"]).current_dir(&w.served));
+    let mut at = 0;
+    for calls in 1.. {
+        let mut command = run(&w.served, &[], &["sh", "-c", HUNDRED]);
+        new(&mut command, calls);
+        let stopped = match Stopped::after(dir, &command, "renameat2", calls) {
+            Ok(stopped) => stopped,
+            Err(output) => panic!("it was never between two steps: {}", err(&output)),
+        };
+        let done = (0..100).filter(|i| w.served.join(format!("d/f{i}")).exists()).count();
+        // Others go on elsewhere in the tree, as often as they like, before and after the commit point.
+        for word in ["one", "two"] {
+            let output = shell(&w.served, &format!("read x < b; echo {word} {calls} > a; mkdir d/{word}"));
+            assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{done} published");
+            assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), format!("{word} {calls}\n"));
+            std::fs::remove_dir(w.served.join("d").join(word)).unwrap();
+        }
+        // Who wants what the stopped one is publishing waits for it and then sees all of it.
+        let mut late = run(&w.served, &[], &["sh", "-c", "echo here > $TELL; cat d/f* | sort -u"]);
+        let mut late = late.env("TELL", &tell.path).stdout(Stdio::piped()).spawn().unwrap();
+        assert!(tell.wait(&late));
+        if done > 0 && rounds(0, 1) == 1 {
+            // Longer than the kernel lets anybody keep a lease (45 s).
+            std::thread::sleep(std::time::Duration::from_secs(60));
+        }
+        if done > 0 {
+            assert_eq!(late.try_wait().unwrap(), None, "half of a commit was waited for");
+        }
+        let output = stopped.go_on();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        hundred(&w, calls);
+        let late = late.wait_with_output().unwrap();
+        match (code(&late), out(&late)) {
+            (0, text) if text == format!("{calls}\n") => {}
+            // It came before.
+            (1, text) if text.is_empty() && done == 0 => {}
+            (status, text) => panic!("status {status}: {text}{}", err(&late)),
+        }
+        must(Command::new("sh").args(["-c", "rm d/f*"]).current_dir(&w.served));
+        if done > 0 {
+            at += 1;
+        }
+        if at == 2 {
+            break;
+        }
+    }
+    w.works();
+}
+
+fn with_quota(dir: &Path) -> Option<(World, Quota)> {
+    let (volume, quota) = Volume::with_quota(dir)?;
+    Some((world_on(volume)?, quota))
+}
+
+fn a_quota_met_by_the_command_is_told_to_it(dir: &Path) {
+    let Some((w, quota)) = with_quota(dir) else { return };
+    quota.limit("60M");
+    let before = picture(&w.served);
+    let output = shell(&w.served, "echo kept >> a; head -c 80000000 /dev/zero | dd of=big bs=100000");
+    assert_eq!((code(&output), picture(&w.served) == before), (1, true), "{}", err(&output));
+    assert!(err(&output).contains("quota") && err(&output).contains("nothing happened"), "{}", err(&output));
+    w.works();
+}
+
+fn a_quota_met_at_the_commit_aborts_it(dir: &Path) {
+    let Some((w, quota)) = with_quota(dir) else { return };
+    let before = picture(&w.served);
+    // The limit comes after the last word of the command; systx then has no room for its record.
+    let script = "head -c 300000 /dev/urandom > d/new; echo three > a; rm b; sync -f $POINT; \
+        exec btrfs qgroup limit 16K 0/256 $POINT > /dev/null";
+    let mut command = run(&w.served, &[], &["sh", "-c", script]);
+    let output = command.env("POINT", &quota.whole).output().unwrap();
+    w.refused(&output, &before, &["quota", "No space"]);
+    // As long as it is so, nothing works, and everything says why.
+    for _ in 0..2 {
+        let again = shell(&w.served, "echo three > a");
+        w.refused(&again, &before, &["quota", "No space"]);
+    }
+    quota.limit("none");
+    assert_eq!(picture(&w.served), before);
     w.works();
 }
 

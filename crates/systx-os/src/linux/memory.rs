@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 
 use super::bytes;
@@ -22,6 +22,8 @@ compile_error!("a futex is the low half of a word, which is taken to come first"
 pub struct MappedWords {
     words: NonNull<AtomicU64>,
     len: usize,
+    /// The file system writes pages elsewhere each time, so that allocated blocks are not enough.
+    moves: bool,
 }
 
 // SAFETY: the memory is reached through atomics only, and stays mapped until the one owner drops it.
@@ -45,7 +47,10 @@ pub(super) fn map(fd: BorrowedFd<'_>, words: usize) -> Result<MappedWords> {
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), len_bytes, protection, MapFlags::SHARED, fd, 0) }?;
     // Mappings start at a page, so words are aligned.
     let words_at = NonNull::new(mapped.cast()).ok_or(Errno::NOMEM)?;
-    Ok(MappedWords { words: words_at, len: words })
+    let moves = rustix::fs::fstatfs(fd)?.f_type as u64 == super::probe::BTRFS_MAGIC;
+    let mapped = MappedWords { words: words_at, len: words, moves };
+    mapped.reserve()?;
+    Ok(mapped)
 }
 
 impl MappedWords {
@@ -100,6 +105,20 @@ impl Words for MappedWords {
         // Shared, not private: the waker is another process. Every outcome (woken, changed before, time over, signal)
         // means the same to the caller: look again.
         let _ = futex::wait(self.low_half(index), futex::Flags::empty(), seen as u32, Some(&timeout));
+    }
+    /// Source: madvise(2), MADV_POPULATE_WRITE: a page is writable until it is written back.
+    /// Minimum kernel version: 5.14; before, there is no warning.
+    fn reserve(&self) -> Result<()> {
+        if !self.moves {
+            return Ok(());
+        }
+        let (at, len_bytes) = (self.words.as_ptr().cast(), self.len * size_of::<u64>());
+        // SAFETY: exactly the range that is mapped; the advice changes no byte of it.
+        match unsafe { rustix::mm::madvise(at, len_bytes, Advice::LinuxPopulateWrite) } {
+            Err(Errno::FAULT) => Err(Errno::NOSPC),
+            Err(Errno::INVAL) => Ok(()),
+            done => done,
+        }
     }
     fn wake(&self, index: usize) {
         // Fails only for a bad address.

@@ -12,7 +12,7 @@ use crate::types::{Errno, FsInfo, FsKind, Lease, Open, Rename, Result, Stat, Tim
 
 const EXT4_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
-const BTRFS_MAGIC: u64 = 0x9123_683e;
+pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Rounds of stat → change → stat. Coarse timestamps tick every 1–10 ms and a round takes microseconds, so one of

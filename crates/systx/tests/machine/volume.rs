@@ -38,6 +38,22 @@ impl Volume {
         }
     }
 
+    /// A btrfs of which one subvolume, mounted alone, is under a quota: those of ext4 and xfs don't bind root everywhere.
+    pub fn with_quota(dir: &Path) -> Option<(Volume, Quota)> {
+        if !have("btrfs") {
+            return None;
+        }
+        let whole = Volume::new(dir, "btrfs", 300)?;
+        let point = dir.join("limited");
+        std::fs::create_dir(&point).unwrap();
+        must(Command::new("btrfs").args(["subvolume", "create"]).arg(whole.point.join("limited")));
+        must(Command::new("btrfs").args(["quota", "enable"]).arg(&whole.point));
+        let device = must(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&whole.point));
+        must(Command::new("mount").args(["-o", "subvol=limited", device.trim()]).arg(&point));
+        let volume = Volume { image: whole.image.clone(), point, kind: "btrfs" };
+        Some((volume, Quota { whole: whole.point }))
+    }
+
     fn try_mount(&self) -> Result<(), String> {
         let output = Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.point).output();
         match output {
@@ -97,6 +113,21 @@ impl Volume {
             // Power was lost before it was made.
             Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}"),
         }
+    }
+}
+
+/// See [`Volume::with_quota`].
+pub struct Quota {
+    /// The file system; whoever can't write below the limit can here.
+    pub whole: PathBuf,
+}
+
+impl Quota {
+    /// Sets the limit, in bytes as `btrfs qgroup limit` takes them.
+    pub fn limit(&self, bytes: &str) {
+        must(Command::new("sync").arg("-f").arg(&self.whole));
+        // The first subvolume of a file system.
+        must(Command::new("btrfs").args(["qgroup", "limit", bytes, "0/256"]).arg(&self.whole));
     }
 }
 

@@ -1,0 +1,54 @@
+//! A store that finds no room: the last words of a process.
+//!
+//! Owns: the handler of SIGBUS. A store into a shared mapping is answered with it when the file system has no block left for
+//! the page; btrfs needs a new one after each write-out, also for what was allocated. The process can't go on, and nobody else
+//! must go on with what it may have half stored: it says so and ends at once, as if it were killed. Does not: tell a full
+//! disk from a bug of ours by more than its address.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How far the process is, in what its last words say of the commit point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It commits nothing.
+    Idle = 0,
+    /// It runs a transaction, before its commit.
+    Before = 1,
+    /// It commits.
+    Commit = 2,
+}
+
+const WORDS: [&str; 3] = [
+    "systx: the file system is full, or over a quota: systx's own table has no room. Make room and try again.\n",
+    "systx: aborted, nothing happened: the file system is full, or over a quota: systx's own table has no room.\n",
+    "systx: in doubt: the file system is full, or over a quota: systx's own table has no room. Make room, then run \
+     `systx recover` to learn whether it is committed; don't run the command again before.\n",
+];
+
+static STAGE: AtomicUsize = AtomicUsize::new(Stage::Idle as usize);
+
+/// Says how far this process is.
+pub fn stage(stage: Stage) {
+    STAGE.store(stage as usize, Ordering::Relaxed);
+}
+
+/// Makes this process end with words and status 125 where a store finds no room. Programs that it starts are not affected.
+///
+/// Source: sigaction(2); execve(2) takes handlers away.
+pub fn end_with_words() {
+    let handler: extern "C" fn(libc::c_int) = last_words;
+    // SAFETY: all zeros is a valid sigaction: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESETHAND;
+    // SAFETY: the handler is async-signal-safe, and `action` lives until the call returns.
+    let _ = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+}
+
+extern "C" fn last_words(_signal: libc::c_int) {
+    let words = WORDS[STAGE.load(Ordering::Relaxed).min(WORDS.len() - 1)].as_bytes();
+    // SAFETY: write(2) is async-signal-safe; the bytes are static.
+    let _ = unsafe { libc::write(2, words.as_ptr().cast(), words.len()) };
+    // SAFETY: _exit(2) is async-signal-safe and does not return.
+    unsafe { libc::_exit(125) }
+}

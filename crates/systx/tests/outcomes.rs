@@ -1,0 +1,290 @@
+//! Past the commit point, but not plainly: an outsider's object stands in the way, or publication can't go on. What is told,
+//! with which exit code, by whom; and how a person gets rid of it.
+//!
+//! A publisher is stopped right after its first step, so that an outsider can act between two steps.
+//!
+//! `cargo test -p systx --test outcomes [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::processes::{children, traced, Held, Stopped};
+use machine::volume::Volume;
+use machine::{code, err, have, out, recover, run, shell, systx, verb, AREA};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn main() {
+    machine::main(&[
+        ("a_displaced_object_is_told_and_kept_until_it_is_pruned", a_displaced_object_is_told_and_kept),
+        ("prune_asks_and_takes_only_yes", prune_asks_and_takes_only_yes),
+        ("what_a_twin_displaced_is_told_by_status", what_a_twin_displaced_is_told_by_status),
+        ("what_recover_displaced_is_told_again_until_pruned", what_recover_displaced_is_told_again),
+        ("what_the_next_user_displaced_is_told_by_status", what_the_next_user_displaced_is_told_by_status),
+        ("a_pending_publication_says_so_and_recover_finishes_it", a_pending_publication_says_so),
+        ("a_pending_publication_is_finished_by_the_next_user", the_next_user_finishes_what_is_pending),
+        ("a_quota_met_while_publishing_loses_nothing", a_quota_met_while_publishing_loses_nothing),
+    ]);
+}
+
+/// New names in a directory that is there: one step each.
+const NAMES: usize = 10;
+const SCRIPT: &str = "for i in 0 1 2 3 4 5 6 7 8 9; do echo ours $i > f$i; done";
+/// The call that takes a step of this kind.
+const STEP: &str = "renameat2";
+
+struct World {
+    dir: PathBuf,
+    volume: Volume,
+    served: PathBuf,
+    /// How many calls [`STEP`] the main thread makes up to the first of a publication.
+    first: usize,
+}
+
+fn published(served: &Path) -> Vec<PathBuf> {
+    (0..NAMES).map(|n| served.join(format!("f{n}"))).filter(|path| path.exists()).collect()
+}
+
+fn world(dir: &Path) -> Option<World> {
+    if !have("strace") {
+        return None;
+    }
+    world_on(dir, Volume::new(dir, "ext4", 64)?)
+}
+
+fn world_on(dir: &Path, volume: Volume) -> Option<World> {
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    // The area is made.
+    assert_eq!(code(&shell(&served, "true")), 0);
+    let mut world = World { dir: dir.to_path_buf(), volume, served, first: 1 };
+    loop {
+        let stopped = world.stopped().unwrap_or_else(|o| panic!("never in mid-publication: {}", err(&o)));
+        let done = published(&world.served).len();
+        let output = stopped.go_on();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        assert_eq!(code(&shell(&world.served, "rm f*")), 0);
+        match done {
+            0 => world.first += 1,
+            NAMES => panic!("all steps were taken at once"),
+            _ => return Some(world),
+        }
+    }
+}
+
+impl World {
+    /// A run that stands still between its first step and the others.
+    fn stopped(&self) -> Result<Stopped, Output> {
+        Stopped::after(&self.dir, &run(&self.served, &[], &["sh", "-c", SCRIPT]), STEP, self.first)
+    }
+
+    /// An outsider takes a name whose step is still to come.
+    fn take_one(&self) -> PathBuf {
+        let free = (0..NAMES).map(|n| self.served.join(format!("f{n}"))).find(|path| !path.exists());
+        let free = free.expect("not all are published");
+        std::fs::write(&free, "theirs\n").unwrap();
+        free
+    }
+
+    /// All is there, but for one name that is somebody else's; ours is aside.
+    fn displaced(&self, taken: &Path) {
+        for path in published(&self.served) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert_eq!(text.starts_with("theirs"), path == *taken, "{}: {text}", path.display());
+        }
+        assert_eq!(published(&self.served).len(), NAMES);
+        let kept = self.aside();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        assert!(std::fs::read_to_string(&kept[0]).unwrap().starts_with("ours"));
+    }
+
+    fn aside(&self) -> Vec<PathBuf> {
+        let aside = std::fs::read_dir(self.volume.area().join("aside")).unwrap();
+        aside.map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// What `status` has to say of displaced objects.
+    fn reports(&self) -> Vec<serde_json::Value> {
+        let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+        assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+        status[0]["displaced"].as_array().unwrap().clone()
+    }
+
+    /// `status` names the object, what happened to it, and where ours is.
+    fn told_by_status(&self, taken: &Path) {
+        let reports = self.reports();
+        assert_eq!(reports.len(), 1, "{reports:?}");
+        assert_eq!(reports[0]["path"].as_str(), taken.to_str());
+        let aside = self.volume.area().join("aside").join(reports[0]["aside"].as_str().unwrap());
+        assert_eq!(self.aside(), [aside]);
+        names(&out(&verb("status", &[])), taken);
+    }
+
+    /// After that nothing is left of it, and the next one works.
+    fn prune(&self) {
+        let pruned = verb("prune", &["--yes"]);
+        assert_eq!((code(&pruned), err(&pruned).as_str()), (0, ""));
+        assert!(out(&pruned).contains("removed aside/"), "{}", out(&pruned));
+        assert!(self.aside().is_empty() && self.reports().is_empty());
+        assert_eq!(out(&verb("prune", &["--yes"])), "");
+        assert!(recover().contains("nothing to do"));
+        let output = shell(&self.served, "rm f* && echo again > again");
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    }
+}
+
+/// A text for people says that an object was displaced, which, and where it is kept.
+fn names(text: &str, taken: &Path) {
+    let words = ["displaced", taken.to_str().unwrap(), "taken by somebody else", "aside/"];
+    assert!(words.iter().all(|word| text.contains(word)), "not all of {words:?} in: {text}");
+}
+
+fn a_displaced_object_is_told_and_kept(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let stopped = w.stopped().expect("stands");
+    let taken = w.take_one();
+    let output = stopped.go_on();
+    assert_eq!(code(&output), 76, "{}", err(&output));
+    names(&err(&output), &taken);
+    assert!(err(&output).contains("committed"), "{}", err(&output));
+    w.displaced(&taken);
+    w.told_by_status(&taken);
+    w.prune();
+}
+
+fn prune_asks_and_takes_only_yes(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let stopped = w.stopped().expect("stands");
+    let taken = w.take_one();
+    assert_eq!(code(&stopped.go_on()), 76);
+    let prune = |answer: &str| {
+        let mut prune = Command::new(systx());
+        prune.args(["prune", "--area-name", AREA]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = prune.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    for no in ["n\n", "\n", "", "yes please\n"] {
+        let output = prune(no);
+        assert_eq!((code(&output), out(&output).as_str()), (0, ""));
+        names(&err(&output), &taken);
+        w.displaced(&taken);
+        w.told_by_status(&taken);
+    }
+    assert!(out(&prune("y\n")).contains("removed aside/"));
+    assert!(w.aside().is_empty() && w.reports().is_empty());
+}
+
+/// A run in mid-publication, of which an outsider has taken a name, is killed; with its twin or without.
+fn killed(w: &World, twin: bool) -> PathBuf {
+    let stopped = w.stopped().expect("stands");
+    let taken = w.take_one();
+    let family = children(stopped.owner.pid);
+    if twin {
+        family.iter().for_each(Held::kill);
+    }
+    stopped.owner.kill();
+    stopped.go_on();
+    family.iter().for_each(Held::gone);
+    taken
+}
+
+fn what_a_twin_displaced_is_told_by_status(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let taken = killed(&w, false);
+    w.displaced(&taken);
+    w.told_by_status(&taken);
+    names(&recover(), &taken);
+    w.prune();
+}
+
+fn what_recover_displaced_is_told_again(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let taken = killed(&w, true);
+    assert!(published(&w.served).len() < NAMES);
+    names(&recover(), &taken);
+    w.displaced(&taken);
+    names(&recover(), &taken);
+    names(&out(&verb("recover", &["--quiet"])), &taken);
+    w.told_by_status(&taken);
+    w.prune();
+}
+
+fn what_the_next_user_displaced_is_told_by_status(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let taken = killed(&w, true);
+    // A command that comes nowhere near.
+    let output = shell(&w.served, "true");
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert!(err(&output).contains("displaced: 1. See `systx status`"), "{}", err(&output));
+    w.displaced(&taken);
+    w.told_by_status(&taken);
+    w.prune();
+}
+
+/// A run whose second step fails.
+fn pending(w: &World) {
+    let inject = format!("inject={STEP}:error=ENOSPC:when={}", w.first + 1);
+    let command = run(&w.served, &["--json"], &["sh", "-c", SCRIPT]);
+    let output = traced(&command, &["-o", "/dev/null", "-e", &inject], STEP).output().unwrap();
+    let told: serde_json::Value = serde_json::from_str(&err(&output)).unwrap();
+    assert_eq!((code(&output), told["outcome"].as_str()), (125, Some("pending")), "{told}");
+    let text = told["message"].as_str().unwrap();
+    let words = ["committed, publication pending", "No space", "systx recover"];
+    assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    assert!(published(&w.served).len() < NAMES);
+}
+
+fn whole(w: &World) {
+    for path in published(&w.served) {
+        assert!(std::fs::read_to_string(path).unwrap().starts_with("ours"));
+    }
+    assert_eq!(published(&w.served).len(), NAMES);
+    assert!(w.aside().is_empty() && w.reports().is_empty());
+}
+
+fn a_pending_publication_says_so(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    pending(&w);
+    assert!(recover().contains("1 committed finished"));
+    whole(&w);
+    assert!(recover().contains("nothing to do"));
+}
+
+fn the_next_user_finishes_what_is_pending(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    pending(&w);
+    let output = shell(&w.served, "cat f0 f1 f2 f3 f4 f5 f6 f7 f8 f9");
+    assert_eq!((code(&output), out(&output).lines().count()), (0, NAMES), "{}", err(&output));
+    whole(&w);
+}
+
+fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some((volume, quota)) = Volume::with_quota(dir) else { return };
+    let Some(w) = world_on(dir, volume) else { return };
+    let stopped = w.stopped().expect("stands");
+    let twin = children(stopped.owner.pid);
+    quota.limit("16K");
+    let output = stopped.go_on();
+    twin.iter().for_each(Held::gone);
+    let text = err(&output);
+    assert_eq!(code(&output), 125, "{text}");
+    // Not every file system leaves it its table, in which it would have to see that it is past the commit point.
+    let pending = text.contains("committed, publication pending") && text.contains("quota");
+    let doubt = text.contains("in doubt") && text.contains("quota") && text.contains("systx recover");
+    assert!(pending || doubt, "{text}");
+    assert!(published(&w.served).len() < NAMES);
+    // Not before there is room again, and everybody is told why.
+    for output in [verb("recover", &[]), shell(&w.served, "echo > other")] {
+        assert_ne!(code(&output), 0);
+        assert!(err(&output).contains("quota") || err(&output).contains("No space"), "{}", err(&output));
+    }
+    quota.limit("none");
+    assert!(recover().contains("1 committed finished"));
+    whole(&w);
+    let output = shell(&w.served, "rm f* && echo again > again");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+}
