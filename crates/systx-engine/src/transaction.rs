@@ -11,6 +11,7 @@ use crate::id::TxId;
 use crate::outcome::{Options, Verb};
 use crate::workset::data::Data;
 use crate::workset::held::Held;
+use crate::workset::memory::Room;
 use crate::workset::staging::Staging;
 use crate::workset::{Directory, Ix, Object};
 use std::collections::HashMap;
@@ -133,6 +134,8 @@ pub struct Transaction<O: Os> {
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
     /// Which of them have descriptors.
     pub(crate) held: Held,
+    /// For bytes of small files.
+    pub(crate) room: Room,
 }
 
 impl<O: Os> Transaction<O> {
@@ -142,9 +145,19 @@ impl<O: Os> Transaction<O> {
         let staging = mounts.iter().map(|_| None).collect();
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
         mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
-        let (nodes, linked, held) = (Vec::new(), HashMap::new(), Held::default());
-        let mut t =
-            Transaction { os, mounts, options, ids, facts, refusal: None, staging, nodes, linked, held };
+        let mut t = Transaction {
+            os,
+            mounts,
+            options,
+            ids,
+            facts,
+            refusal: None,
+            staging,
+            nodes: Vec::new(),
+            linked: HashMap::new(),
+            held: Held::default(),
+            room: Room::default(),
+        };
         for mount in 0..t.mounts.len() {
             let (found, dir) = t.facts.root(mount)?;
             let ix = t.lower_node(mount, &found);

@@ -268,15 +268,15 @@ fn names_too_long_and_across_mounts_are_refused() {
 }
 
 #[test]
-fn private_bytes_may_be_written_directly() {
+fn private_bytes_of_a_middle_sized_file_may_be_written_directly() {
     everywhere(|scratch| {
         let domain = domain(scratch, "lower");
-        std::fs::write(scratch.0.join("lower/f"), b"0123456789").unwrap();
+        let middle = b"0123456789".repeat(4_000);
+        std::fs::write(scratch.0.join("lower/f"), &middle).unwrap();
         let mut t = begin(&domain);
         let (node, _) = walk(&mut t, "f").unwrap();
         t.open(node, Access::ReadWrite, false).unwrap();
-        let direct =
-            std::fs::File::from(t.backing(node).expect("a small file is copied").try_clone().unwrap());
+        let direct = std::fs::File::from(t.backing(node).expect("it is copied").try_clone().unwrap());
         direct.write_all_at(b"xx", 4).unwrap();
         let mut buf = [0; 10];
         t.read_at(node, &mut buf, 0).unwrap();
@@ -284,6 +284,43 @@ fn private_bytes_may_be_written_directly() {
         t.close(node);
         drop(direct);
         t.commit().unwrap();
-        assert_eq!(std::fs::read(scratch.0.join("lower/f")).unwrap(), b"0123xx6789");
+        let after = std::fs::read(scratch.0.join("lower/f")).unwrap();
+        assert!(after.starts_with(b"0123xx6789") && after[10..] == middle[10..]);
+    });
+}
+
+#[test]
+fn a_small_file_changes_in_memory_until_it_grows() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/f");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let staged = || {
+            let tx = std::fs::read_dir(scratch.0.join("lower/.area/tx")).unwrap();
+            tx.map(|d| std::fs::read_dir(d.unwrap().path()).unwrap().count()).sum::<usize>()
+        };
+        let cut = |size| SetAttr { size: Some(size), ..SetAttr::default() };
+        let mut t = begin(&domain);
+        let (node, _) = walk(&mut t, "f").unwrap();
+        t.open(node, Access::ReadWrite, false).unwrap();
+        t.write_at(node, b"xx", 4).unwrap();
+        t.setattr(node, &cut(8)).unwrap();
+        t.append(node, b"end").unwrap();
+        assert!(t.backing(node).is_none() && staged() == 0, "nothing is staged");
+        let mut buf = [0; 20];
+        let got = t.read_at(node, &mut buf, 1).unwrap();
+        assert_eq!(&buf[..got], b"123xx67end");
+        assert_eq!((t.seek(node, 3, false).unwrap(), t.seek(node, 3, true).unwrap()), (3, 11));
+        assert_eq!(t.seek(node, 11, false), Err(Errno::NXIO.into()));
+        t.write_at(node, b"far", 1 << 20).unwrap();
+        assert_eq!(staged(), 1, "it has grown too large");
+        assert_eq!(t.getattr(node).unwrap().size, (1 << 20) + 3);
+        t.setattr(node, &cut(11)).unwrap();
+        let inside = t.getattr(node).unwrap().mtime;
+        t.close(node);
+        t.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"0123xx67end");
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!((meta.mtime(), meta.mtime_nsec() as u32), (inside.sec, inside.nsec));
     });
 }

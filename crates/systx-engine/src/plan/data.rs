@@ -10,7 +10,7 @@ use crate::record::{Act, Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use crate::transaction::{Access, Transaction};
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::extents::Extent;
-use crate::workset::staging::slot_name;
+use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
 use std::ops::Range;
 use systx_os::{Errno, FileType, Open, Os, SetXattr};
@@ -43,7 +43,7 @@ impl<O: Os> Transaction<O> {
             let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
             if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !self.is_gone(ix) {
                 // Open once for everything that is asked of it here, and closed again: there may be very many.
-                let held = self.object(ix).file.is_none();
+                let held = self.object(ix).file.is_none() && self.memory(ix).is_none();
                 if held {
                     self.object_mut(ix).file = Some(self.private_fd(ix)?);
                 }
@@ -83,7 +83,7 @@ impl<O: Os> Transaction<O> {
         let slot = self.object(ix).data.slot();
         let step_slot = match from_slot {
             0 => {
-                draft.plan.unused.push(slot);
+                self.no_slot_of(draft, ix);
                 Step::NO_SLOT
             }
             bytes => {
@@ -100,6 +100,14 @@ impl<O: Os> Transaction<O> {
         Ok(())
     }
 
+    /// Nothing of the file is published from its slot, if it has one.
+    fn no_slot_of(&self, draft: &mut Draft, ix: Ix) {
+        let slot = self.object(ix).data.slot();
+        if slot != NO_SLOT {
+            draft.plan.unused.push(slot);
+        }
+    }
+
     /// Whether the file is where it was, under one name.
     fn has_its_only_name(&self, ix: Ix) -> bool {
         let names = &self.object(ix).names;
@@ -109,12 +117,12 @@ impl<O: Os> Transaction<O> {
     /// The private bytes are the committed ones: nothing to publish but, at most, the time.
     fn drop_copy(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
         let Data::Private(private) = &self.object(ix).data else {
-            draft.plan.unused.push(self.object(ix).data.slot());
+            self.no_slot_of(draft, ix);
             return Ok(());
         };
         let slot = private.slot;
         if self.object(ix).opens > 0 {
-            draft.plan.unused.push(slot);
+            self.no_slot_of(draft, ix);
             return Ok(());
         }
         let fd = self.private_fd(ix)?;
@@ -189,6 +197,7 @@ impl<O: Os> Transaction<O> {
                 _ if run.are_zero => Source::Hole,
                 Some(bytes) if inline => Source::Inline(bytes),
                 _ => {
+                    self.spill(ix)?;
                     self.fill_slot(ix, run.offset..run.offset + run.len)?;
                     Source::Slot
                 }
@@ -202,7 +211,7 @@ impl<O: Os> Transaction<O> {
     fn changed_extents(&self, ix: Ix, size: u64) -> Vec<(Range<u64>, Extent)> {
         match &self.object(ix).data {
             Data::Base(_) => Vec::new(),
-            Data::Private(_) => vec![(0..size, Extent::Data)],
+            Data::Private(_) | Data::Memory(_) => vec![(0..size, Extent::Data)],
             Data::Overlay(overlay) => overlay
                 .extents
                 .iter()
@@ -222,7 +231,8 @@ impl<O: Os> Transaction<O> {
         inline_left: &mut usize,
         runs: &mut Vec<Run>,
     ) -> Verb<()> {
-        let lower = match range.start < kept {
+        let known = self.memory(ix).is_some_and(|m| m.before.is_some());
+        let lower = match range.start < kept && !known {
             true => Some(self.lower_file(ix)?),
             false => None,
         };
@@ -232,9 +242,15 @@ impl<O: Os> Transaction<O> {
             let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
             let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
             self.read_bytes(ix, &mut ours, at)?;
-            if let Some(lower) = lower.as_ref().filter(|_| at < kept) {
+            if at < kept {
                 let len = len.min((kept - at) as usize);
-                self.facts.read(lower, &mut theirs[..len], at)?;
+                match (&lower, self.memory(ix).and_then(|m| m.before.as_ref())) {
+                    (Some(lower), _) => drop(self.facts.read(lower, &mut theirs[..len], at)?),
+                    (None, Some(before)) => {
+                        theirs[..len].copy_from_slice(&before[at as usize..at as usize + len])
+                    }
+                    (None, None) => {}
+                }
             }
             for start in (0..len).step_by(SECTOR_BYTES) {
                 let sector = start..(start + SECTOR_BYTES).min(len);

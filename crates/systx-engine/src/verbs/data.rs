@@ -59,7 +59,7 @@ impl<O: Os> Transaction<O> {
         match &mut object.data {
             Data::Base(file) => *file = None,
             Data::Overlay(overlay) => overlay.lower = None,
-            Data::Private(_) => {}
+            Data::Private(_) | Data::Memory(_) => {}
         }
         self.reap(ix);
     }
@@ -68,7 +68,7 @@ impl<O: Os> Transaction<O> {
     pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
         let object = self.object(self.ix(node));
         match &object.data {
-            Data::Overlay(_) => None,
+            Data::Overlay(_) | Data::Memory(_) => None,
             Data::Base(_) if !object.is_staged() => None,
             _ => object.file.as_deref(),
         }
@@ -118,6 +118,8 @@ impl<O: Os> Transaction<O> {
         }
         let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
         self.make_changeable(ix)?;
+        // Blocks without bytes, and bytes without blocks, are a file system's.
+        self.spill(ix)?;
         if let Some(fd) = self.whole_fd(ix, Access::Write)? {
             return Ok(self.os.fallocate(&fd, how, offset, len)?);
         }
@@ -180,6 +182,12 @@ impl<O: Os> Transaction<O> {
         let ix = self.regular(node)?;
         if let Some(fd) = self.whole_fd(ix, Access::Read)? {
             return Ok(self.os.seek(&fd, offset, hole)?);
+        }
+        if let Some(size) = self.memory(ix).map(|m| m.bytes.len() as u64) {
+            return match offset < size {
+                true => Ok(if hole { size } else { offset }),
+                false => Err(Errno::NXIO.into()),
+            };
         }
         let Data::Overlay(overlay) = &self.object(ix).data else {
             let file = self.lower_file(ix)?;

@@ -124,8 +124,14 @@ impl<O: Os> Transaction<O> {
             }
             None => attr.nlink = (i64::from(attr.nlink) + i64::from(object.links)).max(0) as u32,
         }
-        if let Data::Overlay(overlay) = &object.data {
-            attr.size = overlay.size;
+        match &object.data {
+            Data::Overlay(overlay) => attr.size = overlay.size,
+            Data::Memory(memory) if memory.bytes.len() as u64 != attr.size => {
+                attr.size = memory.bytes.len() as u64;
+                attr.blocks =
+                    attr.size.div_ceil(u64::from(attr.blksize).max(512)) * u64::from(attr.blksize) / 512;
+            }
+            _ => {}
         }
         if let Some(private) = private {
             (attr.size, attr.blocks) = (private.size, private.blocks);

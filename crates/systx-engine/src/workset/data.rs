@@ -1,11 +1,12 @@
 //! Bytes of regular files.
 //!
-//! A staged file has its own. A lower file is in one of three states: *base* (the committed file's bytes), *private* (a file in
-//! a slot has them all: made by the first wish to change a small file, or by truncation to nothing), *overlay* (a large file: a
-//! sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never written to; its bytes
+//! A staged file has its own. A lower file is in one of four states: *base* (the committed file's bytes), *memory* (a small file
+//! that is to be changed: memory.rs), *private* (a file in a slot has them all: made by the first wish to change a file of middle
+//! size, or by truncation to nothing), *overlay* (a large file: a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never written to; its bytes
 //! come from facts. A private file has the modification time of the committed one until it is written to.
 
 use super::extents::{Extent, Extents};
+use super::memory::Memory;
 use super::staging::NO_SLOT;
 use super::Ix;
 use crate::facts::LowerFile;
@@ -24,6 +25,8 @@ pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 pub(crate) enum Data<O: Os> {
     /// In the committed file; its descriptor while the node is open.
     Base(Option<Arc<LowerFile<O>>>),
+    /// All in memory.
+    Memory(Box<Memory>),
     /// All in a slot.
     Private(Box<Private>),
     /// What changed is in a slot.
@@ -52,7 +55,7 @@ impl<O: Os> Data<O> {
     /// The slot that holds private bytes.
     pub fn slot(&self) -> u32 {
         match self {
-            Data::Base(_) => NO_SLOT,
+            Data::Base(_) | Data::Memory(_) => NO_SLOT,
             Data::Private(p) => p.slot,
             Data::Overlay(o) => o.slot,
         }
@@ -66,7 +69,7 @@ impl<O: Os> Transaction<O> {
         let known = match &object.data {
             Data::Base(file) => file,
             Data::Overlay(overlay) => &overlay.lower,
-            Data::Private(_) => &None,
+            Data::Private(_) | Data::Memory(_) => &None,
         };
         if let Some(file) = known {
             return Ok(file.clone());
@@ -85,8 +88,9 @@ impl<O: Os> Transaction<O> {
         Ok(file)
     }
 
-    /// Descriptor of the file in a lower file's slot.
+    /// Descriptor of the file in a lower file's slot; what is in memory moves there.
     pub(crate) fn private_fd(&mut self, ix: Ix) -> Verb<Arc<O::Fd>> {
+        self.spill(ix)?;
         if let Some(fd) = &self.object(ix).file {
             return Ok(fd.clone());
         }
@@ -126,8 +130,8 @@ impl<O: Os> Transaction<O> {
         Ok(fd)
     }
 
-    /// The file that has all bytes of a node, if there is one; bytes of a large changed file and of an unchanged one are
-    /// elsewhere.
+    /// The file that has all bytes of a node, if there is one; bytes of a small or large changed file and of an unchanged one
+    /// are elsewhere.
     pub(crate) fn whole_fd(&mut self, ix: Ix, access: Access) -> Verb<Option<Arc<O::Fd>>> {
         let object = self.object(ix);
         match (object.is_staged(), &object.data) {
@@ -138,7 +142,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Makes a slot with an empty file for a lower file's bytes.
-    fn private_file(&mut self, ix: Ix) -> Verb<(u32, Arc<O::Fd>)> {
+    pub(crate) fn private_file(&mut self, ix: Ix) -> Verb<(u32, Arc<O::Fd>)> {
         let mount = usize::from(self.object(ix).mount);
         let slot = self.new_slot(mount)?;
         let spot = self.slot_spot(mount, slot)?;
@@ -148,8 +152,11 @@ impl<O: Os> Transaction<O> {
 
     /// Gives a lower file a private copy of its first `keep` bytes; its size is `keep` then.
     pub(crate) fn make_private(&mut self, ix: Ix, keep: u64) -> Verb<()> {
+        if self.keep_in_memory(ix, keep)? {
+            return Ok(());
+        }
         let Some(lower) = &self.object(ix).lower else { return Ok(()) };
-        let (size, mtime) = (lower.stat.size, lower.stat.mtime);
+        let size = lower.stat.size;
         let source = match keep.min(size) {
             0 => None,
             _ => Some(self.lower_file(ix)?),
@@ -171,14 +178,25 @@ impl<O: Os> Transaction<O> {
         if keep != size || size > 0 {
             self.os.truncate(&fd, keep)?;
         }
-        let time = self.object_mut(ix).over.as_mut().and_then(|o| o.mtime.take());
-        if keep == size {
-            self.os.utimens(&fd, None, Some(time.unwrap_or(mtime)))?;
+        if keep != size {
+            // A change: the time is that of the truncation.
+            self.object_mut(ix).over.as_mut().and_then(|o| o.mtime.take());
+            let now = self.now();
+            self.object_mut(ix).over_mut().mtime = Some(now);
         }
+        self.become_private(ix, slot, fd, keep == 0 && size > 0)
+    }
+
+    /// A file in a slot has all bytes from here on, and the time that the program sees.
+    pub(crate) fn become_private(&mut self, ix: Ix, slot: u32, fd: Arc<O::Fd>, replaced: bool) -> Verb<()> {
+        let object = self.object_mut(ix);
+        let time = object.over.as_mut().and_then(|o| o.mtime.take());
+        let time = time.or(object.lower.as_ref().map(|l| l.stat.mtime));
+        self.os.utimens(&fd, None, time)?;
         let made = self.os.stat(&fd)?.ctime;
         let object = self.object_mut(ix);
         object.file = (object.opens > 0).then_some(fd);
-        object.data = Data::Private(Box::new(Private { slot, replaced: keep == 0 && size > 0, made }));
+        object.data = Data::Private(Box::new(Private { slot, replaced, made }));
         self.hold(ix);
         Ok(())
     }
@@ -214,6 +232,12 @@ impl<O: Os> Transaction<O> {
         if let Some(fd) = self.whole_fd(ix, Access::Read)? {
             return Ok(read_up_to(&self.os, &fd, buf, offset)?);
         }
+        if let Some(memory) = self.memory(ix) {
+            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(memory.bytes.len());
+            let got = buf.len().min(memory.bytes.len() - from);
+            buf[..got].copy_from_slice(&memory.bytes[from..from + got]);
+            return Ok(got);
+        }
         let Data::Overlay(overlay) = &self.object(ix).data else {
             let file = self.lower_file(ix)?;
             return self.facts.read(&file, buf, offset);
@@ -248,6 +272,9 @@ impl<O: Os> Transaction<O> {
             offset.checked_add(bytes.len() as u64).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
         if bytes.is_empty() {
             return Ok(0);
+        }
+        if self.memory(ix).is_some() && self.write_memory(ix, bytes, offset)? {
+            return Ok(bytes.len());
         }
         if let Some(fd) = self.whole_fd(ix, Access::Write)? {
             return Ok(self.os.pwrite(&fd, bytes, offset)?);
@@ -296,6 +323,9 @@ impl<O: Os> Transaction<O> {
                 }
             };
         }
+        if self.memory(ix).is_some() && self.resize_memory(ix, size)? {
+            return Ok(());
+        }
         match self.whole_fd(ix, Access::Write)? {
             Some(fd) => {
                 self.os.truncate(&fd, size)?;
@@ -310,6 +340,9 @@ impl<O: Os> Transaction<O> {
 
     /// truncate to the same size moves the time, too, which not every file system does by itself.
     fn moved_time(&mut self, ix: Ix) -> Verb<()> {
+        if let Some(size) = self.memory(ix).map(|m| m.bytes.len() as u64) {
+            return self.resize_memory(ix, size).map(drop);
+        }
         if let Some(fd) = self.whole_fd(ix, Access::Write)? {
             let now = self.now();
             self.os.utimens(&fd, None, Some(now))?;

@@ -55,7 +55,7 @@ impl<O: Os> Transaction<O> {
         match &mut object.data {
             Data::Base(file) => *file = None,
             Data::Overlay(overlay) => overlay.lower = None,
-            Data::Private(_) => {}
+            Data::Private(_) | Data::Memory(_) => {}
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod extents;
 pub(crate) mod held;
+pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod staging;
 
