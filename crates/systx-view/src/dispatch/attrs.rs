@@ -10,6 +10,16 @@ use systx_engine::transaction::{Node, SetAttr, SetTime};
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 const SETUID_SETGID: u32 = 0o6000;
+/// What a SETATTR can ask for.
+const CHANGES: u32 = fattr::MODE
+    | fattr::UID
+    | fattr::GID
+    | fattr::SIZE
+    | fattr::ATIME
+    | fattr::MTIME
+    | fattr::ATIME_NOW
+    | fattr::MTIME_NOW
+    | fattr::KILL_SUIDGID;
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// What a change of a file's bytes or owner takes away.
@@ -43,6 +53,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if set.uid.is_some() || set.gid.is_some() {
             // chown(2) of anything but a directory clears them, also for root (fs/open.c, chown_common).
             set.kill_priv |= !is_directory(self.tx.getattr(call.node)?.mode);
+        } else if args.valid & CHANGES == 0 {
+            // What is left of chown(2) with neither owner nor group, and of a write through a passthrough handle to a
+            // file that got setuid or setgid since it was opened: the kernel leaves out what HANDLE_KILLPRIV_V2 has the
+            // server do (fs/fuse/dir.c, fuse_setattr), and asks for nothing else.
+            if !is_directory(self.tx.getattr(call.node)?.mode) {
+                self.kill_privileges(&call, call.node, Kill::All)?;
+            }
         } else if set.size.is_some() && !set.kill_priv && self.is_privileged(call.node)? {
             self.kill_privileges(&call, call.node, Kill::Capability)?;
         }

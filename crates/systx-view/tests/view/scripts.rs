@@ -35,6 +35,8 @@ pub const ALL: &[&str] = &[
      cat sticky/root",
     "chown 1000:1000 rw; chmod 6777 rw; stat -c %a rw; exec 5<rw
      setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'echo written >> rw'; stat -c %a rw; cat <&5; exec 5<&-",
+    "echo own > su; chmod 6755 su; chown : su; stat -c %a su; chmod 666 su; exec 5<>su; chmod 6777 su; stat -c %a su
+     setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'echo other >&5'; stat -c %a su; exec 5>&-; stat -c %a su",
 ];
 
 /// Runs a script in `dir`; what it says and how it ends.
