@@ -21,7 +21,7 @@ pub struct Lsn(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerIx(pub u32);
 
-/// Which property of an object a transaction read or changed (SEMANTICS §2).
+/// Which property of an object a transaction read or changed (docs/guarantees.md).
 ///
 /// Size belongs to `Data`, extended attributes belong to `Attr`: in a view a regular file conflicts as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,11 +164,17 @@ impl Objects {
             commuting: self.commuting.iter().copied().collect(),
         }
     }
-    /// The *overlap* of COMMIT.md with another transaction: false is certain.
+    /// The *overlap* of docs/protocol.md §1 with another transaction: false is certain.
     pub fn may_overlap(&self, other: &Footprint) -> bool {
+        self.overlap(other).is_some()
+    }
+    /// One of the objects that may make two transactions overlap.
+    pub fn overlap(&self, other: &Footprint) -> Option<ObjectId> {
         let (w, c, r) = (&other.written, &other.commuting, &other.read);
-        self.written.iter().any(|o| w.may_contain(*o) || c.may_contain(*o) || r.may_contain(*o))
-            || self.commuting.iter().any(|o| w.may_contain(*o) || r.may_contain(*o))
-            || self.read.iter().any(|o| w.may_contain(*o) || c.may_contain(*o))
+        let written = |o: &&ObjectId| w.may_contain(**o) || c.may_contain(**o) || r.may_contain(**o);
+        let commuting = |o: &&ObjectId| w.may_contain(**o) || r.may_contain(**o);
+        let read = |o: &&ObjectId| w.may_contain(**o) || c.may_contain(**o);
+        let found = self.written.iter().find(written).or_else(|| self.commuting.iter().find(commuting));
+        found.or_else(|| self.read.iter().find(read)).copied()
     }
 }

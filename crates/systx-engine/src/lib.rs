@@ -16,6 +16,7 @@ pub mod plan;
 mod publish;
 pub mod record;
 pub mod recovery;
+pub mod shown;
 pub mod transaction;
 pub mod verbs;
 mod workset;

@@ -1,6 +1,7 @@
-//! How a transaction ends, and on which side of the commit point (SEMANTICS §4).
+//! How a transaction ends, and on which side of the commit point (docs/guarantees.md).
 
 use crate::id::TxId;
+use crate::shown::Shown;
 use systx_os::Errno;
 
 /// Durability of a transaction's effects.
@@ -24,6 +25,7 @@ pub struct Options {
 
 /// Somebody whose change met ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Party {
     /// A transaction.
     Transaction {
@@ -31,16 +33,28 @@ pub enum Party {
         id: TxId,
         /// Its process, as it knows itself.
         pid: u32,
+        /// Its command, cut off at [`crate::domain::records::COMMAND_BYTES_MAX`]; empty when it is forgotten already.
+        command: Vec<u8>,
     },
     /// A program that knows nothing of transactions.
     Outsider,
+    /// One or the other: so many commits came between that the ring does not tell any more.
+    Unknown,
 }
 
 impl core::fmt::Display for Party {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Party::Transaction { id, pid } => write!(f, "transaction {id} (pid {pid})"),
+            Party::Transaction { id, pid, command } if command.is_empty() => {
+                write!(f, "transaction {id} (pid {pid})")
+            }
+            Party::Transaction { id, pid, command } => {
+                write!(f, "transaction {id} (pid {pid}: {})", Shown(command))
+            }
             Party::Outsider => f.write_str("a program outside of any transaction"),
+            Party::Unknown => f.write_str(
+                "another transaction or a program outside of any (too many commits ago to be told apart)",
+            ),
         }
     }
 }
@@ -58,7 +72,7 @@ pub struct Conflict {
 
 impl core::fmt::Display for Conflict {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "conflict on {}: {} by {}", String::from_utf8_lossy(&self.path), self.what, self.with)
+        write!(f, "conflict on {}: {} by {}", Shown(&self.path), self.what, self.with)
     }
 }
 
@@ -132,7 +146,7 @@ impl core::fmt::Display for CommitError {
             CommitError::Conflict(c) => write!(f, "{c}"),
             CommitError::Failed { doing, path, error } if path.is_empty() => write!(f, "{doing}: {error}"),
             CommitError::Failed { doing, path, error } => {
-                write!(f, "{doing} {}: {error}", String::from_utf8_lossy(path))
+                write!(f, "{doing} {}: {error}", Shown(path))
             }
             CommitError::Refused(why) => f.write_str(why),
             CommitError::InDoubt { error } => write!(f, "in doubt: syncing the log failed: {error}"),

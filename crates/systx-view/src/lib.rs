@@ -22,3 +22,7 @@ pub mod view;
 pub mod wire;
 
 pub use view::{Failed, Trouble, View};
+
+/// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a
+/// view. It is in no list, and no other file system takes a name like this one.
+pub const ID_ATTRIBUTE: &str = "systx.id";

@@ -5,11 +5,12 @@
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
-use crate::report::lossy;
+use crate::report::{put, shown};
 use serde_json::{json, Value};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use systx_os::{Errno, FsInfo, FsKind, Linux, Open, Os};
+use systx_os::{Errno, FileType, FsInfo, FsKind, Linux, Open, Os};
 
 /// How far a guarantee holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,26 +23,40 @@ enum Holds {
 /// One guarantee.
 struct Line {
     subject: String,
+    /// Of which mount, where it is one's.
+    mount: Option<Vec<u8>>,
     holds: Holds,
     text: String,
     remedy: Option<&'static str>,
 }
 
 fn line(subject: &str, holds: Holds, text: impl Into<String>, remedy: Option<&'static str>) -> Line {
-    Line { subject: subject.into(), holds, text: text.into(), remedy }
+    Line { subject: subject.into(), mount: None, holds, text: text.into(), remedy }
+}
+
+/// A guarantee of one mount.
+fn line_of(
+    point: &[u8],
+    subject: &str,
+    holds: Holds,
+    text: impl Into<String>,
+    remedy: Option<&'static str>,
+) -> Line {
+    Line { mount: Some(point.to_vec()), ..line(subject, holds, text, remedy) }
 }
 
 /// All lines for people, and whether everything that is needed is there.
 pub fn text(area: &Area) -> (String, bool) {
     let mut out = String::new();
     let lines = look(area);
-    for Line { subject, holds, text, remedy } in &lines {
+    for Line { subject, mount, holds, text, remedy } in &lines {
         let mark = match holds {
             Holds::Yes => "ok  ",
             Holds::Weaker => "weak",
             Holds::No => "NO  ",
         };
-        out += &format!("{mark} {subject}: {text}");
+        let place = mount.as_ref().map_or_else(String::new, |point| format!(" on {}", shown(point)));
+        out += &format!("{mark} {subject}{place}: {text}");
         if let Some(remedy) = remedy {
             out += &format!(". {remedy}");
         }
@@ -61,7 +76,12 @@ pub fn json(area: &Area) -> (Value, bool) {
                 Holds::Weaker => "weaker",
                 Holds::No => "no",
             };
-            json!({ "subject": l.subject, "holds": holds, "text": l.text, "remedy": l.remedy })
+            let mut value =
+                json!({ "subject": l.subject, "holds": holds, "text": l.text, "remedy": l.remedy });
+            if let Some(point) = &l.mount {
+                put(&mut value, "mount", point);
+            }
+            value
         })
         .collect();
     (value, lines.iter().all(|l| l.holds != Holds::No))
@@ -82,10 +102,7 @@ fn look(area: &Area) -> Vec<Line> {
     match domains::table().and_then(|table| domains::plan(&table, &[])) {
         Err(e) => lines.push(line("mounts", Holds::No, e, None)),
         Ok(tree) => {
-            for (point, fs_type) in &tree.read_only {
-                let text = format!("{fs_type} can't be served: read-only inside a transaction");
-                lines.push(line(&lossy(point), Holds::Weaker, text, None));
-            }
+            lines.extend(tree.read_only.iter().map(|(point, fs_type)| left_out(point, fs_type)));
             match domains::hold(&tree) {
                 Err(e) => lines.push(line("mounts", Holds::No, e, Some("Run as root"))),
                 Ok(mounts) => mounts.iter().for_each(|mounted| lines.extend(file_system(&os, mounted, area))),
@@ -199,17 +216,67 @@ fn twin() -> Line {
     }
 }
 
+/// A mount that is read-only inside a transaction.
+fn left_out(point: &[u8], fs_type: &str) -> Line {
+    match fs_type {
+        "devtmpfs" => {
+            let text = "devices work inside a transaction; nothing can be made or removed beside them";
+            line_of(point, "devices", Holds::Yes, text, None)
+        }
+        _ => {
+            let text = format!("{fs_type} can't be served: read-only inside a transaction");
+            line_of(point, "file system", Holds::Weaker, text, None)
+        }
+    }
+}
+
 fn file_system(os: &Linux, mounted: &Mounted, area: &Area) -> Vec<Line> {
-    match probe(os, mounted, area) {
-        Ok(info) => describe(&mounted.point(), &info),
-        Err(e) => vec![line(&mounted.point(), Holds::No, format!("can't be examined: {e}"), None)],
+    let point = &mounted.lower.point;
+    let (ours, mut lines) = our_area(os, mounted, area);
+    match probe(os, mounted, ours) {
+        Ok(info) => lines.extend(describe(point, &info)),
+        Err(e) => {
+            let text = format!("can't be examined: {e}");
+            lines.push(line_of(point, "file system", Holds::No, text, None));
+        }
+    }
+    lines
+}
+
+/// The area of a mount, if it has one that can be used, and what is to be said of it.
+fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec<Line>) {
+    let (root, name) = (&mounted.copy.root, area.area_name.as_bytes());
+    let add = |holds, text: String, remedy| line_of(&mounted.lower.point, "area", holds, text, remedy);
+    let stat = match os.stat_at(root, name) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT) => {
+            return (None, vec![add(Holds::Yes, "none yet: the first run makes it".into(), None)]);
+        }
+        Err(e) => return (None, vec![add(Holds::No, e.to_string(), None)]),
+    };
+    let foreign = format!("{} belongs to user {}: not used", shown(name), stat.uid);
+    match stat.kind() {
+        _ if stat.uid != os.uid() && os.uid() == 0 => {
+            let remedy = Some("The next `systx run` moves it away");
+            (None, vec![add(Holds::Weaker, foreign, remedy)])
+        }
+        _ if stat.uid != os.uid() => (None, vec![add(Holds::No, foreign, Some("Move it away"))]),
+        FileType::Directory if stat.perm() & 0o077 == 0 => {
+            let text = "there, and nobody else can enter it".to_string();
+            (os.open(root, name, Open::Directory).ok(), vec![add(Holds::Yes, text, None)])
+        }
+        FileType::Directory => {
+            let text = format!("others can enter it (mode {:04o})", stat.perm());
+            (None, vec![add(Holds::No, text, Some("Look at it, then chmod it to 0700"))])
+        }
+        _ => (None, vec![add(Holds::No, "is no directory".into(), Some("Move away what has its name"))]),
     }
 }
 
 /// Probes in the area where there is one, else in a directory that is removed again.
-fn probe(os: &Linux, mounted: &Mounted, area: &Area) -> Result<FsInfo, Errno> {
+fn probe(os: &Linux, mounted: &Mounted, area: Option<OwnedFd>) -> Result<FsInfo, Errno> {
     let root = &mounted.copy.root;
-    if let Ok(dir) = os.open(root, area.area_name.as_bytes(), Open::Directory) {
+    if let Some(dir) = area {
         return os.probe_thoroughly(&dir);
     }
     let name = format!(".systx-doctor-{}", os.pid()).into_bytes();
@@ -219,51 +286,64 @@ fn probe(os: &Linux, mounted: &Mounted, area: &Area) -> Result<FsInfo, Errno> {
     info
 }
 
-fn describe(point: &str, info: &FsInfo) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut add = |holds, text: &str, remedy| lines.push(line(point, holds, text, remedy));
-    match info.kind {
-        FsKind::Ext4NoJournal => add(
+fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
+    let (holds, text, remedy) = match info.kind {
+        FsKind::Ext4NoJournal => (
             Holds::Weaker,
-            "ext4 without a journal: a power loss can damage the file system itself",
+            "ext4 without a journal: it can damage the file system itself",
             Some("tune2fs -O has_journal while it is unmounted"),
         ),
-        FsKind::Ext4 => add(Holds::Yes, "ext4 with a journal: durable commits survive power loss", None),
-        FsKind::Xfs => add(Holds::Yes, "xfs: durable commits survive power loss", None),
-        FsKind::Btrfs => add(Holds::Yes, "btrfs: durable commits survive power loss", None),
-        FsKind::Tmpfs => add(Holds::Yes, "tmpfs: atomic; nothing on it survives power loss", None),
-        FsKind::Other(magic) => {
-            add(Holds::Weaker, &format!("file system {magic:#x} is not on the list of tested ones"), None)
-        }
-    }
-    let mut need = |is: bool, holds, text: &str, remedy| {
-        if !is {
-            lines.push(line(point, holds, text, remedy));
-        }
+        FsKind::Ext4 => (Holds::Yes, "ext4 with a journal: durable commits survive", None),
+        FsKind::Xfs => (Holds::Yes, "xfs, which has a journal: durable commits survive", None),
+        FsKind::Btrfs => (Holds::Yes, "btrfs, which writes trees anew: durable commits survive", None),
+        FsKind::Tmpfs => (Holds::Yes, "tmpfs: nothing on it survives, half a commit neither", None),
+        FsKind::Other(_) => (Holds::Weaker, "the file system is not on the list of tested ones", None),
     };
-    need(info.handles, Holds::No, "no file handles: objects can't be told apart", None);
-    need(
+    let mut lines = vec![line_of(point, "power loss", holds, text, remedy)];
+    let mut add = |subject, is: bool, yes: &str, otherwise: Holds, no: &str, remedy| {
+        lines.push(match is {
+            true => line_of(point, subject, Holds::Yes, yes, None),
+            false => line_of(point, subject, otherwise, no, remedy),
+        });
+    };
+    add(
+        "file handles",
+        info.handles,
+        "objects are told apart, whatever becomes of their names",
+        Holds::No,
+        "none: objects can't be told apart",
+        None,
+    );
+    add(
+        "conditional renames",
         info.rename_flags,
+        "RENAME_EXCHANGE and RENAME_NOREPLACE: nothing of an outsider is overwritten",
         Holds::No,
         "no RENAME_EXCHANGE and RENAME_NOREPLACE: nothing can be published safely",
         None,
     );
-    need(
+    add(
+        "multigrain stamps",
         info.file_stamps,
+        "every change of a file that was looked at moves its stamp",
         Holds::Weaker,
-        "no multigrain timestamps: contents are compared by hash, reading costs more",
+        "none: contents are compared by hash, reading costs more",
         Some("Use Linux 6.13 or later with ext4, xfs, btrfs or tmpfs"),
     );
-    need(
+    add(
+        "leases",
         info.leases,
+        "nobody opens a file while it is changed in place",
         Holds::Weaker,
-        "no leases: a file changed in place can be seen half changed",
+        "none: a file changed in place can be seen half changed",
         Some("sysctl fs.leases-enable=1"),
     );
-    need(
+    add(
+        "opening by handle",
         info.open_by_handle,
+        "recovery finds a directory that was renamed",
         Holds::Weaker,
-        "no opening by handle: recovery after a rename of a directory may report instead of finish",
+        "not possible: recovery after a rename of a directory may report instead of finish",
         None,
     );
     lines

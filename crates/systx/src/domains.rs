@@ -4,14 +4,14 @@
 //! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
 
 use crate::args::Area;
-use crate::report::lossy;
+use crate::report::shown;
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use systx_engine::domain::{open_all, Domain, Location};
+use systx_engine::domain::{open_all, Domain, Location, OpenError};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};
 
@@ -26,7 +26,7 @@ pub struct Mounted {
 impl Mounted {
     /// Where it is mounted, for messages.
     pub fn point(&self) -> String {
-        lossy(&self.lower.point)
+        shown(&self.lower.point)
     }
 }
 
@@ -35,10 +35,22 @@ pub fn table() -> Result<Vec<Mount>, String> {
     mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))
 }
 
-/// Whether this process is inside a transaction already: then some mount is a view.
+/// Whether this process is inside a transaction already: then some mount is a view that answers.
+///
+/// Neither the name of a mount is proof, since any user may give it to his own, nor the environment, since any program may
+/// set it. What root mounted as a view, and what answers with a transaction's number, is one.
 pub fn inside_a_transaction(table: &[Mount]) -> bool {
-    table.iter().any(|mount| mount.fs_type == b"fuse.systx")
+    let os = Linux::new();
+    let mounted_by = |mount: &Mount| mount.user_id.is_some_and(|id| id == 0 || id == os.uid());
+    let views = table.iter().filter(|m| m.fs_type == b"fuse.systx" && m.source == b"systx" && mounted_by(m));
+    views.filter(|m| mounts::look(&m.point).is_ok_and(|found| found.mount_id == m.id)).any(|m| {
+        let answer = mounts::attribute(&m.point, systx_view::ID_ATTRIBUTE, ID_BYTES_MAX);
+        answer.is_ok_and(|id| std::str::from_utf8(&id).is_ok_and(|id| id.parse::<u64>().is_ok()))
+    })
 }
+
+/// A transaction's number in decimal.
+const ID_BYTES_MAX: usize = 20;
 
 /// Plans the tree of a mount table for the directories in `only`, or for all of it.
 pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
@@ -69,7 +81,7 @@ fn see(mount: &Mount) -> Seen {
 pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
     let hold = |lower: &Lower| match Detached::of(&lower.point) {
         Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
-        Err(e) => Err(format!("{}: {e}", lossy(&lower.point))),
+        Err(e) => Err(format!("{}: {e}", shown(&lower.point))),
     };
     tree.lower.iter().map(hold).collect()
 }
@@ -86,9 +98,15 @@ pub fn open<M: Borrow<Mounted>>(
         .map(|root| Location { root: root.clone(), parent: &**root, name: area_name(area) })
         .collect();
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
-    let domains = open_all(os, &locations).map_err(|(n, e)| (n, format!("{}: {e}", point(n))))?;
+    let failed = |n: usize, e: OpenError| match e {
+        OpenError::Area(e) => {
+            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(area_name(area)))
+        }
+        e => format!("{}: {e}", point(n)),
+    };
+    let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
-        domain.mounted_at(point(n).as_bytes());
+        domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
 }
@@ -106,7 +124,8 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = hold(&plan(&table()?, &[])?)?;
     mounts.retain(|mounted| match os.open(&mounted.copy.root, area_name(area), Open::Path) {
-        Ok(_) => true,
+        // Another user's, where root's may be, is none: `doctor` tells of it, and the next run moves it away.
+        Ok(area) => os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0),
         Err(Errno::NOENT) => false,
         Err(e) => {
             failed.push(format!("{}: {e}", mounted.point()));

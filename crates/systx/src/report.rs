@@ -1,10 +1,12 @@
 //! How a run ended: one sentence, one exit code, one line of JSON.
 //!
-//! Owns: the words and the numbers of SEMANTICS §4. Guarantees: every ending says on which side of the commit point it
-//! is and what to do. Does not: print.
+//! Owns: the words and the numbers, as docs/guarantees.md and docs/output.md have them. Guarantees: every ending says on
+//! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
 use serde_json::{json, Value};
+use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
+use systx_engine::shown::Shown;
 use systx_os::process::Ended;
 
 /// Conflict: EX_TEMPFAIL of sysexits.h.
@@ -17,6 +19,38 @@ pub const OURS: u8 = 125;
 pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
+
+/// The transaction that is told about.
+#[derive(Clone, Debug)]
+pub struct Ours {
+    /// Its number, once it has one.
+    pub id: Option<u64>,
+    /// Its process.
+    pub pid: u32,
+    /// Its command.
+    pub command: Vec<u8>,
+}
+
+impl Ours {
+    /// The transaction of this process.
+    pub fn new(id: Option<u64>, command: &[std::ffi::OsString]) -> Ours {
+        let words: Vec<_> = command.iter().map(|word| word.as_encoded_bytes()).collect();
+        Ours { id, pid: std::process::id(), command: words.join(&b' ') }
+    }
+
+    /// As a sentence begins with it; the other party's command is cut off at the same length.
+    fn text(&self) -> String {
+        let command = shown(&self.command[..self.command.len().min(COMMAND_BYTES_MAX)]);
+        match self.id {
+            Some(id) => format!("Transaction {id} (pid {}: {command})", self.pid),
+            None => format!("This transaction (pid {}: {command})", self.pid),
+        }
+    }
+
+    fn json(&self) -> Value {
+        party_json(self.id, self.pid, &self.command)
+    }
+}
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -64,7 +98,7 @@ impl Ending {
     }
 
     /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
-    pub fn sentence(&self) -> String {
+    pub fn sentence(&self, ours: &Ours) -> String {
         match self {
             Ending::Committed(Committed { pending: Some(why), .. }) => format!(
                 "committed, publication pending: {why}. It goes on by itself; `systx recover` does it now."
@@ -79,7 +113,9 @@ impl Ending {
                 format!("aborted, nothing happened: the command was killed by signal {signal}.")
             }
             Ending::NotStarted(why, _) | Ending::Failed(why) => format!("aborted, nothing happened: {why}."),
-            Ending::Conflict(c) => format!("{c}. Aborted, nothing happened. Run again, or use --retry."),
+            Ending::Conflict(c) => {
+                format!("{c}. {} is aborted, nothing happened. Run again, or use --retry.", ours.text())
+            }
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
@@ -88,7 +124,7 @@ impl Ending {
     }
 
     /// The outcome for programs.
-    pub fn json(&self, id: Option<u64>) -> Value {
+    pub fn json(&self, ours: &Ours) -> Value {
         let outcome = match self {
             Ending::Committed(c) if c.pending.is_some() => "pending",
             Ending::Committed(c) if !c.displaced.is_empty() => "displaced",
@@ -99,8 +135,8 @@ impl Ending {
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
             Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
         };
-        let mut value = json!({ "outcome": outcome, "status": self.code(), "message": self.sentence() });
-        if let Some(id) = id {
+        let mut value = json!({ "outcome": outcome, "status": self.code(), "message": self.sentence(ours), "pid": ours.pid });
+        if let Some(id) = ours.id {
             value["id"] = id.into();
         }
         match self {
@@ -112,10 +148,13 @@ impl Ending {
             Ending::Aborted(Ended::Signaled(signal)) => value["signal"] = (*signal).into(),
             Ending::Conflict(c) => {
                 let with = match &c.with {
-                    Party::Transaction { id, pid } => json!({ "transaction": id.0, "pid": pid }),
+                    Party::Transaction { id, pid, command } => party_json(Some(id.0), *pid, command),
                     Party::Outsider => json!("outsider"),
+                    _ => json!("unknown"),
                 };
-                value["conflict"] = json!({ "path": lossy(&c.path), "what": c.what, "with": with });
+                let mut conflict = json!({ "what": c.what, "with": with, "ours": ours.json() });
+                put(&mut conflict, "path", &c.path);
+                value["conflict"] = conflict;
             }
             _ => {}
         }
@@ -127,7 +166,7 @@ fn displaced(c: &Committed) -> String {
     let count = c.displaced.len();
     let mut text = format!("committed, {count} object{} displaced:", if count == 1 { "" } else { "s" });
     for d in &c.displaced {
-        text += &format!("\n  {}: {}", lossy(&d.path), d.what);
+        text += &format!("\n  {}: {}", shown(&d.path), d.what);
         if let Some(aside) = &d.aside {
             text += &format!("; kept as aside/{aside} in the area");
         }
@@ -137,12 +176,30 @@ fn displaced(c: &Committed) -> String {
 
 /// One displaced object for programs.
 pub fn displaced_json(d: &systx_engine::outcome::Displaced) -> Value {
-    json!({ "path": lossy(&d.path), "aside": d.aside, "what": d.what })
+    let mut value = json!({ "aside": d.aside, "what": d.what });
+    put(&mut value, "path", &d.path);
+    value
 }
 
-/// A path for people.
-pub fn lossy(path: &[u8]) -> String {
-    String::from_utf8_lossy(path).into_owned()
+fn party_json(id: Option<u64>, pid: u32, command: &[u8]) -> Value {
+    let mut value = json!({ "transaction": id, "pid": pid });
+    put(&mut value, "command", command);
+    value
+}
+
+/// A name or a command line for people.
+pub fn shown(bytes: &[u8]) -> String {
+    Shown(bytes).to_string()
+}
+
+/// The same for programs: `key`, and where that is not all of it, since JSON has text only, the bytes as `key_hex`.
+pub fn put(value: &mut Value, key: &str, bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    value[key] = text.as_ref().into();
+    if text.as_bytes() != bytes {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        value[format!("{key}_hex")] = hex.into();
+    }
 }
 
 #[cfg(test)]
@@ -151,8 +208,12 @@ mod tests {
     use systx_engine::id::TxId;
     use systx_engine::outcome::Displaced;
 
+    fn ours() -> Ours {
+        Ours { id: Some(815), pid: 77, command: b"make install".to_vec() }
+    }
+
     fn conflict() -> Ending {
-        let with = Party::Transaction { id: TxId(812), pid: 4410 };
+        let with = Party::Transaction { id: TxId(812), pid: 4410, command: b"sed -i".to_vec() };
         Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: "contents changed", with })
     }
 
@@ -186,7 +247,7 @@ mod tests {
             Ending::Failed("no /dev/fuse".into()),
         ];
         for ending in endings {
-            let text = ending.sentence();
+            let text = ending.sentence(&ours());
             let sides = ["nothing happened", "committed", "in doubt"];
             assert!(sides.iter().any(|side| text.contains(side)), "{text}");
             assert!(text.ends_with('.'), "{text}");
@@ -196,11 +257,35 @@ mod tests {
     #[test]
     fn a_conflict_names_the_path_and_both_parties_in_words_and_in_json() {
         assert_eq!(
-            conflict().sentence(),
-            "conflict on etc/hosts: contents changed by transaction 812 (pid 4410). Aborted, nothing happened. Run again, or use --retry."
+            conflict().sentence(&ours()),
+            "conflict on etc/hosts: contents changed by transaction 812 (pid 4410: sed -i). \
+            Transaction 815 (pid 77: make install) is aborted, nothing happened. Run again, or use --retry."
         );
-        let value = conflict().json(Some(5));
-        assert_eq!(value["conflict"]["with"]["transaction"], 812);
-        assert_eq!((value["id"].as_u64(), value["outcome"].as_str()), (Some(5), Some("conflict")));
+        let value = conflict().json(&ours());
+        let party = |id, pid, command| json!({ "transaction": id, "pid": pid, "command": command });
+        assert_eq!(value["conflict"]["with"], party(812, 4410, "sed -i"));
+        assert_eq!(value["conflict"]["ours"], party(815, 77, "make install"));
+        assert_eq!((value["id"].as_u64(), value["outcome"].as_str()), (Some(815), Some("conflict")));
+        assert!(value["conflict"].get("path_hex").is_none());
+    }
+
+    #[test]
+    fn who_is_not_known_is_not_blamed() {
+        let with = Party::Unknown;
+        let ending = Ending::Conflict(Conflict { path: b"a".to_vec(), what: "contents changed", with });
+        let text = ending.sentence(&ours());
+        assert!(text.contains("another transaction or a program outside of any"), "{text}");
+        assert_eq!(ending.json(&ours())["conflict"]["with"], "unknown");
+    }
+
+    #[test]
+    fn a_name_keeps_its_bytes_in_json_and_its_lines_in_words() {
+        let displaced = Displaced { path: b"/a\n\x1b[2J\xff".to_vec(), aside: None, what: "was replaced" };
+        let value = displaced_json(&displaced);
+        assert_eq!(value["path_hex"], "2f610a1b5b324aff");
+        assert!(!value.to_string().contains(|c: char| c.is_control()));
+        let ending = Ending::Committed(Committed { steps: 1, displaced: vec![displaced], pending: None });
+        let text = ending.sentence(&ours());
+        assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::args::{DurabilityArg, Run};
 use crate::domains::{self, Mounted};
-use crate::report::{lossy, Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND, OURS};
 use crate::supervise::{supervise, Over};
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
@@ -56,7 +56,8 @@ pub fn run(args: &Run) -> u8 {
             return tell(args, status, id, &ending);
         }
         if args.verbose {
-            eprintln!("systx: {} Running it again.", ending.sentence());
+            let ours = Ours::new(id.map(|id| id.0), &args.command);
+            eprintln!("systx: {} Running it again.", ending.sentence(&ours));
         }
     }
     OURS
@@ -67,7 +68,7 @@ fn attempt(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending,
     let tree = domains::plan(table, &args.only)?;
     if args.verbose {
         for (point, fs_type) in &tree.read_only {
-            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", lossy(point));
+            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
         }
     }
     let lower = domains::hold(&tree)?;
@@ -125,6 +126,10 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
 /// Finishes what others left in mid-publication, also where this command does not come by.
 fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
     for domain in domains {
+        if let Some(moved) = domain.area.moved.as_ref().filter(|_| !args.json) {
+            let moved = shown(&domain.shown(moved));
+            eprintln!("systx: another user's object had the name of the area; it is {moved} now.");
+        }
         let mut recovered = domain.recovered.clone();
         // What can't be finished is met again by whoever needs it, and told then.
         recovered.merge(domain.finish_in_flight().unwrap_or_default());
@@ -160,7 +165,7 @@ fn not_started(args: &Run, news: News) -> Ending {
     match news {
         News::NotExecuted(e) => not_executed(args, e),
         News::NotBuilt { at, error } => {
-            let at = at.map_or(String::new(), |at| lossy(at.to_bytes()));
+            let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
             Ending::Failed(format!("could not mount /{at} for the command: {error}"))
         }
         News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
@@ -169,7 +174,7 @@ fn not_started(args: &Run, news: News) -> Ending {
 }
 
 fn not_executed(args: &Run, error: Errno) -> Ending {
-    let name = args.command.first().map_or_else(String::new, |c| c.to_string_lossy().into_owned());
+    let name = args.command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
     let (why, code) = match error {
         Errno::NOENT => (format!("{name}: command not found"), NOT_FOUND),
         e => (format!("{name}: can't be executed: {e}"), NOT_EXECUTABLE),
@@ -231,7 +236,7 @@ fn command(
     }
     let mut all = views;
     for path in &tree.copied {
-        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", lossy(path)))?);
+        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", shown(path)))?);
     }
     let id_of = OsString::from(format!("SYSTX_ID={}", id.map_or(0, |id| id.0)));
     let env = std::env::vars_os().filter(|(name, _)| name != "SYSTX_ID").map(|(mut name, value)| {
@@ -251,7 +256,8 @@ fn command(
 
 /// Says how it ended, where it was asked for, and returns the exit code.
 fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) -> u8 {
-    let line = || format!("{}\n", ending.json(id.map(|id| id.0)));
+    let ours = Ours::new(id.map(|id| id.0), &args.command);
+    let line = || format!("{}\n", ending.json(&ours));
     if let Some(status) = status {
         // Whoever closed it does not want to know.
         let _ = std::fs::File::from(status).write_all(line().as_bytes());
@@ -259,14 +265,14 @@ fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) 
     let text = match args.json {
         true => line(),
         false if ending.is_plain_success() && !args.verbose => String::new(),
-        false => format!("systx: {}\n", ending.sentence()),
+        false => format!("systx: {}\n", ending.sentence(&ours)),
     };
     let _ = std::io::stderr().write_all(text.as_bytes());
     ending.code()
 }
 
 fn c_string(text: OsString) -> Result<CString, String> {
-    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", lossy(&e.into_vec())))
+    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", shown(&e.into_vec())))
 }
 
 fn failed(doing: &'static str) -> impl Fn(Errno) -> String {

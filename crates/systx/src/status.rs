@@ -5,7 +5,7 @@
 
 use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Existing, Mounted};
-use crate::report::{displaced_json, lossy};
+use crate::report::{displaced_json, put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
@@ -24,18 +24,19 @@ pub fn list(args: &Json) -> Answer {
     let mut rows = Vec::new();
     for (mounted, domain) in &found.open {
         let listed = domain.transactions().map_err(|e| format!("{}: {e}", mounted.point()))?;
-        rows.extend(listed.into_iter().map(|l| (mounted.point(), l)));
+        rows.extend(listed.into_iter().map(|l| (mounted, l)));
     }
     if args.json {
-        let rows: Vec<_> = rows.iter().map(|(point, l)| row_json(point, l)).collect();
+        let rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l)).collect();
         return Ok((
             format!("{}\n", json!({ "transactions": rows, "failed": found.failed })),
             found.failed.is_empty(),
         ));
     }
     let mut out = String::new();
-    for (point, l) in &rows {
-        out += &format!("{}  {}  pid {}  {}  {}\n", l.tx, state(l), l.pid, point, lossy(&l.command));
+    for (mounted, l) in &rows {
+        let (point, command) = (mounted.point(), shown(&l.command));
+        out += &format!("{}  {}  pid {}  {point}  {command}\n", l.tx, state(l), l.pid);
     }
     complain(&found);
     Ok((out, found.failed.is_empty()))
@@ -59,13 +60,15 @@ pub fn status(args: &Status) -> Answer {
                         "transaction {id} on {point}: {}, pid {}, {}\n",
                         state(l),
                         l.pid,
-                        lossy(&l.command)
+                        shown(&l.command)
                     );
-                    values.push(row_json(&point, l));
+                    values.push(row_json(mounted, l));
                 }
                 reports.retain(|report| report.tx.0 == id);
                 if !reports.is_empty() {
-                    values.push(json!({ "id": id, "mount": point, "displaced": reports_json(&reports) }));
+                    let mut value = json!({ "id": id, "displaced": reports_json(&reports) });
+                    put(&mut value, "mount", &mounted.lower.point);
+                    values.push(value);
                 }
             }
             None => {
@@ -76,18 +79,21 @@ pub fn status(args: &Status) -> Answer {
                     aside.len()
                 );
                 let told: BTreeSet<_> = reports.iter().filter_map(|r| r.aside.as_deref()).collect();
-                for name in aside.iter().map(|name| lossy(name)).filter(|name| !told.contains(name.as_str()))
-                {
-                    out += &format!("{point}: aside/{name}: nobody was left to say why\n");
+                let untold = aside
+                    .iter()
+                    .filter(|name| !std::str::from_utf8(name).is_ok_and(|name| told.contains(name)));
+                for name in untold {
+                    out += &format!("{point}: aside/{}: nobody was left to say why\n", shown(name));
                 }
-                let aside: Vec<_> = aside.iter().map(|name| lossy(name)).collect();
-                values.push(json!({
-                    "mount": point,
+                let aside: Vec<_> = aside.iter().map(|name| String::from_utf8_lossy(name)).collect();
+                let mut value = json!({
                     "running": running,
                     "in_flight": in_flight,
                     "aside": aside,
                     "displaced": reports_json(&reports),
-                }));
+                });
+                put(&mut value, "mount", &mounted.lower.point);
+                values.push(value);
             }
         }
         out += &reports.iter().map(|report| reported(&point, report)).collect::<String>();
@@ -138,11 +144,15 @@ fn is_of(report: &Report, displaced: &Displaced) -> bool {
 fn reported(point: &str, report: &Report) -> String {
     let aside =
         report.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
-    format!("{point}: transaction {} displaced: {}: {}{aside}\n", report.tx, lossy(&report.path), report.what)
+    format!("{point}: transaction {} displaced: {}: {}{aside}\n", report.tx, shown(&report.path), report.what)
 }
 
 fn reports_json(reports: &[Report]) -> Value {
-    let one = |r: &Report| json!({ "id": r.tx.0, "path": lossy(&r.path), "aside": r.aside, "what": r.what });
+    let one = |r: &Report| {
+        let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what });
+        put(&mut value, "path", &r.path);
+        value
+    };
     reports.iter().map(one).collect()
 }
 
@@ -173,7 +183,7 @@ fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet
     for d in &recovered.displaced {
         let aside =
             d.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
-        out += &format!("{point}: displaced: {}: {}{aside}\n", lossy(&d.path), d.what);
+        out += &format!("{point}: displaced: {}: {}{aside}\n", shown(&d.path), d.what);
     }
     for why in recovered.unfinished.iter().map(String::as_str).chain(error) {
         out += &format!("{point}: not finished: {why}\n");
@@ -182,14 +192,15 @@ fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet
 }
 
 fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&str>) -> Value {
-    json!({
-        "mount": mounted.point(),
+    let mut value = json!({
         "finished": recovered.finished,
         "aborted": recovered.aborted,
         "displaced": recovered.displaced.iter().map(displaced_json).collect::<Vec<_>>(),
         "unfinished": recovered.unfinished,
         "error": error,
-    })
+    });
+    put(&mut value, "mount", &mounted.lower.point);
+    value
 }
 
 /// `systx prune`.
@@ -216,11 +227,14 @@ pub fn prune(args: &Prune) -> Answer {
         for name in names {
             match domain.remove_aside(&name) {
                 Ok(()) => {
-                    out += &format!("{point}: removed aside/{}\n", lossy(&name));
-                    removed.push(json!({ "mount": point, "aside": lossy(&name) }));
+                    out += &format!("{point}: removed aside/{}\n", shown(&name));
+                    let mut value = json!({});
+                    put(&mut value, "mount", &mounted.lower.point);
+                    put(&mut value, "aside", &name);
+                    removed.push(value);
                 }
                 Err(e) => {
-                    out += &format!("{point}: aside/{} stays: {e}\n", lossy(&name));
+                    out += &format!("{point}: aside/{} stays: {e}\n", shown(&name));
                     stays = true;
                 }
             }
@@ -250,7 +264,7 @@ fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], area: &Area) -> Re
             "Displaced objects kept on {point} in {}/aside, and reports:",
             area.area_name.to_string_lossy()
         )?;
-        names.iter().try_for_each(|name| writeln!(err, "  {}", lossy(name)))?;
+        names.iter().try_for_each(|name| writeln!(err, "  {}", shown(name)))?;
         reports.iter().try_for_each(|report| write!(err, "{}", reported(point, report)))?;
         write!(err, "Remove them for good? [y/N] ")?;
         err.flush()
@@ -278,14 +292,15 @@ fn state(l: &Listed) -> &'static str {
     }
 }
 
-fn row_json(point: &str, l: &Listed) -> Value {
-    json!({
+fn row_json(mounted: &Mounted, l: &Listed) -> Value {
+    let mut value = json!({
         "id": l.tx.0,
-        "mount": point,
         "pid": l.pid,
         "since": l.since.map(|t| t.sec),
-        "command": lossy(&l.command),
         "state": state(l),
         "alive": l.alive,
-    })
+    });
+    put(&mut value, "mount", &mounted.lower.point);
+    put(&mut value, "command", &l.command);
+    value
 }

@@ -1,4 +1,4 @@
-//! Commit: prepare → validate → sync → final look ═ commit point ═ → publish → done (COMMIT.md §3).
+//! Commit: prepare → validate → sync → final look ═ commit point ═ → publish → done (docs/protocol.md §3).
 //!
 //! Owns: the order of these phases, and what is taken back when one of them says no. Guarantees: before the commit point
 //! every failure leaves the committed tree as it was; after it the transaction is never reported as aborted. Nobody waits
@@ -151,7 +151,7 @@ fn read_only<O: Os>(
     durability: Durability,
 ) -> Result<Committed, CommitError> {
     facts.refresh_all().map_err(aborted)?;
-    facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+    facts.check_all_named().map_err(aborted)?;
     for draft in drafts.iter().filter(|_| durability == Durability::Durable && !mutant::on(Mutant::NoV4)) {
         let objects = Objects { read: facts.read_set(draft.mount).collect(), ..Objects::default() };
         while draft.domain.builds_on_unsynced(&objects) {

@@ -1,4 +1,4 @@
-//! V: validation and numbering under the commit lock (COMMIT.md V1–V5).
+//! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
 use super::{Commit, Part};
 use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Who};
@@ -106,12 +106,13 @@ impl<O: Os> Commit<'_, O> {
             }
             Obstacle::InFlight { part, slot } => {
                 let waited = self.parts[part].domain.await_slot(slot);
-                if let Err(party) = waited.map_err(|error| failed("waiting for another commit", error))? {
-                    let what = "it belongs to a transaction that is prepared or in doubt";
+                if let Err(stuck) = waited.map_err(|error| failed("waiting for another commit", error))? {
+                    let Part { mount, domain, objects, .. } = &self.parts[part];
+                    let known = objects.overlap(&stuck.footprint).and_then(|o| self.facts.path_of(*mount, o));
                     return Err(CommitError::Conflict(Box::new(Conflict {
-                        path: Vec::new(),
-                        what,
-                        with: party,
+                        path: known.unwrap_or_else(|| domain.shown(b"")),
+                        what: stuck.what,
+                        with: stuck.with,
                     })));
                 }
             }

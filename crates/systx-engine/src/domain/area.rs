@@ -2,13 +2,18 @@
 //!
 //! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area is a
 //! real directory of this user that nobody else can enter, in a format that this version understands. Does not:
-//! choose where it is, and never removes anything but its own temporary files.
+//! choose where it is, and never removes anything but its own temporary files; what another user has put in its place root
+//! moves aside.
 
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
 
 const FORMAT: &[u8] = b"format";
 const FORMAT_TEXT: &[u8] = b"systx area 1\n";
+/// `<area>.foreign-<number>`: what another user had put there.
+const FOREIGN: &[u8] = b".foreign-";
+/// How often another user's object is moved away before an opening gives up: he may put a new one there each time.
+const TAKEOVERS_MAX: u32 = 8;
 /// `format.<number>`: a format file on its way.
 const TEMPORARY: &[u8] = b"format.";
 
@@ -22,6 +27,8 @@ pub struct Area<O: Os> {
     pub tx: O::Fd,
     /// `aside/`: displaced objects.
     pub aside: O::Fd,
+    /// Where another user's object went that had the area's name.
+    pub moved: Option<Vec<u8>>,
 }
 
 /// Why an area cannot be used.
@@ -94,8 +101,21 @@ impl<O: Os> Area<O> {
         name: &[u8],
         create: bool,
     ) -> Result<Option<Area<O>>, AreaError> {
+        let mut moved = None;
         if create {
-            made(os.mkdir(parent, name, 0o700)).map_err(failed("make the directory"))?;
+            for _ in 0..TAKEOVERS_MAX {
+                match os.mkdir(parent, name, 0o700) {
+                    Err(Errno::EXIST) => {}
+                    made => {
+                        made.map_err(failed("make the directory"))?;
+                        break;
+                    }
+                }
+                match move_foreign(os, parent, name)? {
+                    None => break,
+                    foreign => moved = foreign,
+                }
+            }
         }
         let dir = match os.open(parent, name, Open::Directory) {
             Err(Errno::NOENT) if !create => return Ok(None),
@@ -112,8 +132,36 @@ impl<O: Os> Area<O> {
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
-        Ok(Some(Area { root, dir, tx, aside }))
+        Ok(Some(Area { root, dir, tx, aside, moved }))
     }
+}
+
+/// Moves away what another user has put where root's area belongs, so that nobody who may make names there, as all may in
+/// /tmp, can keep root from it. Says what it is called now; `None`: nothing of another user is there.
+///
+/// What is moved is not looked into, and a symbolic link is moved itself.
+fn move_foreign<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>, AreaError> {
+    let owner = |name: &[u8]| match os.stat_at(parent, name) {
+        Err(Errno::NOENT) => Ok(None),
+        stat => stat.map(|stat| Some(stat.uid)).map_err(failed("look at what has the name")),
+    };
+    let foreign = os.uid() == 0 && owner(name)?.is_some_and(|uid| uid != 0);
+    if !foreign {
+        return Ok(None);
+    }
+    // A number that can't be guessed: this name can't be taken first, too.
+    let to = [name, FOREIGN, format!("{:016x}", os.random()).as_bytes()].concat();
+    match os.rename((parent, name), (parent, &to), Rename::NoReplace) {
+        Err(Errno::NOENT) => return Ok(None),
+        renamed => renamed.map_err(failed("move away another user's object that has the name"))?,
+    }
+    // Between the look and the rename another process of root may have done all of this, and made the area.
+    if owner(&to)? == Some(0) {
+        let back = os.rename((parent, &to), (parent, name), Rename::NoReplace);
+        back.map_err(failed("put back the directory"))?;
+        return Ok(None);
+    }
+    Ok(Some(to))
 }
 
 fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {

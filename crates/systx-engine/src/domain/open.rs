@@ -11,6 +11,7 @@ use crate::facts::LowerDir;
 use crate::id::{OwnerIx, TxId};
 use crate::log::{Log, LogError};
 use crate::recovery::{self, Recovered};
+use crate::shown::Shown;
 use std::sync::{Arc, Mutex, OnceLock};
 use systx_os::{Dirent, Errno, FsInfo, Handle, Os, Result};
 
@@ -77,7 +78,7 @@ impl core::fmt::Display for OpenError {
             OpenError::Pending { id, path, error } => write!(
                 f,
                 "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
-                String::from_utf8_lossy(path)
+                Shown(path)
             ),
             OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
         }

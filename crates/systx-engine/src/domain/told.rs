@@ -2,9 +2,10 @@
 //!
 //! Guarantees: nothing that anybody may decide from. Does not: print.
 
+use super::layout::OWNERS;
 use super::{Domain, Record};
-use crate::id::TxId;
-use crate::outcome::Displaced;
+use crate::id::{OwnerIx, TxId};
+use crate::outcome::{Displaced, Party};
 use systx_os::Os;
 
 impl<O: Os> Domain<O> {
@@ -38,5 +39,13 @@ impl<O: Os> Domain<O> {
             command: command.as_bytes().to_vec(),
         };
         self.table.records().put(self.me(), &record);
+    }
+
+    /// A transaction as a party of a conflict. Its command is known for as long as nobody has taken its process's place among
+    /// the owners.
+    pub(crate) fn party(&self, id: TxId, pid: u32) -> Party {
+        let records = self.table.records();
+        let record = (1..OWNERS).filter_map(|ix| records.get(OwnerIx(ix))).find(|record| record.tx == id);
+        Party::Transaction { id, pid, command: record.map_or_else(Vec::new, |record| record.command) }
     }
 }

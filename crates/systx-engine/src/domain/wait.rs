@@ -1,6 +1,6 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
-use super::{Domain, Held, InFlight, Scan, Senior, SlotIx, SlotState};
+use super::{Domain, Held, InFlight, Scan, Senior, SlotIx, SlotState, Who};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature, TxId};
 use crate::outcome::Party;
 use crate::recovery;
@@ -15,6 +15,16 @@ const LEASE_PAUSE_NS: u64 = 1_000_000;
 /// How long a senior transaction keeps others out, in nanoseconds.
 const SENIORITY_NS: u64 = 2_000_000_000;
 
+/// A transaction in flight for which there is no point in waiting: its end may take any time.
+pub(crate) struct Stuck {
+    /// Whose it is.
+    pub with: Party,
+    /// Why, as the fragment of a conflict.
+    pub what: &'static str,
+    /// What it has read and written.
+    pub footprint: Footprint,
+}
+
 impl<O: Os> Domain<O> {
     /// Whether nothing is in flight and nobody has been numbered since `snapshot`. One load each.
     pub(crate) fn quiet(&self) -> Result<bool> {
@@ -24,9 +34,9 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Waits for every in-flight transaction that changes one of the objects; helps the dead. `Err(party)` inside:
-    /// one of them is prepared (or can't be finished here): it may take any time, so there is no point in waiting.
-    pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Party>> {
+    /// Waits for every in-flight transaction that changes one of the objects; helps the dead. An error inside: one of
+    /// them is prepared (or can't be finished here).
+    pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Stuck>> {
         loop {
             let mut waiting = None;
             for slot in self.table.slots().in_flight() {
@@ -38,8 +48,8 @@ impl<O: Os> Domain<O> {
                 }
             }
             let Some(slot) = waiting else { return Ok(Ok(())) };
-            if let Err(party) = self.await_slot(slot.ix)? {
-                return Ok(Err(party));
+            if let Err(stuck) = self.await_slot(slot.ix)? {
+                return Ok(Err(stuck));
             }
         }
     }
@@ -62,7 +72,7 @@ impl<O: Os> Domain<O> {
     }
 
     /// Waits until one slot is free or somebody else's, finishing it if its owner is dead.
-    pub(crate) fn await_slot(&self, ix: SlotIx) -> Result<core::result::Result<(), Party>> {
+    pub(crate) fn await_slot(&self, ix: SlotIx) -> Result<core::result::Result<(), Stuck>> {
         let Some(first) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
         loop {
             let Some(now) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
@@ -70,12 +80,12 @@ impl<O: Os> Domain<O> {
                 return Ok(Ok(()));
             }
             if now.seen.state() == SlotState::Prepared {
-                return Ok(Err(party(&now)));
+                return Ok(Err(self.stuck(&now)));
             }
             if now.left && self.alive(now.info.owner) {
                 match self.finish_left(ix)? {
                     true => continue,
-                    false => return Ok(Err(party(&now))),
+                    false => return Ok(Err(self.stuck(&now))),
                 }
             }
             if self.alive(now.info.owner) {
@@ -84,10 +94,9 @@ impl<O: Os> Domain<O> {
             }
             recovery::help(self, now.info.owner)?;
             let after = self.checked(self.table.slots().read(ix))?;
-            let unfinished = after.is_some_and(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
-            if unfinished {
-                // In doubt, pending for lack of space, or a participant whose coordinator is not at hand.
-                return Ok(Err(party(&now)));
+            let unfinished = after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
+            if let Some(after) = unfinished {
+                return Ok(Err(self.stuck(&after)));
             }
         }
     }
@@ -105,10 +114,8 @@ impl<O: Os> Domain<O> {
     }
 
     /// Hands out the signatures of commits in [from, to); whether some were overwritten already.
-    pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Party)) -> bool {
-        let scan = self.table.ring().scan(from, to, |_, who, changed| {
-            each(changed, Party::Transaction { id: who.tx, pid: who.pid });
-        });
+    pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Who)) -> bool {
+        let scan = self.table.ring().scan(from, to, |_, who, changed| each(changed, who));
         scan == Scan::Overrun
     }
 
@@ -207,8 +214,13 @@ impl<O: Os> Domain<O> {
         let seen = self.checked(self.table.slots().state(ix))?;
         self.table.slots().free(ix, seen).map_err(|_| Errno::UCLEAN)
     }
-}
 
-fn party(slot: &InFlight) -> Party {
-    Party::Transaction { id: slot.info.tx, pid: slot.info.pid }
+    fn stuck(&self, slot: &InFlight) -> Stuck {
+        let what = match slot.seen.state() {
+            SlotState::Prepared => "held (prepared, not decided yet)",
+            SlotState::Publishing => "held (committed, publication pending)",
+            _ => "held (in doubt)",
+        };
+        Stuck { with: self.party(slot.info.tx, slot.info.pid), what, footprint: slot.info.footprint }
+    }
 }

@@ -1,4 +1,4 @@
-//! First touches: wait for who is publishing it, look, refresh, and only then deliver (COMMIT.md R1, R3).
+//! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
 use super::{
     join, DataFact, DeliveredBytes, FactIx, Facts, Found, Listing, Look, LowerDir, LowerFile, Seen, Which,
@@ -22,15 +22,19 @@ impl<O: Os> Facts<O> {
     ) -> Verb<T> {
         loop {
             let awaited = if mutant::on(Mutant::NoSlotWait) { &[] } else { objects };
-            if let Err(party) = self.domains[domain].await_slots(awaited)? {
-                return Err(self.doomed(
-                    self.domains[domain].shown(&path()),
-                    "it belongs to a prepared transaction",
-                    party,
-                ));
+            if let Err(stuck) = self.domains[domain].await_slots(awaited)? {
+                return Err(self.doomed(self.domains[domain].shown(&path()), stuck.what, stuck.with));
             }
             let looked = look(self);
-            if mutant::on(Mutant::NoRefreshAfterLook) || self.refresh(domain, objects)? {
+            let fresh = mutant::on(Mutant::NoRefreshAfterLook)
+                || self.refresh(domain, objects).map_err(|error| match error {
+                    VerbError::Doomed(mut conflict) if conflict.path.is_empty() => {
+                        conflict.path = self.domains[domain].shown(&path());
+                        VerbError::Doomed(conflict)
+                    }
+                    other => other,
+                })?;
+            if fresh {
                 return Ok(looked?);
             }
         }
@@ -104,7 +108,7 @@ impl<O: Os> Facts<O> {
 
     /// Opens the directory behind a fact as a base for names.
     pub fn dir(&mut self, fact: FactIx) -> Verb<Arc<LowerDir<O>>> {
-        let fd = self.path_fd(fact)?;
+        let fd = self.present_fd(fact)?;
         let seen = &self.seen[fact.0 as usize];
         let handle = seen.object.map(|(h, _)| h).ok_or(Errno::NOENT)?;
         Ok(Arc::new(LowerDir { domain: seen.dir.domain, fd, handle, path: self.path(fact) }))
@@ -131,13 +135,13 @@ impl<O: Os> Facts<O> {
 
     /// Target of the symbolic link behind a fact: part of the object's identity, no fact of its own.
     pub fn read_link(&mut self, fact: FactIx) -> Verb<Vec<u8>> {
-        let fd = self.path_fd(fact)?;
+        let fd = self.present_fd(fact)?;
         Ok(self.os_of(fact).read_link(&fd)?)
     }
 
     /// Value of an extended attribute; `None` when there is none.
     pub fn xattr(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Vec<u8>>> {
-        let fd = self.path_fd(fact)?;
+        let fd = self.present_fd(fact)?;
         let os = self.os_of(fact).clone();
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
@@ -151,14 +155,14 @@ impl<O: Os> Facts<O> {
 
     /// Names of all extended attributes.
     pub fn xattr_names(&mut self, fact: FactIx) -> Verb<Vec<Vec<u8>>> {
-        let fd = self.path_fd(fact)?;
+        let fd = self.present_fd(fact)?;
         let os = self.os_of(fact).clone();
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
         let names = self.touch(domain, &[id], &|| path.clone(), |_| current_names(&os, &fd))?;
         let known = &mut self.seen[fact.0 as usize].xattrs.get_or_insert_default().names;
         if known.as_ref().is_some_and(|known| *known != names) {
-            return Err(self.doomed(self.shown(fact), "extended attributes changed", Party::Outsider));
+            return Err(self.changed(self.shown(fact), "extended attributes changed"));
         }
         *known = Some(names.clone());
         Ok(names)
@@ -176,7 +180,7 @@ impl<O: Os> Facts<O> {
         let fd = match opened {
             Ok(fd) if os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
-                return Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider));
+                return Err(self.changed(self.shown(fact), "replaced or removed"));
             }
             Err(e) => return Err(e.into()),
         };
@@ -184,7 +188,7 @@ impl<O: Os> Facts<O> {
         let path = self.path(fact);
         let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
         if (stat.size, stat.mtime) != (first.size, first.mtime) {
-            return Err(self.doomed(self.shown(fact), "contents changed", Party::Outsider));
+            return Err(self.changed(self.shown(fact), "contents changed"));
         }
         if self.seen[fact.0 as usize].data.is_none() {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
@@ -195,7 +199,7 @@ impl<O: Os> Facts<O> {
             let _ = os.lease(&fd, Lease::None);
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
-                return Err(self.doomed(self.shown(fact), "contents changed", Party::Outsider));
+                return Err(self.changed(self.shown(fact), "contents changed"));
             }
             let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
@@ -215,9 +219,17 @@ impl<O: Os> Facts<O> {
             let hash = xxhash_rust::xxh3::xxh3_128(&buf[..got]);
             data.reads.push(DeliveredBytes { offset, asked: buf.len(), hash });
         } else if (now.size, now.ctime) != (data.size, data.ctime) {
-            return Err(self.doomed(self.shown(file.fact), "contents changed", Party::Outsider));
+            return Err(self.changed(self.shown(file.fact), "contents changed"));
         }
         Ok(got)
+    }
+
+    /// The same as [`Facts::path_fd`], for a transaction that runs: who replaced the object is told.
+    fn present_fd(&mut self, fact: FactIx) -> Verb<O::Fd> {
+        match self.path_fd(fact) {
+            Err(doomed @ VerbError::Doomed(_)) => self.refresh_all().and(Err(doomed)),
+            opened => opened,
+        }
     }
 
     /// An O_PATH descriptor of the object behind a fact, its identity verified.
@@ -291,7 +303,7 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectI
 ///
 /// A lease that is granted is left to the caller to release.
 ///
-/// Source: F_RDLCK is granted if and only if nobody has (facts/publish.md). Somebody else's file can't be leased: `EACCES`.
+/// Source: F_RDLCK is granted if and only if nobody has (measured). Somebody else's file can't be leased: `EACCES`.
 fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
     if !info.leases {
         return true;

@@ -1,4 +1,4 @@
-//! Facts: what a transaction saw of the committed tree, and whether it is still so (COMMIT.md §2).
+//! Facts: what a transaction saw of the committed tree, and whether it is still so (docs/protocol.md §2).
 //!
 //! Owns: the first touch of every object (R1: slots, look, refresh), the refresh of the snapshot (R2), and the comparison
 //! of every fact with the present (V6, F). Guarantees: whenever a look is delivered, all facts were true together at one
@@ -155,6 +155,20 @@ impl<O: Os> Facts<O> {
     /// The same as people know it.
     fn shown(&self, fact: FactIx) -> Vec<u8> {
         self.domains[self.seen[fact.0 as usize].dir.domain].shown(&self.path(fact))
+    }
+
+    /// Path of an object that was looked at, or changed, as people know it.
+    pub(crate) fn path_of(&self, domain: usize, object: ObjectId) -> Option<Vec<u8>> {
+        let path = self.seen.iter().filter(|seen| seen.dir.domain == domain).find_map(|seen| {
+            let of =
+                |handle: &Handle| [ObjectId::attr(handle), ObjectId::data(handle), ObjectId::listing(handle)];
+            let behind = seen.object.as_ref().is_some_and(|(handle, _)| of(handle).contains(&object));
+            match behind || ObjectId::entry(&seen.dir.handle, &seen.name) == object {
+                true => Some(join(&seen.dir.path, &seen.name)),
+                false => of(&seen.dir.handle).contains(&object).then(|| seen.dir.path.clone()),
+            }
+        });
+        path.map(|path| self.domains[domain].shown(&path))
     }
 
     fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {

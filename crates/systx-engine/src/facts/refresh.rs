@@ -2,8 +2,9 @@
 
 use super::compare::OpenFiles;
 use super::{Facts, Which};
+use crate::domain::Who;
 use crate::id::ObjectId;
-use crate::outcome::{Party, Verb};
+use crate::outcome::{Party, Verb, VerbError};
 use systx_os::Os;
 
 impl<O: Os> Facts<O> {
@@ -35,16 +36,17 @@ impl<O: Os> Facts<O> {
             if now == self.snapshots[d] {
                 return Ok(fresh);
             }
-            let mut hits: Vec<(usize, Party)> = Vec::new();
+            // Without a name where the ring was overrun.
+            let mut hits: Vec<(usize, Option<Who>)> = Vec::new();
             let mut look_hit = false;
             let ids = &self.ids[d];
-            let overrun = domain.scan_ring(self.snapshots[d], now, |changed, party| {
+            let overrun = domain.scan_ring(self.snapshots[d], now, |changed, who| {
                 look_hit |= looking.iter().any(|o| changed.may_contain(*o));
-                ids.hits(changed, |n| hits.push((n, party.clone())));
+                ids.hits(changed, |n| hits.push((n, Some(who))));
             });
             if overrun {
                 look_hit = true;
-                hits = (0..ids.len()).map(|n| (n, Party::Outsider)).collect();
+                hits = (0..ids.len()).map(|n| (n, None)).collect();
             }
             if hits.is_empty() && !look_hit {
                 self.snapshots[d] = now;
@@ -53,13 +55,18 @@ impl<O: Os> Facts<O> {
             // Whoever was numbered but has not published yet must be waited for, or the comparison reads half of it.
             let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d].get(*n).0).collect();
             objects.extend_from_slice(looking);
-            if let Err(party) = domain.await_slots(&objects)? {
-                return Err(self.doomed(Vec::new(), "it belongs to a prepared transaction", party));
+            if let Err(stuck) = domain.await_slots(&objects)? {
+                let changed = stuck.footprint.changed();
+                let held = objects.iter().find(|o| changed.may_contain(**o));
+                // What is being looked at has no fact yet: its path is the looker's to say.
+                let path = held.and_then(|o| self.path_of(d, *o)).unwrap_or_default();
+                return Err(self.doomed(path, stuck.what, stuck.with));
             }
-            for (n, party) in hits {
+            for (n, who) in hits {
                 let which = self.ids[d].get(n).1;
                 if let Some((path, what)) = self.compare(which, &OpenFiles::<O>::new())? {
-                    return Err(self.doomed(path, what, party));
+                    let with = who.map_or(Party::Unknown, |who| domain.party(who.tx, who.pid));
+                    return Err(self.doomed(path, what, with));
                 }
             }
             self.snapshots[d] = now;
@@ -67,7 +74,23 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// Compares every fact with the present. Files that the caller has `open` are not opened again.
+    /// The error that `what` is no longer true: another transaction's doing if the ring says so, else an outsider's.
+    pub(super) fn changed(&mut self, path: Vec<u8>, what: &'static str) -> VerbError {
+        match self.refresh_all() {
+            Err(named) => named,
+            Ok(()) => self.doomed(path, what, Party::Outsider),
+        }
+    }
+
+    /// Compares every fact with the present, as [`Facts::check_all`], while other transactions may commit.
+    pub(crate) fn check_all_named(&mut self) -> Verb<()> {
+        match self.check_all(&OpenFiles::<O>::new()) {
+            Err(doomed @ VerbError::Doomed(_)) => self.refresh_all().and(Err(doomed)),
+            checked => checked,
+        }
+    }
+
+    /// Compares every fact with the present, while nobody who overlaps can commit. Files that the caller has `open` are not opened again.
     ///
     /// # Errors
     /// `Doomed` naming the first that is no longer true.

@@ -33,6 +33,8 @@ pub struct Mount {
     pub attributes: Attributes,
     /// Whether the file system as a whole is read-only.
     pub file_system_read_only: bool,
+    /// Who mounted it, where the file system says so: FUSE does.
+    pub user_id: Option<u32>,
 }
 
 /// Options of one mount that a stand-in for it must have, too.
@@ -80,7 +82,25 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         noexec: has(options, b"noexec"),
     };
     let file_system_read_only = has(file_system_options, b"ro");
-    Some(Mount { id, parent, device, root, point, fs_type, source, attributes, file_system_read_only })
+    let user_id =
+        file_system_options.split(|b| *b == b',').find_map(|option| option.strip_prefix(b"user_id="));
+    let user_id = user_id.map(number).map(|id| u32::try_from(id?).ok());
+    let user_id = match user_id {
+        Some(id) => Some(id?),
+        None => None,
+    };
+    Some(Mount {
+        id,
+        parent,
+        device,
+        root,
+        point,
+        fs_type,
+        source,
+        attributes,
+        file_system_read_only,
+        user_id,
+    })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -120,12 +140,21 @@ pub struct Found {
     pub directory: bool,
 }
 
-/// Looks at the end of a path, without following a symbolic link there and without causing a mount.
+/// Looks at the end of a path, without following a symbolic link there and without causing a mount. No server is asked: one
+/// that does not answer must not stop its neighbours.
 pub fn look(path: &[u8]) -> Result<Found> {
-    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
     let directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
     Ok(Found { mount_id: stat.stx_mnt_id, directory })
+}
+
+/// Value of an extended attribute of at most `bytes_max` bytes, without following a symbolic link at the end of the path.
+pub fn attribute(path: &[u8], name: &str, bytes_max: usize) -> Result<Vec<u8>> {
+    let mut value = vec![0; bytes_max];
+    let length = rustix::fs::lgetxattr(path, name, &mut value)?;
+    value.truncate(length);
+    Ok(value)
 }
 
 /// A detached copy of one mount, with its root directory open.
@@ -189,7 +218,15 @@ mod tests {
     }
 
     #[test]
+    fn who_mounted_it_is_known_where_it_is_said() {
+        let fuse = b"61 29 0:52 / /mnt rw - fuse.x src rw,user_id=1000,group_id=0,allow_other\n";
+        assert_eq!(parse(fuse).unwrap()[0].user_id, Some(1000));
+        assert_eq!(parse(SAMPLE).unwrap()[0].user_id, None);
+    }
+
+    #[test]
     fn a_line_that_cannot_be_understood_is_refused() {
+        assert!(parse(b"61 29 0:52 / /mnt rw - fuse.x src rw,user_id=-1\n").is_none());
         assert!(parse(b"29 1 254:0 / / rw,relatime shared:1 ext4 /dev/vda rw\n").is_none());
         assert!(parse(b"x 1 254:0 / / rw - ext4 /dev/vda rw\n").is_none());
     }

@@ -17,7 +17,12 @@ const SETGID: u32 = 0o2000;
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn getxattr(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: GetxattrIn = call.take()?;
-        let value = self.tx.getxattr(call.node, call.text()?)?;
+        let name = call.text()?;
+        // Of every object: the root of a mount may be any directory of the view.
+        if name == crate::ID_ATTRIBUTE.as_bytes() {
+            return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
+        }
+        let value = self.tx.getxattr(call.node, name)?;
         Ok(reply.sized(&value, args.size)?)
     }
 

@@ -5,8 +5,14 @@
 //!
 //! `cargo test -p systx --test run [-- PART-OF-A-NAME]`
 
+mod area;
+mod beside;
 mod cases;
+mod doctor;
+mod names;
+mod nesting;
 mod outside;
+mod parties;
 mod place;
 mod whole;
 
@@ -41,7 +47,9 @@ fn main() {
     let mut count = 0;
     for kind in place::KINDS {
         let Some(mount) = scratch.mount(kind) else { continue };
-        for (name, case) in cases::ALL.iter().chain(outside::ALL) {
+        let told = names::ALL.iter().chain(parties::ALL).chain(doctor::ALL);
+        let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
+        for (name, case) in all {
             if name.contains(&wanted) {
                 case(&Place::new(&mount, name));
                 println!("test {kind}::{name} ... ok");
@@ -49,7 +57,7 @@ fn main() {
             }
         }
     }
-    for (name, case) in whole::ALL {
+    for (name, case) in whole::ALL.iter().chain(beside::ALL) {
         if name.contains(&wanted) {
             case(&scratch.root());
             println!("test whole::{name} ... ok");

@@ -99,7 +99,7 @@ impl Drop for Scratch {
     }
 }
 
-fn must(command: &mut Command) {
+pub fn must(command: &mut Command) {
     assert!(command.status().is_ok_and(|status| status.success()), "{command:?}");
 }
 

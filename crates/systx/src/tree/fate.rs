@@ -1,0 +1,58 @@
+//! What becomes of one mount.
+//!
+//! Guarantees: nothing that can keep what a user stored is left writable beside the transaction.
+
+use super::path::is_below;
+use super::Seen;
+use systx_os::sandbox::mounts::Mount;
+
+/// File systems that the engine serves.
+pub const SERVED: [&[u8]; 6] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs"];
+
+/// File systems through which the kernel talks: what is written there is a word to it, and kept by nobody.
+///
+/// Not among them, although the kernel makes their files: devtmpfs, hugetlbfs and ramfs, where anybody can make files that
+/// stay; efivarfs and pstore, whose files outlive the machine's power. Device files work on a read-only mount.
+const KERNEL: [&[u8]; 18] = [
+    b"proc",
+    b"sysfs",
+    b"devpts",
+    b"cgroup",
+    b"cgroup2",
+    b"securityfs",
+    b"debugfs",
+    b"tracefs",
+    b"bpf",
+    b"configfs",
+    b"fusectl",
+    b"mqueue",
+    b"binfmt_misc",
+    b"selinuxfs",
+    b"autofs",
+    b"nsfs",
+    b"rpc_pipefs",
+    b"resctrl",
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// A view stands in its place.
+    Served,
+    /// It is as it is.
+    Stays,
+    /// It is there, and can't be changed.
+    ReadOnly,
+}
+
+pub fn fate(mount: &Mount, seen: Seen) -> Fate {
+    let writable = !mount.attributes.read_only && !mount.file_system_read_only;
+    // What is mounted into the kernel's trees belongs to them: programs find it with its devices, sockets and links.
+    let kernels = [&b"/proc"[..], b"/sys", b"/dev"].iter().any(|top| is_below(&mount.point, top).is_some());
+    match () {
+        () if !writable || KERNEL.contains(&mount.fs_type.as_slice()) => Fate::Stays,
+        () if SERVED.contains(&mount.fs_type.as_slice()) && seen == Seen::Directory && !kernels => {
+            Fate::Served
+        }
+        () => Fate::ReadOnly,
+    }
+}

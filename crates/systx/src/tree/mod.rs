@@ -1,0 +1,94 @@
+//! Which mounts a run serves, and how the command's tree is put together from them.
+//!
+//! Owns: the decision, mount by mount. Guarantees: a mount that can be written is served, is one through which
+//! the kernel talks, or is made read-only in the command's tree, so that nothing it does to files escapes the transaction
+//! unnoticed. Does not: mount anything ([`systx_os::sandbox::root`] does) or open domains.
+//!
+//! | mount | without `--only` |
+//! |---|---|
+//! | writable ext4, xfs, btrfs, tmpfs | served; several mounts of one file system share one view |
+//! | /proc | a new one, for the new process ids; what was mounted on it moves |
+//! | /dev/shm, /dev/mqueue | empty ones: POSIX IPC does not leave a transaction |
+//! | other file systems through which the kernel talks: /sys, /dev/pts, … | moves, with everything on it |
+//! | /dev | moves and becomes read-only: its devices work, nothing can be made in it |
+//! | read-only | moves; a bind mount of a served file system is a read-only part of its view |
+//! | anything else | moves and becomes read-only |
+//!
+//! With `--only DIR…` views cover these directories; below them the same rules hold, outside of them the command runs
+//! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
+
+mod fate;
+mod path;
+mod planner;
+#[cfg(test)]
+mod tests;
+
+use path::depth;
+use planner::{Planner, COPIED};
+use systx_os::sandbox::mounts::{Attributes, Mount};
+use systx_os::sandbox::root::{Base, Step};
+
+/// A mount whose file system is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lower {
+    /// Where it is mounted.
+    pub point: Vec<u8>,
+    /// Its options, for the view to have as well.
+    pub attributes: Attributes,
+    /// Type of the file system.
+    pub fs_type: String,
+}
+
+/// The command's tree.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// What it starts from.
+    pub base: Base,
+    /// Served mounts; the view of the n-th is detached mount n.
+    pub lower: Vec<Lower>,
+    /// Trees to be copied as they are; the n-th is detached mount `lower.len()` + n.
+    pub copied: Vec<Vec<u8>>,
+    /// How it is put together.
+    pub steps: Vec<Step>,
+    /// Mounts that the command finds read-only although they are not, with their type.
+    pub read_only: Vec<(Vec<u8>, String)>,
+}
+
+/// What is found at a mount point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// Something else: another mount lies over it.
+    Hidden,
+    /// The mount, and its root is a directory.
+    Directory,
+    /// The mount of a single file.
+    File,
+}
+/// Plans the tree. `only` are absolute paths without symbolic links; empty for the whole tree.
+pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) -> Result<Tree, String> {
+    let mut visible: Vec<_> =
+        mounts.iter().map(|m| (m, see(m))).filter(|(_, seen)| *seen != Seen::Hidden).collect();
+    visible.sort_by_key(|(m, _)| depth(&m.point));
+    let mut planner = Planner::new(mounts);
+    let base = match only {
+        [] => planner.whole(&visible)?,
+        only => {
+            planner.parts(&visible, only)?;
+            Base::Same
+        }
+    };
+    let served = planner.lower.len();
+    // Copies were numbered from the end of the address space, because the number of views was not known yet.
+    for step in &mut planner.steps {
+        if let Step::Mount { mount, .. } = step {
+            *mount = if *mount >= COPIED { *mount - COPIED + served } else { *mount };
+        }
+    }
+    Ok(Tree {
+        base,
+        lower: planner.lower,
+        copied: planner.copied,
+        steps: planner.steps,
+        read_only: planner.read_only,
+    })
+}
