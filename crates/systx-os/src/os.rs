@@ -98,7 +98,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     /// `offset` is a multiple of 8 and the range lies within the file. For files that somebody else keeps open: a store of his
     /// between our look and our write is not overwritten.
     ///
-    /// Source: compare-and-exchange on a shared mapping (facts/publish.md).
+    /// Source: compare-and-exchange on a shared mapping (docs/decisions.md, "Measured").
     fn compare_exchange(&self, fd: &Self::Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
     /// Writes at the end of the file, wherever that is at that moment, and returns where it was. May be short.
     ///
@@ -150,7 +150,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     /// Takes ownership of one byte of the owners file, without waiting. It is held exactly as long as this process's
     /// address space exists or until the value is dropped; `EAGAIN` when a living process holds it.
     ///
-    /// Source: an OFD lock kept by a mapping that fork does not copy (facts/publish.md).
+    /// Source: an OFD lock kept by a mapping that fork does not copy (docs/decisions.md, "Measured").
     fn own_byte(&self, owners: &Self::Fd, byte: u64) -> Result<Self::Owned>;
     /// Whether some living process owns that byte (this one included).
     fn byte_owned(&self, owners: &Self::Fd, byte: u64) -> Result<bool>;

@@ -96,7 +96,7 @@ fn names_without_data_are_files_of_zeros_and_data_without_names_is_nothing() {
 
 #[test]
 fn written_out_files_need_a_flush_and_a_commit_that_came_after() {
-    // The staging recipe of facts/durability.md: write out, wait, then touch and fsync one barrier file.
+    // The recipe of the stage barrier: write out, wait, then touch and fsync one barrier file.
     for (kind, whole) in [(FsKind::Ext4, true), (FsKind::Xfs, true), (FsKind::Btrfs, false)] {
         let machine = Machine::with(kind);
         let os = machine.spawn("p");

@@ -19,7 +19,6 @@ fn unit(systx: &Path) -> String {
         "{MARK}
 [Unit]
 Description=Finish system transactions that a crash cut off
-Documentation=man:systx(1)
 # Before services use what was half published, once all local file systems are there.
 After=local-fs.target
 Before=multi-user.target

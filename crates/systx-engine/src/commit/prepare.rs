@@ -1,4 +1,4 @@
-//! P: everything that can fail is done while nothing is held (COMMIT.md P1–P4).
+//! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
 use super::{barrier, header, Change, Part};
 use crate::domain::Domain;

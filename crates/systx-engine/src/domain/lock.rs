@@ -49,7 +49,7 @@ pub struct RobustLock {
 #[must_use = "the lock stays held until `unlock`"]
 #[derive(Debug)]
 pub struct Locked {
-    /// The holder died with the lock held: finish what it left (COMMIT.md §4) before anything else.
+    /// The holder died with the lock held: finish what it left (docs/protocol.md §4) before anything else.
     pub taken_over: Option<OwnerIx>,
     /// The word without the waiters bit.
     held: u64,

@@ -2,8 +2,8 @@
 //!
 //! Owns: the file `owners` of the area; each process owns one byte of it. Guarantees: an index belongs to one living
 //! process at a time. Does not: finish what the last owner of an index left; whoever claims an index must, *before* it
-//! does anything else in the domain: [`super::RobustLock::inherit`], then the slots of that index (COMMIT.md §4), then
-//! [`super::Records::clear`].
+//! does anything else in the domain: [`super::RobustLock::inherit`], then the slots of that index (docs/protocol.md §4),
+//! then [`super::Records::clear`].
 
 use super::area::Area;
 use super::layout::OWNERS;

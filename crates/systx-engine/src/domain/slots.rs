@@ -1,8 +1,8 @@
 //! In-flight slots: the transactions between validation and done, for everybody to see.
 //!
 //! Owns: the slots and their bitmap. Guarantees: a slot is never read torn; a state is changed only by who knows the
-//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (COMMIT.md §3,
-//! §4).
+//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (docs/protocol.md
+//! §3, §4).
 //!
 //! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the commit
 //! lock.

@@ -5,7 +5,8 @@
 //! Does not: hold back anybody who appends.
 //!
 //! Who comes while somebody syncs waits for that sync to end, and one of them syncs for all of them. That one waits a
-//! moment longer if the last batches were larger: two flushes cost more than an eighth of one (facts/durability.md).
+//! moment longer if the last batches were larger: two flushes cost more than an eighth of one (docs/decisions.md,
+//! "Measured").
 
 use super::error::SyncError;
 use super::format::LogPos;

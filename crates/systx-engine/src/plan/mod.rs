@@ -24,7 +24,7 @@ const INLINE_BYTES_MAX: usize = 64 << 10;
 /// Everything the commit protocol has to know of one domain's part of a transaction.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In publication order (COMMIT.md §3 U).
+    /// In publication order (docs/protocol.md §3, U).
     pub steps: Vec<Step>,
     /// W.
     pub written: Vec<ObjectId>,

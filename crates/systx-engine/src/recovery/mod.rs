@@ -1,4 +1,4 @@
-//! Recovery: what the dead left is finished by whoever comes first (COMMIT.md §4).
+//! Recovery: what the dead left is finished by whoever comes first (docs/protocol.md §4).
 //!
 //! Two cases. In the same boot the slots of a dead owner say how far it was: [`help`]. After a reboot the log alone
 //! says what is committed: [`after_reboot`]. Both end in the code that publishes for the living, so recovery may be cut anywhere

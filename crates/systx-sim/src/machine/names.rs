@@ -381,7 +381,7 @@ impl State {
         self.insert(b_dir, b_name, a_id);
         self.insert(a_dir, a_name, b_id);
         for id in [a_id, b_id] {
-            // xfs leaves the times of exchanged files alone (measured, facts/publish.md).
+            // xfs leaves the times of exchanged files alone (docs/decisions.md, "Measured").
             if self.inode(id).is_dir() || self.spec(fs).info.kind != FsKind::Xfs {
                 self.touch(id, false);
             }

@@ -1,7 +1,7 @@
 //! fsync and its relatives: what they promise, and not more.
 //!
 //! Guarantees only what the file systems do: ext4 and xfs commit their journal up to the last operation that touched
-//! the synced inode, not up to now (an inode without a change commits nothing: measured, facts/durability.md), and
+//! the synced inode, not up to now (an inode without a change commits nothing: docs/decisions.md, "Measured"), and
 //! flush the disk; btrfs and ext4 without a journal make the inode and its names durable by themselves.
 
 use systx_os::{Errno, FileType, FsKind, Result};

@@ -39,7 +39,7 @@ pub struct Cooperation {
 pub const NOT_SERIALIZABLE: &str = "strict serializability: cycle among the decided transactions";
 /// A transaction that still runs holds facts that were never true together.
 pub const NOT_OPAQUE: &str = "opacity: a running transaction was shown an inconsistent state";
-/// I2 of COMMIT.md.
+/// I2 of docs/protocol.md.
 pub const OVERLAP: &str = "I2: two overlapping transactions are in flight";
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,7 +140,7 @@ impl Cooperation {
         self.meet(self.program(i).writes, objects) || self.meet(self.program(i).listings, objects)
     }
 
-    /// overlap(i, j) of COMMIT.md.
+    /// *Overlap* of docs/protocol.md §1.
     fn overlap(&self, i: usize, j: usize) -> bool {
         let (a, b) = (self.program(i), self.program(j));
         self.hits(j, a.writes)

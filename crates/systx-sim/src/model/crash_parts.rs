@@ -2,7 +2,7 @@
 //!
 //! Values only; who changes them when is in `crash` (the transaction), `crash_steps` (U) and `crash_world` (the others).
 
-/// What a publication step does (COMMIT.md §3 U).
+/// What a publication step does (docs/protocol.md §3, U).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A staged object to a new name.
