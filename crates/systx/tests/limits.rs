@@ -19,6 +19,7 @@ fn main() {
             "too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on",
             too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on,
         ),
+        ("what_the_log_keeps_never_fills_the_file_system", what_the_log_keeps_never_fills_the_file_system),
         ("one_byte_of_a_huge_sparse_file_costs_no_copy", one_byte_of_a_huge_sparse_file_costs_no_copy),
         ("one_name_in_a_wide_directory_commits", one_name_in_a_wide_directory_commits),
         ("many_new_files_commit_at_once", many_new_files_commit_at_once),
@@ -170,6 +171,27 @@ fn too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on(dir: 
         told[usize::from(std::fs::read_to_string(served.join("after")).unwrap() != "0")] = true;
     }
     assert_eq!(told, [true, true], "enough once, too few once");
+    settled(&volume);
+}
+
+fn what_the_log_keeps_never_fills_the_file_system(dir: &Path) {
+    let Some((volume, served)) = world(dir, 0) else { return };
+    for n in 0..60 {
+        std::fs::write(served.join(format!("f{n}")), vec![b'.'; 200_000]).unwrap();
+    }
+    // Inodes for eight commits, as long as the log keeps what each had in its slots.
+    let free = || rustix::fs::statvfs(&volume.point).unwrap().f_ffree;
+    std::fs::create_dir(volume.point.join("ballast")).unwrap();
+    for n in 0..free().saturating_sub(500) {
+        std::fs::File::create(volume.point.join(format!("ballast/{n}"))).unwrap();
+    }
+    for round in 0..30 {
+        let script =
+            "for f in f*; do printf %s $N | dd of=$f bs=1 seek=150000 conv=notrunc status=none; done";
+        let mut command = run(&served, &[], &["sh", "-c", script]);
+        let output = command.env("N", (round % 10).to_string()).output().unwrap();
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""), "round {round}, {} inodes free", free());
+    }
     settled(&volume);
 }
 

@@ -13,6 +13,9 @@ use systx_os::{FileType, Open, Os, Result, Timestamp};
 
 pub use crate::publish::reports::Report;
 
+/// Room is short when less than one of so many parts is free.
+const ROOM_PART: u64 = 20;
+
 /// A transaction of a living process, or one in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -67,7 +70,8 @@ impl<O: Os> Domain<O> {
         Ok(listed)
     }
 
-    /// Finishes what dead processes left in flight: a few loads when there is nothing.
+    /// Finishes what dead processes left in flight, and lets go of what the log keeps where room is short: a few loads and one
+    /// call when there is nothing.
     pub fn finish_in_flight(&self) -> Result<Recovered> {
         let mut recovered = Recovered::default();
         for slot in self.table.slots().in_flight() {
@@ -76,7 +80,17 @@ impl<O: Os> Domain<O> {
                 recovered.merge(recovery::help(self, owner)?);
             }
         }
+        if self.is_short_of_room() && self.log.bytes_since_checkpoint() > 0 {
+            // Without it the next commit, after which one is usually made, may never come.
+            let _ = self.checkpoint();
+        }
         Ok(recovered)
+    }
+
+    /// Whether the file system is nearly out of blocks or inodes, of which the slots of published records may have many.
+    fn is_short_of_room(&self) -> bool {
+        let short = |free: u64, all: u64| free < all / ROOM_PART;
+        self.os.statfs(&self.area.dir).is_ok_and(|s| short(s.bavail, s.blocks) || short(s.ffree, s.files))
     }
 
     /// Finishes what dead processes left: slots in flight and staging directories.
@@ -95,6 +109,8 @@ impl<O: Os> Domain<O> {
             }
         }
         recovered.merge(self.finish_mine()?);
+        // Where publishers are killed again and again nobody else does.
+        self.checkpoint_if_due();
         Ok(recovered)
     }
 
