@@ -7,6 +7,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Displaced, Durability};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
+use crate::shown::Shown;
 use systx_os::Os;
 
 impl<O: Os> Commit<'_, O> {
@@ -36,8 +37,8 @@ impl<O: Os> Commit<'_, O> {
             match published {
                 Ok(displaced) => done.displaced.extend(domain.shown_all(displaced)),
                 Err(Pending { path, error }) => {
-                    let path = String::from_utf8_lossy(&domain.shown(&path)).into_owned();
-                    done.pending = Some(format!("{path}: {error}"));
+                    let path = domain.shown(&path);
+                    done.pending = Some(format!("{}: {error}", Shown(&path)));
                 }
             }
         }
@@ -86,6 +87,8 @@ impl<O: Os> Commit<'_, O> {
         }
         if self.durability == Durability::None {
             part.domain.table.unsynced().add(&part.footprint.changed());
+        } else if let Some(change) = &part.change {
+            part.domain.table.unsynced().add(&change.body.made());
         }
         // A slot that can't be freed is found by others when this process has ended.
         let _ = part.domain.free_slot(slot);

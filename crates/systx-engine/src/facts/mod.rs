@@ -8,6 +8,8 @@ mod claims;
 mod compare;
 mod look;
 mod refresh;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use look::current_xattr;
 

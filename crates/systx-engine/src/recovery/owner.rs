@@ -8,6 +8,7 @@ use crate::log::Cell;
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim};
 use crate::record::Body;
+use crate::shown::Shown;
 use systx_os::{Errno, Open, Os, Result};
 
 /// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
@@ -105,10 +106,11 @@ fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {
-            let path = String::from_utf8_lossy(&domain.shown(&pending.path)).into_owned();
             recovered.unfinished.push(format!(
-                "transaction {} is committed, its publication waits: {path}: {}",
-                body.id, pending.error
+                "transaction {} is committed, its publication waits: {}: {}",
+                body.id,
+                Shown(&domain.shown(&pending.path)),
+                pending.error
             ));
             return Ok(());
         }
@@ -119,6 +121,8 @@ fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &
     }
     if !slot.info.durable {
         domain.table.unsynced().add(&slot.info.footprint.changed());
+    } else {
+        domain.table.unsynced().add(&body.made());
     }
     domain.free_slot(slot.ix)?;
     let _ = reclaim::reclaim(&mut site, body);

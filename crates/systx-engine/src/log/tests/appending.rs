@@ -125,7 +125,7 @@ fn a_body_is_read_again_in_the_same_boot_and_nothing_else_is() {
 }
 
 #[test]
-fn a_recovery_begins_a_new_segment_and_nothing_older_comes_back() {
+pub fn a_recovery_begins_a_new_segment_and_nothing_older_comes_back() {
     let rig = Rig::started();
     for n in 1..=3 {
         rig.commit(n, 10);
@@ -148,7 +148,7 @@ fn a_recovery_begins_a_new_segment_and_nothing_older_comes_back() {
 }
 
 #[test]
-fn a_cell_that_its_writer_did_not_live_to_count_is_overwritten() {
+pub fn a_cell_that_its_writer_did_not_live_to_count_is_overwritten() {
     let rig = Rig::started();
     rig.commit(1, 10);
     let at = rig.log.end();

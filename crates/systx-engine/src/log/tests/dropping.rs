@@ -13,7 +13,7 @@ fn drop_up_to(rig: &Rig, lsn: u64) -> Vec<u64> {
 }
 
 #[test]
-fn nothing_goes_without_a_checkpoint() {
+pub fn nothing_goes_without_a_checkpoint() {
     let rig = Rig::started();
     fill_segment(&rig, 1);
     assert_eq!(drop_up_to(&rig, 100), [0; 0]);
@@ -21,7 +21,7 @@ fn nothing_goes_without_a_checkpoint() {
 }
 
 #[test]
-fn segments_go_in_order_up_to_the_bound_and_name_their_transactions() {
+pub fn segments_go_in_order_up_to_the_bound_and_name_their_transactions() {
     let rig = Rig::started();
     for n in [1, 3, 5] {
         fill_segment(&rig, n);

@@ -29,7 +29,7 @@ fn assert_prefix(replay: &Result<Replay, LogError>, n: u64, what: &str) -> u64 {
 }
 
 #[test]
-fn whatever_happens_to_the_bytes_what_is_read_is_a_prefix_of_what_was_appended() {
+pub fn whatever_happens_to_the_bytes_what_is_read_is_a_prefix_of_what_was_appended() {
     let rig = Rig::started();
     let (n, good) = two_segments(&rig);
     let mut rng = Rng::with_seed(7);
@@ -78,7 +78,7 @@ fn whatever_happens_to_the_bytes_what_is_read_is_a_prefix_of_what_was_appended()
 }
 
 #[test]
-fn a_log_cut_before_synced_cells_says_that_it_is_damaged() {
+pub fn a_log_cut_before_synced_cells_says_that_it_is_damaged() {
     let rig = Rig::started();
     let (_, [mut first, second]) = two_segments(&rig);
     first[4096 + 64 * 3] ^= 1;
@@ -93,7 +93,7 @@ fn a_log_cut_before_synced_cells_says_that_it_is_damaged() {
 }
 
 #[test]
-fn a_newest_segment_without_header_is_an_end_not_an_error() {
+pub fn a_newest_segment_without_header_is_an_end_not_an_error() {
     let rig = Rig::started();
     let (n, _) = two_segments(&rig);
     fs::write(rig.segment_path(2), b"").unwrap();
@@ -104,7 +104,7 @@ fn a_newest_segment_without_header_is_an_end_not_an_error() {
 }
 
 #[test]
-fn a_missing_middle_segment_is_an_error_that_names_it() {
+pub fn a_missing_middle_segment_is_an_error_that_names_it() {
     let rig = Rig::started();
     two_segments(&rig);
     rig.commit(9999, 17 << 20);
@@ -130,7 +130,7 @@ fn change_header(rig: &Rig, number: u64, change: impl FnOnce(&mut Header), versi
 }
 
 #[test]
-fn a_segment_of_another_file_system_or_version_is_refused_and_left_alone() {
+pub fn a_segment_of_another_file_system_or_version_is_refused_and_left_alone() {
     let rig = Rig::started();
     two_segments(&rig);
     change_header(&rig, 2, |h| h.uuid = [1; 16], 1);

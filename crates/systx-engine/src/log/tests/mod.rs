@@ -2,6 +2,7 @@
 
 mod appending;
 mod bytes;
+mod document;
 mod dropping;
 mod garbled;
 mod sharing;

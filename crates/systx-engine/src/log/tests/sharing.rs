@@ -84,7 +84,7 @@ fn a_holder_who_was_taken_over_lets_go_of_nothing() {
 }
 
 #[test]
-fn a_poisoned_log_refuses_everything_until_a_recovery() {
+pub fn a_poisoned_log_refuses_everything_until_a_recovery() {
     let rig = Rig::started();
     let synced = rig.commit(1, 10);
     rig.sync(synced).unwrap();
@@ -133,7 +133,7 @@ fn on_a_broken_disk(rig: &Rig) -> Log<Linux> {
 }
 
 #[test]
-fn a_failed_sync_closes_the_log_for_all_and_is_not_tried_again() {
+pub fn a_failed_sync_closes_the_log_for_all_and_is_not_tried_again() {
     let rig = Rig::started();
     let pos = rig.commit(1, 10);
     let error = Errno::INVAL;
@@ -143,7 +143,7 @@ fn a_failed_sync_closes_the_log_for_all_and_is_not_tried_again() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_synced_is_not_left() {
+pub fn a_segment_that_cannot_be_synced_is_not_left() {
     let rig = Rig::started();
     rig.commit(1, 10);
     let ahead = rig.body(&body(2, 2 << 20));

@@ -1,0 +1,166 @@
+//! Whom a conflict names.
+
+use crate::domain::layout::RING;
+use crate::domain::{Domain, Location};
+use crate::outcome::{CommitError, Conflict, Durability, Options, Party, VerbError};
+use crate::transaction::{Access, Caller, SetAttr, Transaction};
+use std::sync::Arc;
+use systx_os::{Errno, FsKind, Open, Os};
+use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, Plant, SimOs};
+
+const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+
+fn machine() -> Machine {
+    let machine = Machine::with(FsKind::Ext4);
+    let files = ["read", "other", "third"].map(|name| (name, Plant::File(b"contents")));
+    machine.plant(0, &files).expect("planting");
+    machine.settle();
+    machine.set_word_points(false);
+    machine
+}
+
+fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
+    let root = os.root(0);
+    Domain::open(os, Location { root: Arc::new(os.root(0)), parent: &root, name: b".systx" }).expect("opens")
+}
+
+fn begin(
+    os: &SimOs,
+    domain: &Arc<Domain<SimOs>>,
+    durability: Durability,
+    command: &str,
+) -> Transaction<SimOs> {
+    let options = Options { durability, command: command.into() };
+    Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins")
+}
+
+/// Reads all of a file.
+fn read(tx: &mut Transaction<SimOs>, name: &[u8]) -> Result<usize, VerbError> {
+    let (node, _) = tx.lookup(tx.root(0), name)?.expect("is there");
+    tx.open(node, Access::Read, false)?;
+    tx.read_at(node, &mut [0; 64], 0)
+}
+
+fn store(os: &SimOs, name: &[u8], bytes: &[u8]) {
+    let file = os.open(&os.root(0), name, Open::Write).expect("opens");
+    assert_eq!(os.pwrite(&file, bytes, 0), Ok(bytes.len()));
+}
+
+/// So many commits that change another object.
+fn commits(machine: &Machine, count: usize) {
+    let os = machine.spawn("others");
+    let many = || {
+        let domain = open(&os);
+        for n in 0..count {
+            let mut tx = begin(&os, &domain, Durability::None, "other");
+            let (node, _) = tx.lookup(tx.root(0), b"other").expect("looks").expect("is there");
+            let mode = Some(if n % 2 == 0 { 0o600 } else { 0o644 });
+            tx.setattr(node, &SetAttr { mode, ..Default::default() }).expect("sets");
+            tx.commit().expect("commits");
+        }
+    };
+    run_process(&os, many).expect("not killed");
+}
+
+/// The conflict of a transaction that has read a file, when an outsider has stored into it after so many commits.
+fn after(count: usize) -> Conflict {
+    let machine = machine();
+    let os = machine.spawn("ours");
+    let outsider = machine.spawn("outsider");
+    let (domain, mut tx) = run_process(&os, || {
+        let domain = open(&os);
+        let mut tx = begin(&os, &domain, Durability::Durable, "ours");
+        read(&mut tx, b"read").expect("reads");
+        (domain, tx)
+    })
+    .expect("not killed");
+    commits(&machine, count);
+    run_process(&outsider, || store(&outsider, b"read", b"theirs")).expect("not killed");
+    let ended = run_process(&os, || match read(&mut tx, b"third") {
+        Err(VerbError::Doomed(conflict)) => Err(CommitError::Conflict(conflict)),
+        Err(e) => panic!("{e:?}"),
+        Ok(_) => tx.commit(),
+    });
+    drop(domain);
+    match ended.expect("not killed") {
+        Err(CommitError::Conflict(conflict)) => *conflict,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_outsider_is_blamed_while_the_ring_says_that_nobody_else_can_be() {
+    let conflict = after(RING / 2);
+    assert_eq!((conflict.with, conflict.path.as_slice()), (Party::Outsider, &b"read"[..]));
+}
+
+#[test]
+fn nobody_is_blamed_when_the_ring_was_overrun() {
+    let conflict = after(RING + 1);
+    assert_eq!((&conflict.with, conflict.path.as_slice()), (&Party::Unknown, &b"read"[..]));
+    assert!(conflict.to_string().contains("another transaction or a program outside of any"), "{conflict}");
+}
+
+/// A process whose new file `name` is committed and can't be put in place; it lives on. `None`: this call of its
+/// publication was not the one.
+fn pending(machine: &Machine, name: &[u8], skip: u64) -> Option<(SimOs, Arc<Domain<SimOs>>)> {
+    let os = machine.spawn("stuck");
+    let (process, call) = (Some(os.process()), Some(Call::Rename));
+    machine.fault(Fault { process, call, skip, times: 1000, effect: Effect::Fail(Errno::NOSPC) });
+    let body = || {
+        let domain = open(&os);
+        let mut tx = begin(&os, &domain, Durability::Durable, "make it");
+        let (node, _) = tx.create(tx.root(0), name, 0o644, CALLER).expect("creates");
+        tx.write_at(node, b"new", 0).expect("writes");
+        (tx.commit(), domain)
+    };
+    match run_process(&os, body).expect("not killed") {
+        (Ok(committed), domain) if committed.pending.is_some() => Some((os, domain)),
+        _ => None,
+    }
+}
+
+/// What `meet` is told by another process: of a name that is part of a pending publication.
+fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, early: bool) {
+    let tried = (0..10).find_map(|skip| {
+        let machine = machine();
+        let os = machine.spawn("ours");
+        // The area is made by somebody whose renames work.
+        let (domain, mut tx) = run_process(&os, || {
+            let domain = open(&os);
+            let tx = begin(&os, &domain, Durability::Durable, "ours");
+            (domain, tx)
+        })
+        .expect("not killed");
+        if early {
+            run_process(&os, || meet(&mut tx)).expect("not killed").expect("meets nobody yet");
+        }
+        let stuck = pending(&machine, b"new", skip)?;
+        let ended = run_process(&os, || match early {
+            false => meet(&mut tx).map_err(|e| match e {
+                VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
+                e => panic!("{e:?}"),
+            }),
+            true => tx.commit().map(drop),
+        });
+        drop((domain, stuck));
+        Some(ended.expect("not killed"))
+    });
+    let Some(Err(CommitError::Conflict(conflict))) = tried else { panic!("{tried:?}") };
+    assert_eq!(conflict.path, b"new");
+    assert_eq!(conflict.what, "held (committed, publication pending)");
+    let Party::Transaction { command, .. } = &conflict.with else { panic!("{conflict:?}") };
+    assert_eq!(command, b"make it");
+}
+
+#[test]
+fn who_meets_a_pending_publication_is_told_its_path_and_whose_it_is() {
+    let look = |tx: &mut Transaction<SimOs>| tx.lookup(tx.root(0), b"new").map(drop);
+    told(look, false);
+}
+
+#[test]
+fn who_has_made_the_same_name_is_told_so_at_its_commit() {
+    let make = |tx: &mut Transaction<SimOs>| tx.create(tx.root(0), b"new", 0o644, CALLER).map(drop);
+    told(make, true);
+}
