@@ -114,6 +114,8 @@ pub struct Committed {
     pub displaced: Vec<Displaced>,
     /// Publication could not be finished yet (full disk and the like); it is retried by everybody who comes by.
     pub pending: Option<String>,
+    /// Something else that somebody should look at.
+    pub warning: Option<String>,
 }
 
 /// A commit that did not happen, or whose fate is unknown.

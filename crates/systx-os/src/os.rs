@@ -52,6 +52,16 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
     /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).
     fn read_link(&self, fd: &Self::Fd) -> Result<Vec<u8>>;
+    /// Whether names may be added to and taken from a directory, as far as its permissions and its immutable flag say:
+    /// `EACCES`, `EPERM`, `EROFS`. The default knows the flag only.
+    ///
+    /// Source: faccessat2(2), W_OK | X_OK, AT_EACCESS | AT_EMPTY_PATH.
+    fn may_change_names(&self, dir: &Self::Fd) -> Result<()> {
+        match self.stat(dir)?.immutable {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
     /// File-system totals (statfs).
     fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
     /// What kind of file system this is and what may be relied on there. Probes by experiment where no flag tells;

@@ -101,7 +101,7 @@ impl Ending {
     pub fn sentence(&self, ours: &Ours) -> String {
         match self {
             Ending::Committed(Committed { pending: Some(why), .. }) => format!(
-                "committed, publication pending: {why}. It goes on by itself; `systx recover` does it now."
+                "committed, publication pending: {why}. The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now."
             ),
             Ending::Committed(c) if !c.displaced.is_empty() => displaced(c),
             Ending::Committed(c) if c.steps == 1 => "committed, 1 step.".into(),
@@ -142,6 +142,9 @@ impl Ending {
         match self {
             Ending::Committed(c) => {
                 value["steps"] = c.steps.into();
+                if let Some(warning) = &c.warning {
+                    value["warning"] = warning.as_str().into();
+                }
                 value["displaced"] = c.displaced.iter().map(displaced_json).collect();
             }
             Ending::Aborted(Ended::Exited(status)) => value["exit"] = (*status).into(),
@@ -220,7 +223,7 @@ mod tests {
     #[test]
     fn exit_codes_are_those_of_the_contract() {
         let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
-        let committed = Committed { steps: 3, displaced, pending: None };
+        let committed = Committed { steps: 3, displaced, ..Committed::default() };
         assert_eq!(Ending::Committed(Committed::default()).code(), 0);
         assert_eq!(Ending::Committed(committed.clone()).code(), 76);
         assert_eq!(
@@ -284,7 +287,8 @@ mod tests {
         let value = displaced_json(&displaced);
         assert_eq!(value["path_hex"], "2f610a1b5b324aff");
         assert!(!value.to_string().contains(|c: char| c.is_control()));
-        let ending = Ending::Committed(Committed { steps: 1, displaced: vec![displaced], pending: None });
+        let ending =
+            Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() });
         let text = ending.sentence(&ours());
         assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
     }

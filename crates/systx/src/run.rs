@@ -267,7 +267,12 @@ fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) 
         false if ending.is_plain_success() && !args.verbose => String::new(),
         false => format!("systx: {}\n", ending.sentence(&ours)),
     };
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    let warning = match ending {
+        Ending::Committed(done) => done.warning.as_ref().filter(|_| !args.json),
+        _ => None,
+    };
+    let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));
+    let _ = std::io::stderr().write_all((text + &warning).as_bytes());
     ending.code()
 }
 

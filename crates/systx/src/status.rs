@@ -78,6 +78,10 @@ pub fn status(args: &Status) -> Answer {
                     "{point}: {running} running, {in_flight} in flight, {} kept aside\n",
                     aside.len()
                 );
+                let unmade = domain.checkpoint_failed().map(|e| e.to_string());
+                if let Some(why) = &unmade {
+                    out += &format!("{point}: the last checkpoint failed, so the log grows: {why}\n");
+                }
                 let told: BTreeSet<_> = reports.iter().filter_map(|r| r.aside.as_deref()).collect();
                 let untold = aside
                     .iter()
@@ -89,6 +93,7 @@ pub fn status(args: &Status) -> Answer {
                 let mut value = json!({
                     "running": running,
                     "in_flight": in_flight,
+                    "checkpoint_failed": unmade,
                     "aside": aside,
                     "displaced": reports_json(&reports),
                 });

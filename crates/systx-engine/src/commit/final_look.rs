@@ -64,6 +64,7 @@ impl<O: Os> Commit<'_, O> {
         if !mutant::on(Mutant::NoFinalLook) {
             self.facts.check_all(&open).map_err(super::aborted)?;
             self.check_befores()?;
+            self.still_possible()?;
         }
         Ok(leases)
     }

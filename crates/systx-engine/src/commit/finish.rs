@@ -63,7 +63,8 @@ impl<O: Os> Commit<'_, O> {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }
-            part.domain.checkpoint_if_due();
+            let warning = part.domain.checkpoint_if_due();
+            done.warning = done.warning.or(warning);
         }
         done
     }

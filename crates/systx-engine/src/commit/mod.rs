@@ -4,6 +4,7 @@
 //! every failure leaves the committed tree as it was; after it the transaction is never reported as aborted. Nobody waits
 //! while holding the commit lock or an in-flight slot for anything but his own disk.
 
+mod acquire;
 mod barrier;
 mod final_look;
 mod finish;
@@ -13,6 +14,7 @@ mod prepare;
 mod tests;
 mod validate;
 
+pub(crate) use acquire::links_max;
 pub(crate) use prepare::Draft;
 
 use crate::domain::{Domain, Place, SlotIx};

@@ -1,6 +1,6 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
-use super::{barrier, header, Change, Part};
+use super::{acquire, barrier, header, Change, Part};
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
@@ -9,15 +9,13 @@ use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
 use crate::publish::site::{open_object, slot_name};
 use crate::publish::tokens;
-use crate::record::{Act, At, Body, PatchRange, Source, BODY_VERSION};
+use crate::record::{Act, At, Body, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
 
 /// Files changed in place that stay open, and so under a lease, from Prepare to their step; more are opened again by then.
 const TARGETS_OPEN_MAX: usize = 1024;
-/// Free space that a publication leaves, for directory blocks and the like, in bytes.
-const SPACE_MARGIN_BYTES: u64 = 1 << 20;
 
 /// One domain's share of a transaction as the working set left it.
 pub(crate) struct Draft<O: Os> {
@@ -77,6 +75,8 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
     let patch_targets = open_targets(&domain, &plan)?;
+    acquire::space(&domain, &plan.steps)?;
+    acquire::check(&domain, &plan, &plan.steps)?;
     let body = Body {
         version: BODY_VERSION,
         id,
@@ -114,7 +114,6 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
     let os = &domain.os;
     let mut targets = HashMap::new();
     let mut directories: HashSet<Handle> = HashSet::new();
-    let mut bytes = 0;
     let mut open_max = TARGETS_OPEN_MAX;
     for step in &plan.steps {
         let at = &step.at;
@@ -123,7 +122,6 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
                 // Steps name the path at their turn; nothing has moved yet.
                 let at = plan.places.get(&patch.file).unwrap_or(at);
                 let path = || domain.shown(&crate::facts::join(&at.path, &at.name));
-                bytes += patch.ranges.iter().map(new_bytes).sum::<u64>();
                 let open = || {
                     domain.open_past_leases(ObjectId::data(&patch.file), || {
                         open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
@@ -157,14 +155,6 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
             }
         }
     }
-    let free = os.statfs(&domain.area.tx).map_err(|error| CommitError::Failed {
-        doing: "asking for free space",
-        path: Vec::new(),
-        error,
-    })?;
-    if bytes > 0 && free.bavail.saturating_mul(u64::from(free.frsize)) < bytes + SPACE_MARGIN_BYTES {
-        return Err(CommitError::Failed { doing: "reserving space", path: Vec::new(), error: Errno::NOSPC });
-    }
     Ok(targets)
 }
 
@@ -175,14 +165,6 @@ fn find_directory<O: Os>(domain: &Domain<O>, at: &At) -> Result<(), CommitError>
         Err(error) => {
             Err(CommitError::Failed { doing: "opening directory", path: domain.shown(&at.path), error })
         }
-    }
-}
-
-fn new_bytes(range: &PatchRange) -> u64 {
-    if range.source == Source::Hole {
-        0
-    } else {
-        range.len
     }
 }
 

@@ -148,6 +148,7 @@ impl<O: Os> Commit<'_, O> {
                 pid,
                 durable,
                 multi_domain,
+                redo: false,
                 body: part.change.as_ref().map_or(Place::default(), |c| c.place()),
                 footprint: part.footprint,
             };

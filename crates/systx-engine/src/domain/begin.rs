@@ -3,22 +3,25 @@
 //! Guarantees: the new log says what is published and synced, and what stays prepared, before anything of the old one goes.
 //! Does not: recover ([`crate::recovery`] did).
 
-use super::layout::{LOCK_WORD, LOG_BASE};
-use super::{Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
+use super::layout::{LOCK_WORD, LOG_BASE, SLOTS};
+use super::{place_of, Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
 use crate::id::{Footprint, Lsn, ObjectId, OwnerIx};
 use crate::log::{Cell, Log};
+use crate::publish::Pending;
 use crate::record::{Act, Body};
 use crate::recovery;
 use std::sync::Arc;
 use systx_os::{Errno, FsInfo, Os};
 
-/// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes.
+/// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes. What could
+/// not be published gets a slot of the owner `dead`.
 pub(super) fn begin_log<O: Os>(
     os: &O,
     area: &Area<O>,
     info: &FsInfo,
     mem: &Arc<O::Mem>,
     me: OwnerIx,
+    dead: Option<OwnerIx>,
     after: &recovery::After,
 ) -> core::result::Result<(), OpenError> {
     let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, info.uuid).map_err(OpenError::Log)?;
@@ -36,6 +39,11 @@ pub(super) fn begin_log<O: Os>(
             cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
         }
     };
+    // Half of the slots stay for those who come. More than that can't be kept apart: nobody goes on.
+    if let Some(first) = after.stuck.first().filter(|_| after.stuck.len() > SLOTS / 2) {
+        let Pending { path, error } = first.pending.clone();
+        return Err(OpenError::Pending { id: first.id, path, error });
+    }
     // Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
     let slots = Slots::new(&**mem);
     for (tx, body) in &after.undecided {
@@ -50,11 +58,34 @@ pub(super) fn begin_log<O: Os>(
             pid: 0,
             durable: true,
             multi_domain: true,
+            redo: false,
             body: Place::default(),
             footprint: footprint_of(body),
         };
         let filled = slots.fill(&locked, free, &info, SlotState::Prepared);
         filled.map_err(|_| OpenError::Os("keeping a prepared transaction", Errno::UCLEAN))?;
+    }
+    for (stuck, owner) in after.stuck.iter().filter_map(|stuck| Some((stuck, dead?))) {
+        let too_many = || OpenError::Pending {
+            id: stuck.id,
+            path: stuck.pending.path.clone(),
+            error: stuck.pending.error,
+        };
+        let free = slots.find_free(&locked).map_err(broken)?.ok_or_else(too_many)?;
+        let body = &stuck.body;
+        let info = SlotInfo {
+            lsn: stuck.lsn,
+            tx: stuck.id,
+            owner,
+            pid: 0,
+            durable: true,
+            multi_domain: body.coordinator.is_some() || !body.participants.is_empty(),
+            redo: true,
+            body: place_of(stuck.at),
+            footprint: footprint_of(body),
+        };
+        let filled = slots.fill(&locked, free, &info, SlotState::Publishing);
+        filled.map_err(|_| OpenError::Os("keeping a pending transaction", Errno::UCLEAN))?;
     }
     lock.unlock(&**mem, locked).map_err(broken)?;
     if let Some(told) = told {
@@ -70,9 +101,9 @@ fn footprint_of(body: &Body) -> Footprint {
     let mut footprint = Footprint::EMPTY;
     for step in &body.steps {
         let written = &mut footprint.written;
-        if !step.at.name.is_empty() {
+        if !matches!(step.act, Act::Patch(_) | Act::Attr { .. }) {
             written.insert(ObjectId::entry(&step.at.dir, &step.at.name));
-            written.insert(ObjectId::listing(&step.at.dir));
+            footprint.commuting.insert(ObjectId::listing(&step.at.dir));
         }
         match &step.act {
             Act::Patch(patch) => written.insert(ObjectId::data(&patch.file)),

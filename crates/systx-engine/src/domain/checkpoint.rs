@@ -2,12 +2,13 @@
 
 use super::open::Domain;
 use crate::id::{Lsn, OwnerIx, TxId};
-use crate::log::{Cell, LogError, Replay};
+use crate::log::{Cell, Entry, LogError, Replay};
 use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
 use crate::recovery::Logs;
+use crate::shown::Shown;
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Open, Os};
 
@@ -18,14 +19,22 @@ const BYTES_BETWEEN_CHECKPOINTS: u64 = 64 << 20;
 /// take space until then.
 const AGE_NS: u64 = 60_000_000_000;
 
+/// A checkpoint that failed is tried again after so long, by whoever commits then, in nanoseconds.
+const RETRY_NS: u64 = 5_000_000_000;
+
 impl<O: Os> Domain<O> {
-    /// Makes a checkpoint when enough was logged since the last one, or that is long ago. Errors leave it to the next commit.
-    pub(crate) fn checkpoint_if_due(&self) {
-        let bytes = self.log.bytes_since_checkpoint();
-        let age = self.os.monotonic_ns().saturating_sub(self.table.checkpointed_ns());
-        if bytes > BYTES_BETWEEN_CHECKPOINTS || (bytes > 0 && age > AGE_NS) {
-            let _ = self.checkpoint();
+    /// Makes a checkpoint when enough was logged since the last one, or that is long ago. Says what to tell when it fails;
+    /// it is tried again by a later commit.
+    pub(crate) fn checkpoint_if_due(&self) -> Option<String> {
+        let (bytes, now) = (self.log.bytes_since_checkpoint(), self.os.monotonic_ns());
+        let age = now.saturating_sub(self.table.checkpointed_ns());
+        let due = bytes > BYTES_BETWEEN_CHECKPOINTS || (bytes > 0 && age > AGE_NS);
+        if !due || !self.table.try_checkpoint(now, RETRY_NS) {
+            return None;
         }
+        let error = self.checkpoint().err()?;
+        let root = self.shown(b"");
+        Some(format!("the checkpoint of {} failed, so its log can't be cut and grows: {error}", Shown(&root)))
     }
 
     /// Makes a checkpoint now: reclaims, syncs the file system, says so in the log, drops what nobody needs any more.
@@ -33,21 +42,44 @@ impl<O: Os> Domain<O> {
     /// Whatever is at or below a checkpoint has been reclaimed by its record: what is left in its slots is ours alone.
     ///
     /// # Errors
-    /// The log keeps what it has.
+    /// The log keeps what it has. [`Domain::checkpoint_failed`] says so until one is made.
     pub fn checkpoint(&self) -> Result<(), LogError> {
+        let began = self.os.monotonic_ns();
+        let made = self.make_checkpoint();
+        match &made {
+            Ok(()) => self.table.set_checkpointed_ns(began),
+            Err(LogError::Os { error, .. } | LogError::Poisoned { error }) => {
+                self.table.set_checkpoint_failed(*error)
+            }
+            Err(_) => self.table.set_checkpoint_failed(Errno::UCLEAN),
+        }
+        made
+    }
+
+    /// Why the last checkpoint failed, if it did.
+    pub fn checkpoint_failed(&self) -> Option<Errno> {
+        self.table.checkpoint_failed()
+    }
+
+    fn make_checkpoint(&self) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
-        self.table.set_checkpointed_ns(self.os.monotonic_ns());
-        let in_flight = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
-        let replay = crate::log::replay(&self.os, &self.area.dir, self.info.uuid)?;
-        let mut bound = self.lowest_unsettled(&replay, in_flight);
-        let mut done = Vec::new();
-        for (lsn, body) in published(&replay) {
+        let mut bound = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
+        let outline = crate::log::outline(&self.os, &self.area.dir, self.info.uuid)?;
+        let mut settled = Settled::new(self);
+        let (mut done, mut left) = (Vec::new(), None);
+        for (lsn, entry) in published(&outline.replay) {
             if lsn > bound {
                 continue;
             }
-            match self.reclaim(body) {
+            // One body at a time: there may be very many.
+            let Some(body) = outline.body(&self.os, entry)? else { continue };
+            let reclaimed = self.reclaim(&body);
+            if reclaimed.is_err() || !settled.asks_no_more(&body) {
+                bound = bound.min(Lsn(lsn.0.saturating_sub(1)));
+            }
+            match reclaimed {
                 Ok(()) => done.push((lsn, body.id)),
-                Err(_) => bound = bound.min(Lsn(lsn.0.saturating_sub(1))),
+                Err(error) => left = left.or(Some(error)),
             }
         }
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
@@ -60,7 +92,10 @@ impl<O: Os> Domain<O> {
             self.discard_staging(id);
         }
         self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound)?;
-        Ok(())
+        match left {
+            None => Ok(()),
+            Some(error) => Err(os_error("deleting what was taken out")(error)),
+        }
     }
 
     /// Reclaims the slots of a published record.
@@ -90,27 +125,34 @@ impl<O: Os> Domain<O> {
         }
         Ok(Lsn(bound))
     }
+}
 
-    /// Below the first record that a participant elsewhere may still ask for.
-    fn lowest_unsettled(&self, replay: &Replay, bound: Lsn) -> Lsn {
-        let mut logs = Logs::new(&self.os, &self.peers);
-        // Participants in this process are made to forget, once: their COMMITTED is synced with everything else. One in the
-        // same area has it in this very log.
-        let mut forgot: HashMap<[u8; 16], bool> = HashMap::from([(self.key, true)]);
-        let mut records = replay.redo().filter(|(lsn, body)| *lsn <= bound && !body.participants.is_empty());
-        let unsettled = records.find(|(_, body)| {
-            let all_forgot = body.participants.iter().all(|(key, _)| {
-                let ask = || self.peers.get(key).is_some_and(|peer| peer.checkpoint().is_ok());
-                *forgot.entry(*key).or_insert_with(ask)
-            });
-            !all_forgot && !logs.settled(body)
+/// Whether participants elsewhere may still ask for records.
+struct Settled<'d, O: Os> {
+    domain: &'d Domain<O>,
+    logs: Logs<'d, O>,
+    /// Participants in this process are made to forget, once: their COMMITTED is synced with everything else. One in the
+    /// same area has it in this very log.
+    forgot: HashMap<[u8; 16], bool>,
+}
+
+impl<'d, O: Os> Settled<'d, O> {
+    fn new(domain: &'d Domain<O>) -> Settled<'d, O> {
+        let logs = Logs::new(&domain.os, &domain.peers);
+        Settled { domain, logs, forgot: HashMap::from([(domain.key, true)]) }
+    }
+
+    fn asks_no_more(&mut self, body: &Body) -> bool {
+        let all_forgot = body.participants.iter().all(|(key, _)| {
+            let ask = || self.domain.peers.get(key).is_some_and(|peer| peer.checkpoint().is_ok());
+            *self.forgot.entry(*key).or_insert_with(ask)
         });
-        unsettled.map_or(bound, |(lsn, _)| Lsn(lsn.0.saturating_sub(1)).min(bound))
+        all_forgot || self.logs.settled(body)
     }
 }
 
 /// Records above the last checkpoint that are committed here, participants' included.
-fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Body)> {
+fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Entry)> {
     let decided: HashSet<TxId> = replay
         .records
         .iter()
@@ -119,9 +161,9 @@ fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Body)> {
             _ => None,
         })
         .collect();
-    replay.records.iter().filter_map(move |e| match (e.cell, &e.body) {
-        (Cell::Commit { lsn, .. }, Some(body)) => Some((lsn, body)),
-        (Cell::Prepared { lsn, id, .. }, Some(body)) if decided.contains(&id) => Some((lsn, body)),
+    replay.records.iter().filter(|e| e.needed).filter_map(move |e| match e.cell {
+        Cell::Commit { lsn, .. } => Some((lsn, e)),
+        Cell::Prepared { lsn, id, .. } if decided.contains(&id) => Some((lsn, e)),
         _ => None,
     })
 }

@@ -10,7 +10,7 @@
 //! | 8 | `next`: LSN of the next commit | under the commit lock |
 //! | 16 | commit lock | by whoever takes it |
 //! | 24 | `next_tx`: number of the next transaction | by everybody, atomically |
-//! | 25 | when the last checkpoint began | by whoever makes one |
+//! | 25–27 | when the last checkpoint began, when one was tried, its error | by whoever makes one |
 //! | 32 | bitmap of slots that may be in flight | under the commit lock |
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
 //! | 80–135 | senior | under the commit lock; given up by its owner |
@@ -44,8 +44,12 @@ pub const NEXT_WORD: usize = 8;
 pub const LOCK_WORD: usize = 16;
 /// `next_tx`.
 pub const NEXT_TX_WORD: usize = 24;
-/// When the last checkpoint began, on the monotonic clock, in nanoseconds.
+/// When the last checkpoint that was made began, on the monotonic clock, in nanoseconds.
 pub const CHECKPOINTED_WORD: usize = 25;
+/// When the last checkpoint was tried, likewise.
+pub const CHECKPOINT_TRIED_WORD: usize = 26;
+/// Error number of the last checkpoint that was tried; 0: it was made.
+pub const CHECKPOINT_FAILED_WORD: usize = 27;
 /// Bitmap of the slots.
 pub const BITMAP_WORD: usize = 32;
 /// `unsynced`.

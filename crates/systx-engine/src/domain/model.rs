@@ -239,6 +239,7 @@ pub fn info_of(n: u64) -> SlotInfo {
         pid: n as u32 + 5,
         durable: n % 2 == 0,
         multi_domain: n % 3 == 0,
+        redo: n % 5 == 0,
         body: Place([n * 3, n * 5]),
         footprint: Footprint {
             read: signature_of(n),

@@ -161,8 +161,11 @@ impl<O: Os> Domain<O> {
             Opened::Stale(initializer) => {
                 let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
                 let claim = owners.claim().map_err(OpenError::Owners)?;
+                // Nobody lives under this index once the table is there: it is for what could not be published.
+                let dead =
+                    after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
                 let table = initializer.finish(after.next, after.next_tx, |mem| {
-                    begin_log(os, &area, &info, mem, claim.ix, &after)
+                    begin_log(os, &area, &info, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
                 });
                 let table = table?;
                 table.set_checkpointed_ns(os.monotonic_ns());

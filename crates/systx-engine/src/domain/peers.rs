@@ -30,7 +30,7 @@ impl<O: Os> PeerArea<O> {
 
     /// What its log says.
     pub fn replay(&self, os: &O) -> core::result::Result<Replay, LogError> {
-        crate::log::replay(os, &self.dir, self.uuid)
+        crate::log::outline(os, &self.dir, self.uuid).map(|outline| outline.replay)
     }
 }
 

@@ -10,7 +10,7 @@
 //! | from | to | by |
 //! |---|---|---|
 //! | FREE | VALIDATED | its owner in V5, under the commit lock (`fill`) |
-//! | FREE | PREPARED | recovery, under the commit lock (`fill`) |
+//! | FREE | PREPARED, PUBLISHING | recovery, under the commit lock (`fill`) |
 //! | VALIDATED | PUBLISHING, ABORTING, PREPARED | its owner (F); its helper, under the commit lock (ABORTING) |
 //! | PREPARED | PUBLISHING, ABORTING | whoever brings the decision |
 //! | VALIDATED, PUBLISHING, ABORTING | FREE, generation + 1 | its owner (V6, D), its helper (`free`) |
@@ -104,6 +104,8 @@ pub struct SlotInfo {
     pub durable: bool,
     /// Spans several domains.
     pub multi_domain: bool,
+    /// A recovery could not publish it to its end: what an earlier boot left of its contents may be lost.
+    pub redo: bool,
     /// Where its body is.
     pub body: Place,
     /// R, W, C.
@@ -129,7 +131,8 @@ pub struct Moved;
 
 const DURABLE: u64 = 1;
 const MULTI_DOMAIN: u64 = 2;
-const FLAGS: u64 = DURABLE | MULTI_DOMAIN;
+const REDO: u64 = 4;
+const FLAGS: u64 = DURABLE | MULTI_DOMAIN | REDO;
 /// Word of a slot that holds generation + 1 of the use that its owner has left.
 const LEFT: usize = 8 + FOOTPRINT_WORDS;
 /// How often a slot is read anew because it was reused meanwhile. Each time a whole commit has passed.
@@ -179,15 +182,17 @@ impl<'m, M: Words> Slots<'m, M> {
         Ok(found)
     }
 
-    /// Takes a free slot into flight, VALIDATED (or PREPARED, in a recovery): from now on everybody respects it.
+    /// Takes a free slot into flight, VALIDATED (in a recovery: PREPARED or PUBLISHING): from now on everybody respects it.
     pub fn fill(&self, _lock: &Locked, ix: SlotIx, info: &SlotInfo, state: SlotState) -> Result<Seen, Moved> {
-        assert!(matches!(state, SlotState::Validated | SlotState::Prepared), "a slot starts in one of these");
+        let starts = [SlotState::Validated, SlotState::Prepared, SlotState::Publishing];
+        assert!(starts.contains(&state), "a slot starts in one of these");
         let at = self.word(ix);
         let free = Seen(self.mem.load(at, Ordering::Acquire));
         if free.0 & 0xff != SlotState::Free as u64 {
             return Err(Moved);
         }
-        let flags = if info.durable { DURABLE } else { 0 } | if info.multi_domain { MULTI_DOMAIN } else { 0 };
+        let flags = [(info.durable, DURABLE), (info.multi_domain, MULTI_DOMAIN), (info.redo, REDO)];
+        let flags = flags.into_iter().filter(|(set, _)| *set).fold(0, |all, (_, flag)| all | flag);
         let fields = [
             info.lsn.0,
             info.tx.0,
@@ -284,6 +289,7 @@ impl<'m, M: Words> Slots<'m, M> {
                 pid: pid as u32,
                 durable: flags & DURABLE != 0,
                 multi_domain: flags & MULTI_DOMAIN != 0,
+                redo: flags & REDO != 0,
                 body: Place([body0, body1]),
                 footprint,
             };

@@ -219,14 +219,33 @@ impl<O: Os> Table<O> {
         TxId(self.mem.fetch_add(NEXT_TX_WORD, 1))
     }
 
-    /// When the last checkpoint began, on the monotonic clock, in nanoseconds. A hint: any value is harmless.
+    /// When the last checkpoint that was made began, on the monotonic clock, in nanoseconds. A hint: any value is harmless.
     pub fn checkpointed_ns(&self) -> u64 {
         self.mem.load(CHECKPOINTED_WORD, Ordering::Relaxed)
     }
 
-    /// Says that a checkpoint begins.
+    /// Says that a checkpoint was made that began at `now`.
     pub fn set_checkpointed_ns(&self, now: u64) {
         self.mem.store(CHECKPOINTED_WORD, now, Ordering::Relaxed);
+        self.mem.store(CHECKPOINT_FAILED_WORD, 0, Ordering::Relaxed);
+    }
+
+    /// Says that a checkpoint is tried, unless one was within the last `pause_ns`; whether it is the caller's now.
+    pub fn try_checkpoint(&self, now: u64, pause_ns: u64) -> bool {
+        let tried = self.mem.load(CHECKPOINT_TRIED_WORD, Ordering::Relaxed);
+        now.saturating_sub(tried) >= pause_ns
+            && self.mem.compare_exchange(CHECKPOINT_TRIED_WORD, tried, now) == Ok(tried)
+    }
+
+    /// Says that a checkpoint failed.
+    pub fn set_checkpoint_failed(&self, error: Errno) {
+        self.mem.store(CHECKPOINT_FAILED_WORD, error.raw_os_error() as u64, Ordering::Relaxed);
+    }
+
+    /// Why the last checkpoint failed, if it did. A hint.
+    pub fn checkpoint_failed(&self) -> Option<Errno> {
+        let word = self.mem.load(CHECKPOINT_FAILED_WORD, Ordering::Relaxed);
+        i32::try_from(word).ok().filter(|n| (1..4096).contains(n)).map(Errno::from_raw_os_error)
     }
 
     /// The in-flight slots.

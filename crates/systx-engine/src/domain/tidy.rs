@@ -73,12 +73,15 @@ impl<O: Os> Domain<O> {
     /// Finishes what dead processes left in flight, and lets go of what the log keeps where room is short: a few loads and one
     /// call when there is nothing.
     pub fn finish_in_flight(&self) -> Result<Recovered> {
-        let mut recovered = Recovered::default();
+        let mut owners = Vec::new();
         for slot in self.table.slots().in_flight() {
-            let owner = self.checked(slot)?.info.owner;
-            if !self.alive(owner) {
-                recovered.merge(recovery::help(self, owner)?);
-            }
+            owners.push(self.checked(slot)?.info.owner);
+        }
+        owners.sort_unstable_by_key(|ix| ix.0);
+        owners.dedup();
+        let mut recovered = Recovered::default();
+        for owner in owners.into_iter().filter(|ix| !self.alive(*ix)) {
+            recovered.merge(recovery::help(self, owner)?);
         }
         if self.is_short_of_room() && self.log.bytes_since_checkpoint() > 0 {
             // Without it the next commit, after which one is usually made, may never come.
@@ -110,7 +113,7 @@ impl<O: Os> Domain<O> {
         }
         recovered.merge(self.finish_mine()?);
         // Where publishers are killed again and again nobody else does.
-        self.checkpoint_if_due();
+        recovered.unfinished.extend(self.checkpoint_if_due());
         Ok(recovered)
     }
 

@@ -185,7 +185,7 @@ impl<O: Os> Domain<O> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
             if slot.left && slot.info.owner == self.me() {
-                recovery::finish(self, &slot, &mut recovered)?;
+                recovery::finish(self, &slot, &mut Vec::new(), &mut recovered)?;
             }
         }
         Ok(recovered)

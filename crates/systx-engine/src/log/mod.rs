@@ -24,7 +24,7 @@ mod writer;
 pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
-pub use reader::{replay, End, Entry, Replay, SegmentInfo};
+pub use reader::{outline, replay, End, Entry, Outline, Replay, SegmentInfo};
 pub use shared::WORDS;
 pub use writer::{Alive, Log, Start};
 

@@ -27,8 +27,10 @@ pub struct Entry {
     pub cell: Cell,
     /// When it was written, in seconds since the epoch.
     pub written: i64,
-    /// Body of a COMMIT or of the last PREPARED of an id, unless it is aborted or done (≤ CKPT; a PREPARED only if it is
-    /// decided, too).
+    /// It is a COMMIT or the last PREPARED of an id, and neither aborted nor done (≤ CKPT; a PREPARED only if it is decided,
+    /// too).
+    pub needed: bool,
+    /// Its body, if it is needed and was read: see [`replay`] and [`Outline::body`].
     pub body: Option<Body>,
 }
 
@@ -117,13 +119,49 @@ impl Replay {
     }
 }
 
-/// Reads the log of the area behind `area_dir`. An area without log is an empty one.
+/// What the log says, and the way to its bodies, which may be many: one is read at a time.
+pub struct Outline<O: Os> {
+    /// Without bodies.
+    pub replay: Replay,
+    files: Vec<File<O>>,
+}
+
+impl<O: Os> Outline<O> {
+    /// The body of one of its records, if it is needed.
+    ///
+    /// # Errors
+    /// `Unreadable`, `Os`.
+    pub fn body(&self, os: &O, entry: &Entry) -> Result<Option<Body>, LogError> {
+        match entry.cell.body().filter(|_| entry.needed) {
+            Some(at) => read_body(os, &self.files, entry, at).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Reads the log of the area behind `area_dir`, with all bodies that are needed. An area without log is an empty one.
 ///
 /// # Errors
-/// `Missing`, `Foreign`, `Version`, `Unreadable`: a log that this systx must not go on with. `Os`.
+/// As [`outline`], and `Unreadable`.
 pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay, LogError> {
+    let mut outline = outline(os, area_dir, uuid)?;
+    for n in 0..outline.replay.records.len() {
+        let body = outline.body(os, &outline.replay.records[n])?;
+        outline.replay.records[n].body = body;
+    }
+    Ok(outline.replay)
+}
+
+/// Reads the log of the area behind `area_dir` without its bodies, which are looked at for their checksums only. An area
+/// without log is an empty one.
+///
+/// # Errors
+/// `Missing`, `Foreign`, `Version`: a log that this systx must not go on with. `Os`.
+pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outline<O>, LogError> {
     let mut replay = Replay::empty();
-    let Some(dir) = segment::open_dir(os, area_dir)? else { return Ok(replay) };
+    let Some(dir) = segment::open_dir(os, area_dir)? else {
+        return Ok(Outline { replay, files: Vec::new() });
+    };
     // Last PREPARED and its decision, by transaction.
     let mut prepared: BTreeMap<TxId, usize> = BTreeMap::new();
     let mut committed: BTreeSet<TxId> = BTreeSet::new();
@@ -143,7 +181,7 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
             Cell::Committed { id } => drop(committed.insert(id)),
             Cell::Commit { .. } | Cell::Next { .. } => {}
         }
-        r.records.push(Entry { pos, cell, written, body: None });
+        r.records.push(Entry { pos, cell, written, needed: false, body: None });
     })?;
     for header in walked.segments.iter().filter(|s| s.end != End::Unreached).filter_map(|s| s.header) {
         replay.checkpoint = replay.checkpoint.max(header.checkpoint);
@@ -152,7 +190,7 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
     (replay.segments, replay.end, replay.damaged) = (walked.segments, walked.end, walked.damaged);
     let (checkpoint, aborted) = (replay.checkpoint, &replay.aborted);
     for (i, entry) in replay.records.iter_mut().enumerate() {
-        let needed = match entry.cell {
+        entry.needed = match entry.cell {
             Cell::Commit { lsn, .. } => lsn > checkpoint && !aborted.contains(&lsn),
             Cell::Prepared { lsn, id, .. } => {
                 let done = committed.contains(&id) && lsn <= checkpoint;
@@ -160,11 +198,8 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
             }
             _ => false,
         };
-        if let (true, Some(at)) = (needed, entry.cell.body()) {
-            entry.body = Some(read_body(os, &files, entry, at)?);
-        }
     }
-    Ok(replay)
+    Ok(Outline { replay, files })
 }
 
 fn read_body<O: Os>(os: &O, files: &[File<O>], entry: &Entry, at: BodyAt) -> Result<Body, LogError> {

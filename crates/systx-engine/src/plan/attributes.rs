@@ -45,7 +45,12 @@ impl<O: Os> Transaction<O> {
         let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
         changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
         let mut listed = false;
-        for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
+        let mut xattrs: Vec<_> =
+            over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now).collect();
+        // What makes room first: then what fits before and after fits at every moment between.
+        let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(-1, |v| v.len() as i64);
+        xattrs.sort_by_key(|x| bytes(&x.now) - bytes(&x.before));
+        for x in xattrs {
             listed |= *x.name == *acl::ACCESS && x.now.is_some();
             changes.push(Change::Xattr { name: x.name.to_vec(), old: x.before.clone(), new: x.now.clone() });
         }

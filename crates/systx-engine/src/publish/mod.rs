@@ -10,6 +10,7 @@ mod link;
 pub(crate) mod patch;
 pub(crate) mod place;
 pub(crate) mod reclaim;
+mod refused;
 mod remove;
 mod replace;
 pub(crate) mod reports;
@@ -39,7 +40,11 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
-    for step in &body.steps {
+    for (n, step) in body.steps.iter().enumerate() {
+        let pending = |error| Pending { path: crate::facts::join(&step.at.path, &step.at.name), error };
+        if refused::was_set_aside(site, n, step).map_err(pending)? {
+            continue;
+        }
         let done = match &step.act {
             Act::Place { small } => place::place(site, step, small.as_ref()),
             Act::Link { object, found } => link::link(site, step, object, found),
@@ -49,7 +54,11 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
             Act::Patch(patch) => patch::patch(site, step, patch),
             Act::Attr { object, changes } => attr::change(site, step, object, changes),
         };
-        done.map_err(|error| Pending { path: site.path_of(&step.at), error })?;
+        let Err(error) = done else { continue };
+        match refused::reason(site, step, error) {
+            Some(why) => refused::set_aside(site, n, step, why).map_err(pending)?,
+            None => return Err(pending(error)),
+        }
     }
     Ok(std::mem::take(&mut site.displaced))
 }

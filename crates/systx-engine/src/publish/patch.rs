@@ -244,7 +244,7 @@ fn put<O: Os>(os: &O, target: &O::Fd, range: &PatchRange, after: &[u8], at: u64,
 }
 
 /// The new bytes of `len` bytes at `at`.
-fn after_image<O: Os>(
+pub(super) fn after_image<O: Os>(
     os: &O,
     slot: Option<&O::Fd>,
     range: &PatchRange,

@@ -41,7 +41,10 @@ fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree:
         stat => stat?,
     };
     if stat.kind() != FileType::Directory {
-        return gone(site.os.unlink(site.slots, &slot));
+        return match gone(site.os.unlink(site.slots, &slot)) {
+            Err(Errno::PERM | Errno::ACCESS) => stays(site, step),
+            done => done,
+        };
     }
     let known: HashSet<Handle> = tree.iter().copied().collect();
     let dir = match site.os.open(site.slots, &slot, Open::Path) {
@@ -54,7 +57,21 @@ fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree:
             done => return gone(done),
         }
     }
-    site.displace(step, "somebody else put something into the removed directory")
+    match site.displace(step, "somebody else put something into the removed directory, or made it immutable")
+    {
+        Err(Errno::PERM | Errno::ACCESS | Errno::BUSY) => stays(site, step),
+        done => done,
+    }
+}
+
+/// What somebody keeps from being deleted or moved must not keep the log from being cut.
+fn stays<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
+    site.report(
+        step,
+        None,
+        "removed, but can't be deleted: it is immutable or mounted on; it stays in the area's `tx`",
+    );
+    Ok(())
 }
 
 fn gone(done: Result<()>) -> Result<()> {
@@ -167,6 +184,8 @@ impl<O: Os> Clearing<'_, O> {
         match done {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            // Of what is known somebody may have made a part immutable, or mounted on it: that part is his.
+            Err(Errno::PERM | Errno::ACCESS | Errno::BUSY) if self.known.is_some() => Ok(false),
             Err(e) => Err(e),
         }
     }

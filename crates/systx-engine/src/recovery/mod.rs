@@ -8,6 +8,7 @@ mod decide;
 mod owner;
 mod reboot;
 mod rebuild;
+mod stuck;
 
 pub(crate) use owner::{finish, finish_owner, help};
 pub(crate) use reboot::{after_reboot, sweep, After, Logs};

@@ -1,15 +1,16 @@
 //! Finishing the slots of a dead owner, in the same boot.
 
 use super::decide::{fate, Coordinator, Fate};
+use super::rebuild::slots_of;
+use super::stuck::{builds_on, tell_stuck, tell_waiting};
 use super::Recovered;
 use crate::domain::{Domain, InFlight, SlotState};
 use crate::id::OwnerIx;
 use crate::log::Cell;
 use crate::publish::site::{Pass, Site};
-use crate::publish::{publish, reclaim};
+use crate::publish::{publish, reclaim, Pending};
 use crate::record::Body;
-use crate::shown::Shown;
-use systx_os::{Errno, Open, Os, Result};
+use systx_os::{Errno, Os, Result};
 
 /// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
 pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered> {
@@ -26,19 +27,28 @@ pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered
 /// Finishes the slots of an index that this process holds.
 pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Recovered> {
     let mut recovered = Recovered::default();
-    let slots: Vec<_> = domain.table.slots().in_flight().collect();
+    let mut slots = Vec::new();
+    for slot in domain.table.slots().in_flight() {
+        slots.push(domain.checked(slot)?);
+    }
+    slots.retain(|slot| slot.info.owner == ix);
+    // Those that a recovery could not publish may build on one another.
+    slots.sort_by_key(|slot| slot.info.lsn);
+    let mut waiting = Vec::new();
     for slot in slots {
-        let slot = domain.checked(slot)?;
-        if slot.info.owner == ix {
-            finish(domain, &slot, &mut recovered)?;
-        }
+        finish(domain, &slot, &mut waiting, &mut recovered)?;
     }
     domain.discard_unsealed_of(ix)?;
     Ok(recovered)
 }
 
-/// Finishes one slot that nobody else works on.
-pub(crate) fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut Recovered) -> Result<()> {
+/// Finishes one slot that nobody else works on. `waiting`: what came before it and could not be finished.
+pub(crate) fn finish<O: Os>(
+    domain: &Domain<O>,
+    slot: &InFlight,
+    waiting: &mut Vec<Body>,
+    recovered: &mut Recovered,
+) -> Result<()> {
     let id = slot.info.tx;
     let body = match domain.body_of(slot) {
         Ok(body) => body,
@@ -67,10 +77,29 @@ pub(crate) fn finish<O: Os>(domain: &Domain<O>, slot: &InFlight, recovered: &mut
             recovered.aborted += 1;
         }
         Fate::Publish => match body {
-            Some(body) if !take_participants_along(domain, &body)? => recovered.unfinished.push(format!(
-                "transaction {id} is committed; a file system that takes part in it is not mounted"
-            )),
-            Some(body) => forward(domain, slot, &body, recovered)?,
+            Some(body) if waiting.iter().any(|earlier| builds_on(earlier, &body)) => {
+                let first = waiting.iter().find(|earlier| builds_on(earlier, &body)).map_or(id, |b| b.id);
+                tell_waiting(id, first, recovered);
+                waiting.push(body);
+            }
+            // After a reboot its participants have asked its record.
+            Some(body) if !slot.info.redo && !take_participants_along(domain, &body)? => {
+                recovered.unfinished.push(format!(
+                    "transaction {id} is committed; a file system that takes part in it is not mounted"
+                ))
+            }
+            Some(body) => match forward(domain, slot, &body, recovered) {
+                Ok(true) => {}
+                Ok(false) => waiting.push(body),
+                // The table makes no sense.
+                Err(Errno::UCLEAN) => return Err(Errno::UCLEAN),
+                Err(e) => {
+                    recovered
+                        .unfinished
+                        .push(format!("transaction {id} is committed, its publication waits: {e}"));
+                    waiting.push(body);
+                }
+            },
             // A part that only read: nothing to publish.
             None => domain.free_slot(slot.ix)?,
         },
@@ -94,25 +123,30 @@ fn take_participants_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<boo
     Ok(true)
 }
 
-/// U and D on behalf of a dead owner.
-fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {
-    let slots = match body.has_slots() {
-        true => domain.os.open(&domain.area.tx, body.id.to_string().as_bytes(), Open::Directory)?,
-        false => domain.no_slots()?,
-    };
+/// U and D on behalf of a dead owner; whether all steps are taken.
+fn forward<O: Os>(
+    domain: &Domain<O>,
+    slot: &InFlight,
+    body: &Body,
+    recovered: &mut Recovered,
+) -> Result<bool> {
+    let (slots, lost) = slots_of(&domain.os, &domain.area, body)?;
+    if lost {
+        recovered.unfinished.push(format!(
+            "transaction {}: somebody has deleted what it had staged; it is incomplete",
+            body.id
+        ));
+    }
+    let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
-    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, Pass::First)?;
+    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, pass)?;
     site.area = Some(&domain.area.dir);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {
-            recovered.unfinished.push(format!(
-                "transaction {} is committed, its publication waits: {}: {}",
-                body.id,
-                Shown(&domain.shown(&pending.path)),
-                pending.error
-            ));
-            return Ok(());
+            let pending = Pending { path: domain.shown(&pending.path), ..pending };
+            tell_stuck(body.id, &pending, recovered);
+            return Ok(false);
         }
     }
     if body.coordinator.is_some() {
@@ -128,7 +162,7 @@ fn forward<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &
     let _ = reclaim::reclaim(&mut site, body);
     recovered.displaced.extend(domain.shown_all(std::mem::take(&mut site.displaced)));
     recovered.finished += 1;
-    Ok(())
+    Ok(true)
 }
 
 /// The state of the coordinator's slot, if this slot is a participant's.

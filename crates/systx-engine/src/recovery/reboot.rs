@@ -5,13 +5,14 @@
 //! systems ask the coordinator's log; no record there is an abort (presumed abort).
 
 use super::rebuild::slots_of;
+use super::stuck::{builds_on, Stuck};
 use super::Recovered;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Replay};
-use crate::publish::publish;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
+use crate::publish::{publish, Pending};
 use crate::record::Body;
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Result};
@@ -20,7 +21,7 @@ use systx_os::{Errno, FileType, FsInfo, Open, Os, Result};
 pub(crate) struct After {
     pub next: Lsn,
     pub next_tx: TxId,
-    /// The log as it was found.
+    /// The log as it was found, without bodies.
     pub replay: Replay,
     /// Everything up to here is published and synced.
     pub checkpoint: Lsn,
@@ -28,6 +29,8 @@ pub(crate) struct After {
     pub kept: HashSet<TxId>,
     /// Prepared transactions that nobody here can decide.
     pub undecided: Vec<(TxId, Body)>,
+    /// Committed records that could not be published to their end.
+    pub stuck: Vec<Stuck>,
     /// What became of the other prepared ones.
     pub decided: Vec<Cell>,
 }
@@ -48,7 +51,8 @@ pub(crate) fn after_reboot<O: Os>(
     recovered: &mut Recovered,
 ) -> core::result::Result<After, OpenError> {
     let failed = |doing| move |e| OpenError::Os(doing, e);
-    let replay = log::replay(os, &area.dir, info.uuid).map_err(OpenError::Log)?;
+    let outline = log::outline(os, &area.dir, info.uuid).map_err(OpenError::Log)?;
+    let replay = &outline.replay;
     if let Some(at) = replay.damaged {
         recovered.unfinished.push(format!(
             "the log is damaged at {at}: records behind it that were synced once can't be read; what they changed may be incomplete"
@@ -57,12 +61,13 @@ pub(crate) fn after_reboot<O: Os>(
     let mut logs = Logs::new(os, peers);
     let mut undecided = Vec::new();
     let mut decided = Vec::new();
+    let mut stuck: Vec<Stuck> = Vec::new();
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
-        let Some(body) = &entry.body else { continue };
+        let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
-                let reclaimed = redo(os, area, body, recovered)?;
+                let reclaimed = redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered);
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
                 let finished = reclaimed && logs.settled(body);
                 if !finished {
@@ -73,7 +78,7 @@ pub(crate) fn after_reboot<O: Os>(
                 let told = replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
                 match if told { Decision::Forward } else { logs.decision(body) } {
                     Decision::Forward => {
-                        if !redo(os, area, body, recovered)? {
+                        if !redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered) {
                             checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                         }
                         decided.push(Cell::Committed { id });
@@ -95,7 +100,7 @@ pub(crate) fn after_reboot<O: Os>(
     }
     // Whatever may be redone once more needs its slots, which say that it was taken already.
     let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
-    let again = again.filter_map(|e| e.body.as_ref().map(|body| body.id));
+    let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
     let kept = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
     os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
     let mut highest = replay.highest_id.0;
@@ -107,7 +112,33 @@ pub(crate) fn after_reboot<O: Os>(
         }
     }
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
-    Ok(After { next, next_tx, replay, checkpoint, kept, undecided, decided })
+    Ok(After { next, next_tx, replay: outline.replay, checkpoint, kept, undecided, stuck, decided })
+}
+
+/// Publishes one record again, or keeps it for later; whether it is published and its slots are reclaimed.
+fn redo_or_keep<O: Os>(
+    os: &O,
+    area: &Area<O>,
+    (lsn, entry): (Lsn, &Entry),
+    body: &Body,
+    stuck: &mut Vec<Stuck>,
+    recovered: &mut Recovered,
+) -> bool {
+    let id = body.id;
+    // Whoever opens the domain tries it once more, and tells.
+    let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
+    let pending = match earlier {
+        Some(earlier) => earlier.pending.clone(),
+        None => match redo(os, area, body, recovered) {
+            Ok(reclaimed) => return reclaimed,
+            Err(pending) => pending,
+        },
+    };
+    // A record has a body, or it would not be here.
+    if let Some(at) = entry.cell.body() {
+        stuck.push(Stuck { lsn, id, body: body.clone(), at, pending });
+    }
+    false
 }
 
 /// Publishes one record again; whether its slots are reclaimed, too.
@@ -116,8 +147,8 @@ fn redo<O: Os>(
     area: &Area<O>,
     body: &Body,
     recovered: &mut Recovered,
-) -> core::result::Result<bool, OpenError> {
-    let failed = |e| OpenError::Os("publishing a committed transaction again", e);
+) -> core::result::Result<bool, Pending> {
+    let failed = |error| Pending { path: Vec::new(), error };
     let (slots, lost) = slots_of(os, area, body).map_err(failed)?;
     if lost {
         recovered.unfinished.push(format!(
@@ -127,11 +158,7 @@ fn redo<O: Os>(
     }
     let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo).map_err(failed)?;
     site.area = Some(&area.dir);
-    let displaced = publish(&mut site, body).map_err(|pending| OpenError::Pending {
-        id: body.id,
-        path: pending.path,
-        error: pending.error,
-    })?;
+    let displaced = publish(&mut site, body)?;
     recovered.displaced.extend(displaced);
     let reclaimed = reclaim(&mut site, body).is_ok();
     recovered.displaced.append(&mut site.displaced);
@@ -177,9 +204,9 @@ impl<'a, O: Os> Logs<'a, O> {
     pub fn settled(&mut self, body: &Body) -> bool {
         body.participants.iter().all(|(key, id)| {
             let Some(replay) = self.of(key) else { return false };
-            // An undecided PREPARED is found with its body; a decided or dropped one is not.
+            // An undecided PREPARED is needed; a decided or dropped one is not.
             let asks = |e: &Entry| matches!(&e.cell, Cell::Prepared { id: found, .. } if found == id);
-            !replay.records.iter().any(|e| e.body.is_some() && asks(e))
+            !replay.records.iter().any(|e| e.needed && asks(e))
         })
     }
 }

@@ -123,6 +123,7 @@ impl<O: Os> Transaction<O> {
         if let Some(fd) = self.whole_fd(ix, Access::Write)? {
             return Ok(self.os.fallocate(&fd, how, offset, len)?);
         }
+        self.try_size(ix, end)?;
         self.change_overlay(ix, |overlay| {
             let grows = matches!(how, Fallocate::Allocate | Fallocate::Zero);
             if matches!(how, Fallocate::PunchHole | Fallocate::Zero | Fallocate::ZeroKeepSize) {

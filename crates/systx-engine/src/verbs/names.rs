@@ -1,5 +1,6 @@
 //! Names: lookup, link, unlink, rmdir.
 
+use crate::commit::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
@@ -61,6 +62,11 @@ impl<O: Os> Transaction<O> {
         } else {
             if self.is_gone(ix) {
                 return Err(Errno::NOENT.into());
+            }
+            // Only publication links it for real.
+            let kind = self.mounts[usize::from(self.object(ix).mount)].info.kind;
+            if self.attr(ix)?.nlink >= links_max(kind) {
+                return Err(Errno::MLINK.into());
             }
             self.name(dir, name, ix, crate::workset::staging::NO_SLOT);
             self.touch(dir, Change::Remembered)?;

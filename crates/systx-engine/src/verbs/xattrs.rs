@@ -4,7 +4,7 @@
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use crate::workset::acl::{self, Acl};
-use crate::workset::Ix;
+use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Open, Os, SetXattr};
 
 /// Longest name of an attribute, in bytes.
@@ -120,8 +120,13 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// Sets the attribute on an object of the same type in the staging area.
+    /// Sets the attribute on an object of the same type in the staging area, beside all others that the object has: an inode
+    /// has room for so many.
     fn try_out(&mut self, ix: Ix, name: &[u8], value: &[u8]) -> Verb<()> {
+        let mut others = Vec::new();
+        for other in self.listxattr(node_of(ix))?.into_iter().filter(|other| other != name) {
+            others.extend(self.xattr(ix, &other)?.map(|value| (other, value)));
+        }
         let (mount, kind) = (usize::from(self.object(ix).mount), self.object(ix).kind);
         let slot = self.new_slot(mount)?;
         let spot = self.slot_spot(mount, slot)?;
@@ -132,9 +137,13 @@ impl<O: Os> Transaction<O> {
             FileType::File => os.mknod(&spot.dir, &spot.name, libc::S_IFREG | 0o600, 0)?,
             _ => os.mknod(&spot.dir, &spot.name, libc::S_IFIFO | 0o600, 0)?,
         }
-        let tried = os
-            .open(&spot.dir, &spot.name, Open::Path)
-            .and_then(|fd| os.setxattr(&fd, name, value, SetXattr::Any));
+        let tried = os.open(&spot.dir, &spot.name, Open::Path).and_then(|fd| {
+            for (other, value) in &others {
+                // One that only the kernel or root may set takes its room all the same, and is not what is asked.
+                let _ = os.setxattr(&fd, other, value, SetXattr::Any);
+            }
+            os.setxattr(&fd, name, value, SetXattr::Any)
+        });
         match kind {
             FileType::Directory => os.rmdir(&spot.dir, &spot.name)?,
             _ => os.unlink(&spot.dir, &spot.name)?,

@@ -350,6 +350,16 @@ impl<O: Os> Transaction<O> {
         Ok(())
     }
 
+    /// Tries a size on the file that has the changes of a large one: one that the file system refuses is refused now, and not by
+    /// publication. The file has no size of its own that matters.
+    pub(crate) fn try_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
+        let fd = self.private_fd(ix)?;
+        match self.os.stat(&fd)?.size < size {
+            true => Ok(self.os.truncate(&fd, size)?),
+            false => Ok(()),
+        }
+    }
+
     fn set_overlay_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
         if size == 0 {
             let fd = self.private_fd(ix)?;
@@ -363,6 +373,7 @@ impl<O: Os> Transaction<O> {
             }
             return self.moved_time(ix);
         }
+        self.try_size(ix, size)?;
         let lower_size = self.object(ix).lower.as_ref().map_or(0, |l| l.stat.size);
         self.change_overlay(ix, |overlay| {
             if size < overlay.size {

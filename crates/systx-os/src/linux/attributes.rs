@@ -31,6 +31,14 @@ pub(super) fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<()> {
     }
 }
 
+/// With the effective ids, as the kernel will ask when a name is changed.
+pub(super) fn may_change_names(dir: BorrowedFd<'_>) -> Result<()> {
+    let (mode, flags) = (libc::W_OK | libc::X_OK, libc::AT_EACCESS | libc::AT_EMPTY_PATH);
+    // SAFETY: the path is a NUL-terminated constant; the other arguments are numbers.
+    let returned = unsafe { libc::syscall(libc::SYS_faccessat2, dir.as_raw_fd(), c"".as_ptr(), mode, flags) };
+    check(returned).map(drop)
+}
+
 /// As chown(2), `u32::MAX` leaves one as it is.
 pub(super) fn chown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> Result<()> {
     let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));

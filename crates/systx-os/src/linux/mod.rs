@@ -112,6 +112,9 @@ impl Os for Linux {
     fn read_link(&self, fd: &OwnedFd) -> Result<Vec<u8>> {
         look::read_link(fd.as_fd())
     }
+    fn may_change_names(&self, dir: &OwnedFd) -> Result<()> {
+        attributes::may_change_names(dir.as_fd())
+    }
     fn statfs(&self, fd: &OwnedFd) -> Result<StatFs> {
         look::statfs(fd.as_fd())
     }

@@ -1,9 +1,10 @@
 //! Checkpoints: what they cover is on the disk, and what is in flight is not covered.
 
+use super::stuck::make;
 use super::world::*;
 use crate::outcome::Durability;
-use systx_os::{FsKind, Os};
-use systx_sim::machine::{run_process, Crash, Machine, Schedule, SimOs, Tree};
+use systx_os::{Errno, FsKind, Os};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Tree};
 
 fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");
@@ -70,4 +71,28 @@ fn a_checkpoint_during_a_commit_does_not_cover_it() {
         seen[usize::from(tree == after)] += 1;
     }
     assert!(seen[0] > 0 && seen[1] > 0, "both outcomes are seen: {seen:?}");
+}
+
+#[test]
+fn a_checkpoint_that_fails_is_told_and_tried_again() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let commit = |name: &[u8]| make(&domain, name).expect("commits").warning;
+        assert_eq!(commit(b"one"), None, "it is not due");
+        machine.advance_ns(61_000_000_000);
+        let effect = Effect::Fail(Errno::NOSPC);
+        machine.fault(Fault { process: None, call: Some(Call::Syncfs), skip: 0, times: u64::MAX, effect });
+        let warning = commit(b"two").expect("it is due, and fails");
+        assert!(warning.contains("checkpoint"), "{warning}");
+        assert_eq!(domain.checkpoint_failed(), Some(Errno::NOSPC));
+        assert_eq!(commit(b"three"), None, "not by every commit");
+        machine.advance_ns(6_000_000_000);
+        assert!(commit(b"four").is_some(), "it is tried again");
+        machine.clear_plans();
+        machine.advance_ns(6_000_000_000);
+        assert_eq!((commit(b"five"), domain.checkpoint_failed()), (None, None));
+    });
+    done.expect("lives");
 }

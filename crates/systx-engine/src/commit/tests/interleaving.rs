@@ -227,7 +227,8 @@ fn crowd(os: &SimOs, set: &Setting) {
         let free = table.slots().find_free(held.proof()).expect("sound").filter(|_| keep);
         if let Some(slot) = free {
             let (body, footprint, owner) = (Place::default(), Footprint::EMPTY, domain.me());
-            let info = SlotInfo { lsn, tx, owner, pid, durable: false, multi_domain: false, body, footprint };
+            let (durable, multi_domain, redo) = (false, false, false);
+            let info = SlotInfo { lsn, tx, owner, pid, durable, multi_domain, redo, body, footprint };
             table.slots().fill(held.proof(), slot, &info, SlotState::Validated).expect("is free");
             slots.push(slot);
         }

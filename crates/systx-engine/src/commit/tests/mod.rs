@@ -7,4 +7,5 @@ mod mutants;
 mod outsider;
 mod reference;
 mod review;
+mod stuck;
 mod world;

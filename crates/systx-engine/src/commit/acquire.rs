@@ -1,0 +1,250 @@
+//! What publication can fail on, looked at in P and once more in F: flags, permissions, mount points, links, space.
+//!
+//! Guarantees: what could be known of before the commit point fails there, and says on what. Does not: keep it so. What an
+//! outsider makes impossible after the last look is set aside by publication.
+
+use super::Change;
+use crate::domain::Domain;
+use crate::outcome::CommitError;
+use crate::plan::Plan;
+use crate::publish::site::{identify, open_object};
+use crate::record::{Act, At, Source, Step};
+use std::collections::{HashMap, HashSet};
+use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename};
+
+/// Free space that a publication leaves beyond the bytes that it writes, for blocks that describe them.
+const SPACE_MARGIN_BYTES: u64 = 1 << 20;
+/// Free space for blocks of directories that get names, in bytes.
+const NAMES_MARGIN_BYTES: u64 = 64 << 10;
+
+/// Most names of a file: EXT4_LINK_MAX, XFS_MAXLINK, BTRFS_LINK_MAX. On others the kernel says it when it is asked.
+pub(crate) fn links_max(kind: FsKind) -> u32 {
+    match kind {
+        FsKind::Ext4 | FsKind::Ext4NoJournal => 65_000,
+        FsKind::Xfs => i32::MAX as u32,
+        FsKind::Btrfs => 65_535,
+        FsKind::Tmpfs | FsKind::Other(_) => u32::MAX,
+    }
+}
+
+/// One look.
+struct Look<'a, O: Os> {
+    domain: &'a Domain<O>,
+    plan: &'a Plan,
+    /// Directories that were looked at, open.
+    directories: HashMap<Handle, O::Fd>,
+    /// Names that were asked for of existing objects.
+    links: HashMap<Handle, u32>,
+}
+
+/// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it.
+///
+/// # Errors
+/// `Failed`, with the kernel's future answer. What has vanished is told by others.
+pub(super) fn check<O: Os>(domain: &Domain<O>, plan: &Plan, steps: &[Step]) -> Result<(), CommitError> {
+    let mut look = Look { domain, plan, directories: HashMap::new(), links: HashMap::new() };
+    let mut attributed = HashSet::new();
+    for step in steps {
+        match &step.act {
+            Act::Place { .. } => look.names(step)?,
+            Act::Link { object, found } => {
+                look.names(step)?;
+                look.link(object, found)?;
+            }
+            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
+                look.names(step)?;
+                look.leaving(step, before)?;
+            }
+            // Open for writing already.
+            Act::Patch(_) => {}
+            Act::Attr { object, .. } => drop(attributed.insert(*object)),
+        }
+        if let Act::Patch(patch) = &step.act {
+            attributed.insert(patch.file);
+        }
+    }
+    attributed.iter().try_for_each(|object| look.attributes(object))
+}
+
+/// Whether there is room for what publication adds. Staged objects have theirs already.
+pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), CommitError> {
+    let os = &domain.os;
+    let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
+    let mut bytes = 0;
+    let mut adds = false;
+    for step in steps {
+        match &step.act {
+            Act::Patch(patch) => {
+                let written = patch.ranges.iter().filter(|range| range.source != Source::Hole);
+                bytes += written.map(|range| range.len).sum::<u64>();
+                adds |= bytes > 0;
+            }
+            Act::Place { .. } | Act::Link { .. } => adds = true,
+            // Over a token, in place of something, or in an inode that is there.
+            Act::Replace { .. } | Act::Remove { .. } | Act::Take { .. } | Act::Attr { .. } => {}
+        }
+    }
+    if !adds {
+        return Ok(());
+    }
+    let total = os.statfs(&domain.area.tx).map_err(fail("asking for free space"))?;
+    // Root may use what is kept for it, but not what ext4 keeps for itself (fs/ext4/super.c, ext4_calculate_resv_clusters).
+    let own = match domain.info.kind {
+        FsKind::Ext4 | FsKind::Ext4NoJournal => (total.blocks / 50).min(4096),
+        _ => 0,
+    };
+    let free = match os.uid() {
+        0 => total.bfree.saturating_sub(own).max(total.bavail),
+        _ => total.bavail,
+    };
+    let margin = if bytes > 0 { SPACE_MARGIN_BYTES } else { NAMES_MARGIN_BYTES };
+    match free.saturating_mul(u64::from(total.frsize)) < bytes + margin {
+        true => Err(fail("reserving space")(Errno::NOSPC)),
+        false => Ok(()),
+    }
+}
+
+impl<O: Os> super::Commit<'_, O> {
+    /// The same look once more, in F.
+    pub(super) fn still_possible(&self) -> Result<(), CommitError> {
+        for part in &self.parts {
+            if let Some(Change { plan, body, .. }) = &part.change {
+                check(&part.domain, plan, &body.steps)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<O: Os> Look<'_, O> {
+    fn failed(&self, doing: &'static str, at: &At, error: Errno) -> CommitError {
+        let path = self.domain.shown(&crate::facts::join(&at.path, &at.name));
+        CommitError::Failed { doing, path, error }
+    }
+
+    /// Where a directory or file stands now: steps name the path at their turn.
+    fn place<'s>(&'s self, handle: &Handle, at: &'s At) -> &'s At {
+        self.plan.places.get(handle).unwrap_or(at)
+    }
+
+    /// The directory of a step.
+    fn names(&mut self, step: &Step) -> Result<(), CommitError> {
+        let dir = step.at.dir;
+        if self.plan.made.contains(&dir) || self.directories.contains_key(&dir) {
+            return Ok(());
+        }
+        let os = &self.domain.os;
+        let at = At { name: Vec::new(), ..self.place(&dir, &step.at).clone() };
+        let opened = open_object(os, &self.domain.area.root, &dir, &at.path, b"", Open::Path);
+        let Some(fd) = opened.map_err(|error| self.failed("opening the directory", &at, error))? else {
+            return Ok(());
+        };
+        os.may_change_names(&fd).map_err(|error| match error {
+            Errno::PERM => self.failed("changing names in the immutable directory", &at, error),
+            _ => self.failed("changing names in the directory", &at, error),
+        })?;
+        self.directories.insert(dir, fd);
+        Ok(())
+    }
+
+    /// The object that leaves its name, or is replaced.
+    fn leaving(&self, step: &Step, before: &Handle) -> Result<(), CommitError> {
+        let Some(dir) = self.directories.get(&step.at.dir) else { return Ok(()) };
+        let os = &self.domain.os;
+        let here = self.place(&step.at.dir, &step.at);
+        let at = At { name: step.at.name.clone(), ..here.clone() };
+        let failed = |error| self.failed("moving or removing", &at, error);
+        if os.stat(dir).map_err(failed)?.append_only {
+            return Err(self.failed("taking out of an append-only directory", &at, Errno::PERM));
+        }
+        let stat = match os.stat_at(dir, &step.at.name) {
+            // Vanished: the look at every *before* tells.
+            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => return Ok(()),
+            stat => stat.map_err(failed)?,
+        };
+        if stat.immutable || stat.append_only {
+            return Err(self.failed("moving or removing the immutable or append-only", &at, Errno::PERM));
+        }
+        if stat.kind() != FileType::Directory
+            || identify(os, dir, &step.at.name).map_err(failed)? != Some(*before)
+        {
+            return Ok(());
+        }
+        self.try_to_move(dir, &at)
+    }
+
+    /// Whether a directory may be moved: the kernel is asked by a rename that can't succeed, onto our own `tx`, which has
+    /// entries. Nothing else tells that something is mounted on it, as all our descriptors are on a copy of the mount.
+    ///
+    /// Source: fs/namei.c, vfs_rename: permissions and mounts first, then the file system, which sees the entries.
+    fn try_to_move(&self, dir: &O::Fd, at: &At) -> Result<(), CommitError> {
+        let (os, area) = (&self.domain.os, &self.domain.area);
+        let failed = |doing| move |error| self.failed(doing, at, error);
+        let doing = "moving or removing the directory";
+        let tx = os.handle(&area.tx).map_err(failed(doing))?;
+        if identify(os, &area.dir, b"tx").map_err(failed(doing))? != Some(tx) {
+            return Err(failed("finding the staging area for")(Errno::NOENT));
+        }
+        match os.rename((dir, &at.name), (&area.dir, b"tx"), Rename::Replace) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            // Vanished, or of another type now: the look at every *before* tells.
+            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR) => Ok(()),
+            Err(Errno::BUSY) => Err(failed("moving or removing the mount point")(Errno::BUSY)),
+            Err(error) => Err(failed(doing)(error)),
+            // Somebody has removed the area in this very moment.
+            Ok(()) => {
+                let back = os.rename((&area.dir, b"tx"), (dir, &at.name), Rename::NoReplace);
+                Err(failed("finding the staging area for")(back.err().unwrap_or(Errno::NOENT)))
+            }
+        }
+    }
+
+    /// An object that gets one more name.
+    fn link(&mut self, object: &Handle, found: &At) -> Result<(), CommitError> {
+        let at = self.place(object, found).clone();
+        let Some(stat) = self.stat(object, &at)? else { return Ok(()) };
+        if stat.immutable || stat.append_only {
+            return Err(self.failed("linking the immutable or append-only", &at, Errno::PERM));
+        }
+        let links = self.links.entry(*object).or_default();
+        *links += 1;
+        match stat.nlink.saturating_add(*links) > links_max(self.domain.info.kind) {
+            true => Err(self.failed("linking once more", &at, Errno::MLINK)),
+            false => Ok(()),
+        }
+    }
+
+    /// An object whose attributes or bytes change.
+    fn attributes(&self, object: &Handle) -> Result<(), CommitError> {
+        // What stands nowhere yet is ours.
+        let Some(at) = self.plan.places.get(object) else { return Ok(()) };
+        match self.stat(object, at)? {
+            Some(stat) if stat.immutable || stat.append_only => {
+                Err(self.failed("changing the immutable or append-only", at, Errno::PERM))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn stat(&self, object: &Handle, at: &At) -> Result<Option<systx_os::Stat>, CommitError> {
+        let os = &self.domain.os;
+        let failed = |error| self.failed("looking at", at, error);
+        let opened = open_object(os, &self.domain.area.root, object, &at.path, &at.name, Open::Path);
+        match opened.map_err(failed)? {
+            Some(fd) => os.stat(&fd).map(Some).map_err(failed),
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_without_a_known_maximum_are_asked_at_the_step() {
+        assert_eq!(links_max(FsKind::Tmpfs), u32::MAX);
+        assert_eq!(links_max(FsKind::Other(0x1234)), u32::MAX);
+        assert!(links_max(FsKind::Ext4) >= 60_000, "tokens fit");
+    }
+}

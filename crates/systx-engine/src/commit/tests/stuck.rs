@@ -1,0 +1,165 @@
+//! Records that a recovery can't publish to their end: they keep back their own objects, and no others.
+
+use super::world::*;
+use crate::domain::Domain;
+use crate::outcome::{CommitError, Committed, Durability, Options, Party};
+use crate::recovery::Recovered;
+use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
+use std::sync::Arc;
+use systx_os::{Errno, FsKind};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
+
+/// Who may do everything.
+const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+
+/// A change below `w` by the verbs.
+fn change(
+    domain: &Arc<Domain<SimOs>>,
+    what: impl FnOnce(&mut Transaction<SimOs>, Node) -> Result<(), crate::outcome::VerbError>,
+) -> Result<Committed, CommitError> {
+    let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], Options::default())
+        .map_err(crate::commit::aborted)?;
+    let root = t.root(0);
+    let done = t.lookup(root, b"w").and_then(|w| what(&mut t, w.expect("it is there").0));
+    match done {
+        Ok(()) => t.commit(),
+        Err(e) => {
+            t.abort();
+            Err(crate::commit::aborted(e))
+        }
+    }
+}
+
+pub(super) fn make(domain: &Arc<Domain<SimOs>>, name: &[u8]) -> Result<Committed, CommitError> {
+    change(domain, |t, w| {
+        let (node, _) = t.create(w, name, 0o644, ROOT)?;
+        t.open(node, Access::Write, false)?;
+        t.write_at(node, name, 0)?;
+        t.close(node);
+        Ok(())
+    })
+}
+
+fn chmod(domain: &Arc<Domain<SimOs>>, name: &[u8], mode: u32) -> Result<Committed, CommitError> {
+    change(domain, |t, w| {
+        let (node, _) = t.lookup(w, name)?.expect("it is there");
+        t.setattr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
+    })
+}
+
+/// Every chown fails from now on.
+fn no_chown(machine: &Machine) {
+    let effect = Effect::Fail(Errno::IO);
+    machine.fault(Fault { process: None, call: Some(Call::Chown), skip: 0, times: u64::MAX, effect });
+}
+
+/// A command of systx: it opens the domain and tries to finish what is in flight.
+fn inside<T>(machine: &Machine, name: &str, work: impl FnOnce(&Arc<Domain<SimOs>>, Recovered) -> T) -> T {
+    let os = machine.spawn(name);
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let mut recovered = domain.recovered.clone();
+        recovered.merge(domain.finish_in_flight().expect("recovers"));
+        work(&domain, recovered)
+    });
+    os.exit();
+    done.expect("not killed")
+}
+
+/// The transaction is committed, and then the power fails.
+fn committed_and_lost(crash: Crash, seed: u64) -> Machine {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    let told = run_process(&os, || transact(&os, Kind::Inline, Durability::Durable)).expect("not killed");
+    assert!(told.expect("commits").pending.is_none());
+    machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed));
+    machine
+}
+
+#[test]
+fn a_record_that_cant_be_redone_keeps_back_only_what_it_changes() {
+    let after = {
+        let machine = machine(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        run_process(&os, || transact(&os, Kind::Inline, Durability::Durable))
+            .expect("not killed")
+            .expect("commits");
+        public(&machine)
+    };
+    let mut stuck = 0;
+    for seed in 0..40 {
+        let crash = if seed == 0 { Crash::NothingUnsynced } else { Crash::Random };
+        let machine = committed_and_lost(crash, seed);
+        no_chown(&machine);
+        let kept = inside(&machine, "first", |domain, recovered| {
+            let told = &recovered.unfinished;
+            let kept = !told.is_empty();
+            assert!(told.iter().all(|why| why.contains("attr")), "{told:?}");
+            make(domain, b"unrelated").expect("what it doesn't change is free");
+            chmod(domain, b"untouched", 0o600).expect("so is this");
+            if kept {
+                match chmod(domain, b"attr", 0o600) {
+                    Err(CommitError::Conflict(c)) => {
+                        assert!(matches!(c.with, Party::Transaction { .. }), "{c}")
+                    }
+                    other => panic!("what it changes is not: {other:?}"),
+                }
+            }
+            kept
+        });
+        stuck += u32::from(kept);
+        // Another process, another reboot: no better.
+        inside(&machine, "second", |_, recovered| assert_eq!(!recovered.unfinished.is_empty(), kept));
+        machine.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(seed));
+        inside(&machine, "third", |domain, _| {
+            make(domain, b"more").expect("what it doesn't change is free");
+        });
+        machine.clear_plans();
+        inside(&machine, "fourth", |domain, recovered| {
+            assert!(recovered.unfinished.is_empty(), "{recovered:?}");
+            let left = domain.transactions().expect("readable");
+            assert!(left.iter().all(|t| t.state.is_none()), "{left:?}");
+            assert!(domain.kept_aside().expect("readable").is_empty());
+            chmod(domain, b"attr", 0o4755).expect("it is free again");
+        });
+        let tree = public(&machine);
+        for (path, leaf) in &after {
+            let same = tree.get(path).is_some_and(|l| (&l.content, l.size) == (&leaf.content, leaf.size));
+            assert!(same, "seed {seed}: {path}");
+        }
+        assert_eq!((tree["w/attr"].mode, tree["w/attr"].owner), (0o4755, (5, 6)), "seed {seed}");
+        assert_eq!((tree["w/untouched"].mode, &tree["w/more"].content[..]), (0o600, &b"more"[..]));
+    }
+    assert!(stuck > 0, "never kept back");
+}
+
+#[test]
+fn what_builds_on_a_record_that_cant_be_redone_waits_for_it() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        change(&domain, |t, w| {
+            let (node, _) = t.lookup(w, b"attr")?.expect("it is there");
+            t.setattr(node, &SetAttr { uid: Some(7), gid: Some(7), ..SetAttr::default() }).map(drop)
+        })
+        .expect("commits");
+        chmod(&domain, b"attr", 0o600).expect("commits");
+        chmod(&domain, b"untouched", 0o640).expect("commits");
+    })
+    .expect("not killed");
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    no_chown(&machine);
+    inside(&machine, "first", |_, recovered| {
+        assert_eq!((recovered.unfinished.len(), recovered.finished), (2, 1), "{recovered:?}");
+    });
+    let tree = public(&machine);
+    assert_eq!((tree["w/attr"].mode, tree["w/attr"].owner), (0o644, (0, 0)));
+    assert_eq!(tree["w/untouched"].mode, 0o640);
+    machine.clear_plans();
+    inside(&machine, "second", |_, recovered| {
+        assert_eq!((recovered.unfinished.len(), recovered.finished), (0, 2), "{recovered:?}");
+    });
+    let tree = public(&machine);
+    assert_eq!((tree["w/attr"].mode, tree["w/attr"].owner), (0o600, (7, 7)));
+}

@@ -1,0 +1,288 @@
+//! What publication could fail on is refused where the native call would fail, or before the commit point; what becomes
+//! impossible only after the last look is set aside and told, and the rest takes effect.
+//!
+//! `cargo test -p systx --test refusals [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::picture::{difference, picture};
+use machine::processes::Stopped;
+use machine::volume::Volume;
+use machine::{code, err, have, must, recover, run, shell, verb};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+fn main() {
+    machine::main(&[
+        ("a_link_too_many_is_refused_as_natively", a_link_too_many_is_refused_as_natively),
+        ("a_size_too_large_is_refused_as_natively", a_size_too_large_is_refused_as_natively),
+        ("attributes_without_room_are_refused_as_natively", attributes_without_room_are_refused_as_natively),
+        ("attributes_that_make_room_for_others_commit", attributes_that_make_room_for_others_commit),
+        (
+            "what_became_immutable_meanwhile_aborts_before_the_commit_point",
+            what_became_immutable_meanwhile_aborts,
+        ),
+        ("a_directory_mounted_on_meanwhile_aborts_before_the_commit_point", a_directory_mounted_on_aborts),
+        (
+            "what_becomes_impossible_while_publishing_is_displaced_and_the_rest_goes_on",
+            what_becomes_impossible_is_displaced,
+        ),
+    ]);
+}
+
+struct World {
+    volume: Volume,
+    served: PathBuf,
+}
+
+fn world(dir: &Path) -> Option<World> {
+    let volume = Volume::new(dir, "ext4", 64)?;
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    std::fs::write(served.join("f"), "one\n").unwrap();
+    std::fs::create_dir(served.join("d")).unwrap();
+    std::fs::write(served.join("d/in"), "in\n").unwrap();
+    std::fs::create_dir(served.join("e")).unwrap();
+    // The area is made.
+    let world = World { volume, served };
+    assert_eq!(code(&shell(&world.served, "echo two > f")), 0);
+    Some(world)
+}
+
+impl World {
+    /// The script's own call fails with the words that a native one gets, and nothing happens.
+    fn refused_as_natively(&self, script: &str, words: &str) {
+        let native = Command::new("sh").args(["-c", script]).current_dir(&self.served).output().unwrap();
+        assert!(
+            code(&native) != 0 && err(&native).contains(words),
+            "natively: {} {}",
+            code(&native),
+            err(&native)
+        );
+        let before = picture(&self.served);
+        let inside = shell(&self.served, script);
+        let text = err(&inside);
+        assert_eq!(code(&inside), code(&native), "{text}");
+        assert!(text.contains(words) && text.contains("nothing happened"), "{text}");
+        let after = picture(&self.served);
+        assert!(after == before, "{text}{}", difference(&after, &before));
+        self.works();
+    }
+
+    /// Nothing is pending, also after a reboot, and the next one works.
+    fn works(&self) {
+        recover();
+        self.volume.unmount();
+        self.volume.mount();
+        self.volume.forget_boot();
+        recover();
+        let output = shell(&self.served, "echo again > unrelated && rm unrelated && echo more >> f");
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+        let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+        assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+    }
+
+    /// A command that has done what `script` says and waits for a word before it ends.
+    fn meet(&self, script: &str) -> Meeting {
+        let (here, word) = (self.volume.point.join("here"), self.volume.point.join("word"));
+        for fifo in [&here, &word] {
+            let _ = std::fs::remove_file(fifo);
+            must(Command::new("mkfifo").arg(fifo));
+        }
+        // Beside what is served the command reaches the file system natively.
+        let script = format!("{script}; echo here > {}; read word < {}", here.display(), word.display());
+        let mut systx = run(&self.served, &[], &["sh", "-c", &script]);
+        let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+        Meeting { systx, word }
+    }
+
+    /// The commit is refused because of what was done to the tree meanwhile.
+    fn aborts(&self, meeting: Meeting, undo: &mut dyn FnMut(), words: &[&str]) {
+        let before = picture(&self.served);
+        let output = meeting.end();
+        let after = picture(&self.served);
+        undo();
+        let text = err(&output);
+        assert_eq!(code(&output), 125, "{text}");
+        assert!(text.contains("nothing happened"), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "not all of {words:?} in: {text}");
+        assert!(after == before, "{text}{}", difference(&after, &before));
+        self.works();
+    }
+}
+
+struct Meeting {
+    systx: Child,
+    word: PathBuf,
+}
+
+impl Meeting {
+    fn end(self) -> Output {
+        std::fs::OpenOptions::new().write(true).open(&self.word).unwrap().write_all(b"go\n").unwrap();
+        self.systx.wait_with_output().unwrap()
+    }
+}
+
+/// EXT4_LINK_MAX.
+const LINKS_MAX: u32 = 65_000;
+
+fn a_link_too_many_is_refused_as_natively(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let many = w.volume.point.join("many");
+    std::fs::create_dir(&many).unwrap();
+    for n in 1..LINKS_MAX {
+        std::fs::hard_link(w.served.join("f"), many.join(n.to_string())).unwrap();
+    }
+    w.refused_as_natively("ln f extra", "Too many links");
+    std::fs::remove_file(many.join("1")).unwrap();
+    assert_eq!(code(&shell(&w.served, "ln f extra")), 0, "one is left");
+    std::fs::remove_file(many.join("2")).unwrap();
+    std::fs::remove_file(w.served.join("extra")).unwrap();
+    // As many as there are left, counted with those of the transaction itself.
+    w.refused_in_the_transaction("ln f extra1 && ln f extra2 && ln f extra3", "Too many links");
+}
+
+impl World {
+    /// As `refused_as_natively`, where a native run would leave something behind.
+    fn refused_in_the_transaction(&self, script: &str, words: &str) {
+        let before = picture(&self.served);
+        let inside = shell(&self.served, script);
+        let text = err(&inside);
+        assert_eq!(code(&inside), 1, "{text}");
+        assert!(text.contains(words) && text.contains("nothing happened"), "{text}");
+        let after = picture(&self.served);
+        assert!(after == before, "{text}{}", difference(&after, &before));
+        self.works();
+    }
+}
+
+fn a_size_too_large_is_refused_as_natively(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    // Large enough not to be copied when it is changed.
+    std::fs::write(w.served.join("big"), vec![b'x'; 300_000]).unwrap();
+    for script in ["truncate -s 17T big", "truncate -s 17T f", "fallocate -n -o 17T -l 4096 big"] {
+        w.refused_as_natively(script, "File too large");
+    }
+}
+
+fn attributes_without_room_are_refused_as_natively(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("setfattr") {
+        return;
+    }
+    let value = "x".repeat(600);
+    // Blocks of 1 KiB: one value fits.
+    for target in ["d", "f"] {
+        w.refused_in_the_transaction(
+            &format!(
+                "setfattr -n user.a -v {value} {target} && {{ setfattr -n user.b -v {value} {target} || exit 1; }}"
+            ),
+            "No space left",
+        );
+        must(Command::new("setfattr").args(["-n", "user.a", "-v", &value]).arg(w.served.join(target)));
+        w.refused_as_natively(&format!("setfattr -n user.b -v {value} {target}"), "No space left");
+    }
+}
+
+fn attributes_that_make_room_for_others_commit(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("setfattr") || !have("getfattr") {
+        return;
+    }
+    let value = "x".repeat(600);
+    let f = w.served.join("f");
+    must(Command::new("setfattr").args(["-n", "user.a", "-v", &value]).arg(&f));
+    let script =
+        format!("setfattr -n user.b -v small f && setfattr -x user.a f && setfattr -n user.b -v {value} f");
+    let output = shell(&w.served, &script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let found = must(Command::new("getfattr").args(["--absolute-names", "-d"]).arg(&f));
+    assert!(found.contains(&value) && !found.contains("user.a"), "{found}");
+    w.works();
+}
+
+fn what_became_immutable_meanwhile_aborts(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("chattr") {
+        return;
+    }
+    for (flag, target, script) in [
+        ("i", "d", "echo new > d/new"),
+        ("i", "d", "rm d/in"),
+        ("i", "d", "mv f d/f"),
+        ("i", "d", "chmod 700 d"),
+        ("i", "d", "mv d moved"),
+        ("i", "d/in", "rm d/in"),
+        ("i", "d/in", "mv d/in in"),
+        ("i", "d/in", "echo other > d/in"),
+        ("i", "d/in", "chmod 600 d/in"),
+        ("i", "d/in", "ln d/in linked"),
+        ("i", "d/in", "echo x > new && mv new d/in"),
+        ("a", "d", "rm d/in"),
+        ("a", "d/in", "echo other > d/in"),
+    ] {
+        let meeting = w.meet(&format!("echo other > e/other; {script}"));
+        let target = w.served.join(target);
+        let chattr =
+            |sign: &str| drop(must(Command::new("chattr").arg(format!("{sign}{flag}")).arg(&target)));
+        chattr("+");
+        println!("{script}, then chattr +{flag} {}", target.display());
+        w.aborts(meeting, &mut || chattr("-"), &["Operation not permitted"]);
+    }
+    let meeting = w.meet("echo new > d/new");
+    let chattr = |sign: &str| drop(must(Command::new("chattr").arg(sign).arg(w.served.join("d"))));
+    chattr("+i");
+    w.aborts(meeting, &mut || chattr("-i"), &["immutable", "tree/d"]);
+}
+
+fn a_directory_mounted_on_aborts(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    for script in ["rmdir e", "mv e moved", "mkdir n && mv -T n e", "mv e d/e"] {
+        let meeting = w.meet(script);
+        let e = w.served.join("e");
+        must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&e));
+        let undo = &mut || drop(must(Command::new("umount").arg(&e)));
+        println!("{script}, then a mount on e");
+        w.aborts(meeting, undo, &["mount", "tree/e"]);
+    }
+}
+
+/// New names in a directory that is there: one step each.
+const NAMES: usize = 6;
+
+fn what_becomes_impossible_is_displaced(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("strace") || !have("chattr") {
+        return;
+    }
+    let script = "for i in 0 1 2 3 4 5; do echo ours $i > d/n$i; done; rm f";
+    let d = w.served.join("d");
+    let published = || (0..NAMES).filter(|n| d.join(format!("n{n}")).exists()).count();
+    let command = run(&w.served, &[], &["sh", "-c", script]);
+    for call in 1.. {
+        let stopped = Stopped::after(dir, &command, "renameat2", call);
+        let stopped = stopped.unwrap_or_else(|o| panic!("never in mid-publication: {}", err(&o)));
+        let done = published();
+        if done == 0 || done == NAMES {
+            let output = stopped.go_on();
+            assert_eq!(code(&output), 0, "{}", err(&output));
+            assert_eq!(code(&shell(&w.served, "rm d/n* && echo two > f")), 0);
+            continue;
+        }
+        must(Command::new("chattr").arg("+i").arg(&d));
+        let output = stopped.go_on();
+        must(Command::new("chattr").arg("-i").arg(&d));
+        let text = err(&output);
+        assert_eq!(code(&output), 76, "{text}");
+        assert_eq!(published(), done, "{text}");
+        assert!(text.contains("d/n5") && text.contains("aside/"), "{text}");
+        assert!(!w.served.join("f").exists(), "the rest of the publication goes on");
+        let aside = std::fs::read_dir(w.volume.area().join("aside")).unwrap().count();
+        assert_eq!(aside, NAMES - done, "{text}");
+        std::fs::write(w.served.join("f"), "two\n").unwrap();
+        w.works();
+        break;
+    }
+}
