@@ -160,7 +160,9 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
     // With fewer descriptors a large publication may have to wait for the next use of systx.
     let _ = systx_os::linux::raise_nofile_limit();
     let mut mounts: Vec<&Mounted> = mounts.iter().collect();
-    for domain in open_what_opens(&os, &mut mounts, area, &mut Vec::new()) {
+    // All stay open to the end: a coordinator and its participants ask each other.
+    let domains = open_what_opens(&os, &mut mounts, area, &mut Vec::new());
+    for domain in &domains {
         // Nobody listens here; what is unfinished is told by the next use of systx.
         let _ = domain.finish_dead();
     }

@@ -7,16 +7,24 @@
 
 mod machine;
 
-use machine::bench::{calls, Bench};
-use machine::processes::{children, let_pass, systx_below, Held};
+use machine::bench::{calls, calls_in, Bench, CALLS};
+use machine::generations::{tree, Generations};
+use machine::processes::{children, let_pass, systx_below, Held, Tell};
 use machine::volume::Volume;
-use machine::{have, recover, rounds, verb, AREA};
+use machine::{code, err, have, recover, rounds, run, verb, AREA};
+use std::ffi::OsString;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 fn main() {
     machine::main(&[
         ("the_twin_alone_finishes_for_a_killed_owner", the_twin_alone_finishes_for_a_killed_owner),
         ("recover_finishes_for_a_killed_owner_and_twin", recover_finishes_for_a_killed_owner_and_twin),
+        (
+            "a_commit_over_two_file_systems_is_on_both_or_on_neither_after_a_kill",
+            a_commit_over_two_file_systems_is_on_both_or_on_neither,
+        ),
         (
             "recover_finishes_when_everything_is_killed_at_once",
             recover_finishes_when_everything_is_killed_at_once,
@@ -133,6 +141,110 @@ fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
         bench.settled(&format!("round {round}, everything killed after {us} µs"));
     }
     end(bench, "everything killed");
+}
+
+fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
+    let generations = Generations::learn(dir, 12);
+    let mut trees = Vec::new();
+    for (name, kind) in [("one", "ext4"), ("two", "xfs")] {
+        let dir = dir.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        let Some(volume) = Volume::new(&dir, kind, if kind == "xfs" { 320 } else { 128 }) else { return };
+        trees.push(tree(&volume.point, &generations));
+    }
+    let mut tell = Tell::new(dir);
+    // Half of the time at a random instant, half of the time before a call that changes something.
+    let strace = have("strace");
+    let start = |tell: &Tell, now: usize, wrapper: Option<&[String]>| {
+        let both = "cd \"$1\" && TELL=/dev/null sh -c \"$0\" && cd \"$2\" && sh -c \"$0\"";
+        let [one, two] = [0, 1].map(|n| trees[n].to_str().unwrap());
+        let systx = run(&trees[0], &["--only", two], &["sh", "-c", both, &generations.script(), one, two]);
+        let words = std::iter::once(systx.get_program()).chain(systx.get_args()).map(OsString::from);
+        let words: Vec<_> = wrapper.into_iter().flatten().map(OsString::from).chain(words).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&trees[0]).stdin(Stdio::null());
+        generations.environment(&mut command, now, &tell.path);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let seen = |what: &str| {
+        let [one, two] = [0, 1].map(|n| generations.whole(&trees[n], what));
+        assert_eq!(one, two, "{what}: the two file systems are at different generations");
+        one
+    };
+    let (mut now, mut aim_us, mut calls) = (1, 0, Vec::new());
+    if strace {
+        let trace = dir.join("trace");
+        let words = ["strace", "-qq", "-o", trace.to_str().unwrap(), "-e", &format!("trace={CALLS}")];
+        let child = start(&tell, now, Some(&words.map(String::from)));
+        assert!(tell.wait(&child));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        now = seen("under strace");
+        calls = calls_in(&trace);
+        // Steps come last.
+        calls.drain(..calls.len() / 2);
+    }
+    for _ in 0..3 {
+        let child = start(&tell, now, None);
+        assert!(tell.wait(&child));
+        let begun = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        aim_us = begun.elapsed().as_micros() as u64;
+        now = seen("undisturbed");
+    }
+    let (mut stayed, mut went_on, mut apart) = (0, 0, 0);
+    let want = rounds(24, 1000);
+    for round in 0.. {
+        if round >= want && (round >= 5 * want || (stayed > 0 && went_on > 0 && (apart > 0 || !strace))) {
+            break;
+        }
+        let call = calls.get(fastrand::usize(..calls.len().max(1))).filter(|_| round % 2 == 0);
+        let inject = call.map(|(call, count)| {
+            let when = format!("inject={call}:signal=KILL:when={count}");
+            ["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &when]
+                .map(String::from)
+        });
+        let mut child = start(&tell, now, inject.as_ref().map(|words| &words[..]));
+        let told = tell.wait(&child);
+        let owner = systx_below(child.id());
+        let family = owner.as_ref().map(|owner| children(owner.pid)).unwrap_or_default();
+        // Without a family the owner was gone before it could be asked for it.
+        let alone = told && !family.is_empty() && fastrand::u8(..3) == 0;
+        if !alone {
+            family.iter().for_each(Held::kill);
+        }
+        let us =
+            if round % 4 == 1 { fastrand::u64(..=aim_us) } else { aim_us / 2 + fastrand::u64(..=aim_us) };
+        if inject.is_none() {
+            let_pass(us);
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        family.iter().for_each(Held::gone);
+        if !alone {
+            let states = [0, 1].map(|n| generations.of(&trees[n]));
+            apart += usize::from(states[0] != states[1] || states[0].is_none());
+            recover();
+        }
+        let then = seen(&format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}"));
+        // As in `Bench`: towards where the outcome turns.
+        if then == now {
+            stayed += 1;
+            aim_us = aim_us * 11 / 10 + 1;
+        } else {
+            went_on += 1;
+            aim_us = aim_us * 10 / 11;
+        }
+        now = then;
+    }
+    println!("two file systems: {stayed} × all old, {went_on} × all new, no mixture; {apart} × found apart");
+    assert!(stayed > 0 && went_on > 0, "only one outcome was seen");
+    assert!(apart > 0 || !strace, "no kill was in the middle of publication");
+    let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+    for one in status.as_array().unwrap() {
+        assert_eq!((&one["running"], &one["in_flight"]), (&0.into(), &0.into()), "{status}");
+    }
 }
 
 /// What becomes of the twin: it dies before the owner does, or it has to do the work.

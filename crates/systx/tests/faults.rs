@@ -32,6 +32,7 @@ fn main() {
             "a_garbled_or_cut_log_loses_nothing_that_is_published",
             a_garbled_or_cut_log_loses_nothing_that_is_published,
         ),
+        ("damage_before_the_end_of_the_log_is_told", damage_before_the_end_of_the_log_is_told),
         ("garbage_in_the_table_is_found_or_harmless", garbage_in_the_table_is_found_or_harmless),
         ("a_killed_view_server_ends_the_command_and_leaves_no_trace", a_killed_view_server_ends_the_command),
         ("a_stop_in_mid_commit_delays_and_breaks_nothing", a_stop_in_mid_commit_delays_and_breaks_nothing),
@@ -70,8 +71,15 @@ fn world_on(volume: Volume) -> Option<World> {
     Some(world)
 }
 
+/// Where something is mounted, and of which kind: numbers of mounts and loop devices change with a reboot.
 fn mounts() -> String {
-    std::fs::read_to_string("/proc/self/mountinfo").unwrap()
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = |line: &str| {
+        let words: Vec<_> = line.split(' ').collect();
+        let kind = words.iter().skip_while(|word| **word != "-").nth(1);
+        format!("{} {}\n", words[4], kind.unwrap_or(&""))
+    };
+    table.lines().map(line).collect()
 }
 
 impl World {
@@ -123,14 +131,19 @@ fn a_full_disk_aborts_and_says_so(dir: &Path) {
     let filler = w.volume.point.join("filler");
     let _ = must(Command::new("sh").args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true"]).arg(&filler));
     let before = picture(&w.served);
-    let output = shell(&w.served, "head -c 3000000 /dev/urandom > d/new; echo three > a; exit 0");
-    if code(&output) != 0 {
-        w.refused(&output, &before, &["No space", "space"]);
-    } else {
-        // What systx needed fitted in what the area holds in reserve; the command may have been told of what did not.
-        let whole = std::fs::read_to_string(w.served.join("a")).unwrap() == "three\n";
-        assert!(whole || err(&output).contains("No space"), "{}", err(&output));
+    // What takes space is told to the command by its own call, and nothing of it stays.
+    let output = shell(&w.served, "echo three > a && head -c 3000000 /dev/urandom > d/new");
+    assert_eq!((code(&output), picture(&w.served) == before), (1, true), "{}", err(&output));
+    let words = ["No space left", "nothing happened"];
+    assert!(words.iter().all(|word| err(&output).contains(word)), "{}", err(&output));
+    // What is found out at the commit is refused before the commit point.
+    for script in ["echo three > a", "echo three > a; mv d e"] {
+        w.refused(&shell(&w.served, script), &before, &["No space left"]);
     }
+    // A small new file is in a record, for which there is room.
+    let output = shell(&w.served, "echo new > d/new");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    assert_eq!(std::fs::read_to_string(w.served.join("d/new")).unwrap(), "new\n");
     std::fs::remove_file(filler).unwrap();
     w.works();
 }
@@ -208,14 +221,11 @@ fn staging_deleted_by_hand_aborts(dir: &Path) {
     );
     // Only the served directory is; the rest of the file system the command reaches natively.
     let output = shell(&w.served, &script);
-    if code(&output) == 0 {
-        // All of it was in memory: nothing that was deleted was needed.
-        assert_eq!(std::fs::read_to_string(w.served.join("d/new")).unwrap(), "new\n");
-    } else {
-        assert!(err(&output).contains("nothing happened"), "{}", err(&output));
-        let after = picture(&w.served);
-        assert!(after == before, "{}{}", err(&output), difference(&after, &before));
-    }
+    // A file in it that was to be put in place is gone, and with it the transaction.
+    w.refused(&output, &before, &["staging", "staged", "No such file"]);
+    // Also where everything was in memory: its place is gone.
+    let output = shell(&w.served, &format!("echo new > d/new; rm -rf {}/*~", tx.display()));
+    w.refused(&output, &before, &["staging", "staged", "No such file"]);
     w.works();
 }
 
@@ -315,6 +325,48 @@ fn a_garbled_or_cut_log_loses_nothing_that_is_published(dir: &Path) {
         assert_eq!(code(&output), 0, "round {round}: {text}{}", err(&output));
     }
     w.works();
+}
+
+fn damage_before_the_end_of_the_log_is_told(dir: &Path) {
+    let Some(w) = world(dir, 256) else { return };
+    let segments = || {
+        let log = std::fs::read_dir(w.volume.area().join("log")).unwrap();
+        let mut paths: Vec<_> = log.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    // Cells begin after a header of 4096 bytes. What is behind a segment that is full was written after that was synced.
+    for (what, offset, len) in
+        [("first cell", 4096, 40), ("later cells", 4096 + 3 * 64, 64), ("header", 0, 16)]
+    {
+        // One segment alone, as a recovery leaves it; then as many commits as it takes to go on in another.
+        w.reboot();
+        recover();
+        assert_eq!(code(&shell(&w.served, "echo begin > a")), 0);
+        let first = segments().pop().unwrap();
+        for n in 0.. {
+            assert!(n < 200, "the log never goes on in another segment");
+            // Small new files are in the record.
+            let script = format!("rm -f d/f*; i=0; while [ $i -lt 100 ]; do head -c 3000 b > d/f$i; i=$((i + 1)); done; echo {n} > a");
+            assert_eq!(code(&shell(&w.served, &script)), 0);
+            let newest = segments().pop().unwrap();
+            if newest != first && n % 2 == 0 {
+                break;
+            }
+        }
+        must(Command::new("sync").arg("-f").arg(&w.served));
+        let before = picture(&w.served);
+        let segment = std::fs::OpenOptions::new().write(true).open(&first).unwrap();
+        segment.write_all_at(&vec![0xa5; len], offset).unwrap();
+        drop(segment);
+        w.reboot();
+        let recovered = verb("recover", &[]);
+        let text = format!("{}{}", out(&recovered), err(&recovered));
+        assert!(code(&recovered) == 1 && text.contains("damaged"), "{what}: {} {text}", code(&recovered));
+        let after = picture(&w.served);
+        assert!(after == before, "{what}: {text}{}", difference(&after, &before));
+        w.works();
+    }
 }
 
 fn garbage_in_the_table_is_found_or_harmless(dir: &Path) {

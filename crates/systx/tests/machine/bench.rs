@@ -111,7 +111,7 @@ impl Bench {
 }
 
 /// What publication and its protocol do to files; the rest of a process's calls changes nothing that outlives it.
-const CALLS: &str =
+pub const CALLS: &str =
     "?renameat2,?linkat,?unlinkat,?mkdirat,?mknodat,?symlinkat,?pwrite64,?pwritev2,?fdatasync,?fsync,\
     ?syncfs,?sync_file_range,?fchmod,?fchmodat,?fchmodat2,?fchown,?fchownat,?utimensat,?fsetxattr,?setxattr,\
     ?fremovexattr,?removexattr,?ftruncate,?fallocate,?copy_file_range";
@@ -125,6 +125,11 @@ pub fn calls(bench: &mut Bench, trace: &Path) -> Vec<(String, usize)> {
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
     bench.now = bench.generations.whole(&bench.served, "under strace");
+    calls_in(Path::new(trace))
+}
+
+/// Call and count of every line of strace's output.
+pub fn calls_in(trace: &Path) -> Vec<(String, usize)> {
     let text = std::fs::read_to_string(trace).unwrap();
     let mut counts = std::collections::HashMap::new();
     let mut calls = Vec::new();
