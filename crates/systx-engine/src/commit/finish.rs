@@ -52,10 +52,26 @@ impl<O: Os> Commit<'_, O> {
         if mutant::on(Mutant::PublishBeforeSync) {
             let _ = self.sync_header();
         }
+        if self.durability == Durability::None {
+            // Without a header nobody would know what is in the slots: they go before the transaction is done.
+            self.reclaim(&mut done);
+        }
         // The coordinator's slot last: helpers of a participant look at it.
         for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
             self.done(n);
         }
+        if self.durability == Durability::Durable {
+            self.reclaim(&mut done);
+        }
+        for part in &self.parts {
+            let warning = part.domain.checkpoint_if_due();
+            done.warning = done.warning.or(warning);
+        }
+        done
+    }
+
+    /// Empties the slots of every part.
+    fn reclaim(&self, done: &mut Committed) {
         for part in &self.parts {
             let (displaced, reclaimed) = reclaim_part(part);
             done.displaced.extend(part.domain.shown_all(displaced));
@@ -63,10 +79,7 @@ impl<O: Os> Commit<'_, O> {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }
-            let warning = part.domain.checkpoint_if_due();
-            done.warning = done.warning.or(warning);
         }
-        done
     }
 
     /// Nobody waits for slots that this process can't go on with.

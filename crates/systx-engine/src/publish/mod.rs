@@ -1,4 +1,4 @@
-//! Publication: takes the steps of one record, conditionally and idempotently (COMMIT.md §3 U).
+//! Publication: takes the steps of one record, conditionally and idempotently (docs/protocol.md §3, U).
 //!
 //! Owns: one function a step kind, which looks, acts, and looks at what came out. The same code publishes for the owner,
 //! finishes for a dead one and redoes after a power loss: a step's slot says whether it was taken, so that it may be cut
@@ -50,7 +50,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
             Act::Link { object, found } => link::link(site, step, object, found),
             Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
             Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
-            Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move),
+            Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
             Act::Patch(patch) => patch::patch(site, step, patch),
             Act::Attr { object, changes } => attr::change(site, step, object, changes),
         };

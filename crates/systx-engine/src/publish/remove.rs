@@ -1,21 +1,26 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
-use super::site::{identify, slot_name, Site};
+use super::site::{identify, open_object, slot_name, Site};
 use crate::mutant::{self, Mutant};
-use crate::record::Step;
+use crate::record::{Act, Body, Step};
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 
 /// What becomes of the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+#[derive(Clone, Copy)]
+pub(super) enum Why<'b> {
     /// It is reclaimed.
     Remove,
-    /// A later step puts it elsewhere.
-    Move,
+    /// A later step of this record puts it elsewhere.
+    Move(&'b Body),
 }
 
 /// Renames name → slot and looks at what came out; something foreign goes back.
-pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, why: Why) -> Result<()> {
+pub(super) fn take_out<O: Os>(
+    site: &mut Site<'_, O>,
+    step: &Step,
+    before: &Handle,
+    why: Why<'_>,
+) -> Result<()> {
     let slot = slot_name(step.slot);
     if mutant::on(Mutant::UnconditionalRedo) {
         let Some(dir) = site.directory(&step.at)? else { return Ok(()) };
@@ -26,8 +31,15 @@ pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Hand
     if held == *before {
         return Ok(());
     }
+    let token = site.tokens.is_token(site.os, site.slots, &slot, &held)?;
+    if let (Why::Move(body), false) = (why, token) {
+        // What a REPLACE from this slot has taken out stands in it, too.
+        if put_has_happened(site, step, before, &held, body)? {
+            return Ok(());
+        }
+    }
     let dir = site.directory(&step.at)?;
-    if site.tokens.is_token(site.os, site.slots, &slot, &held)? {
+    if token {
         let named = match &dir {
             Some(dir) => identify(site.os, dir, &step.at.name)?,
             None => None,
@@ -50,7 +62,9 @@ pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Hand
     // The slot holds something foreign: it goes back where it was.
     let Some(dir) = dir else { return site.displace(step, "taken from a directory that is gone now") };
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
-        Ok(()) if why == Why::Move => site.report(step, None, "not moved: replaced by somebody else"),
+        Ok(()) if matches!(why, Why::Move(_)) => {
+            site.report(step, None, "not moved: replaced by somebody else")
+        }
         Ok(()) => {}
         Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
             return site.displace(step, "replaced twice by somebody else")
@@ -60,11 +74,40 @@ pub(super) fn take_out<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Hand
     Ok(())
 }
 
+/// Whether the slot of a TAKE holds what the REPLACE from that slot brought out: then both were taken, and the REPLACE goes on.
+fn put_has_happened<O: Os>(
+    site: &mut Site<'_, O>,
+    step: &Step,
+    moved: &Handle,
+    held: &Handle,
+    body: &Body,
+) -> Result<bool> {
+    let put = body.steps.iter().find_map(|put| match &put.act {
+        Act::Replace { before, .. } if put.slot == step.slot => Some((put, before)),
+        _ => None,
+    });
+    let Some((put, replaced)) = put else { return Ok(false) };
+    if let Some(dir) = site.directory(&put.at)? {
+        if identify(site.os, &dir, &put.at.name)? == Some(*moved) {
+            return Ok(true);
+        }
+    }
+    if held != replaced {
+        return Ok(false);
+    }
+    // Somebody has taken away what was put there; or he put the one over the other before it was taken, and it is his.
+    match open_object(site.os, site.root, moved, &put.at.path, &put.at.name, Open::Path)? {
+        Some(_) => {}
+        None => site.displace(put, "what took its place was removed by somebody else")?,
+    }
+    Ok(true)
+}
+
 /// The name is missing or holds something else: the outsider's change is ordered after ours. The token goes, which is the
 /// decision.
-fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why) -> Result<()> {
+fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why<'_>) -> Result<()> {
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
-    if why == Why::Move {
+    if matches!(why, Why::Move(_)) {
         site.report(step, None, "not moved: removed or replaced by somebody else");
     }
     Ok(())

@@ -130,6 +130,15 @@ fn forward<O: Os>(
     body: &Body,
     recovered: &mut Recovered,
 ) -> Result<bool> {
+    let name = body.id.to_string();
+    if !slot.info.durable
+        && body.has_slots()
+        && domain.os.stat_at(&domain.area.tx, name.as_bytes()) == Err(Errno::NOENT)
+    {
+        // Without a header the slots go before the transaction is done: its owner got as far as that.
+        done(domain, slot, body, recovered)?;
+        return Ok(true);
+    }
     let (slots, lost) = slots_of(&domain.os, &domain.area, body)?;
     if lost {
         recovered.unfinished.push(format!(
@@ -153,16 +162,30 @@ fn forward<O: Os>(
         // Unsynced, as in D: it only spares a later recovery the question.
         let _ = domain.append_cell(Cell::Committed { id: body.id });
     }
+    // As in D: what is durable is reclaimed by its record if this process dies before it does so.
+    if slot.info.durable {
+        done(domain, slot, body, recovered)?;
+    }
+    let reclaimed = reclaim::reclaim(&mut site, body).is_ok();
+    recovered.displaced.extend(domain.shown_all(std::mem::take(&mut site.displaced)));
+    if !slot.info.durable {
+        if reclaimed {
+            domain.discard_staging(body.id);
+        }
+        done(domain, slot, body, recovered)?;
+    }
+    Ok(true)
+}
+
+fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {
     if !slot.info.durable {
         domain.table.unsynced().add(&slot.info.footprint.changed());
     } else {
         domain.table.unsynced().add(&body.made());
     }
     domain.free_slot(slot.ix)?;
-    let _ = reclaim::reclaim(&mut site, body);
-    recovered.displaced.extend(domain.shown_all(std::mem::take(&mut site.displaced)));
     recovered.finished += 1;
-    Ok(true)
+    Ok(())
 }
 
 /// The state of the coordinator's slot, if this slot is a participant's.

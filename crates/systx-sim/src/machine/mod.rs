@@ -133,6 +133,8 @@ impl Machine {
             next_generation: 0,
             clock: 1_000_000_000,
             booted: 0,
+            wall_offset: 0,
+            time_namespaces: false,
             boots: 1,
             rng: fastrand::Rng::with_seed(seed),
         };
@@ -260,6 +262,16 @@ impl Machine {
     /// Virtual time since the machine was made, nanoseconds.
     pub fn clock_ns(&self) -> u64 {
         self.lock().state.clock
+    }
+
+    /// Sets the wall clock so many seconds beside the time that passes: as settimeofday(2) does, for files' stamps, too.
+    pub fn set_wall_clock(&self, offset_s: i64) {
+        self.lock().state.wall_offset = offset_s;
+    }
+
+    /// From now on the monotonic clocks of processes differ by days, as in time namespaces of their own.
+    pub fn use_time_namespaces(&self) {
+        self.lock().state.time_namespaces = true;
     }
 
     /// Lets virtual time pass.

@@ -350,7 +350,8 @@ impl Os for SimOs {
     fn monotonic_ns(&self) -> u64 {
         let mut inner = self.machine.lock();
         inner.state.tick(1);
-        inner.state.clock - inner.state.booted
+        let days = if inner.state.time_namespaces { u64::from(self.process.0 % 3) } else { 0 };
+        inner.state.clock - inner.state.booted + days * 86_400_000_000_000
     }
 
     fn random(&self) -> u64 {

@@ -152,6 +152,10 @@ pub(super) struct State {
     pub(super) clock: u64,
     /// The same at the last boot.
     pub(super) booted: u64,
+    /// What the wall clock shows beside that, in seconds.
+    pub(super) wall_offset: i64,
+    /// Whether processes have different monotonic clocks.
+    pub(super) time_namespaces: bool,
     pub(super) boots: u64,
     pub(super) rng: fastrand::Rng,
 }
@@ -185,7 +189,10 @@ impl State {
     }
 
     pub(super) fn timestamp(&self, ns: u64) -> Timestamp {
-        Timestamp { sec: EPOCH + (ns / 1_000_000_000) as i64, nsec: (ns % 1_000_000_000) as u32 }
+        Timestamp {
+            sec: EPOCH + self.wall_offset + (ns / 1_000_000_000) as i64,
+            nsec: (ns % 1_000_000_000) as u32,
+        }
     }
 
     /// Time for a change: always a new one where the file system's stamps may be trusted.

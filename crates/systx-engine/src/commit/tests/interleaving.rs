@@ -42,6 +42,8 @@ struct Setting {
     keys: usize,
     /// Turns by rank, with so many falls: one stands still while others do all of their work.
     falls: usize,
+    /// The wall clock jumps by days between calls, and each process has a monotonic clock of its own.
+    clocks: bool,
 }
 
 /// One clock, and everything that anybody saw.
@@ -264,6 +266,8 @@ struct Run {
     /// What is wrong with I2.
     overlap: Option<String>,
     points: u64,
+    /// Virtual time.
+    took_ns: u64,
 }
 
 fn run(seed: u64, set: Setting) -> Run {
@@ -289,11 +293,20 @@ fn run(seed: u64, set: Setting) -> Run {
         let body = os.clone();
         processes.push((os, Box::new(move || crowd(&body, &crowded))));
     }
-    let first = machine.points();
+    let (first, began_ns) = (machine.points(), machine.clock_ns());
     let overlaps = Arc::new(Mutex::new(Vec::new()));
     if set.power.is_none() {
         let (found, log) = (overlaps.clone(), log.clone());
-        machine.set_hook(move |_, info| {
+        let mut jumps = set.clocks.then(|| fastrand::Rng::with_seed(seed));
+        if set.clocks {
+            machine.use_time_namespaces();
+        }
+        machine.set_hook(move |machine, info| {
+            if let Some(rng) = &mut jumps {
+                if rng.u8(0..4) == 0 {
+                    machine.set_wall_clock(rng.i64(-10..10) * 86_400);
+                }
+            }
             // Who overlaps stays so for longer than a few accesses to the table.
             if info.call.is_word() {
                 return;
@@ -327,7 +340,7 @@ fn run(seed: u64, set: Setting) -> Run {
         assert!(fine, "seed {seed}: {ended:?}");
     }
     let overlap = overlaps.lock().expect("nobody panics in there").first().cloned();
-    let points = machine.points() - first;
+    let (points, took_ns) = (machine.points() - first, machine.clock_ns() - began_ns);
     let os = machine.spawn("helper");
     machine.set_word_points(false);
     run_process(&os, || {
@@ -357,7 +370,7 @@ fn run(seed: u64, set: Setting) -> Run {
     let durable = those(&|o, d| o == Outcome::Committed && d == Durability::Durable);
     let none = those(&|o, d| o != Outcome::Aborted && d == Durability::None);
     let transactions = all.into_iter().map(|(t, ..)| t).collect();
-    Run { history: History { transactions, finals }, durable, none, overlap, points }
+    Run { history: History { transactions, finals }, durable, none, overlap, points, took_ns }
 }
 
 /// How many seeds: enough for every mutant to be found, all the more with `SYSTX_LONG=1`.
@@ -395,6 +408,7 @@ const USUAL: Setting = Setting {
     power: None,
     keys: KEYS.len(),
     falls: 0,
+    clocks: false,
 };
 
 #[test]
@@ -427,6 +441,21 @@ fn interleaved_transactions_are_so_when_processes_are_killed_and_others_finish()
     judged(40, Setting { none: 30, kills: true, ..USUAL });
 }
 
+/// No run of these takes longer, with clocks that agree.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+#[test]
+fn interleaved_transactions_are_so_when_clocks_jump_by_days_and_differ_between_processes() {
+    for set in [USUAL, RANKED, Setting { kills: true, ..USUAL }] {
+        judged(15, Setting { clocks: true, none: 40, ..set });
+    }
+    // Nobody waits for what only a clock would end: virtual time passes when everybody waits.
+    for seed in seeds(15) {
+        let run = run(seed, Setting { clocks: true, none: 40, crowd: 63, ..USUAL });
+        assert!(run.took_ns < LONGEST_NS, "seed {seed}: {} s", run.took_ns / 1_000_000_000);
+    }
+}
+
 const RANKED: Setting = Setting { clients: 3, transactions: 2, none: 50, keys: 2, falls: 3, ..USUAL };
 
 #[test]
@@ -436,7 +465,7 @@ fn interleaved_transactions_are_so_when_one_stands_still_while_others_commit() {
 
 #[test]
 fn interleaved_transactions_are_so_when_one_stands_still_at_an_access_to_the_table() {
-    judged(40, Setting { words: true, ..RANKED });
+    judged(150, Setting { words: true, ..RANKED });
 }
 
 #[test]

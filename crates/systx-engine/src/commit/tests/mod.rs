@@ -2,6 +2,7 @@
 
 mod checkpointing;
 mod crash;
+mod disturbed;
 mod interleaving;
 mod mutants;
 mod outsider;
