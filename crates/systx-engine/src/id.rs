@@ -35,6 +35,8 @@ pub enum Class {
     Data = 3,
     /// Mode, owner, group, extended attributes.
     Attr = 4,
+    /// Which object it is, of one that a record carries whole: see [`ObjectId::made`].
+    Made = 5,
 }
 
 /// A conflict object, hashed. Collisions cost a comparison of facts, never an abort.
@@ -57,6 +59,11 @@ impl ObjectId {
     /// Mode, owner, group, extended attributes of an object.
     pub fn attr(object: &Handle) -> ObjectId {
         Self::hash(Class::Attr, object, b"")
+    }
+
+    /// An object that a record carries whole. Until a sync a power loss may take it, and redo makes another one in its place.
+    pub fn made(object: &Handle) -> ObjectId {
+        Self::hash(Class::Made, object, b"")
     }
 
     fn hash(class: Class, handle: &Handle, name: &[u8]) -> ObjectId {

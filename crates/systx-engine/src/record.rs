@@ -4,12 +4,12 @@
 //! (*before*) and what it leaves (*after*), so that it can be taken conditionally, twice, or by somebody else
 //! (COMMIT.md §3 U). Every step on names is one rename from or into its slot `tx/<id>/<slot>`.
 
-use crate::id::TxId;
+use crate::id::{ObjectId, Signature, TxId};
 use serde::{Deserialize, Serialize};
-use systx_os::{Handle, Timestamp};
+use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 1;
+pub const BODY_VERSION: u16 = 2;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -86,6 +86,9 @@ pub enum Act {
         before: Handle,
         /// If that was a directory: as in `Remove`.
         tree: Vec<Handle>,
+        /// Set if the program wrote that file anew instead of renaming another one over it: then what others do with the old
+        /// one must not be lost. How it was found.
+        rewrites: Option<Was>,
     },
     /// Takes the object at the name into the slot, over the token, to be reclaimed.
     Remove {
@@ -110,6 +113,26 @@ pub enum Act {
         /// The changes.
         changes: Vec<Change>,
     },
+}
+
+/// What changes of a file when somebody writes to it, or changes its mode or owner.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Was {
+    /// Size in bytes.
+    pub size: u64,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner and group.
+    pub owner: (u32, u32),
+}
+
+impl Was {
+    /// As it is now.
+    pub fn of(stat: &Stat) -> Was {
+        Was { size: stat.size, mtime: stat.mtime, mode: stat.mode, owner: (stat.uid, stat.gid) }
+    }
 }
 
 /// A small object, whole.
@@ -236,6 +259,34 @@ impl Body {
     /// Whether a step of it has a slot. Without, there is no `tx/<id>`: the record carries everything.
     pub fn has_slots(&self) -> bool {
         self.steps.iter().any(|step| step.slot != Step::NO_SLOT)
+    }
+
+    /// The objects that the record carries whole.
+    pub fn made(&self) -> Signature {
+        let small = |step: &Step| match &step.act {
+            Act::Place { small: Some(small) } => Some(ObjectId::made(&small.handle)),
+            _ => None,
+        };
+        self.steps.iter().filter_map(small).collect()
+    }
+
+    /// Whether a step names one of these objects. After a power loss such a record finds it only if it was synced.
+    pub fn names_one_of(&self, made: &Signature) -> bool {
+        let one_of = |handle: &Handle| made.may_contain(ObjectId::made(handle));
+        !made.is_empty()
+            && self.steps.iter().any(|step| {
+                one_of(&step.at.dir)
+                    || match &step.act {
+                        Act::Place { .. } => false,
+                        Act::Link { object, found } => one_of(object) || one_of(&found.dir),
+                        Act::Take { before } => one_of(before),
+                        Act::Replace { before, tree, .. } | Act::Remove { before, tree } => {
+                            one_of(before) || tree.iter().any(one_of)
+                        }
+                        Act::Patch(patch) => one_of(&patch.file),
+                        Act::Attr { object, .. } => one_of(object),
+                    }
+            })
     }
 
     /// Bytes of the body.

@@ -1,6 +1,6 @@
 //! F: leases, and the last comparison of every fact with the present.
 
-use super::Commit;
+use super::{Commit, Part};
 use crate::domain::Domain;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Party};
@@ -34,27 +34,34 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn final_look(&mut self) -> Result<Leases<O>, CommitError> {
         let os = self.parts[0].domain.os.clone();
         let mut leases = Leases { os, held: Vec::new() };
+        let targets =
+            self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| c.patch_targets.values());
+        for target in targets {
+            if leases.os.lease(target, Lease::Write).is_ok() {
+                leases.held.push(target.clone());
+            }
+        }
+        for part in &mut self.parts {
+            lease_rewritten(part, &mut leases)?;
+        }
+        let mut staged = 0;
         for part in &self.parts {
             let Some(change) = &part.change else { continue };
             let os = &part.domain.os;
-            for target in change.patch_targets.values() {
-                if os.lease(target, Lease::Write).is_ok() {
-                    leases.held.push(target.clone());
-                }
-            }
             for step in &change.body.steps {
-                if leases.held.len() >= STAGED_LEASES_MAX {
+                if staged >= STAGED_LEASES_MAX {
                     break;
                 }
                 if !matches!(step.act, Act::Place { .. } | Act::Replace { .. }) {
                     continue;
                 }
-                let staged = os.stat_at(&change.slots, &slot_name(step.slot));
-                if !staged.is_ok_and(|s| s.kind() == systx_os::FileType::File) {
+                let found = os.stat_at(&change.slots, &slot_name(step.slot));
+                if !found.is_ok_and(|s| s.kind() == systx_os::FileType::File) {
                     continue;
                 }
                 let Ok(fd) = os.open(&change.slots, &slot_name(step.slot), Open::Read) else { continue };
                 if os.lease(&fd, Lease::Write).is_ok() {
+                    staged += 1;
                     leases.held.push(Arc::new(fd));
                 }
             }
@@ -111,6 +118,35 @@ impl<O: Os> Commit<'_, O> {
         }
         Ok(())
     }
+}
+
+/// Makes sure that nobody has a file open, or another name for it, that was written anew and is about to be replaced.
+///
+/// It is not optional, unlike the other leases: without it what somebody writes to the old file would go with it.
+fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<(), CommitError> {
+    let Some(change) = &mut part.change else { return Ok(()) };
+    let (domain, plan) = (&part.domain, &change.plan);
+    let (os, root) = (&domain.os, &domain.area.root);
+    for step in &change.body.steps {
+        let Act::Replace { before, rewrites: Some(_), .. } = &step.act else { continue };
+        let at = plan.places.get(before).unwrap_or(&step.at);
+        let fd = match open_object(os, root, before, &at.path, &at.name, Open::Read) {
+            Ok(Some(fd)) => Arc::new(fd),
+            Ok(None) => return Err(changed(domain, step, "removed")),
+            Err(Errno::AGAIN) => return Err(changed(domain, step, "it was opened meanwhile")),
+            Err(error) => return Err(failed(domain, step, error)),
+        };
+        if os.lease(&fd, Lease::Write).is_err() {
+            return Err(changed(domain, step, "it was opened meanwhile"));
+        }
+        leases.held.push(fd.clone());
+        if os.stat(&fd).map_err(|error| failed(domain, step, error))?.nlink != 1 {
+            return Err(changed(domain, step, "it got another name"));
+        }
+        // Whoever looks at its facts now must not open it once more: that would break the lease.
+        change.patch_targets.insert(*before, fd);
+    }
+    Ok(())
 }
 
 /// What a step expects at its name before any step was taken; `None` when another step of ours changes that first.

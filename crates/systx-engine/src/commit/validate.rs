@@ -79,7 +79,8 @@ impl<O: Os> Commit<'_, O> {
             if self.stale(part) && !mutant::on(Mutant::NoV3) {
                 return Ok(Some(Obstacle::Stale));
             }
-            let unsynced = self.durability == Durability::Durable && domain.builds_on_unsynced(&part.objects);
+            let unsynced = self.durability == Durability::Durable
+                && (domain.builds_on_unsynced(&part.objects) || names_unsynced(part));
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
@@ -185,6 +186,14 @@ impl<O: Os> Commit<'_, O> {
         let coordinator = self.coordinator();
         std::iter::once(coordinator).chain((0..self.parts.len()).filter(|n| *n != coordinator)).collect()
     }
+}
+
+/// Whether the record names an object that another record carries whole and no sync has covered: a redo might have to make that
+/// one again, and would not find it under its old identity here.
+fn names_unsynced<O: Os>(part: &Part<O>) -> bool {
+    let named =
+        |change: &super::Change<O>| change.body.names_one_of(&part.domain.table.unsynced().signature());
+    part.change.as_ref().is_some_and(named)
 }
 
 fn failed(doing: &'static str, error: Errno) -> CommitError {

@@ -1,4 +1,4 @@
-//! `unsynced`: what `none` commits changed and no syncfs has covered yet.
+//! `unsynced`: what `none` commits changed, and which objects durable ones made from their records, that no syncfs has covered yet.
 //!
 //! Owns: two signatures and an epoch. Guarantees: an object that was added stays hit until a syncfs that *began
 //! after* the addition has returned, however many sync at once and whoever of them dies; never cleared too early,

@@ -6,23 +6,23 @@ use super::{Draft, Ordered};
 use crate::id::ObjectId;
 use crate::outcome::Verb;
 use crate::publish::patch::sector_crc;
-use crate::record::{Act, Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
+use crate::record::{Act, Before, Patch, PatchRange, Source, Step, Was, SECTOR_BYTES};
 use crate::transaction::{Access, Transaction};
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::extents::Extent;
 use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
 use std::ops::Range;
-use systx_os::{Errno, FileType, Open, Os, SetXattr};
+use systx_os::{Errno, FileType, Lease, Open, Os, SetXattr};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
 const PATCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Whether a private file shall take the committed one's place instead of being copied into it (COMMIT.md P2). The commit asks for
-/// a write lease besides.
-fn is_replacement(replaced: bool, size: u64, reflinks: bool, nlink: u32) -> bool {
-    replaced && size > PATCH_BYTES_MAX && !reflinks && nlink == 1
+/// Whether a private file shall take the committed one's place instead of being copied into it, if nobody else has that one open
+/// or another name for it: see [`Transaction::has_for_itself`].
+fn is_replacement(replaced: bool, size: u64, nlink: u32) -> bool {
+    replaced && size > PATCH_BYTES_MAX && nlink == 1
 }
 
 /// Consecutive sectors that differ.
@@ -71,8 +71,10 @@ impl<O: Os> Transaction<O> {
             if unmoved && size == stat.size {
                 return self.drop_copy(draft, ix);
             }
-            if is_replacement(replaced, size, info.reflinks, stat.nlink) && self.has_its_only_name(ix) {
-                return self.plan_replacement(draft, ix, slot);
+            if is_replacement(replaced, size, stat.nlink) && self.has_its_only_name(ix) {
+                if let Some(was) = self.has_for_itself(ix)? {
+                    return self.plan_replacement(draft, ix, slot, was);
+                }
             }
         }
         let ranges = self.patch_ranges(draft, ix, stat.size, size)?;
@@ -114,6 +116,20 @@ impl<O: Os> Transaction<O> {
         names.len() == 1 && self.entry(names[0].0, &names[0].1).is_some_and(|e| e.before == Some(ix))
     }
 
+    /// The committed file as it is now, if nobody has it open, mapped or running and it has no other name: only then nobody can
+    /// tell whether it is written to or replaced. The final look asks again, and keeps the answer true while it is replaced.
+    fn has_for_itself(&mut self, ix: Ix) -> Verb<Option<Was>> {
+        let Some(fact) = self.object(ix).lower.as_ref().map(|l| l.fact) else { return Ok(None) };
+        let path = self.facts.path_fd(fact)?;
+        let Ok(fd) = self.os.reopen(&path, Open::Read) else { return Ok(None) };
+        // Not kept: a lease across the syncs to come would hold everybody up who opens the file.
+        if self.os.lease(&fd, Lease::Write).is_err() {
+            return Ok(None);
+        }
+        let stat = self.os.stat(&fd)?;
+        Ok((stat.nlink == 1).then(|| Was::of(&stat)))
+    }
+
     /// The private bytes are the committed ones: nothing to publish but, at most, the time.
     fn drop_copy(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
         let Data::Private(private) = &self.object(ix).data else {
@@ -139,7 +155,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The private file becomes the file: it gets what the inode had.
-    fn plan_replacement(&mut self, draft: &mut Draft, ix: Ix, slot: u32) -> Verb<()> {
+    fn plan_replacement(&mut self, draft: &mut Draft, ix: Ix, slot: u32, was: Was) -> Verb<()> {
         let fd = self.private_fd(ix)?;
         let attr = self.attr(ix)?;
         let node = crate::workset::node_of(ix);
@@ -161,7 +177,7 @@ impl<O: Os> Transaction<O> {
         draft.places.push(Ordered::new(Step {
             slot,
             at,
-            act: Act::Replace { ours, before, tree: Vec::new() },
+            act: Act::Replace { ours, before, tree: Vec::new(), rewrites: Some(was) },
         }));
         Ok(())
     }
@@ -332,10 +348,9 @@ mod tests {
 
     #[test]
     fn only_large_files_of_one_name_written_anew_are_replaced() {
-        assert!(is_replacement(true, PATCH_BYTES_MAX + 1, false, 1));
-        assert!(!is_replacement(false, PATCH_BYTES_MAX + 1, false, 1));
-        assert!(!is_replacement(true, PATCH_BYTES_MAX, false, 1));
-        assert!(!is_replacement(true, PATCH_BYTES_MAX + 1, true, 1));
-        assert!(!is_replacement(true, PATCH_BYTES_MAX + 1, false, 2));
+        assert!(is_replacement(true, PATCH_BYTES_MAX + 1, 1));
+        assert!(!is_replacement(false, PATCH_BYTES_MAX + 1, 1));
+        assert!(!is_replacement(true, PATCH_BYTES_MAX, 1));
+        assert!(!is_replacement(true, PATCH_BYTES_MAX + 1, 2));
     }
 }

@@ -177,7 +177,7 @@ impl<O: Os> Transaction<O> {
                     false => self.handle_of(now)?,
                 };
                 let tree = self.removed_tree(before, changes, ways);
-                Act::Replace { ours, before: self.handle_of(before)?, tree }
+                Act::Replace { ours, before: self.handle_of(before)?, tree, rewrites: None }
             }
         };
         draft.places.push(Ordered::new(Step { slot, at, act }));

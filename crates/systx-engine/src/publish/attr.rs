@@ -1,5 +1,6 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
+use super::place::opened;
 use super::site::{open_object, Pass, Site};
 use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
@@ -26,6 +27,8 @@ pub(super) fn change<O: Os>(
             Change::Mode { old, new } => match os.stat(&fd)?.perm() {
                 perm if perm == *new => false,
                 perm if perm == *old || perm == *old & !0o6000 => os.chmod(&fd, *new).map(|()| false)?,
+                // Of a recovery that was killed while it patched the file.
+                perm if perm == opened(*new) && os.uid() != 0 => os.chmod(&fd, *new).map(|()| false)?,
                 _ => true,
             },
             Change::Owner { old, new } => {
@@ -46,7 +49,7 @@ pub(super) fn change<O: Os>(
             },
             // In a redo somebody may have changed the object since: then the times are his, as they were found.
             Change::Times { mtime, before, .. }
-                if site.pass == Pass::Redo && later(site, object, &fd, *mtime, *before)? =>
+                if site.pass == Pass::Redo && foreign(site, object, &fd, *mtime, *before)? =>
             {
                 let found = site.found_mtimes.get(object).copied();
                 os.utimens(&fd, None, found).map(|()| false)?
@@ -60,8 +63,9 @@ pub(super) fn change<O: Os>(
     Ok(())
 }
 
-/// Whether an object had later times than ours before this redo changed anything of it itself.
-fn later<O: Os>(
+/// Whether an object had, before this redo changed anything of it, a time that is neither its time before nor ours: somebody set
+/// it since, to whatever he liked, or it is that of a publication that was cut off.
+fn foreign<O: Os>(
     site: &Site<'_, O>,
     object: &Handle,
     fd: &O::Fd,
@@ -73,8 +77,7 @@ fn later<O: Os>(
         Some(found) => *found,
         None => site.os.stat(fd)?.mtime,
     };
-    // A time may be set back on purpose: what was there before it is nobody's later change.
-    Ok(found != before && found > ours)
+    Ok(found != before && found != ours)
 }
 
 /// Notes the times of what a redo will set the times of: its own steps will move them.

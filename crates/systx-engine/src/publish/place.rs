@@ -1,8 +1,9 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
+use super::patch::read_up_to;
 use super::site::{identify, slot_name, Pass, Site};
-use crate::record::{Small, Step};
-use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
+use crate::record::{Small, Step, SECTOR_BYTES};
+use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat};
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
@@ -29,8 +30,6 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
 }
 
 /// Writes a small object's contents again where the power loss took them: its name survived, its bytes were never synced.
-///
-/// Whoever changed it since left a modification time after the record was made.
 fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<()> {
     if FileType::from_mode(small.mode) != Some(FileType::File) {
         return Ok(());
@@ -39,35 +38,87 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
     if identify(site.os, &dir, &step.at.name)? != Some(small.handle) {
         return Ok(());
     }
-    restore(site.os, &dir, &step.at.name, &small.handle, small)
-}
-
-/// Gives the file `name`, if it is `handle` and untouched since the record, the contents of `small` again.
-pub(super) fn restore<O: Os>(os: &O, dir: &O::Fd, name: &[u8], handle: &Handle, small: &Small) -> Result<()> {
-    let found = os.open(dir, name, Open::Path)?;
-    let stat = os.stat(&found)?;
-    if os.handle(&found)? != *handle
-        || stat.mtime > small.mtime.max(small.ctime)
-        || stat.size > small.content.len() as u64
-    {
+    let found = site.os.open(&dir, &step.at.name, Open::Path)?;
+    if site.os.handle(&found)? != small.handle {
         return Ok(());
     }
-    let fd = open_for_writing(os, &found)?;
-    let mut present = vec![0; stat.size as usize];
-    let got = os.pread(&fd, &mut present, 0)?;
-    if present[..got] == small.content[..] {
-        return Ok(());
-    }
-    write_all(os, &fd, &small.content, 0)?;
-    os.utimens(&fd, None, Some(small.mtime))
+    restore(site.os, &found, small)
 }
 
-/// Opens a file for writing, also one that its owner himself may not write to (mode 0444).
+/// Gives a file the contents of `small` again, unless somebody has changed it since: then the whole of it is his.
+///
+/// What was lost reads as zeros, or lies past the end. A sector that is neither zeros nor ours is somebody's, and so is an end
+/// within a sector; the time tells only of those who did not set it back. Who emptied the file, or wrote nothing but zeros, and
+/// set its time back, can't be told from a power loss (residue c in docs/guarantees.md).
+/// A later record that has changed the file waited until it was synced: what that wrote is left like somebody's.
+fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
+    let stat = os.stat(found)?;
+    give_mode_back(os, found, &stat, small.mode)?;
+    let (content, size) = (&small.content, stat.size as usize);
+    let cut = size % SECTOR_BYTES != 0 && size != content.len();
+    let later = stat.mtime > small.mtime.max(small.ctime);
+    if later || size > content.len() || cut {
+        return Ok(());
+    }
+    let mut present = vec![0; size];
+    let read = match os.reopen(found, Open::Read) {
+        // Of mode 0200 or 0000, and we are not root.
+        Err(Errno::ACCESS) => open_for_writing(os, found)?,
+        fd => fd?,
+    };
+    let got = read_up_to(os, &read, &mut present, 0)?;
+    drop(read);
+    present.truncate(got);
+    let sectors = |n: usize| {
+        let at = n * SECTOR_BYTES;
+        let ours = &content[at..content.len().min(at + SECTOR_BYTES)];
+        (at, present.get(at..present.len().min(at + SECTOR_BYTES)).unwrap_or_default(), ours)
+    };
+    let all = content.len().div_ceil(SECTOR_BYTES);
+    let foreign = |n: usize| {
+        let (_, present, ours) = sectors(n);
+        !ours.starts_with(present) && present.iter().any(|b| *b != 0)
+    };
+    if (0..all).any(foreign) {
+        return Ok(());
+    }
+    let lost = |n: &usize| sectors(*n).1 != sectors(*n).2;
+    let mut lost = (0..all).filter(lost).peekable();
+    if lost.peek().is_none() {
+        return Ok(());
+    }
+    let fd = open_for_writing(os, found)?;
+    for n in lost {
+        let (at, _, ours) = sectors(n);
+        write_all(os, &fd, ours, at as u64)?;
+    }
+    // Somebody may have set it since.
+    os.utimens(&fd, None, Some(stat.mtime))
+}
+
+/// A recovery that was killed in [`open_for_writing`] has left the mode open to the owner.
+fn give_mode_back<O: Os>(os: &O, found: &O::Fd, stat: &Stat, mode: u32) -> Result<()> {
+    let wanted = mode & 0o7777;
+    match os.uid() != 0 && stat.perm() != wanted && stat.perm() == opened(wanted) {
+        true => os.chmod(found, wanted),
+        false => Ok(()),
+    }
+}
+
+/// A mode while its file is opened for writing by an owner whom it keeps out.
+pub(super) fn opened(mode: u32) -> u32 {
+    mode | 0o600
+}
+
+/// Opens a file for writing, also one that its owner himself may not write to (mode 0444). Root is never kept out.
+///
+/// There is no other way than another mode for a moment. A kill in that moment is made good when the record is redone: by
+/// [`give_mode_back`], and by the ATTR step that made the mode what it is.
 pub(super) fn open_for_writing<O: Os>(os: &O, found: &O::Fd) -> Result<O::Fd> {
     match os.reopen(found, Open::ReadWrite) {
         Err(Errno::ACCESS) => {
             let perm = os.stat(found)?.perm();
-            os.chmod(found, perm | 0o600)?;
+            os.chmod(found, opened(perm))?;
             let opened = os.reopen(found, Open::ReadWrite);
             os.chmod(found, perm)?;
             opened
@@ -90,4 +141,71 @@ pub(crate) fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut offset:
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use systx_os::FsKind;
+    use systx_sim::machine::{Machine, SimOs};
+
+    /// A file of a user's in the root, and how its record describes it.
+    fn file(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (<SimOs as Os>::Fd, Small) {
+        let fd = os.create(&os.root(0), b"f", 0o600).expect("works");
+        os.pwrite(&fd, present, 0).expect("works");
+        os.chmod(&fd, mode).expect("works");
+        let stat = os.stat(&fd).expect("works");
+        let small = Small {
+            handle: os.handle(&fd).expect("works"),
+            ctime: stat.ctime,
+            mode: stat.mode & !0o7777 | 0o444,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: 0,
+            mtime: stat.mtime,
+            content: content.to_vec(),
+            xattrs: Vec::new(),
+        };
+        (os.open(&os.root(0), b"f", Open::Path).expect("works"), small)
+    }
+
+    /// What the file holds after a redo, and its mode.
+    fn restored(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (Vec<u8>, u32) {
+        let (found, small) = file(os, content, present, mode);
+        restore(os, &found, &small).expect("works");
+        let mut bytes = vec![0; content.len() + present.len()];
+        let fd = os.reopen(&found, Open::Read).expect("works");
+        let got = read_up_to(os, &fd, &mut bytes, 0).expect("works");
+        bytes.truncate(got);
+        let perm = os.stat(&found).expect("works").perm();
+        os.unlink(&os.root(0), b"f").expect("works");
+        (bytes, perm)
+    }
+
+    #[test]
+    fn only_what_a_power_loss_leaves_is_filled_again() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("redo");
+        let ours = [[1; 512], [2; 512], [3; 512]].concat();
+        let restored = |present: &[u8]| restored(&os, &ours, present, 0o444).0;
+        for lost in [&[][..], &[0; 1536], &ours[..512], &[&[1; 512][..], &[0; 1024]].concat()] {
+            assert!(restored(lost) == ours);
+        }
+        let his = [&[1; 512][..], &[0; 512], &[7; 512]].concat();
+        for kept in [&his[..], &[1; 100], &[0; 100], &[0; 1537], b"his", &[&ours[..], b"more"].concat()] {
+            assert!(restored(kept) == kept);
+        }
+    }
+
+    #[test]
+    fn a_mode_that_a_killed_recovery_left_open_is_set_right() {
+        let machine = Machine::with(FsKind::Ext4);
+        let user = machine.spawn_as("redo", 1000);
+        for present in [&b"contents"[..], b""] {
+            assert_eq!(restored(&user, b"contents", present, 0o644), (b"contents".to_vec(), 0o444));
+        }
+        // Root is never kept out: that mode is somebody's.
+        let root = machine.spawn("redo");
+        assert_eq!(restored(&root, b"contents", b"", 0o644).1, 0o644);
+    }
 }

@@ -4,15 +4,16 @@
 //! is gone: a redo that finds it empty knows that every step was taken.
 
 use super::site::{identify, slot_name, Site};
-use crate::record::{Act, Body, Step};
+use crate::record::{Act, Body, Step, Was};
 use std::collections::HashSet;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result};
+use systx_os::{Dirent, Errno, FileType, Handle, Lease, Open, Os, Result};
 
 /// Empties the slots of a record that is published. Errors leave the rest for a later call.
 pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> {
     for step in &body.steps {
         match &step.act {
+            Act::Replace { before, rewrites: Some(was), .. } => empty_rewritten(site, step, before, was)?,
             Act::Remove { before, tree } | Act::Replace { before, tree, .. } => {
                 empty_slot(site, step, before, tree)?;
             }
@@ -28,6 +29,36 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// Deletes a file that was replaced because it was written anew, unless somebody has it open for writing or has changed it:
+/// what he writes went into the file at its name, had it been written to instead.
+///
+/// Most find the name under a lease from the final look on, and the new file behind it. This is for whoever resolved the name
+/// before the exchange, or came when the publisher was killed.
+fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, was: &Was) -> Result<()> {
+    let slot = slot_name(step.slot);
+    if identify(site.os, site.slots, &slot)? != Some(*before) {
+        return Ok(());
+    }
+    let untouched = match site.os.open(site.slots, &slot, Open::Read) {
+        Ok(fd) => {
+            let stat = site.os.stat(&fd)?;
+            // A read lease is refused while somebody has it open or mapped for writing, and to whom it is refused for another
+            // reason could not have replaced it.
+            stat.nlink == 1 && Was::of(&stat) == *was && site.os.lease(&fd, Lease::Read).is_ok()
+        }
+        Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => false,
+        Err(e) => return Err(e),
+    };
+    match untouched {
+        true => gone(site.os.unlink(site.slots, &slot)),
+        false => site.displace(
+            step,
+            "somebody else opened, linked or changed it while it was written anew: his is kept",
+        ),
+    }
 }
 
 fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree: &[Handle]) -> Result<()> {

@@ -6,6 +6,9 @@ use systx_sim::machine::{Machine, Plant, SimFd, SimOs};
 /// Bytes that nobody else writes.
 pub(super) const HIS: &[u8] = b"these bytes are the outsider's";
 
+/// A time long ago, as `cp -p` and `touch -d` set it.
+pub(super) const OLD_TIME: Timestamp = Timestamp { sec: 5, nsec: 5 };
+
 /// One act of an outsider: a system call, or two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Act {
@@ -38,11 +41,15 @@ pub(super) enum Act {
     Chown,
     SetXattr,
     Utimens,
+    /// Writes over the start, and sets an old time.
+    WriteAndTimeBack,
+    /// Empties it, and sets an old time.
+    EmptyAndTimeBack,
     CreateInside,
     RenameParent,
 }
 
-pub(super) const ACTS: [Act; 26] = [
+pub(super) const ACTS: [Act; 28] = [
     Act::CreateExclusive,
     Act::CreateOrTruncate,
     Act::Unlink,
@@ -67,6 +74,8 @@ pub(super) const ACTS: [Act; 26] = [
     Act::Chown,
     Act::SetXattr,
     Act::Utimens,
+    Act::WriteAndTimeBack,
+    Act::EmptyAndTimeBack,
     Act::CreateInside,
     Act::RenameParent,
 ];
@@ -87,6 +96,8 @@ impl Act {
                 | Chown
                 | SetXattr
                 | Utimens
+                | WriteAndTimeBack
+                | EmptyAndTimeBack
         )
     }
 }
@@ -205,7 +216,17 @@ impl Outsider {
             Act::Chmod => os.chmod(&file(Open::Path)?, 0o604),
             Act::Chown => os.chown(&file(Open::Path)?, 77, 78),
             Act::SetXattr => os.setxattr(&file(Open::Path)?, b"user.k", HIS, SetXattr::Any),
-            Act::Utimens => os.utimens(&file(Open::Path)?, None, Some(Timestamp { sec: 5, nsec: 5 })),
+            Act::Utimens => os.utimens(&file(Open::Path)?, None, Some(OLD_TIME)),
+            Act::WriteAndTimeBack => {
+                let open = file(Open::Write)?;
+                os.pwrite(&open, HIS, 0)?;
+                os.utimens(&open, None, Some(OLD_TIME))
+            }
+            Act::EmptyAndTimeBack => {
+                let open = file(Open::Write)?;
+                os.truncate(&open, 0)?;
+                os.utimens(&open, None, Some(OLD_TIME))
+            }
             Act::CreateInside => {
                 let made = os.create(&file(Open::Directory)?, b"his", 0o600)?;
                 os.pwrite(&made, HIS, 0).map(drop)

@@ -7,6 +7,8 @@
 
 mod acts;
 mod judge;
+mod later;
+mod rewritten;
 
 use super::world::*;
 use crate::outcome::{CommitError, Committed, Durability};
@@ -250,6 +252,9 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
                 _ if looked.is_empty() => rng.u64(stage.look..points),
                 _ => (looked[rng.usize(0..looked.len())] + rng.u64(0..3)).min(points - 1),
             };
+            if residue_c(stage.kind, act, target) && matches!(then(&mut rng, 1), Then::PowerLoss(_)) {
+                continue;
+            }
             let at: Vec<u64> = if long() { every } else { (0..samples).map(|_| some(&mut rng)).collect() };
             for at in at {
                 if crate::mutant::any() && !wrong.is_empty() {
@@ -299,6 +304,12 @@ fn nothing_of_an_outsider_is_lost_when_the_publisher_is_killed() {
 #[test]
 fn what_an_outsider_did_during_a_commit_survives_a_redo() {
     let stage = Stage::new(Kind::Everything, Durability::Durable);
+    product(&stage, 1, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+}
+
+#[test]
+fn what_an_outsider_did_during_a_small_commit_survives_a_redo() {
+    let stage = Stage::new(Kind::Small, Durability::Durable);
     product(&stage, 1, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
 }
 
@@ -397,6 +408,9 @@ fn what_an_outsider_did_after_a_commit_survives_a_redo() {
         let machine = after_commit(kind);
         for act in ACTS {
             for target in TARGETS {
+                if residue_c(kind, act, target) {
+                    continue;
+                }
                 let did = |machine: &Machine| Outsider::new(machine, act, target).act().is_ok();
                 let Some((left, found)) = redone_over(&machine, did) else { continue };
                 let wrong = differences(&left, &found);
@@ -404,6 +418,20 @@ fn what_an_outsider_did_after_a_commit_survives_a_redo() {
             }
         }
     }
+}
+
+/// A small new file that he empties, and whose time he sets back, looks as a power loss leaves it.
+fn residue_c(kind: Kind, act: Act, target: &str) -> bool {
+    kind == Kind::Small && (act, target) == (Act::EmptyAndTimeBack, "new")
+}
+
+#[test]
+fn a_new_file_that_is_emptied_and_set_back_in_time_is_filled_again() {
+    let machine = after_commit(Kind::Small);
+    let did = |machine: &Machine| Outsider::new(machine, Act::EmptyAndTimeBack, "new").act().is_ok();
+    let (left, found) = redone_over(&machine, did).expect("acts");
+    assert_eq!(differences(&left, &found).into_keys().collect::<Vec<_>>(), ["w/new"]);
+    assert_eq!(found["w/new"].content, b"new contents");
 }
 
 /// Residue (c): what can't be told from a step that was not taken.
