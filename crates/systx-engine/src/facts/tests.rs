@@ -1,12 +1,13 @@
 //! Whom a conflict names.
 
 use crate::domain::layout::RING;
-use crate::domain::{Domain, Location};
+use crate::domain::{open_all, Domain, Location};
 use crate::outcome::{CommitError, Conflict, Durability, Options, Party, VerbError};
 use crate::transaction::{Access, Caller, SetAttr, Transaction};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Open, Os};
-use systx_sim::machine::{run_process, Call, Effect, Fault, Machine, Plant, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
@@ -20,8 +21,15 @@ fn machine() -> Machine {
 }
 
 fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
-    let root = os.root(0);
-    Domain::open(os, Location { root: Arc::new(os.root(0)), parent: &root, name: b".systx" }).expect("opens")
+    open_all_of(os, &[0]).remove(0)
+}
+
+/// The domains on these file systems.
+fn open_all_of(os: &SimOs, systems: &[usize]) -> Vec<Arc<Domain<SimOs>>> {
+    let roots: Vec<_> = systems.iter().map(|fs| Arc::new(os.root(*fs))).collect();
+    let sites = roots.iter().map(|root| Location { root: root.clone(), parent: &**root, name: b".systx" });
+    let sites: Vec<_> = sites.collect();
+    open_all(os, &sites).map_err(|(n, e)| format!("{n}: {e}")).expect("opens")
 }
 
 fn begin(
@@ -163,4 +171,71 @@ fn who_meets_a_pending_publication_is_told_its_path_and_whose_it_is() {
 fn who_has_made_the_same_name_is_told_so_at_its_commit() {
     let make = |tx: &mut Transaction<SimOs>| tx.create(tx.root(0), b"new", 0o644, CALLER).map(drop);
     told(make, true);
+}
+
+fn two_systems() -> Machine {
+    let machine = Machine::new(3, &[FsSpec::new(FsKind::Ext4), FsSpec::new(FsKind::Xfs)]);
+    machine.set_word_points(false);
+    let os = machine.spawn("earlier");
+    run_process(&os, || drop(open_all_of(&os, &[0, 1]))).expect("not killed");
+    os.exit();
+    machine.settle();
+    machine
+}
+
+/// Makes a name on both.
+fn make_both(os: &SimOs) {
+    let options = Options { command: "make both".into(), ..Options::default() };
+    let mut tx = Transaction::begin(os.clone(), open_all_of(os, &[0, 1]), options).expect("begins");
+    for mount in [0, 1] {
+        tx.create(tx.root(mount), b"new", 0o644, CALLER).expect("creates");
+    }
+    tx.commit().expect("commits");
+}
+
+/// What a transaction on one file system alone is told of the name, when that was cut off at this call.
+fn after_a_cut(point: u64, fs: usize, power: bool) -> Option<Conflict> {
+    let machine = two_systems();
+    let os = machine.spawn("owner");
+    machine.kill_at(&os, point);
+    assert!(run_process(&os, || make_both(&os)).is_err(), "it has as many calls each time");
+    if power {
+        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(point));
+    }
+    let os = machine.spawn("next");
+    let meet = || {
+        let domain = open_all_of(&os, &[fs]).remove(0);
+        let mut tx = begin(&os, &domain, Durability::Durable, "ours");
+        match tx.lookup(tx.root(0), b"new") {
+            Err(VerbError::Doomed(conflict)) => Some(*conflict),
+            looked => looked.map(|_| None).expect("looks"),
+        }
+    };
+    run_process(&os, meet).expect("not killed")
+}
+
+#[test]
+fn prepared_and_in_doubt_and_pending_are_told_apart() {
+    let machine = two_systems();
+    let os = machine.spawn("owner");
+    run_process(&os, || make_both(&os)).expect("lives");
+    let points = os.points();
+    let told = |power: bool| -> BTreeSet<_> {
+        // It is prepared in the second half of its calls.
+        let cuts = (points / 2..points).step_by(2).flat_map(|point| [(point, 0), (point, 1)]);
+        let conflicts = cuts.filter_map(|(point, fs)| after_a_cut(point, fs, power));
+        let told = conflicts.map(|conflict| {
+            assert_eq!(conflict.path, b"new");
+            // After a reboot the table with the owners' commands is gone.
+            let known =
+                matches!(&conflict.with, Party::Transaction { command, .. } if command == b"make both");
+            assert!(known || power && matches!(conflict.with, Party::Transaction { .. }), "{conflict:?}");
+            conflict.what
+        });
+        told.collect()
+    };
+    // The decision stands on the other file system. In the same boot the table says how far it had come; after a reboot
+    // the log knows only that it was promised.
+    assert_eq!(told(false), BTreeSet::from(["held (committed, publication pending)", "held (in doubt)"]));
+    assert_eq!(told(true), BTreeSet::from(["held (prepared, not decided yet)"]));
 }
