@@ -1,0 +1,107 @@
+//! What outsiders did after a commit survives its redo after a power loss, on real file systems.
+//!
+//! Every way to change a file, times every act of an outsider on it, in one transaction; then the power goes, and the log
+//! still has the record.
+//!
+//! `cargo test -p systx --test crash_redo [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::picture::{difference, picture, Picture};
+use machine::volume::Volume;
+use machine::{code, err, must, recover, shell};
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    machine::main(&[
+        ("what_outsiders_did_after_a_commit_survives_its_redo_on_ext4", |dir| outsiders(dir, "ext4")),
+        ("what_outsiders_did_after_a_commit_survives_its_redo_on_xfs", |dir| outsiders(dir, "xfs")),
+    ]);
+}
+
+/// How a transaction changes `f` in a directory of its own. `large` has 300,000 bytes.
+const CHANGES: &[(&str, &str)] = &[
+    ("rewritten", "printf ours > f"),
+    ("renamed over", "printf ours > g; mv g f"),
+    ("appended to", "printf ours >> f"),
+    ("made", "rm f; printf ours > f"),
+    ("made in a new directory", "mkdir new; printf ours > new/f"),
+    ("large, changed in its midst", "printf ours | dd of=large bs=1 seek=150000 conv=notrunc status=none"),
+    ("other mode and attributes", "chmod 751 f; setfattr -n user.k -v ours f"),
+];
+
+/// What an outsider does to a file afterwards, before the power goes. Nothing of it is what was there before the commit
+/// (docs/guarantees.md, (c)).
+const ACTS: &[(&str, &str)] = &[
+    ("writes in place", "printf theirs > $F"),
+    (
+        "writes in place and puts the time back",
+        "touch -r $F ref; printf theirs > $F; touch -r ref $F; rm ref",
+    ),
+    ("restores an old backup with its time", "cp -p backup $F"),
+    (
+        "writes into it and puts the time back",
+        "touch -r $F ref; printf T | dd of=$F bs=1 conv=notrunc status=none; touch -r ref $F; rm ref",
+    ),
+    ("appends and puts the time back", "touch -r $F ref; printf theirs >> $F; touch -r ref $F; rm ref"),
+    ("appends", "printf theirs >> $F"),
+    ("renames over it", "cp -p backup t; mv t $F"),
+    ("unlinks it", "rm $F"),
+    ("moves it away", "mv $F elsewhere"),
+    ("makes a directory of it", "rm $F; mkdir $F; echo theirs > $F/theirs"),
+    ("changes its mode", "chmod 604 $F"),
+    ("sets an old time", "touch -d 2001-02-03 $F"),
+];
+
+/// The file system is synced after the acts, so all of them are on the device; the log still has the record, so it is redone.
+fn outsiders(dir: &Path, kind: &'static str) {
+    let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 }) else { return };
+    let served = volume.point.join("tree");
+    let pairs: Vec<_> = (0..CHANGES.len()).flat_map(|c| (0..ACTS.len()).map(move |a| (c, a))).collect();
+    let at = |(c, a): (usize, usize)| served.join(format!("{c}.{a}"));
+    std::fs::create_dir(&served).unwrap();
+    let begin = "printf old > f; printf backup > backup; chmod 640 backup; touch -d 2005-06-07 f; touch -d 2003-04-05 backup; \
+        head -c 300000 /dev/zero | tr '\\0' x > large; touch -d 2005-06-07 large";
+    for pair in &pairs {
+        std::fs::create_dir(at(*pair)).unwrap();
+        must(Command::new("sh").args(["-c", begin]).current_dir(at(*pair)));
+    }
+    let sync = || must(Command::new("sync").arg("-f").arg(&served));
+    sync();
+    let script: String =
+        pairs.iter().map(|(c, a)| format!("cd {c}.{a}; {}; cd ..\n", CHANGES[*c].1)).collect();
+    let output = shell(&served, &script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    for (c, a) in &pairs {
+        let file = if CHANGES[*c].1.contains("large") {
+            "large"
+        } else if CHANGES[*c].1.contains("new/f") {
+            "new/f"
+        } else {
+            "f"
+        };
+        must(Command::new("sh").args(["-ec", ACTS[*a].1]).env("F", file).current_dir(at((*c, *a))));
+    }
+    sync();
+    let before: Vec<Picture> = pairs.iter().map(|pair| picture(&at(*pair))).collect();
+    let Some(switch) = volume.switch() else { return };
+    switch.off();
+    volume.boot();
+    let said = recover();
+    assert!(said.contains("1 committed finished"), "nothing was redone: {said}");
+    let mut lost = String::new();
+    for ((c, a), before) in pairs.iter().zip(&before) {
+        let after = picture(&at((*c, *a)));
+        if after != *before {
+            lost += &format!(
+                "{}, then an outsider {}:\n{}",
+                CHANGES[*c].0,
+                ACTS[*a].0,
+                difference(&after, before)
+            );
+        }
+    }
+    assert!(lost.is_empty(), "undone by the redo:\n{lost}");
+}
+
