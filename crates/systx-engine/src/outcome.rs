@@ -31,7 +31,7 @@ pub enum Party {
     Transaction {
         /// Its number.
         id: TxId,
-        /// Its process, as it knows itself.
+        /// Its process, as it knows itself; 0 when it belongs to an earlier boot.
         pid: u32,
         /// Its command, cut off at [`crate::domain::records::COMMAND_BYTES_MAX`]; empty when it is forgotten already.
         command: Vec<u8>,
@@ -45,6 +45,7 @@ pub enum Party {
 impl core::fmt::Display for Party {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
+            Party::Transaction { id, pid: 0, .. } => write!(f, "transaction {id}"),
             Party::Transaction { id, pid, command } if command.is_empty() => {
                 write!(f, "transaction {id} (pid {pid})")
             }

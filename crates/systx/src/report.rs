@@ -185,7 +185,7 @@ pub fn displaced_json(d: &systx_engine::outcome::Displaced) -> Value {
 }
 
 fn party_json(id: Option<u64>, pid: u32, command: &[u8]) -> Value {
-    let mut value = json!({ "transaction": id, "pid": pid });
+    let mut value = json!({ "transaction": id, "pid": (pid != 0).then_some(pid) });
     put(&mut value, "command", command);
     value
 }
@@ -279,6 +279,19 @@ mod tests {
         let text = ending.sentence(&ours());
         assert!(text.contains("another transaction or a program outside of any"), "{text}");
         assert_eq!(ending.json(&ours())["conflict"]["with"], "unknown");
+    }
+
+    #[test]
+    fn a_party_of_an_earlier_boot_has_no_process() {
+        let with = Party::Transaction { id: TxId(7), pid: 0, command: Vec::new() };
+        let what = "held (prepared, not decided yet)";
+        let ending = Ending::Conflict(Conflict { path: b"a".to_vec(), what, with });
+        let text = ending.sentence(&ours());
+        assert!(
+            text.starts_with("conflict on a: held (prepared, not decided yet) by transaction 7. "),
+            "{text}"
+        );
+        assert!(ending.json(&ours())["conflict"]["with"]["pid"].is_null());
     }
 
     #[test]
