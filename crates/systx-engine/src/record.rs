@@ -2,7 +2,7 @@
 //!
 //! Owns the types; their bytes are postcard's encoding of them ([`Body::encode`]). A step says what it expects to find
 //! (*before*) and what it leaves (*after*), so that it can be taken conditionally, twice, or by somebody else
-//! (COMMIT.md §3 U). Every step on names is one rename from or into its slot `tx/<id>/<slot>`.
+//! (docs/protocol.md §3, U). Every step on names is one rename from or into its slot `tx/<id>/<slot>`.
 
 use crate::id::{ObjectId, Signature, TxId};
 use serde::{Deserialize, Serialize};

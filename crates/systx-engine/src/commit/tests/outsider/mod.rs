@@ -1,7 +1,7 @@
 //! An outsider acts once, before any call of a commit: nothing of his is lost (I6), and the commit is whole or did not
 //! happen. Also when the publisher is killed, and when the power fails afterwards.
 //!
-//! Exceptions, each by its name in COMMIT.md §7: what he writes between the comparison and the change of one step (d), and
+//! Exceptions, each by its name in docs/protocol.md §7: what he writes between the comparison and the change of one step (d), and
 //! exact pre-images that he restores before a power loss (c). What he changes in place in an object that the transaction
 //! removes or replaces is ordered before that, and goes with it.
 
