@@ -28,6 +28,11 @@ fn main() {
             "what_becomes_impossible_while_publishing_is_displaced_and_the_rest_goes_on",
             what_becomes_impossible_is_displaced,
         ),
+        ("what_is_made_immutable_after_a_commit_is_not_told_by_a_redo", what_is_made_immutable_is_not_told),
+        (
+            "a_step_that_a_redo_may_not_take_is_displaced_and_the_file_system_stays_usable",
+            a_step_that_a_redo_may_not_take_is_displaced,
+        ),
     ]);
 }
 
@@ -73,14 +78,18 @@ impl World {
     /// Nothing is pending, also after a reboot, and the next one works.
     fn works(&self) {
         recover();
-        self.volume.unmount();
-        self.volume.mount();
-        self.volume.forget_boot();
+        self.reboot();
         recover();
         let output = shell(&self.served, "echo again > unrelated && rm unrelated && echo more >> f");
         assert_eq!((code(&output), err(&output).as_str()), (0, ""));
         let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
         assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+    }
+
+    fn reboot(&self) {
+        self.volume.unmount();
+        self.volume.mount();
+        self.volume.forget_boot();
     }
 
     /// A command that has done what `script` says and waits for a word before it ends.
@@ -285,4 +294,53 @@ fn what_becomes_impossible_is_displaced(dir: &Path) {
         w.works();
         break;
     }
+}
+
+fn what_is_made_immutable_is_not_told(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("chattr") {
+        return;
+    }
+    std::fs::write(w.served.join("big"), vec![b'x'; 300_000]).unwrap();
+    let script = "echo three > f; echo new > n; chmod 600 d/in; touch -d 2001-01-01 e; \
+        printf changed | dd of=big bs=1 seek=200000 conv=notrunc status=none";
+    let output = shell(&w.served, script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let all = ["f", "n", "d/in", "e", "big"].map(|name| w.served.join(name));
+    must(Command::new("chattr").arg("+i").args(&all));
+    let before = picture(&w.served);
+    w.reboot();
+    let told = recover();
+    assert!(!told.contains("displaced") && !told.contains("not finished"), "{told}");
+    let after = picture(&w.served);
+    must(Command::new("chattr").arg("-i").args(&all));
+    assert!(after == before, "{}", difference(&after, &before));
+    assert_eq!(std::fs::read_dir(w.volume.area().join("aside")).unwrap().count(), 0);
+    w.works();
+}
+
+fn a_step_that_a_redo_may_not_take_is_displaced(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("chattr") {
+        return;
+    }
+    let f = w.served.join("f");
+    let output = shell(&w.served, "echo ours > f; echo more > d/more");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    // The exact bytes of before: a redo would write ours again.
+    std::fs::write(&f, "two\n").unwrap();
+    must(Command::new("chattr").arg("+i").arg(&f));
+    w.reboot();
+    let told = recover();
+    assert!(told.contains("tree/f") && told.contains("aside/"), "{told}");
+    let output = shell(&w.served, "echo unrelated > unrelated");
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    assert_eq!(std::fs::read_to_string(&f).unwrap(), "two\n");
+    let aside: Vec<_> = std::fs::read_dir(w.volume.area().join("aside")).unwrap().collect();
+    assert_eq!(aside.len(), 1);
+    assert_eq!(std::fs::read_to_string(aside[0].as_ref().unwrap().path()).unwrap(), "ours\n");
+    must(Command::new("chattr").arg("-i").arg(&f));
+    // Decided is decided: another redo leaves it so.
+    w.works();
+    assert_eq!(std::fs::read_to_string(&f).unwrap(), "two\nmore\n");
 }

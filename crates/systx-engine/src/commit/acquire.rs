@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::publish::site::{identify, open_object};
 use crate::record::{Act, At, Source, Step};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename};
 
 /// Free space that a publication leaves beyond the bytes that it writes, for blocks that describe them.
@@ -27,22 +28,44 @@ pub(crate) fn links_max(kind: FsKind) -> u32 {
     }
 }
 
+/// The directory in `tx/<id>` that directories are tried on.
+const TARGET: &[u8] = b"target";
+
+/// Makes it, with an entry.
+fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
+    let made = |made| match made {
+        Err(Errno::EXIST) => Ok(()),
+        made => made,
+    };
+    made(os.mkdir(slots, TARGET, 0o700))?;
+    made(os.mkdir(&os.open(slots, TARGET, Open::Path)?, b"entry", 0o700))
+}
+
 /// One look.
 struct Look<'a, O: Os> {
     domain: &'a Domain<O>,
     plan: &'a Plan,
     /// Directories that were looked at, open.
-    directories: HashMap<Handle, O::Fd>,
+    directories: HashMap<Handle, Arc<O::Fd>>,
     /// Names that were asked for of existing objects.
     links: HashMap<Handle, u32>,
+    /// `tx/<id>`; without it there is no step on a name.
+    slots: Option<&'a O::Fd>,
+    target_made: bool,
 }
 
 /// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it.
 ///
 /// # Errors
 /// `Failed`, with the kernel's future answer. What has vanished is told by others.
-pub(super) fn check<O: Os>(domain: &Domain<O>, plan: &Plan, steps: &[Step]) -> Result<(), CommitError> {
-    let mut look = Look { domain, plan, directories: HashMap::new(), links: HashMap::new() };
+pub(super) fn check<O: Os>(
+    domain: &Domain<O>,
+    plan: &Plan,
+    steps: &[Step],
+    slots: Option<&O::Fd>,
+) -> Result<(), CommitError> {
+    let (directories, links) = (HashMap::new(), HashMap::new());
+    let mut look = Look { domain, plan, directories, links, slots, target_made: false };
     let mut attributed = HashSet::new();
     for step in steps {
         match &step.act {
@@ -108,8 +131,8 @@ impl<O: Os> super::Commit<'_, O> {
     /// The same look once more, in F.
     pub(super) fn still_possible(&self) -> Result<(), CommitError> {
         for part in &self.parts {
-            if let Some(Change { plan, body, .. }) = &part.change {
-                check(&part.domain, plan, &body.steps)?;
+            if let Some(Change { plan, body, slots, .. }) = &part.change {
+                check(&part.domain, plan, &body.steps, body.has_slots().then_some(&**slots))?;
             }
         }
         Ok(())
@@ -143,13 +166,14 @@ impl<O: Os> Look<'_, O> {
             Errno::PERM => self.failed("changing names in the immutable directory", &at, error),
             _ => self.failed("changing names in the directory", &at, error),
         })?;
-        self.directories.insert(dir, fd);
+        self.directories.insert(dir, Arc::new(fd));
         Ok(())
     }
 
     /// The object that leaves its name, or is replaced.
-    fn leaving(&self, step: &Step, before: &Handle) -> Result<(), CommitError> {
-        let Some(dir) = self.directories.get(&step.at.dir) else { return Ok(()) };
+    fn leaving(&mut self, step: &Step, before: &Handle) -> Result<(), CommitError> {
+        let Some(dir) = self.directories.get(&step.at.dir).cloned() else { return Ok(()) };
+        let dir = &*dir;
         let os = &self.domain.os;
         let here = self.place(&step.at.dir, &step.at);
         let at = At { name: step.at.name.clone(), ..here.clone() };
@@ -173,28 +197,28 @@ impl<O: Os> Look<'_, O> {
         self.try_to_move(dir, &at)
     }
 
-    /// Whether a directory may be moved: the kernel is asked by a rename that can't succeed, onto our own `tx`, which has
-    /// entries. Nothing else tells that something is mounted on it, as all our descriptors are on a copy of the mount.
+    /// Whether a directory may be moved: the kernel is asked by a rename that can't succeed, onto a directory of ours that has
+    /// an entry. Nothing else tells that something is mounted on it, as all our descriptors are on a copy of the mount.
     ///
-    /// Source: fs/namei.c, vfs_rename: permissions and mounts first, then the file system, which sees the entries.
-    fn try_to_move(&self, dir: &O::Fd, at: &At) -> Result<(), CommitError> {
-        let (os, area) = (&self.domain.os, &self.domain.area);
-        let failed = |doing| move |error| self.failed(doing, at, error);
+    /// Source: fs/namei.c, vfs_rename: permissions and mounts first, then the file system, which sees the entry.
+    fn try_to_move(&mut self, dir: &O::Fd, at: &At) -> Result<(), CommitError> {
+        let Some(slots) = self.slots else { return Ok(()) };
+        let os = &self.domain.os;
         let doing = "moving or removing the directory";
-        let tx = os.handle(&area.tx).map_err(failed(doing))?;
-        if identify(os, &area.dir, b"tx").map_err(failed(doing))? != Some(tx) {
-            return Err(failed("finding the staging area for")(Errno::NOENT));
+        if !self.target_made {
+            make_target(os, slots).map_err(|error| self.failed("staging", at, error))?;
+            self.target_made = true;
         }
-        match os.rename((dir, &at.name), (&area.dir, b"tx"), Rename::Replace) {
+        match os.rename((dir, &at.name), (slots, TARGET), Rename::Replace) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
             // Vanished, or of another type now: the look at every *before* tells.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR) => Ok(()),
-            Err(Errno::BUSY) => Err(failed("moving or removing the mount point")(Errno::BUSY)),
-            Err(error) => Err(failed(doing)(error)),
-            // Somebody has removed the area in this very moment.
+            Err(Errno::BUSY) => Err(self.failed("moving or removing the mount point", at, Errno::BUSY)),
+            Err(error) => Err(self.failed(doing, at, error)),
+            // Somebody has deleted what we staged, in this very moment.
             Ok(()) => {
-                let back = os.rename((&area.dir, b"tx"), (dir, &at.name), Rename::NoReplace);
-                Err(failed("finding the staging area for")(back.err().unwrap_or(Errno::NOENT)))
+                let back = os.rename((slots, TARGET), (dir, &at.name), Rename::NoReplace);
+                Err(self.failed("finding what was staged for", at, back.err().unwrap_or(Errno::NOENT)))
             }
         }
     }

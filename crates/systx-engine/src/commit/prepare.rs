@@ -76,7 +76,6 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
     let patch_targets = open_targets(&domain, &plan)?;
     acquire::space(&domain, &plan.steps)?;
-    acquire::check(&domain, &plan, &plan.steps)?;
     let body = Body {
         version: BODY_VERSION,
         id,
@@ -92,6 +91,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         if slots.is_some() {
             domain.discard_staging(id);
         }
+        acquire::check(&domain, &plan, &body.steps, None)?;
         let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
         return Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None });
     }
@@ -104,6 +104,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         let _ = os.unlink(&slots, &slot_name(*slot));
     }
     tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
+    acquire::check(&domain, &plan, &body.steps, Some(&slots))?;
     // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
     domain.seal_staging(id).map_err(fail("sealing the staging directory"))?;
     Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None })

@@ -284,7 +284,7 @@ pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64)
 }
 
 /// Whether a sector still is what it was before.
-fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool {
+pub(super) fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool {
     match before {
         Before::Zeros => bytes.iter().all(|b| *b == 0),
         Before::Sectors(crcs) => crcs.get(sector).is_some_and(|crc| *crc == sector_crc(bytes)),

@@ -5,12 +5,13 @@
 //! the rest of the record goes on. As in any other displacing, the slot says that the step was decided. Does not: judge
 //! reasons that may pass (disk full, no descriptors, …); those leave the record pending.
 
-use super::patch::after_image;
+use super::patch::{after_image, is_pre_image, read_up_to};
 use super::place::write_all;
 use super::remove::drop_token;
-use super::site::{identify, slot_name, Pass, Site};
-use crate::record::{Act, Change, Patch, Source, Step};
-use systx_os::{Errno, Handle, Open, Os, Result};
+use super::site::{identify, open_object, slot_name, Pass, Site};
+use crate::facts::current_xattr;
+use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
+use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
 /// Free space with which a refusal for lack of space is about the object and not about the disk, in bytes.
 const ROOM_BYTES: u64 = 4 << 20;
@@ -55,6 +56,10 @@ pub(super) fn set_aside<O: Os>(
     step: &Step,
     why: &'static str,
 ) -> Result<()> {
+    // What has been made immutable, or runs, since it was published refuses to be looked at for writing.
+    if site.pass == Pass::Redo && is_done(site, step)? {
+        return Ok(());
+    }
     let slot = slot_name(step.slot);
     let held = |site: &Site<'_, O>| identify(site.os, site.slots, &slot);
     let is_token = |site: &Site<'_, O>, held: &Handle| site.tokens.is_token(site.os, site.slots, &slot, held);
@@ -85,10 +90,11 @@ pub(super) fn set_aside<O: Os>(
             }
             None => {}
         },
-        Act::Patch(patch) if in_slot(patch) => match held(site)? {
-            Some(_) => return site.displace(step, why),
-            None => {}
-        },
+        Act::Patch(patch) if in_slot(patch) => {
+            if held(site)?.is_some() {
+                return site.displace(step, why);
+            }
+        }
         Act::Patch(patch) => {
             let name = keep_patch(site, n, patch)?;
             site.report(step, Some(name), why);
@@ -96,6 +102,79 @@ pub(super) fn set_aside<O: Os>(
         Act::Attr { .. } => site.report(step, None, why),
     }
     Ok(())
+}
+
+/// Whether nothing of a step is left to do: all is as it leaves it, or somebody's later change. Times are not looked at.
+fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
+    let os = site.os;
+    let open = |object: &Handle, how| open_object(os, site.root, object, &step.at.path, &step.at.name, how);
+    match &step.act {
+        Act::Place { small: Some(small) } if identify(os, site.slots, &slot_name(step.slot))?.is_none() => {
+            let Some(fd) = open(&small.handle, Open::Path)? else { return Ok(true) };
+            if os.stat(&fd)?.kind() != FileType::File {
+                return Ok(true);
+            }
+            let mut present = vec![0; small.content.len() + 1];
+            let got = read_up_to(os, &os.reopen(&fd, Open::Read)?, &mut present, 0)?;
+            // What a power loss takes of bytes that were never synced is zeros, or missing.
+            let theirs = present.iter().zip(&small.content).any(|(p, ours)| *p != 0 && p != ours);
+            Ok(theirs || present.get(..got) == Some(&small.content))
+        }
+        Act::Patch(patch) => match open(&patch.file, Open::Read)? {
+            Some(fd) => nothing_is_as_before(site, step, patch, &fd),
+            None => Ok(true),
+        },
+        Act::Attr { object, changes } => {
+            let Some(fd) = open(object, Open::Path)? else { return Ok(true) };
+            let stat = os.stat(&fd)?;
+            for change in changes {
+                let left = match change {
+                    Change::Mode { old, new } => {
+                        stat.perm() != *new && [*old, *old & !0o6000].contains(&stat.perm())
+                    }
+                    Change::Owner { old, new } => old != new && (stat.uid, stat.gid) == *old,
+                    Change::Xattr { name, old, new } => old != new && current_xattr(os, &fd, name)? == *old,
+                    Change::Times { .. } => false,
+                };
+                if left {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Whether no sector of a file is one that a patch would write, nor its size one that it would set.
+fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, file: &O::Fd) -> Result<bool> {
+    let os = site.os;
+    let size = os.stat(file)?.size;
+    if size == patch.size_before && size != patch.size_after {
+        return Ok(false);
+    }
+    let slot = match in_slot(patch) {
+        true => Some(os.open(site.slots, &slot_name(step.slot), Open::Read)?),
+        false => None,
+    };
+    for range in &patch.ranges {
+        let end = (range.offset + range.len).min(patch.size_after);
+        let mut at = range.offset;
+        while at < end {
+            let (len, skip) = ((end - at).min(CHUNK_BYTES) as usize, (at - range.offset) as usize);
+            let mut present = vec![0; len];
+            read_up_to(os, file, &mut present, at)?;
+            let after = after_image(os, slot.as_ref(), range, at, skip, len)?;
+            let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
+            for (n, (present, after)) in sectors {
+                if present != after && is_pre_image(&range.before, skip / SECTOR_BYTES + n, present) {
+                    return Ok(false);
+                }
+            }
+            at += len as u64;
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a redo meets a patch without slot that was set aside: the file with its bytes is the mark.
