@@ -336,9 +336,10 @@ fn a_step_that_a_redo_may_not_take_is_displaced(dir: &Path) {
     let output = shell(&w.served, "echo unrelated > unrelated");
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
     assert_eq!(std::fs::read_to_string(&f).unwrap(), "two\n");
-    let aside: Vec<_> = std::fs::read_dir(w.volume.area().join("aside")).unwrap().collect();
+    let aside = std::fs::read_dir(w.volume.area().join("aside")).unwrap();
+    let aside: Vec<_> = aside.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(aside.len(), 1);
-    assert_eq!(std::fs::read_to_string(aside[0].as_ref().unwrap().path()).unwrap(), "ours\n");
+    assert_eq!(std::fs::read_to_string(&aside[0]).unwrap(), "ours\n");
     must(Command::new("chattr").arg("-i").arg(&f));
     // Decided is decided: another redo leaves it so.
     w.works();
