@@ -1,7 +1,7 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
 use super::{Commit, Part};
-use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Who};
+use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Unsynced, Who};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability};
 use std::sync::Arc;
@@ -79,8 +79,7 @@ impl<O: Os> Commit<'_, O> {
             if self.stale(part) && !mutant::on(Mutant::NoV3) {
                 return Ok(Some(Obstacle::Stale));
             }
-            let unsynced = self.durability == Durability::Durable
-                && (domain.builds_on_unsynced(&part.objects) || names_unsynced(part));
+            let unsynced = self.durability == Durability::Durable && builds_on_unsynced(part);
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
@@ -188,12 +187,12 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
-/// Whether the record names an object that another record carries whole and no sync has covered: a redo might have to make that
-/// one again, and would not find it under its old identity here.
-fn names_unsynced<O: Os>(part: &Part<O>) -> bool {
-    let named =
-        |change: &super::Change<O>| change.body.names_one_of(&part.domain.table.unsynced().signature());
-    part.change.as_ref().is_some_and(named)
+/// Whether a part builds on what no sync has covered: the result of a `none` commit, or an object that another record carries whole
+/// and that its own names. A redo might have to make that one again, and would not find it under its old identity here.
+fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
+    let all = part.domain.table.unsynced().signature();
+    let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));
+    named || Unsynced::<O::Mem>::are_in(&part.objects, &all)
 }
 
 fn failed(doing: &'static str, error: Errno) -> CommitError {

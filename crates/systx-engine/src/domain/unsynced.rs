@@ -70,7 +70,11 @@ impl<'m, M: Words> Unsynced<'m, M> {
     /// Whether one of the objects (R, W or C) may be unsynced. Tested against the union: the bits of one object may
     /// stand in different halves.
     pub fn hits(&self, objects: &Objects) -> bool {
-        let all = self.signature();
+        Self::are_in(objects, &self.signature())
+    }
+
+    /// The same, of a [`Unsynced::signature`] that was loaded before.
+    pub fn are_in(objects: &Objects, all: &Signature) -> bool {
         let hit = |o: &ObjectId| all.may_contain(*o);
         !all.is_empty()
             && (objects.read.iter().any(hit)
