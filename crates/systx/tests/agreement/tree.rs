@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// First words of the line before a tree.
 pub const BEGIN: &str = "---- tree";
@@ -18,18 +18,18 @@ const BLOCK: u64 = 4096;
 const SET_BEFORE: i64 = 315_532_800;
 
 const TIME: usize = 4;
-const CONTENT: usize = 5;
+const CLOCK: &str = "the clock's";
 const HOLES: usize = 7;
 
 /// Fields by escaped path.
 pub type Tree = BTreeMap<String, Vec<String>>;
 
 /// What two looks have in common beside the rest.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Also<'a> {
     AllTimes,
-    /// And where they end in the midst of a block in the third, before anything happened.
-    Holes(&'a Tree),
+    /// And which blocks a file of the second had before anything happened.
+    Holes(&'a dyn Fn(&str) -> Blocks),
 }
 
 /// Looks at everything below a directory.
@@ -63,26 +63,32 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
         let directory = fields[0].starts_with('4');
         let seconds = fields[TIME].split('.').next().and_then(|s| s.parse::<i64>().ok()).unwrap_or(i64::MAX);
         let fifo = fields[0].len() < 6 && fields[0].starts_with('1');
-        if also != Also::AllTimes && (fifo || seconds >= SET_BEFORE) {
-            fields[TIME] = "the clock's".into();
+        if !matches!(also, Also::AllTimes) && (fifo || seconds >= SET_BEFORE) {
+            fields[TIME] = CLOCK.into();
         }
         // What a directory's names did to its time is the file system's business.
         if directory && seconds >= SET_BEFORE {
-            fields[TIME] = "the clock's".into();
+            fields[TIME] = CLOCK.into();
         }
-        if also == Also::AllTimes {
+        if matches!(also, Also::AllTimes) {
             fields[HOLES].clear();
         }
         Some(fields)
     };
     let paths: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
     for path in paths {
-        let (mut left, right) = (seen(a, path), seen(b, path));
+        let (mut left, mut right) = (seen(a, path), seen(b, path));
+        if let (Some(left), Some(right)) = (&left, &mut right) {
+            // Names that came and went leave no trace in a committed directory, not even in its time.
+            if left[0].starts_with('4') && left[TIME] == CLOCK {
+                right[TIME] = CLOCK.into();
+            }
+        }
         if let (Some(left), Some(right), Also::Holes(before)) = (&mut left, &right, also) {
-            // Zeros that were written may be a hole. A hole is never written to, but for the block in which a file ended:
-            // what is changed in place up to there keeps it.
+            // Zeros that were written may be a hole. A hole is never written to, but a file that is changed in place may
+            // keep a block that it had.
             let mut data = blocks(&left[HOLES]);
-            data.extend(before.values().filter_map(|fields| last_block(&fields[CONTENT])));
+            data.extend(before(path));
             if blocks(&right[HOLES]).is_subset(&data) {
                 left[HOLES].clone_from(&right[HOLES]);
             }
@@ -94,7 +100,7 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
     text
 }
 
-fn blocks(ranges: &str) -> std::collections::BTreeSet<u64> {
+fn blocks(ranges: &str) -> Blocks {
     let range = |text: &str| {
         let (from, to) = text.split_once('-').unwrap_or_default();
         from.parse().unwrap_or(0)..to.parse().unwrap_or(0)
@@ -102,9 +108,24 @@ fn blocks(ranges: &str) -> std::collections::BTreeSet<u64> {
     ranges.split_whitespace().flat_map(range).collect()
 }
 
-fn last_block(content: &str) -> Option<u64> {
-    let size: u64 = content.split_once(" bytes")?.0.parse().ok()?;
-    (size % BLOCK != 0).then_some(size / BLOCK)
+/// Which blocks are data.
+pub type Blocks = std::collections::BTreeSet<u64>;
+
+/// The data of every regular file below a directory, by inode number; and each path's inode number.
+pub fn inodes(dir: &Path, tree: &Tree) -> (BTreeMap<u64, Blocks>, BTreeMap<String, u64>) {
+    let (mut data, mut numbers) = (BTreeMap::new(), BTreeMap::new());
+    let mut left = vec![PathBuf::from(".")];
+    while let Some(at) = left.pop() {
+        let path = dir.join(&at);
+        let meta = std::fs::symlink_metadata(&path).unwrap();
+        let name = escape(at.as_os_str().as_bytes());
+        data.insert(meta.ino(), tree.get(&name).map(|fields| blocks(&fields[HOLES])).unwrap_or_default());
+        numbers.insert(name, meta.ino());
+        if meta.is_dir() {
+            left.extend(std::fs::read_dir(path).unwrap().map(|entry| at.join(entry.unwrap().file_name())));
+        }
+    }
+    (data, numbers)
 }
 
 /// Bytes as text without tabs and newlines.
