@@ -27,7 +27,8 @@ impl<O: Os> Domain<O> {
     /// it is tried again by a later commit.
     pub(crate) fn checkpoint_if_due(&self) -> Option<String> {
         let (bytes, now) = (self.log.bytes_since_checkpoint(), self.os.monotonic_ns());
-        let age = now.saturating_sub(self.table.checkpointed_ns());
+        // A stamp ahead of us is of another time namespace, and says nothing.
+        let age = now.checked_sub(self.table.checkpointed_ns()).unwrap_or(u64::MAX);
         let due = bytes > BYTES_BETWEEN_CHECKPOINTS || (bytes > 0 && age > AGE_NS);
         if !due || !self.table.try_checkpoint(now, RETRY_NS) {
             return None;

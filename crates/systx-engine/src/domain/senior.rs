@@ -16,6 +16,9 @@ use crate::id::{Footprint, OwnerIx, TxId};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
+/// How long a senior may keep others out, in nanoseconds.
+pub const SENIORITY_NS: u64 = 2_000_000_000;
+
 /// Who is senior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Senior {
@@ -60,7 +63,8 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         // Pairs with the Release store in `try_become`.
         let tx = self.mem.load(self.base, Ordering::Acquire);
         let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
-        if tx == 0 || deadline_ns <= now_ns {
+        // The clock of another time namespace may be days ahead: nobody is senior for longer than anybody may be.
+        if tx == 0 || deadline_ns <= now_ns || deadline_ns - now_ns > SENIORITY_NS {
             return Ok(None);
         }
         let owner = self.mem.load(self.base + 1, Ordering::Acquire);

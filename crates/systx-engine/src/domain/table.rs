@@ -233,7 +233,7 @@ impl<O: Os> Table<O> {
     /// Says that a checkpoint is tried, unless one was within the last `pause_ns`; whether it is the caller's now.
     pub fn try_checkpoint(&self, now: u64, pause_ns: u64) -> bool {
         let tried = self.mem.load(CHECKPOINT_TRIED_WORD, Ordering::Relaxed);
-        now.saturating_sub(tried) >= pause_ns
+        now.checked_sub(tried).is_none_or(|past| past >= pause_ns)
             && self.mem.compare_exchange(CHECKPOINT_TRIED_WORD, tried, now) == Ok(tried)
     }
 

@@ -2,6 +2,7 @@
 
 use super::layout::*;
 use super::model::{info_of, only, signature_of, Plain};
+use super::senior::SENIORITY_NS;
 use super::*;
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId};
 use std::os::fd::OwnedFd;
@@ -180,6 +181,9 @@ fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
     assert!(place.try_become(&lock, &senior(2, 200), 100, &alive).unwrap());
     place.resign(TxId(1));
     assert_eq!(place.current(&lock, 100, &alive), Ok(Some(senior(2, 200))));
+    mem.store(SENIOR_BASE + 2, 101 + SENIORITY_NS, SeqCst);
+    assert_eq!(place.current(&lock, 100, &alive), Ok(None), "a deadline of a clock that is ahead");
+    mem.store(SENIOR_BASE + 2, 200, SeqCst);
     assert_eq!(place.current(&lock, 100, &|_| false), Ok(None));
     mem.store(SENIOR_BASE + 1, 0, SeqCst);
     assert!(place.current(&lock, 100, &alive).is_err());

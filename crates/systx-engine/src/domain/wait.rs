@@ -1,5 +1,6 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
+use super::senior::SENIORITY_NS;
 use super::{Domain, Held, InFlight, Scan, Senior, SlotIx, SlotState, Who};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature, TxId};
 use crate::outcome::Party;
@@ -12,8 +13,6 @@ const PROBE_NS: u64 = 50_000_000;
 /// reader's probe give theirs back soon, an outsider need not.
 const LEASE_ROUNDS: u32 = 50;
 const LEASE_PAUSE_NS: u64 = 1_000_000;
-/// How long a senior transaction keeps others out, in nanoseconds.
-const SENIORITY_NS: u64 = 2_000_000_000;
 
 /// A transaction in flight for which there is no point in waiting: its end may take any time.
 pub(crate) struct Stuck {
