@@ -6,8 +6,8 @@
 
 pub mod fuse;
 pub mod linux;
-pub mod os;
 pub mod no_room;
+pub mod os;
 pub mod process;
 pub mod sandbox;
 pub mod types;

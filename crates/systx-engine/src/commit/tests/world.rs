@@ -187,7 +187,11 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         m.step(1, b"newdir", Act::Place { small: None });
         m.file(b"2", b"replacement")?;
         let ours = os.handle_at(&m.slots, b"2").map_err(os_failed)?;
-        m.step(2, b"replaced", Act::Replace { ours, before: replaced.handle, tree: Vec::new(), rewrites: None });
+        m.step(
+            2,
+            b"replaced",
+            Act::Replace { ours, before: replaced.handle, tree: Vec::new(), rewrites: None },
+        );
         m.plan.staged = Staged { files: 4, others: 1, bytes: 2000 };
     } else if kind == Kind::Small {
         m.file(b"0", b"new contents")?;

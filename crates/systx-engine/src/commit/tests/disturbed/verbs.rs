@@ -182,7 +182,7 @@ fn take_one(t: &mut T, step: &Step) -> Verb<()> {
             if kind == FileType::Symlink {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            let mode = Some(mode | u32::from(kind == FileType::Directory) * 0o100);
+            let mode = Some(mode | (u32::from(kind == FileType::Directory) * 0o100));
             t.setattr(node, &SetAttr { mode, ..SetAttr::default() }).map(drop)
         }
         Step::Owner(p, id) => {
