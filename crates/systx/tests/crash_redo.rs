@@ -104,4 +104,3 @@ fn outsiders(dir: &Path, kind: &'static str) {
     }
     assert!(lost.is_empty(), "undone by the redo:\n{lost}");
 }
-

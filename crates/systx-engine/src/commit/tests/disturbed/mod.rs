@@ -256,7 +256,8 @@ fn disturbed(
     // Who is killed between sealing his slots and his number leaves them to the next boot: no record and no slot names them.
     let unnumbered = told.is_none() && (forgotten || seen.if_aborted().is_empty());
     // So does who can't delete them, where no record names them.
-    let failed = matches!(besides, Besides::Fault(..)) && play.durability == Durability::None;
+    let nameless = play.durability == Durability::None || matches!(told, Some(Err(_)));
+    let failed = matches!(besides, Besides::Fault(..)) && nameless;
     if !found.left.is_empty() && !unnumbered && !failed {
         return Err(context(format!("left over after recovery and checkpoint: {:?}", found.left)));
     }
