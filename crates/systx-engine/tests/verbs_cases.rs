@@ -324,3 +324,40 @@ fn a_small_file_changes_in_memory_until_it_grows() {
         assert_eq!((meta.mtime(), meta.mtime_nsec() as u32), (inside.sec, inside.nsec));
     });
 }
+
+/// Read through, a terabyte would take an hour.
+#[test]
+fn a_terabyte_of_nothing_costs_nothing() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let sizes = [("small", 10), ("middle", 40_000), ("large", 300_000)];
+        for (name, size) in sizes {
+            std::fs::write(scratch.0.join("lower").join(name), vec![b'a'; size]).unwrap();
+        }
+        let end = 1 << 40;
+        let mut t = begin(&domain);
+        for (name, size) in sizes {
+            let (node, _) = walk(&mut t, name).unwrap();
+            t.open(node, Access::ReadWrite, false).unwrap();
+            t.write_at(node, b"b", size as u64 / 2).unwrap();
+            t.write_at(node, b"end", end - 3).unwrap();
+            t.close(node);
+        }
+        t.commit().unwrap();
+        for (name, size) in sizes {
+            let path = scratch.0.join("lower").join(name);
+            let file = std::fs::File::open(&path).unwrap();
+            let meta = file.metadata().unwrap();
+            assert_eq!(meta.len(), end, "{name}");
+            assert!(meta.blocks() < 10_000, "{name} has its blocks: {}", meta.blocks());
+            let mut buf = vec![0; size + 10];
+            file.read_exact_at(&mut buf, 0).unwrap();
+            let mut wanted = vec![b'a'; size];
+            wanted[size / 2] = b'b';
+            wanted.resize(size + 10, 0);
+            assert!(buf == wanted, "{name}");
+            file.read_exact_at(&mut buf[..3], end - 3).unwrap();
+            assert_eq!(&buf[..3], b"end");
+        }
+    });
+}

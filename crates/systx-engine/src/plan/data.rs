@@ -187,18 +187,16 @@ impl<O: Os> Transaction<O> {
         let mut runs = Vec::new();
         let mut inline_left = draft.inline_left;
         let mut from = 0;
-        for (extent, kind) in self.changed_extents(ix, after) {
+        let kept = before.min(after);
+        for (mut extent, kind) in self.changed_extents(ix, after)? {
+            if kind == Extent::Hole {
+                // What follows the committed bytes is zeros anyway, however much of it there is.
+                extent.end = extent.end.min(kept);
+            }
             let end = extent.end.next_multiple_of(SECTOR).min(after);
             let start = (extent.start / SECTOR * SECTOR).max(from);
             if start < end {
-                self.compare(
-                    ix,
-                    start..end,
-                    before.min(after),
-                    kind == Extent::Hole,
-                    &mut inline_left,
-                    &mut runs,
-                )?;
+                self.compare(ix, start..end, kept, kind == Extent::Hole, &mut inline_left, &mut runs)?;
                 from = end.next_multiple_of(SECTOR);
             }
         }
@@ -224,17 +222,36 @@ impl<O: Os> Transaction<O> {
         Ok(ranges)
     }
 
-    fn changed_extents(&self, ix: Ix, size: u64) -> Vec<(Range<u64>, Extent)> {
+    fn changed_extents(&mut self, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
         match &self.object(ix).data {
-            Data::Base(_) => Vec::new(),
-            Data::Private(_) | Data::Memory(_) => vec![(0..size, Extent::Data)],
-            Data::Overlay(overlay) => overlay
+            Data::Base(_) => Ok(Vec::new()),
+            Data::Memory(_) => Ok(vec![(0..size, Extent::Data)]),
+            Data::Private(_) => self.private_extents(ix, size),
+            Data::Overlay(overlay) => Ok(overlay
                 .extents
                 .iter()
                 .map(|(r, k)| (r.start.min(size)..r.end.min(size), k))
                 .filter(|(r, _)| !r.is_empty())
-                .collect(),
+                .collect()),
         }
+    }
+
+    /// Data and holes of a private file.
+    fn private_extents(&mut self, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
+        let fd = self.private_fd(ix)?;
+        let next = |at, hole| match self.os.seek(&fd, at, hole) {
+            Err(Errno::NXIO) => Ok(size),
+            found => found.map(|to| to.clamp(at, size)),
+        };
+        let (mut extents, mut at) = (Vec::new(), 0);
+        while at < size {
+            let data = next(at, false)?;
+            let hole = if data < size { next(data, true)?.max(data + 1) } else { size };
+            let parts = [(at..data, Extent::Hole), (data..hole, Extent::Data)];
+            extents.extend(parts.into_iter().filter(|(range, _)| !range.is_empty()));
+            at = hole;
+        }
+        Ok(extents)
     }
 
     /// Compares `range` (from a sector's start) with the committed file, of which `kept` bytes stay.
