@@ -55,12 +55,10 @@ impl<O: Os> Transaction<O> {
                 _ => None,
             };
             let Some(slot) = slot.filter(|slot| *slot != NO_SLOT) else { return Ok(false) };
-            let stat = self.staged_stat(*ix)?;
-            if object_bytes(&stat) > left {
-                return Ok(false);
-            }
-            left -= object_bytes(&stat);
-            carried.insert(slot, self.small(draft.mount, slot)?);
+            let kind = object.kind;
+            let Some(small) = self.small(draft.mount, slot, kind, left)? else { return Ok(false) };
+            left -= small.content.len() as u64;
+            carried.insert(slot, small);
         }
         let mut placed = 0;
         for step in draft.places.iter().map(|o| &o.step) {
@@ -84,21 +82,24 @@ impl<O: Os> Transaction<O> {
         Ok(true)
     }
 
-    /// The object in a slot, whole.
-    fn small(&mut self, mount: usize, slot: u32) -> Verb<Small> {
-        let fd = self.open_slot(mount, slot, Open::Path)?;
+    /// The object in a slot, whole; `None` if it has more than `most` bytes.
+    fn small(&mut self, mount: usize, slot: u32, kind: FileType, most: u64) -> Verb<Option<Small>> {
+        let how = if kind == FileType::File { Open::Read } else { Open::Path };
+        let fd = self.open_slot(mount, slot, how)?;
         let stat = self.os.stat(&fd)?;
-        let mut content = Vec::new();
-        match stat.kind() {
-            FileType::File => {
-                content = vec![0; stat.size as usize];
-                let file = self.open_slot(mount, slot, Open::Read)?;
-                let got = read_up_to(&self.os, &file, &mut content, 0)?;
-                content.truncate(got);
-            }
-            FileType::Symlink => content = self.os.read_link(&fd)?,
-            _ => {}
+        if object_bytes(&stat) > most {
+            return Ok(None);
         }
+        let content = match kind {
+            FileType::File => {
+                let mut content = vec![0; stat.size as usize];
+                let got = read_up_to(&self.os, &fd, &mut content, 0)?;
+                content.truncate(got);
+                content
+            }
+            FileType::Symlink => self.os.read_link(&fd)?,
+            _ => Vec::new(),
+        };
         let mut xattrs = Vec::new();
         match self.os.listxattr(&fd) {
             Ok(names) => {
@@ -110,7 +111,7 @@ impl<O: Os> Transaction<O> {
             Err(systx_os::Errno::OPNOTSUPP) => {}
             Err(e) => return Err(e.into()),
         }
-        Ok(Small {
+        Ok(Some(Small {
             handle: self.os.handle(&fd)?,
             ctime: stat.ctime,
             mode: stat.mode,
@@ -120,7 +121,7 @@ impl<O: Os> Transaction<O> {
             mtime: stat.mtime,
             content,
             xattrs,
-        })
+        }))
     }
 }
 
