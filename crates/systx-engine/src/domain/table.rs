@@ -185,6 +185,12 @@ impl<O: Os> Table<O> {
         LOCK.lock(&*self.mem, me, alive)
     }
 
+    /// Who holds the commit lock.
+    #[cfg(test)]
+    pub fn lock_holder(&self) -> Result<Option<OwnerIx>, Corrupt> {
+        LOCK.holder(&*self.mem)
+    }
+
     /// The commit lock, if it is free.
     pub fn try_lock(&self, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
         LOCK.try_lock(&*self.mem, me)

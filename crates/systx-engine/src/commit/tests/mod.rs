@@ -4,6 +4,7 @@ mod checkpointing;
 mod crash;
 mod disturbed;
 mod interleaving;
+mod invariants;
 mod mutants;
 mod outsider;
 mod reference;
