@@ -62,6 +62,11 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
         let text = String::from_utf8_lossy(&bytes);
         reports.extend(text.lines().filter_map(|line| parse(tx, line)));
     }
+    if let Ok(aside) = os.open(area, b"aside", Open::Directory) {
+        // Noted, and cut off before it was moved: whoever came next may have found something else to do.
+        let there = |name: &String| !matches!(os.handle_at(&aside, name.as_bytes()), Err(Errno::NOENT));
+        reports.retain(|report| report.aside.as_ref().is_none_or(there));
+    }
     reports.sort_by_key(|report| report.tx);
     Ok(reports)
 }

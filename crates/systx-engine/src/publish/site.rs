@@ -149,12 +149,18 @@ impl<'a, O: Os> Site<'a, O> {
             } else {
                 format!("{}.{}.{n}", self.id, step.slot)
             };
+            if identify(self.os, self.aside, name.as_bytes())?.is_some() {
+                continue;
+            }
+            // Noted first: who is cut off right after the rename has told of it.
+            let displaced = Displaced { path: self.path_of(&step.at), aside: Some(name.clone()), what };
+            self.note(&displaced);
             match self.os.rename((self.slots, &slot), (self.aside, name.as_bytes()), Rename::NoReplace) {
                 Ok(()) => {
-                    self.report(step, Some(name), what);
+                    self.displaced.push(displaced);
                     return Ok(());
                 }
-                // A helper that was cut off right after this very rename has reported it.
+                // A helper has done it, and noted it as we have.
                 Err(Errno::NOENT) => return Ok(()),
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e),
@@ -167,10 +173,14 @@ impl<'a, O: Os> Site<'a, O> {
     pub fn report(&mut self, step: &Step, aside: Option<String>, what: &'static str) {
         let path = self.path_of(&step.at);
         let displaced = Displaced { path, aside, what };
+        self.note(&displaced);
+        self.displaced.push(displaced);
+    }
+
+    fn note(&self, displaced: &Displaced) {
         if let Some(area) = self.area {
             // On a full disk there is no line; what was kept is listed all the same.
-            let _ = reports::keep(self.os, area, self.id, &displaced);
+            let _ = reports::keep(self.os, area, self.id, displaced);
         }
-        self.displaced.push(displaced);
     }
 }

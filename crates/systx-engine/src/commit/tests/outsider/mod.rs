@@ -133,6 +133,10 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         let domain = open(&helper).map_err(|e| e.to_string())?;
         let mut recovered = domain.recovered.clone();
         recovered.merge(domain.finish_dead().map_err(|e| e.to_string())?);
+        if killed {
+            // Who is killed after D leaves what is in his slots to the checkpoint.
+            domain.checkpoint().map_err(|e| e.to_string())?;
+        }
         match domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
             true => Ok(recovered.displaced),
             false => Err(format!("left over: {recovered:?}")),
@@ -149,14 +153,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         let below = whole.iter().filter_map(|(p, l)| Some((p.strip_prefix(prefix)?.to_owned(), l.clone())));
         below.collect()
     };
-    let mut aside = strip(".systx/aside/");
-    if killed {
-        // Who is killed after D leaves what he put into the removed tree in its slot, for the next reclaim.
-        let left = strip(".systx/tx/")
-            .into_iter()
-            .filter_map(|(p, l)| Some((p.split_once("/10/")?.1.to_owned(), l)));
-        aside.extend(left.filter(|(_, l)| l.content == HIS));
-    }
+    let aside = strip(".systx/aside/");
     let end = at_old_names(&public(&machine));
     let quiet = (stage.before.clone(), stage.before.clone());
     let (s0, s1) = acted.around.clone().unwrap_or(quiet);
