@@ -325,6 +325,29 @@ fn a_small_file_changes_in_memory_until_it_grows() {
     });
 }
 
+#[test]
+fn a_change_whose_time_is_set_back_is_kept_also_when_it_leaves_memory() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let path = scratch.0.join("lower/f");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let mut t = begin(&domain);
+        let (node, attr) = walk(&mut t, "f").unwrap();
+        t.open(node, Access::ReadWrite, false).unwrap();
+        t.write_at(node, b"xx", 4).unwrap();
+        let back = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
+        t.setattr(node, &back).unwrap();
+        // Too far for memory, and for most file systems.
+        let refused = t.write_at(node, b"far", 1 << 62).is_err();
+        t.close(node);
+        match refused {
+            true => drop(t.commit().unwrap()),
+            false => return t.abort(),
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"0123xx6789");
+    });
+}
+
 /// Read through, a terabyte would take an hour.
 #[test]
 fn a_terabyte_of_nothing_costs_nothing() {

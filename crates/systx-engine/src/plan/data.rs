@@ -67,7 +67,7 @@ impl<O: Os> Transaction<O> {
             let (replaced, made, slot) = (private.replaced, private.made, private.slot);
             let fd = self.private_fd(ix)?;
             let now = self.os.stat(&fd)?;
-            let unmoved = info.file_stamps && !replaced && now.ctime == made && now.mtime == stat.mtime;
+            let unmoved = info.file_stamps && !replaced && made == Some(now.ctime) && now.mtime == stat.mtime;
             if unmoved && size == stat.size {
                 return self.drop_copy(draft, ix);
             }

@@ -38,8 +38,8 @@ pub(crate) struct Private {
     pub slot: u32,
     /// It began empty: nothing of the committed file was copied.
     pub replaced: bool,
-    /// Its change time when it was made: an unmoved one says that nothing was written.
-    pub made: Timestamp,
+    /// Its change time when it was made: an unmoved one says that nothing was written. `None`: it was made of changed bytes.
+    pub made: Option<Timestamp>,
 }
 
 /// Changed ranges of a large file.
@@ -184,16 +184,26 @@ impl<O: Os> Transaction<O> {
             let now = self.now();
             self.object_mut(ix).over_mut().mtime = Some(now);
         }
-        self.become_private(ix, slot, fd, keep == 0 && size > 0)
+        self.become_private(ix, slot, fd, (keep == 0 && size > 0, keep != size))
     }
 
-    /// A file in a slot has all bytes from here on, and the time that the program sees.
-    pub(crate) fn become_private(&mut self, ix: Ix, slot: u32, fd: Arc<O::Fd>, replaced: bool) -> Verb<()> {
+    /// A file in a slot has all bytes from here on, and the time that the program sees. It is told whether they are *replaced*, as
+    /// in [`Private`], and whether they differ from the committed ones already.
+    pub(crate) fn become_private(
+        &mut self,
+        ix: Ix,
+        slot: u32,
+        fd: Arc<O::Fd>,
+        (replaced, changed): (bool, bool),
+    ) -> Verb<()> {
         let object = self.object_mut(ix);
         let time = object.over.as_mut().and_then(|o| o.mtime.take());
         let time = time.or(object.lower.as_ref().map(|l| l.stat.mtime));
         self.os.utimens(&fd, None, time)?;
-        let made = self.os.stat(&fd)?.ctime;
+        let made = match changed {
+            true => None,
+            false => Some(self.os.stat(&fd)?.ctime),
+        };
         let object = self.object_mut(ix);
         object.file = (object.opens > 0).then_some(fd);
         object.data = Data::Private(Box::new(Private { slot, replaced, made }));
@@ -364,10 +374,9 @@ impl<O: Os> Transaction<O> {
         if size == 0 {
             let fd = self.private_fd(ix)?;
             self.os.truncate(&fd, 0)?;
-            let made = self.os.stat(&fd)?.ctime;
             let object = self.object_mut(ix);
             let slot = object.data.slot();
-            object.data = Data::Private(Box::new(Private { slot, replaced: true, made }));
+            object.data = Data::Private(Box::new(Private { slot, replaced: true, made: None }));
             if let Some(over) = &mut object.over {
                 over.mtime = None;
             }

@@ -8,7 +8,6 @@ use super::data::{Data, CHUNK_BYTES};
 use super::Ix;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
-use std::sync::Arc;
 use systx_os::{Errno, Os};
 
 /// Up to this size a file's changed bytes stay in memory: from about here on a file of its own is the faster place.
@@ -126,6 +125,7 @@ impl<O: Os> Transaction<O> {
     /// Moves bytes from memory to a file in a slot.
     pub(crate) fn spill(&mut self, ix: Ix) -> Verb<()> {
         let Some(memory) = self.memory(ix) else { return Ok(()) };
+        let changed = memory.before.as_ref() != Some(&memory.bytes);
         let (size, replaced) = (memory.bytes.len(), memory.replaced);
         let (slot, fd) = self.private_file(ix)?;
         for at in (0..size).step_by(CHUNK_BYTES) {
@@ -133,7 +133,7 @@ impl<O: Os> Transaction<O> {
             let chunk = &memory.bytes[at..size.min(at + CHUNK_BYTES)];
             crate::publish::place::write_all(&self.os, &fd, chunk, at as u64)?;
         }
-        self.become_private(ix, slot, Arc::clone(&fd), replaced)
+        self.become_private(ix, slot, fd, (replaced, changed))
     }
 }
 
