@@ -51,8 +51,17 @@ const TARGETS: [&str; 12] = [
     "patched",
 ];
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+macro_rules! acts {
+    ($($name:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Act {
+            $($name,)*
+        }
+        const ACTS: [Act; 20] = [$(Act::$name,)*];
+    };
+}
+
+acts! {
     CreateExclusive,
     CreateOrTruncate,
     Unlink,
@@ -74,32 +83,6 @@ enum Act {
     Utimens,
     CreateInside,
 }
-
-const ACTS: [Act; 20] = {
-    use Act::*;
-    [
-        CreateExclusive,
-        CreateOrTruncate,
-        Unlink,
-        Rmdir,
-        Mkdir,
-        Symlink,
-        LinkMine,
-        LinkElsewhere,
-        RenameMineOver,
-        RenameDirOver,
-        ExchangeMine,
-        RenameAway,
-        WriteStart,
-        WriteOpenSinceBefore,
-        Append,
-        Chmod,
-        Chown,
-        SetXattr,
-        Utimens,
-        CreateInside,
-    ]
-};
 
 /// Bytes that nobody else writes.
 const HIS: &str = "these bytes are the outsider's";

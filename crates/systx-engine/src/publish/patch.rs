@@ -76,6 +76,13 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     Ok(())
 }
 
+/// The part of a range before `end`, piece by piece: where each is in the file, where in the range, and how long it is.
+pub(super) fn chunks(range: &PatchRange, end: u64) -> impl Iterator<Item = (u64, usize, usize)> {
+    let (from, end) = (range.offset, (range.offset + range.len).min(end));
+    let at = (from..end).step_by(CHUNK_BYTES);
+    at.map(move |at| (at, (at - from) as usize, (end - at).min(CHUNK_BYTES as u64) as usize))
+}
+
 /// Whether a file of a size between before and after holds a sector that no pass of ours, cut off by a power loss, left: then
 /// the size is somebody's, too.
 fn holds_foreign<O: Os>(
@@ -86,11 +93,7 @@ fn holds_foreign<O: Os>(
     size: u64,
 ) -> Result<bool> {
     for range in &patch.ranges {
-        let end = (range.offset + range.len).min(size);
-        let mut at = range.offset;
-        while at < end {
-            let len = (end - at).min(CHUNK_BYTES as u64) as usize;
-            let skip = (at - range.offset) as usize;
+        for (at, skip, len) in chunks(range, size) {
             let after = after_image(os, slot, range, at, skip, len)?;
             let mut present = vec![0; len];
             read_up_to(os, target, &mut present, at)?;
@@ -103,7 +106,6 @@ fn holds_foreign<O: Os>(
                     return Ok(true);
                 }
             }
-            at += len as u64;
         }
     }
     Ok(false)
@@ -184,11 +186,7 @@ fn apply<O: Os>(
     end: u64,
 ) -> Result<bool> {
     let mut theirs = false;
-    let end = (range.offset + range.len).min(end);
-    let mut at = range.offset;
-    while at < end {
-        let len = (end - at).min(CHUNK_BYTES as u64) as usize;
-        let skip = (at - range.offset) as usize;
+    for (at, skip, len) in chunks(range, end) {
         let after = after_image(os, slot, range, at, skip, len)?;
         let mut present = vec![0; len];
         let got = read_up_to(os, target, &mut present, at)?;
@@ -227,7 +225,6 @@ fn apply<O: Os>(
         if let Some(run) = run {
             theirs |= write(run)?;
         }
-        at += (after.len()) as u64;
     }
     Ok(theirs)
 }

@@ -5,7 +5,7 @@
 //! the rest of the record goes on. As in any other displacing, the slot says that the step was decided. Does not: judge
 //! reasons that may pass (disk full, no descriptors, …); those leave the record pending.
 
-use super::patch::{after_image, is_pre_image, read_up_to};
+use super::patch::{after_image, chunks, is_pre_image, read_up_to};
 use super::place::write_all;
 use super::remove::drop_token;
 use super::site::{identify, open_object, slot_name, Pass, Site};
@@ -15,8 +15,6 @@ use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
 /// Free space with which a refusal for lack of space is about the object and not about the disk, in bytes.
 const ROOM_BYTES: u64 = 4 << 20;
-/// Bytes copied at a time.
-const CHUNK_BYTES: u64 = 256 << 10;
 
 /// What the kernel's answer means, as a sentence fragment; `None`: it may pass.
 pub(super) fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<&'static str> {
@@ -158,10 +156,7 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
         false => None,
     };
     for range in &patch.ranges {
-        let end = (range.offset + range.len).min(patch.size_after);
-        let mut at = range.offset;
-        while at < end {
-            let (len, skip) = ((end - at).min(CHUNK_BYTES) as usize, (at - range.offset) as usize);
+        for (at, skip, len) in chunks(range, patch.size_after) {
             let mut present = vec![0; len];
             read_up_to(os, file, &mut present, at)?;
             let after = after_image(os, slot.as_ref(), range, at, skip, len)?;
@@ -171,7 +166,6 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
                     return Ok(false);
                 }
             }
-            at += len as u64;
         }
     }
     Ok(true)
@@ -203,13 +197,9 @@ fn keep_patch<O: Os>(site: &Site<'_, O>, n: usize, patch: &Patch) -> Result<Stri
         made => made?,
     };
     os.truncate(&fd, patch.size_after)?;
-    for range in &patch.ranges {
-        let end = (range.offset + range.len).min(patch.size_after);
-        let mut at = range.offset;
-        while at < end && range.source != Source::Hole {
-            let (len, skip) = ((end - at).min(CHUNK_BYTES) as usize, (at - range.offset) as usize);
+    for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
+        for (at, skip, len) in chunks(range, patch.size_after) {
             write_all(os, &fd, &after_image(os, None, range, at, skip, len)?, at)?;
-            at += len as u64;
         }
     }
     Ok(name)
