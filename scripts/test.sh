@@ -27,11 +27,18 @@ fi
 bash scripts/deps.sh
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 status=0
 # --show-output, because a test that cannot run here passes and prints why; but what passed need not be listed twice.
-"$cargo" test --locked --workspace --no-fail-fast -- --show-output 2>&1 | tee "$log" |
-    awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }' || status=$?
+# Into a file: a process that can't be killed would keep a pipe, and so us, waiting.
+"$cargo" test --locked --workspace --no-fail-fast -- --show-output >"$log" 2>&1 &
+tests=$!
+bash scripts/watch.sh "$tests" "$log" &
+watch=$!
+trap 'kill "$tests" "$watch" 2>/dev/null; rm -f "$log"' EXIT
+tail -n +1 -s 0.2 -f --pid="$tests" "$log" |
+    awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }'
+wait "$tests" || status=$?
+kill "$watch" 2>/dev/null || true
 
 reasons=$(grep -ahE '^skipped' "$log" | sort | uniq -c || true)
 [ -z "$reasons" ] || printf 'Skipped on this machine:\n%s\n' "$reasons"

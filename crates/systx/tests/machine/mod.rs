@@ -13,11 +13,13 @@ pub mod bench;
 pub mod generations;
 pub mod picture;
 pub mod processes;
+pub mod tidy;
 pub mod volume;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use tidy::tidy;
 
 /// Not the usual name: commands that look at all file systems must not touch the machine's own areas.
 pub const AREA: &str = ".systx-crash";
@@ -151,10 +153,10 @@ impl Scratch {
         points.reverse();
         for point in points {
             // Lazily: a case that failed may have left somebody inside.
-            let _ = Command::new("umount").args(["-l", point]).stderr(Stdio::null()).status();
+            tidy(Command::new("umount").args(["-l", point]));
         }
         // Never through a mount that is still there.
-        let _ = Command::new("rm").args(["-rf", "--one-file-system"]).arg(dir).stderr(Stdio::null()).status();
+        tidy(Command::new("rm").args(["-rf", "--one-file-system"]).arg(dir));
     }
 }
 

@@ -3,6 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use tidy::tidy;
+
+#[path = "../machine/tidy.rs"]
+mod tidy;
 
 pub const SYSTX: &str = env!("CARGO_BIN_EXE_systx");
 /// Not the usual name: a command that looks at all file systems must not touch the machine's own areas.
@@ -91,11 +95,11 @@ impl Drop for Scratch {
             let point = self.0.join(kind);
             if point.exists() {
                 // Lazily: a case that failed may have left somebody inside.
-                let _ = Command::new("umount").args(["-R", "-l"]).arg(&point).stderr(Stdio::null()).status();
+                tidy(Command::new("umount").args(["-R", "-l"]).arg(&point));
             }
         }
         // Never through a mount that is still there.
-        let _ = Command::new("rm").args(["-r", "--one-file-system"]).arg(&self.0).status();
+        tidy(Command::new("rm").args(["-r", "--one-file-system"]).arg(&self.0));
     }
 }
 
