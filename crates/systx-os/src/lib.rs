@@ -4,6 +4,7 @@
 //! meet in. Guarantees: every unsafe operation of the engine's and the view's way is here. Does not: decide anything;
 //! policy is the engine's.
 
+pub mod beside;
 pub mod fuse;
 pub mod linux;
 pub mod no_room;

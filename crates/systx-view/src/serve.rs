@@ -2,13 +2,14 @@
 //!
 //! One thread: the work is short, and a second thread costs more in wake-ups than it saves. Between requests it looks
 //! again for some microseconds before it sleeps, because a sleeping thread is woken only after most of the time that an
-//! answer takes.
+//! answer takes; it does so giving way to others, because who asks again and again is woken on the CPU of this thread.
 
 use crate::view::View;
 use crate::wire::init::TRANSFER_BYTES_MAX;
-use crate::wire::Reply;
+use crate::wire::{Reply, Request};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use systx_os::beside::{let_others_run, woken_here};
 use systx_os::fuse::{wait, EventFd};
 use systx_os::{Errno, Os};
 
@@ -16,6 +17,29 @@ use systx_os::{Errno, Os};
 const SPIN: Duration = Duration::from_micros(20);
 /// Requests between two looks at whether to stop.
 const BATCH: u32 = 4096;
+/// So many requests in a row of one thread, and it is taken to go on asking: then it and this thread share a CPU.
+const CONVERSATION: u32 = 3;
+
+/// Who asked last, and how often in a row.
+#[derive(Default)]
+pub(crate) struct Asker {
+    thread: u32,
+    in_a_row: u32,
+}
+
+impl Asker {
+    /// Counts a request. True: it belongs to a conversation. What nobody waits for interrupts none.
+    fn is_talking(&mut self, thread: u32) -> bool {
+        if thread == 0 {
+            return false;
+        }
+        if thread != self.thread {
+            *self = Asker { thread, in_a_row: 0 };
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.in_a_row > CONVERSATION
+    }
+}
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Answers requests until `until` is rung or all mounts are gone, then those that are there already.
@@ -53,7 +77,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 idle = Instant::now();
                 left = left.saturating_sub(served);
             } else {
-                std::hint::spin_loop();
+                let_others_run();
             }
         }
         Ok(())
@@ -83,8 +107,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
             }
             Err(e) => return Err(e),
         };
-        if let Some(bytes) = self.answer(connection, &message[..len.min(message.len())], reply) {
-            match self.connections[connection].device.write(bytes) {
+        let message = &message[..len.min(message.len())];
+        let asker = Request::asker(message);
+        if let Some(bytes) = self.answer(connection, message, reply) {
+            let link = &self.connections[connection];
+            let write = || link.device.write(bytes);
+            let written = if self.asker.is_talking(asker) { woken_here(asker, write) } else { write() };
+            match written {
                 // Who asked was killed meanwhile, or the mount is gone.
                 Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
                 Err(e) => return Err(e),

@@ -2,6 +2,7 @@
 
 use crate::files::Files;
 use crate::listings::Listings;
+use crate::serve::Asker;
 use crate::wire::{flag, Agreed};
 use std::os::fd::{AsFd, OwnedFd};
 use systx_engine::outcome::{Conflict, VerbError};
@@ -53,6 +54,7 @@ pub struct View<O: Os> {
     direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
+    pub(crate) asker: Asker,
 }
 
 /// A view and its detached mounts, in the transaction's order.
@@ -113,8 +115,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         let (files, listings) = (Files::default(), Listings::default());
         let known = Node(connections.len() as u64);
-        let direct = true;
-        Ok(View { tx, connections, known, files, listings, direct, trouble: None, alarm })
+        let (direct, asker) = (true, Asker::default());
+        Ok(View { tx, connections, known, files, listings, direct, trouble: None, alarm, asker })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {

@@ -37,6 +37,11 @@ impl<'a> Request<'a> {
         Ok(Request { header, rest })
     }
 
+    /// The thread that waits for the answer, as this process's pid namespace numbers it; 0: none, or none of ours.
+    pub fn asker(bytes: &[u8]) -> u32 {
+        InHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.pid)
+    }
+
     /// Takes one fixed structure.
     pub fn take<T: FromBytes>(&mut self) -> Result<T, Malformed> {
         let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| Malformed)?;

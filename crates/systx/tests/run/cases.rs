@@ -13,6 +13,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("standard_streams_are_the_commands", standard_streams_are_the_commands),
     ("the_terminal_is_the_commands", the_terminal_is_the_commands),
     ("the_working_directory_and_umask_stay", the_working_directory_and_umask_stay),
+    ("the_processors_of_who_asks_again_and_again_stay", the_processors_of_who_asks_again_and_again_stay),
     ("environment_has_the_transactions_number", environment_has_the_transactions_number),
     ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
     ("outside_of_only_the_command_runs_natively", outside_of_only_the_command_runs_natively),
@@ -111,6 +112,21 @@ fn the_working_directory_and_umask_stay(p: &Place) {
     assert_eq!(out(&output), format!("0037\n{}/sub\n", p.served.display()), "{}", err(&output));
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(p.served.join("sub/made")).unwrap());
     assert_eq!(mode & 0o777, 0o640);
+}
+
+/// It is woken on the dispatcher's CPU; nothing of that may stay.
+fn the_processors_of_who_asks_again_and_again_stay(p: &Place) {
+    let before = std::fs::read_to_string("/proc/self/status").unwrap();
+    let before = before.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).unwrap();
+    // Redirections and read are the shell's own: all these requests are of one thread.
+    let mask =
+        "mask() { while read -r key value; do case $key in Cpus_allowed_list:) echo $value; esac; done; }; ";
+    let ask = "i=0; while [ $i -lt 300 ]; do : > f$i; i=$((i + 1)); done; ";
+    // It can have been looked at before the dispatcher came to give it back.
+    let look = "until [ \"$(mask < /proc/$$/status)\" = \"$WANT\" ]; do :; done; echo given back";
+    let mut systx = p.systx(&[], &["sh", "-c", &[mask, ask, look].concat()]);
+    let output = systx.env("WANT", before).output().unwrap();
+    assert_eq!((out(&output).as_str(), code(&output)), ("given back\n", 0), "{}", err(&output));
 }
 
 fn environment_has_the_transactions_number(p: &Place) {
