@@ -50,12 +50,12 @@ impl SimMem {
     /// Changes a word; `None` when the process is dead (then nothing happens) or the file is gone.
     fn at<R>(&self, call: Call, index: usize, change: impl FnOnce(&mut u64) -> R) -> Option<R> {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
-        let mut entered = self.point(call)?;
+        let mut entered = self.point(call, index)?;
         entered.inner.word(self.id, index).map(change)
     }
 
-    fn point(&self, call: Call) -> Option<Entered<'_>> {
-        self.os.enter(call, b"", None).ok()
+    fn point(&self, call: Call, index: usize) -> Option<Entered<'_>> {
+        self.os.enter_word(call, index).ok()
     }
 }
 
@@ -96,7 +96,7 @@ impl Words for SimMem {
 
     fn wait(&self, index: usize, seen: u64, timeout_ns: u64) {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
-        let Some(mut entered) = self.point(Call::Wait) else { return };
+        let Some(mut entered) = self.point(Call::Wait, index) else { return };
         let same = entered.inner.word(self.id, index).is_some_and(|w| *w as u32 == seen as u32);
         if same {
             let me = thread::current().id();
@@ -108,7 +108,7 @@ impl Words for SimMem {
 
     fn wake(&self, index: usize) {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
-        if let Some(mut entered) = self.point(Call::Wake) {
+        if let Some(mut entered) = self.point(Call::Wake, index) {
             entered.inner.wake(self.id, index);
         }
     }

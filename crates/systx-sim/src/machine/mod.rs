@@ -62,6 +62,13 @@ pub(crate) struct FsId(pub(crate) usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcId(pub(crate) u32);
 
+impl ProcId {
+    /// The number that the process knows itself by.
+    pub fn pid(self) -> u32 {
+        1000 + self.0
+    }
+}
+
 /// How much of the journal an fsync makes durable (ext4, xfs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitRule {
@@ -230,6 +237,16 @@ impl Machine {
     pub fn kill(&self, process: ProcId) {
         let mut inner = self.lock();
         inner.state.end(process);
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
+    /// Ends every process at once; the machine stays up.
+    pub fn kill_everybody(&self) {
+        let mut inner = self.lock();
+        // But for the hand that plants trees and looks at them.
+        let all: Vec<ProcId> = inner.state.processes.keys().copied().filter(|p| p.0 > 0).collect();
+        all.into_iter().for_each(|process| inner.state.end(process));
         inner.wake_dead();
         self.shared.turn.notify_all();
     }

@@ -363,7 +363,7 @@ impl Os for SimOs {
     }
 
     fn pid(&self) -> u32 {
-        1000 + self.process.0
+        self.process.pid()
     }
 
     fn pause(&self, ns: u64) {

@@ -92,6 +92,8 @@ pub struct PointInfo {
     pub name: Vec<u8>,
     /// Inode number behind the (first) descriptor, 0 if there is none.
     pub ino: u64,
+    /// Index of the word, of a call on shared words.
+    pub word: Option<usize>,
 }
 
 /// One line of a trace.

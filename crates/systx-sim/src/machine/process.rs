@@ -116,6 +116,21 @@ impl SimOs {
         name: &[u8],
         file: Option<FileId>,
     ) -> core::result::Result<Entered<'_>, Stop> {
+        self.enter_at(call, name, file, None)
+    }
+
+    /// The same, before a call on a shared word.
+    pub(super) fn enter_word(&self, call: Call, word: usize) -> core::result::Result<Entered<'_>, Stop> {
+        self.enter_at(call, b"", None, Some(word))
+    }
+
+    fn enter_at(
+        &self,
+        call: Call,
+        name: &[u8],
+        file: Option<FileId>,
+        word: Option<usize>,
+    ) -> core::result::Result<Entered<'_>, Stop> {
         let mut inner = self.machine.lock();
         let me = thread::current().id();
         let silent = self.quiet || inner.control.hooking == Some(me);
@@ -127,7 +142,7 @@ impl SimOs {
             inner = self.machine.take_turn(inner, me);
         }
         inner = self.living(inner)?.inner;
-        let info = self.count(&mut inner, call, name, file);
+        let info = self.count(&mut inner, (call, word), name, file);
         if let Some(mut hook) = inner.control.hook.take() {
             inner.control.hooking = Some(me);
             drop(inner);
@@ -153,7 +168,13 @@ impl SimOs {
         }
     }
 
-    fn count(&self, inner: &mut Inner, call: Call, name: &[u8], file: Option<FileId>) -> PointInfo {
+    fn count(
+        &self,
+        inner: &mut Inner,
+        (call, word): (Call, Option<usize>),
+        name: &[u8],
+        file: Option<FileId>,
+    ) -> PointInfo {
         let ino = file.and_then(|f| inner.state.file(f).ok().map(|f| inner.state.inode(f.id).meta.ino));
         let mut point = 0;
         if let Some(p) = inner.state.processes.get_mut(&self.process) {
@@ -168,6 +189,7 @@ impl SimOs {
             call,
             name: name.to_vec(),
             ino: ino.unwrap_or(0),
+            word,
         };
         inner.control.points += 1;
         if let Some(trace) = &mut inner.control.trace {

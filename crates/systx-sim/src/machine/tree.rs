@@ -159,23 +159,33 @@ impl Machine {
 
     /// The tree of file system `fs`; no points, no leases broken, mounts not crossed.
     pub fn tree(&self, fs: usize) -> Tree {
+        self.tree_of(fs, |_| true)
+    }
+
+    /// The same, of the paths that are `wanted` only: what is not, is not looked into either.
+    pub fn tree_of(&self, fs: usize, wanted: impl Fn(&str) -> bool) -> Tree {
         let mut inner = self.lock();
-        let ids: Vec<Id> = inner.state.inodes.keys().copied().collect();
-        ids.into_iter().for_each(|id| inner.state.fold(id));
+        let mut walked = Vec::new();
+        let mut todo = vec![(inner.state.systems[fs].root, String::new())];
+        // Depth first with names in order, as `dump` goes: the first name of an inode is the same in both.
+        while let Some((id, path)) = todo.pop() {
+            for (name, below) in inner.state.inode(id).entries.iter().rev() {
+                let slash = if path.is_empty() { "" } else { "/" };
+                let path = format!("{path}{slash}{}", String::from_utf8_lossy(name));
+                if wanted(&path) {
+                    todo.push((*below, path));
+                }
+            }
+            if !path.is_empty() {
+                walked.push((id, path));
+            }
+        }
+        walked.iter().for_each(|(id, _)| inner.state.fold(*id));
         let state = &inner.state;
         let mut tree = Tree::new();
         let mut seen: BTreeMap<Id, String> = BTreeMap::new();
-        let mut todo = vec![(state.systems[fs].root, String::new())];
-        // Depth first with names in order, as `dump` goes: the first name of an inode is the same in both.
-        while let Some((id, path)) = todo.pop() {
+        for (id, path) in walked {
             let inode = state.inode(id);
-            for (name, below) in inode.entries.iter().rev() {
-                let slash = if path.is_empty() { "" } else { "/" };
-                todo.push((*below, format!("{path}{slash}{}", String::from_utf8_lossy(name))));
-            }
-            if path.is_empty() {
-                continue;
-            }
             let meta = &inode.meta;
             let mut content = meta.target.clone();
             if meta.kind() == FileType::File {

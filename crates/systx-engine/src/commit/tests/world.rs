@@ -67,9 +67,7 @@ pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, crate::domain::Open
 
 /// What everybody else sees: the tree without our area.
 pub(super) fn public(machine: &Machine) -> Tree {
-    let mut tree = machine.tree(0);
-    tree.retain(|path, _| path != ".systx" && !path.starts_with(".systx/"));
-    tree
+    machine.tree_of(0, |path| path != ".systx")
 }
 
 struct Maker<'a> {
@@ -246,6 +244,6 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     ];
     m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes });
     let plan = m.plan;
-    let draft = Draft { mount: 0, domain, id, plan, slots: Some(Arc::new(m.slots)) };
+    let draft = Draft { mount: 0, domain, id, age: id, plan, slots: Some(Arc::new(m.slots)) };
     run(&mut facts, vec![draft], durability, "test")
 }
