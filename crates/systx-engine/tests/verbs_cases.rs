@@ -3,7 +3,8 @@
 mod verbs_world;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
-use systx_engine::transaction::{Access, SetAttr, SetTime};
+use systx_engine::outcome::VerbError;
+use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
 use verbs_world::*;
 
@@ -349,6 +350,74 @@ fn a_change_whose_time_is_set_back_is_kept_also_when_it_leaves_memory() {
 }
 
 /// Read through, a terabyte would take an hour.
+/// Makes a transaction that may keep two directories open let go of all but the last two of these.
+fn come_by(t: &mut Transaction<Linux>, directories: &[Node], name: &str) {
+    for dir in directories {
+        assert_eq!(t.lookup(*dir, name.as_bytes()), Ok(None));
+    }
+}
+
+#[test]
+fn a_directory_that_was_let_go_of_is_the_same_object_or_gone() {
+    if Linux::new().uid() != 0 {
+        println!("skipped: needs root, for handles");
+        return;
+    }
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let at = |path: &str| scratch.0.join("lower").join(path);
+        for name in ["a", "b", "c", "d"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        let mut t = begin(&domain);
+        t.hold_files(2);
+        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| walk(&mut t, name).unwrap().0);
+        come_by(&mut t, &[a, b, c, d], "first");
+        std::fs::rename(at("a"), at("moved")).unwrap();
+        std::fs::create_dir_all(at("a/other")).unwrap();
+        std::fs::create_dir(at("moved/own")).unwrap();
+        assert_eq!(t.lookup(a, b"other"), Ok(None), "another object has its name now");
+        assert!(t.lookup(a, b"own").unwrap().is_some());
+        come_by(&mut t, &[b, c, d], "second");
+        std::fs::remove_dir_all(at("moved")).unwrap();
+        match t.lookup(a, b"third") {
+            Err(VerbError::Doomed(conflict)) => assert_eq!(conflict.what, "replaced or removed"),
+            other => panic!("{other:?}"),
+        }
+        t.abort();
+    });
+}
+
+#[test]
+fn a_new_directory_that_was_removed_keeps_its_attributes_for_whoever_is_in_it() {
+    everywhere(|scratch| {
+        let domain = domain(scratch, "lower");
+        let mut t = begin(&domain);
+        t.hold_files(2);
+        let (root, me) = (t.root(0), me());
+        let others = [b"b", b"c", b"d"].map(|name| t.mkdir(root, name, 0o700, me).unwrap().0);
+        for (n, inside) in ["never looked into", "looked into"].into_iter().enumerate() {
+            let (node, made) = t.mkdir(root, b"gone", 0o751, me).unwrap();
+            if n == 1 {
+                t.create(node, b"f", 0o600, me).unwrap();
+                t.unlink(node, b"f").unwrap();
+            }
+            t.rmdir(root, b"gone").unwrap();
+            for other in others {
+                t.create(other, format!("f{n}").as_bytes(), 0o600, me).unwrap();
+            }
+            let found = t.getattr(node).unwrap();
+            assert_eq!((found.ino, found.mode, found.nlink), (made.ino, made.mode, 0), "{inside}");
+            assert!(t.readdir(node).unwrap().is_empty());
+            assert_eq!(t.create(node, b"g", 0o600, me).unwrap_err(), Errno::NOENT.into(), "{inside}");
+        }
+        assert!(t.commit().unwrap().displaced.is_empty());
+        for name in ["b", "c", "d"] {
+            assert_eq!(std::fs::read_dir(scratch.0.join("lower").join(name)).unwrap().count(), 2);
+        }
+    });
+}
+
 #[test]
 fn a_terabyte_of_nothing_costs_nothing() {
     everywhere(|scratch| {

@@ -1,10 +1,11 @@
-//! Large things: many open files, huge sparse files, wide directories, many new files. Small sizes for everybody's tests,
+//! Large things: many open files, many directories, huge sparse files, wide directories, many new files. Small sizes for everybody's tests,
 //! the full ones with `SYSTX_LONG=1`.
 //!
 //! `cargo test -p systx --test limits [-- PART-OF-A-NAME]`
 
 mod machine;
 
+use machine::picture::{difference, picture};
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, recover, rounds, run, shell, verb};
 use std::io::{Read, Seek, SeekFrom};
@@ -18,6 +19,10 @@ fn main() {
         (
             "too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on",
             too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on,
+        ),
+        (
+            "many_more_directories_than_systx_may_have_open_are_walked_made_and_committed",
+            many_more_directories_than_systx_may_have_open_are_walked_made_and_committed,
         ),
         ("what_the_log_keeps_never_fills_the_file_system", what_the_log_keeps_never_fills_the_file_system),
         ("one_byte_of_a_huge_sparse_file_costs_no_copy", one_byte_of_a_huge_sparse_file_costs_no_copy),
@@ -171,6 +176,65 @@ fn too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on(dir: 
         told[usize::from(std::fs::read_to_string(served.join("after")).unwrap() != "0")] = true;
     }
     assert_eq!(told, [true, true], "enough once, too few once");
+    settled(&volume);
+}
+
+/// Comes by all directories that are there, twice, and by each once more to make a name in it; then makes as many, and comes by
+/// them again. Some move, some are removed; all get the same times.
+const SWEEP: &str = r#"
+import os, sys
+dirs = int(sys.argv[1])
+os.umask(0o022)
+
+def place(top, n): return '%s/%d/%d/%d' % (top, n % 10, n // 10 % 10, n)
+
+def made(at, n):
+    with open(at + '/made', 'w') as file: file.write(str(n))
+
+for again in range(2):
+    met = sum(len(names) for _, names, _ in os.walk('old'))
+    if met != 110 + dirs: sys.exit('met %d' % met)
+for n in reversed(range(dirs)):
+    made(place('old', n), n)
+    if n % 13 == 0: os.rename(place('old', n), 'old/%d/moved%d' % ((n + 5) % 10, n))
+for n in range(dirs): os.makedirs(place('new', n))
+os.mkdir('new/gone', 0o751)
+gone = os.open('new/gone', os.O_RDONLY | os.O_DIRECTORY)
+os.rmdir('new/gone')
+for n in reversed(range(dirs)):
+    at = place('new', n)
+    made(at, n)
+    if n % 7 == 0: os.rename(at, 'new/%d/moved%d' % ((n + 5) % 10, n))
+    elif n % 11 == 0:
+        os.unlink(at + '/made')
+        os.rmdir(at)
+    elif n % 17 == 0: os.chmod(at, 0o500)
+found = os.stat(gone)
+if (found.st_nlink, found.st_mode & 0o7777) != (0, 0o751): sys.exit('a removed one is %r' % (found,))
+for at, _, files in os.walk('.', topdown=False):
+    for path in [at + '/' + name for name in files] + [at]: os.utime(path, (1, 1))
+"#;
+
+fn many_more_directories_than_systx_may_have_open_are_walked_made_and_committed(dir: &Path) {
+    let (dirs, limit) = (rounds(3000, 20_000), 256);
+    let Some((volume, served)) = world(dir, 5 * dirs) else { return };
+    if !have("python3") || !have("setpriv") {
+        return;
+    }
+    let plain = volume.point.join("plain");
+    for n in 0..dirs {
+        for top in [&served, &plain] {
+            let place = format!("old/{}/{}/{n}", n % 10, n / 10 % 10);
+            std::fs::create_dir_all(top.join(place)).unwrap();
+        }
+    }
+    let words = ["python3", "-c", SWEEP, &dirs.to_string()];
+    must(Command::new(words[0]).args(&words[1..]).current_dir(&plain));
+    let output = limited(&served, limit, &words).output().unwrap();
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let (found, expected) = (picture(&served), picture(&plain));
+    assert!(expected.len() > 3 * dirs, "{} paths", expected.len());
+    assert_eq!(difference(&found, &expected), "");
     settled(&volume);
 }
 

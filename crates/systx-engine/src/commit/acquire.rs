@@ -7,7 +7,7 @@ use super::Change;
 use crate::domain::Domain;
 use crate::outcome::CommitError;
 use crate::plan::Plan;
-use crate::publish::site::{identify, open_object};
+use crate::publish::site::{identify, open_object, DIRECTORIES_MAX};
 use crate::record::{Act, At, Source, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
 struct Look<'a, O: Os> {
     domain: &'a Domain<O>,
     plan: &'a Plan,
-    /// Directories that were looked at, open.
+    /// Directories that were looked at last, open.
     directories: HashMap<Handle, Arc<O::Fd>>,
     /// Names that were asked for of existing objects.
     links: HashMap<Handle, u32>,
@@ -170,6 +170,9 @@ impl<O: Os> Look<'_, O> {
             Errno::PERM => self.failed("changing names in the immutable directory", &at, error),
             _ => self.failed("changing names in the directory", &at, error),
         })?;
+        if self.directories.len() >= DIRECTORIES_MAX {
+            self.directories.clear();
+        }
         self.directories.insert(dir, Arc::new(fd));
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{Commit, Part};
 use crate::domain::Domain;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Party};
-use crate::publish::site::{identify, open_object, slot_name};
+use crate::publish::site::{identify, open_object, slot_name, DIRECTORIES_MAX};
 use crate::record::{Act, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -94,6 +94,9 @@ impl<O: Os> Commit<'_, O> {
                 // In a directory that this commit makes there is nothing.
                 if change.plan.made.contains(&step.at.dir) {
                     continue;
+                }
+                if directories.len() >= DIRECTORIES_MAX && !directories.contains_key(&step.at.dir) {
+                    directories.clear();
                 }
                 let dir = match directories.entry(step.at.dir) {
                     std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),

@@ -279,11 +279,11 @@ impl<O: Os> Domain<O> {
         *handle == self.area_handle
     }
 
-    /// Names of a directory, without our area.
-    pub(crate) fn visible_names(&self, dir: &LowerDir<O>) -> Result<Vec<Dirent>> {
-        let mut names = self.os.read_dir(&dir.fd)?;
+    /// Names of a directory that is open as `fd`, without our area.
+    pub(crate) fn visible_names(&self, dir: &LowerDir<O>, fd: &O::Fd) -> Result<Vec<Dirent>> {
+        let mut names = self.os.read_dir(fd)?;
         if dir.path.is_empty() {
-            names.retain(|d| !self.os.handle_at(&dir.fd, &d.name).is_ok_and(|h| self.is_area(&h)));
+            names.retain(|d| !self.os.handle_at(fd, &d.name).is_ok_and(|h| self.is_area(&h)));
         }
         Ok(names)
     }

@@ -37,8 +37,11 @@ impl<O: Os> Facts<O> {
     fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<&'static str>> {
         let domain = &self.domains[seen.dir.domain];
         let os = &domain.os;
-        let now =
-            if seen.name.is_empty() { os.stat(&seen.dir.fd) } else { os.stat_at(&seen.dir.fd, &seen.name) };
+        let Some(dir) = self.opened(&seen.dir)? else {
+            // What was missing in it is missing still. That it is gone itself is told by the name that it had.
+            return Ok(seen.object.is_some().then_some("name vanished"));
+        };
+        let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
         let now = match now {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT | Errno::STALE) => None,
@@ -56,7 +59,7 @@ impl<O: Os> Facts<O> {
         if unmoved && attributes_equal(then, &now) && !seen.data.as_ref().is_some_and(|d| d.hot) {
             return Ok(None);
         }
-        if !seen.name.is_empty() && os.handle_at(&seen.dir.fd, &seen.name).ok() != Some(*handle) {
+        if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
             return Ok(Some("name refers to another object"));
         }
         if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
@@ -66,17 +69,17 @@ impl<O: Os> Facts<O> {
             return Ok(Some("contents changed"));
         }
         if let Some(data) = &seen.data {
-            if self.data_differs(seen, handle, data, &now, open)? {
+            if self.data_differs((seen, &dir), handle, data, &now, open)? {
                 return Ok(Some("contents may have changed"));
             }
         }
-        self.xattrs_differ(seen, handle)
+        self.xattrs_differ((seen, &dir), handle)
     }
 
     /// Bytes that were delivered are held by the stamp, or by their hash where the stamp can't be trusted.
     fn data_differs(
         &self,
-        seen: &Seen<O>,
+        (seen, dir): (&Seen<O>, &O::Fd),
         handle: &Handle,
         data: &DataFact,
         now: &Stat,
@@ -92,7 +95,7 @@ impl<O: Os> Facts<O> {
         // Another open would break the lease that the commit holds on a file of its own.
         let fd = match open.get(handle) {
             Some(fd) => fd.clone(),
-            None => match os.open(&seen.dir.fd, &seen.name, Open::Read) {
+            None => match os.open(dir, &seen.name, Open::Read) {
                 Ok(fd) => Arc::new(fd),
                 // Gone, or under the lease of somebody who may be writing.
                 Err(Errno::NOENT | Errno::AGAIN) => return Ok(true),
@@ -112,12 +115,16 @@ impl<O: Os> Facts<O> {
         Ok(false)
     }
 
-    fn xattrs_differ(&self, seen: &Seen<O>, handle: &Handle) -> Result<Option<&'static str>> {
+    fn xattrs_differ(
+        &self,
+        (seen, dir): (&Seen<O>, &O::Fd),
+        handle: &Handle,
+    ) -> Result<Option<&'static str>> {
         let Some(facts) = &seen.xattrs else { return Ok(None) };
         let os = &self.domains[seen.dir.domain].os;
         let fd = match seen.name.is_empty() {
-            true => os.dup(&seen.dir.fd)?,
-            false => match os.open(&seen.dir.fd, &seen.name, Open::Path) {
+            true => os.dup(dir)?,
+            false => match os.open(dir, &seen.name, Open::Path) {
                 Ok(fd) => fd,
                 Err(Errno::NOENT) => return Ok(Some("name vanished")),
                 Err(e) => return Err(e),
@@ -139,10 +146,11 @@ impl<O: Os> Facts<O> {
 
     fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<&'static str>> {
         let domain = &self.domains[listing.dir.domain];
-        if listing.ctime.is_some() && listing.ctime == domain.os.stat(&listing.dir.fd).ok().map(|s| s.ctime) {
+        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some("directory vanished")) };
+        if listing.ctime.is_some() && listing.ctime == domain.os.stat(&dir).ok().map(|s| s.ctime) {
             return Ok(None);
         }
-        let names = match domain.visible_names(&listing.dir) {
+        let names = match domain.visible_names(&listing.dir, &dir) {
             Ok(names) => names,
             Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory vanished")),
             Err(e) => return Err(e),

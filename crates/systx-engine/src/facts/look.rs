@@ -46,7 +46,7 @@ impl<O: Os> Facts<O> {
         let root = self.domains[domain].area.root.clone();
         let handle = os.handle(&root)?;
         let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
-        let dir = Arc::new(LowerDir { domain, fd: os.dup(&root)?, handle, path: Vec::new() });
+        let dir = LowerDir::new(domain, os.dup(&root)?, handle, Vec::new());
         let fact = self.keep(Seen {
             dir: dir.clone(),
             name: Box::default(),
@@ -64,9 +64,10 @@ impl<O: Os> Facts<O> {
     /// shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
-        let (found, claims) = match self.look_in_quiet(dir, name)? {
+        let fd = self.opened_now(dir)?;
+        let (found, claims) = match self.look_in_quiet(dir, &fd, name)? {
             Some(found) => (found, claims_of(dir, name, &found)),
-            None => self.look_twice(dir, name, path)?,
+            None => self.look_twice(dir, &fd, name, path)?,
         };
         let fact =
             self.keep(Seen { dir: dir.clone(), name: name.into(), object: found, data: None, xattrs: None });
@@ -78,11 +79,11 @@ impl<O: Os> Facts<O> {
 
     /// The usual case of a first touch, by two loads and two calls: nothing was in flight before the look and nobody was
     /// numbered until after it, so no rule can say no, whatever the look finds.
-    fn look_in_quiet(&self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Look>> {
+    fn look_in_quiet(&self, dir: &LowerDir<O>, fd: &O::Fd, name: &[u8]) -> Verb<Option<Look>> {
         if !self.domains[dir.domain].quiet()? {
             return Ok(None);
         }
-        let found = look_at(&self.domains[dir.domain].os, dir, name)?;
+        let found = look_at(&self.domains[dir.domain].os, fd, name)?;
         let unmoved = self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s);
         Ok(unmoved.then_some(found))
     }
@@ -90,16 +91,17 @@ impl<O: Os> Facts<O> {
     /// First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
     fn look_twice(
         &mut self,
-        dir: &Arc<LowerDir<O>>,
+        dir: &LowerDir<O>,
+        fd: &O::Fd,
         name: &[u8],
         path: &dyn Fn() -> Vec<u8>,
     ) -> Verb<(Look, Vec<ObjectId>)> {
         let os = self.domains[dir.domain].os.clone();
         let entry = vec![ObjectId::entry(&dir.handle, name)];
         loop {
-            let first = self.touch(dir.domain, &entry, path, |_| look_at(&os, dir, name))?;
+            let first = self.touch(dir.domain, &entry, path, |_| look_at(&os, fd, name))?;
             let claims = claims_of(dir, name, &first);
-            let again = self.touch(dir.domain, &claims, path, |_| look_at(&os, dir, name))?;
+            let again = self.touch(dir.domain, &claims, path, |_| look_at(&os, fd, name))?;
             if first.map(|(handle, _)| handle) == again.map(|(handle, _)| handle) {
                 return Ok((again, claims));
             }
@@ -111,17 +113,18 @@ impl<O: Os> Facts<O> {
         let fd = self.present_fd(fact)?;
         let seen = &self.seen[fact.0 as usize];
         let handle = seen.object.map(|(h, _)| h).ok_or(Errno::NOENT)?;
-        Ok(Arc::new(LowerDir { domain: seen.dir.domain, fd, handle, path: self.path(fact) }))
+        Ok(LowerDir::new(seen.dir.domain, fd, handle, self.path(fact)))
     }
 
     /// The names of a directory, without the area of the domain.
     pub fn listing(&mut self, dir: &Arc<LowerDir<O>>) -> Verb<Vec<Dirent>> {
         let domain = self.domains[dir.domain].clone();
         let id = ObjectId::listing(&dir.handle);
+        let fd = self.opened_now(dir)?;
         // The stamp comes before the names.
         let (ctime, names) = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
-            let ctime = domain.os.stat(&dir.fd)?.ctime;
-            Ok((ctime, domain.visible_names(dir)?))
+            let ctime = domain.os.stat(&fd)?.ctime;
+            Ok((ctime, domain.visible_names(dir, &fd)?))
         })?;
         let fact = Listing {
             dir: dir.clone(),
@@ -175,8 +178,12 @@ impl<O: Os> Facts<O> {
         let domain = seen.dir.domain;
         let os = self.os_of(fact).clone();
         let id = ObjectId::data(&handle);
-        let opened =
-            self.domains[domain].open_past_leases(id, || os.open(&seen.dir.fd, &seen.name, Open::Read));
+        let opened = match self.opened(&seen.dir)? {
+            Some(dir) => {
+                self.domains[domain].open_past_leases(id, || os.open(&dir, &seen.name, Open::Read))
+            }
+            None => Err(Errno::NOENT),
+        };
         let fd = match opened {
             Ok(fd) if os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
@@ -237,10 +244,12 @@ impl<O: Os> Facts<O> {
         let seen = &self.seen[fact.0 as usize];
         let Some((handle, _)) = seen.object else { return Err(Errno::NOENT.into()) };
         let os = self.os_of(fact);
-        if seen.name.is_empty() {
-            return Ok(os.dup(&seen.dir.fd)?);
-        }
-        match os.open(&seen.dir.fd, &seen.name, Open::Path) {
+        let opened = match self.opened(&seen.dir)? {
+            Some(dir) if seen.name.is_empty() => return Ok(os.dup(&dir)?),
+            Some(dir) => os.open(&dir, &seen.name, Open::Path),
+            None => Err(Errno::NOENT),
+        };
+        match opened {
             Ok(fd) if os.handle(&fd)? == handle => Ok(fd),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
                 Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider))
@@ -272,14 +281,14 @@ impl<O: Os> Facts<O> {
 /// Identity and attributes of a name.
 ///
 /// Two calls: an outsider who replaces the object between them is found by the final look, which compares identities.
-fn look_at<O: Os>(os: &O, dir: &LowerDir<O>, name: &[u8]) -> Result<Look> {
+fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
     loop {
-        let handle = match os.handle_at(&dir.fd, name) {
+        let handle = match os.handle_at(dir, name) {
             Ok(handle) => handle,
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(e),
         };
-        match os.stat_at(&dir.fd, name) {
+        match os.stat_at(dir, name) {
             Ok(stat) => return Ok(Some((handle, stat))),
             Err(Errno::NOENT) => {}
             Err(e) => return Err(e),

@@ -7,6 +7,7 @@
 mod claims;
 mod compare;
 mod look;
+mod lower_dir;
 mod refresh;
 #[cfg(test)]
 mod tests;
@@ -14,25 +15,15 @@ mod tests;
 pub(crate) use look::current_xattr;
 
 pub(crate) use compare::OpenFiles;
+pub use lower_dir::LowerDir;
 
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
 use claims::Claims;
+use lower_dir::Passing;
 use std::sync::Arc;
 use systx_os::{Handle, Os, Stat, Timestamp};
-
-/// A directory of the committed tree that the transaction touched.
-pub struct LowerDir<O: Os> {
-    /// Index of the mount in the transaction.
-    pub domain: usize,
-    /// Usable as a base for names.
-    pub fd: O::Fd,
-    /// Identity.
-    pub handle: Handle,
-    /// Path from the root of the mount when first found, without leading `/`.
-    pub path: Vec<u8>,
-}
 
 /// Number of an object fact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -122,6 +113,7 @@ pub struct Facts<O: Os> {
     ids: Vec<Claims>,
     seen: Vec<Seen<O>>,
     listings: Vec<Listing<O>>,
+    passing: Passing<O>,
 }
 
 impl<O: Os> Facts<O> {
@@ -129,7 +121,7 @@ impl<O: Os> Facts<O> {
     pub fn new(domains: Vec<Arc<Domain<O>>>) -> Facts<O> {
         let snapshots = domains.iter().map(|d| d.table.next()).collect();
         let ids = domains.iter().map(|_| Claims::default()).collect();
-        Facts { domains, snapshots, ids, seen: Vec::new(), listings: Vec::new() }
+        Facts { domains, snapshots, ids, seen: Vec::new(), listings: Vec::new(), passing: Passing::default() }
     }
 
     /// R in one domain.

@@ -14,7 +14,7 @@ use crate::id::ObjectId;
 use crate::outcome::{CommitError, Verb, VerbError};
 use crate::record::{At, Step};
 use crate::transaction::Transaction;
-use crate::workset::Ix;
+use crate::workset::{Ix, Reach};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os};
 
@@ -216,8 +216,10 @@ impl<O: Os> Transaction<O> {
             return Ok(lower.handle);
         }
         let object = self.object(ix);
-        if let Some(fd) = object.file.as_ref().or(object.dir.as_ref().and_then(|d| d.fd.as_ref())) {
-            return Ok(self.os.handle(fd)?);
+        match (&object.file, object.dir.as_ref().map(|dir| &dir.staged)) {
+            (Some(fd), _) | (_, Some(Reach::Open(fd))) => return Ok(self.os.handle(fd)?),
+            (_, Some(Reach::Handle(handle))) => return Ok(**handle),
+            _ => {}
         }
         let spot = self.spot(ix)?;
         Ok(self.os.handle_at(&spot.dir, &spot.name)?)

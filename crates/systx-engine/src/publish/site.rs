@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
 
-/// Directories kept open while publishing; more are opened again by handle.
-const DIRECTORIES_MAX: usize = 512;
+/// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
+/// follow each other.
+pub(crate) const DIRECTORIES_MAX: usize = 64;
 
 /// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -103,9 +103,13 @@ impl<O: Os> Transaction<O> {
     pub(super) fn drop_name(&mut self, dir: Ix, name: &[u8], ix: Ix) -> Verb<()> {
         let mut change = Change::Remembered;
         if self.object(ix).is_staged() {
-            // What is open keeps its bytes by its descriptor.
-            if self.object(ix).opens > 0 && self.object(ix).kind == FileType::File {
-                self.staged_fd(ix, crate::transaction::Access::Read)?;
+            // What is open keeps its bytes by its descriptor. Nobody tells whether a directory is: it may be.
+            match self.object(ix).kind {
+                FileType::File if self.object(ix).opens > 0 => {
+                    drop(self.staged_fd(ix, crate::transaction::Access::Read)?)
+                }
+                FileType::Directory => drop(self.staged_dir(ix)?),
+                _ => {}
             }
             self.discard(dir, name, ix)?;
             change = Change::Real;

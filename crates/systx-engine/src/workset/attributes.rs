@@ -1,7 +1,7 @@
 //! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
 
 use super::data::Data;
-use super::{acl, Ix};
+use super::{acl, Ix, Reach};
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Transaction};
 use systx_os::{Errno, FileType, Os, Stat, Timestamp};
@@ -89,8 +89,10 @@ impl<O: Os> Transaction<O> {
     /// Attributes of the staged object itself.
     pub(crate) fn staged_stat(&mut self, ix: Ix) -> Verb<Stat> {
         let object = self.object(ix);
-        if let Some(fd) = object.file.as_ref().or(object.dir.as_ref().and_then(|d| d.fd.as_ref())) {
-            return Ok(self.os.stat(fd)?);
+        match (&object.file, object.dir.as_ref().map(|dir| &dir.staged)) {
+            (Some(fd), _) | (_, Some(Reach::Open(fd))) => return Ok(self.os.stat(fd)?),
+            (_, Some(Reach::Gone(stat))) => return Ok(**stat),
+            _ => {}
         }
         let spot = self.spot(ix)?;
         Ok(self.os.stat_at(&spot.dir, &spot.name)?)

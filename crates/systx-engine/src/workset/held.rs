@@ -1,11 +1,12 @@
-//! Descriptors of open files: a bounded number, whatever a program keeps open.
+//! Descriptors of files and directories: a bounded number, whatever a program keeps open or comes by.
 //!
 //! Owns: the order in which they were opened. Guarantees: what is let go of is opened again, as the same object, when it is
-//! needed: a committed file by its fact, private bytes by their slot, a staged file by a name. A staged file that nothing
-//! leads back to keeps its descriptor. Does not: count directories.
+//! needed: a committed file by its fact, private bytes by their slot, a staged file by a name; a directory, committed or staged,
+//! by its handle. A staged file that nothing leads back to keeps its descriptor, as does a staged directory where handles can't be
+//! opened; of one that was removed only the attributes are kept. Does not: count roots of mounts and staging directories, which are few and stay open.
 
 use super::data::Data;
-use super::Ix;
+use super::{Ix, Reach};
 use crate::transaction::Transaction;
 use std::collections::VecDeque;
 use systx_os::Os;
@@ -26,7 +27,7 @@ impl Default for Held {
 }
 
 impl<O: Os> Transaction<O> {
-    /// Sets how many files it may keep open itself; there is no bound before. For whoever knows the limit of the process.
+    /// Sets how many files and directories it may keep open itself; there is no bound before. For whoever knows the limit of the process.
     pub fn hold_files(&mut self, most: usize) {
         self.held.most = most.max(LEAST);
     }
@@ -45,6 +46,32 @@ impl<O: Os> Transaction<O> {
     }
 
     fn let_go(&mut self, ix: Ix) {
+        match self.object(ix).dir {
+            Some(_) => self.let_go_of_directory(ix),
+            None => self.let_go_of_file(ix),
+        }
+    }
+
+    fn let_go_of_directory(&mut self, ix: Ix) {
+        let object = self.object(ix);
+        let Some(dir) = &object.dir else { return };
+        if let Some(base) = &dir.base {
+            return base.let_go();
+        }
+        let Reach::Open(fd) = &dir.staged else { return };
+        let reach = if object.names.is_empty() {
+            self.os.stat(fd).map(|stat| Reach::Gone(Box::new(stat)))
+        } else if self.mounts[usize::from(object.mount)].info.open_by_handle {
+            self.os.handle(fd).map(|handle| Reach::Handle(Box::new(handle)))
+        } else {
+            return;
+        };
+        if let (Ok(reach), Some(dir)) = (reach, &mut self.object_mut(ix).dir) {
+            dir.staged = reach;
+        }
+    }
+
+    fn let_go_of_file(&mut self, ix: Ix) {
         let object = self.object(ix);
         // Without privileges its own permission bits, which may have changed, could keep us out.
         if object.is_staged() && (object.names.is_empty() || self.os.uid() != 0) {

@@ -66,8 +66,8 @@ pub(crate) struct Lower {
 pub(crate) struct Directory<O: Os> {
     /// The committed directory, once it was needed.
     pub base: Option<Arc<LowerDir<O>>>,
-    /// The staged directory, once it was needed.
-    pub fd: Option<Arc<O::Fd>>,
+    /// How the staged directory is reached.
+    pub staged: Reach<O>,
     /// Every name that was touched; of a staged directory, every name.
     pub names: HashMap<Box<[u8]>, Entry>,
     /// Names of the committed directory, once they were asked for.
@@ -80,11 +80,23 @@ pub(crate) struct Directory<O: Os> {
     pub default_acl: Option<Option<Box<acl::Acl>>>,
 }
 
+/// How a staged directory is reached.
+pub(crate) enum Reach<O: Os> {
+    /// By its name: it was not needed yet.
+    Name,
+    /// It is open.
+    Open(Arc<O::Fd>),
+    /// It was let go of.
+    Handle(Box<Handle>),
+    /// Not at all: it was let go of after it had been removed. This is what it was.
+    Gone(Box<Stat>),
+}
+
 impl<O: Os> Directory<O> {
     fn new() -> Box<Directory<O>> {
         Box::new(Directory {
             base: None,
-            fd: None,
+            staged: Reach::Name,
             names: HashMap::new(),
             listing: None,
             subdirs: 0,

@@ -37,18 +37,26 @@ impl<O: Os> Transaction<O> {
         self.object(dir).dir.as_ref().and_then(|d| d.names.get(name)).copied()
     }
 
-    /// The committed directory behind a lower directory's node.
+    /// The committed directory behind a lower directory's node, open.
     pub(crate) fn lower_dir(&mut self, ix: Ix) -> Verb<Arc<LowerDir<O>>> {
         let object = self.object(ix);
         let (Some(lower), Some(dir)) = (&object.lower, &object.dir) else { return Err(Errno::NOTDIR.into()) };
-        if let Some(base) = &dir.base {
-            return Ok(base.clone());
-        }
-        let fact = lower.fact;
-        let base = self.facts.dir(fact)?;
-        if let Some(dir) = &mut self.object_mut(ix).dir {
-            dir.base = Some(base.clone());
-        }
+        let base = match (&dir.base, lower.fact) {
+            (Some(base), _) if base.is_open() => return Ok(base.clone()),
+            (Some(base), _) => {
+                let base = base.clone();
+                self.facts.keep_open(&base)?;
+                base
+            }
+            (None, fact) => {
+                let base = self.facts.dir(fact)?;
+                if let Some(dir) = &mut self.object_mut(ix).dir {
+                    dir.base = Some(base.clone());
+                }
+                base
+            }
+        };
+        self.hold(ix);
         Ok(base)
     }
 

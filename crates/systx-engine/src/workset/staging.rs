@@ -3,7 +3,7 @@
 //! Owns: one private directory a mount, made at the first need, its slots (decimal names), and the way from a name that the
 //! program sees to the place where the object is.
 
-use super::Ix;
+use super::{Ix, Reach};
 use crate::id::TxId;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
@@ -59,14 +59,25 @@ impl<O: Os> Transaction<O> {
 
     /// A descriptor of a staged directory, as a base for names.
     pub(crate) fn staged_dir(&mut self, ix: Ix) -> Verb<Arc<O::Fd>> {
-        if let Some(fd) = self.object(ix).dir.as_ref().and_then(|d| d.fd.clone()) {
-            return Ok(fd);
-        }
-        let spot = self.spot(ix)?;
-        let fd = Arc::new(self.os.open(&spot.dir, &spot.name, Open::Path)?);
+        let object = self.object(ix);
+        let fd = match object.dir.as_ref().map(|dir| &dir.staged) {
+            Some(Reach::Open(fd)) => return Ok(fd.clone()),
+            Some(Reach::Handle(handle)) => {
+                let domain = &self.mounts[usize::from(object.mount)];
+                self.os.open_handle(&domain.area.root, handle, Open::Path)?
+            }
+            Some(Reach::Name) => {
+                let spot = self.spot(ix)?;
+                self.os.open(&spot.dir, &spot.name, Open::Path)?
+            }
+            Some(Reach::Gone(_)) => return Err(Errno::STALE.into()),
+            None => return Err(Errno::NOTDIR.into()),
+        };
+        let fd = Arc::new(fd);
         if let Some(dir) = &mut self.object_mut(ix).dir {
-            dir.fd = Some(fd.clone());
+            dir.staged = Reach::Open(fd.clone());
         }
+        self.hold(ix);
         Ok(fd)
     }
 

@@ -1,0 +1,92 @@
+//! Directories of the committed tree, open or not.
+//!
+//! Owns: the descriptor of a [`LowerDir`] and the way back to one that was let go of. Guarantees: what is opened again is the same
+//! object, as its handle names no other; one that is gone is told as gone. Does not: count descriptors and decide which are let go
+//! of ([`crate::workset::held`]).
+
+use super::Facts;
+use crate::outcome::Verb;
+use crate::publish::site::open_object;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use systx_os::{Handle, Open, Os, Result};
+
+/// A directory of the committed tree that the transaction touched.
+pub struct LowerDir<O: Os> {
+    /// Index of the mount in the transaction.
+    pub domain: usize,
+    /// Identity.
+    pub handle: Handle,
+    /// Path from the root of the mount when first found, without leading `/`.
+    pub path: Vec<u8>,
+    /// Usable as a base for names, while it is kept.
+    fd: Mutex<Option<Arc<O::Fd>>>,
+}
+
+/// A directory that was opened without being kept: whoever compares facts asks for the same one many times in a row.
+pub(super) struct Passing<O: Os>(Mutex<Option<(usize, Handle, Arc<O::Fd>)>>);
+
+impl<O: Os> Default for Passing<O> {
+    fn default() -> Passing<O> {
+        Passing(Mutex::new(None))
+    }
+}
+
+impl<O: Os> LowerDir<O> {
+    pub(super) fn new(domain: usize, fd: O::Fd, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
+        Arc::new(LowerDir { domain, handle, path, fd: Mutex::new(Some(Arc::new(fd))) })
+    }
+
+    /// Whether a descriptor is kept.
+    pub(crate) fn is_open(&self) -> bool {
+        lock(&self.fd).is_some()
+    }
+
+    /// Gives up the descriptor; the next who needs one opens it again.
+    pub(crate) fn let_go(&self) {
+        *lock(&self.fd) = None;
+    }
+}
+
+impl<O: Os> Facts<O> {
+    /// Makes a directory keep a descriptor again.
+    pub(crate) fn keep_open(&mut self, dir: &LowerDir<O>) -> Verb<()> {
+        let fd = self.opened_now(dir)?;
+        *lock(&dir.fd) = Some(fd);
+        Ok(())
+    }
+
+    /// A descriptor of a directory; `None`: it is gone.
+    pub(super) fn opened(&self, dir: &LowerDir<O>) -> Result<Option<Arc<O::Fd>>> {
+        if let Some(fd) = &*lock(&dir.fd) {
+            return Ok(Some(fd.clone()));
+        }
+        let mut passing = lock(&self.passing.0);
+        match &*passing {
+            Some((domain, handle, fd)) if (*domain, *handle) == (dir.domain, dir.handle) => {
+                return Ok(Some(fd.clone()))
+            }
+            _ => {}
+        }
+        let domain = &self.domains[dir.domain];
+        let opened = open_object(&domain.os, &domain.area.root, &dir.handle, &dir.path, b"", Open::Path)?;
+        Ok(opened.map(|fd| {
+            let fd = Arc::new(fd);
+            *passing = Some((dir.domain, dir.handle, fd.clone()));
+            fd
+        }))
+    }
+
+    /// The same for a transaction that runs. The directory was seen under a name, so that one that is gone dooms it; who removed
+    /// it is told.
+    pub(super) fn opened_now(&mut self, dir: &LowerDir<O>) -> Verb<Arc<O::Fd>> {
+        match self.opened(dir)? {
+            Some(fd) => Ok(fd),
+            None => Err(self.changed(self.domains[dir.domain].shown(&dir.path), "replaced or removed")),
+        }
+    }
+}
+
+/// What it guards is whole at any time, whoever panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
