@@ -141,6 +141,13 @@ impl Footprint {
     pub const EMPTY: Footprint =
         Footprint { read: Signature::EMPTY, written: Signature::EMPTY, commuting: Signature::EMPTY };
 
+    /// Union.
+    pub fn merge(&mut self, other: &Footprint) {
+        self.read.merge(&other.read);
+        self.written.merge(&other.written);
+        self.commuting.merge(&other.commuting);
+    }
+
     /// W ∪ C.
     pub fn changed(&self) -> Signature {
         let mut s = self.written;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod commit;
+pub mod contention;
 pub mod domain;
 pub mod facts;
 pub mod id;

@@ -41,6 +41,10 @@ pub(crate) enum Mutant {
     NoRefreshAfterLook,
     /// `tx/<id>.<owner>~` is made under its final name at once.
     NoSeal,
+    /// Nobody is told of a `tx/<id>` that has no number yet.
+    SealNotNoted,
+    /// Who lost and is tried again is as young as everybody.
+    AgeNotKept,
     /// A helper publishes what is only VALIDATED.
     HelperPublishesValidated,
     /// V5: `next` moves before the slot is filled.
@@ -80,7 +84,7 @@ fn chosen() -> Vec<Mutant> {
 #[cfg(test)]
 impl Mutant {
     /// Every rule that can be left out.
-    pub(crate) const ALL: [Mutant; 19] = [
+    pub(crate) const ALL: [Mutant; 21] = [
         Mutant::NoV2,
         Mutant::NoV3,
         Mutant::NoV4,
@@ -98,6 +102,8 @@ impl Mutant {
         Mutant::NoSlotWait,
         Mutant::NoRefreshAfterLook,
         Mutant::NoSeal,
+        Mutant::SealNotNoted,
+        Mutant::AgeNotKept,
         Mutant::HelperPublishesValidated,
         Mutant::NextBeforeSlot,
     ];

@@ -5,6 +5,7 @@
 //! Guarantees: a verb answers exactly as the plain system call would. Does not: check permissions and sticky bits; that is
 //! the caller's part (the kernel's, in a view).
 
+use crate::contention::Contention;
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::TxId;
@@ -122,6 +123,8 @@ pub struct Transaction<O: Os> {
     pub(crate) options: Options,
     /// Its number on each mount.
     pub(crate) ids: Vec<TxId>,
+    /// How it competes.
+    pub(crate) contention: Contention,
     /// What was seen of the committed tree.
     pub(crate) facts: Facts<O>,
     /// Why it can't commit.
@@ -145,11 +148,13 @@ impl<O: Os> Transaction<O> {
         let staging = mounts.iter().map(|_| None).collect();
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
         mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
+        let contention = Contention::new(&mounts, &ids);
         let mut t = Transaction {
             os,
             mounts,
             options,
             ids,
+            contention,
             facts,
             refusal: None,
             staging,
@@ -211,6 +216,11 @@ impl<O: Os> Transaction<O> {
 
     /// Forgets everything: nothing happened.
     pub fn abort(self) {
+        self.contention.end(&self.mounts, &self.facts, None);
+        self.forget();
+    }
+
+    pub(crate) fn forget(self) {
         for (domain, staging) in self.mounts.iter().zip(&self.staging) {
             if let Some(staging) = staging {
                 domain.discard_staging(staging.id);

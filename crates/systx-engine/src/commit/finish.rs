@@ -138,7 +138,7 @@ impl<O: Os> Commit<'_, O> {
             if let Some((slot, _)) = part.numbered {
                 let _ = part.domain.free_slot(slot);
             }
-            part.domain.table.senior().resign(part.id());
+            part.domain.table.senior().resign(part.age);
         }
         error
     }

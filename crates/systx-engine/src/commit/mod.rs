@@ -17,7 +17,7 @@ mod validate;
 pub(crate) use acquire::links_max;
 pub(crate) use prepare::Draft;
 
-use crate::domain::{Domain, Place, SlotIx};
+use crate::domain::{Domain, Place, Sealed, SlotIx};
 use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
@@ -37,6 +37,8 @@ pub(crate) struct Part<O: Os> {
     pub domain: Arc<Domain<O>>,
     /// Set where something changes.
     pub change: Option<Change<O>>,
+    /// Number of its first try.
+    pub age: TxId,
     pub objects: Objects,
     pub footprint: Footprint,
     /// Set from V5 on.
@@ -53,6 +55,8 @@ pub(crate) struct Change<O: Os> {
     pub body_at: Option<BodyAt>,
     /// Files changed in place, open for writing since before the commit point.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    /// Says that `tx/<id>` is in use, until a slot does.
+    pub sealed: Option<Sealed<O>>,
     /// Where its header stands; set from V7 on.
     pub header: Option<LogPos>,
 }
@@ -93,11 +97,15 @@ impl<O: Os> Transaction<O> {
             Err(error) => {
                 // What changed through another transaction is told as its doing, not as an outsider's.
                 let named = self.facts.refresh_all().map_err(aborted);
-                self.abort();
-                return Err(named.err().unwrap_or(error));
+                let error = named.err().unwrap_or(error);
+                match &error {
+                    CommitError::Conflict(conflict) => self.lose(conflict),
+                    _ => self.abort(),
+                }
+                return Err(error);
             }
         };
-        let Transaction { mounts, options, ids, mut facts, staging, nodes, .. } = self;
+        let Transaction { mounts, options, ids, mut facts, staging, nodes, contention, .. } = self;
         // Files of the committed tree that are still open here would make our own leases fail.
         drop(nodes);
         let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
@@ -105,6 +113,7 @@ impl<O: Os> Transaction<O> {
             mount,
             domain: mounts[mount].clone(),
             id: ids[mount],
+            age: contention.age(mount),
             plan,
             slots,
         });
@@ -122,6 +131,11 @@ impl<O: Os> Transaction<O> {
                 domain.discard_staging(ids[mount]);
             }
         }
+        let lost = match &ended {
+            Err(CommitError::Conflict(conflict)) => Some(&**conflict),
+            _ => None,
+        };
+        contention.end(&mounts, &facts, lost);
         ended
     }
 }
@@ -170,6 +184,8 @@ fn read_only<O: Os>(
 impl<O: Os> Commit<'_, O> {
     fn up_to_commit_point(&mut self) -> Result<final_look::Leases<O>, CommitError> {
         self.validate()?;
+        // From here on their slots say so.
+        self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
         if self.durability == Durability::Durable {
             // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
             // that somebody cooperating has seen.

@@ -23,6 +23,8 @@ pub(crate) struct Draft<O: Os> {
     pub domain: Arc<Domain<O>>,
     /// Number of the transaction in this domain.
     pub id: TxId,
+    /// Number of its first try.
+    pub age: TxId,
     pub plan: Plan,
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
@@ -51,7 +53,7 @@ pub(super) fn prepare<O: Os>(
             continue;
         }
         let footprint = objects.footprint();
-        let (mount, domain) = (draft.mount, draft.domain.clone());
+        let (mount, domain, age) = (draft.mount, draft.domain.clone(), draft.age);
         let change = match draft.plan.steps.is_empty() {
             true => None,
             false => Some(match stage(draft, command) {
@@ -63,7 +65,7 @@ pub(super) fn prepare<O: Os>(
                 }
             }),
         };
-        parts.push(Part { mount, domain, change, objects, footprint, numbered: None });
+        parts.push(Part { mount, domain, change, age, objects, footprint, numbered: None });
     }
     record(facts, &mut parts, durability, several)?;
     Ok(parts)
@@ -93,7 +95,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         }
         acquire::check(&domain, &plan, &body.steps, None)?;
         let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
-        return Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None });
+        return Ok(Change { id, slots, plan, body, body_at: None, patch_targets, sealed: None, header: None });
     }
     let slots = match slots {
         Some(slots) => slots,
@@ -106,8 +108,8 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
     acquire::check(&domain, &plan, &body.steps, Some(&slots))?;
     // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
-    domain.seal_staging(id).map_err(fail("sealing the staging directory"))?;
-    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, header: None })
+    let sealed = Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?);
+    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, sealed, header: None })
 }
 
 /// Opens every file that is changed in place and finds every directory, so that publication can't fail on it.

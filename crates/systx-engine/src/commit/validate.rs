@@ -1,13 +1,16 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
 use super::{Commit, Part};
-use crate::domain::{Domain, Held, Place, SlotInfo, SlotIx, SlotState, Unsynced, Who};
+use crate::domain::senior::SENIORITY_NS;
+use crate::domain::{become_senior, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
+use crate::domain::{Unsynced, Until, Who};
+use crate::id::Footprint;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability};
 use std::sync::Arc;
 use systx_os::{Errno, Os};
 
-/// Rounds lost before a transaction asks to become senior.
+/// After so many lost rounds a transaction asks to become senior, and again after as many.
 const ROUNDS_BEFORE_SENIOR: u32 = 3;
 
 /// What stands in the way of a number.
@@ -48,13 +51,23 @@ impl<O: Os> Commit<'_, O> {
             drop(held);
             self.overcome(obstacle)?;
             round += 1;
-            if round == ROUNDS_BEFORE_SENIOR {
-                for part in &self.parts {
-                    let asked = part.domain.become_senior(part.id(), &part.footprint);
-                    asked.map_err(|error| failed("becoming senior", error))?;
-                }
+            if round % ROUNDS_BEFORE_SENIOR == 0 {
+                self.become_senior().map_err(|error| failed("becoming senior", error))?;
             }
         }
+    }
+
+    /// Asks wherever more than the root of a mount was touched.
+    fn become_senior(&self) -> systx_os::Result<()> {
+        let used: Vec<_> =
+            self.parts.iter().filter(|part| part.change.is_some() || part.objects.read.len() > 1).collect();
+        let mut asking = Vec::with_capacity(used.len());
+        for together in used.chunk_by(|a, b| a.domain.key == b.domain.key) {
+            let mut footprint = Footprint::EMPTY;
+            together.iter().for_each(|part| footprint.merge(&part.footprint));
+            asking.push(Contender { domain: &*together[0].domain, age: together[0].age, footprint });
+        }
+        become_senior(&asking, Until::Once(SENIORITY_NS)).map(drop)
     }
 
     /// V1–V4, under the locks.
@@ -62,7 +75,7 @@ impl<O: Os> Commit<'_, O> {
         let broken = |error| failed("reading the domain table", error);
         for (n, (part, held)) in self.parts.iter().zip(held).enumerate() {
             let domain = &part.domain;
-            if let Some(senior) = domain.senior_other_than(held, part.id()).map_err(broken)? {
+            if let Some(senior) = domain.senior_other_than(held, part.age).map_err(broken)? {
                 if part.objects.may_overlap(&senior) {
                     return Ok(Some(Obstacle::Senior { part: n }));
                 }
@@ -162,7 +175,7 @@ impl<O: Os> Commit<'_, O> {
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }
-            table.senior().resign(tx);
+            table.senior().resign(part.age);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
 //! | 80–135 | senior | under the commit lock; given up by its owner |
 //! | 136–199 | the log writer's words | see `log/` |
-//! | 200… | slots, ring, owners' records | see their files |
+//! | 200… | slots, ring, owners' records, what they have sealed | see their files |
 //!
 //! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
 
@@ -26,7 +26,7 @@ use systx_os::Words;
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
 /// Version of everything below the header.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 
@@ -82,8 +82,10 @@ pub const RECORDS_BASE: usize = RING_BASE + RING * RING_ENTRY_LEN;
 pub const OWNERS: u32 = 1024;
 /// Words of an owner's record.
 pub const RECORD_LEN: usize = 16;
+/// A word an owner: what it has sealed.
+pub const SEALED_BASE: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
 /// Words of the whole table.
-pub const WORDS: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
+pub const WORDS: usize = SEALED_BASE + OWNERS as usize;
 
 /// Words of a footprint.
 pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;

@@ -1,12 +1,15 @@
 //! The senior: the one transaction that nobody may commit against, so that it does not starve.
 //!
-//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, or when it resigns.
-//! Does not: decide who deserves it (contention does).
+//! It is known by its *age*: the number of its first try, which its later tries keep. Who is older takes the place of who is
+//! younger, so the oldest of those who lose is never overtaken.
 //!
-//! | transaction word | means | by |
+//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, when it resigns, or when somebody
+//! older comes. Does not: decide who asks (`commit/validate.rs`, `contention.rs`).
+//!
+//! | age word | means | by |
 //! |---|---|---|
 //! | 0 | nobody | `resign` (its owner, any time); `try_become` while it writes |
-//! | id | that transaction, if its deadline is ahead and its owner lives | `try_become`, last |
+//! | id | what began as that transaction, if its deadline is ahead and its owner lives | `try_become`, last |
 //!
 //! Written and looked at under the commit lock; only `resign` may come at any time.
 
@@ -16,18 +19,23 @@ use crate::id::{Footprint, OwnerIx, TxId};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
-/// How long a senior may keep others out, in nanoseconds.
+/// How long a senior may keep others out that is in its commit, in nanoseconds.
 pub const SENIORITY_NS: u64 = 2_000_000_000;
+
+/// The bounds of the same for one that begins again, in nanoseconds: twice the time that it ran before it lost, within these.
+pub const SENIORITY_AGAIN_NS: [u64; 2] = [5_000_000_000, 60_000_000_000];
 
 /// Who is senior.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Senior {
-    /// The transaction.
-    pub tx: TxId,
+    /// The transaction as which it began.
+    pub age: TxId,
     /// Its owner.
     pub owner: OwnerIx,
     /// When it ends, on the monotonic clock, in nanoseconds.
     pub deadline_ns: u64,
+    /// How long that is altogether, in nanoseconds.
+    pub length_ns: u64,
     /// What it touches, as far as known.
     pub footprint: Footprint,
 }
@@ -61,10 +69,11 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<Option<Senior>, Corrupt> {
         // Pairs with the Release store in `try_become`.
-        let tx = self.mem.load(self.base, Ordering::Acquire);
+        let age = self.mem.load(self.base, Ordering::Acquire);
         let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
-        // The clock of another time namespace may be days ahead: nobody is senior for longer than anybody may be.
-        if tx == 0 || deadline_ns <= now_ns || deadline_ns - now_ns > SENIORITY_NS {
+        let length_ns = self.mem.load(self.base + 3, Ordering::Acquire).min(SENIORITY_AGAIN_NS[1]);
+        // The clock of another time namespace may be days ahead: nobody is senior for longer than he asked for.
+        if age == 0 || deadline_ns <= now_ns || deadline_ns - now_ns > length_ns {
             return Ok(None);
         }
         let owner = self.mem.load(self.base + 1, Ordering::Acquire);
@@ -73,10 +82,24 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
             return Ok(None);
         }
         let footprint = load_footprint(self.mem, self.base + 8);
-        Ok(Some(Senior { tx: TxId(tx), owner, deadline_ns, footprint }))
+        Ok(Some(Senior { age: TxId(age), owner, deadline_ns, length_ns, footprint }))
     }
 
-    /// Becomes senior if nobody else is; the senior itself may renew its footprint, but not its deadline.
+    /// Whether somebody of that age may be senior now: nobody is who is older.
+    ///
+    /// # Errors
+    /// [`Corrupt`]: as [`SeniorPlace::current`].
+    pub fn is_open_to(
+        &self,
+        lock: &Locked,
+        age: TxId,
+        now_ns: u64,
+        alive: &dyn Fn(OwnerIx) -> bool,
+    ) -> Result<bool, Corrupt> {
+        Ok(self.current(lock, now_ns, alive)?.is_none_or(|senior| age <= senior.age))
+    }
+
+    /// Becomes senior unless somebody older is; the senior itself may renew its footprint, but not its deadline.
     ///
     /// # Errors
     /// [`Corrupt`]: as [`SeniorPlace::current`].
@@ -87,34 +110,35 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         now_ns: u64,
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<bool, Corrupt> {
-        let mut deadline_ns = wanted.deadline_ns;
+        let (mut deadline_ns, mut length_ns) = (wanted.deadline_ns, wanted.length_ns);
         match self.current(lock, now_ns, alive)? {
-            Some(now) if now.tx != wanted.tx => return Ok(false),
+            Some(now) if now.age < wanted.age => return Ok(false),
             // A deadline that its holder could move would let it keep everybody out for ever.
-            Some(now) => deadline_ns = now.deadline_ns,
-            None => {}
+            Some(now) if now.age == wanted.age => (deadline_ns, length_ns) = (now.deadline_ns, now.length_ns),
+            _ => {}
         }
         // Nobody first, the id last: if this process dies in between, nobody is senior.
         self.mem.store(self.base, 0, Ordering::Release);
         self.mem.store(self.base + 1, u64::from(wanted.owner.0), Ordering::Release);
         self.mem.store(self.base + 2, deadline_ns, Ordering::Release);
+        self.mem.store(self.base + 3, length_ns, Ordering::Release);
         store_footprint(self.mem, self.base + 8, &wanted.footprint);
-        self.mem.store(self.base, wanted.tx.0, Ordering::Release);
+        self.mem.store(self.base, wanted.age.0, Ordering::Release);
         Ok(true)
     }
 
-    /// Ends the seniority of `tx`, if it is the senior. Needs no lock. Who waits for the senior waits with a timeout on
+    /// Ends the seniority of `age`, if it is the senior. Needs no lock. Who waits for the senior waits with a timeout on
     /// [`SeniorPlace::wait`] and is woken here.
-    pub fn resign(&self, tx: TxId) {
-        if tx.0 != 0 && self.mem.compare_exchange(self.base, tx.0, 0).is_ok() {
+    pub fn resign(&self, age: TxId) {
+        if age.0 != 0 && self.mem.compare_exchange(self.base, age.0, 0).is_ok() {
             self.mem.wake(self.base);
         }
     }
 
-    /// Waits, holding nothing, until `tx` has resigned or `timeout_ns` have passed; may return early.
-    pub fn wait(&self, tx: TxId, timeout_ns: u64) {
-        if self.mem.load(self.base, Ordering::Acquire) == tx.0 {
-            self.mem.wait(self.base, tx.0, timeout_ns);
+    /// Waits, holding nothing, until `age` has resigned or `timeout_ns` have passed; may return early.
+    pub fn wait(&self, age: TxId, timeout_ns: u64) {
+        if self.mem.load(self.base, Ordering::Acquire) == age.0 {
+            self.mem.wait(self.base, age.0, timeout_ns);
         }
     }
 }

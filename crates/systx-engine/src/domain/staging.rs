@@ -1,9 +1,9 @@
 //! The private directories of transactions: `tx/<id>.<owner>~` while one prepares, `tx/<id>` from then on.
 //!
 //! Guarantees: whose an unsealed one is stands in its name, so that whoever follows a dead owner finds it; a sealed one is
-//! whole. Does not: put anything in.
+//! whole, and noted as its owner's until a slot or the log names it ([`super::sealed`]). Does not: put anything in.
 
-use super::Domain;
+use super::{Domain, Sealed};
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::remove_all;
@@ -29,13 +29,16 @@ impl<O: Os> Domain<O> {
         self.os.dup(&self.area.tx)
     }
 
-    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written.
-    pub(crate) fn seal_staging(&self, id: TxId) -> Result<()> {
+    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written. The value that is
+    /// returned is kept until it has its number.
+    pub(crate) fn seal_staging(self: &Arc<Self>, id: TxId) -> Result<Sealed<O>> {
+        let noted = Sealed::note(self, id);
         if mutant::on(Mutant::NoSeal) {
-            return Ok(());
+            return Ok(noted);
         }
         let (from, to) = (self.staging_name(id), id.to_string());
-        self.os.rename((&self.area.tx, &from), (&self.area.tx, to.as_bytes()), Rename::NoReplace)
+        self.os.rename((&self.area.tx, &from), (&self.area.tx, to.as_bytes()), Rename::NoReplace)?;
+        Ok(noted)
     }
 
     fn staging_name(&self, id: TxId) -> Vec<u8> {

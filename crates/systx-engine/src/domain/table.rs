@@ -19,6 +19,7 @@ use super::lock::{Locked, RobustLock};
 use super::owners::{Owners, OwnersError};
 use super::records::Records;
 use super::ring::Ring;
+use super::sealed::Sealing;
 use super::senior::SeniorPlace;
 use super::slots::Slots;
 use super::unsynced::Unsynced;
@@ -277,6 +278,11 @@ impl<O: Os> Table<O> {
     /// The owners' records.
     pub fn records(&self) -> Records<'_, O::Mem> {
         Records::new(&*self.mem)
+    }
+
+    /// What owners have sealed and not numbered.
+    pub fn sealing(&self) -> Sealing<'_, O::Mem> {
+        Sealing::new(&*self.mem)
     }
 
     /// Declares the table unusable, after [`Corrupt`]: the next opener, once all present users have ended, rebuilds

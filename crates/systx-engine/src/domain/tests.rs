@@ -2,7 +2,7 @@
 
 use super::layout::*;
 use super::model::{info_of, only, signature_of, Plain};
-use super::senior::SENIORITY_NS;
+use super::senior::SENIORITY_AGAIN_NS;
 use super::*;
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId};
 use std::os::fd::OwnedFd;
@@ -167,11 +167,12 @@ fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
     let place = SeniorPlace::new(&mem);
     let lock = locked(&mem);
     let alive = |_: OwnerIx| true;
-    let senior = |tx, deadline_ns| Senior {
-        tx: TxId(tx),
+    let senior = |age, deadline_ns| Senior {
+        age: TxId(age),
         owner: ME,
         deadline_ns,
-        footprint: Footprint { read: signature_of(tx), ..Footprint::EMPTY },
+        length_ns: 1000,
+        footprint: Footprint { read: signature_of(age), ..Footprint::EMPTY },
     };
     assert!(place.try_become(&lock, &senior(1, 100), 10, &alive).unwrap());
     assert_eq!(place.current(&lock, 99, &alive), Ok(Some(senior(1, 100))));
@@ -181,14 +182,42 @@ fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
     assert!(place.try_become(&lock, &senior(2, 200), 100, &alive).unwrap());
     place.resign(TxId(1));
     assert_eq!(place.current(&lock, 100, &alive), Ok(Some(senior(2, 200))));
-    mem.store(SENIOR_BASE + 2, 101 + SENIORITY_NS, SeqCst);
+    mem.store(SENIOR_BASE + 2, 1101, SeqCst);
     assert_eq!(place.current(&lock, 100, &alive), Ok(None), "a deadline of a clock that is ahead");
+    let longest = SENIORITY_AGAIN_NS[1];
+    mem.store(SENIOR_BASE + 3, u64::MAX, SeqCst);
+    mem.store(SENIOR_BASE + 2, 101 + longest, SeqCst);
+    assert_eq!(place.current(&lock, 100, &alive), Ok(None), "nobody is senior for so long");
     mem.store(SENIOR_BASE + 2, 200, SeqCst);
     assert_eq!(place.current(&lock, 100, &|_| false), Ok(None));
     mem.store(SENIOR_BASE + 1, 0, SeqCst);
     assert!(place.current(&lock, 100, &alive).is_err());
     place.resign(TxId(2));
     assert_eq!(place.current(&lock, 100, &alive), Ok(None));
+}
+
+#[test]
+fn who_is_older_takes_the_place_of_a_younger_senior() {
+    let mem = Plain::new(WORDS);
+    let place = SeniorPlace::new(&mem);
+    let lock = locked(&mem);
+    let alive = |_: OwnerIx| true;
+    let senior = |age, deadline_ns| Senior {
+        age: TxId(age),
+        owner: ME,
+        deadline_ns,
+        length_ns: 1000,
+        footprint: Footprint::EMPTY,
+    };
+    let open_to = |age| place.is_open_to(&lock, TxId(age), 10, &alive).unwrap();
+    assert!(open_to(9));
+    assert!(place.try_become(&lock, &senior(5, 100), 10, &alive).unwrap());
+    assert_eq!([4, 5, 6].map(open_to), [true, true, false]);
+    assert!(!place.try_become(&lock, &senior(6, 100), 10, &alive).unwrap());
+    assert!(place.try_become(&lock, &senior(4, 900), 10, &alive).unwrap());
+    assert_eq!(place.current(&lock, 10, &alive), Ok(Some(senior(4, 900))), "with a time of its own");
+    place.resign(TxId(5));
+    assert!(!open_to(5), "only the senior itself resigns");
 }
 
 #[test]
@@ -352,8 +381,8 @@ fn a_table_of_another_boot_or_a_condemned_one_is_built_anew() {
 fn a_table_of_another_version_or_lost_in_use_is_refused() {
     let s = Scratch::new();
     let table = stale(&s).finish(Lsn(1), TxId(1), |_| Ok::<(), ()>(())).expect("nothing to prepare");
-    table.mem().store(VERSION_WORD, 2, SeqCst);
-    assert_eq!(open(&s).err(), Some(TableError::Version(2)));
+    table.mem().store(VERSION_WORD, VERSION + 1, SeqCst);
+    assert_eq!(open(&s).err(), Some(TableError::Version(VERSION + 1)));
     table.mem().store(VERSION_WORD, VERSION, SeqCst);
 
     let area = s.area(true).unwrap().unwrap();

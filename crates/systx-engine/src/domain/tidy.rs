@@ -77,6 +77,7 @@ impl<O: Os> Domain<O> {
         for slot in self.table.slots().in_flight() {
             owners.push(self.checked(slot)?.info.owner);
         }
+        owners.extend(self.dead_sealers());
         owners.sort_unstable_by_key(|ix| ix.0);
         owners.dedup();
         let mut recovered = Recovered::default();
@@ -103,6 +104,7 @@ impl<O: Os> Domain<O> {
             owners.push(self.checked(slot)?.info.owner);
         }
         owners.extend(self.os.read_dir(&self.area.tx)?.iter().filter_map(|entry| staging_owner(&entry.name)));
+        owners.extend(self.dead_sealers());
         owners.sort_unstable_by_key(|ix| ix.0);
         owners.dedup();
         let mut recovered = Recovered::default();
@@ -112,6 +114,8 @@ impl<O: Os> Domain<O> {
             }
         }
         recovered.merge(self.finish_mine()?);
+        // Also what a kill left behind the end of an abort or of a checkpoint.
+        self.discard_orphans(None)?;
         // Where publishers are killed again and again nobody else does.
         recovered.unfinished.extend(self.checkpoint_if_due());
         Ok(recovered)

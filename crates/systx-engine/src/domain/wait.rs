@@ -1,14 +1,13 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
-use super::senior::SENIORITY_NS;
-use super::{Domain, Held, InFlight, Scan, Senior, SlotIx, SlotState, Who};
-use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature, TxId};
+use super::{Domain, InFlight, Scan, SlotIx, SlotState, Who};
+use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature};
 use crate::outcome::Party;
 use crate::recovery;
 use systx_os::{Errno, Os, Result};
 
 /// Between two probes of an owner for whom somebody waits, in nanoseconds.
-const PROBE_NS: u64 = 50_000_000;
+pub(super) const PROBE_NS: u64 = 50_000_000;
 /// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
 /// reader's probe give theirs back soon, an outsider need not.
 const LEASE_ROUNDS: u32 = 50;
@@ -116,38 +115,6 @@ impl<O: Os> Domain<O> {
     pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Who)) -> bool {
         let scan = self.table.ring().scan(from, to, |_, who, changed| each(changed, who));
         scan == Scan::Overrun
-    }
-
-    // ---- seniority -------------------------------------------------------------------------------------------------
-
-    /// Footprint of a senior transaction that is not `me`.
-    pub(crate) fn senior_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
-        let now = self.os.monotonic_ns();
-        let senior = self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?;
-        Ok(senior.filter(|s| s.tx != me || s.owner != self.me()).map(|s| s.footprint))
-    }
-
-    /// Asks to become senior: nobody who overlaps commits before us for a while.
-    pub(crate) fn become_senior(&self, me: TxId, footprint: &Footprint) -> Result<()> {
-        let held = self.lock()?;
-        let now = self.os.monotonic_ns();
-        let wanted =
-            Senior { tx: me, owner: self.me(), deadline_ns: now + SENIORITY_NS, footprint: *footprint };
-        let asked = self.table.senior().try_become(held.proof(), &wanted, now, &|ix| self.alive(ix));
-        self.checked(asked).map(|_| ())
-    }
-
-    /// Waits a while for the senior to get past its validation.
-    pub(crate) fn await_senior(&self) -> Result<()> {
-        let senior = {
-            let held = self.lock()?;
-            let now = self.os.monotonic_ns();
-            self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?
-        };
-        if let Some(senior) = senior {
-            self.table.senior().wait(senior.tx, PROBE_NS);
-        }
-        Ok(())
     }
 
     // ---- unsynced --------------------------------------------------------------------------------------------------

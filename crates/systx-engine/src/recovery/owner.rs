@@ -39,6 +39,7 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
         finish(domain, &slot, &mut waiting, &mut recovered)?;
     }
     domain.discard_unsealed_of(ix)?;
+    domain.discard_sealed_of(ix)?;
     Ok(recovered)
 }
 

@@ -2,7 +2,7 @@
 
 use super::world::*;
 use crate::outcome::{CommitError, Displaced, Durability};
-use systx_os::{Errno, FsKind};
+use systx_os::{Errno, FsKind, Os};
 use systx_sim::machine::{run_process, Crash, Fault, Machine, Tree};
 
 /// Before, after, and the number of calls between.
@@ -75,6 +75,19 @@ fn an_undisturbed_commit_takes_every_step() {
     }
 }
 
+/// What stays in `tx/` after a checkpoint: names of directories that belong to nobody.
+fn orphans(machine: &Machine) -> Vec<String> {
+    let os = machine.spawn("checkpointer");
+    let names = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        domain.checkpoint().expect("makes a checkpoint");
+        domain.os.read_dir(&domain.area.tx).expect("readable")
+    });
+    os.exit();
+    let names = names.expect("not killed").into_iter();
+    names.map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect()
+}
+
 fn kill_at_every_call(kind: Kind, durability: Durability) {
     let (before, after, points) = undisturbed(kind, FsKind::Ext4, durability);
     let world = machine(FsKind::Ext4);
@@ -93,8 +106,80 @@ fn kill_at_every_call(kind: Kind, durability: Durability) {
                 difference(&before, &after, &tree)
             ),
         }
+        let left = orphans(&machine);
+        assert!(left.is_empty(), "killed at call {point} of {points}: {left:?} in tx/ belongs to nobody");
     }
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
+}
+
+/// What every `systx run` does first.
+#[test]
+fn the_next_use_removes_what_a_kill_at_any_call_left_sealed() {
+    let (_, _, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
+    let world = machine(FsKind::Ext4);
+    let mut sealed = 0;
+    for point in 0..points {
+        let machine = copy(&world);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let _ = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
+        let is_sealed = |name: &String| name.bytes().all(|b| b.is_ascii_digit());
+        sealed += u32::from(orphans(&machine.fork()).iter().any(is_sealed));
+        let next = machine.spawn("next");
+        let used = run_process(&next, || open(&next).expect("opens").finish_in_flight().expect("recovers"));
+        used.expect("not killed");
+        next.exit();
+        let left = orphans(&machine);
+        assert!(
+            !left.iter().any(is_sealed),
+            "killed at call {point} of {points}: {left:?} belongs to nobody"
+        );
+    }
+    assert!(sealed > 0, "a kill between seal and number is among them");
+}
+
+/// Somebody recovers before every call of a commit that goes on, and so between its seal and its number, too.
+fn recover_beside_every_call(kind: Kind, durability: Durability) {
+    let (_, after, _) = undisturbed(kind, FsKind::Ext4, durability);
+    let world = copy(&machine(FsKind::Ext4));
+    let other = world.spawn("other");
+    let domain = run_process(&other, || open(&other).expect("opens")).expect("not killed");
+    let os = world.spawn("owner");
+    let owner = os.process();
+    let seen = std::sync::Arc::new(std::sync::Mutex::new([0u32; 2]));
+    let counts = seen.clone();
+    world.set_hook(move |_, info| {
+        // It would wait for the lock, and nobody could let go of it.
+        if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
+            return;
+        }
+        let names = domain.os.read_dir(&domain.area.tx).expect("readable");
+        let sealed = names.iter().any(|entry| entry.name.iter().all(u8::is_ascii_digit));
+        let numbered = domain.table.slots().in_flight().next().is_some();
+        if let (true, Ok(mut seen)) = (sealed, seen.lock()) {
+            seen[usize::from(numbered)] += 1;
+        }
+        let recovered = domain.finish_dead().expect("recovers");
+        assert!(recovered.is_empty(), "nobody is dead: {recovered:?}");
+    });
+    let done = run_process(&os, || transact(&os, kind, durability)).expect("not killed");
+    world.clear_hook();
+    let done = done.unwrap_or_else(|e| panic!("what a live commit had staged was taken from it: {e}"));
+    let whole = done.pending.is_none() && done.displaced.is_empty() && public(&world) == after;
+    assert!(whole, "what a live commit had staged was taken from it: {done:?}");
+    let seen = *counts.lock().expect("nobody panicked");
+    assert!(seen.iter().all(|n| *n > 0), "sealed without and with a number: {seen:?}");
+}
+
+#[test]
+fn a_recovery_beside_any_call_of_a_commit_takes_nothing_from_it() {
+    recover_beside_every_call(Kind::Everything, Durability::Durable);
+    recover_beside_every_call(Kind::Small, Durability::Durable);
+}
+
+#[test]
+fn a_recovery_beside_any_call_of_a_commit_takes_nothing_from_it_without_durability() {
+    recover_beside_every_call(Kind::Everything, Durability::None);
 }
 
 #[test]

@@ -76,6 +76,14 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::NoSeal => {
             check("crash::a_power_loss_at_every_call_leaves_all_or_nothing_without_barrier", "a mixture")
         }
+        Mutant::SealNotNoted => check(
+            "crash::a_recovery_beside_any_call_of_a_commit_takes_nothing_from_it",
+            "what a live commit had staged was taken from it",
+        ),
+        Mutant::AgeNotKept => check(
+            "contention::who_is_slow_and_tried_again_is_overtaken_once",
+            "loses again although it is senior",
+        ),
         Mutant::HelperPublishesValidated => {
             check("outsider::a_kill_before_the_commit_point_is_an_abort", "killed before call")
         }
@@ -143,6 +151,8 @@ noticed! {
     a_look_that_waits_for_no_slot_is_noticed: NoSlotWait,
     a_look_without_a_refresh_is_noticed: NoRefreshAfterLook,
     staging_under_its_final_name_is_noticed: NoSeal,
+    a_seal_that_is_not_noted_is_noticed: SealNotNoted,
+    an_age_that_is_not_kept_is_noticed: AgeNotKept,
     a_helper_that_publishes_too_early_is_noticed: HelperPublishesValidated,
     a_number_before_its_slot_is_noticed: NextBeforeSlot,
 }

@@ -66,7 +66,7 @@ fn make(
     let (written, commuting) =
         (vec![ObjectId::entry(&root.handle, name)], vec![ObjectId::listing(&root.handle)]);
     let plan = Plan { steps, written, commuting, ..Plan::default() };
-    Ok(Draft { mount, domain: domain.clone(), id, plan, slots: Some(Arc::new(slots)) })
+    Ok(Draft { mount, domain: domain.clone(), id, age: id, plan, slots: Some(Arc::new(slots)) })
 }
 
 /// Makes `name` on every mount, in one transaction.
@@ -96,7 +96,8 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
     let at = At { dir: root.handle, path: Vec::new(), name: name.to_vec() };
     let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch) }];
     let plan = Plan { steps, written: vec![ObjectId::data(&found.handle)], ..Plan::default() };
-    let draft = Draft { mount: 0, domain: domain.clone(), id: domain.new_tx(), plan, slots: None };
+    let id = domain.new_tx();
+    let draft = Draft { mount: 0, domain: domain.clone(), id, age: id, plan, slots: None };
     run(&mut facts, vec![draft], Durability::Durable, "test")
 }
 

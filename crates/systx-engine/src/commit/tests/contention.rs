@@ -1,0 +1,278 @@
+//! Who loses and is tried again keeps its age: how often it loses is bounded, and who does not go on holds nobody up for long.
+//!
+//! The bound, of K processes that run one transaction at a time over the same objects: a try is lost at most once to somebody who
+//! was numbered before the loser had asked to be senior. After that it is lost only if somebody older was senior meanwhile, who
+//! has ended then; of those there are K - 1 at most, since whoever begins later is younger. So K + 1 tries do.
+
+use super::world::open;
+use crate::contention::Age;
+use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::Domain;
+use crate::id::TxId;
+use crate::outcome::{CommitError, Conflict, Options, Verb, VerbError};
+use crate::transaction::{Access, Transaction};
+use std::sync::{Arc, Mutex};
+use systx_os::{FsKind, Os};
+use systx_sim::machine::{run_process, Ended, FsSpec, Machine, Plant, Schedule, SimOs};
+
+/// No test is to go on for ever where the rule is left out.
+const TRIES_MAX: u64 = 200;
+
+fn machine(seed: u64) -> Machine {
+    let machine = Machine::new(seed, &[FsSpec::new(FsKind::Ext4)]);
+    machine.plant(0, &[("count", Plant::File(b"0 "))]).expect("planting");
+    machine.settle();
+    machine.set_word_points(false);
+    let os = machine.spawn("earlier");
+    run_process(&os, || drop(open(&os).expect("opens"))).expect("not killed");
+    os.exit();
+    machine
+}
+
+fn counted(machine: &Machine) -> u64 {
+    let tree = machine.tree(0);
+    String::from_utf8_lossy(&tree["count"].content).trim().parse().expect("a number")
+}
+
+/// Reads the number, lets `between` happen, writes the next one.
+fn increment(t: &mut Transaction<SimOs>, between: impl FnOnce()) -> Verb<()> {
+    let root = t.root(0);
+    let (file, _) = t.lookup(root, b"count")?.expect("it is there");
+    t.open(file, Access::ReadWrite, false)?;
+    let mut text = [0; 32];
+    let got = t.read_at(file, &mut text, 0)?;
+    between();
+    let n: u64 = String::from_utf8_lossy(&text[..got]).trim().parse().expect("a number");
+    t.write_at(file, format!("{} ", n + 1).as_bytes(), 0)?;
+    t.close(file);
+    Ok(())
+}
+
+/// One try, of which there may be more.
+fn attempt(
+    domain: &Arc<Domain<SimOs>>,
+    age: &mut Option<Age>,
+    between: impl FnOnce(),
+) -> Result<(), Box<Conflict>> {
+    let options = Options::default();
+    let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options)
+        .unwrap_or_else(|e| panic!("{e:?}"));
+    if let Some(age) = age {
+        t.inherit(age);
+    }
+    *age = Some(t.will_be_tried_again());
+    match increment(&mut t, between) {
+        Ok(()) => match t.commit() {
+            Ok(done) => assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}"),
+            Err(CommitError::Conflict(conflict)) => return Err(conflict),
+            Err(why) => panic!("a commit fails: {why}"),
+        },
+        Err(VerbError::Doomed(conflict)) => {
+            t.lose(&conflict);
+            return Err(conflict);
+        }
+        Err(VerbError::Os(error)) => panic!("a verb fails: {error:?}"),
+    }
+    Ok(())
+}
+
+/// How many tries one increment took.
+fn tries(domain: &Arc<Domain<SimOs>>, between: impl Fn()) -> u64 {
+    let mut age = None;
+    (1..=TRIES_MAX).find(|_| attempt(domain, &mut age, &between).is_ok()).expect("an end")
+}
+
+type Body = Box<dyn FnOnce() + Send>;
+
+/// Runs processes, each with its domain, by a schedule.
+fn schedule(
+    machine: &Machine,
+    seed: u64,
+    ranked: bool,
+    bodies: Vec<Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send>>,
+) {
+    let processes: Vec<(SimOs, Body)> = bodies
+        .into_iter()
+        .map(|body| {
+            let os = machine.spawn("client");
+            let me = os.clone();
+            let body: Body = Box::new(move || body(&open(&me).unwrap_or_else(|e| panic!("can't open: {e}"))));
+            (os, body)
+        })
+        .collect();
+    let report = match ranked {
+        true => Schedule::run_ranked(seed, 6, 4000, processes),
+        false => Schedule::run(seed, processes),
+    };
+    assert_eq!(report.deadlock, None, "seed {seed}");
+    assert!(!report.endless, "seed {seed}: no end");
+    assert!(report.ended.iter().all(|ended| *ended == Ended::Finished), "seed {seed}: {:?}", report.ended);
+}
+
+#[test]
+fn of_processes_that_want_the_same_nobody_needs_more_tries_than_there_are_processes_and_one() {
+    const PROCESSES: u64 = 4;
+    const TIMES: u64 = 10;
+    let seeds = if std::env::var_os("SYSTX_LONG").is_some() { 2000 } else { 20 };
+    let mut lost = false;
+    for seed in 0..seeds {
+        let machine = machine(seed);
+        let most = Arc::new(Mutex::new(0));
+        let bodies = (0..PROCESSES).map(|n| {
+            let most = most.clone();
+            let body: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(move |domain| {
+                for _ in 0..TIMES {
+                    // Some are slower than others.
+                    let took = tries(domain, || domain.os.pause(n * 700_000));
+                    let mut most = most.lock().expect("nobody panics in here");
+                    *most = took.max(*most);
+                }
+            });
+            body
+        });
+        schedule(&machine, seed, seed % 2 == 1, bodies.collect());
+        assert_eq!(counted(&machine), PROCESSES * TIMES, "seed {seed}: an update is lost");
+        let most = *most.lock().expect("nobody panicked");
+        assert!(most <= PROCESSES + 1, "seed {seed}: {most} tries of {PROCESSES} processes");
+        lost |= most > 1;
+    }
+    assert!(lost, "somebody loses");
+}
+
+/// Others commit many times while it runs, whatever the schedule.
+#[test]
+fn who_is_slow_and_tried_again_is_overtaken_once() {
+    const TIMES: u64 = 60;
+    for seed in 0..4 {
+        let machine = machine(seed);
+        let slow = Arc::new(Mutex::new(0));
+        let took = slow.clone();
+        let patient: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(move |domain| {
+            let tries = tries(domain, || domain.os.pause(20_000_000));
+            *took.lock().expect("nobody panics in here") = tries;
+        });
+        let quick: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(|domain| {
+            for _ in 0..TIMES {
+                tries(domain, || ());
+                domain.os.pause(2_000_000);
+            }
+        });
+        schedule(&machine, seed, false, vec![patient, quick]);
+        assert_eq!(counted(&machine), TIMES + 1, "seed {seed}: an update is lost");
+        let slow = *slow.lock().expect("nobody panicked");
+        assert!(slow >= 2, "seed {seed}: it loses once");
+        assert!(slow <= 3, "seed {seed}: loses again although it is senior: {slow} tries");
+    }
+}
+
+/// A process, and a transaction of it that has lost to another one.
+fn loser(machine: &Machine, name: &str) -> (SimOs, Arc<Domain<SimOs>>, Option<Age>) {
+    let (os, rival) = (machine.spawn(name), machine.spawn("rival"));
+    let (domain, age) = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let mut age = None;
+        let ended = attempt(&domain, &mut age, || {
+            run_process(&rival, || {
+                let domain = open(&rival).expect("opens");
+                attempt(&domain, &mut None, || ()).expect("it was there first");
+            })
+            .expect("not killed");
+        });
+        ended.expect_err("it was overtaken");
+        (domain, age)
+    })
+    .expect("not killed");
+    rival.exit();
+    (os, domain, age)
+}
+
+fn senior_of(domain: &Domain<SimOs>) -> Option<TxId> {
+    let held = domain.lock().expect("locks");
+    let now = domain.os.monotonic_ns();
+    let senior = domain.table.senior().current(held.proof(), now, &|ix| domain.alive(ix)).expect("sound");
+    senior.map(|senior| senior.age)
+}
+
+/// How long somebody's increment takes, of virtual time.
+fn takes_ns(machine: &Machine) -> u64 {
+    let os = machine.spawn("another");
+    let began = machine.clock_ns();
+    let done = run_process(&os, || attempt(&open(&os).expect("opens"), &mut None, || ()));
+    os.exit();
+    done.expect("not killed").expect("nobody else is there");
+    machine.clock_ns() - began
+}
+
+#[test]
+fn a_senior_that_stands_still_holds_others_up_for_its_time_and_not_longer() {
+    let machine = machine(1);
+    let (_os, domain, _) = loser(&machine, "stopped");
+    assert!(senior_of(&domain).is_some());
+    let took = takes_ns(&machine);
+    let [least, most] = SENIORITY_AGAIN_NS;
+    assert!((least / 2..most).contains(&took), "{took} ns");
+    assert_eq!(counted(&machine), 2);
+}
+
+#[test]
+fn a_senior_that_is_killed_holds_nobody_up() {
+    let machine = machine(1);
+    let (os, domain, _) = loser(&machine, "killed");
+    assert!(senior_of(&domain).is_some());
+    os.exit();
+    let took = takes_ns(&machine);
+    assert!(took < SENIORITY_AGAIN_NS[0] / 2, "{took} ns");
+    assert_eq!(counted(&machine), 2);
+}
+
+#[test]
+fn who_gives_up_or_is_tried_no_more_is_senior_no_more() {
+    let machine = machine(1);
+    let (os, domain, age) = loser(&machine, "quitter");
+    assert!(senior_of(&domain).is_some());
+    run_process(&os, || {
+        let mounts = vec![domain.clone()];
+        let mut t = Transaction::begin(os.clone(), mounts, Options::default()).expect("begins");
+        t.inherit(&age.expect("has lost"));
+        t.abort();
+    })
+    .expect("not killed");
+    assert_eq!(senior_of(&domain), None);
+    // One that is not tried again does not ask.
+    let rival = machine.spawn("rival");
+    run_process(&os, || {
+        let mounts = vec![domain.clone()];
+        let mut t = Transaction::begin(os.clone(), mounts, Options::default()).expect("begins");
+        let between = || {
+            let theirs = run_process(&rival, || attempt(&open(&rival).expect("opens"), &mut None, || ()));
+            theirs.expect("not killed").expect("it was there first");
+        };
+        increment(&mut t, between).expect("not doomed yet");
+        assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
+    })
+    .expect("not killed");
+    assert_eq!(senior_of(&domain), None);
+}
+
+#[test]
+fn an_older_loser_takes_the_place_of_a_younger_one_who_keeps_its_age_for_later() {
+    let machine = machine(1);
+    let (_first_os, first, first_age) = loser(&machine, "first");
+    let older = senior_of(&first);
+    first.table.senior().resign(older.expect("has lost"));
+    let (_second_os, second, _) = loser(&machine, "second");
+    let younger = senior_of(&second);
+    assert!(older.is_some() && younger > older, "{older:?} {younger:?}");
+    // The older one loses again: to a change that was numbered before it asked.
+    let mut age = first_age;
+    let mut t =
+        Transaction::begin(first.os.clone(), vec![first.clone()], Options::default()).expect("begins");
+    t.inherit(age.as_ref().expect("has lost"));
+    age = Some(t.will_be_tried_again());
+    increment(&mut t, || ()).expect("not doomed");
+    let conflict = Conflict { path: Vec::new(), what: "changed", with: crate::outcome::Party::Unknown };
+    t.lose(&conflict);
+    assert_eq!(senior_of(&first), older);
+    attempt(&first, &mut age, || ()).expect("nobody is in its way");
+    assert_eq!(senior_of(&first), None);
+}

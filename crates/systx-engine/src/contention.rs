@@ -1,0 +1,101 @@
+//! Contention: the age that a piece of work keeps over its tries, so that who loses again and again gets through.
+//!
+//! A try that lost and is to be tried again announces what it has read: nobody younger who would change that commits before the
+//! next try does. Everything that it writes it has looked at, so what it has read is all that can make it lose. See
+//! docs/protocol.md §3, *Contention*.
+//!
+//! Owns: [`Age`], and how a transaction's end turns into seniority. Guarantees: nobody is senior who does not go on. Does not:
+//! promise anything against outsiders, or decide whether to try again.
+
+use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::{become_senior, Contender, Domain, Until};
+use crate::facts::Facts;
+use crate::id::{Objects, TxId};
+use crate::mutant::{self, Mutant};
+use crate::outcome::{Conflict, Party};
+use crate::transaction::Transaction;
+use std::sync::Arc;
+use systx_os::Os;
+
+/// How old a piece of work is: the numbers, one a mount, of its first try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Age(Vec<TxId>);
+
+/// A transaction's part in contention.
+pub(crate) struct Contention {
+    age: Age,
+    /// It has taken over an age, and with it perhaps a seniority.
+    again: bool,
+    /// Set if it is to be tried again: when it began, on the monotonic clock, in nanoseconds.
+    began_ns: Option<u64>,
+}
+
+impl Contention {
+    /// Of a first try with these numbers. Mounts that share an area share one place for a senior, and so one age.
+    pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId]) -> Contention {
+        let first = |key| mounts.iter().position(|domain| domain.key == key);
+        let age = mounts.iter().filter_map(|domain| first(domain.key).map(|n| ids[n])).collect();
+        Contention { age: Age(age), again: false, began_ns: None }
+    }
+
+    /// As what it is known in the domain of a mount.
+    pub fn age(&self, mount: usize) -> TxId {
+        self.age.0.get(mount).copied().unwrap_or(TxId(0))
+    }
+
+    /// The end of a try: becomes senior if it lost to another transaction and is tried again; else is it no more.
+    pub fn end<O: Os>(&self, mounts: &[Arc<Domain<O>>], facts: &Facts<O>, lost: Option<&Conflict>) {
+        let asks = lost.is_some_and(|conflict| conflict.with != Party::Outsider);
+        match self.began_ns {
+            Some(began_ns) if asks && !mutant::on(Mutant::AgeNotKept) => self.ask(mounts, facts, began_ns),
+            _ if self.again => {
+                for (mount, domain) in mounts.iter().enumerate() {
+                    domain.table.senior().resign(self.age(mount));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ask<O: Os>(&self, mounts: &[Arc<Domain<O>>], facts: &Facts<O>, began_ns: u64) {
+        // Of its mounts a transaction has seen the root, at least.
+        let mut used: Vec<usize> =
+            (0..mounts.len()).filter(|mount| facts.read_set(*mount).nth(1).is_some()).collect();
+        used.sort_by_key(|mount| mounts[*mount].key);
+        let mut asking = Vec::new();
+        for together in used.chunk_by(|a, b| mounts[*a].key == mounts[*b].key) {
+            let read = together.iter().flat_map(|mount| facts.read_set(*mount)).collect();
+            let footprint = Objects { read, ..Objects::default() }.footprint();
+            let mount = together[0];
+            asking.push(Contender { domain: &mounts[mount], age: self.age(mount), footprint });
+        }
+        let Some(domain) = mounts.first() else { return };
+        let ran_ns = domain.os.monotonic_ns().saturating_sub(began_ns);
+        let [least, most] = SENIORITY_AGAIN_NS;
+        // Who can't ask competes as everybody does.
+        let _ = become_senior(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// Makes this a further try of what began with `age`, over the same domains, which have been open since.
+    pub fn inherit(&mut self, age: &Age) {
+        if age.0.len() == self.mounts.len() {
+            self.contention.age = age.clone();
+            self.contention.again = true;
+        }
+    }
+
+    /// Says that it is tried again if it loses, and gives the age that the next try inherits. Between the two nobody younger
+    /// commits what would make that one lose, too, for a while.
+    pub fn will_be_tried_again(&mut self) -> Age {
+        self.contention.began_ns = Some(self.os.monotonic_ns());
+        self.contention.age.clone()
+    }
+
+    /// Ends it as [`Transaction::commit`] does that meets a conflict: nothing happened.
+    pub fn lose(self, conflict: &Conflict) {
+        self.contention.end(&self.mounts, &self.facts, Some(conflict));
+        self.forget();
+    }
+}

@@ -1,0 +1,77 @@
+//! Asking to be senior, over one file system or several, and waiting for who is.
+//!
+//! Guarantees: who asks becomes senior in all of its domains at one instant or in none, and who is refused is senior nowhere. So
+//! seniors do not wait for each other in a circle: whoever of them asked last waits for none of the others. Does not: decide
+//! who asks.
+
+use super::wait::PROBE_NS;
+use super::{Domain, Held, Senior};
+use crate::id::{Footprint, TxId};
+use systx_os::{Os, Result};
+
+/// The share of one domain in what asks to be senior.
+pub(crate) struct Contender<'a, O: Os> {
+    pub domain: &'a Domain<O>,
+    /// The transaction as which it began there.
+    pub age: TxId,
+    pub footprint: Footprint,
+}
+
+/// When a seniority ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// So many nanoseconds after it was first asked for.
+    Once(u64),
+    /// So many after now: somebody else has committed since.
+    Anew(u64),
+}
+
+/// Asks to be senior: nobody younger who overlaps commits before us for a while. The domains come in the order of their keys, each
+/// once. Whether it is.
+pub(crate) fn become_senior<O: Os>(asking: &[Contender<'_, O>], until: Until) -> Result<bool> {
+    let mut held = Vec::with_capacity(asking.len());
+    for one in asking {
+        held.push(one.domain.lock()?);
+    }
+    let (Until::Once(length_ns) | Until::Anew(length_ns)) = until;
+    for (Contender { domain, age, .. }, held) in asking.iter().zip(&held) {
+        let now = domain.os.monotonic_ns();
+        let place = domain.table.senior();
+        if !domain.checked(place.is_open_to(held.proof(), *age, now, &|ix| domain.alive(ix)))? {
+            asking.iter().for_each(|one| one.domain.table.senior().resign(one.age));
+            return Ok(false);
+        }
+    }
+    for (Contender { domain, age, footprint }, held) in asking.iter().zip(&held) {
+        let (now, place) = (domain.os.monotonic_ns(), domain.table.senior());
+        if let Until::Anew(_) = until {
+            place.resign(*age);
+        }
+        let deadline_ns = now.saturating_add(length_ns);
+        let wanted = Senior { age: *age, owner: domain.me(), deadline_ns, length_ns, footprint: *footprint };
+        domain.checked(place.try_become(held.proof(), &wanted, now, &|ix| domain.alive(ix)))?;
+    }
+    Ok(true)
+}
+
+impl<O: Os> Domain<O> {
+    /// Footprint of a senior transaction that did not begin as `me`.
+    pub(crate) fn senior_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
+        let now = self.os.monotonic_ns();
+        let senior = self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?;
+        Ok(senior.filter(|s| s.age != me).map(|s| s.footprint))
+    }
+
+    /// Waits a while for the senior to get past its validation.
+    pub(crate) fn await_senior(&self) -> Result<()> {
+        let senior = {
+            let held = self.lock()?;
+            let now = self.os.monotonic_ns();
+            self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?
+        };
+        if let Some(senior) = senior {
+            self.table.senior().wait(senior.age, PROBE_NS);
+        }
+        Ok(())
+    }
+}
