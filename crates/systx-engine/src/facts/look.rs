@@ -179,9 +179,7 @@ impl<O: Os> Facts<O> {
         let os = self.os_of(fact).clone();
         let id = ObjectId::data(&handle);
         let opened = match self.opened(&seen.dir)? {
-            Some(dir) => {
-                self.domains[domain].open_past_leases(id, || os.open(&dir, &seen.name, Open::Read))
-            }
+            Some(dir) => self.domains[domain].open_past_leases(id, || os.open(&dir, &seen.name, Open::Read)),
             None => Err(Errno::NOENT),
         };
         let fd = match opened {

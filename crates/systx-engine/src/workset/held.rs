@@ -3,7 +3,8 @@
 //! Owns: the order in which they were opened. Guarantees: what is let go of is opened again, as the same object, when it is
 //! needed: a committed file by its fact, private bytes by their slot, a staged file by a name; a directory, committed or staged,
 //! by its handle. A staged file that nothing leads back to keeps its descriptor, as does a staged directory where handles can't be
-//! opened; of one that was removed only the attributes are kept. Does not: count roots of mounts and staging directories, which are few and stay open.
+//! opened; of one that was removed only the attributes are kept. Does not: count roots of mounts and staging directories, which
+//! are few and stay open.
 
 use super::data::Data;
 use super::{Ix, Reach};
