@@ -19,6 +19,8 @@ pub struct Call<'a> {
     pub uid: u32,
     /// See `uid`.
     pub gid: u32,
+    /// The thread that asks.
+    pub thread: u32,
     known: Node,
     request: Request<'a>,
 }
@@ -28,7 +30,8 @@ impl<'a> Call<'a> {
     pub fn new(connection: usize, root: Node, known: Node, request: Request<'a>) -> Result<Call<'a>, Errno> {
         let header = &request.header;
         let node = told(header.nodeid, root, known)?;
-        Ok(Call { connection, root, node, uid: header.uid, gid: header.gid, known, request })
+        let (uid, gid, thread) = (header.uid, header.gid, header.pid);
+        Ok(Call { connection, root, node, uid, gid, thread, known, request })
     }
 
     /// Takes a structure.

@@ -162,7 +162,7 @@ impl<B> Files<B> {
 }
 
 impl<O: Os<Fd: AsFd>> View<O> {
-    /// Sets how many files the view may keep open itself, whatever the programs inside have open.
+    /// Sets how many files and directories the view may keep open itself, whatever the programs inside have open.
     pub fn hold_files(&mut self, most: usize) {
         self.tx.hold_files(most);
     }

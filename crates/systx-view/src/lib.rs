@@ -6,7 +6,7 @@
 //! itself (passthrough), as soon as all of their bytes are private.
 //!
 //! Hops: [`serve`] reads requests → [`dispatch`] turns each into a verb → the engine. [`wire`] is the protocol, [`files`] the
-//! rule for passthrough, [`listings`] that for directory offsets.
+//! rule for passthrough, [`listings`] that for directory offsets, [`habits`] that for what a listing tells.
 //!
 //! Guarantees: a program inside sees what the plain system call would give, permission checks included (the kernel makes
 //! them, by the attributes told). Does not: touch files by paths, mount anything anywhere, or know processes.
@@ -15,6 +15,7 @@
 mod call;
 pub mod dispatch;
 pub mod files;
+pub mod habits;
 pub mod listings;
 pub mod nodes;
 pub mod serve;

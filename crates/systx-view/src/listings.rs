@@ -35,7 +35,6 @@ struct Listing {
     places: HashMap<u64, u64>,
     last: u64,
     snapshot: Option<Arc<Snapshot>>,
-    wanted: bool,
 }
 
 /// The listings that were read.
@@ -79,16 +78,9 @@ impl Listings {
         }
     }
 
-    /// Notes that somebody looks at a file of a directory that is being read.
-    pub fn looked_up(&mut self, dir: Node) {
-        if let Some(listing) = self.dirs.get_mut(&dir) {
-            listing.wanted |= listing.snapshot.is_some();
-        }
-    }
-
-    /// Whether who reads this directory looks at its files, too, since the last time this was asked.
-    pub fn take_wanted(&mut self, dir: Node) -> bool {
-        self.dirs.get_mut(&dir).is_some_and(|listing| std::mem::take(&mut listing.wanted))
+    /// Whether a directory was listed.
+    pub fn has(&self, dir: Node) -> bool {
+        self.dirs.contains_key(&dir)
     }
 }
 
@@ -131,15 +123,5 @@ mod tests {
         assert!(listings.current(DIR, FIRST).is_some());
         listings.ended(DIR);
         assert!(listings.current(DIR, FIRST).is_none());
-    }
-
-    #[test]
-    fn interest_in_files_is_noted_only_while_reading() {
-        let mut listings = Listings::default();
-        listings.looked_up(DIR);
-        assert!(!listings.take_wanted(DIR));
-        listings.update(DIR, entries(&["a"]));
-        listings.looked_up(DIR);
-        assert!(listings.take_wanted(DIR) && !listings.take_wanted(DIR));
     }
 }

@@ -1,6 +1,7 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
 use crate::files::Files;
+use crate::habits::Habits;
 use crate::listings::Listings;
 use crate::serve::Asker;
 use crate::wire::{flag, Agreed};
@@ -51,6 +52,7 @@ pub struct View<O: Os> {
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
+    pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
@@ -113,10 +115,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 stack_depth,
             });
         }
-        let (files, listings) = (Files::default(), Listings::default());
+        let (files, listings, habits) = (Files::default(), Listings::default(), Habits::default());
         let known = Node(connections.len() as u64);
         let (direct, asker) = (true, Asker::default());
-        Ok(View { tx, connections, known, files, listings, direct, trouble: None, alarm, asker })
+        let trouble = None;
+        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, asker })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {

@@ -16,8 +16,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     pub(super) fn readdirplus(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        let detail = if self.listings.take_wanted(call.node) { Detail::All } else { Detail::AllButFiles };
-        self.list(call, reply, detail)
+        let files = self.habits.wants_files(call.thread);
+        self.list(call, reply, if files { Detail::All } else { Detail::AllButFiles })
     }
 
     fn list(&mut self, mut call: Call<'_>, reply: &mut Reply, detail: Detail) -> Verb<()> {
@@ -33,17 +33,20 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if !self.list_dots(call.node, args.offset, reply, detail)? {
             return Ok(());
         }
+        let mut hidden = 0;
         for (entry, next) in snapshot.after(args.offset.max(FIRST)) {
             let told = self.details(call.node, entry, detail)?;
+            hidden += u64::from(told.is_none());
             let plus = match &told {
                 _ if detail == Detail::Names => Plus::No,
                 Some((node, attr)) => Plus::Node(self.number(&call, *node), attr),
                 None => Plus::Unknown,
             };
             if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {
-                return Ok(());
+                break;
             }
         }
+        self.habits.hidden(call.thread, hidden);
         if reply.body_bytes() == 0 {
             self.listings.ended(call.node);
         }
@@ -80,7 +83,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
 /// How much is told of the entries of a directory.
 ///
 /// What is told counts as read: size and times of a regular file would make its later change a conflict for somebody who
-/// only listed its directory. So new ones are told only once the reader of the directory asks for files anyway.
+/// only listed its directory. So new ones are told to readers of directories that look at files anyway: see
+/// [`Habits`](crate::habits::Habits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
     Names,

@@ -19,7 +19,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
             Some((node, attr)) => self.introduce(&call, node, &attr, reply),
             None => reply.no_entry(),
         }
-        self.listings.looked_up(call.node);
+        if self.listings.has(call.node) {
+            self.habits.looked_up(call.thread);
+        }
         Ok(())
     }
 
