@@ -4,12 +4,13 @@
 //! mounts live in the command's own namespace and its processes die with its pid 1. Does not: decide anything about the
 //! transaction's fate but that status 0 commits.
 //!
-//! Mounts → twin → domains → transaction → view → command → wait → commit → report. Whatever forks comes before the
-//! first thread.
+//! Mounts → twin → domains → (transaction → view → command → wait → commit), once or several times → report. Whatever forks
+//! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
+//! later try inherits is their owner's.
 
 use crate::args::{DurabilityArg, Run};
 use crate::domains::{self, Mounted};
-use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
 use crate::supervise::{supervise, Over};
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
@@ -18,6 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use systx_engine::contention::Age;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::outcome::{Durability, Options, VerbError};
@@ -49,22 +51,13 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
-    for left in (0..=args.retry).rev() {
-        let mut id = None;
-        let ending = attempt(args, &table, &mut id).unwrap_or_else(Ending::Failed);
-        if left == 0 || !matches!(ending, Ending::Conflict(_)) {
-            return tell(args, status, id, &ending);
-        }
-        if args.verbose {
-            let ours = Ours::new(id.map(|id| id.0), &args.command);
-            eprintln!("systx: {} Running it again.", ending.sentence(&ours));
-        }
-    }
-    OURS
+    let mut id = None;
+    let ending = guarded(args, &table, &mut id).unwrap_or_else(Ending::Failed);
+    tell(args, status, id, &ending)
 }
 
-/// One try. An error is one of ours, before the commit.
-fn attempt(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending, String> {
+/// All tries, with a twin. An error is one of ours, before the commit.
+fn guarded(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending, String> {
     let tree = domains::plan(table, &args.only)?;
     if args.verbose {
         for (point, fs_type) in &tree.read_only {
@@ -75,20 +68,61 @@ fn attempt(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending,
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ending = transact(args, &tree, &lower, id);
+    let ending = tries(args, &tree, &lower, id);
     twin.reap();
     ending
 }
 
-fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> Result<Ending, String> {
+fn tries(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> Result<Ending, String> {
+    let os = Linux::new();
+    let domains = {
+        let _held = Signals::hold().map_err(failed("holding signals"))?;
+        domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?
+    };
+    finish_others(args, &domains);
+    let mut age = None;
+    for left in (1..=args.retry).rev() {
+        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), id)?;
+        if !matches!(ending, Ending::Conflict(_)) {
+            return Ok(ending);
+        }
+        if args.verbose {
+            let ours = Ours::new(id.map(|id| id.0), &args.command);
+            eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
+        }
+    }
+    attempt(args, tree, lower, &domains, (&mut age, Next::Never), id)
+}
+
+/// Whether there is another try.
+#[derive(PartialEq, Eq)]
+enum Next {
+    IfItLoses,
+    Never,
+}
+
+/// One try. Between two of them signals are not held: they end what is not running.
+fn attempt(
+    args: &Run,
+    tree: &Tree,
+    lower: &[Mounted],
+    domains: &[Arc<Domain<Linux>>],
+    (age, next): (&mut Option<Age>, Next),
+    id: &mut Option<TxId>,
+) -> Result<Ending, String> {
     let os = Linux::new();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
-    let domains = domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?;
-    finish_others(args, &domains);
     no_room::stage(Stage::Before);
-    let tx = Transaction::begin(os.clone(), domains, options(args)).map_err(|e| told("beginning", &e))?;
+    let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args));
+    let mut tx = begun.map_err(|e| told("beginning", &e))?;
     *id = Some(tx.id());
+    if let Some(age) = age {
+        tx.inherit(age);
+    }
+    if next == Next::IfItLoses {
+        *age = Some(tx.will_be_tried_again());
+    }
     let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
         let why = told(failed.doing, &failed.error);
         failed.tx.abort();
@@ -117,7 +151,10 @@ fn transact(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -
             Ok(ending)
         }
         Some(ending) => {
-            tx.abort();
+            match &ending {
+                Ending::Conflict(conflict) => tx.lose(conflict),
+                _ => tx.abort(),
+            }
             Ok(ending)
         }
     }

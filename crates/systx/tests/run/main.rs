@@ -14,6 +14,7 @@ mod nesting;
 mod outside;
 mod parties;
 mod place;
+mod retries;
 mod whole;
 
 use place::Place;
@@ -47,7 +48,7 @@ fn main() {
     let mut count = 0;
     for kind in place::KINDS {
         let Some(mount) = scratch.mount(kind) else { continue };
-        let told = names::ALL.iter().chain(parties::ALL).chain(doctor::ALL);
+        let told = names::ALL.iter().chain(parties::ALL).chain(retries::ALL).chain(doctor::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
             if name.contains(&wanted) {

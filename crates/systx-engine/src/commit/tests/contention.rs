@@ -83,14 +83,11 @@ fn tries(domain: &Arc<Domain<SimOs>>, between: impl Fn()) -> u64 {
 }
 
 type Body = Box<dyn FnOnce() + Send>;
+/// What a process does with its domain.
+type Client = Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send>;
 
 /// Runs processes, each with its domain, by a schedule.
-fn schedule(
-    machine: &Machine,
-    seed: u64,
-    ranked: bool,
-    bodies: Vec<Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send>>,
-) {
+fn schedule(machine: &Machine, seed: u64, ranked: bool, bodies: Vec<Client>) {
     let processes: Vec<(SimOs, Body)> = bodies
         .into_iter()
         .map(|body| {
@@ -120,7 +117,7 @@ fn of_processes_that_want_the_same_nobody_needs_more_tries_than_there_are_proces
         let most = Arc::new(Mutex::new(0));
         let bodies = (0..PROCESSES).map(|n| {
             let most = most.clone();
-            let body: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(move |domain| {
+            let body: Client = Box::new(move |domain| {
                 for _ in 0..TIMES {
                     // Some are slower than others.
                     let took = tries(domain, || domain.os.pause(n * 700_000));
@@ -147,11 +144,11 @@ fn who_is_slow_and_tried_again_is_overtaken_once() {
         let machine = machine(seed);
         let slow = Arc::new(Mutex::new(0));
         let took = slow.clone();
-        let patient: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(move |domain| {
+        let patient: Client = Box::new(move |domain| {
             let tries = tries(domain, || domain.os.pause(20_000_000));
             *took.lock().expect("nobody panics in here") = tries;
         });
-        let quick: Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send> = Box::new(|domain| {
+        let quick: Client = Box::new(|domain| {
             for _ in 0..TIMES {
                 tries(domain, || ());
                 domain.os.pause(2_000_000);
