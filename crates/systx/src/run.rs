@@ -34,7 +34,7 @@ use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux};
 use systx_view::{Trouble, View};
 
-/// Part of our descriptors that may be open files of the command; the others are for directories and the commit.
+/// Part of our descriptors that may be files and directories of the command; the others are for the commit.
 const HELD_PART: u64 = 2;
 
 /// Runs a command; returns the exit code.
