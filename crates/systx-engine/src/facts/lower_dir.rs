@@ -23,7 +23,13 @@ pub struct LowerDir<O: Os> {
 }
 
 /// A directory that was opened without being kept: whoever compares facts asks for the same one many times in a row.
-pub(super) struct Passing<O: Os>(Mutex<Option<(usize, Handle, Arc<O::Fd>)>>);
+pub(super) struct Passing<O: Os>(Mutex<Option<Opened<O>>>);
+
+struct Opened<O: Os> {
+    domain: usize,
+    handle: Handle,
+    fd: Arc<O::Fd>,
+}
 
 impl<O: Os> Default for Passing<O> {
     fn default() -> Passing<O> {
@@ -62,8 +68,8 @@ impl<O: Os> Facts<O> {
         }
         let mut passing = lock(&self.passing.0);
         match &*passing {
-            Some((domain, handle, fd)) if (*domain, *handle) == (dir.domain, dir.handle) => {
-                return Ok(Some(fd.clone()))
+            Some(last) if (last.domain, last.handle) == (dir.domain, dir.handle) => {
+                return Ok(Some(last.fd.clone()))
             }
             _ => {}
         }
@@ -71,7 +77,7 @@ impl<O: Os> Facts<O> {
         let opened = open_object(&domain.os, &domain.area.root, &dir.handle, &dir.path, b"", Open::Path)?;
         Ok(opened.map(|fd| {
             let fd = Arc::new(fd);
-            *passing = Some((dir.domain, dir.handle, fd.clone()));
+            *passing = Some(Opened { domain: dir.domain, handle: dir.handle, fd: fd.clone() });
             fd
         }))
     }
