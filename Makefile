@@ -38,10 +38,19 @@ install: build ## install below PREFIX (default /usr/local); honours DESTDIR
 	$(INSTALL) -m 755 '$(TARGET)/release/systx' '$(DESTDIR)$(PREFIX)/bin/systx'
 	$(INSTALL) -m 644 README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE docs/*.md \
 	    '$(DESTDIR)$(PREFIX)/share/doc/systx'
+	'$(TARGET)/release/systx' manuals '$(DESTDIR)$(PREFIX)/share/man/man1'
+	for to in bash:bash-completion/completions/systx zsh:zsh/site-functions/_systx \
+	    fish:fish/vendor_completions.d/systx.fish; do \
+	    file='$(DESTDIR)$(PREFIX)/share/'"$${to#*:}"; $(INSTALL) -d "$$(dirname "$$file")" && \
+	    '$(TARGET)/release/systx' completions "$${to%%:*}" > "$$file" || exit 1; done
 
 uninstall: ## remove what install wrote (hooks: `systx install-hooks --uninstall` first)
 	rm -f '$(DESTDIR)$(PREFIX)/bin/systx'
 	rm -rf '$(DESTDIR)$(PREFIX)/share/doc/systx'
+	rm -f '$(DESTDIR)$(PREFIX)/share/man/man1/systx.1' '$(DESTDIR)$(PREFIX)'/share/man/man1/systx-*.1 \
+	    '$(DESTDIR)$(PREFIX)/share/bash-completion/completions/systx' \
+	    '$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_systx' \
+	    '$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/systx.fish'
 
 clean: ## remove what was built
 	$(CARGO) clean

@@ -40,6 +40,11 @@ pub enum Verb {
     Doctor(Json),
     /// Installs a boot unit and a login hook that run `systx recover`
     InstallHooks(InstallHooks),
+    /// Prints the script that completes systx's words in a shell
+    Completions(Completions),
+    /// Writes manual pages
+    #[command(hide = true)]
+    Manuals(Manuals),
     /// Prints versions
     Version(Json),
 }
@@ -162,6 +167,28 @@ pub struct InstallHooks {
     /// Install below this directory
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
+}
+
+/// `systx completions`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  systx completions bash > /etc/bash_completion.d/systx
+  systx completions zsh > /usr/local/share/zsh/site-functions/_systx
+  systx completions fish > ~/.config/fish/completions/systx.fish";
+
+/// `systx manuals`.
+#[derive(Clone, Debug, Args)]
+pub struct Manuals {
+    /// Where to
+    pub dir: PathBuf,
 }
 
 #[cfg(test)]

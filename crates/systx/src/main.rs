@@ -11,6 +11,7 @@ mod args;
 mod doctor;
 mod domains;
 mod hooks;
+mod manuals;
 mod report;
 mod run;
 mod status;
@@ -44,6 +45,8 @@ fn main() -> ExitCode {
         }
         Verb::Doctor(args) => answer(Ok(doctor::text(&args.area))),
         Verb::InstallHooks(args) => answer(install_hooks(&args)),
+        Verb::Completions(args) => answer(manuals::completions(&args)),
+        Verb::Manuals(args) => answer(manuals::manuals(&args)),
         Verb::Version(args) => answer(Ok((version(&args), true))),
     }
 }

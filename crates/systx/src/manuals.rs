@@ -1,0 +1,22 @@
+//! `systx completions` and `systx manuals`: what shells and man(1) know of the command line, made from its grammar.
+
+use crate::args::{Cli, Completions, Manuals};
+use crate::report::shown;
+use crate::status::Answer;
+use clap::CommandFactory;
+use std::os::unix::ffi::OsStrExt;
+
+/// The script that completes our words in a shell.
+pub fn completions(args: &Completions) -> Answer {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "systx", &mut script);
+    String::from_utf8(script).map(|text| (text, true)).map_err(|e| e.to_string())
+}
+
+/// Writes a page for systx and one for each verb, such as `systx-run.1`, into a directory.
+pub fn manuals(args: &Manuals) -> Answer {
+    let wrote = std::fs::create_dir_all(&args.dir)
+        .and_then(|()| clap_mangen::generate_to(Cli::command().flatten_help(false), &args.dir));
+    let dir = shown(args.dir.as_os_str().as_bytes());
+    wrote.map(|()| (String::new(), true)).map_err(|e| format!("{dir}: {e}"))
+}

@@ -1,0 +1,69 @@
+//! Completions and manual pages are made from the grammar, and shells and man(1) can use them.
+
+use std::process::{Command, Output};
+
+fn systx(args: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_systx")).args(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// A scratch directory of this test, removed at the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("systx-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn bash_completes_verbs_and_options() {
+    let scratch = Scratch::new("completions");
+    let script = scratch.0.join("systx");
+    std::fs::write(&script, systx(&["completions", "bash"]).stdout).unwrap();
+    let ask = r#". "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _systx systx "${!#}" "${@: -2:1}"; echo "${COMPREPLY[@]}""#;
+    let complete = |words: &[&str]| {
+        let output = Command::new("bash").args(["-c", ask]).arg(&script).args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_string()
+    };
+    assert_eq!(complete(&["systx", "ru"]), "run");
+    assert_eq!(complete(&["systx", "run", "--ret"]), "--retry");
+    assert_eq!(complete(&["systx", "run", "--durability", "n"]), "none");
+}
+
+#[test]
+fn every_shell_has_its_script() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = String::from_utf8(systx(&["completions", shell]).stdout).unwrap();
+        assert!(script.contains("install-hooks") && script.contains("retry"), "{shell}");
+    }
+}
+
+#[test]
+fn every_verb_has_a_page_with_all_of_its_options() {
+    let scratch = Scratch::new("manuals");
+    systx(&["manuals", scratch.0.to_str().unwrap()]);
+    let help = String::from_utf8(systx(&["--help"]).stdout).unwrap();
+    let verbs =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let verbs: Vec<_> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(verbs.len() > 5, "{help}");
+    for verb in verbs {
+        let page = std::fs::read_to_string(scratch.0.join(format!("systx-{verb}.1"))).unwrap();
+        let help = String::from_utf8(systx(&[verb, "--help"]).stdout).unwrap();
+        let options = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
+        for option in options.filter_map(|line| line.split_whitespace().next()) {
+            assert!(page.contains(&option.replace('-', "\\-")), "systx-{verb}.1 lacks --{option}");
+        }
+    }
+    assert!(scratch.0.join("systx.1").exists());
+}
