@@ -6,8 +6,8 @@ use crate::measure::{cpu_us, monotonic_us};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use systx_os::{
-    Dirent, Errno, Fallocate, FsInfo, Handle, Lease, Linux, Open, Os, Rename, Result, SetXattr, Stat, StatFs,
-    Timestamp,
+    Dirent, Errno, Fallocate, FsInfo, Handle, Lease, Linux, Open, Os, Phase, Rename, Result, SetXattr, Stat,
+    StatFs, Timestamp,
 };
 
 type Fd = <Linux as Os>::Fd;
@@ -200,13 +200,12 @@ through! {
     by_hand {
         fn handle_at;
     }
-    /// Publication and reclaiming each begin by looking for the file tokens of the record: a name that nothing else looks at.
     fn handle_at(&self, dir: &Fd, name: &[u8]) -> core::result::Result<Handle, Errno> {
         self.counted(Call::handle_at);
-        if name == b"token.0" {
-            let mark = self.now_mark();
-            self.read.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
-        }
         self.os.handle_at(dir, name)
+    }
+    fn phase(&self, _phase: Phase) {
+        let mark = self.now_mark();
+        self.read.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) enum Mutant {
     NoSlotWait,
     /// R1: a look is delivered without a refresh after it.
     NoRefreshAfterLook,
-    /// `tx/<id>.<owner>~` is made under its final name at once.
+    /// `tx/<id>.<owner>~` is made under its final name at once, and a shelf's seal is not looked at.
     NoSeal,
     /// Nobody is told of a `tx/<id>` that has no number yet.
     SealNotNoted,

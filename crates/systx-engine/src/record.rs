@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 2;
+pub const BODY_VERSION: u16 = 3;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -30,8 +30,19 @@ pub struct Body {
     pub participants: Vec<([u8; 16], TxId)>,
     /// The command, for messages.
     pub command: String,
+    /// Set if the slots are on a shelf instead of in `tx/<id>`.
+    pub shelved: Option<Shelved>,
     /// In the order in which they are taken.
     pub steps: Vec<Step>,
+}
+
+/// Where the slots of a small transaction are (docs/protocol.md §1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shelved {
+    /// The owner whose shelf it is, of the body's boot.
+    pub owner: u32,
+    /// The seal that says that all of them were made.
+    pub seal: u64,
 }
 
 /// One conditional, idempotent change of one name or one object.
@@ -259,6 +270,11 @@ impl Body {
     /// Whether a step of it has a slot. Without, there is no `tx/<id>`: the record carries everything.
     pub fn has_slots(&self) -> bool {
         self.steps.iter().any(|step| step.slot != Step::NO_SLOT)
+    }
+
+    /// Whether a slot of it starts as a token.
+    pub fn has_tokens(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.act, Act::Link { .. } | Act::Remove { .. } | Act::Take { .. }))
     }
 
     /// The objects that the record carries whole.

@@ -224,6 +224,9 @@ impl<O: Os> Transaction<O> {
         for (domain, staging) in self.mounts.iter().zip(&self.staging) {
             if let Some(staging) = staging {
                 domain.discard_staging(staging.id);
+                if staging.shelved {
+                    domain.clear_shelf(staging.id);
+                }
             }
         }
     }

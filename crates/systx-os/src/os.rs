@@ -181,4 +181,6 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn pid(&self) -> u32;
     /// Gives up the CPU for at most `ns` nanoseconds (used for back-off, never for correctness).
     fn pause(&self, ns: u64);
+    /// Told by a commit when a part of it begins: for whoever measures.
+    fn phase(&self, _phase: Phase) {}
 }

@@ -153,6 +153,15 @@ impl Stat {
     }
 }
 
+/// A part of a commit, as [`Os::phase`](crate::Os::phase) is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Steps are taken.
+    Publish,
+    /// What they took out is deleted.
+    Reclaim,
+}
+
 /// One directory entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dirent {

@@ -224,7 +224,7 @@ fn staging_deleted_by_hand_aborts(dir: &Path) {
     // A file in it that was to be put in place is gone, and with it the transaction.
     w.refused(&output, &before, &["staging", "staged", "No such file"]);
     // Also where everything was in memory: its place is gone.
-    let output = shell(&w.served, &format!("echo new > d/new; rm -rf {}/*~", tx.display()));
+    let output = shell(&w.served, &format!("echo new > d/new; rm -rf {0}/*~ {0}/../slots.*/*", tx.display()));
     w.refused(&output, &before, &["staging", "staged", "No such file"]);
     w.works();
 }

@@ -5,12 +5,12 @@
 
 use super::Change;
 use crate::domain::Domain;
-use crate::outcome::CommitError;
-use crate::plan::Plan;
-use crate::publish::site::{identify, open_object, DIRECTORIES_MAX};
-use crate::record::{Act, At, Source, Step};
+use crate::id::ObjectId;
+use crate::outcome::{CommitError, Conflict, Party};
+use crate::plan::{Plan, Token};
+use crate::publish::site::{identify, open_object, Directories};
+use crate::record::{Act, At, Patch, Source, Step};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename};
 
 /// Free space that a publication leaves beyond the bytes that it writes, for blocks that describe them.
@@ -33,10 +33,7 @@ const TARGET: &[u8] = b"target";
 
 /// Makes it, with an entry.
 fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
-    // In P, with its entry: nothing is sealed with half of it.
-    if identify(os, slots, TARGET)?.is_some() {
-        return Ok(());
-    }
+    // In P, with its entry: nothing is sealed with half of it. On a shelf somebody may have been killed in here.
     let made = |made| match made {
         Err(Errno::EXIST) => Ok(()),
         made => made,
@@ -45,32 +42,66 @@ fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
     made(os.mkdir(&os.open(slots, TARGET, Open::Path)?, b"entry", 0o700))
 }
 
+/// What the comparison of facts, right before a look in F, has shown of the same objects: they need no calls of their own.
+pub(super) struct Compared {
+    /// R: what was compared.
+    pub objects: HashSet<ObjectId>,
+    /// Immutable or append-only objects among them.
+    pub fixed: HashSet<Handle>,
+}
+
+impl Compared {
+    /// Whether an object was compared and may be changed.
+    fn is_free(&self, object: &Handle) -> bool {
+        !self.fixed.contains(object) && self.objects.contains(&ObjectId::attr(object))
+    }
+}
+
 /// One look.
 struct Look<'a, O: Os> {
     domain: &'a Domain<O>,
     plan: &'a Plan,
-    /// Directories that were looked at last, open.
-    directories: HashMap<Handle, Arc<O::Fd>>,
+    directories: &'a mut Directories<O>,
+    /// Directories that were looked at, and whether they are append-only.
+    looked: HashMap<Handle, bool>,
     /// Names that were asked for of existing objects.
     links: HashMap<Handle, u32>,
     /// `tx/<id>`; without it there is no step on a name.
     slots: Option<&'a O::Fd>,
     target_made: bool,
+    /// In F.
+    compared: Option<&'a Compared>,
+    /// Then also the slots whose token is a file's: no directory comes into them.
+    files: HashSet<u32>,
 }
 
 /// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it.
 ///
 /// # Errors
-/// `Failed`, with the kernel's future answer. What has vanished is told by others.
+/// `Failed`, with the kernel's future answer; `Conflict` where a directory has vanished. Other objects that have are told by
+/// others.
 pub(super) fn check<O: Os>(
     domain: &Domain<O>,
     plan: &Plan,
     steps: &[Step],
     slots: Option<&O::Fd>,
+    directories: &mut Directories<O>,
+    compared: Option<&Compared>,
 ) -> Result<(), CommitError> {
-    let (directories, links) = (HashMap::new(), HashMap::new());
-    let mut look = Look { domain, plan, directories, links, slots, target_made: false };
-    let mut attributed = HashSet::new();
+    let (looked, links) = (HashMap::new(), HashMap::new());
+    let tokens = plan.tokens.iter().filter(|(_, token)| compared.is_some() && *token == Token::File);
+    let files = tokens.map(|(slot, _)| *slot).collect();
+    let mut look =
+        Look { domain, plan, directories, looked, links, slots, target_made: false, compared, files };
+    // Of a file that is written to this stands for its opening in P: nobody opens an immutable or append-only one for that.
+    let mut attributed: HashSet<Handle> = HashSet::new();
+    let patched = |step: &Step| match &step.act {
+        Act::Patch(patch) => Some(patch.file),
+        _ => None,
+    };
+    if compared.is_none() {
+        attributed.extend(steps.iter().filter_map(patched));
+    }
     for step in steps {
         match &step.act {
             Act::Place { .. } => look.names(step)?,
@@ -82,15 +113,14 @@ pub(super) fn check<O: Os>(
                 look.names(step)?;
                 look.leaving(step, before)?;
             }
-            // Open for writing already.
-            Act::Patch(_) => {}
-            Act::Attr { object, .. } => drop(attributed.insert(*object)),
-        }
-        if let Act::Patch(patch) = &step.act {
-            attributed.insert(patch.file);
+            Act::Patch(Patch { file: object, .. }) | Act::Attr { object, .. } => {
+                if attributed.insert(*object) {
+                    look.attributes(object)?;
+                }
+            }
         }
     }
-    attributed.iter().try_for_each(|object| look.attributes(object))
+    Ok(())
 }
 
 /// Whether there is room for what publication adds. Staged objects have theirs already.
@@ -133,10 +163,11 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
 
 impl<O: Os> super::Commit<'_, O> {
     /// The same look once more, in F.
-    pub(super) fn still_possible(&self) -> Result<(), CommitError> {
-        for part in &self.parts {
-            if let Some(Change { plan, body, slots, .. }) = &part.change {
-                check(&part.domain, plan, &body.steps, body.has_slots().then_some(&**slots))?;
+    pub(super) fn still_possible(&mut self, compared: &[Compared]) -> Result<(), CommitError> {
+        for (part, compared) in self.parts.iter_mut().zip(compared) {
+            if let Some(Change { plan, body, slots, directories, .. }) = &mut part.change {
+                let slots = body.has_slots().then_some(&**slots);
+                check(&part.domain, plan, &body.steps, slots, directories, Some(compared))?;
             }
         }
         Ok(())
@@ -154,41 +185,64 @@ impl<O: Os> Look<'_, O> {
         self.plan.places.get(handle).unwrap_or(at)
     }
 
+    fn is_free(&self, object: &Handle) -> bool {
+        self.compared.is_some_and(|compared| compared.is_free(object))
+    }
+
     /// The directory of a step.
     fn names(&mut self, step: &Step) -> Result<(), CommitError> {
         let dir = step.at.dir;
-        if self.plan.made.contains(&dir) || self.directories.contains_key(&dir) {
+        if self.plan.made.contains(&dir) || self.looked.contains_key(&dir) {
+            return Ok(());
+        }
+        if self.is_free(&dir) {
+            self.looked.insert(dir, false);
             return Ok(());
         }
         let os = &self.domain.os;
         let at = At { name: Vec::new(), ..self.place(&dir, &step.at).clone() };
-        let opened = open_object(os, &self.domain.area.root, &dir, &at.path, b"", Open::Path);
-        let Some(fd) = opened.map_err(|error| self.failed("opening the directory", &at, error))? else {
-            return Ok(());
+        let vanished = || {
+            let path = self.domain.shown(&at.path);
+            CommitError::Conflict(Box::new(Conflict {
+                path,
+                what: "directory removed",
+                with: Party::Outsider,
+            }))
         };
+        let opened = self.directories.find(os, &self.domain.area.root, &dir, &at.path);
+        let Some(fd) = opened.map_err(|error| self.failed("opening the directory", &at, error))? else {
+            return Err(vanished());
+        };
+        let stat = os.stat(&fd).map_err(|error| self.failed("looking at the directory", &at, error))?;
+        if stat.nlink == 0 {
+            return Err(vanished());
+        }
         os.may_change_names(&fd).map_err(|error| match error {
             Errno::PERM => self.failed("changing names in the immutable directory", &at, error),
             _ => self.failed("changing names in the directory", &at, error),
         })?;
-        if self.directories.len() >= DIRECTORIES_MAX {
-            self.directories.clear();
-        }
-        self.directories.insert(dir, Arc::new(fd));
+        self.looked.insert(dir, stat.append_only);
         Ok(())
     }
 
     /// The object that leaves its name, or is replaced.
     fn leaving(&mut self, step: &Step, before: &Handle) -> Result<(), CommitError> {
-        let Some(dir) = self.directories.get(&step.at.dir).cloned() else { return Ok(()) };
-        let dir = &*dir;
+        let Some(append_only) = self.looked.get(&step.at.dir).copied() else { return Ok(()) };
         let os = &self.domain.os;
         let here = self.place(&step.at.dir, &step.at);
         let at = At { name: step.at.name.clone(), ..here.clone() };
-        let failed = |error| self.failed("moving or removing", &at, error);
-        if os.stat(dir).map_err(failed)?.append_only {
+        if append_only {
             return Err(self.failed("taking out of an append-only directory", &at, Errno::PERM));
         }
-        let stat = match os.stat_at(dir, &step.at.name) {
+        if self.files.contains(&step.slot) && self.is_free(before) {
+            return Ok(());
+        }
+        let found = self.directories.find(os, &self.domain.area.root, &at.dir, &at.path);
+        let Some(dir) = found.map_err(|error| self.failed("opening the directory", &at, error))? else {
+            return Ok(());
+        };
+        let failed = |error| self.failed("moving or removing", &at, error);
+        let stat = match os.stat_at(&dir, &step.at.name) {
             // Vanished: the look at every *before* tells.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => return Ok(()),
             stat => stat.map_err(failed)?,
@@ -197,11 +251,11 @@ impl<O: Os> Look<'_, O> {
             return Err(self.failed("moving or removing the immutable or append-only", &at, Errno::PERM));
         }
         if stat.kind() != FileType::Directory
-            || identify(os, dir, &step.at.name).map_err(failed)? != Some(*before)
+            || identify(os, &dir, &step.at.name).map_err(failed)? != Some(*before)
         {
             return Ok(());
         }
-        self.try_to_move(dir, &at)
+        self.try_to_move(&dir, &at)
     }
 
     /// Whether a directory may be moved: the kernel is asked by a rename that can't succeed, onto a directory of ours that has
@@ -246,7 +300,10 @@ impl<O: Os> Look<'_, O> {
     }
 
     /// An object whose attributes or bytes change.
-    fn attributes(&self, object: &Handle) -> Result<(), CommitError> {
+    fn attributes(&mut self, object: &Handle) -> Result<(), CommitError> {
+        if self.is_free(object) {
+            return Ok(());
+        }
         // What stands nowhere yet is ours.
         let Some(at) = self.plan.places.get(object) else { return Ok(()) };
         match self.stat(object, at)? {

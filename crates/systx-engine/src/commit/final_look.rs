@@ -1,12 +1,14 @@
 //! F: leases, and the last comparison of every fact with the present.
 
+use super::acquire::Compared;
 use super::{Commit, Part};
 use crate::domain::Domain;
+use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Party};
-use crate::publish::site::{identify, open_object, slot_name, DIRECTORIES_MAX};
+use crate::publish::site::{identify, open_object, slot_name};
 use crate::record::{Act, Step};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};
 
@@ -45,7 +47,10 @@ impl<O: Os> Commit<'_, O> {
             lease_rewritten(part, &mut leases)?;
         }
         let mut staged = 0;
-        for part in &self.parts {
+        // What appears by one call is whole for everybody at once.
+        let steps: usize =
+            self.parts.iter().filter_map(|p| p.change.as_ref()).map(|c| c.body.steps.len()).sum();
+        for part in self.parts.iter().filter(|_| steps > 1) {
             let Some(change) = &part.change else { continue };
             let os = &part.domain.os;
             for step in &change.body.steps {
@@ -69,19 +74,23 @@ impl<O: Os> Commit<'_, O> {
         let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
-            self.facts.check_all(&open).map_err(super::aborted)?;
-            self.check_befores()?;
-            self.still_possible()?;
+            let fixed = self.facts.check_all(&open).map_err(super::aborted)?;
+            let of = |part: &Part<O>| Compared {
+                objects: part.objects.read.iter().copied().collect(),
+                fixed: fixed.clone(),
+            };
+            let compared: Vec<_> = self.parts.iter().map(of).collect();
+            self.check_befores(&compared)?;
+            self.still_possible(&compared)?;
         }
         Ok(leases)
     }
 
-    /// To abort rather than to displace.
-    fn check_befores(&self) -> Result<(), CommitError> {
-        for part in &self.parts {
-            let Some(change) = &part.change else { continue };
-            let os = &part.domain.os;
-            let mut directories: HashMap<Handle, Option<O::Fd>> = HashMap::new();
+    /// To abort rather than to displace. Names that are facts have been compared.
+    fn check_befores(&mut self, compared: &[Compared]) -> Result<(), CommitError> {
+        for (part, compared) in self.parts.iter_mut().zip(compared) {
+            let (Some(change), domain) = (&mut part.change, &part.domain) else { continue };
+            let os = &domain.os;
             let taken: HashSet<(&Handle, &[u8])> = change
                 .body
                 .steps
@@ -92,30 +101,21 @@ impl<O: Os> Commit<'_, O> {
             for step in &change.body.steps {
                 let Some(expected) = expected(step, &taken) else { continue };
                 // In a directory that this commit makes there is nothing.
-                if change.plan.made.contains(&step.at.dir) {
+                let at = &step.at;
+                if change.plan.made.contains(&at.dir)
+                    || compared.objects.contains(&ObjectId::entry(&at.dir, &at.name))
+                {
                     continue;
                 }
-                if directories.len() >= DIRECTORIES_MAX && !directories.contains_key(&step.at.dir) {
-                    directories.clear();
-                }
-                let dir = match directories.entry(step.at.dir) {
-                    std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
-                    std::collections::hash_map::Entry::Vacant(e) => {
-                        // Steps name the path at their turn; nothing has moved yet.
-                        let path = change.plan.places.get(&step.at.dir).map_or(&step.at.path, |at| &at.path);
-                        let root = &part.domain.area.root;
-                        let opened = open_object(os, root, &step.at.dir, path, b"", Open::Path);
-                        e.insert(opened.map_err(|error| failed(&part.domain, step, error))?)
-                    }
-                };
-                let found = match dir {
-                    Some(dir) => {
-                        identify(os, dir, &step.at.name).map_err(|error| failed(&part.domain, step, error))?
-                    }
-                    None => return Err(changed(&part.domain, step, "directory removed")),
+                // Steps name the path at their turn; nothing has moved yet.
+                let path = change.plan.places.get(&at.dir).map_or(&at.path, |at| &at.path);
+                let dir = change.directories.find(os, &domain.area.root, &at.dir, path);
+                let found = match dir.map_err(|error| failed(domain, step, error))? {
+                    Some(dir) => identify(os, &dir, &at.name).map_err(|error| failed(domain, step, error))?,
+                    None => return Err(changed(domain, step, "directory removed")),
                 };
                 if found != expected {
-                    return Err(changed(&part.domain, step, "name changed"));
+                    return Err(changed(domain, step, "name changed"));
                 }
             }
         }

@@ -8,7 +8,7 @@ use crate::outcome::{CommitError, Committed, Displaced, Durability};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
-use systx_os::Os;
+use systx_os::{Os, Phase};
 
 impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
@@ -21,20 +21,13 @@ impl<O: Os> Commit<'_, O> {
             let Some(change) = &mut part.change else { continue };
             done.steps += change.body.steps.len() as u64;
             let domain = &part.domain;
-            let site = Site::new(
-                &domain.os,
-                &domain.area.root,
-                &change.slots,
-                &domain.area.aside,
-                change.id,
-                Pass::First,
-            );
-            let published = site.map_err(|error| Pending { path: Vec::new(), error }).and_then(|mut site| {
-                site.area = Some(&domain.area.dir);
-                site.patch_targets = std::mem::take(&mut change.patch_targets);
-                publish(&mut site, &change.body)
-            });
-            match published {
+            let (os, root, aside) = (&domain.os, &domain.area.root, &domain.area.aside);
+            let mut site = Site::new(os, root, &change.slots, aside, change.id, Pass::First);
+            site.area = Some(&domain.area.dir);
+            os.phase(Phase::Publish);
+            site.patch_targets = std::mem::take(&mut change.patch_targets);
+            site.directories = std::mem::take(&mut change.directories);
+            match publish(&mut site, &change.body) {
                 Ok(displaced) => done.displaced.extend(domain.shown_all(displaced)),
                 Err(Pending { path, error }) => {
                     let path = domain.shown(&path);
@@ -148,9 +141,8 @@ impl<O: Os> Commit<'_, O> {
 fn reclaim_part<O: Os>(part: &Part<O>) -> (Vec<Displaced>, bool) {
     let (Some(change), domain) = (&part.change, &part.domain) else { return (Vec::new(), false) };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
-    let Ok(mut site) = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First) else {
-        return (Vec::new(), false);
-    };
+    domain.os.phase(Phase::Reclaim);
+    let mut site = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First);
     site.area = Some(&domain.area.dir);
     let reclaimed = reclaim::reclaim(&mut site, &change.body).is_ok();
     (site.displaced, reclaimed)

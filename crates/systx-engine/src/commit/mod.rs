@@ -24,6 +24,7 @@ use crate::log::{BodyAt, LogPos};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
+use crate::publish::site::Directories;
 use crate::record::Body;
 use crate::transaction::Transaction;
 use std::collections::HashMap;
@@ -55,6 +56,8 @@ pub(crate) struct Change<O: Os> {
     pub body_at: Option<BodyAt>,
     /// Files changed in place, open for writing since before the commit point.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    /// Directories whose names change, open since P.
+    pub directories: Directories<O>,
     /// Says that `tx/<id>` is in use, until a slot does.
     pub sealed: Option<Sealed<O>>,
     /// Where its header stands; set from V7 on.
@@ -108,6 +111,8 @@ impl<O: Os> Transaction<O> {
         let Transaction { mounts, options, ids, mut facts, staging, nodes, contention, .. } = self;
         // Files of the committed tree that are still open here would make our own leases fail.
         drop(nodes);
+        let shelved: Vec<_> =
+            staging.iter().map(|s| s.as_ref().filter(|s| s.shelved).map(|s| s.next)).collect();
         let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
         let drafts = plans.into_iter().zip(staging).enumerate().map(|(mount, (plan, slots))| Draft {
             mount,
@@ -116,6 +121,7 @@ impl<O: Os> Transaction<O> {
             age: contention.age(mount),
             plan,
             slots,
+            shelved: shelved[mount],
         });
         let mut drafts: Vec<_> = drafts.collect();
         // Commit locks are taken in this order.
@@ -129,6 +135,7 @@ impl<O: Os> Transaction<O> {
             // What was staged came to nothing, in whole or in part.
             if !in_doubt && (ended.is_err() || !changed[mount]) {
                 domain.discard_staging(ids[mount]);
+                shelved[mount].inspect(|_| domain.clear_shelf(ids[mount]));
             }
         }
         let lost = match &ended {

@@ -1,15 +1,16 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
 use super::{acquire, barrier, header, Change, Part};
+use crate::domain::shelf::first_slot;
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
-use crate::publish::site::{open_object, slot_name};
+use crate::publish::site::{open_object, slot_name, Directories};
 use crate::publish::tokens;
-use crate::record::{Act, At, Body, BODY_VERSION};
+use crate::record::{Act, Body, Shelved, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
@@ -28,6 +29,8 @@ pub(crate) struct Draft<O: Os> {
     pub plan: Plan,
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
+    /// Set if that is the shelf: slots below this number are used up.
+    pub shelved: Option<u32>,
 }
 
 /// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
@@ -73,12 +76,13 @@ pub(super) fn prepare<O: Os>(
 
 /// P2, P3: tokens, targets, directories, space.
 fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let Draft { domain, mut plan, slots, id, .. } = draft;
+    let Draft { domain, mut plan, slots, id, shelved, .. } = draft;
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
     let patch_targets = open_targets(&domain, &plan)?;
+    let mut directories = Directories::default();
     acquire::space(&domain, &plan.steps)?;
-    let body = Body {
+    let mut body = Body {
         version: BODY_VERSION,
         id,
         uid: os.uid(),
@@ -86,16 +90,28 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         coordinator: None,
         participants: Vec::new(),
         command: command.to_owned(),
+        shelved: None,
         steps: std::mem::take(&mut plan.steps),
     };
     if !body.has_slots() {
         // The record carries everything. What was staged to get there is not needed any more.
         if slots.is_some() {
             domain.discard_staging(id);
+            domain.clear_shelf(id);
         }
-        acquire::check(&domain, &plan, &body.steps, None)?;
+        acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
         let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
-        return Ok(Change { id, slots, plan, body, body_at: None, patch_targets, sealed: None, header: None });
+        return Ok(Change {
+            id,
+            slots,
+            plan,
+            body,
+            body_at: None,
+            patch_targets,
+            directories,
+            sealed: None,
+            header: None,
+        });
     }
     let slots = match slots {
         Some(slots) => slots,
@@ -105,70 +121,71 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         // What can't go now goes with the others.
         let _ = os.unlink(&slots, &slot_name(*slot));
     }
-    tokens::make(os, &slots, &plan.tokens).map_err(fail("making tokens"))?;
-    acquire::check(&domain, &plan, &body.steps, Some(&slots))?;
-    // Metadata survives a power loss as a prefix: where `tx/<id>` is found, all of its slots and tokens have been.
+    let shelf = shelved.and_then(|end| Some((domain.shelf()?, end)));
+    let token = shelf.as_ref().map(|(shelf, _)| &shelf.token);
+    tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
+    acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
+    // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens have been.
+    if let Some((shelf, end)) = shelf {
+        // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
+        let kept: HashSet<u32> = body.steps.iter().map(|step| step.slot).collect();
+        for slot in (first_slot(id)..end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
+            let _ = os.unlink(&slots, &slot_name(slot));
+        }
+        let seal = shelf.seal(os).map_err(fail("sealing the staged objects"))?;
+        body.shelved = Some(Shelved { owner: domain.me().0, seal });
+        let sealed = None;
+        return Ok(Change {
+            id,
+            slots,
+            plan,
+            body,
+            body_at: None,
+            patch_targets,
+            directories,
+            sealed,
+            header: None,
+        });
+    }
     let sealed = Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?);
-    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, sealed, header: None })
+    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, directories, sealed, header: None })
 }
 
-/// Opens every file that is changed in place and finds every directory, so that publication can't fail on it.
+/// Opens every file that is changed in place, so that publication can't fail on it.
 fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
     let os = &domain.os;
     let mut targets = HashMap::new();
-    let mut directories: HashSet<Handle> = HashSet::new();
     let mut open_max = TARGETS_OPEN_MAX;
     for step in &plan.steps {
-        let at = &step.at;
-        match &step.act {
-            Act::Patch(patch) => {
-                // Steps name the path at their turn; nothing has moved yet.
-                let at = plan.places.get(&patch.file).unwrap_or(at);
-                let path = || domain.shown(&crate::facts::join(&at.path, &at.name));
-                let open = || {
-                    domain.open_past_leases(ObjectId::data(&patch.file), || {
-                        open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
-                    })
-                };
-                let mut opened = open();
-                if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && open_max > 0 {
-                    // None is kept, so that there is room for what comes.
-                    open_max = 0;
-                    targets.clear();
-                    opened = open();
-                }
-                let fd = match opened {
-                    Ok(Some(fd)) => fd,
-                    Ok(None) => return Err(vanished(path(), "removed")),
-                    Err(error) => {
-                        return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
-                    }
-                };
-                // It can be opened: beyond the bound that has to do until its step.
-                if targets.len() < open_max {
-                    targets.insert(patch.file, Arc::new(fd));
-                }
+        let Act::Patch(patch) = &step.act else { continue };
+        // Steps name the path at their turn; nothing has moved yet.
+        let at = plan.places.get(&patch.file).unwrap_or(&step.at);
+        let path = || domain.shown(&crate::facts::join(&at.path, &at.name));
+        let open = || {
+            domain.open_past_leases(ObjectId::data(&patch.file), || {
+                open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
+            })
+        };
+        let mut opened = open();
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && open_max > 0 {
+            // None is kept, so that there is room for what comes.
+            open_max = 0;
+            targets.clear();
+            opened = open();
+        }
+        let fd = match opened {
+            Ok(Some(fd)) => fd,
+            Ok(None) => return Err(vanished(path(), "removed")),
+            Err(error) => {
+                return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
             }
-            Act::Attr { .. } => {}
-            _ => {
-                // Directories that this commit itself makes stand nowhere yet.
-                if !plan.made.contains(&at.dir) && directories.insert(at.dir) {
-                    find_directory(domain, plan.places.get(&at.dir).unwrap_or(at))?;
-                }
-            }
+        };
+        // It can be opened: beyond the bound that has to do until its step.
+        if targets.len() < open_max {
+            targets.insert(patch.file, Arc::new(fd));
         }
     }
     Ok(targets)
-}
-
-fn find_directory<O: Os>(domain: &Domain<O>, at: &At) -> Result<(), CommitError> {
-    match open_object(&domain.os, &domain.area.root, &at.dir, &at.path, b"", Open::Path) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(vanished(domain.shown(&at.path), "directory removed")),
-        Err(error) => {
-            Err(CommitError::Failed { doing: "opening directory", path: domain.shown(&at.path), error })
-        }
-    }
 }
 
 fn vanished(path: Vec<u8>, what: &'static str) -> CommitError {

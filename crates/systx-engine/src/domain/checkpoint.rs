@@ -1,6 +1,7 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
 use super::open::Domain;
+use super::shelf::shelf_of;
 use crate::id::{Lsn, OwnerIx, TxId};
 use crate::log::{Cell, Entry, LogError, Replay};
 use crate::mutant::{self, Mutant};
@@ -79,7 +80,8 @@ impl<O: Os> Domain<O> {
                 bound = bound.min(Lsn(lsn.0.saturating_sub(1)));
             }
             match reclaimed {
-                Ok(()) => done.push((lsn, body.id)),
+                Ok(true) => done.push((lsn, body.id)),
+                Ok(false) => {}
                 Err(error) => left = left.or(Some(error)),
             }
         }
@@ -99,19 +101,23 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Reclaims the slots of a published record.
-    fn reclaim(&self, body: &Body) -> Result<(), Errno> {
+    /// Reclaims the slots of a published record; whether it has a directory of its own.
+    fn reclaim(&self, body: &Body) -> Result<bool, Errno> {
         if !body.has_slots() {
-            return Ok(());
+            return Ok(false);
         }
-        let slots = match self.os.open(&self.area.tx, body.id.to_string().as_bytes(), Open::Directory) {
-            Ok(slots) => slots,
-            Err(Errno::NOENT) => return Ok(()),
+        let (slots, own) = match self.os.open(&self.area.tx, body.id.to_string().as_bytes(), Open::Directory)
+        {
+            Ok(slots) => (slots, true),
+            Err(Errno::NOENT) => match shelf_of(&self.os, &self.area.dir, body)? {
+                Some(slots) => (slots, false),
+                None => return Ok(false),
+            },
             Err(e) => return Err(e),
         };
         let (root, aside) = (&self.area.root, &self.area.aside);
-        let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::First)?;
-        reclaim(&mut site, body)
+        let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::First);
+        reclaim(&mut site, body).map(|()| own)
     }
 
     /// The highest LSN such that nothing up to it is in flight. The lock closes the gap between `next` and the slots.

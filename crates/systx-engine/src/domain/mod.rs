@@ -22,6 +22,7 @@ pub mod ring;
 pub mod sealed;
 pub mod senior;
 mod seniority;
+pub(crate) mod shelf;
 pub mod slots;
 mod staging;
 pub mod table;

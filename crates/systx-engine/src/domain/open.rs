@@ -33,6 +33,7 @@ pub struct Domain<O: Os> {
     pub(crate) key: [u8; 16],
     area_handle: Handle,
     pub(super) barrier: Mutex<Option<Arc<O::Fd>>>,
+    pub(super) shelf: Mutex<Option<Arc<super::shelf::Shelf<O>>>>,
     /// Where the file system is mounted, for messages.
     pub(super) point: OnceLock<Vec<u8>>,
     /// Held by the thread that goes on with what this process has left.
@@ -186,6 +187,7 @@ impl<O: Os> Domain<O> {
             key: key_of(&info.uuid, &area_handle),
             area_handle,
             barrier: Mutex::new(None),
+            shelf: Mutex::new(None),
             point: OnceLock::new(),
             finishing: Mutex::new(()),
             claim,

@@ -53,6 +53,9 @@ impl<O: Os> Facts<O> {
             (Some(_), None) => return Ok(Some("name vanished")),
             (Some((handle, then)), Some(now)) => (handle, then, now),
         };
+        if now.immutable || now.append_only {
+            self.fixed.borrow_mut().insert(*handle);
+        }
         // A number that is reused gets a later change time, so an unmoved stamp says that nothing at all happened.
         let stamp = seen.data.as_ref().map_or(then.ctime, |d| d.ctime);
         let unmoved = domain.info.file_stamps && (now.ino, now.ctime) == (then.ino, stamp);

@@ -22,6 +22,8 @@ use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
 use claims::Claims;
 use lower_dir::Passing;
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::Arc;
 use systx_os::{Handle, Os, Stat, Timestamp};
 
@@ -114,6 +116,8 @@ pub struct Facts<O: Os> {
     seen: Vec<Seen<O>>,
     listings: Vec<Listing<O>>,
     passing: Passing<O>,
+    /// Immutable or append-only objects that a comparison has met.
+    fixed: RefCell<HashSet<Handle>>,
 }
 
 impl<O: Os> Facts<O> {
@@ -121,7 +125,8 @@ impl<O: Os> Facts<O> {
     pub fn new(domains: Vec<Arc<Domain<O>>>) -> Facts<O> {
         let snapshots = domains.iter().map(|d| d.table.next()).collect();
         let ids = domains.iter().map(|_| Claims::default()).collect();
-        Facts { domains, snapshots, ids, seen: Vec::new(), listings: Vec::new(), passing: Passing::default() }
+        let (seen, listings, passing) = (Vec::new(), Vec::new(), Passing::default());
+        Facts { domains, snapshots, ids, seen, listings, passing, fixed: RefCell::default() }
     }
 
     /// R in one domain.

@@ -5,7 +5,8 @@ use super::{Facts, Which};
 use crate::domain::Who;
 use crate::id::ObjectId;
 use crate::outcome::{Party, Verb, VerbError};
-use systx_os::Os;
+use std::collections::HashSet;
+use systx_os::{Handle, Os};
 
 impl<O: Os> Facts<O> {
     /// Brings every domain's snapshot to now. `objects` of `domain` are being looked at: whether the look still counts.
@@ -86,15 +87,17 @@ impl<O: Os> Facts<O> {
     pub(crate) fn check_all_named(&mut self) -> Verb<()> {
         match self.check_all(&OpenFiles::<O>::new()) {
             Err(doomed @ VerbError::Doomed(_)) => self.refresh_all().and(Err(doomed)),
-            checked => checked,
+            checked => checked.map(drop),
         }
     }
 
-    /// Compares every fact with the present, while nobody who overlaps can commit. Files that the caller has `open` are not opened again.
+    /// Compares every fact with the present, while nobody who overlaps can commit. Files that the caller has `open` are not opened
+    /// again. Which of the objects are immutable or append-only now.
     ///
     /// # Errors
     /// `Doomed` naming the first that is no longer true.
-    pub(crate) fn check_all(&self, open: &OpenFiles<O>) -> Verb<()> {
+    pub(crate) fn check_all(&self, open: &OpenFiles<O>) -> Verb<HashSet<Handle>> {
+        self.fixed.borrow_mut().clear();
         for n in 0..self.seen.len() {
             if let Some((path, what)) = self.compare(Which::Seen(n as u32), open)? {
                 return Err(self.doomed(path, what, Party::Outsider));
@@ -105,6 +108,6 @@ impl<O: Os> Facts<O> {
                 return Err(self.doomed(path, what, Party::Outsider));
             }
         }
-        Ok(())
+        Ok(self.fixed.take())
     }
 }

@@ -35,6 +35,9 @@ impl<O: Os> Transaction<O> {
                 _ => count.others += 1,
             }
         }
+        if count != Staged::default() {
+            self.leave_shelf(draft.mount)?;
+        }
         draft.plan.staged = count;
         Ok(())
     }

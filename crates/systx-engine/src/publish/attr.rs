@@ -4,6 +4,7 @@ use super::place::opened;
 use super::site::{open_object, Pass, Site};
 use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
+use std::sync::Arc;
 use systx_os::{Handle, Open, Os, Result, SetXattr, Timestamp};
 
 /// Applies every change whose old value is still there.
@@ -17,7 +18,11 @@ pub(super) fn change<O: Os>(
     changes: &[Change],
 ) -> Result<()> {
     let os = site.os;
-    let Some(fd) = open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path)? else {
+    let fd = match site.patch_targets.get(object) {
+        Some(fd) => Some(fd.clone()),
+        None => open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
+    };
+    let Some(fd) = fd else {
         site.report(step, None, "attributes not set: removed by somebody else");
         return Ok(());
     };

@@ -28,5 +28,5 @@ pub(super) fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, 
         }
         site.os.rename((site.slots, &linked), (site.slots, &slot), Rename::Replace)?;
     }
-    super::place::place(site, step, None)
+    super::place::put(site, step)
 }

@@ -22,12 +22,11 @@ type Run = std::ops::Range<usize>;
 /// exchanged instead of written, and growth is appended.
 pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
-    let target = match site.patch_targets.get(&patch.file) {
-        Some(fd) => Some(fd.clone()),
-        None => match open_object(os, site.root, &patch.file, &step.at.path, &step.at.name, Open::Path)? {
-            Some(found) => Some(Arc::new(open_for_writing(os, &found)?)),
-            None => None,
-        },
+    let kept = site.patch_targets.get(&patch.file).cloned();
+    let fresh = kept.is_none();
+    let target = match kept {
+        None => open_target(site, step, patch)?.map(Arc::new),
+        kept => kept,
     };
     let Some(target) = target else {
         site.report(step, None, "contents not changed: removed by somebody else");
@@ -42,7 +41,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         },
         false => None,
     };
-    let lease = WriteLease::hold(os, &target);
+    let lease = WriteLease::hold(os, &target, fresh);
     let mut theirs = false;
     let growth = patch.size_after.saturating_sub(patch.size_before);
     let size = os.stat(&target)?.size;
@@ -74,6 +73,16 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
     }
     Ok(())
+}
+
+/// The file, opened for writing; `None` when it is gone.
+fn open_target<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Option<O::Fd>> {
+    let (os, at) = (site.os, &step.at);
+    let open = |how| open_object(os, site.root, &patch.file, &at.path, &at.name, how);
+    match open(Open::ReadWrite) {
+        Err(Errno::ACCESS) => open(Open::Path)?.map(|found| open_for_writing(os, &found)).transpose(),
+        opened => opened,
+    }
 }
 
 /// The part of a range before `end`, piece by piece: where each is in the file, where in the range, and how long it is.
@@ -160,8 +169,8 @@ struct WriteLease<'a, O: Os> {
 }
 
 impl<'a, O: Os> WriteLease<'a, O> {
-    fn hold(os: &'a O, target: &'a O::Fd) -> WriteLease<'a, O> {
-        let held = os.lease_held(target) == Ok(Lease::Write);
+    fn hold(os: &'a O, target: &'a O::Fd, fresh: bool) -> WriteLease<'a, O> {
+        let held = !fresh && os.lease_held(target) == Ok(Lease::Write);
         let taken = !held && os.lease(target, Lease::Write).is_ok();
         WriteLease { os, target, exclusive: held || taken, taken }
     }

@@ -7,25 +7,27 @@ use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat};
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
-    let slot = slot_name(step.slot);
-    if identify(site.os, site.slots, &slot)?.is_some() {
-        let Some(dir) = site.directory(&step.at)? else {
-            return site.displace(step, "its directory is gone");
-        };
-        match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return site.displace(step, "the name was taken by somebody else"),
-            // The directory was removed since it was opened, or a mount or a quota boundary came between.
-            Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-                return site.displace(step, "its directory is gone")
-            }
-            Err(Errno::XDEV) => return site.displace(step, "the name is on another mount now"),
-            Err(e) => return Err(e),
-        }
+    if identify(site.os, site.slots, &slot_name(step.slot))?.is_some() {
+        put(site, step)?;
     }
     match (site.pass, small) {
         (Pass::Redo, Some(small)) => rewrite(site, step, small),
         _ => Ok(()),
+    }
+}
+
+/// The same where the slot is known to hold the object.
+pub(super) fn put<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
+    let Some(dir) = site.directory(&step.at)? else {
+        return site.displace(step, "its directory is gone");
+    };
+    match site.os.rename((site.slots, &slot_name(step.slot)), (&dir, &step.at.name), Rename::NoReplace) {
+        Ok(()) => Ok(()),
+        Err(Errno::EXIST) => site.displace(step, "the name was taken by somebody else"),
+        // The directory was removed since it was opened, or a mount or a quota boundary came between.
+        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => site.displace(step, "its directory is gone"),
+        Err(Errno::XDEV) => site.displace(step, "the name is on another mount now"),
+        Err(e) => Err(e),
     }
 }
 

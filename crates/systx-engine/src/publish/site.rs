@@ -42,7 +42,34 @@ pub(crate) struct Site<'a, O: Os> {
     pub displaced: Vec<Displaced>,
     /// Modification times as a redo found them, before its own steps.
     pub found_mtimes: HashMap<Handle, Timestamp>,
-    directories: HashMap<Handle, Arc<O::Fd>>,
+    pub directories: Directories<O>,
+}
+
+/// Directories of steps, open: each is found by its handle once, for every look and for publication.
+pub(crate) struct Directories<O: Os>(HashMap<Handle, Arc<O::Fd>>);
+
+impl<O: Os> Default for Directories<O> {
+    fn default() -> Directories<O> {
+        Directories(HashMap::new())
+    }
+}
+
+impl<O: Os> Directories<O> {
+    /// A directory, by its handle, or below `root` at `path`; `None` when it is gone.
+    ///
+    /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.
+    pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
+        if let Some(fd) = self.0.get(dir) {
+            return Ok(Some(fd.clone()));
+        }
+        let Some(fd) = open_object(os, root, dir, path, b"", Open::Path)? else { return Ok(None) };
+        if self.0.len() >= DIRECTORIES_MAX {
+            self.0.clear();
+        }
+        let fd = Arc::new(fd);
+        self.0.insert(*dir, fd.clone());
+        Ok(Some(fd))
+    }
 }
 
 /// Name of a slot in `tx/<id>`.
@@ -102,9 +129,8 @@ impl<'a, O: Os> Site<'a, O> {
         aside: &'a O::Fd,
         id: TxId,
         pass: Pass,
-    ) -> Result<Site<'a, O>> {
-        let tokens = TokenHandles::load(os, slots)?;
-        Ok(Site {
+    ) -> Site<'a, O> {
+        Site {
             os,
             root,
             slots,
@@ -112,28 +138,17 @@ impl<'a, O: Os> Site<'a, O> {
             area: None,
             id,
             pass,
-            tokens,
+            tokens: TokenHandles::default(),
             patch_targets: HashMap::new(),
             displaced: Vec::new(),
             found_mtimes: HashMap::new(),
-            directories: HashMap::new(),
-        })
+            directories: Directories::default(),
+        }
     }
 
     /// The directory of a step; `None` when it is gone.
     pub fn directory(&mut self, at: &At) -> Result<Option<Arc<O::Fd>>> {
-        if let Some(fd) = self.directories.get(&at.dir) {
-            return Ok(Some(fd.clone()));
-        }
-        let Some(fd) = open_object(self.os, self.root, &at.dir, &at.path, b"", Open::Path)? else {
-            return Ok(None);
-        };
-        if self.directories.len() >= DIRECTORIES_MAX {
-            self.directories.clear();
-        }
-        let fd = Arc::new(fd);
-        self.directories.insert(at.dir, fd.clone());
-        Ok(Some(fd))
+        self.directories.find(self.os, self.root, &at.dir, &at.path)
     }
 
     /// Path of a step's name, for messages.

@@ -7,23 +7,24 @@
 
 use super::site::{identify, slot_name};
 use crate::plan::Token;
+use std::cell::OnceCell;
 use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
 
 /// Links to one token file: below the smallest limit of the file systems in the allow-list (ext4: 65,000).
 const LINKS_MAX: u32 = 60_000;
 const EPOCH: Timestamp = Timestamp { sec: 0, nsec: 0 };
 
-/// Handles of a transaction's token files.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct TokenHandles(Vec<Handle>);
+/// Handles of a transaction's token files, looked for when the first step asks.
+#[derive(Debug, Default)]
+pub(crate) struct TokenHandles(OnceCell<Vec<Handle>>);
 
 fn token_file(k: u32) -> Vec<u8> {
     format!("token.{k}").into_bytes()
 }
 
 impl TokenHandles {
-    /// Finds the token files that are there.
-    pub fn load<O: Os>(os: &O, slots: &O::Fd) -> Result<TokenHandles> {
+    /// The token files that are there.
+    fn load<O: Os>(os: &O, slots: &O::Fd) -> Result<Vec<Handle>> {
         let mut found = Vec::new();
         for k in 0u32.. {
             match identify(os, slots, &token_file(k))? {
@@ -31,12 +32,19 @@ impl TokenHandles {
                 None => break,
             }
         }
-        Ok(TokenHandles(found))
+        Ok(found)
     }
 
     /// Whether the object `handle`, which the slot `name` holds, is its token.
     pub fn is_token<O: Os>(&self, os: &O, slots: &O::Fd, name: &[u8], handle: &Handle) -> Result<bool> {
-        if self.0.contains(handle) {
+        let known = match self.0.get() {
+            Some(known) => known,
+            None => {
+                let found = TokenHandles::load(os, slots)?;
+                self.0.get_or_init(|| found)
+            }
+        };
+        if known.contains(handle) {
             return Ok(true);
         }
         let stat = match os.stat_at(slots, name) {
@@ -48,8 +56,14 @@ impl TokenHandles {
     }
 }
 
-/// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left.
-pub(crate) fn make<O: Os>(os: &O, slots: &O::Fd, tokens: &[(u32, Token)]) -> Result<()> {
+/// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left. `shared`: the token file
+/// of a shelf, where there is only one.
+pub(crate) fn make<O: Os>(
+    os: &O,
+    slots: &O::Fd,
+    tokens: &[(u32, Token)],
+    shared: Option<&O::Fd>,
+) -> Result<()> {
     let mut base: Option<(u32, O::Fd, u32)> = None;
     for (slot, token) in tokens {
         let name = slot_name(*slot);
@@ -60,6 +74,12 @@ pub(crate) fn make<O: Os>(os: &O, slots: &O::Fd, tokens: &[(u32, Token)]) -> Res
                 Err(e) => return Err(e),
             },
             Token::File => {
+                if let Some(file) = shared {
+                    match os.link(file, slots, &name) {
+                        Ok(()) | Err(Errno::EXIST) => continue,
+                        Err(e) => return Err(e),
+                    }
+                }
                 let (k, links) = base.as_ref().map_or((0, 0), |(k, _, links)| (*k, *links));
                 if base.is_none() || links >= LINKS_MAX {
                     let k = if base.is_none() { 0 } else { k + 1 };

@@ -40,6 +40,7 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
     }
     domain.discard_unsealed_of(ix)?;
     domain.discard_sealed_of(ix)?;
+    domain.clear_shelf_of(ix)?;
     Ok(recovered)
 }
 
@@ -134,6 +135,7 @@ fn forward<O: Os>(
     let name = body.id.to_string();
     if !slot.info.durable
         && body.has_slots()
+        && body.shelved.is_none()
         && domain.os.stat_at(&domain.area.tx, name.as_bytes()) == Err(Errno::NOENT)
     {
         // Without a header the slots go before the transaction is done: its owner got as far as that.
@@ -149,7 +151,7 @@ fn forward<O: Os>(
     }
     let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
-    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, pass)?;
+    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, pass);
     site.area = Some(&domain.area.dir);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),

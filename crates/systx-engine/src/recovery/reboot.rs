@@ -7,6 +7,7 @@
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
 use super::Recovered;
+use crate::domain::shelf::sweep_shelves;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Replay};
@@ -156,7 +157,7 @@ fn redo<O: Os>(
             body.id
         ));
     }
-    let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo).map_err(failed)?;
+    let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo);
     site.area = Some(&area.dir);
     let displaced = publish(&mut site, body)?;
     recovered.displaced.extend(displaced);
@@ -225,5 +226,9 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+    // A record that is kept may have its slots there still. As its shelf is of another boot, its seal does not move.
+    match kept.is_empty() {
+        true => sweep_shelves(os, &area.dir),
+        false => Ok(()),
+    }
 }

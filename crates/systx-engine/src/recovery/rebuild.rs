@@ -3,6 +3,7 @@
 //! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says that none of the
 //! record's steps on names survived. (Not so on ext4 without a journal: docs/limits.md.)
 
+use crate::domain::shelf::take_from_shelf;
 use crate::domain::Area;
 use crate::plan::Token;
 use crate::publish::place::write_all;
@@ -25,11 +26,21 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
         Err(e) => return Err(e),
     }
     let temporary = format!("{name}.r~");
-    match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e),
+    let begin = || {
+        match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        os.open(&area.tx, temporary.as_bytes(), Open::Directory)
+    };
+    let seal = || os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace);
+    // From here on it has a directory of its own, which says the same. What a recovery that was cut off has moved stays.
+    if take_from_shelf(os, &area.dir, body, &begin)? {
+        let slots = begin()?;
+        seal()?;
+        return Ok((slots, false));
     }
-    let slots = os.open(&area.tx, temporary.as_bytes(), Open::Directory)?;
+    let slots = begin()?;
     // Of a recovery that was cut off.
     remove_all(os, &slots)?;
     let mut lost = false;
@@ -53,10 +64,10 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
             Act::Patch(_) | Act::Attr { .. } => {}
         }
     }
-    tokens::make(os, &slots, &wanted)?;
+    tokens::make(os, &slots, &wanted, None)?;
     // Contents before the name that promises them.
     os.syncfs(&area.dir)?;
-    os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
+    seal()?;
     Ok((slots, lost))
 }
 

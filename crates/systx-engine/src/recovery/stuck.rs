@@ -90,6 +90,7 @@ mod tests {
             coordinator: None,
             participants: Vec::new(),
             command: String::new(),
+            shelved: None,
             steps: vec![Step { slot: 0, at, act }],
         }
     }

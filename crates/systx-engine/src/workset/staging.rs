@@ -4,6 +4,7 @@
 //! program sees to the place where the object is.
 
 use super::{Ix, Reach};
+use crate::domain::shelf::{first_slot, SLOTS_MAX};
 use crate::id::TxId;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
@@ -21,6 +22,8 @@ pub(crate) struct Staging<O: Os> {
     pub dir: Arc<O::Fd>,
     /// The next slot.
     pub next: u32,
+    /// It is the shelf, which it shares with others.
+    pub shelved: bool,
 }
 
 /// Where a staged object really is.
@@ -39,8 +42,15 @@ impl<O: Os> Transaction<O> {
     pub(crate) fn staging(&mut self, mount: usize) -> Result<&mut Staging<O>, Errno> {
         if self.staging[mount].is_none() {
             let id = self.ids[mount];
-            let dir = self.mounts[mount].begin_staging_of(id)?;
-            self.staging[mount] = Some(Staging { id, dir: Arc::new(dir), next: 0 });
+            let domain = &self.mounts[mount];
+            let staging = match domain.shelf() {
+                Some(shelf) => Staging { id, dir: shelf.dir.clone(), next: first_slot(id), shelved: true },
+                None => {
+                    let dir = Arc::new(domain.begin_staging_of(id)?);
+                    Staging { id, dir, next: 0, shelved: false }
+                }
+            };
+            self.staging[mount] = Some(staging);
         }
         self.staging[mount].as_mut().ok_or(Errno::NOENT)
     }
@@ -48,8 +58,32 @@ impl<O: Os> Transaction<O> {
     /// A slot that nothing uses.
     pub(crate) fn new_slot(&mut self, mount: usize) -> Result<u32, Errno> {
         let staging = self.staging(mount)?;
+        if staging.shelved && staging.next == first_slot(staging.id) + SLOTS_MAX {
+            self.leave_shelf(mount)?;
+        }
+        let staging = self.staging(mount)?;
         staging.next += 1;
         Ok(staging.next - 1)
+    }
+
+    /// Gets a directory of its own, with the slots that are used, if it has none: there are too many for the shelf, or their
+    /// contents need a barrier.
+    pub(crate) fn leave_shelf(&mut self, mount: usize) -> Result<(), Errno> {
+        let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shelved) else { return Ok(()) };
+        let own = self.mounts[mount].begin_staging_of(staging.id)?;
+        for slot in first_slot(staging.id)..staging.next {
+            let name = slot_name(slot);
+            match self.os.rename((&staging.dir, &name), (&own, &name), Rename::NoReplace) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => {
+                    // Some are here now and some there.
+                    self.refused(format!("what was staged could not be moved: {error}"));
+                    return Err(error);
+                }
+            }
+        }
+        (staging.dir, staging.shelved) = (Arc::new(own), false);
+        Ok(())
     }
 
     /// The place of a slot.

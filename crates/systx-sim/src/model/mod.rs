@@ -10,6 +10,7 @@
 //! | [`cooperation`] | up to three transactions, kill, helper, hash collisions, ring overrun | strict serializability, opacity, no deadlock |
 //! | [`outsiders`] | a transaction, a cooperating reader, an outsider's calls | serializability of writing outsiders |
 //! | [`crash`] | a transaction, an outsider, kills, power losses, recovery that crashes | I4, I5, I6, I8, all or nothing |
+//! | [`shelf`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
 //! | [`liveness`] | rivals that loop, a senior, ordered and prepared ones | no deadlock, at most one more loss |
@@ -28,6 +29,7 @@ pub mod liveness;
 pub mod outsiders;
 pub mod participants;
 pub mod redo;
+pub mod shelf;
 mod workloads;
 
 /// Whether the larger configurations are asked for.
@@ -89,6 +91,13 @@ pub enum Mutant {
     BarrierBeforeRename,
     /// `tx/<id>` goes at D, while its record may still be redone.
     DirectoryRemovedAtDone,
+    // shelf
+    /// The seal is put before the slots are made.
+    SealBeforeSlots,
+    /// A transaction gets the number of its seal before its slots are made.
+    SealNumberedEarly,
+    /// A shelf is used again after a reboot.
+    ShelfOfAllBoots,
     // redo
     /// An invalid cell is skipped instead of ending the log.
     HoleSkipped,

@@ -66,7 +66,15 @@ fn make(
     let (written, commuting) =
         (vec![ObjectId::entry(&root.handle, name)], vec![ObjectId::listing(&root.handle)]);
     let plan = Plan { steps, written, commuting, ..Plan::default() };
-    Ok(Draft { mount, domain: domain.clone(), id, age: id, plan, slots: Some(Arc::new(slots)) })
+    Ok(Draft {
+        mount,
+        domain: domain.clone(),
+        id,
+        age: id,
+        plan,
+        slots: Some(Arc::new(slots)),
+        shelved: None,
+    })
 }
 
 /// Makes `name` on every mount, in one transaction.
@@ -97,7 +105,7 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
     let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch) }];
     let plan = Plan { steps, written: vec![ObjectId::data(&found.handle)], ..Plan::default() };
     let id = domain.new_tx();
-    let draft = Draft { mount: 0, domain: domain.clone(), id, age: id, plan, slots: None };
+    let draft = Draft { mount: 0, domain: domain.clone(), id, age: id, plan, slots: None, shelved: None };
     run(&mut facts, vec![draft], Durability::Durable, "test")
 }
 
@@ -130,9 +138,10 @@ fn a_file_that_an_outsider_cut_stays_cut() {
             coordinator: None,
             participants: Vec::new(),
             command: String::new(),
+            shelved: None,
             steps,
         };
-        let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First).expect("a site");
+        let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First);
         let told = publish(&mut site, &body).expect("published");
         assert_eq!(told.len(), 1, "it is reported: {told:?}");
         assert_eq!(os.stat_at(&root, b"f").expect("there").size, 512);

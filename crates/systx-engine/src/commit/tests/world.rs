@@ -1,6 +1,7 @@
 //! The world of these tests: one tree, and one transaction that takes a step of every kind in it.
 
 use crate::commit::{run, Draft};
+use crate::domain::shelf::{first_slot, SLOTS_MAX};
 use crate::domain::{Domain, Location};
 use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
@@ -164,7 +165,17 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             return Err(CommitError::Refused("there before the transaction began".into()));
         }
     }
-    let (id, slots) = domain.begin_staging().map_err(os_failed)?;
+    let (id, slots, base) = match (kind, domain.shelf()) {
+        (Kind::Small, Some(shelf)) => {
+            let id = domain.new_tx();
+            (id, os.dup(&shelf.dir).map_err(os_failed)?, first_slot(id))
+        }
+        _ => {
+            let (id, slots) = domain.begin_staging().map_err(os_failed)?;
+            (id, slots, 0)
+        }
+    };
+    let shelved = (base > 0).then_some(base + SLOTS_MAX);
     let mut m = Maker { os, dir: dir.clone(), slots, plan: Plan::default() };
 
     if kind == Kind::Everything {
@@ -192,8 +203,9 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         );
         m.plan.staged = Staged { files: 4, others: 1, bytes: 2000 };
     } else if kind == Kind::Small {
-        m.file(b"0", b"new contents")?;
-        let fd = os.open(&m.slots, b"0", Open::Path).map_err(os_failed)?;
+        let name = base.to_string();
+        m.file(name.as_bytes(), b"new contents")?;
+        let fd = os.open(&m.slots, name.as_bytes(), Open::Path).map_err(os_failed)?;
         let stat = os.stat(&fd).map_err(os_failed)?;
         let small = Small {
             handle: os.handle(&fd).map_err(os_failed)?,
@@ -206,12 +218,12 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             content: b"new contents".to_vec(),
             xattrs: Vec::new(),
         };
-        m.step(0, b"new", Act::Place { small: Some(small) });
+        m.step(base, b"new", Act::Place { small: Some(small) });
     }
     if kind != Kind::Inline {
         let found = m.at(dir.handle, b"w", b"linked");
-        m.step(6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
-        m.plan.tokens.push((6, Token::File));
+        m.step(base + 6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
+        m.plan.tokens.push((base + 6, Token::File));
     }
     let mut after = old_bytes();
     after[600..640].fill(0xee);
@@ -220,8 +232,8 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     let grown_after = [b"short".as_slice(), &[7; 1000]].concat();
     m.patch(8, b"grown", &grown, b"short", &grown_after, true)?;
     if kind != Kind::Inline {
-        m.step(9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
-        m.plan.tokens.push((9, Token::File));
+        m.step(base + 9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
+        m.plan.tokens.push((base + 9, Token::File));
     }
     if kind == Kind::Everything {
         let below = facts.dir(tree.fact).map_err(failed)?;
@@ -244,6 +256,6 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     ];
     m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes });
     let plan = m.plan;
-    let draft = Draft { mount: 0, domain, id, age: id, plan, slots: Some(Arc::new(m.slots)) };
+    let draft = Draft { mount: 0, domain, id, age: id, plan, slots: Some(Arc::new(m.slots)), shelved };
     run(&mut facts, vec![draft], durability, "test")
 }

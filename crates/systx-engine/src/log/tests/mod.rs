@@ -121,6 +121,7 @@ pub fn body(n: u64, bytes: usize) -> Body {
         coordinator: None,
         participants: Vec::new(),
         command: "x".repeat(bytes),
+        shelved: None,
         steps: Vec::new(),
     }
 }

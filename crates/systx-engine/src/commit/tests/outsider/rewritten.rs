@@ -85,7 +85,8 @@ impl Stage {
         let calls = copy.take_trace();
         let last = |call: Call| calls.iter().rposition(|p| p.call == call).expect("is called");
         assert!(last(Call::Rename) > last(Call::Pwrite), "it is replaced");
-        let touch = calls.iter().position(|p| p.name == NAME.as_bytes()).expect("is looked at");
+        let touch = calls.iter().position(|p| p.call == Call::StatAt && p.name == NAME.as_bytes());
+        let touch = touch.expect("is looked at");
         Stage { machine, touch: touch as u64, exchange: last(Call::Rename) as u64, calls }
     }
 }

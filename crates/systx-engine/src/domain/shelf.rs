@@ -1,0 +1,232 @@
+//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<boot>.<owner>` in the area.
+//!
+//! To make, name and delete a directory costs more than everything else that a small commit does. So the first [`SLOTS_MAX`] slots
+//! of a transaction stand on the shelf, under numbers that no other transaction has, and there is no `tx/<id>`. What the final
+//! name of `tx/<id>` proves is proved by a *seal* instead: a number that the shelf's token file gets as its modification time when
+//! all slots of a transaction are made, before its record is written with that number. Metadata survive a power loss as a prefix:
+//! where the token file has this number or a higher one, all these slots have been there, and one that is missing was emptied.
+//!
+//! Owns: the directory, its seals, and the way from a record to its slots there. Guarantees: seals ascend, also from one process
+//! to the next with the same index; a shelf is of one boot, so that no seal that a power loss took is given again. Does not: exist
+//! where metadata survive in any other way.
+
+use super::Domain;
+use crate::id::{OwnerIx, TxId};
+use crate::log::Entry;
+use crate::mutant::{self, Mutant};
+use crate::publish::reclaim::remove_all;
+use crate::record::{Body, Shelved};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use systx_os::{Errno, FileType, FsKind, Open, Os, Rename, Result, Timestamp};
+
+/// Slots of one transaction on a shelf; one with more has a directory of its own.
+pub(crate) const SLOTS_MAX: u32 = 16;
+/// Beginning of a shelf's name.
+const PREFIX: &str = "slots.";
+const TOKEN: &[u8] = b"token.0";
+
+/// A shelf of this process.
+pub(crate) struct Shelf<O: Os> {
+    pub dir: Arc<O::Fd>,
+    /// The file that all tokens on it are names of, and that has the seal.
+    pub token: O::Fd,
+    /// The last one given.
+    seal: Mutex<u64>,
+}
+
+/// The first of the numbers that a transaction's slots have on a shelf. They come round after 268 million transactions.
+pub(crate) fn first_slot(id: TxId) -> u32 {
+    let blocks = u64::from(u32::MAX / SLOTS_MAX);
+    (id.0 % blocks) as u32 * SLOTS_MAX
+}
+
+fn name_of(boot: &[u8; 16], owner: u32) -> String {
+    let boot: String = boot.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{PREFIX}{boot}.{owner}")
+}
+
+/// The first slot of the transaction that an entry of a shelf belongs to; `None`: it belongs to all.
+fn owner_of(name: &[u8]) -> Option<u32> {
+    // LINK makes `<slot>l`.
+    let digits = name.strip_suffix(b"l").unwrap_or(name);
+    let slot: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    Some(slot / SLOTS_MAX * SLOTS_MAX)
+}
+
+fn remove_slot<O: Os>(os: &O, dir: &O::Fd, name: &[u8], kind: FileType) -> Result<()> {
+    let gone = |done| match done {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    };
+    if kind != FileType::Directory {
+        return gone(os.unlink(dir, name));
+    }
+    remove_all(os, &os.open(dir, name, Open::Path)?)?;
+    gone(os.rmdir(dir, name))
+}
+
+impl<O: Os> Shelf<O> {
+    /// Says that all slots of a transaction are made. Whatever was sealed before has a lower number.
+    pub fn seal(&self, os: &O) -> Result<u64> {
+        let mut seal = self.seal.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = *seal + 1;
+        os.utimens(&self.token, None, Some(Timestamp { sec: next as i64, nsec: 0 }))?;
+        *seal = next;
+        Ok(next)
+    }
+}
+
+impl<O: Os> Domain<O> {
+    /// The shelf of this process, made at the first need; `None` where there is none, or it can't be made.
+    pub(crate) fn shelf(&self) -> Option<Arc<Shelf<O>>> {
+        if !matches!(self.info.kind, FsKind::Ext4 | FsKind::Xfs) {
+            return None;
+        }
+        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have deleted it by hand.
+        let there = |shelf: &Arc<Shelf<O>>| self.os.stat(&shelf.token).is_ok_and(|stat| stat.nlink > 0);
+        if !shelf.as_ref().is_some_and(there) {
+            *shelf = self.open_shelf().ok().map(Arc::new);
+        }
+        shelf.clone()
+    }
+
+    fn open_shelf(&self) -> Result<Shelf<O>> {
+        let (os, area) = (&self.os, &self.area.dir);
+        let name = name_of(&os.boot_id()?, self.me().0);
+        let dir = match os.open(area, name.as_bytes(), Open::Directory) {
+            Err(Errno::NOENT) => self.make_shelf(&name)?,
+            dir => dir?,
+        };
+        let token = os.open(&dir, TOKEN, Open::Path)?;
+        let seal = u64::try_from(os.stat(&token)?.mtime.sec).map_err(|_| Errno::UCLEAN)?;
+        Ok(Shelf { dir: Arc::new(dir), token, seal: Mutex::new(seal) })
+    }
+
+    /// It gets its name when its token file says that nothing is sealed.
+    fn make_shelf(&self, name: &str) -> Result<O::Fd> {
+        let (os, area) = (&self.os, &self.area.dir);
+        let temporary = format!("{name}~");
+        match os.mkdir(area, temporary.as_bytes(), 0o700) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        let dir = os.open(area, temporary.as_bytes(), Open::Directory)?;
+        // Of a process that was killed in here.
+        remove_all(os, &dir)?;
+        let token = os.create(&dir, TOKEN, 0)?;
+        let never = Timestamp { sec: 0, nsec: 0 };
+        os.utimens(&token, Some(never), Some(never))?;
+        os.rename((area, temporary.as_bytes()), (area, name.as_bytes()), Rename::NoReplace)?;
+        Ok(dir)
+    }
+
+    /// Deletes what a transaction of this process has on the shelf and no record promises.
+    pub(crate) fn clear_shelf(&self, id: TxId) {
+        let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(shelf) = shelf else { return };
+        let Ok(listed) = self.os.read_dir(&shelf.dir) else { return };
+        for entry in listed.iter().filter(|entry| owner_of(&entry.name) == Some(first_slot(id))) {
+            let _ = remove_slot(&self.os, &shelf.dir, &entry.name, entry.kind);
+        }
+    }
+
+    /// Deletes what a dead owner, whose index this process holds, left on its shelf: all that belongs to no slot in flight and to
+    /// no record that is needed.
+    pub(crate) fn clear_shelf_of(&self, dead: OwnerIx) -> Result<()> {
+        let os = &self.os;
+        let name = name_of(&os.boot_id()?, dead.0);
+        let dir = match os.open(&self.area.dir, name.as_bytes(), Open::Directory) {
+            Err(Errno::NOENT) => return Ok(()),
+            dir => dir?,
+        };
+        let mut left = os.read_dir(&dir)?;
+        left.retain(|entry| owner_of(&entry.name).is_some());
+        for slot in self.table.slots().in_flight() {
+            let first = Some(first_slot(self.checked(slot)?.info.tx));
+            left.retain(|entry| owner_of(&entry.name) != first);
+        }
+        if left.is_empty() || self.log.is_poisoned() {
+            return Ok(());
+        }
+        // A log that can't be read to its end may name any of them.
+        let Ok(outline) = crate::log::outline(os, &self.area.dir, self.info.uuid) else { return Ok(()) };
+        if outline.replay.damaged.is_some() {
+            return Ok(());
+        }
+        let first = |entry: &Entry| entry.cell.id().filter(|_| entry.needed).map(first_slot);
+        let needed: HashSet<Option<u32>> = outline.replay.records.iter().map(first).collect();
+        left.retain(|entry| !needed.contains(&owner_of(&entry.name)));
+        left.iter().try_for_each(|entry| remove_slot(os, &dir, &entry.name, entry.kind))
+    }
+}
+
+/// The shelf that a record's slots are on; `None`: on none, or it is gone.
+pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
+    let Some(Shelved { owner, .. }) = body.shelved else { return Ok(None) };
+    match os.open(area, name_of(&body.boot, owner).as_bytes(), Open::Directory) {
+        Err(Errno::NOENT) => Ok(None),
+        dir => dir.map(Some),
+    }
+}
+
+/// Moves the slots of a record from its shelf to `to`, with a name of the token file. Whether they are there: not so if a power loss
+/// took them before they were sealed. May be cut off and begun again.
+pub(crate) fn take_from_shelf<O: Os>(
+    os: &O,
+    area: &O::Fd,
+    body: &Body,
+    to: &dyn Fn() -> Result<O::Fd>,
+) -> Result<bool> {
+    let (Some(shelved), Some(dir)) = (&body.shelved, shelf_of(os, area, body)?) else { return Ok(false) };
+    let token = match os.open(&dir, TOKEN, Open::Path) {
+        Err(Errno::NOENT) => return Ok(false),
+        token => token?,
+    };
+    let sealed = u64::try_from(os.stat(&token)?.mtime.sec).is_ok_and(|seal| seal >= shelved.seal);
+    if !sealed && !mutant::on(Mutant::NoSeal) {
+        return Ok(false);
+    }
+    let to = to()?;
+    match os.link(&token, &to, TOKEN) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    for entry in os.read_dir(&dir)?.iter().filter(|entry| owner_of(&entry.name) == Some(first_slot(body.id)))
+    {
+        os.rename((&dir, &entry.name), (&to, &entry.name), Rename::NoReplace)?;
+    }
+    Ok(true)
+}
+
+/// Deletes the shelves of other boots, when no record is left that may need one.
+pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
+    for entry in os.read_dir(area)? {
+        if entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes()) {
+            remove_slot(os, area, &entry.name, entry.kind)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_transactions_that_follow_each_other_have_numbers_of_their_own() {
+        for id in [0, 1, 2, 268_435_454, 268_435_455, u64::MAX] {
+            let first = first_slot(TxId(id));
+            assert!(first.checked_add(SLOTS_MAX).is_some_and(|end| end < crate::record::Step::NO_SLOT));
+            assert_ne!(first, first_slot(TxId(id.wrapping_add(1))));
+            let last = (first + SLOTS_MAX - 1).to_string();
+            for name in [last.clone(), format!("{last}l"), first.to_string()] {
+                assert_eq!(owner_of(name.as_bytes()), Some(first));
+            }
+        }
+        for name in [TOKEN, b"target", b"l"] {
+            assert_eq!(owner_of(name), None);
+        }
+    }
+}
