@@ -49,6 +49,16 @@ pub(crate) enum Mutant {
     HelperPublishesValidated,
     /// V5: `next` moves before the slot is filled.
     NextBeforeSlot,
+    /// V7: the header is written when the slot is free again.
+    LateHeader,
+    /// A participant's PREPARED is not synced before the coordinator's header.
+    PreparedNotSynced,
+    /// REPLACE is taken again although the slot holds what it brought out.
+    ReplaceAgain,
+    /// A helper does not free the slot that it has finished.
+    HelperKeepsSlot,
+    /// A participant is taken back before its coordinator.
+    ParticipantFirst,
 }
 
 /// Whether a rule is left out.
@@ -84,7 +94,7 @@ fn chosen() -> Vec<Mutant> {
 #[cfg(test)]
 impl Mutant {
     /// Every rule that can be left out.
-    pub(crate) const ALL: [Mutant; 21] = [
+    pub(crate) const ALL: [Mutant; 26] = [
         Mutant::NoV2,
         Mutant::NoV3,
         Mutant::NoV4,
@@ -106,5 +116,10 @@ impl Mutant {
         Mutant::AgeNotKept,
         Mutant::HelperPublishesValidated,
         Mutant::NextBeforeSlot,
+        Mutant::LateHeader,
+        Mutant::PreparedNotSynced,
+        Mutant::ReplaceAgain,
+        Mutant::HelperKeepsSlot,
+        Mutant::ParticipantFirst,
     ];
 }

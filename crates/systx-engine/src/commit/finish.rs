@@ -53,6 +53,9 @@ impl<O: Os> Commit<'_, O> {
         for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
             self.done(n);
         }
+        if mutant::on(Mutant::LateHeader) && self.durability == Durability::Durable {
+            let _ = self.append_header().and_then(|()| self.sync_header());
+        }
         if self.durability == Durability::Durable {
             self.reclaim(&mut done);
         }

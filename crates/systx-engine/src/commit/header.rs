@@ -4,6 +4,7 @@ use super::{Change, Commit};
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::log::{BodyAt, Cell, LogError};
+use crate::mutant::{self, Mutant};
 use crate::outcome::CommitError;
 use systx_os::Os;
 
@@ -16,7 +17,7 @@ impl<O: Os> Commit<'_, O> {
         for (_, part) in participants {
             let (Some(change), Some((_, lsn))) = (&mut part.change, part.numbered) else { continue };
             append(&part.domain, change, |id, body| Cell::Prepared { lsn, id, body })?;
-            if let Some(pos) = change.header {
+            if let Some(pos) = change.header.filter(|_| !mutant::on(Mutant::PreparedNotSynced)) {
                 // Nothing is decided yet: without the coordinator's header this is an abort.
                 part.domain.sync_log(pos).map_err(|e| CommitError::Failed {
                     doing: "syncing the log",

@@ -200,7 +200,9 @@ impl<O: Os> Commit<'_, O> {
                 self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
             }
             self.prepare_participants()?;
-            self.append_header()?;
+            if !mutant::on(Mutant::LateHeader) {
+                self.append_header()?;
+            }
             if !mutant::on(Mutant::HeaderNotSynced) && !mutant::on(Mutant::PublishBeforeSync) {
                 self.sync_header()?;
             }

@@ -14,7 +14,7 @@ pub(super) fn replace<O: Os>(
 ) -> Result<()> {
     let slot = slot_name(step.slot);
     let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
-    if held == *before {
+    if held == *before && !mutant::on(Mutant::ReplaceAgain) {
         return Ok(());
     }
     let Some(dir) = site.directory(&step.at)? else {

@@ -41,6 +41,11 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
         (SlotState::Validated | SlotState::Aborting, Coordinator::Myself) => undone,
         (SlotState::Validated, Coordinator::In(SlotState::Publishing)) => Fate::Publish,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Prepared)) => Fate::Keep,
+        // Its ABORT comes first: with a participant's alone a power loss would leave half of the transaction.
+        (
+            SlotState::Validated | SlotState::Aborting,
+            Coordinator::In(SlotState::Validated | SlotState::Aborting),
+        ) if !mutant::on(Mutant::ParticipantFirst) => Fate::Keep,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(_)) => undone,
         (SlotState::Aborting, Coordinator::Unknown) => undone,
         (SlotState::Validated, Coordinator::Unknown) => Fate::Keep,
@@ -87,6 +92,17 @@ mod tests {
     fn a_durable_transaction_is_never_dropped_without_a_mark() {
         for (state, durable, coordinator) in all().filter(|(_, durable, _)| *durable) {
             assert_ne!(fate(state, durable, coordinator), Fate::Drop);
+        }
+    }
+
+    #[test]
+    fn a_participant_is_not_taken_back_before_its_coordinator() {
+        for (state, durable, coordinator) in all() {
+            let open = [SlotState::Validated, SlotState::Aborting].map(Coordinator::In);
+            if open.contains(&coordinator) {
+                let fate = fate(state, durable, coordinator);
+                assert!(![Fate::Abort, Fate::Drop].contains(&fate), "{state:?} {coordinator:?}");
+            }
         }
     }
 

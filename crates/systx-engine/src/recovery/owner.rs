@@ -7,6 +7,7 @@ use super::Recovered;
 use crate::domain::{Domain, InFlight, SlotState};
 use crate::id::OwnerIx;
 use crate::log::Cell;
+use crate::mutant::{self, Mutant};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::record::Body;
@@ -59,6 +60,9 @@ pub(crate) fn finish<O: Os>(
             return Ok(());
         }
     };
+    if let Some(body) = body.as_ref().filter(|_| !mutant::on(Mutant::ParticipantFirst)) {
+        finish_coordinator(domain, body, recovered)?;
+    }
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
     match fate(slot.seen.state(), slot.info.durable && body.is_some(), coordinator) {
         Fate::Keep => {
@@ -186,8 +190,24 @@ fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut
     } else {
         domain.table.unsynced().add(&body.made());
     }
-    domain.free_slot(slot.ix)?;
+    if !mutant::on(Mutant::HelperKeepsSlot) {
+        domain.free_slot(slot.ix)?;
+    }
     recovered.finished += 1;
+    Ok(())
+}
+
+/// A coordinator that died before its commit point is taken back first: its log decides, also after a power loss.
+fn finish_coordinator<O: Os>(domain: &Domain<O>, body: &Body, recovered: &mut Recovered) -> Result<()> {
+    let Some((uuid, id)) = &body.coordinator else { return Ok(()) };
+    let Some(coordinator) = domain.peers.get(uuid) else { return Ok(()) };
+    for slot in coordinator.table.slots().in_flight() {
+        let slot = coordinator.checked(slot)?;
+        let undecided = matches!(slot.seen.state(), SlotState::Validated | SlotState::Aborting);
+        if slot.info.tx == *id && undecided && !coordinator.alive(slot.info.owner) {
+            recovered.merge(help(&coordinator, slot.info.owner)?);
+        }
+    }
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 //!
 //! A list is a file of numbers, changed in place or replaced by a rename, or a directory with a file an element.
 
+mod watched;
+
 use super::world::open;
 use crate::domain::{Domain, Place, SlotInfo, SlotState, Who};
 use crate::id::{Footprint, TxId};
@@ -14,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use systx_os::{FsKind, Os, Rename};
 use systx_sim::history::{check_with, History, Op, Outcome, Reads, Transaction as Recorded};
 use systx_sim::machine::{run_process, Crash, Ended, Machine, Plant, Schedule, SimOs};
+use watched::Watched;
 
 const FILES: [&str; 2] = ["f0", "f1"];
 const DIRECTORIES: [&str; 2] = ["d0", "d1"];
@@ -74,11 +77,13 @@ impl Log {
     fn number(&self, at: usize, id: TxId) {
         self.with(|_, all| all[at].2 = id);
     }
+    /// Looking is no event.
+    fn look<T>(&self, look: impl FnOnce(&Told) -> T) -> T {
+        look(&self.0.lock().expect("nobody panics in here").1)
+    }
     /// Whether two transactions share a list to which one of them appends.
     fn overlap(&self, one: TxId, two: TxId) -> bool {
-        self.with(|clock, all| {
-            // Looking is no event.
-            *clock -= 1;
+        self.look(|all| {
             let ops = |id: TxId| all.iter().find(|t| t.2 == id).map_or(&[][..], |t| &t.0.ops);
             let (one, two) = (ops(one), ops(two));
             let key = |op: &Op| match op {
@@ -171,7 +176,7 @@ fn append(t: &mut Transaction<SimOs>, key: &str, list: &[u64], value: u64, repla
 fn transaction(
     os: &SimOs,
     domain: &Arc<Domain<SimOs>>,
-    log: &Log,
+    (log, watched): (&Log, &Watched),
     me: u64,
     set: &Setting,
     rng: &mut fastrand::Rng,
@@ -187,6 +192,9 @@ fn transaction(
             let key = KEYS[rng.usize(0..set.keys)];
             let list = read(&mut t, key)?;
             log.op(at, Op::Read { key: key.into(), list: list.clone() });
+            if set.power.is_none() {
+                watched.shown(log, at);
+            }
             if rng.u8(0..3) > 0 {
                 writes = true;
                 let value = log.with(|clock, _| *clock);
@@ -250,29 +258,21 @@ fn crowd(os: &SimOs, set: &Setting) {
     }
 }
 
-/// I2: two transactions in flight that overlap.
-fn overlap_in_flight(domain: &Domain<SimOs>, log: &Log) -> Option<String> {
-    let slots: Vec<_> = domain.table.slots().in_flight().map(|slot| slot.expect("sound").info).collect();
-    let pair = |n: usize| slots[..n].iter().find(|one| log.overlap(one.tx, slots[n].tx)).map(|one| (n, one));
-    let (n, one) = (0..slots.len()).find_map(pair)?;
-    Some(format!("{} and {} overlap, and are in flight at one time", one.tx, slots[n].tx))
-}
-
 struct Run {
     history: History,
     durable: Vec<Recorded>,
     /// Not durable, and not aborted: what a power loss may tear.
     none: Vec<Recorded>,
-    /// What is wrong with I2.
-    overlap: Option<String>,
+    /// What was wrong at some call.
+    watched: Watched,
     points: u64,
     /// Virtual time.
     took_ns: u64,
 }
 
 fn run(seed: u64, set: Setting) -> Run {
-    let (machine, watched) = machine(seed, set.words);
-    let log = Log::default();
+    let (machine, domain) = machine(seed, set.words);
+    let (log, watched) = (Log::default(), Watched::default());
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut processes: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = Vec::new();
     for me in 0..set.clients {
@@ -281,10 +281,11 @@ fn run(seed: u64, set: Setting) -> Run {
         if set.kills && me + 1 < set.clients {
             machine.kill_at(&os, rng.u64(0..if set.words { 6000 } else { 1200 }));
         }
-        let (log, mut rng, body) = (log.clone(), rng.fork(), os.clone());
+        let (log, mut rng, body, watched) = (log.clone(), rng.fork(), os.clone(), watched.clone());
         let client = move || {
             let domain = open(&body).unwrap_or_else(|e| panic!("can't open: {e}"));
-            (0..set.transactions).for_each(|_| transaction(&body, &domain, &log, me, &set, &mut rng));
+            (0..set.transactions)
+                .for_each(|_| transaction(&body, &domain, (&log, &watched), me, &set, &mut rng));
         };
         processes.push((os, Box::new(client)));
     }
@@ -294,9 +295,8 @@ fn run(seed: u64, set: Setting) -> Run {
         processes.push((os, Box::new(move || crowd(&body, &crowded))));
     }
     let (first, began_ns) = (machine.points(), machine.clock_ns());
-    let overlaps = Arc::new(Mutex::new(Vec::new()));
     if set.power.is_none() {
-        let (found, log) = (overlaps.clone(), log.clone());
+        let (watched, log) = (watched.clone(), log.clone());
         let mut jumps = set.clocks.then(|| fastrand::Rng::with_seed(seed));
         if set.clocks {
             machine.use_time_namespaces();
@@ -307,11 +307,11 @@ fn run(seed: u64, set: Setting) -> Run {
                     machine.set_wall_clock(rng.i64(-10..10) * 86_400);
                 }
             }
-            // Who overlaps stays so for longer than a few accesses to the table. With V3 gone, too, the history shall tell.
-            if info.call.is_word() || (mutant::on(mutant::Mutant::NoV2) && mutant::on(mutant::Mutant::NoV3)) {
-                return;
+            match info.call.is_word() {
+                true => watched.at_word(&domain, info),
+                // What is in flight stays so for longer than a few accesses to the table.
+                false => watched.at_call(&domain, &log),
             }
-            found.lock().expect("one at a time").extend(overlap_in_flight(&watched, &log));
         });
     }
     if let Some(point) = set.power {
@@ -339,7 +339,6 @@ fn run(seed: u64, set: Setting) -> Run {
             *ended == Ended::Finished || (*ended == Ended::Killed && (set.kills || set.power.is_some()));
         assert!(fine, "seed {seed}: {ended:?}");
     }
-    let overlap = overlaps.lock().expect("nobody panics in there").first().cloned();
     let (points, took_ns) = (machine.points() - first, machine.clock_ns() - began_ns);
     let os = machine.spawn("helper");
     machine.set_word_points(false);
@@ -370,7 +369,7 @@ fn run(seed: u64, set: Setting) -> Run {
     let durable = those(&|o, d| o == Outcome::Committed && d == Durability::Durable);
     let none = those(&|o, d| o != Outcome::Aborted && d == Durability::None);
     let transactions = all.into_iter().map(|(t, ..)| t).collect();
-    Run { history: History { transactions, finals }, durable, none, overlap, points, took_ns }
+    Run { history: History { transactions, finals }, durable, none, watched, points, took_ns }
 }
 
 /// How many seeds: enough for every mutant to be found, all the more with `SYSTX_LONG=1`.
@@ -385,7 +384,9 @@ fn judged(few: u64, set: Setting) {
         let anomalies = check_with(&run.history, Reads::OfAll);
         let told: Vec<_> = anomalies.iter().map(ToString::to_string).collect();
         assert!(told.is_empty(), "seed {seed}: no strictly serial order: {told:#?}\n{:#?}", run.history);
-        assert_eq!(run.overlap, None, "seed {seed}");
+        for rule in ["I2", "I3", "I9", "I10"] {
+            assert_eq!(run.watched.wrong(rule), None, "seed {seed}");
+        }
         for t in &run.history.transactions {
             match t.outcome {
                 Outcome::Committed => ends[0] += 1,
@@ -419,6 +420,16 @@ fn interleaved_transactions_are_strictly_serializable_and_opaque() {
 #[test]
 fn interleaved_transactions_are_so_with_and_without_durability() {
     judged(30, Setting { none: 50, ..USUAL });
+}
+
+#[test]
+fn what_a_program_is_shown_was_true_at_one_number_whenever_it_is_shown() {
+    for seed in seeds(15) {
+        for none in [0, 50] {
+            let run = run(seed, Setting { none, ..USUAL });
+            assert_eq!(run.watched.wrong("I9"), None, "seed {seed}");
+        }
+    }
 }
 
 #[test]

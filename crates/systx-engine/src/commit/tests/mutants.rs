@@ -18,6 +18,10 @@ struct Check {
 /// The history checker has found a cycle, a lost append, an impossible list.
 const HISTORY: &str = "no strictly serial order";
 
+/// Commits that are watched at every call.
+const EVERYTHING: &str = "invariants::they_hold_before_every_call_of_a_commit_of_every_kind_of_step";
+const INLINE: &str = "invariants::they_hold_before_every_call_of_a_commit_without_slots";
+
 fn check_of(mutant: Mutant) -> Check {
     let check = |test, says| Check { with: None, test, says };
     match mutant {
@@ -91,6 +95,17 @@ fn check_of(mutant: Mutant) -> Check {
             "interleaving::interleaved_transactions_are_so_when_one_stands_still_at_an_access_to_the_table",
             HISTORY,
         ),
+        Mutant::LateHeader => check(INLINE, "I3: the slot of"),
+        Mutant::PreparedNotSynced => check(
+            "invariants::they_hold_before_every_call_of_a_commit_over_two_file_systems",
+            "I4: 1 is decided on",
+        ),
+        Mutant::ReplaceAgain => check(EVERYTHING, "I5: Kill: what another process finished"),
+        Mutant::HelperKeepsSlot => check(INLINE, "I11: Kill: in flight after a recovery"),
+        Mutant::ParticipantFirst => check(
+            "invariants::they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems",
+            ": a mixture: ",
+        ),
     }
 }
 
@@ -124,6 +139,27 @@ fn a_number_beside_an_overlapping_slot_without_a_look_at_the_ring_loses_updates(
     is_told(&[Mutant::NoV2, Mutant::NoV3], test, HISTORY);
 }
 
+/// What else the watch over the invariants says where a rule is left out that another test notices.
+#[test]
+fn each_invariant_is_said_to_be_broken_where_its_rule_is_left_out() {
+    let taken_back = "invariants::they_hold_before_every_call_of_a_commit_that_is_taken_back";
+    let outsider = "invariants::what_an_outsider_did_is_kept_before_every_call_after_it";
+    let unsynced = "invariants::they_hold_before_every_call_of_a_durable_commit_on_one_without_durability";
+    let shown = "interleaving::what_a_program_is_shown_was_true_at_one_number_whenever_it_is_shown";
+    for (mutant, test, says) in [
+        (Mutant::PublishBeforeSync, INLINE, "I4: 1 is publishing, and its header isn't synced"),
+        (Mutant::NoExchangeBack, outsider, "I6: "),
+        (Mutant::DropWithoutSyncfs, INLINE, "I7: 1 on 0 would not be redone, and is not on the disk"),
+        (Mutant::HeaderNotSynced, INLINE, "I8: Power(NothingUnsynced): 0 transactions are there"),
+        (Mutant::AbortNotSynced, taken_back, "was told aborted, and is there"),
+        (Mutant::NoSlotWait, shown, "I9: "),
+        (Mutant::NoRefreshAfterLook, shown, "I9: "),
+        (Mutant::NoV4, unsynced, "I12: "),
+    ] {
+        is_told(&[mutant], test, says);
+    }
+}
+
 macro_rules! noticed {
     ($($name:ident: $mutant:ident,)*) => {
         $(#[test]
@@ -155,4 +191,9 @@ noticed! {
     an_age_that_is_not_kept_is_noticed: AgeNotKept,
     a_helper_that_publishes_too_early_is_noticed: HelperPublishesValidated,
     a_number_before_its_slot_is_noticed: NextBeforeSlot,
+    a_header_after_its_slot_is_noticed: LateHeader,
+    a_promise_that_is_not_synced_is_noticed: PreparedNotSynced,
+    a_replace_that_is_taken_twice_is_noticed: ReplaceAgain,
+    a_slot_that_its_helper_keeps_is_noticed: HelperKeepsSlot,
+    a_participant_taken_back_before_its_coordinator_is_noticed: ParticipantFirst,
 }
