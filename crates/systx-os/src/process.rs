@@ -5,10 +5,13 @@
 //! not: start processes (that is [`crate::sandbox`]).
 
 use crate::types::Result;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::time::{
+    timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags,
+};
 
 /// Signals that `systx run` takes by descriptor instead of dying from them.
 const HELD: [i32; 8] = [
@@ -137,6 +140,35 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> [bool; N] {
     // Only a signal or lack of memory can end it early, and then it is waited again.
     while rustix::event::poll(&mut fds, None).is_err() {}
     fds.map(|fd| !fd.revents().is_empty())
+}
+
+/// A point in time that can be waited for like a descriptor.
+#[derive(Debug)]
+pub struct Deadline(OwnedFd);
+
+impl Deadline {
+    /// So far from now, on a clock that nobody can set; `None`: never.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`.
+    pub fn new(time: Option<core::time::Duration>) -> Result<Deadline> {
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
+        if let Some(time) = time {
+            let never_again = Timespec::default();
+            // Beyond what the kernel can count is never.
+            if let Ok(it_value) = Timespec::try_from(time) {
+                let once = Itimerspec { it_interval: never_again, it_value };
+                timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+            }
+        }
+        Ok(Deadline(timer))
+    }
+}
+
+impl AsFd for Deadline {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Stops this process, as ^Z does; returns when somebody continues it.

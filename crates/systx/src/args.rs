@@ -6,6 +6,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// System transactions: what a command does to files takes effect all or not at all.
 #[derive(Debug, Parser)]
@@ -82,6 +83,12 @@ pub struct Run {
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
+    /// What becomes of the changes of a command that exits with another status than 0. One that a signal kills is aborted
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnError::Abort)]
+    pub on_error: OnError,
+    /// Kill the command and abort when it has not ended after this time, all tries included: 90, 1.5m, 2h, 1d
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
+    pub timeout: Option<Timeout>,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
@@ -108,6 +115,7 @@ Exit status:
   the command's own    it succeeded and is committed, or it failed and nothing happened (128+n: signal n)
   75   conflict: somebody else changed what it had seen; nothing happened, try again
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
+  124  the time of --timeout was over; nothing happened
   125  systx itself failed: nothing happened; or pending, or in doubt: see the message
   126  the command can't be executed
   127  the command was not found
@@ -116,6 +124,46 @@ Examples:
   systx run -- apt-get install -y hello
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www";
+
+/// What to do with a command that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnError {
+    /// Leave no trace of it
+    Abort,
+    /// Commit what it did until then
+    Commit,
+}
+
+/// A time, as timeout(1) takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeout {
+    /// In the user's words.
+    pub text: String,
+    /// The time.
+    pub time: Duration,
+}
+
+impl Timeout {
+    fn parse(text: &str) -> Result<Timeout, String> {
+        let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
+            Some(number) => (number, text.chars().last()),
+            None => (text, None),
+        };
+        let seconds = match unit {
+            Some('m') => 60.0,
+            Some('h') => 3600.0,
+            Some('d') => 86400.0,
+            _ => 1.0,
+        };
+        let number: f64 =
+            number.parse().map_err(|_| "a number of seconds, or one with s, m, h or d".to_string())?;
+        let time = Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())?;
+        if time.is_zero() {
+            return Err("no time at all".into());
+        }
+        Ok(Timeout { text: text.into(), time })
+    }
+}
 
 /// See `Durability`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -214,6 +262,18 @@ mod tests {
     #[test]
     fn a_run_needs_a_command() {
         assert!(Cli::try_parse_from(["systx", "run"]).is_err());
+    }
+
+    #[test]
+    fn times_are_those_of_timeout() {
+        let seconds = |text: &str| Timeout::parse(text).map(|t| t.time.as_secs_f64());
+        assert_eq!(
+            (seconds("90"), seconds("1.5m"), seconds("2h"), seconds("1d")),
+            (Ok(90.0), Ok(90.0), Ok(7200.0), Ok(86400.0))
+        );
+        for wrong in ["", "s", "-1", "0", "nan", "inf", "1w", "1e300", "1 m"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

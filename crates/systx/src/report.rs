@@ -13,6 +13,8 @@ use systx_os::process::Ended;
 pub const CONFLICT: u8 = 75;
 /// Committed with displaced objects.
 pub const DISPLACED: u8 = 76;
+/// Out of time, as timeout(1) has it.
+pub const TOO_LATE: u8 = 124;
 /// Our own failure, pending or in doubt.
 pub const OURS: u8 = 125;
 /// The command can't be executed.
@@ -55,10 +57,12 @@ impl Ours {
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub enum Ending {
-    /// The command succeeded and is past the commit point.
-    Committed(Committed),
+    /// The command is past the commit point. It ended with this status: 0, or whatever was to be committed, too.
+    Committed(Committed, u8),
     /// The command failed: nothing happened.
     Aborted(Ended),
+    /// It had so much time, in the user's words, and was killed: nothing happened.
+    TooLate(String),
     /// The command was not started, by this error and with this exit code: nothing happened.
     NotStarted(String, u8),
     /// A conflict ended it while it ran, or at its commit: nothing happened.
@@ -82,10 +86,11 @@ impl Ending {
     /// Exit code of `systx run`.
     pub fn code(&self) -> u8 {
         match self {
-            Ending::Committed(c) if c.pending.is_some() => OURS,
-            Ending::Committed(c) if !c.displaced.is_empty() => DISPLACED,
-            Ending::Committed(_) => 0,
+            Ending::Committed(c, _) if c.pending.is_some() => OURS,
+            Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
+            Ending::Committed(_, status) => *status,
             Ending::Aborted(ended) => ended.code(),
+            Ending::TooLate(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) => OURS,
@@ -94,18 +99,26 @@ impl Ending {
 
     /// Whether there is nothing to say unless asked.
     pub fn is_plain_success(&self) -> bool {
-        matches!(self, Ending::Committed(_)) && self.code() == 0
+        matches!(self, Ending::Committed(..)) && self.code() == 0
     }
 
     /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
     pub fn sentence(&self, ours: &Ours) -> String {
         match self {
-            Ending::Committed(Committed { pending: Some(why), .. }) => format!(
+            Ending::Committed(Committed { pending: Some(why), .. }, _) => format!(
                 "committed, publication pending: {why}. The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now."
             ),
-            Ending::Committed(c) if !c.displaced.is_empty() => displaced(c),
-            Ending::Committed(c) if c.steps == 1 => "committed, 1 step.".into(),
-            Ending::Committed(c) => format!("committed, {} steps.", c.steps),
+            Ending::Committed(c, _) if !c.displaced.is_empty() => displaced(c),
+            Ending::Committed(c, status) => {
+                let steps = if c.steps == 1 { "1 step".into() } else { format!("{} steps", c.steps) };
+                match status {
+                    0 => format!("committed, {steps}."),
+                    _ => format!("committed, {steps}, as was asked for, though the command exited with status {status}."),
+                }
+            }
+            Ending::TooLate(time) => format!(
+                "aborted, nothing happened: the command had not ended after {time}. Give it more with --timeout, or none."
+            ),
             Ending::Aborted(Ended::Exited(status)) => {
                 format!("aborted, nothing happened: the command exited with status {status}.")
             }
@@ -126,9 +139,10 @@ impl Ending {
     /// The outcome for programs.
     pub fn json(&self, ours: &Ours) -> Value {
         let outcome = match self {
-            Ending::Committed(c) if c.pending.is_some() => "pending",
-            Ending::Committed(c) if !c.displaced.is_empty() => "displaced",
-            Ending::Committed(_) => "committed",
+            Ending::Committed(c, _) if c.pending.is_some() => "pending",
+            Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
+            Ending::Committed(..) => "committed",
+            Ending::TooLate(_) => "timed-out",
             Ending::Aborted(_) => "aborted",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
@@ -140,8 +154,11 @@ impl Ending {
             value["id"] = id.into();
         }
         match self {
-            Ending::Committed(c) => {
+            Ending::Committed(c, status) => {
                 value["steps"] = c.steps.into();
+                if *status != 0 {
+                    value["exit"] = (*status).into();
+                }
                 if let Some(warning) = &c.warning {
                     value["warning"] = warning.as_str().into();
                 }
@@ -224,10 +241,12 @@ mod tests {
     fn exit_codes_are_those_of_the_contract() {
         let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
         let committed = Committed { steps: 3, displaced, ..Committed::default() };
-        assert_eq!(Ending::Committed(Committed::default()).code(), 0);
-        assert_eq!(Ending::Committed(committed.clone()).code(), 76);
+        assert_eq!(Ending::Committed(Committed::default(), 0).code(), 0);
+        assert_eq!(Ending::Committed(Committed::default(), 3).code(), 3);
+        assert_eq!(Ending::TooLate("5m".into()).code(), 124);
+        assert_eq!(Ending::Committed(committed.clone(), 3).code(), 76);
         assert_eq!(
-            Ending::Committed(Committed { pending: Some("disk full".into()), ..committed }).code(),
+            Ending::Committed(Committed { pending: Some("disk full".into()), ..committed }, 3).code(),
             125
         );
         assert_eq!(Ending::Aborted(Ended::Exited(7)).code(), 7);
@@ -239,8 +258,10 @@ mod tests {
     #[test]
     fn every_ending_says_on_which_side_of_the_commit_point_it_is() {
         let endings = [
-            Ending::Committed(Committed::default()),
-            Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }),
+            Ending::Committed(Committed::default(), 0),
+            Ending::Committed(Committed::default(), 1),
+            Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }, 0),
+            Ending::TooLate("1.5".into()),
             Ending::Aborted(Ended::Exited(1)),
             Ending::Aborted(Ended::Signaled(15)),
             Ending::NotStarted("x: not found".into(), 127),
@@ -301,7 +322,7 @@ mod tests {
         assert_eq!(value["path_hex"], "2f610a1b5b324aff");
         assert!(!value.to_string().contains(|c: char| c.is_control()));
         let ending =
-            Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() });
+            Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() }, 0);
         let text = ending.sentence(&ours());
         assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
     }

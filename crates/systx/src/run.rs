@@ -8,10 +8,10 @@
 //! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
 //! later try inherits is their owner's.
 
-use crate::args::{DurabilityArg, Run};
+use crate::args::{DurabilityArg, OnError, Run};
 use crate::domains::{self, Mounted};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
-use crate::supervise::{supervise, Over};
+use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
 use std::io::Write;
@@ -26,7 +26,7 @@ use systx_engine::outcome::{Durability, Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
 use systx_os::no_room::{self, Stage};
-use systx_os::process::{self, Ended, Signals, Terminal};
+use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::root::{set_attributes, Root};
 use systx_os::sandbox::spawn::{spawn, Command, News};
@@ -81,8 +81,11 @@ fn tries(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> R
     };
     finish_others(args, &domains);
     let mut age = None;
+    // One for all tries.
+    let deadline =
+        Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     for left in (1..=args.retry).rev() {
-        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), id)?;
+        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), &deadline, id)?;
         if !matches!(ending, Ending::Conflict(_)) {
             return Ok(ending);
         }
@@ -91,7 +94,7 @@ fn tries(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> R
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), id)
+    attempt(args, tree, lower, &domains, (&mut age, Next::Never), &deadline, id)
 }
 
 /// Whether there is another try.
@@ -108,6 +111,7 @@ fn attempt(
     lower: &[Mounted],
     domains: &[Arc<Domain<Linux>>],
     (age, next): (&mut Option<Age>, Next),
+    deadline: &Deadline,
     id: &mut Option<TxId>,
 ) -> Result<Ending, String> {
     let os = Linux::new();
@@ -138,19 +142,21 @@ fn attempt(
         view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
     }
     let server = Server::start(view)?;
-    let over = supervise(&mut child, &signals, terminal.as_ref(), alarm.as_fd());
+    let ends = Ends { doomed: alarm.as_fd(), too_late: deadline.as_fd() };
+    let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
     let arrived = synced.iter().try_for_each(mounts::sync);
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let tx = view.finish();
     match verdict(args, over, trouble, served.and(arrived)) {
-        None => {
+        Ok(status) => {
             no_room::stage(Stage::Commit);
-            let ending = tx.commit().map_or_else(Ending::from, Ending::Committed);
+            let committed = |done| Ending::Committed(done, status);
+            let ending = tx.commit().map_or_else(Ending::from, committed);
             no_room::stage(Stage::Idle);
             Ok(ending)
         }
-        Some(ending) => {
+        Err(ending) => {
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
                 _ => tx.abort(),
@@ -179,21 +185,31 @@ fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
     }
 }
 
-/// Why the transaction is not to be committed, if it isn't.
-fn verdict(args: &Run, over: Over, trouble: Option<Trouble>, served: Result<(), Errno>) -> Option<Ending> {
+/// The command's status, if the transaction is to be committed; else why it isn't.
+fn verdict(
+    args: &Run,
+    over: Over,
+    trouble: Option<Trouble>,
+    served: Result<(), Errno>,
+) -> Result<u8, Ending> {
+    let commits = |status: u8| status == 0 || args.on_error == OnError::Commit;
     match (trouble, over) {
-        (Some(Trouble::Doomed(conflict)), _) => Some(Ending::Conflict(conflict)),
-        (Some(trouble), _) => Some(Ending::Failed(trouble.to_string())),
-        (None, Over::NotStarted(news)) => Some(not_started(args, news)),
-        (None, Over::Ended(Ended::Exited(0))) => {
-            served.err().map(|e| Ending::Failed(format!("serving the command's files: {e}")))
+        (Some(Trouble::Doomed(conflict)), _) => Err(Ending::Conflict(conflict)),
+        (Some(trouble), _) => Err(Ending::Failed(trouble.to_string())),
+        (None, Over::NotStarted(news)) => Err(not_started(args, news)),
+        (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
+            Ok(()) => Ok(status),
+            Err(e) => Err(Ending::Failed(format!("serving the command's files: {e}"))),
+        },
+        (None, Over::Ended(ended)) => Err(Ending::Aborted(ended)),
+        (None, Over::TooLate) => {
+            Err(Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone())))
         }
-        (None, Over::Ended(ended)) => Some(Ending::Aborted(ended)),
         // Only SIGKILL can end pid 1 of a namespace.
-        (None, Over::Lost) => Some(Ending::Aborted(Ended::Signaled(9))),
+        (None, Over::Lost) => Err(Ending::Aborted(Ended::Signaled(9))),
         (None, Over::Doomed) => {
             let why = served.err().map_or_else(|| "it ended".into(), |e| e.to_string());
-            Some(Ending::Failed(format!("serving the command's files: {why}")))
+            Err(Ending::Failed(format!("serving the command's files: {why}")))
         }
     }
 }
@@ -305,7 +321,7 @@ fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) 
         false => format!("systx: {}\n", ending.sentence(&ours)),
     };
     let warning = match ending {
-        Ending::Committed(done) => done.warning.as_ref().filter(|_| !args.json),
+        Ending::Committed(done, _) => done.warning.as_ref().filter(|_| !args.json),
         _ => None,
     };
     let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));

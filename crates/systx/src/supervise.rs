@@ -16,19 +16,25 @@ pub enum Over {
     NotStarted(News),
     /// The transaction can't commit any more; everything of the command was killed.
     Doomed,
+    /// It had its time; everything of it was killed.
+    TooLate,
     /// Its pid 1 was killed from outside.
     Lost,
 }
 
-/// Waits for the end of a command. `doomed` becomes readable when the transaction can't commit any more.
-pub fn supervise(
-    child: &mut Child,
-    signals: &Signals,
-    terminal: Option<&Terminal>,
-    doomed: BorrowedFd<'_>,
-) -> Over {
-    let over = wait(child, signals, terminal, doomed);
-    if over == Over::Doomed {
+/// What ends a command that would go on: descriptors that become readable then.
+#[derive(Clone, Copy)]
+pub struct Ends<'a> {
+    /// The transaction can't commit any more.
+    pub doomed: BorrowedFd<'a>,
+    /// Its time is over.
+    pub too_late: BorrowedFd<'a>,
+}
+
+/// Waits for the end of a command, or ends it.
+pub fn supervise(child: &mut Child, signals: &Signals, terminal: Option<&Terminal>, ends: Ends<'_>) -> Over {
+    let over = wait(child, signals, terminal, ends);
+    if matches!(over, Over::Doomed | Over::TooLate) {
         child.kill();
     }
     child.reap();
@@ -38,11 +44,11 @@ pub fn supervise(
     over
 }
 
-fn wait(child: &Child, signals: &Signals, terminal: Option<&Terminal>, doomed: BorrowedFd<'_>) -> Over {
+fn wait(child: &Child, signals: &Signals, terminal: Option<&Terminal>, ends: Ends<'_>) -> Over {
     loop {
-        let [talk, arrived, doom] =
-            process::wait_readable([child.talk().as_fd(), signals.fd().as_fd(), doomed]);
-        if doom {
+        let [talk, arrived, doomed, too_late] =
+            process::wait_readable([child.talk().as_fd(), signals.fd().as_fd(), ends.doomed, ends.too_late]);
+        if doomed {
             return Over::Doomed;
         }
         if arrived {
@@ -55,6 +61,10 @@ fn wait(child: &Child, signals: &Signals, terminal: Option<&Terminal>, doomed: B
                 Some(news) => return Over::NotStarted(news),
                 None => return Over::Lost,
             }
+        }
+        // Last: a command that has ended in time has ended.
+        if too_late {
+            return Over::TooLate;
         }
     }
 }

@@ -9,6 +9,8 @@ pub const ALL: &[(&str, Case)] = &[
     ("status_0_commits_and_says_nothing", status_0_commits_and_says_nothing),
     ("failure_leaves_no_trace", failure_leaves_no_trace),
     ("exit_codes_tell_who_failed", exit_codes_tell_who_failed),
+    ("a_failed_commands_changes_are_kept_if_asked_for", a_failed_commands_changes_are_kept_if_asked_for),
+    ("a_command_without_end_is_ended_by_its_timeout", a_command_without_end_is_ended_by_its_timeout),
     ("words_arrive_verbatim", words_arrive_verbatim),
     ("standard_streams_are_the_commands", standard_streams_are_the_commands),
     ("the_terminal_is_the_commands", the_terminal_is_the_commands),
@@ -68,6 +70,33 @@ fn exit_codes_tell_who_failed(p: &Place) {
     let ours = Command::new(SYSTX).args(["run", "--only", "/no/such/directory", "true"]).output().unwrap();
     assert_eq!(code(&ours), 125);
     assert_eq!(code(&Command::new(SYSTX).args(["run"]).output().unwrap()), 125);
+}
+
+fn a_failed_commands_changes_are_kept_if_asked_for(p: &Place) {
+    let run = |script: &str| p.systx(&["--on-error", "commit"], &["sh", "-c", script]).output().unwrap();
+    let output = run("echo kept > kept; exit 3");
+    assert_eq!((code(&output), p.read("kept").as_str()), (3, "kept\n"));
+    assert!(err(&output).contains("committed, 1 step, as was asked for, though"), "{}", err(&output));
+    let output = run("echo lost > lost; kill -KILL $$");
+    assert_eq!(code(&output), 128 + 9, "{}", err(&output));
+    assert!(!p.served.join("lost").exists());
+}
+
+fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
+    // Its background process, too, which has a session of its own and ignores what can be ignored.
+    let script = "echo x > x; trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; while :; do read x; done < $BESIDE/never' & \
+        while :; do read x; done < $BESIDE/never";
+    p.fifo("never");
+    let output = p.systx(&["--timeout", "0.2"], &["sh", "-c", script]).output().unwrap();
+    assert_eq!(code(&output), 124, "{}", err(&output));
+    assert!(
+        err(&output).contains("aborted, nothing happened: the command had not ended after 0.2."),
+        "{}",
+        err(&output)
+    );
+    assert!(!p.served.join("x").exists());
+    // What ends in time is not touched.
+    assert_eq!(code(&p.systx(&["--timeout", "1d"], &["true"]).output().unwrap()), 0);
 }
 
 fn words_arrive_verbatim(p: &Place) {
