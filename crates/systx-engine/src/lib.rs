@@ -5,6 +5,7 @@
 //! on the simulated machine.
 #![forbid(unsafe_code)]
 
+pub mod changes;
 mod commit;
 pub mod contention;
 pub mod domain;

@@ -10,11 +10,10 @@ use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::TxId;
 use crate::outcome::{Options, Verb};
-use crate::workset::data::Data;
 use crate::workset::held::Held;
 use crate::workset::memory::Room;
 use crate::workset::staging::Staging;
-use crate::workset::{Directory, Ix, Object};
+use crate::workset::{Ix, Object};
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{FileType, Handle, Os, Timestamp};
@@ -201,17 +200,6 @@ impl<O: Os> Transaction<O> {
     /// Some present path of a node, from the root of its mount, for messages.
     pub fn path_of(&self, node: Node) -> Vec<u8> {
         self.path(self.ix(node))
-    }
-
-    /// Whether there may be anything to commit.
-    pub fn changes(&self) -> bool {
-        self.nodes.iter().any(|object| {
-            let renamed = |d: &Directory<O>| d.names.values().any(|e| e.now != e.before);
-            object.lower.is_some()
-                && (!matches!(object.data, Data::Base(_))
-                    || object.over.is_some()
-                    || object.dir.as_ref().is_some_and(|d| renamed(d)))
-        })
     }
 
     /// Forgets everything: nothing happened.

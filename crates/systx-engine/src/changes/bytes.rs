@@ -1,0 +1,105 @@
+//! Whether bytes differ, and the bytes themselves, of both sides. No more than [`CHUNK_BYTES`] of each are in memory.
+
+use super::{Change, Side};
+use crate::facts::LowerFile;
+use crate::outcome::Verb;
+use crate::transaction::Transaction;
+use crate::workset::data::{Data, CHUNK_BYTES};
+use crate::workset::{node_of, Ix};
+use std::ops::Range;
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Os};
+
+impl<O: Os> Transaction<O> {
+    /// Bytes of one side of a change that this transaction has told, from `at` on: of a regular file its contents, of a symbolic link
+    /// its target, of everything else none. 0: the end, or there is no such side.
+    pub fn contents(&mut self, change: &Change, side: Side, buf: &mut [u8], at: u64) -> Verb<usize> {
+        let Some(version) = change.version(side) else { return Ok(0) };
+        let ix = self.ix(version.node);
+        match (self.object(ix).kind, side) {
+            (FileType::File, Side::After) => self.read_bytes(ix, buf, at),
+            (FileType::File, Side::Before) => {
+                let file = self.committed_file(ix)?;
+                self.facts.read(&file, buf, at)
+            }
+            (FileType::Symlink, _) => {
+                let target = self.readlink(version.node)?;
+                let rest = usize::try_from(at).ok().and_then(|at| target.get(at..)).unwrap_or(&[]);
+                let got = rest.len().min(buf.len());
+                buf[..got].copy_from_slice(&rest[..got]);
+                Ok(got)
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// Whether an object of the committed tree has other bytes than there, where it has these sizes.
+    pub(super) fn bytes_changed(&mut self, ix: Ix, (before, after): (u64, u64)) -> Verb<bool> {
+        let object = self.object(ix);
+        if object.kind != FileType::File || matches!(object.data, Data::Base(_)) {
+            return Ok(false);
+        }
+        if before != after {
+            return Ok(true);
+        }
+        match &object.data {
+            Data::Memory(memory) => {
+                if let Some(before) = &memory.before {
+                    return Ok(*before != memory.bytes);
+                }
+                self.ranges_differ(ix, ix, vec![0..after])
+            }
+            Data::Overlay(overlay) => {
+                let clip = |range: Range<u64>| range.start.min(after)..range.end.min(after);
+                let ranges = overlay.extents.iter().map(|(range, _)| clip(range)).collect();
+                self.ranges_differ(ix, ix, ranges)
+            }
+            _ => self.ranges_differ(ix, ix, vec![0..after]),
+        }
+    }
+
+    /// Whether an object of the committed tree and the one that takes its place, of these sizes, have different bytes.
+    pub(super) fn bytes_differ(&mut self, old: Ix, new: Ix, (was, is): (u64, u64)) -> Verb<bool> {
+        match (self.object(old).kind, self.object(new).kind) {
+            (FileType::File, FileType::File) if was == is => self.ranges_differ(old, new, vec![0..is]),
+            (FileType::Symlink, FileType::Symlink) => {
+                Ok(self.readlink(node_of(old))? != self.readlink(node_of(new))?)
+            }
+            // Of two directories what is in them differs, not they themselves.
+            (FileType::Directory, FileType::Directory) => Ok(false),
+            (old, new) => Ok(old == FileType::File || old != new),
+        }
+    }
+
+    fn ranges_differ(&mut self, old: Ix, new: Ix, ranges: Vec<Range<u64>>) -> Verb<bool> {
+        if ranges.iter().all(Range::is_empty) {
+            return Ok(false);
+        }
+        let file = self.committed_file(old)?;
+        let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
+        for range in ranges {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
+                let got = self.read_bytes(new, &mut ours[..len], at)?;
+                let had = self.facts.read(&file, &mut theirs[..len], at)?;
+                if ours[..got] != theirs[..had] {
+                    return Ok(true);
+                }
+                if got == 0 {
+                    break;
+                }
+                at += got as u64;
+            }
+        }
+        Ok(false)
+    }
+
+    /// The committed file behind a node, open, whatever became of the node.
+    fn committed_file(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
+        match self.object(ix).lower {
+            Some(_) => self.lower_file(ix),
+            None => Err(Errno::BADF.into()),
+        }
+    }
+}

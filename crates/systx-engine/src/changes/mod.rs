@@ -1,0 +1,269 @@
+//! What a transaction would change, name by name: for people, and for programs that decide whether to commit.
+//!
+//! Owns: [`Change`], and [`Transaction::changes`], which makes the list of the working set. Guarantees: the list is whole (a removed
+//! tree is every object of it), sorted, and says what differs, not what was tried: what was made and removed again, or changed
+//! back, is not in it. An object is known by what it is, not by how it looks: a rename is never guessed. A renamed directory is one
+//! change; what is in it has one of its own only if that changed, too. Making the list changes nothing. Does not: list directories
+//! whose time has moved only because names in them changed, nor files for a link count alone; tell what outsiders do meanwhile
+//! (what it reads of the committed tree becomes a fact, as for any read).
+
+mod bytes;
+mod names;
+
+use crate::outcome::{Verb, VerbError};
+use crate::transaction::{Attr, Node, Transaction};
+use crate::workset::attributes::from_stat;
+use crate::workset::data::Data;
+use crate::workset::{node_of, Ix};
+use names::Pair;
+use systx_os::{Errno, FileType, Os, Timestamp};
+
+/// How a name changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is new.
+    Added,
+    /// Its object changes, or is replaced by another one of the same type.
+    Modified,
+    /// It goes.
+    Deleted,
+    /// Its object gets another name instead.
+    Renamed,
+    /// Its object is replaced by one of another type.
+    Retyped,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// How.
+    pub kind: Kind,
+    /// Index of the mount in the transaction.
+    pub mount: usize,
+    /// The object as it is committed; `None`: the name is new.
+    pub before: Option<Version>,
+    /// The object as the transaction has it; `None`: the name goes.
+    pub after: Option<Version>,
+    /// What differs between the two; of a name that goes while its object stays, of the object.
+    pub what: What,
+    /// The new name is one more of an object that has this one, from the root of the mount.
+    pub link_to: Option<Vec<u8>>,
+}
+
+/// An object on one side of the commit, and its name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// From the root of the mount, without a leading `/`. Where a directory above is renamed, the two sides differ.
+    pub path: Vec<u8>,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Modification time.
+    pub mtime: Timestamp,
+    node: Node,
+}
+
+/// What differs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct What {
+    /// Bytes of a file, target of a symbolic link, number of a device.
+    pub contents: bool,
+    /// Permission bits.
+    pub mode: bool,
+    /// Owner or group.
+    pub owner: bool,
+    /// Modification time.
+    pub mtime: bool,
+    /// Access time, where it was set.
+    pub atime: bool,
+    /// Number of names of what is no directory.
+    pub links: bool,
+    /// Extended attributes, by name.
+    pub xattrs: Vec<Xattr>,
+}
+
+/// A changed extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Xattr {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// It is there before.
+    pub before: bool,
+    /// It is there after.
+    pub after: bool,
+}
+
+/// One of the two versions of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// As committed.
+    Before,
+    /// As the transaction has it.
+    After,
+}
+
+impl Version {
+    fn new(ix: Ix, path: Vec<u8>, attr: &Attr) -> Version {
+        let Attr { mode, uid, gid, nlink, size, rdev, mtime, .. } = *attr;
+        Version { path, mode, uid, gid, nlink, size, rdev, mtime, node: node_of(ix) }
+    }
+
+    /// Type of the object.
+    pub fn kind(&self) -> FileType {
+        FileType::from_mode(self.mode).unwrap_or(FileType::File)
+    }
+}
+
+impl What {
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        *self == What::default()
+    }
+}
+
+impl Change {
+    /// The name that counts: the new one, or that which goes; from the root of the mount.
+    pub fn path(&self) -> &[u8] {
+        self.after.as_ref().or(self.before.as_ref()).map_or(&[], |version| &version.path)
+    }
+
+    /// One side of it.
+    pub fn version(&self, side: Side) -> Option<&Version> {
+        match side {
+            Side::Before => self.before.as_ref(),
+            Side::After => self.after.as_ref(),
+        }
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// All that a commit would change, sorted by path within each mount.
+    ///
+    /// # Errors
+    /// `Doomed` when the committed tree is seen to have changed.
+    pub fn changes(&mut self) -> Verb<Vec<Change>> {
+        let mut changes = Vec::new();
+        for pair in self.changed_pairs() {
+            changes.extend(self.change(pair)?);
+        }
+        let key = |c: &Change| (c.mount, c.path().to_vec(), c.kind != Kind::Deleted);
+        changes.sort_by_cached_key(key);
+        Ok(changes)
+    }
+
+    /// A path from the root of a mount as people know it.
+    pub fn shown_path(&self, mount: usize, path: &[u8]) -> Vec<u8> {
+        self.mounts.get(mount).map_or_else(|| path.to_vec(), |domain| domain.shown(path))
+    }
+
+    fn change(&mut self, pair: Pair) -> Verb<Option<Change>> {
+        let Pair { before, after, moved, link_to } = pair;
+        let what = match (&before, &after) {
+            (Some((old, _)), Some((new, _))) if old == new => self.changed_object(*old)?,
+            (Some((old, _)), Some((new, _))) => self.changed_for_another(*old, *new)?,
+            (Some((old, _)), None) if !self.is_gone(*old) => self.changed_object(*old)?,
+            _ => What::default(),
+        };
+        let Some(ix) = before.as_ref().or(after.as_ref()).map(|(ix, _)| *ix) else { return Ok(None) };
+        let mount = usize::from(self.object(ix).mount);
+        let before = match before {
+            Some((ix, path)) => Some(Version::new(ix, path, &self.committed_attr(ix)?)),
+            None => None,
+        };
+        let after = match after {
+            Some((ix, path)) => Some(Version::new(ix, path, &self.attr(ix)?)),
+            None => None,
+        };
+        let kind = match (&before, &after) {
+            (None, _) => Kind::Added,
+            (_, None) => Kind::Deleted,
+            (Some(old), Some(new)) if old.kind() != new.kind() => Kind::Retyped,
+            _ if moved => Kind::Renamed,
+            _ if what.is_empty() => return Ok(None),
+            _ => Kind::Modified,
+        };
+        Ok(Some(Change { kind, mount, before, after, what, link_to }))
+    }
+
+    fn committed_attr(&self, ix: Ix) -> Verb<Attr> {
+        let lower = self.object(ix).lower.as_ref().ok_or(Errno::STALE)?;
+        Ok(from_stat(&lower.stat))
+    }
+
+    /// What the transaction has changed of an object of the committed tree.
+    fn changed_object(&mut self, ix: Ix) -> Verb<What> {
+        let (old, new) = (self.committed_attr(ix)?, self.attr(ix)?);
+        let contents = self.bytes_changed(ix, (old.size, new.size))?;
+        let object = self.object(ix);
+        let is_dir = object.dir.is_some();
+        let over = object.over.as_deref();
+        let mut xattrs: Vec<Xattr> = Vec::new();
+        for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
+            xattrs.push(Xattr { name: x.name.to_vec(), before: x.before.is_some(), after: x.now.is_some() });
+        }
+        xattrs.sort_unstable();
+        Ok(What {
+            contents,
+            mode: old.mode != new.mode,
+            owner: (old.uid, old.gid) != (new.uid, new.gid),
+            mtime: match is_dir {
+                true => over.and_then(|o| o.mtime).is_some_and(|mtime| mtime != old.mtime),
+                false => old.mtime != new.mtime,
+            },
+            atime: over.and_then(|o| o.atime).is_some_and(|atime| atime != old.atime),
+            links: !is_dir && old.nlink != new.nlink,
+            xattrs,
+        })
+    }
+
+    /// What differs between an object of the committed tree and the one that gets its name.
+    fn changed_for_another(&mut self, old: Ix, new: Ix) -> Verb<What> {
+        let (was, is) = (self.committed_attr(old)?, self.attr(new)?);
+        let is_dir = self.object(old).dir.is_some() || self.object(new).dir.is_some();
+        let mut what = What {
+            contents: self.bytes_differ(old, new, (was.size, is.size))? || was.rdev != is.rdev,
+            mode: was.mode & 0o7777 != is.mode & 0o7777,
+            owner: (was.uid, was.gid) != (is.uid, is.gid),
+            mtime: !is_dir && was.mtime != is.mtime,
+            atime: false,
+            links: !is_dir && was.nlink != is.nlink,
+            xattrs: Vec::new(),
+        };
+        let Some(fact) = self.object(old).lower.as_ref().map(|lower| lower.fact) else { return Ok(what) };
+        let before = none_if_unsupported(self.facts.xattr_names(fact))?;
+        let after = none_if_unsupported(self.listxattr(node_of(new)))?;
+        for name in &before {
+            let kept = after.contains(name);
+            if !kept || self.facts.xattr(fact, name)? != self.xattr(new, name)? {
+                what.xattrs.push(Xattr { name: name.clone(), before: true, after: kept });
+            }
+        }
+        let added = after.into_iter().filter(|name| !before.contains(name));
+        what.xattrs.extend(added.map(|name| Xattr { name, before: false, after: true }));
+        what.xattrs.sort_unstable();
+        Ok(what)
+    }
+
+    /// Whether anything but names was changed of an object of the committed tree.
+    fn is_touched(&self, ix: Ix) -> bool {
+        let object = self.object(ix);
+        object.lower.is_some() && (object.over.is_some() || !matches!(object.data, Data::Base(_)))
+    }
+}
+
+/// Names of attributes, on a file system that may have none.
+fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
+    match names {
+        Err(VerbError::Os(Errno::OPNOTSUPP)) => Ok(Vec::new()),
+        names => names,
+    }
+}

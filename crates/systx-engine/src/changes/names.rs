@@ -1,0 +1,137 @@
+//! Which name before belongs to which name after.
+//!
+//! An object that lost a name and got another one was renamed. What is left over is paired by path: a name that loses one object
+//! for good and gets another one. All paths of *before* are those of the committed tree, all of *after* those that the program sees.
+
+use crate::facts::join;
+use crate::transaction::Transaction;
+use crate::workset::Ix;
+use std::collections::{HashMap, HashSet};
+use systx_os::Os;
+
+/// An object under a path.
+type Named = (Ix, Vec<u8>);
+
+/// What a path had and what it gets, or where an object went.
+pub(super) struct Pair {
+    pub before: Option<Named>,
+    pub after: Option<Named>,
+    /// The object got another name of its own, rather than that of a directory above it.
+    pub moved: bool,
+    /// Another name of a new name's object.
+    pub link_to: Option<Vec<u8>>,
+}
+
+/// Names that an object lost and got, as paths.
+#[derive(Default)]
+struct Moves {
+    lost: Vec<Vec<u8>>,
+    gained: Vec<Vec<u8>>,
+}
+
+impl<O: Os> Transaction<O> {
+    /// All pairs that may differ, in no order.
+    pub(super) fn changed_pairs(&self) -> Vec<Pair> {
+        let (mut pairs, mut paired) = (Vec::new(), HashSet::new());
+        let mut pair = |before: Option<Named>, after: Option<Named>, moved| {
+            paired.extend(before.iter().chain(&after).map(|(ix, _)| *ix));
+            pairs.push(Pair { before, after, moved, link_to: None });
+        };
+        let (mut goes, mut comes): (HashMap<(u16, Vec<u8>), Ix>, Vec<Named>) = Default::default();
+        for (ix, mut moves) in self.moves() {
+            // Its directory was moved and moved or made again: it is where it was.
+            let stayed: HashSet<Vec<u8>> =
+                moves.lost.iter().filter(|path| moves.gained.contains(path)).cloned().collect();
+            for path in &stayed {
+                pair(Some((ix, path.clone())), Some((ix, path.clone())), false);
+            }
+            for paths in [&mut moves.lost, &mut moves.gained] {
+                paths.retain(|path| !stayed.contains(path));
+                paths.sort_unstable();
+            }
+            let (mut lost, mut gained) = (moves.lost.into_iter(), moves.gained.into_iter());
+            while let (1.., 1..) = (lost.len(), gained.len()) {
+                pair(lost.next().map(|path| (ix, path)), gained.next().map(|path| (ix, path)), true);
+            }
+            let mount = self.object(ix).mount;
+            goes.extend(lost.map(|path| ((mount, path), ix)));
+            comes.extend(gained.map(|path| (ix, path)));
+        }
+        let mut added = Vec::new();
+        for (ix, path) in comes {
+            match goes.remove(&(self.object(ix).mount, path.clone())) {
+                Some(before) => pair(Some((before, path.clone())), Some((ix, path)), false),
+                None => added.push((ix, path)),
+            }
+        }
+        for ((_, path), ix) in goes {
+            pair(Some((ix, path)), None, false);
+        }
+        for ix in self.all().filter(|ix| self.is_touched(*ix) && !self.is_gone(*ix)) {
+            if !paired.contains(&ix) {
+                let (before, after) = self.kept_name(ix);
+                pairs.push(Pair {
+                    before: Some((ix, before)),
+                    after: Some((ix, after)),
+                    moved: false,
+                    link_to: None,
+                });
+            }
+        }
+        let new: HashSet<Named> = added.iter().cloned().collect();
+        for (ix, path) in added {
+            let link_to = self.other_name(ix, &path, &new);
+            pairs.push(Pair { before: None, after: Some((ix, path)), moved: false, link_to });
+        }
+        pairs
+    }
+
+    /// Names lost and got, object by object.
+    fn moves(&self) -> HashMap<Ix, Moves> {
+        let mut moves: HashMap<Ix, Moves> = HashMap::new();
+        for dir in self.all() {
+            let object = self.object(dir);
+            let Some(directory) = &object.dir else { continue };
+            // A root's fact has the path of the root.
+            let here = object.lower.as_ref().map(|lower| self.facts.path(lower.fact));
+            let mut now_here = None;
+            for (name, entry) in directory.names.iter().filter(|(_, entry)| entry.now != entry.before) {
+                if let (Some(before), Some(here)) = (entry.before, &here) {
+                    moves.entry(before).or_default().lost.push(join(here, name));
+                }
+                if let Some(now) = entry.now {
+                    let here = now_here.get_or_insert_with(|| self.path(dir));
+                    moves.entry(now).or_default().gained.push(join(here, name));
+                }
+            }
+        }
+        moves
+    }
+
+    /// A name that an object had and has, as a path before and after.
+    fn kept_name(&self, ix: Ix) -> (Vec<u8>, Vec<u8>) {
+        let kept = self.object(ix).names.iter().filter_map(|(dir, name)| {
+            let entry = self.entry(*dir, name).filter(|entry| entry.before == Some(ix))?;
+            let lower = self.object(*dir).lower.as_ref()?;
+            let before = join(&self.facts.path(lower.fact), name);
+            (entry.now == Some(ix)).then(|| (before, join(&self.path(*dir), name)))
+        });
+        kept.min().unwrap_or_else(|| {
+            // A root; or it lives on by names that the program never touched.
+            let fact = self.object(ix).lower.as_ref().map(|lower| lower.fact);
+            let path = fact.map_or_else(Vec::new, |fact| self.facts.path(fact));
+            (path.clone(), path)
+        })
+    }
+
+    /// Which name an object has that gets this new one, too: an old one, else the first of all new ones.
+    fn other_name(&self, ix: Ix, path: &[u8], new: &HashSet<Named>) -> Option<Vec<u8>> {
+        let names = &self.object(ix).names;
+        if names.len() < 2 {
+            return None;
+        }
+        let paths = names.iter().map(|(dir, name)| join(&self.path(*dir), name));
+        let first = paths.map(|path| (new.contains(&(ix, path.clone())), path)).min();
+        first.map(|(_, first)| first).filter(|first| first != path)
+    }
+}
