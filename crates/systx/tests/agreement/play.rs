@@ -508,11 +508,11 @@ impl Player {
         let (offset, bytes, length) = (self.offset(), self.data(), self.length());
         if self.rng.u8(..12) == 0 {
             let p = self.path();
-            let file = std::fs::OpenOptions::new().write(true).open(OsStr::from_bytes(&p));
+            // Not waiting for a FIFO's reader.
+            let file =
+                fs::open(p.as_slice(), OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty());
             let size = offset.min(1 << 30);
-            let cut = file
-                .map_err(|e| e.raw_os_error())
-                .and_then(|f| f.set_len(size).map_err(|e| e.raw_os_error()));
+            let cut = file.and_then(|file| fs::ftruncate(file, size));
             return format!("truncate {} {size} = {cut:?}", show(&p));
         }
         let n = match self.held() {
