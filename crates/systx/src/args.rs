@@ -29,6 +29,8 @@ Examples:
 pub enum Verb {
     /// Runs a command as one transaction
     Run(Run),
+    /// Runs your shell as one transaction, and asks at its end
+    Shell(Shell),
     /// Lists transactions that run or are being published
     List(Json),
     /// Tells about one transaction, or how each file system stands
@@ -89,10 +91,13 @@ pub struct Run {
     /// Kill the command and abort when it has not ended after this time, all tries included: 90, 1.5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub timeout: Option<Timeout>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub changes: Changes,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
-    /// Write the outcome as JSON to standard error instead of a sentence
+    /// Write the outcome, and the changes where they are told, as JSON to standard error instead of words
     #[arg(long)]
     pub json: bool,
     /// Say that it committed, too, and which mounts are not served
@@ -104,7 +109,33 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+    /// Whether to ask at the terminal before the commit.
+    #[arg(skip)]
+    pub asks: bool,
 }
+
+/// `systx shell`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = SHELL_HELP)]
+pub struct Shell {
+    /// As of `systx run`
+    #[arg(long, value_name = "DIR")]
+    pub only: Vec<PathBuf>,
+    /// What the commit waits for
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
+    pub durability: DurabilityArg,
+    /// Say which mounts are not served
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+const SHELL_HELP: &str = "\
+The shell is that of SHELL, or /bin/sh; its prompt begins with the number of the transaction. Nobody else sees what it
+does. When it ends, systx asks whether to commit, whatever its last command's status was; without a terminal, status 0
+commits. Exit status: as of `systx run`; 1 when the answer was no.";
 
 const RUN_HELP: &str = "\
 The command sees its own changes at once; nobody else does before it ends. Status 0 commits, anything else aborts.
@@ -123,7 +154,33 @@ Exit status:
 Examples:
   systx run -- apt-get install -y hello
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
-  systx run --only /srv/www -- tar -xf site.tar -C /srv/www";
+  systx run --only /srv/www -- tar -xf site.tar -C /srv/www
+  systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
+
+/// What of the changes is told, on standard error, before they are committed.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Changes {
+    /// Tell what the command would change, and commit nothing. What it does outside of the files that are served, over the
+    /// network for instance, takes effect
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Tell what is about to be committed: a line for each name, as `git diff --name-status`
+    #[arg(long)]
+    pub diff: bool,
+    /// The same with the number of lines that change in each file, as `git diff --stat`
+    #[arg(long)]
+    pub stat: bool,
+    /// The same with the contents, as `git diff`
+    #[arg(short, long)]
+    pub patch: bool,
+}
+
+impl Changes {
+    /// Whether anything is told.
+    pub fn are_told(&self) -> bool {
+        self.dry_run || self.diff || self.stat || self.patch
+    }
+}
 
 /// What to do with a command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

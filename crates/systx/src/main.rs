@@ -4,16 +4,18 @@
 //! while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
 //!
 //! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`]; the wait for a command
-//! is [`supervise`]; words and exit codes are in [`report`].
+//! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`].
 #![forbid(unsafe_code)]
 
 mod args;
+mod diff;
 mod doctor;
 mod domains;
 mod hooks;
 mod manuals;
 mod report;
 mod run;
+mod shell;
 mod status;
 mod supervise;
 mod tree;
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
     };
     match cli.verb {
         Verb::Run(args) => ExitCode::from(run::run(&args)),
+        Verb::Shell(args) => ExitCode::from(run::run(&shell::as_run(args))),
         Verb::List(args) => answer(status::list(&args)),
         Verb::Status(args) => answer(status::status(&args)),
         Verb::Recover(args) => answer(status::recover(&args)),

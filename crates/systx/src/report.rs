@@ -13,6 +13,8 @@ use systx_os::process::Ended;
 pub const CONFLICT: u8 = 75;
 /// Committed with displaced objects.
 pub const DISPLACED: u8 = 76;
+/// The user does not want it.
+pub const DECLINED: u8 = 1;
 /// Out of time, as timeout(1) has it.
 pub const TOO_LATE: u8 = 124;
 /// Our own failure, pending or in doubt.
@@ -59,8 +61,12 @@ impl Ours {
 pub enum Ending {
     /// The command is past the commit point. It ended with this status: 0, or whatever was to be committed, too.
     Committed(Committed, u8),
+    /// So many changes were told and not committed, as was asked for: nothing happened. The command's status.
+    DryRun(usize, u8),
     /// The command failed: nothing happened.
     Aborted(Ended),
+    /// The user said so: nothing happened.
+    Declined,
     /// It had so much time, in the user's words, and was killed: nothing happened.
     TooLate(String),
     /// The command was not started, by this error and with this exit code: nothing happened.
@@ -88,8 +94,9 @@ impl Ending {
         match self {
             Ending::Committed(c, _) if c.pending.is_some() => OURS,
             Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
-            Ending::Committed(_, status) => *status,
+            Ending::Committed(_, status) | Ending::DryRun(_, status) => *status,
             Ending::Aborted(ended) => ended.code(),
+            Ending::Declined => DECLINED,
             Ending::TooLate(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) => CONFLICT,
@@ -116,9 +123,13 @@ impl Ending {
                     _ => format!("committed, {steps}, as was asked for, though the command exited with status {status}."),
                 }
             }
+            Ending::Declined => "aborted, nothing happened.".into(),
             Ending::TooLate(time) => format!(
                 "aborted, nothing happened: the command had not ended after {time}. Give it more with --timeout, or none."
             ),
+            Ending::DryRun(0, _) => "dry run, nothing happened: there is nothing to commit.".into(),
+            Ending::DryRun(1, _) => "dry run, nothing happened: 1 change is not committed.".into(),
+            Ending::DryRun(count, _) => format!("dry run, nothing happened: {count} changes are not committed."),
             Ending::Aborted(Ended::Exited(status)) => {
                 format!("aborted, nothing happened: the command exited with status {status}.")
             }
@@ -143,7 +154,8 @@ impl Ending {
             Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
             Ending::Committed(..) => "committed",
             Ending::TooLate(_) => "timed-out",
-            Ending::Aborted(_) => "aborted",
+            Ending::DryRun(..) => "dry-run",
+            Ending::Aborted(_) | Ending::Declined => "aborted",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
@@ -164,6 +176,7 @@ impl Ending {
                 }
                 value["displaced"] = c.displaced.iter().map(displaced_json).collect();
             }
+            Ending::DryRun(_, status) => value["exit"] = (*status).into(),
             Ending::Aborted(Ended::Exited(status)) => value["exit"] = (*status).into(),
             Ending::Aborted(Ended::Signaled(signal)) => value["signal"] = (*signal).into(),
             Ending::Conflict(c) => {
@@ -261,7 +274,9 @@ mod tests {
             Ending::Committed(Committed::default(), 0),
             Ending::Committed(Committed::default(), 1),
             Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }, 0),
+            Ending::Declined,
             Ending::TooLate("1.5".into()),
+            Ending::DryRun(2, 0),
             Ending::Aborted(Ended::Exited(1)),
             Ending::Aborted(Ended::Signaled(15)),
             Ending::NotStarted("x: not found".into(), 127),

@@ -9,8 +9,10 @@
 //! later try inherits is their owner's.
 
 use crate::args::{DurabilityArg, OnError, Run};
+use crate::diff;
 use crate::domains::{self, Mounted};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
+use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
@@ -48,6 +50,9 @@ pub fn run(args: &Run) -> u8 {
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
     if domains::inside_a_transaction(&table) {
+        if args.changes.are_told() {
+            return tell(args, status, None, &Ending::Failed(diff::PART_OF_ANOTHER.into()));
+        }
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
@@ -147,8 +152,12 @@ fn attempt(
     let arrived = synced.iter().try_for_each(mounts::sync);
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
-    let tx = view.finish();
-    match verdict(args, over, trouble, served.and(arrived)) {
+    let mut tx = view.finish();
+    let asks = args.asks && terminal.is_some();
+    let verdict = verdict(args, asks, over, trouble, served.and(arrived))
+        .and_then(|status| diff::before_commit(args, &mut tx, status))
+        .and_then(|status| if asks { asked(&mut tx, &signals) } else { Ok(status) });
+    match verdict {
         Ok(status) => {
             no_room::stage(Stage::Commit);
             let committed = |done| Ending::Committed(done, status);
@@ -188,11 +197,12 @@ fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
 /// The command's status, if the transaction is to be committed; else why it isn't.
 fn verdict(
     args: &Run,
+    asks: bool,
     over: Over,
     trouble: Option<Trouble>,
     served: Result<(), Errno>,
 ) -> Result<u8, Ending> {
-    let commits = |status: u8| status == 0 || args.on_error == OnError::Commit;
+    let commits = |status: u8| status == 0 || asks || args.on_error == OnError::Commit;
     match (trouble, over) {
         (Some(Trouble::Doomed(conflict)), _) => Err(Ending::Conflict(conflict)),
         (Some(trouble), _) => Err(Ending::Failed(trouble.to_string())),
@@ -211,6 +221,22 @@ fn verdict(
             let why = served.err().map_or_else(|| "it ended".into(), |e| e.to_string());
             Err(Ending::Failed(format!("serving the command's files: {why}")))
         }
+    }
+}
+
+/// What the user wants to become of a shell. Its own status is its last command's.
+fn asked(tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u8, Ending> {
+    let changes = match tx.changes() {
+        // Nothing to ask for.
+        Ok(changes) if changes.is_empty() => return Ok(0),
+        Ok(changes) => changes.len(),
+        Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
+        Err(VerbError::Os(e)) => return Err(Ending::Failed(format!("listing the changes: {e}"))),
+    };
+    match shell::ask(changes, signals) {
+        Ok(Wish::Commit) => Ok(0),
+        Ok(Wish::Abort) => Err(Ending::Declined),
+        Err(e) => Err(Ending::Failed(format!("asking at the terminal: {e}"))),
     }
 }
 
@@ -292,7 +318,11 @@ fn command(
         all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", shown(path)))?);
     }
     let id_of = OsString::from(format!("SYSTX_ID={}", id.map_or(0, |id| id.0)));
-    let env = std::env::vars_os().filter(|(name, _)| name != "SYSTX_ID").map(|(mut name, value)| {
+    let prompt: Vec<_> = if args.asks { shell::prompt().into() } else { Vec::new() };
+    let is_ours = |name: &OsString| name == "SYSTX_ID" || prompt.iter().any(|(ours, _)| name == *ours);
+    let inherited: Vec<_> = std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
+    let prompt = prompt.into_iter().map(|(name, value)| (OsString::from(name), value));
+    let env = inherited.into_iter().chain(prompt).map(|(mut name, value)| {
         name.push("=");
         name.push(value);
         name

@@ -15,6 +15,7 @@ mod outside;
 mod parties;
 mod place;
 mod retries;
+mod shells;
 mod whole;
 
 use place::Place;
@@ -48,7 +49,8 @@ fn main() {
     let mut count = 0;
     for kind in place::KINDS {
         let Some(mount) = scratch.mount(kind) else { continue };
-        let told = names::ALL.iter().chain(parties::ALL).chain(retries::ALL).chain(doctor::ALL);
+        let told =
+            names::ALL.iter().chain(parties::ALL).chain(retries::ALL).chain(shells::ALL).chain(doctor::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
             if name.contains(&wanted) {

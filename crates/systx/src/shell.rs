@@ -1,0 +1,68 @@
+//! `systx shell`: an interactive shell as one transaction, and the question at its end.
+//!
+//! Owns: which shell, its prompt, and the question. A shell's own status is that of its last command and says nothing about
+//! what its user wants, so he is asked. Does not: ask where there is no terminal; there the status decides, as for a command.
+
+use crate::args::{Changes, OnError, Run, Shell};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use systx_os::process::{self, Signals};
+
+/// What the user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Make it happen.
+    Commit,
+    /// Leave no trace.
+    Abort,
+}
+
+/// The run that a shell is.
+pub fn as_run(args: Shell) -> Run {
+    let shell =
+        std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+    let Shell { only, durability, verbose, area } = args;
+    let (command, on_error, changes, asks) = (vec![shell], OnError::Abort, Changes::default(), true);
+    let (retry, timeout, status_fd, json) = (0, None, None, false);
+    Run { only, durability, retry, on_error, timeout, changes, status_fd, json, verbose, area, command, asks }
+}
+
+/// What a shell's prompt needs in its environment. bash sets PS1 anew in its start files and runs PROMPT_COMMAND before each
+/// prompt; other shells of that family take PS1 as it is.
+pub fn prompt() -> [(&'static str, OsString); 2] {
+    let before = std::env::var_os("PROMPT_COMMAND").unwrap_or_default();
+    let mut command = OsString::from("PS1=\"(systx $SYSTX_ID) ${PS1#\"(systx $SYSTX_ID) \"}\"");
+    if !before.is_empty() {
+        command.push("; ");
+        command.push(before);
+    }
+    [("PROMPT_COMMAND", command), ("PS1", "(systx $SYSTX_ID) $ ".into())]
+}
+
+/// Asks at the terminal whether to commit so many changes. A signal, and the end of the terminal, mean no.
+pub fn ask(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
+    let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    loop {
+        let some = if changes == 1 { "1 change".to_string() } else { format!("{changes} changes") };
+        write!(terminal, "systx: commit {some}? [y/n] ")?;
+        let [typed, signal] = process::wait_readable([terminal.as_fd(), signals.fd().as_fd()]);
+        if signal && signals.next().is_some() {
+            writeln!(terminal)?;
+            return Ok(Wish::Abort);
+        }
+        if !typed {
+            continue;
+        }
+        let mut line = [0; 256];
+        match terminal.read(&mut line)? {
+            0 => return Ok(Wish::Abort),
+            len => match line[..len].trim_ascii() {
+                b"y" | b"Y" | b"yes" => return Ok(Wish::Commit),
+                b"n" | b"N" | b"no" => return Ok(Wish::Abort),
+                _ => {}
+            },
+        }
+    }
+}
