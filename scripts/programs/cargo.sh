@@ -1,0 +1,10 @@
+# A crate without dependencies: build, test, install.
+needs=cargo
+named='/incremental/'
+prepare() { cargo new -q --vcs none --name tiny crate && echo 'fn main() { println!("{}", env!("CARGO_PKG_NAME")); }' >crate/src/main.rs; }
+work() {
+    cd crate
+    cargo build -q --offline -j2 && cargo build -q --offline && cargo test -q --offline && cargo run -q --offline
+    cargo install -q --offline --path . --root "$T/usr" && "$T/usr/bin/tiny"
+}
+check() { [ "$(usr/bin/tiny)" = tiny ] && cargo build --offline --manifest-path crate/Cargo.toml; }
