@@ -8,6 +8,7 @@
 mod area;
 mod beside;
 mod cases;
+mod diff;
 mod doctor;
 mod names;
 mod nesting;
@@ -49,8 +50,13 @@ fn main() {
     let mut count = 0;
     for kind in place::KINDS {
         let Some(mount) = scratch.mount(kind) else { continue };
-        let told =
-            names::ALL.iter().chain(parties::ALL).chain(retries::ALL).chain(shells::ALL).chain(doctor::ALL);
+        let told = names::ALL
+            .iter()
+            .chain(parties::ALL)
+            .chain(retries::ALL)
+            .chain(shells::ALL)
+            .chain(doctor::ALL)
+            .chain(diff::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
             if name.contains(&wanted) {
