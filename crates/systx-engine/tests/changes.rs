@@ -359,6 +359,28 @@ fn hard_links_are_told_by_the_name_that_they_share() {
 }
 
 #[test]
+fn each_of_many_names_of_one_file_is_told() {
+    const COUNT: usize = 1000;
+    let prepare = |lower: &PathBuf| {
+        std::fs::write(lower.join("0"), "").unwrap();
+        for n in 1..COUNT {
+            std::fs::hard_link(lower.join("0"), lower.join(n.to_string())).unwrap();
+        }
+    };
+    everywhere(prepare, |mut t, _| {
+        for n in 0..COUNT {
+            rename(&mut t, &n.to_string(), &format!("to{n}"));
+            link(&mut t, &format!("to{n}"), &format!("too{n}"));
+        }
+        let changes = t.changes().unwrap();
+        let count = |kind| changes.iter().filter(|change| change.kind == kind).count();
+        assert_eq!((count(Kind::Renamed), count(Kind::Added), changes.len()), (COUNT, COUNT, 2 * COUNT));
+        assert!(changes.iter().all(|change| (change.kind == Kind::Added) == change.link_to.is_some()));
+        t.abort();
+    });
+}
+
+#[test]
 fn what_takes_anothers_name_is_compared_with_it() {
     let prepare = |lower: &PathBuf| {
         for name in ["bytes", "equal", "type", "pushed", "pusher", "linked"] {

@@ -47,21 +47,26 @@ impl<O: Os> Transaction<O> {
                 if let Some(before) = &memory.before {
                     return Ok(*before != memory.bytes);
                 }
-                self.ranges_differ(ix, ix, vec![0..after])
+                self.range_differs(ix, ix, 0..after)
             }
             Data::Overlay(overlay) => {
                 let clip = |range: Range<u64>| range.start.min(after)..range.end.min(after);
-                let ranges = overlay.extents.iter().map(|(range, _)| clip(range)).collect();
-                self.ranges_differ(ix, ix, ranges)
+                let ranges: Vec<_> = overlay.extents.iter().map(|(range, _)| clip(range)).collect();
+                for range in ranges {
+                    if self.range_differs(ix, ix, range)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
             }
-            _ => self.ranges_differ(ix, ix, vec![0..after]),
+            _ => self.range_differs(ix, ix, 0..after),
         }
     }
 
     /// Whether an object of the committed tree and the one that takes its place, of these sizes, have different bytes.
     pub(super) fn bytes_differ(&mut self, old: Ix, new: Ix, (was, is): (u64, u64)) -> Verb<bool> {
         match (self.object(old).kind, self.object(new).kind) {
-            (FileType::File, FileType::File) if was == is => self.ranges_differ(old, new, vec![0..is]),
+            (FileType::File, FileType::File) if was == is => self.range_differs(old, new, 0..is),
             (FileType::Symlink, FileType::Symlink) => {
                 Ok(self.readlink(node_of(old))? != self.readlink(node_of(new))?)
             }
@@ -71,26 +76,24 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    fn ranges_differ(&mut self, old: Ix, new: Ix, ranges: Vec<Range<u64>>) -> Verb<bool> {
-        if ranges.iter().all(Range::is_empty) {
+    fn range_differs(&mut self, old: Ix, new: Ix, range: Range<u64>) -> Verb<bool> {
+        if range.is_empty() {
             return Ok(false);
         }
         let file = self.committed_file(old)?;
         let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
-        for range in ranges {
-            let mut at = range.start;
-            while at < range.end {
-                let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
-                let got = self.read_bytes(new, &mut ours[..len], at)?;
-                let had = self.facts.read(&file, &mut theirs[..len], at)?;
-                if ours[..got] != theirs[..had] {
-                    return Ok(true);
-                }
-                if got == 0 {
-                    break;
-                }
-                at += got as u64;
+        let mut at = range.start;
+        while at < range.end {
+            let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
+            let got = self.read_bytes(new, &mut ours[..len], at)?;
+            let had = self.facts.read(&file, &mut theirs[..len], at)?;
+            if ours[..got] != theirs[..had] {
+                return Ok(true);
             }
+            if got == 0 {
+                break;
+            }
+            at += got as u64;
         }
         Ok(false)
     }

@@ -37,11 +37,13 @@ impl<O: Os> Transaction<O> {
             paired.extend(before.iter().chain(&after).map(|(ix, _)| *ix));
             pairs.push(Pair { before, after, moved, link_to: None });
         };
-        let (mut goes, mut comes): (HashMap<(u16, Vec<u8>), Ix>, Vec<Named>) = Default::default();
+        let mut goes: HashMap<(u16, Vec<u8>), Ix> = HashMap::new();
+        let mut comes: Vec<Named> = Vec::new();
         for (ix, mut moves) in self.moves() {
             // Its directory was moved and moved or made again: it is where it was.
+            let gained: HashSet<&Vec<u8>> = moves.gained.iter().collect();
             let stayed: HashSet<Vec<u8>> =
-                moves.lost.iter().filter(|path| moves.gained.contains(path)).cloned().collect();
+                moves.lost.iter().filter(|path| gained.contains(path)).cloned().collect();
             for path in &stayed {
                 pair(Some((ix, path.clone())), Some((ix, path.clone())), false);
             }
@@ -79,8 +81,10 @@ impl<O: Os> Transaction<O> {
             }
         }
         let new: HashSet<Named> = added.iter().cloned().collect();
+        let mut firsts: HashMap<Ix, Option<Vec<u8>>> = HashMap::new();
         for (ix, path) in added {
-            let link_to = self.other_name(ix, &path, &new);
+            let first = firsts.entry(ix).or_insert_with(|| self.first_name(ix, &new));
+            let link_to = first.clone().filter(|first| *first != path);
             pairs.push(Pair { before: None, after: Some((ix, path)), moved: false, link_to });
         }
         pairs
@@ -124,14 +128,10 @@ impl<O: Os> Transaction<O> {
         })
     }
 
-    /// Which name an object has that gets this new one, too: an old one, else the first of all new ones.
-    fn other_name(&self, ix: Ix, path: &[u8], new: &HashSet<Named>) -> Option<Vec<u8>> {
-        let names = &self.object(ix).names;
-        if names.len() < 2 {
-            return None;
-        }
-        let paths = names.iter().map(|(dir, name)| join(&self.path(*dir), name));
-        let first = paths.map(|path| (new.contains(&(ix, path.clone())), path)).min();
-        first.map(|(_, first)| first).filter(|first| first != path)
+    /// By which of its names an object of several is known: an old one, else the first of the new ones.
+    fn first_name(&self, ix: Ix, new: &HashSet<Named>) -> Option<Vec<u8>> {
+        let names = self.object(ix).names.iter().filter(|_| self.object(ix).names.len() > 1);
+        let paths = names.map(|(dir, name)| join(&self.path(*dir), name));
+        paths.map(|path| (new.contains(&(ix, path.clone())), path)).min().map(|(_, first)| first)
     }
 }

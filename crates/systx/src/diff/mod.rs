@@ -74,18 +74,10 @@ impl Out {
 
     /// Bytes of a file, up to the end of a line. A terminal does not get what would act instead of being seen.
     fn put_contents(&mut self, bytes: &[u8]) {
-        if !self.terminal {
-            let _ = self.to.write_all(bytes);
-            return;
-        }
-        for c in String::from_utf8_lossy(bytes).chars() {
-            let _ = match c {
-                '\t' | '\n' => write!(self.to, "{c}"),
-                '\0'..='\u{1f}' => write!(self.to, "^{}", char::from(c as u8 + b'@')),
-                c if c.is_control() || is_direction(c) => write!(self.to, "<U+{:04X}>", c as u32),
-                c => write!(self.to, "{c}"),
-            };
-        }
+        let _ = match self.terminal {
+            true => self.to.write_all(seen(bytes).as_bytes()),
+            false => self.to.write_all(bytes),
+        };
     }
 
     fn flush(&mut self) {
@@ -93,7 +85,34 @@ impl Out {
     }
 }
 
+/// Text in which what would act is shown instead.
+fn seen(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for c in String::from_utf8_lossy(bytes).chars() {
+        match c {
+            '\t' | '\n' => text.push(c),
+            '\0'..='\u{1f}' => text.extend(['^', char::from(c as u8 + b'@')]),
+            c if c.is_control() || is_direction(c) => text += &format!("<U+{:04X}>", c as u32),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
 /// Whether a character turns text round.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_command_no_terminal() {
+        assert_eq!(seen(b"a\tb\n"), "a\tb\n");
+        assert_eq!(seen(b"\x1b]0;x\x07\r\n"), "^[]0;x^G^M\n");
+        assert_eq!(seen("\u{9b}2J\x7f\u{202e}".as_bytes()), "<U+009B>2J<U+007F><U+202E>");
+        assert_eq!(seen(b"\xff"), "\u{fffd}");
+    }
 }
