@@ -138,12 +138,12 @@ does. When it ends, systx asks whether to commit, whatever its last command's st
 commits. Exit status: as of `systx run`; 1 when the answer was no.";
 
 const RUN_HELP: &str = "\
-The command sees its own changes at once; nobody else does before it ends. Status 0 commits, anything else aborts.
-Processes that it leaves behind are killed before the commit. It keeps the terminal, standard streams, environment and
-working directory; SYSTX_ID is added.
+The command sees its own changes at once; nobody else does before it ends. Status 0 commits, any other one aborts, \
+unless --on-error says otherwise. Processes that it leaves behind are killed before the commit. It keeps the terminal, \
+standard streams, environment and working directory; SYSTX_ID is added.
 
 Exit status:
-  the command's own    it succeeded and is committed, or it failed and nothing happened (128+n: signal n)
+  its own: it succeeded and is committed, or it failed and nothing happened (128+n: signal n)
   75   conflict: somebody else changed what it had seen; nothing happened, try again
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
   124  the time of --timeout was over; nothing happened
@@ -194,7 +194,7 @@ pub enum OnError {
 /// A time, as timeout(1) takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeout {
-    /// In the user's words.
+    /// In the user's words, and always with a unit.
     pub text: String,
     /// The time.
     pub time: Duration,
@@ -218,7 +218,8 @@ impl Timeout {
         if time.is_zero() {
             return Err("no time at all".into());
         }
-        Ok(Timeout { text: text.into(), time })
+        let text = if unit.is_none() { format!("{text} s") } else { text.into() };
+        Ok(Timeout { text, time })
     }
 }
 
@@ -328,6 +329,8 @@ mod tests {
             (seconds("90"), seconds("1.5m"), seconds("2h"), seconds("1d")),
             (Ok(90.0), Ok(90.0), Ok(7200.0), Ok(86400.0))
         );
+        let told = |text: &str| Timeout::parse(text).unwrap().text;
+        assert_eq!((told("0.5"), told("1.5m")), ("0.5 s".to_string(), "1.5m".to_string()));
         for wrong in ["", "s", "-1", "0", "nan", "inf", "1w", "1e300", "1 m"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }

@@ -30,7 +30,7 @@ const ENDED: &str = "(here the page's bash had ended)\n";
 /// Where `make install` puts it; the pages name it in files.
 const SYSTX: &str = "usr/local/bin/systx";
 /// Longer than a page can take on the slowest machine: a page that waits for ever must not do so here.
-const LIMIT_SECONDS: &str = "900";
+const LIMIT_SECONDS: &str = "300";
 
 fn main() {
     machine::main(&[

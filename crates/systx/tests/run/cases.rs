@@ -90,7 +90,7 @@ fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
     let output = p.systx(&["--timeout", "0.2"], &["sh", "-c", script]).output().unwrap();
     assert_eq!(code(&output), 124, "{}", err(&output));
     assert!(
-        err(&output).contains("aborted, nothing happened: the command had not ended after 0.2."),
+        err(&output).contains("aborted, nothing happened: the command had not ended after 0.2 s."),
         "{}",
         err(&output)
     );
