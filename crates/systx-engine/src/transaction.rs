@@ -212,7 +212,7 @@ impl<O: Os> Transaction<O> {
         for (domain, staging) in self.mounts.iter().zip(&self.staging) {
             if let Some(staging) = staging {
                 domain.discard_staging(staging.id);
-                if staging.shelved {
+                if staging.shelf.is_some() {
                     domain.clear_shelf(staging.id);
                 }
             }

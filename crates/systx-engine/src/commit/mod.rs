@@ -112,7 +112,7 @@ impl<O: Os> Transaction<O> {
         // Files of the committed tree that are still open here would make our own leases fail.
         drop(nodes);
         let shelved: Vec<_> =
-            staging.iter().map(|s| s.as_ref().filter(|s| s.shelved).map(|s| s.next)).collect();
+            staging.iter().map(|s| s.as_ref().and_then(|s| Some((s.shelf.clone()?, s.next)))).collect();
         let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
         let drafts = plans.into_iter().zip(staging).enumerate().map(|(mount, (plan, slots))| Draft {
             mount,
@@ -121,7 +121,7 @@ impl<O: Os> Transaction<O> {
             age: contention.age(mount),
             plan,
             slots,
-            shelved: shelved[mount],
+            shelved: shelved[mount].clone(),
         });
         let mut drafts: Vec<_> = drafts.collect();
         // Commit locks are taken in this order.
@@ -135,7 +135,7 @@ impl<O: Os> Transaction<O> {
             // What was staged came to nothing, in whole or in part.
             if !in_doubt && (ended.is_err() || !changed[mount]) {
                 domain.discard_staging(ids[mount]);
-                shelved[mount].inspect(|_| domain.clear_shelf(ids[mount]));
+                shelved[mount].as_ref().inspect(|_| domain.clear_shelf(ids[mount]));
             }
         }
         let lost = match &ended {

@@ -1,7 +1,7 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
 use super::{acquire, barrier, header, Change, Part};
-use crate::domain::shelf::first_slot;
+use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
@@ -30,7 +30,7 @@ pub(crate) struct Draft<O: Os> {
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
     /// Set if that is the shelf: slots below this number are used up.
-    pub shelved: Option<u32>,
+    pub shelved: Option<(Arc<Shelf<O>>, u32)>,
 }
 
 /// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
@@ -121,18 +121,19 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         // What can't go now goes with the others.
         let _ = os.unlink(&slots, &slot_name(*slot));
     }
-    let shelf = shelved.and_then(|end| Some((domain.shelf()?, end)));
-    let token = shelf.as_ref().map(|(shelf, _)| &shelf.token);
+    let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
     tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
     acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
     // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens have been.
-    if let Some((shelf, end)) = shelf {
+    if let Some((shelf, end)) = shelved {
         // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
         let kept: HashSet<u32> = body.steps.iter().map(|step| step.slot).collect();
         for slot in (first_slot(id)..end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
             let _ = os.unlink(&slots, &slot_name(slot));
         }
-        let seal = shelf.seal(os).map_err(fail("sealing the staged objects"))?;
+        // Somebody may have deleted it by hand, with what stood there.
+        let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &shelf)).ok_or(Errno::NOENT);
+        let seal = same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
         body.shelved = Some(Shelved { owner: domain.me().0, seal });
         let sealed = None;
         return Ok(Change {

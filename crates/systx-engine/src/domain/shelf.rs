@@ -10,6 +10,7 @@
 //! to the next with the same index; a shelf is of one boot, so that no seal that a power loss took is given again. Does not: exist
 //! where metadata survive in any other way.
 
+use super::layout::OWNERS;
 use super::Domain;
 use crate::id::{OwnerIx, TxId};
 use crate::log::Entry;
@@ -18,19 +19,22 @@ use crate::publish::reclaim::remove_all;
 use crate::record::{Body, Shelved};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
-use systx_os::{Errno, FileType, FsKind, Open, Os, Rename, Result, Timestamp};
+use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename, Result, Timestamp};
 
 /// Slots of one transaction on a shelf; one with more has a directory of its own.
 pub(crate) const SLOTS_MAX: u32 = 16;
 /// Beginning of a shelf's name.
 const PREFIX: &str = "slots.";
 const TOKEN: &[u8] = b"token.0";
+/// Seconds that every inode has room for: beyond that the kernel puts what fits, which would seal nothing.
+const SEAL_MAX: u64 = i32::MAX as u64;
 
 /// A shelf of this process.
 pub(crate) struct Shelf<O: Os> {
     pub dir: Arc<O::Fd>,
     /// The file that all tokens on it are names of, and that has the seal.
     pub token: O::Fd,
+    pub token_handle: Handle,
     /// The last one given.
     seal: Mutex<u64>,
 }
@@ -41,7 +45,7 @@ pub(crate) fn first_slot(id: TxId) -> u32 {
     (id.0 % blocks) as u32 * SLOTS_MAX
 }
 
-fn name_of(boot: &[u8; 16], owner: u32) -> String {
+fn name_of(boot: &[u8; 16], owner: impl std::fmt::Display) -> String {
     let boot: String = boot.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     format!("{PREFIX}{boot}.{owner}")
 }
@@ -67,10 +71,17 @@ fn remove_slot<O: Os>(os: &O, dir: &O::Fd, name: &[u8], kind: FileType) -> Resul
 }
 
 impl<O: Os> Shelf<O> {
+    fn sealed(&self) -> u64 {
+        *self.seal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Says that all slots of a transaction are made. Whatever was sealed before has a lower number.
     pub fn seal(&self, os: &O) -> Result<u64> {
         let mut seal = self.seal.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *seal + 1;
+        if next > SEAL_MAX {
+            return Err(Errno::OVERFLOW);
+        }
         os.utimens(&self.token, None, Some(Timestamp { sec: next as i64, nsec: 0 }))?;
         *seal = next;
         Ok(next)
@@ -85,7 +96,9 @@ impl<O: Os> Domain<O> {
         }
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody may have deleted it by hand.
-        let there = |shelf: &Arc<Shelf<O>>| self.os.stat(&shelf.token).is_ok_and(|stat| stat.nlink > 0);
+        let there = |shelf: &Arc<Shelf<O>>| {
+            shelf.sealed() < SEAL_MAX && self.os.stat(&shelf.token).is_ok_and(|stat| stat.nlink > 0)
+        };
         if !shelf.as_ref().is_some_and(there) {
             *shelf = self.open_shelf().ok().map(Arc::new);
         }
@@ -101,7 +114,11 @@ impl<O: Os> Domain<O> {
         };
         let token = os.open(&dir, TOKEN, Open::Path)?;
         let seal = u64::try_from(os.stat(&token)?.mtime.sec).map_err(|_| Errno::UCLEAN)?;
-        Ok(Shelf { dir: Arc::new(dir), token, seal: Mutex::new(seal) })
+        if seal >= SEAL_MAX {
+            return Err(Errno::OVERFLOW);
+        }
+        let token_handle = os.handle(&token)?;
+        Ok(Shelf { dir: Arc::new(dir), token, token_handle, seal: Mutex::new(seal) })
     }
 
     /// It gets its name when its token file says that nothing is sealed.
@@ -130,6 +147,25 @@ impl<O: Os> Domain<O> {
         for entry in listed.iter().filter(|entry| owner_of(&entry.name) == Some(first_slot(id))) {
             let _ = remove_slot(&self.os, &shelf.dir, &entry.name, entry.kind);
         }
+    }
+
+    /// The dead on whose shelves something is left.
+    pub(super) fn dead_shelves(&self) -> Result<Vec<OwnerIx>> {
+        let (os, area) = (&self.os, &self.area.dir);
+        let boot = name_of(&os.boot_id()?, "");
+        let mut left = Vec::new();
+        for entry in os.read_dir(area)? {
+            let ix = entry.name.strip_prefix(boot.as_bytes()).and_then(|ix| std::str::from_utf8(ix).ok());
+            let Some(ix) = ix.and_then(|ix| ix.parse().ok()).map(OwnerIx) else { continue };
+            if !(1..OWNERS).contains(&ix.0) || self.alive(ix) {
+                continue;
+            }
+            let Ok(dir) = os.open(area, &entry.name, Open::Directory) else { continue };
+            if os.read_dir(&dir)?.iter().any(|slot| owner_of(&slot.name).is_some()) {
+                left.push(ix);
+            }
+        }
+        Ok(left)
     }
 
     /// Deletes what a dead owner, whose index this process holds, left on its shelf: all that belongs to no slot in flight and to
@@ -171,33 +207,15 @@ pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Optio
     }
 }
 
-/// Moves the slots of a record from its shelf to `to`, with a name of the token file. Whether they are there: not so if a power loss
-/// took them before they were sealed. May be cut off and begun again.
-pub(crate) fn take_from_shelf<O: Os>(
-    os: &O,
-    area: &O::Fd,
-    body: &Body,
-    to: &dyn Fn() -> Result<O::Fd>,
-) -> Result<bool> {
-    let (Some(shelved), Some(dir)) = (&body.shelved, shelf_of(os, area, body)?) else { return Ok(false) };
-    let token = match os.open(&dir, TOKEN, Open::Path) {
-        Err(Errno::NOENT) => return Ok(false),
-        token => token?,
+/// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they were sealed.
+pub(crate) fn sealed_shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
+    let (Some(shelved), Some(dir)) = (&body.shelved, shelf_of(os, area, body)?) else { return Ok(None) };
+    let seal = match os.stat_at(&dir, TOKEN) {
+        Err(Errno::NOENT) => return Ok(None),
+        stat => u64::try_from(stat?.mtime.sec),
     };
-    let sealed = u64::try_from(os.stat(&token)?.mtime.sec).is_ok_and(|seal| seal >= shelved.seal);
-    if !sealed && !mutant::on(Mutant::NoSeal) {
-        return Ok(false);
-    }
-    let to = to()?;
-    match os.link(&token, &to, TOKEN) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(e),
-    }
-    for entry in os.read_dir(&dir)?.iter().filter(|entry| owner_of(&entry.name) == Some(first_slot(body.id)))
-    {
-        os.rename((&dir, &entry.name), (&to, &entry.name), Rename::NoReplace)?;
-    }
-    Ok(true)
+    let sealed = seal.is_ok_and(|seal| seal >= shelved.seal) || mutant::on(Mutant::NoSeal);
+    Ok(sealed.then_some(dir))
 }
 
 /// Deletes the shelves of other boots, when no record is left that may need one.
@@ -213,6 +231,30 @@ pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Location;
+    use systx_sim::machine::{run_process, Machine};
+
+    /// An inode of 128 bytes has room for 31 bits of seconds: the kernel would put the highest instead.
+    #[test]
+    fn seals_end_before_times_do() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        let done = run_process(&os, || {
+            let (root, name) = (os.root(0), b".systx");
+            let site = Location { root: Arc::new(os.root(0)), parent: &root, name };
+            let domain = Domain::open(&os, site).expect("opens");
+            let shelf = domain.shelf().expect("there is one");
+            let sec = SEAL_MAX as i64 - 1;
+            os.utimens(&shelf.token, None, Some(Timestamp { sec, nsec: 0 })).expect("works");
+            // As the next owner of the index finds it.
+            *domain.shelf.lock().expect("nobody panicked") = None;
+            let shelf = domain.shelf().expect("one more");
+            assert_eq!(shelf.seal(&os), Ok(SEAL_MAX));
+            assert_eq!(shelf.seal(&os), Err(Errno::OVERFLOW));
+            assert!(domain.shelf().is_none(), "there are no more seals");
+        });
+        done.expect("lives");
+    }
 
     #[test]
     fn slots_of_transactions_that_follow_each_other_have_numbers_of_their_own() {

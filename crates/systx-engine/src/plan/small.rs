@@ -17,6 +17,9 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 impl<O: Os> Transaction<O> {
     pub(super) fn plan_small(&mut self, draft: &mut Draft) -> Verb<()> {
+        if self.has_met_token(draft.mount) {
+            self.leave_shelf(draft.mount)?;
+        }
         let here = |t: &Self, ix: Ix| {
             let object = t.object(ix);
             usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()

@@ -1,9 +1,9 @@
 //! Slots that a power loss took, made again from the record.
 //!
 //! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says that none of the
-//! record's steps on names survived. (Not so on ext4 without a journal: docs/limits.md.)
+//! record's steps on names survived. On a shelf the seal says so. (Not so on ext4 without a journal: docs/limits.md.)
 
-use crate::domain::shelf::take_from_shelf;
+use crate::domain::shelf::sealed_shelf_of;
 use crate::domain::Area;
 use crate::plan::Token;
 use crate::publish::place::write_all;
@@ -25,22 +25,16 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
         Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
     }
-    let temporary = format!("{name}.r~");
-    let begin = || {
-        match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e),
-        }
-        os.open(&area.tx, temporary.as_bytes(), Open::Directory)
-    };
-    let seal = || os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace);
-    // From here on it has a directory of its own, which says the same. What a recovery that was cut off has moved stays.
-    if take_from_shelf(os, &area.dir, body, &begin)? {
-        let slots = begin()?;
-        seal()?;
-        return Ok((slots, false));
+    // Its shelf stays until no record can be redone, and its seal never moves back: whoever asks again is told the same.
+    if let Some(shelf) = sealed_shelf_of(os, &area.dir, body)? {
+        return Ok((shelf, false));
     }
-    let slots = begin()?;
+    let temporary = format!("{name}.r~");
+    match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    let slots = os.open(&area.tx, temporary.as_bytes(), Open::Directory)?;
     // Of a recovery that was cut off.
     remove_all(os, &slots)?;
     let mut lost = false;
@@ -67,7 +61,7 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
     tokens::make(os, &slots, &wanted, None)?;
     // Contents before the name that promises them.
     os.syncfs(&area.dir)?;
-    seal()?;
+    os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
     Ok((slots, lost))
 }
 

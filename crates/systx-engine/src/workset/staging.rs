@@ -4,7 +4,8 @@
 //! program sees to the place where the object is.
 
 use super::{Ix, Reach};
-use crate::domain::shelf::{first_slot, SLOTS_MAX};
+use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
+use crate::id::ObjectId;
 use crate::id::TxId;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
@@ -22,8 +23,8 @@ pub(crate) struct Staging<O: Os> {
     pub dir: Arc<O::Fd>,
     /// The next slot.
     pub next: u32,
-    /// It is the shelf, which it shares with others.
-    pub shelved: bool,
+    /// Set if it is the shelf, which it shares with others.
+    pub shelf: Option<Arc<Shelf<O>>>,
 }
 
 /// Where a staged object really is.
@@ -44,10 +45,12 @@ impl<O: Os> Transaction<O> {
             let id = self.ids[mount];
             let domain = &self.mounts[mount];
             let staging = match domain.shelf() {
-                Some(shelf) => Staging { id, dir: shelf.dir.clone(), next: first_slot(id), shelved: true },
+                Some(shelf) => {
+                    Staging { id, dir: shelf.dir.clone(), next: first_slot(id), shelf: Some(shelf) }
+                }
                 None => {
                     let dir = Arc::new(domain.begin_staging_of(id)?);
-                    Staging { id, dir, next: 0, shelved: false }
+                    Staging { id, dir, next: 0, shelf: None }
                 }
             };
             self.staging[mount] = Some(staging);
@@ -58,7 +61,7 @@ impl<O: Os> Transaction<O> {
     /// A slot that nothing uses.
     pub(crate) fn new_slot(&mut self, mount: usize) -> Result<u32, Errno> {
         let staging = self.staging(mount)?;
-        if staging.shelved && staging.next == first_slot(staging.id) + SLOTS_MAX {
+        if staging.shelf.is_some() && staging.next == first_slot(staging.id) + SLOTS_MAX {
             self.leave_shelf(mount)?;
         }
         let staging = self.staging(mount)?;
@@ -69,7 +72,7 @@ impl<O: Os> Transaction<O> {
     /// Gets a directory of its own, with the slots that are used, if it has none: there are too many for the shelf, or their
     /// contents need a barrier.
     pub(crate) fn leave_shelf(&mut self, mount: usize) -> Result<(), Errno> {
-        let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shelved) else { return Ok(()) };
+        let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shelf.is_some()) else { return Ok(()) };
         let own = self.mounts[mount].begin_staging_of(staging.id)?;
         for slot in first_slot(staging.id)..staging.next {
             let name = slot_name(slot);
@@ -82,8 +85,16 @@ impl<O: Os> Transaction<O> {
                 }
             }
         }
-        (staging.dir, staging.shelved) = (Arc::new(own), false);
+        (staging.dir, staging.shelf) = (Arc::new(own), None);
         Ok(())
+    }
+
+    /// Whether the transaction has met the token file of the shelf that it uses, under a name that somebody has given it: as a token
+    /// it could not be told from what is taken out, and its seal would be a change of what was seen.
+    pub(crate) fn has_met_token(&self, mount: usize) -> bool {
+        let Some(shelf) = self.staging[mount].as_ref().and_then(|s| s.shelf.as_ref()) else { return false };
+        let token = ObjectId::attr(&shelf.token_handle);
+        self.facts.read_set(mount).any(|object| object == token)
     }
 
     /// The place of a slot.

@@ -10,5 +10,6 @@ mod mutants;
 mod outsider;
 mod reference;
 mod review;
+mod shelf;
 mod stuck;
 mod world;

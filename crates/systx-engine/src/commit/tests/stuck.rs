@@ -10,10 +10,10 @@ use systx_os::{Errno, FsKind};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
 
 /// Who may do everything.
-const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 
 /// A change below `w` by the verbs.
-fn change(
+pub(super) fn change(
     domain: &Arc<Domain<SimOs>>,
     what: impl FnOnce(&mut Transaction<SimOs>, Node) -> Result<(), crate::outcome::VerbError>,
 ) -> Result<Committed, CommitError> {

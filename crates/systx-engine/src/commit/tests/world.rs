@@ -165,17 +165,17 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             return Err(CommitError::Refused("there before the transaction began".into()));
         }
     }
-    let (id, slots, base) = match (kind, domain.shelf()) {
+    let (id, slots, base, shelf) = match (kind, domain.shelf()) {
         (Kind::Small, Some(shelf)) => {
             let id = domain.new_tx();
-            (id, os.dup(&shelf.dir).map_err(os_failed)?, first_slot(id))
+            (id, os.dup(&shelf.dir).map_err(os_failed)?, first_slot(id), Some(shelf))
         }
         _ => {
             let (id, slots) = domain.begin_staging().map_err(os_failed)?;
-            (id, slots, 0)
+            (id, slots, 0, None)
         }
     };
-    let shelved = (base > 0).then_some(base + SLOTS_MAX);
+    let shelved = shelf.map(|shelf| (shelf, base + SLOTS_MAX));
     let mut m = Maker { os, dir: dir.clone(), slots, plan: Plan::default() };
 
     if kind == Kind::Everything {
