@@ -21,7 +21,7 @@ impl<O: Os> Transaction<O> {
                 continue;
             }
             let changes = match object.is_staged() {
-                true => self.staged_changes(ix)?,
+                true => self.staged_changes(draft, ix)?,
                 false => self.lower_changes(draft, ix)?,
             };
             if changes.is_empty() {
@@ -40,6 +40,7 @@ impl<O: Os> Transaction<O> {
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Ok(changes) };
         let (stat, handle) = (lower.stat, lower.handle);
+        let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(stat.mtime));
         let over = object.over.as_deref();
         let atime = over.and_then(|o| o.atime);
         let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
@@ -85,14 +86,15 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What publishing itself would change of a staged directory, or what would keep it from being published.
-    fn staged_changes(&mut self, ix: Ix) -> Verb<Vec<Change>> {
+    fn staged_changes(&mut self, draft: &Draft, ix: Ix) -> Verb<Vec<Change>> {
         let object = self.object(ix);
         let Some(dir) = &object.dir else { return Ok(Vec::new()) };
         let gets_lower = dir.names.values().any(|e| e.now.is_some_and(|now| !self.object(now).is_staged()));
         let in_slot = object.names.first().is_some_and(|(parent, _)| !self.object(*parent).is_staged());
         let remembered = object.over.as_ref().and_then(|o| o.mode);
         let mut changes = Vec::new();
-        if !gets_lower && (!in_slot || self.os.uid() == 0) {
+        let times = gets_lower || draft.exchanged.contains(&ix);
+        if !times && (!in_slot || self.os.uid() == 0) {
             return Ok(changes);
         }
         let stat = self.staged_stat(ix)?;
@@ -105,7 +107,7 @@ impl<O: Os> Transaction<O> {
             self.object_mut(ix).over_mut().mode = Some(wanted);
             changes.push(Change::Mode { old, new: wanted });
         }
-        if gets_lower {
+        if times {
             changes.push(Change::Times { atime: None, mtime: Some(stat.mtime), before: stat.mtime });
         }
         Ok(changes)

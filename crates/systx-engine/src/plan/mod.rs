@@ -87,6 +87,8 @@ struct Draft {
     patched: HashSet<Ix>,
     /// Files whose private copy takes their place: it has their attributes already.
     replaced: HashSet<Ix>,
+    /// Directories that come by a REPLACE: xfs moves the time of what is exchanged between directories.
+    exchanged: HashSet<Ix>,
 }
 
 /// A step with the depth of its directory.

@@ -177,6 +177,9 @@ impl<O: Os> Transaction<O> {
                     false => self.handle_of(now)?,
                 };
                 let tree = self.removed_tree(before, changes, ways);
+                if self.object(now).kind == FileType::Directory {
+                    draft.exchanged.insert(now);
+                }
                 Act::Replace { ours, before: self.handle_of(before)?, tree, rewrites: None }
             }
         };

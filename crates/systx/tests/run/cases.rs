@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 pub const ALL: &[(&str, Case)] = &[
     ("status_0_commits_and_says_nothing", status_0_commits_and_says_nothing),
     ("failure_leaves_no_trace", failure_leaves_no_trace),
+    ("a_directory_that_replaces_another_keeps_its_time", a_directory_that_replaces_another_keeps_its_time),
     ("exit_codes_tell_who_failed", exit_codes_tell_who_failed),
     ("a_failed_commands_changes_are_kept_if_asked_for", a_failed_commands_changes_are_kept_if_asked_for),
     ("a_command_without_end_is_ended_by_its_timeout", a_command_without_end_is_ended_by_its_timeout),
@@ -55,6 +56,20 @@ fn failure_leaves_no_trace(p: &Place) {
     assert_eq!(code(&output), 3);
     assert_eq!(err(&output), "systx: aborted, nothing happened: the command exited with status 3.\n");
     assert_eq!(p.picture(), before);
+}
+
+/// xfs moves the time of a directory that is exchanged for one of another directory.
+fn a_directory_that_replaces_another_keeps_its_time(p: &Place) {
+    for name in ["taken", "taken-too", "old"] {
+        std::fs::create_dir(p.served.join(name)).unwrap();
+    }
+    let script = "mkdir new && touch -d @300000000 new old && mv -T new taken && mv -T old taken-too";
+    let output = p.shell(script);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    for name in ["taken", "taken-too"] {
+        let meta = std::fs::metadata(p.served.join(name)).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mtime(&meta), 300_000_000, "{name}");
+    }
 }
 
 fn exit_codes_tell_who_failed(p: &Place) {
