@@ -8,7 +8,7 @@
 //! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
 //! later try inherits is their owner's.
 
-use crate::args::{DurabilityArg, OnError, Run};
+use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::diff;
 use crate::domains::{self, Mounted};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
@@ -156,7 +156,7 @@ fn attempt(
     let asks = args.asks && terminal.is_some();
     let verdict = verdict(args, asks, over, trouble, served.and(arrived))
         .and_then(|status| diff::before_commit(args, &mut tx, status))
-        .and_then(|status| if asks { asked(&mut tx, &signals) } else { Ok(status) });
+        .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
     match verdict {
         Ok(status) => {
             no_room::stage(Stage::Commit);
@@ -225,7 +225,7 @@ fn verdict(
 }
 
 /// What the user wants to become of a shell. Its own status is its last command's.
-fn asked(tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u8, Ending> {
+fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u8, Ending> {
     let changes = match tx.changes() {
         // Nothing to ask for.
         Ok(changes) if changes.is_empty() => return Ok(0),
@@ -233,10 +233,15 @@ fn asked(tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u8, Ending> {
         Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
         Err(VerbError::Os(e)) => return Err(Ending::Failed(format!("listing the changes: {e}"))),
     };
-    match shell::ask(changes, signals) {
-        Ok(Wish::Commit) => Ok(0),
-        Ok(Wish::Abort) => Err(Ending::Declined),
-        Err(e) => Err(Ending::Failed(format!("asking at the terminal: {e}"))),
+    let patch = Changes { patch: true, ..Changes::default() };
+    let look = Run { changes: patch, ..args.clone() };
+    loop {
+        match shell::ask(changes, signals) {
+            Ok(Wish::Commit) => return Ok(0),
+            Ok(Wish::Abort) => return Err(Ending::Declined),
+            Ok(Wish::Look) => diff::before_commit(&look, tx, 0).map(drop)?,
+            Err(e) => return Err(Ending::Failed(format!("asking at the terminal: {e}"))),
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Wish {
     Commit,
     /// Leave no trace.
     Abort,
+    /// See what it would change, and be asked again.
+    Look,
 }
 
 /// The run that a shell is.
@@ -46,7 +48,7 @@ pub fn ask(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
     loop {
         let some = if changes == 1 { "1 change".to_string() } else { format!("{changes} changes") };
-        write!(terminal, "systx: commit {some}? [y/n] ")?;
+        write!(terminal, "systx: commit {some}? [y]es, [n]o, [d]iff: ")?;
         let [typed, signal] = process::wait_readable([terminal.as_fd(), signals.fd().as_fd()]);
         if signal && signals.next().is_some() {
             writeln!(terminal)?;
@@ -61,6 +63,7 @@ pub fn ask(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
             len => match line[..len].trim_ascii() {
                 b"y" | b"Y" | b"yes" => return Ok(Wish::Commit),
                 b"n" | b"N" | b"no" => return Ok(Wish::Abort),
+                b"d" | b"D" | b"diff" => return Ok(Wish::Look),
                 _ => {}
             },
         }

@@ -35,13 +35,14 @@ fn typed(p: &Place, shell: &str, keys: &str) -> Option<Output> {
 
 fn a_shell_commits_if_its_user_says_so(p: &Place) {
     // The status of the last command does not matter.
-    let Some(output) = typed(p, "/bin/sh", "echo one > one\nfalse\nexit\nwhat\ny\n") else { return };
+    let Some(output) = typed(p, "/bin/sh", "echo one > one\nfalse\nexit\nwhat\nd\ny\n") else { return };
     assert_eq!(code(&output), 0, "{}", out(&output));
     assert_eq!(p.read("one"), "one\n");
-    assert!(out(&output).contains("commit 1 change? [y/n]"), "{}", out(&output));
+    assert!(out(&output).contains("commit 1 change? [y]es, [n]o, [d]iff:"), "{}", out(&output));
+    assert!(out(&output).contains("+one"), "{}", out(&output));
     let output = typed(p, "/bin/sh", "rm one; echo two > two; echo three > three\nexit 0\nn\n").unwrap();
     assert_eq!(code(&output), 1, "{}", out(&output));
-    assert!(out(&output).contains("commit 3 changes? [y/n]"), "{}", out(&output));
+    assert!(out(&output).contains("commit 3 changes? [y]es"), "{}", out(&output));
     assert!(out(&output).contains("systx: aborted, nothing happened."), "{}", out(&output));
     assert!(p.served.join("one").exists() && !p.served.join("two").exists());
     // Nothing to commit, nothing to ask.
