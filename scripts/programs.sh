@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Programs that nobody here wrote, as transactions: each committed run must leave what a plain run leaves, each aborted
-# one nothing (programs/try.sh says how). Usage: scripts/programs.sh [NAME...], without names all. Needs root.
+# one nothing (programs/try.sh says how). Usage: scripts/programs.sh [NAME...], without names all
+# but `machine`: apt-get over the whole of this machine, in transactions that abort (programs/lib/machine). Needs root.
 # SYSTX=PROGRAM takes that instead of building one; KEEP=1 keeps the scratch directory with logs and pictures.
 # FSTYPE=xfs or btrfs takes that instead of ext4. Everything happens on a scratch file system in an image file, mounted in a mount namespace of its own.
 set -euo pipefail
@@ -31,6 +32,10 @@ mount -o loop "$SCRATCH/disk.img" "$FS"
 failed=0
 [ $# -gt 0 ] || set -- $(cd scripts/programs && ls | sed -n 's/[.]sh$//p' | grep -vx try)
 for name in "$@"; do
+    if [ "$name" = machine ]; then
+        bash scripts/programs/lib/machine || failed=$((failed + 1))
+        continue
+    fi
     bash scripts/programs/try.sh "scripts/programs/$name.sh" || failed=$((failed + 1))
 done
 umount "$FS"

@@ -4,9 +4,11 @@
 #
 # FILE sets `needs` (commands), defines `work` and may define `prepare` (both run in the tree, FS/tree) and `check` (asked
 # after the commit). `expect` is the status that the program ends with. Patterns: `named`, of paths whose names are random
-# (as many in each run); `dated`, of what is as new as the run, even where two runs agree by chance. What the two plain runs agree on is the program's
-# doing, set times included: the committed run must agree with it. What they differ in is chance (a time, a random name)
-# and not compared. An abort must leave everything as it was, inode numbers and times of the last change included.
+# (as many in each run); `dated`, of what is as new as the run, even where two runs agree by chance.
+#
+# What the two plain runs agree on is the program's doing, set times included: the committed run must agree with it. What
+# they differ in is chance (a time, a random name) and not compared. An abort must leave everything as it was, inode
+# numbers and times of the last change included.
 # Prints one line: `ok`, `FAILED` or `skipped: `, and why. FS is a file system that is seen here only; SCRATCH is not on it.
 set -euo pipefail
 file=$(realpath "$1")
@@ -110,7 +112,7 @@ awk -F '\t' -v named="${named:-^$}" -v dated="${dated:-^$}" '
     !(key in chance) && !(key in plain) && $1 !~ named { print key ": committed only, " $3 }
     END {
         if (number[ARGV[1]] != number[ARGV[3]]) print "of random names: plainly " number[ARGV[1]] + 0 ", committed " number[ARGV[3]] + 0
-        for (key in firm) print key ": missing, plainly " firm[key]
+        for (key in firm) { split(key, part, FS); if (part[1] !~ named) print key ": missing, plainly " firm[key] }
         for (key in plain) if (!(key in seen)) chance[key] = 1
         for (key in chance) n++
         print compared + 0 " facts equal, " n + 0 " left to chance" >"/dev/stderr" }
