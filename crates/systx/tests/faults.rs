@@ -216,7 +216,7 @@ fn staging_deleted_by_hand_aborts(dir: &Path) {
     let before = picture(&w.served);
     let tx = w.volume.area().join("tx");
     let script = format!(
-        "echo new > d/new; echo three > a; head -c 200000 /dev/urandom > d/big; rm -rf {}/*~",
+        "echo new > d/new; echo three > a; head -c 200000 /dev/urandom > d/big; rm -rf {0}/*~ {0}/../slots.*/*",
         tx.display()
     );
     // Only the served directory is; the rest of the file system the command reaches natively.

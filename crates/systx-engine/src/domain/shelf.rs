@@ -194,7 +194,11 @@ impl<O: Os> Domain<O> {
         let first = |entry: &Entry| entry.cell.id().filter(|_| entry.needed).map(first_slot);
         let needed: HashSet<Option<u32>> = outline.replay.records.iter().map(first).collect();
         left.retain(|entry| !needed.contains(&owner_of(&entry.name)));
-        left.iter().try_for_each(|entry| remove_slot(os, &dir, &entry.name, entry.kind))
+        // What can't be deleted, as somebody made it immutable, stays: it must not keep the domain shut.
+        for entry in left {
+            let _ = remove_slot(os, &dir, &entry.name, entry.kind);
+        }
+        Ok(())
     }
 }
 
@@ -222,7 +226,8 @@ pub(crate) fn sealed_shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Resul
 pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
     for entry in os.read_dir(area)? {
         if entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes()) {
-            remove_slot(os, area, &entry.name, entry.kind)?;
+            // As in `clear_shelf_of`.
+            let _ = remove_slot(os, area, &entry.name, entry.kind);
         }
     }
     Ok(())
