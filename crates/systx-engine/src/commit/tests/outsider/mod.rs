@@ -246,7 +246,9 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
                 (stage.look..points).filter(|at| stage.calls[*at as usize].name == leaf).collect();
             let some = |rng: &mut fastrand::Rng| match rng.u8(0..6) {
                 0 => rng.u64(stage.read..points),
-                1 | 2 => rng.u64(stage.v6..points),
+                1 => rng.u64(stage.v6..points),
+                // What V6 is to see: not left to luck.
+                2 => rng.u64(stage.read..=stage.v6),
                 // Around the calls that look at the name, or change it.
                 _ if looked.is_empty() => rng.u64(stage.look..points),
                 _ => (looked[rng.usize(0..looked.len())] + rng.u64(0..3)).min(points - 1),
