@@ -243,6 +243,42 @@ fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
     assert!(left > 0, "there was something");
 }
 
+/// What can't be deleted stays on the shelf; it keeps nobody out, at the next use or after the next boot.
+#[test]
+fn an_immutable_object_on_the_shelf_of_the_dead_keeps_nobody_out() {
+    let (world, points) = undisturbed(FsKind::Ext4);
+    let mut met = 0;
+    for point in (0..points).step_by(5) {
+        let machine = world.fork();
+        machine.set_word_points(false);
+        let other = machine.spawn("other");
+        let domain = run_process(&other, || open(&other).expect("opens")).expect("lives");
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let _ = run_process(&os, || play(&os, &Mutex::new(0)));
+        machine.clear_plans();
+        let left = run_process(&other, || {
+            domain.finish_in_flight().expect("recovers");
+            on_shelves(&domain)
+        });
+        let left = left.expect("lives");
+        for slot in &left {
+            machine.set_flags(0, &format!(".systx/{slot}"), true, false).expect("it is there");
+        }
+        met += left.len();
+        let recovered = run_process(&other, || {
+            // It may say that it can't delete what a record has taken out.
+            let _ = domain.checkpoint();
+            domain.finish_dead().expect("recovers");
+        });
+        recovered.expect("lives");
+        machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(point));
+        let os = machine.spawn("next");
+        run_process(&os, || drop(open(&os).expect("opens"))).expect("lives");
+    }
+    assert!(met > 0, "there was something");
+}
+
 /// Somebody copies everything by hard links, the area with it, and removes one of his copies by a transaction.
 #[test]
 fn a_hard_link_of_the_token_file_is_removed_like_any_file() {
