@@ -274,7 +274,9 @@ impl Body {
 
     /// Whether a slot of it starts as a token.
     pub fn has_tokens(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.act, Act::Link { .. } | Act::Remove { .. } | Act::Take { .. }))
+        self.steps
+            .iter()
+            .any(|step| matches!(step.act, Act::Link { .. } | Act::Remove { .. } | Act::Take { .. }))
     }
 
     /// The objects that the record carries whole.
