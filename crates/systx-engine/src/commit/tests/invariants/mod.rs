@@ -340,7 +340,7 @@ fn they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_syst
 fn they_hold_before_every_call_of_a_recovery_after_a_reboot() {
     let works = [Work::World(Kind::Small, Durability::Durable)];
     whoever_comes_next(&world::machine(FsKind::Ext4), 1, ("w", &works), Some(Crash::NothingUnsynced), 2);
-    whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), Some(Crash::Random), 3);
+    whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), Some(Crash::Random), 5);
 }
 
 /// Two processes whose records share a log and its syncs, and one who makes checkpoints.
