@@ -36,7 +36,7 @@ bash scripts/watch.sh "$tests" "$log" &
 watch=$!
 trap 'kill "$tests" "$watch" 2>/dev/null; rm -f "$log"' EXIT
 tail -n +1 -s 0.2 -f --pid="$tests" "$log" |
-    awk '/^successes:$/ { quiet = 1 } /^(failures:|test result:)/ { quiet = 0 } !quiet { print; fflush() }'
+    sed -u '/^successes:$/,/^\(failures:\|test result:\)/{/^\(failures:\|test result:\)/!d}'
 wait "$tests" || status=$?
 kill "$watch" 2>/dev/null || true
 

@@ -30,6 +30,12 @@ impl Held {
         self.signal(Signal::KILL);
     }
 
+    /// Whether it ends before so many seconds have passed.
+    pub fn gone_within(&self, seconds: i64) -> bool {
+        let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
+        rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) == Ok(1)
+    }
+
     /// Until it has ended.
     pub fn gone(&self) {
         while rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], None).is_err() {}
