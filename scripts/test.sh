@@ -34,7 +34,7 @@ status=0
 tests=$!
 bash scripts/watch.sh "$tests" "$log" &
 watch=$!
-trap 'kill "$tests" "$watch" 2>/dev/null; rm -f "$log"' EXIT
+trap 'kill "$tests" "$watch" 2>/dev/null || true; rm -f "$log"' EXIT
 tail -n +1 -s 0.2 -f --pid="$tests" "$log" |
     sed -u '/^successes:$/,/^\(failures:\|test result:\)/{/^\(failures:\|test result:\)/!d}'
 wait "$tests" || status=$?

@@ -48,10 +48,16 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
     let halfway = size > patch.size_before && size < patch.size_after;
     let redo = site.pass == Pass::Redo;
+    // An earlier pass, which had the file to itself, has set the size and was cut off; or all is there.
+    let covered = !lease.exclusive
+        && growth > 0
+        && size >= patch.size_after
+        && !holds_foreign(os, &target, slot.as_ref(), patch, patch.size_after)?;
     let appended = growth > 0
         && growth <= APPEND_BYTES_MAX
+        && !covered
         && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
-    if !appended {
+    if !appended && !covered {
         let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size)?;
         if size != patch.size_after && (size == patch.size_before || cut_off) {
             os.truncate(&target, patch.size_after)?;
