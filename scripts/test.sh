@@ -43,7 +43,20 @@ kill "$watch" 2>/dev/null || true
 reasons=$(grep -ahE '^skipped' "$log" | sort | uniq -c || true)
 [ -z "$reasons" ] || printf 'Skipped on this machine:\n%s\n' "$reasons"
 verdict=ok
-[ "$status" = 0 ] || verdict=FAILED
+if [ "$status" != 0 ]; then
+    verdict=FAILED
+    # Once more at the end, where it is found: what each program that failed complained of, or that it said nothing.
+    awk '
+        function cut(line) { return substr(line, 1, 300) }
+        /^ +(Running|Doc-tests) / { program = $0; words = last = ""; said = 0; lines = 0 }
+        /panicked at/ { lines = 6; if (++said > 3) lines = 0 }
+        lines > 0 && !/^stack backtrace:/ { words = words "    " cut($0) "\n"; lines-- }
+        /^stack backtrace:/ { lines = 0 }
+        /^test .* [.][.][.] / { last = $0 }
+        /^test: nothing was said/ { words = words "    hung, and was killed\n" }
+        /^error: test failed/ { printf "FAILED:%s\n%s    last: %s\n", program, words, cut(last) }
+    ' "$log"
+fi
 # Suites without the test harness (they must be alone in their process) print no result line: their lines are counted.
 awk -v verdict="$verdict" '
     function section() { if (!counted) passed += lines; lines = 0; counted = 0 }

@@ -159,6 +159,14 @@ impl EventFd {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)
     }
+
+    /// Waits until it is rung, at most so many milliseconds, or until a signal comes; whether it is rung.
+    pub fn wait(&self, limit_ms: u32) -> bool {
+        let limit =
+            Timespec { tv_sec: i64::from(limit_ms / 1000), tv_nsec: i64::from(limit_ms % 1000) * 1_000_000 };
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&limit)) == Ok(1)
+    }
 }
 
 impl AsFd for EventFd {

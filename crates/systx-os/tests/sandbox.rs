@@ -76,6 +76,7 @@ fn command(argv: &[&str], dir: &Path) -> Command {
         directory: c(dir),
         umask: 0o027,
         root: Root { base: Base::Same, mounts: Vec::new(), steps: vec![proc] },
+        answering: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::habits::Habits;
 use crate::listings::Listings;
 use crate::serve::Asker;
 use crate::wire::{flag, Agreed};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
 use systx_os::fuse::{Backing, Device, EventFd};
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// What the transaction has seen is no longer true together. All programs inside got `EIO`.
+    /// What the transaction has seen is no longer true together. The programs inside get `EIO` ([`View::speak_after`]).
     Doomed(Conflict),
     /// The kernel's FUSE lacks these capabilities (bits as in `fuse_init_in`; 0: its protocol is too old).
     Unusable(u64),
@@ -56,6 +56,7 @@ pub struct View<O: Os> {
     direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
+    silenced: Option<EventFd>,
     pub(crate) asker: Asker,
 }
 
@@ -118,8 +119,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let (files, listings, habits) = (Files::default(), Listings::default(), Habits::default());
         let known = Node(connections.len() as u64);
         let (direct, asker) = (true, Asker::default());
-        let trouble = None;
-        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, asker })
+        let (trouble, silenced) = (None, None);
+        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, silenced, asker })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {
@@ -134,6 +135,17 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// Rung as soon as [`View::trouble`] has something to say: the owner should end all programs inside.
     pub fn alarm(&self) -> Result<EventFd, Errno> {
         self.alarm.try_clone()
+    }
+
+    /// Once there is trouble, no program gets an answer before `silenced` is rung, or a second is over: its owner rings it
+    /// when all programs are being killed, so that none of them complains of what is not its fault.
+    pub fn speak_after(&mut self, silenced: EventFd) {
+        self.silenced = Some(silenced);
+    }
+
+    /// The descriptors from which it answers: no process that asks it may have copies of them.
+    pub fn answers_from(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.connections.iter().map(|link| link.device.as_fd())
     }
 
     /// What ended the transaction from inside the view, if anything did.
@@ -194,8 +206,14 @@ impl<O: Os<Fd: AsFd>> View<O> {
     fn raise(&mut self, trouble: Trouble) {
         self.trouble.get_or_insert(trouble);
         self.alarm.ring();
+        if let Some(silenced) = self.silenced.take() {
+            silenced.wait(SILENCE_LIMIT_MS);
+        }
     }
 }
+
+/// Much more than killing takes; an owner that does not come to it must not hang what waits for an answer.
+const SILENCE_LIMIT_MS: u32 = 1000;
 
 /// File systems that stand on others themselves: overlayfs, ecryptfs, FUSE.
 const STACKED: [u64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];

@@ -17,7 +17,7 @@ use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -139,15 +139,18 @@ fn attempt(
     })?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-    let command = command(args, tree, lower, views, *id, os.inherited_umask())?;
+    let mut command = command(args, tree, lower, views, *id, os.inherited_umask())?;
+    command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
     let mut child = spawn(command, &signals).map_err(failed("starting a process in new namespaces"))?;
     // The command has its own limit by now.
     if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
         view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
     }
+    let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
+    view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
     let server = Server::start(view)?;
-    let ends = Ends { doomed: alarm.as_fd(), too_late: deadline.as_fd() };
+    let ends = Ends { doomed: alarm.as_fd(), too_late: deadline.as_fd(), silenced: &silenced };
     let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
     let arrived = synced.iter().try_for_each(mounts::sync);
     let (view, served) = server.stop()?;
@@ -339,6 +342,7 @@ fn command(
         directory: c_string(directory.into_os_string())?,
         umask,
         root: Root { base: tree.base, mounts: all, steps: tree.steps.clone() },
+        answering: Vec::new(),
     })
 }
 

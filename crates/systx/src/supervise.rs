@@ -4,6 +4,7 @@
 //! command that is stopped stops `systx`, too, so that a shell's job control works. Does not: judge the end.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use systx_os::fuse::EventFd;
 use systx_os::process::{self, Ended, Signals, Terminal};
 use systx_os::sandbox::spawn::{Child, News};
 
@@ -29,14 +30,17 @@ pub struct Ends<'a> {
     pub doomed: BorrowedFd<'a>,
     /// Its time is over.
     pub too_late: BorrowedFd<'a>,
+    /// Rung when no program runs on: who waits for an answer may get it.
+    pub silenced: &'a EventFd,
 }
 
 /// Waits for the end of a command, or ends it.
 pub fn supervise(child: &mut Child, signals: &Signals, terminal: Option<&Terminal>, ends: Ends<'_>) -> Over {
     let over = wait(child, signals, terminal, ends);
     if matches!(over, Over::Doomed | Over::TooLate) {
-        child.kill();
+        child.silence();
     }
+    ends.silenced.ring();
     child.reap();
     if let Some(terminal) = terminal {
         terminal.take_back();

@@ -93,62 +93,51 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         shelved: None,
         steps: std::mem::take(&mut plan.steps),
     };
-    if !body.has_slots() {
-        // The record carries everything. What was staged to get there is not needed any more.
-        if slots.is_some() {
-            domain.discard_staging(id);
-            domain.clear_shelf(id);
+    let (slots, sealed) = match body.has_slots() {
+        true => {
+            let slots = match slots {
+                Some(slots) => slots,
+                None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
+            };
+            for slot in &plan.unused {
+                // What can't go now goes with the others.
+                let _ = os.unlink(&slots, &slot_name(*slot));
+            }
+            let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
+            tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
+            acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
+            // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens
+            // have been.
+            let sealed = match shelved {
+                Some((shelf, end)) => {
+                    // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
+                    let kept: HashSet<u32> = body.steps.iter().map(|step| step.slot).collect();
+                    for slot in (first_slot(id)..end)
+                        .filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot))
+                    {
+                        let _ = os.unlink(&slots, &slot_name(slot));
+                    }
+                    // Somebody may have deleted it by hand, with what stood there.
+                    let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &shelf)).ok_or(Errno::NOENT);
+                    let seal =
+                        same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
+                    body.shelved = Some(Shelved { owner: domain.me().0, seal });
+                    None
+                }
+                None => Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?),
+            };
+            (slots, sealed)
         }
-        acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
-        let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
-        return Ok(Change {
-            id,
-            slots,
-            plan,
-            body,
-            body_at: None,
-            patch_targets,
-            directories,
-            sealed: None,
-            header: None,
-        });
-    }
-    let slots = match slots {
-        Some(slots) => slots,
-        None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
+        false => {
+            // The record carries everything. What was staged to get there is not needed any more.
+            if slots.is_some() {
+                domain.discard_staging(id);
+                domain.clear_shelf(id);
+            }
+            acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
+            (Arc::new(domain.no_slots().map_err(fail("opening the area"))?), None)
+        }
     };
-    for slot in &plan.unused {
-        // What can't go now goes with the others.
-        let _ = os.unlink(&slots, &slot_name(*slot));
-    }
-    let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
-    tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
-    acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
-    // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens have been.
-    if let Some((shelf, end)) = shelved {
-        // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
-        let kept: HashSet<u32> = body.steps.iter().map(|step| step.slot).collect();
-        for slot in (first_slot(id)..end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
-            let _ = os.unlink(&slots, &slot_name(slot));
-        }
-        // Somebody may have deleted it by hand, with what stood there.
-        let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &shelf)).ok_or(Errno::NOENT);
-        let seal = same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
-        body.shelved = Some(Shelved { owner: domain.me().0, seal });
-        let sealed = None;
-        return Ok(Change {
-            id,
-            slots,
-            plan,
-            body,
-            body_at: None,
-            patch_targets,
-            directories,
-            sealed,
-            header: None,
-        });
-    }
-    let sealed = Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?);
     Ok(Change { id, slots, plan, body, body_at: None, patch_targets, directories, sealed, header: None })
 }
 

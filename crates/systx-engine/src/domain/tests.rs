@@ -161,19 +161,17 @@ fn a_ring_entry_that_is_gone_or_damaged_is_an_overrun() {
     assert_eq!(scan(8, 12), Scan::Overrun);
 }
 
+fn senior(age: u64, deadline_ns: u64) -> Senior {
+    let footprint = Footprint { read: signature_of(age), ..Footprint::EMPTY };
+    Senior { age: TxId(age), owner: ME, deadline_ns, length_ns: 1000, footprint }
+}
+
 #[test]
 fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
     let mem = Plain::new(WORDS);
     let place = SeniorPlace::new(&mem);
     let lock = locked(&mem);
     let alive = |_: OwnerIx| true;
-    let senior = |age, deadline_ns| Senior {
-        age: TxId(age),
-        owner: ME,
-        deadline_ns,
-        length_ns: 1000,
-        footprint: Footprint { read: signature_of(age), ..Footprint::EMPTY },
-    };
     assert!(place.try_become(&lock, &senior(1, 100), 10, &alive).unwrap());
     assert_eq!(place.current(&lock, 99, &alive), Ok(Some(senior(1, 100))));
     assert!(!place.try_become(&lock, &senior(2, 200), 99, &alive).unwrap());
@@ -202,13 +200,6 @@ fn who_is_older_takes_the_place_of_a_younger_senior() {
     let place = SeniorPlace::new(&mem);
     let lock = locked(&mem);
     let alive = |_: OwnerIx| true;
-    let senior = |age, deadline_ns| Senior {
-        age: TxId(age),
-        owner: ME,
-        deadline_ns,
-        length_ns: 1000,
-        footprint: Footprint::EMPTY,
-    };
     let open_to = |age| place.is_open_to(&lock, TxId(age), 10, &alive).unwrap();
     assert!(open_to(9));
     assert!(place.try_become(&lock, &senior(5, 100), 10, &alive).unwrap());

@@ -10,7 +10,7 @@ use super::root::{Root, Stage};
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::process::{last_errno, set_of, Ended, Signals};
 use crate::types::Result;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::ffi::CString;
@@ -27,6 +27,9 @@ pub struct Command {
     pub umask: u32,
     /// The tree it sees.
     pub root: Root,
+    /// Numbers of the descriptors from which questions of that tree are answered. Pid 1 closes its copies before it asks:
+    /// else the kernel, when the one who answers dies, takes it for somebody who still might, and lets it wait for ever.
+    pub answering: Vec<RawFd>,
 }
 
 /// What pid 1 tells.
@@ -56,6 +59,12 @@ pub struct Child {
     reaped: bool,
     places: Vec<CString>,
 }
+
+/// What pid 1 gets instead of a signal: kill all others, then end.
+const EVERYTHING: i32 = 0;
+
+/// Far beyond what killing takes.
+const SILENCE_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A message from pid 1: kind and value.
 #[derive(Clone, Copy)]
@@ -148,6 +157,16 @@ impl Child {
         self.signal(libc::SIGCONT);
     }
 
+    /// Kills everything in the namespace, in such a way that nothing of it runs on when this returns, also what waits for
+    /// an answer of ours: pid 1 could reach it only after its own death, which takes longer than an answer.
+    pub fn silence(&self) {
+        self.signal(EVERYTHING);
+        let mut fds = [PollFd::new(&self.talk, PollFlags::IN)];
+        // Until it has left, as told by the end of the messages; a pid 1 that was stopped can't.
+        while rustix::event::poll(&mut fds, Some(&SILENCE_LIMIT)) == Ok(1) && self.news().is_some() {}
+        self.kill();
+    }
+
     /// Kills everything in the namespace.
     pub fn kill(&self) {
         // Only ESRCH is possible, and that is what is wanted.
@@ -202,6 +221,10 @@ fn init(
 ) -> ! {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    for fd in &command.answering {
+        // SAFETY: this copy of the process uses none of them and drops nothing: it ends in `_exit` or `execve`.
+        unsafe { libc::close(*fd) };
+    }
     // `systx` may have died before that line: its end of the socket is then closed.
     if hung_up(talk) {
         exit_now(1);
@@ -249,6 +272,11 @@ fn serve(talk: &OwnedFd, children: &OwnedFd, pidfd: &OwnedFd, command: libc::pid
             match rustix::io::read(talk, &mut signal) {
                 // `systx` is gone.
                 Ok(0) | Err(_) => exit_now(1),
+                Ok(_) if i32::from(signal[0]) == EVERYTHING => {
+                    // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
+                    unsafe { libc::kill(-1, libc::SIGKILL) };
+                    exit_now(1)
+                }
                 Ok(_) => send_signal(pidfd, i32::from(signal[0])),
             }
         }
@@ -301,7 +329,7 @@ fn send_signal(pidfd: &OwnedFd, signal: i32) {
 /// Whether the other end is closed.
 fn hung_up(talk: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(talk, PollFlags::empty())];
-    let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec::default();
     let _ = rustix::event::poll(&mut fds, Some(&now));
     fds[0].revents().contains(PollFlags::HUP)
 }

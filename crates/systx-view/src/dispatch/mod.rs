@@ -98,7 +98,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         reply.entry(self.number(call, node), attr);
     }
 
-    /// The number that a program gets. A doomed transaction's owner is told at once, too.
+    /// The number that a program gets. A doomed transaction's owner is told first.
     fn error_number(&mut self, error: VerbError) -> Errno {
         match error {
             VerbError::Os(number) => number,

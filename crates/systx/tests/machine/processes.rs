@@ -1,7 +1,7 @@
 //! Processes: whom to kill, and when they are gone. No waiting but for an event.
 
-use rustix::event::{PollFd, PollFlags};
-use rustix::fd::OwnedFd;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ impl Held {
 
     /// Whether it ends before so many seconds have passed.
     pub fn gone_within(&self, seconds: i64) -> bool {
-        let limit = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
+        let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
         rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) == Ok(1)
     }
 
@@ -82,18 +82,34 @@ impl Tell {
 
     /// Waits for one line of the command; false: the process is gone without.
     pub fn wait(&mut self, child: &Child) -> bool {
+        self.wait_until(child, None).expect("without a limit it comes to an end")
+    }
+
+    /// The same, unless neither has come after so many seconds.
+    pub fn wait_within(&mut self, child: &Child, seconds: i64) -> Option<bool> {
+        self.wait_until(child, Some(Timespec { tv_sec: seconds, tv_nsec: 0 }))
+    }
+
+    fn wait_until(&mut self, child: &Child, limit: Option<Timespec>) -> Option<bool> {
         let child = Held::new(child.id()).expect("it is our child");
         loop {
             let mut fds = [PollFd::new(&self.fifo, PollFlags::IN), PollFd::new(&child.fd, PollFlags::IN)];
-            if rustix::event::poll(&mut fds, None).is_err() {
-                continue;
+            match rustix::event::poll(&mut fds, limit.as_ref()) {
+                Err(_) => continue,
+                Ok(0) => return None,
+                Ok(_) if fds[0].revents().contains(PollFlags::IN) => {
+                    return Some(self.fifo.read(&mut [0; 64]).unwrap() > 0)
+                }
+                Ok(_) => return Some(false),
             }
-            if fds[0].revents().contains(PollFlags::IN) {
-                return self.fifo.read(&mut [0; 64]).unwrap() > 0;
-            }
-            return false;
         }
     }
+}
+
+/// Whether nobody holds the other end of a pipe any more, after so many seconds at the latest. Nobody may write into it.
+pub fn at_end_within(pipe: &impl AsFd, seconds: i64) -> bool {
+    let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    rustix::event::poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&limit)) == Ok(1)
 }
 
 /// Lets so many microseconds pass, as exactly as can be: a random instant, not a synchronisation.

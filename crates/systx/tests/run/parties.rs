@@ -7,6 +7,7 @@ use std::process::{Child, Output, Stdio};
 pub const ALL: &[(&str, Case)] = &[
     ("a_conflict_of_two_runs_names_the_path_and_both", a_conflict_of_two_runs_names_the_path_and_both),
     ("a_conflict_with_a_command_that_runs_on_names_it", a_conflict_met_while_running_names_both),
+    ("a_command_that_can_not_commit_says_no_more", a_command_that_can_not_commit_says_no_more),
     ("a_conflict_with_an_outsider_blames_no_transaction", a_conflict_with_an_outsider),
 ];
 
@@ -34,7 +35,9 @@ fn end(p: &Place, child: Child) -> Output {
 
 /// The outcome in JSON, after whatever the command has said.
 fn last_line(output: &Output) -> serde_json::Value {
-    serde_json::from_str(err(output).lines().last().unwrap()).unwrap()
+    let text = err(output);
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {text}"))
 }
 
 /// A run that commits meanwhile; its number and process.
@@ -82,6 +85,20 @@ fn a_conflict_of_two_runs_names_the_path_and_both(p: &Place) {
 fn a_conflict_met_while_running_names_both(p: &Place) {
     // What it touches next tells it already; the command is ended where it stands.
     both_are_named(p, "read n < count; echo > $BESIDE/here; read w < $BESIDE/word; ls /nowhere other; cat count new; sleep 600");
+}
+
+fn a_command_that_can_not_commit_says_no_more(p: &Place) {
+    // It is ended where it stands: what it would say of the answer that it gets there is not true.
+    for _ in 0..5 {
+        let loser = reader(
+            p,
+            &[],
+            "read n < count; echo > $BESIDE/here; read w < $BESIDE/word; cat new || sleep 600",
+        );
+        winner(p);
+        let text = err(&end(p, loser));
+        assert!(text.starts_with("systx: conflict on ") && text.lines().count() == 1, "{text}");
+    }
 }
 
 fn a_conflict_with_an_outsider(p: &Place) {
