@@ -124,6 +124,7 @@ fn is_told(mutants: &[Mutant], test: &str, says: &str) {
         .env("SYSTX_MUTANT", names.join("+"))
         .env("RUST_BACKTRACE", "0")
         .env_remove("SYSTX_LONG")
+        .env_remove("SYSTX_SEED")
         .output()
         .expect("starts");
     let told = String::from_utf8_lossy(&run.stdout);
