@@ -94,6 +94,10 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub changes: Changes,
+    /// Show what the command writes to standard output only after the commit, and never without one. Standard error comes with
+    /// it, or alone when there is no commit. The command sees pipes, also where a terminal is
+    #[arg(long)]
+    pub hold_output: bool,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
