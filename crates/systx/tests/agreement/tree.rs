@@ -28,8 +28,8 @@ pub type Tree = BTreeMap<String, Vec<String>>;
 #[derive(Clone, Copy)]
 pub enum Also<'a> {
     AllTimes,
-    /// And which blocks a file of the second had before anything happened.
-    Holes(&'a dyn Fn(&str) -> Blocks),
+    /// And which blocks a file of the second had before anything happened; and so many blocks beside a written one may be data.
+    Holes(&'a dyn Fn(&str) -> Blocks, u64),
 }
 
 /// Looks at everything below a directory.
@@ -84,10 +84,13 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
                 right[TIME] = CLOCK.into();
             }
         }
-        if let (Some(left), Some(right), Also::Holes(before)) = (&mut left, &right, also) {
+        if let (Some(left), Some(right), Also::Holes(before, beside)) = (&mut left, &right, also) {
             // Zeros that were written may be a hole. A hole is never written to, but a file that is changed in place may
             // keep a block that it had.
-            let mut data = blocks(&left[HOLES]);
+            let mut data: Blocks = blocks(&left[HOLES])
+                .into_iter()
+                .flat_map(|n| n.saturating_sub(beside)..=n + beside)
+                .collect();
             data.extend(before(path));
             if blocks(&right[HOLES]).is_subset(&data) {
                 left[HOLES].clone_from(&right[HOLES]);
@@ -167,6 +170,8 @@ fn walk(top: &Path, at: &Path, tree: &mut Tree) {
 fn bytes_of(path: &Path, size: u64) -> (String, String) {
     use std::os::unix::fs::FileExt;
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, fs::Mode::empty()).unwrap();
+    // Reserved blocks that somebody has read are taken for data as long as they stay in memory.
+    fs::fadvise(&file, 0, None, fs::Advice::DontNeed).unwrap();
     let file = std::fs::File::from(file);
     let (mut sum, mut at, mut data) = (0xcbf2_9ce4_8422_2325u64, 0, String::new());
     let mut add = |byte: u64| sum = (sum ^ byte).wrapping_mul(0x0100_0000_01b3);
