@@ -1,6 +1,7 @@
 //! Schedules that the interleavings have found, played by hand: short enough for every run, and independent of seeds.
 
 use super::world::{machine, open};
+use crate::facts::Facts;
 use crate::outcome::{Durability, Options, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, Transaction};
 use systx_os::{FsKind, Open};
@@ -84,14 +85,18 @@ fn who_has_opened_a_file_before_a_commit_is_shown_no_half_of_it() {
         let _held = outsider.open_path(0, "f", Open::ReadWrite).expect("opens");
         let os = machine.spawn("reader");
         run_process(&os, || {
-            let mut t = begin(&os).expect("begins");
-            let dir = node(&mut t, b"d").expect("is there");
-            assert!(t.readdir(dir).expect("nobody has changed it").is_empty());
-            let file = node(&mut t, b"f").expect("is there");
-            t.open(file, Access::Read, false).expect("opens");
+            let mut facts = Facts::new(vec![open(&os).expect("opens")]);
+            let (_, root) = facts.root(0).expect("is there");
+            let found =
+                |facts: &mut Facts<SimOs>, name| facts.entry(&root, name).expect("quiet").expect("is there");
+            let dir = found(&mut facts, b"d").fact;
+            let dir = facts.dir(dir).expect("opens");
+            assert!(facts.listing(&dir).expect("quiet").is_empty());
+            let file = found(&mut facts, b"f").fact;
+            let file = facts.open(file).expect("opens");
             cut();
             let mut bytes = [0; 3];
-            match t.read_at(file, &mut bytes, 0) {
+            match facts.read(&file, &mut bytes, 0) {
                 Ok(got) => {
                     let text = String::from_utf8_lossy(&bytes[..got]);
                     assert_eq!(text, "old", "cut at {point}: half of a commit is shown");
