@@ -11,6 +11,7 @@
 use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::diff;
 use crate::domains::{self, Mounted};
+use crate::on_end::Notices;
 use crate::output::{self, Output, Pipes};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
 use crate::shell::{self, Wish};
@@ -60,19 +61,20 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
-    let mut id = None;
+    let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
-    let ending = guarded(args, &table, &mut id, &mut output).unwrap_or_else(Ending::Failed);
+    let ending = guarded(args, &table, &mut notices, &mut output).unwrap_or_else(Ending::Failed);
+    notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
-    tell(args, status, id, &ending)
+    tell(args, status, notices.id(), &ending)
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.
 fn guarded(
     args: &Run,
     table: &[Mount],
-    id: &mut Option<TxId>,
+    notices: &mut Notices,
     output: &mut Output,
 ) -> Result<Ending, String> {
     let tree = domains::plan(table, &args.only)?;
@@ -85,7 +87,7 @@ fn guarded(
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ending = tries(args, &tree, &lower, id, output);
+    let ending = tries(args, &tree, &lower, notices, output);
     twin.reap();
     ending
 }
@@ -94,7 +96,7 @@ fn tries(
     args: &Run,
     tree: &Tree,
     lower: &[Mounted],
-    id: &mut Option<TxId>,
+    notices: &mut Notices,
     output: &mut Output,
 ) -> Result<Ending, String> {
     let os = Linux::new();
@@ -109,16 +111,17 @@ fn tries(
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     for left in (1..=args.retry).rev() {
         let ending =
-            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), (&deadline, output), id)?;
+            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), (&deadline, output), notices)?;
         if !matches!(ending, Ending::Conflict(_)) {
             return Ok(ending);
         }
+        notices.lost();
         if args.verbose {
-            let ours = Ours::new(id.map(|id| id.0), &args.command);
+            let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output), id)
+    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output), notices)
 }
 
 /// Whether there is another try.
@@ -136,7 +139,7 @@ fn attempt(
     domains: &[Arc<Domain<Linux>>],
     (age, next): (&mut Option<Age>, Next),
     (deadline, output): (&Deadline, &mut Output),
-    id: &mut Option<TxId>,
+    notices: &mut Notices,
 ) -> Result<Ending, String> {
     let os = Linux::new();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
@@ -144,7 +147,7 @@ fn attempt(
     no_room::stage(Stage::Before);
     let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
-    *id = Some(tx.id());
+    notices.began(domains, tx.ids());
     if let Some(age) = age {
         tx.inherit(age);
     }
@@ -158,7 +161,7 @@ fn attempt(
     })?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-    let mut command = command(args, tree, lower, views, *id, os.inherited_umask())?;
+    let mut command = command(args, tree, lower, views, notices.id(), os.inherited_umask())?;
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
     let pipes = output.pipes()?;
