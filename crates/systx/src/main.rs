@@ -21,6 +21,7 @@ mod shell;
 mod status;
 mod supervise;
 mod tree;
+mod wrap;
 
 use args::{Cli, InstallHooks, Json, Verb};
 use clap::Parser;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
             answer(Ok((format!("{value}\n"), well)))
         }
         Verb::Doctor(args) => answer(Ok(doctor::text(&args.area))),
+        Verb::Wrap(args) => answer(wrap::wrap(&args)),
         Verb::InstallHooks(args) => answer(install_hooks(&args)),
         Verb::Completions(args) => answer(manuals::completions(&args)),
         Verb::Manuals(args) => answer(manuals::manuals(&args)),
