@@ -1,6 +1,6 @@
 //! `systx on-end`: who waits for the end of a transaction is told how it ended.
 
-use super::place::{code, err, out, Place, AREA, SYSTX};
+use super::place::{code, err, must, out, Place, AREA, SYSTX};
 use super::Case;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -9,6 +9,10 @@ pub const ALL: &[(&str, Case)] = &[
     ("who_waits_for_a_try_is_told_that_it_lost", who_waits_for_a_try_is_told_that_it_lost),
     ("who_waits_for_a_killed_one_is_told_that_it_ended", who_waits_for_a_killed_one_is_told_that_it_ended),
     ("who_gives_up_waiting_leaves_nothing_behind", who_gives_up_waiting_leaves_nothing_behind),
+    (
+        "who_waits_where_a_number_is_taken_twice_says_which",
+        who_waits_where_a_number_is_taken_twice_says_which,
+    ),
     ("a_number_that_does_not_run_is_no_transaction", a_number_that_does_not_run_is_no_transaction),
 ];
 
@@ -69,7 +73,7 @@ fn waiting(p: &Place, id: &str) -> usize {
         .count()
 }
 
-fn told(waiter: Child) -> (i32, String) {
+fn told_of(waiter: Child) -> (i32, String) {
     let output: Output = waiter.wait_with_output().unwrap();
     assert_eq!(err(&output), "");
     (code(&output), out(&output))
@@ -82,7 +86,7 @@ fn who_waits_is_told_the_outcome(p: &Place) {
         one.say(p, word);
         one.run.wait().unwrap();
         let line = format!("{} {outcome}\n", one.id);
-        assert_eq!((told(first), told(second)), ((3, line.clone()), (3, line)));
+        assert_eq!((told_of(first), told_of(second)), ((3, line.clone()), (3, line)));
         assert!(!p.mount.join(AREA).join("ends").exists(), "what they waited in stays");
     }
 }
@@ -95,11 +99,11 @@ fn who_waits_for_a_try_is_told_that_it_lost(p: &Place) {
     one.say(p, "0");
     // The second try runs, and the first one has ended.
     let second = Waiting::said(p);
-    assert_eq!(told(first), (3, format!("{} aborted\n", one.id)));
+    assert_eq!(told_of(first), (3, format!("{} aborted\n", one.id)));
     one.id = second;
     let second = one.awaited(p);
     one.say(p, "0");
-    assert_eq!(told(second), (3, format!("{} committed\n", one.id)));
+    assert_eq!(told_of(second), (3, format!("{} committed\n", one.id)));
     one.run.wait().unwrap();
 }
 
@@ -108,7 +112,7 @@ fn who_waits_for_a_killed_one_is_told_that_it_ended(p: &Place) {
     let waiter = one.awaited(p);
     one.run.kill().unwrap();
     one.run.wait().unwrap();
-    assert_eq!(told(waiter), (3, format!("{} unknown\n", one.id)));
+    assert_eq!(told_of(waiter), (3, format!("{} unknown\n", one.id)));
 }
 
 fn who_gives_up_waiting_leaves_nothing_behind(p: &Place) {
@@ -119,8 +123,51 @@ fn who_gives_up_waiting_leaves_nothing_behind(p: &Place) {
     let patient = one.awaited(p);
     one.say(p, "0");
     one.run.wait().unwrap();
-    assert_eq!(told(patient), (3, format!("{} committed\n", one.id)));
+    assert_eq!(told_of(patient), (3, format!("{} committed\n", one.id)));
     assert_eq!(waiting(p, &one.id), 0);
+}
+
+fn who_waits_where_a_number_is_taken_twice_says_which(p: &Place) {
+    // Each is the first transaction of its file system.
+    let fresh = |name: &str| {
+        let mount = p.beside.join(name);
+        std::fs::create_dir(&mount).unwrap();
+        must(Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "none"]).arg(&mount));
+        let beside = p.beside.join(format!("{name}.beside"));
+        std::fs::create_dir(&beside).unwrap();
+        Place { served: mount.clone(), mount, beside }
+    };
+    let (a, b) = (fresh("a"), fresh("b"));
+    let (mut one, mut other) = (Waiting::new(&a, &[], ""), Waiting::new(&b, &[], ""));
+    assert_eq!(one.id, other.id);
+    let output = on_end(&one.id, &TELL).output().unwrap();
+    assert_eq!(code(&output), 125);
+    let told = format!(
+        "pid {} on {}, pid {} on {}",
+        one.run.id(),
+        a.mount.display(),
+        other.run.id(),
+        b.mount.display()
+    );
+    assert!(
+        err(&output).contains(&told) && err(&output).contains("say which with --pid."),
+        "{}",
+        err(&output)
+    );
+    let mut waiter = Command::new(SYSTX);
+    waiter
+        .args(["on-end", "--area-name", AREA, "--pid", &other.run.id().to_string(), &one.id, "--"])
+        .args(TELL);
+    let waiter = waiter.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while waiting(&b, &one.id) == 0 {
+        std::thread::yield_now();
+    }
+    one.say(&a, "0");
+    one.run.wait().unwrap();
+    other.say(&b, "1");
+    other.run.wait().unwrap();
+    assert_eq!(told_of(waiter), (3, format!("{} aborted\n", other.id)));
+    must(Command::new("umount").arg("-l").arg(&a.mount).arg(&b.mount));
 }
 
 fn a_number_that_does_not_run_is_no_transaction(p: &Place) {

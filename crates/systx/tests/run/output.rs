@@ -14,6 +14,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("held_output_comes_before_the_outcome", comes_before_the_outcome),
     ("held_output_that_can_not_be_written_is_told", that_can_not_be_written_is_told),
     ("output_that_can_not_be_held_aborts", that_can_not_be_held_aborts),
+    ("killed_between_commit_and_output_it_is_committed", killed_between_commit_and_output_it_is_committed),
     ("an_inner_run_holds_no_output", an_inner_run_holds_no_output),
 ];
 
@@ -191,6 +192,22 @@ fn that_can_not_be_held_aborts(p: &Place) {
         "{}",
         err(&output)
     );
+}
+
+/// By a signal that can be held as well as by one that can't: who reads slowly can be given up.
+fn killed_between_commit_and_output_it_is_committed(p: &Place) {
+    for signal in ["TERM", "KILL"] {
+        let script = format!("echo x > {signal}; head -c 3000000 /dev/zero");
+        let mut run = p.systx(HOLD, &["sh", "-c", &script]);
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // A first byte of the output: the rest waits until somebody reads.
+        std::io::Read::read_exact(run.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        assert_eq!(p.read(signal), "x\n", "output before the commit");
+        must(Command::new("kill").args(["-s", signal, &run.id().to_string()]));
+        let end = run.wait().unwrap();
+        assert!(std::os::unix::process::ExitStatusExt::signal(&end).is_some(), "{end}");
+        assert_eq!(p.read(signal), "x\n");
+    }
 }
 
 fn an_inner_run_holds_no_output(p: &Place) {
