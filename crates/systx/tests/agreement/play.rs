@@ -70,6 +70,18 @@ pub fn role_begin(args: &[String]) {
     begin(Path::new(&args[0]), args[1].parse().unwrap());
 }
 
+/// Gives a directory the clock's time.
+fn renew_directory(path: &[u8]) {
+    let (keep, now) =
+        (Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT }, Timespec { tv_sec: 0, tv_nsec: fs::UTIME_NOW });
+    let times = Timestamps { last_access: keep, last_modification: now };
+    let kind = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map(|s| FileType::from_raw_mode(s.st_mode));
+    if kind == Ok(FileType::Directory) {
+        // Somebody else's can't be: then it has not been moved here either.
+        let _ = fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+    }
+}
+
 /// Role: SEED STEPS UID ZEROES.
 pub fn role(args: &[String]) {
     let number = |n: usize| args[n].parse::<u64>().unwrap();
@@ -313,6 +325,10 @@ impl Player {
                 let how =
                     self.pick(&[plain, plain, plain, exchange, exchange, noreplace, noreplace | exchange]);
                 let renamed = fs::renameat_with(CWD, path, CWD, other, how);
+                if renamed.is_ok() && how == exchange {
+                    // xfs gives a directory that gets another parent so a new time, a view does not (docs/limits.md).
+                    [path, other].into_iter().for_each(renew_directory);
+                }
                 // How a full directory is told POSIX leaves open; xfs says the one, the others and a view the other.
                 let full = |e| if e == Errno::EXIST && how == plain { Errno::NOTEMPTY } else { e };
                 done(format!("rename {two} {how:?}"), renamed.map_err(full))
