@@ -272,8 +272,8 @@ The command finds the number in SYSTX_ID, and in SYSTX_OUTCOME `committed`, `abo
 or can't know whether the log is on the disk. A try of `systx run --retry` that lost is aborted; the next one has another \
 number.
 
-Exit status: that of the command. 125: there was nothing to wait for, see the message; 126, 127: the command can't be
-executed, was not found.
+Exit status: that of the command. 125: there was nothing to wait for, see the message; 126, 127: the command \
+can't be executed, was not found.
 
 Examples:
   systx list
