@@ -185,6 +185,7 @@ fn that_can_not_be_held_aborts(p: &Place) {
     );
     assert!(told.contains("aborted, nothing happened: holding its output back in "), "{told}");
     assert!(told.contains("No space left on device; make room there, or set TMPDIR."), "{told}");
+    must(Command::new("umount").arg("-l").arg(&small));
     let output = p.systx(HOLD, &command).env("TMPDIR", "/no/such/directory").output().unwrap();
     assert_eq!(code(&output), 125);
     assert!(
