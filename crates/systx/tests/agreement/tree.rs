@@ -28,8 +28,8 @@ pub type Tree = BTreeMap<String, Vec<String>>;
 #[derive(Clone, Copy)]
 pub enum Also<'a> {
     AllTimes,
-    /// And which blocks a file of the second had before anything happened.
-    Holes(&'a dyn Fn(&str) -> Blocks),
+    /// And which blocks a file of the second had before anything happened; and so many blocks beside data may be data.
+    Holes(&'a dyn Fn(&str) -> Blocks, u64),
 }
 
 /// Looks at everything below a directory.
@@ -84,10 +84,13 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
                 right[TIME] = CLOCK.into();
             }
         }
-        if let (Some(left), Some(right), Also::Holes(before)) = (&mut left, &right, also) {
+        if let (Some(left), Some(right), Also::Holes(before, beside)) = (&mut left, &right, also) {
             // Zeros that were written may be a hole. A hole is never written to, but a file that is changed in place may
             // keep a block that it had.
-            let mut data = blocks(&left[HOLES]);
+            let mut data: Blocks = blocks(&left[HOLES])
+                .into_iter()
+                .flat_map(|n| n.saturating_sub(beside)..=n + beside)
+                .collect();
             data.extend(before(path));
             if blocks(&right[HOLES]).is_subset(&data) {
                 left[HOLES].clone_from(&right[HOLES]);
