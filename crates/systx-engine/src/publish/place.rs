@@ -3,7 +3,11 @@
 use super::patch::read_up_to;
 use super::site::{identify, slot_name, Pass, Site};
 use crate::record::{Small, Step, SECTOR_BYTES};
-use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat};
+use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
+
+/// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a power loss may leave
+/// that and not the bytes: without a mark the next recovery would take both for somebody's.
+const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
@@ -59,7 +63,8 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let (content, size) = (&small.content, stat.size as usize);
     let cut = size % SECTOR_BYTES != 0 && size != content.len();
     let later = stat.mtime > small.mtime.max(small.ctime);
-    if later || size > content.len() || cut {
+    let begun = stat.atime == RESTORING;
+    if (later && !begun) || size > content.len() || cut {
         return Ok(());
     }
     let mut present = vec![0; size];
@@ -86,16 +91,18 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     }
     let lost = |n: &usize| sectors(*n).1 != sectors(*n).2;
     let mut lost = (0..all).filter(lost).peekable();
-    if lost.peek().is_none() {
+    if lost.peek().is_none() && !begun {
         return Ok(());
     }
     let fd = open_for_writing(os, found)?;
+    os.utimens(&fd, Some(RESTORING), None)?;
     for n in lost {
         let (at, _, ours) = sectors(n);
         write_all(os, &fd, ours, at as u64)?;
     }
-    // Somebody may have set it since.
-    os.utimens(&fd, None, Some(stat.mtime))
+    // Somebody may have set them since.
+    let atime = if begun { small.mtime } else { stat.atime };
+    os.utimens(&fd, Some(atime), Some(if later { small.mtime } else { stat.mtime }))
 }
 
 /// A recovery that was killed in [`open_for_writing`] has left the mode open to the owner.
@@ -149,7 +156,7 @@ pub(crate) fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut offset:
 mod tests {
     use super::*;
     use systx_os::FsKind;
-    use systx_sim::machine::{Machine, SimOs};
+    use systx_sim::machine::{run_process, Crash, Machine, SimOs};
 
     /// A file of a user's in the root, and how its record describes it.
     fn file(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (<SimOs as Os>::Fd, Small) {
@@ -196,6 +203,38 @@ mod tests {
         let his = [&[1; 512][..], &[0; 512], &[7; 512]].concat();
         for kept in [&his[..], &[1; 100], &[0; 100], &[0; 1537], b"his", &[&ours[..], b"more"].concat()] {
             assert!(restored(kept) == kept);
+        }
+    }
+
+    #[test]
+    fn a_power_loss_at_any_call_of_filling_a_file_again_is_followed_by_another_try() {
+        let machine = Machine::with(FsKind::Ext4);
+        let ours = [[1; 512], [2; 512], [3; 512]].concat();
+        let (_, small) = file(&machine.spawn("owner"), &ours, b"", 0o444);
+        machine.settle();
+        let fills = |os: &SimOs| {
+            let found = os.open(&os.root(0), b"f", Open::Path).expect("is there");
+            restore(os, &found, &small)
+        };
+        for point in 0.. {
+            let mut whole = false;
+            for crash in Crash::WORST.into_iter().chain([Crash::Random; 8]) {
+                let machine = machine.fork();
+                let os = machine.spawn("redo");
+                machine.kill_at(&os, point);
+                whole = run_process(&os, || fills(&os).expect("works")).is_ok();
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(point));
+                fills(&machine.spawn("redo")).expect("works");
+                let found = machine.look(0, "f").expect("is there");
+                assert!(found.content == ours, "{crash:?} at call {point}: {} bytes", found.size);
+                let os = machine.spawn("reader");
+                let stat = os.stat_at(&os.root(0), b"f").expect("is there");
+                assert_eq!(stat.mtime, small.mtime, "{crash:?} at call {point}");
+                assert_ne!(stat.atime, RESTORING, "{crash:?} at call {point}");
+            }
+            if whole {
+                break;
+            }
         }
     }
 
