@@ -2,7 +2,7 @@
 
 use super::acquire::Compared;
 use super::{Commit, Part};
-use crate::domain::Domain;
+use crate::domain::{Domain, LEASE_PAUSE_NS, LEASE_ROUNDS};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Party};
@@ -133,15 +133,12 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
     for step in &change.body.steps {
         let Act::Replace { before, rewrites: Some(_), .. } = &step.act else { continue };
         let at = plan.places.get(before).unwrap_or(&step.at);
-        let fd = match open_object(os, root, before, &at.path, &at.name, Open::Read) {
-            Ok(Some(fd)) => Arc::new(fd),
-            Ok(None) => return Err(changed(domain, step, "removed")),
-            Err(Errno::AGAIN) => return Err(changed(domain, step, "it was opened meanwhile")),
-            Err(error) => return Err(failed(domain, step, error)),
+        let open = || open_object(os, root, before, &at.path, &at.name, Open::Read);
+        let fd = match leased(os, open).map_err(|error| failed(domain, step, error))? {
+            Held::Leased(fd) => Arc::new(fd),
+            Held::Gone => return Err(changed(domain, step, "removed")),
+            Held::Open => return Err(changed(domain, step, "it was opened meanwhile")),
         };
-        if os.lease(&fd, Lease::Write).is_err() {
-            return Err(changed(domain, step, "it was opened meanwhile"));
-        }
         leases.held.push(fd.clone());
         if os.stat(&fd).map_err(|error| failed(domain, step, error))?.nlink != 1 {
             return Err(changed(domain, step, "it got another name"));
@@ -150,6 +147,33 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
         change.patch_targets.insert(*before, fd);
     }
     Ok(())
+}
+
+/// What became of a write lease.
+enum Held<Fd> {
+    Leased(Fd),
+    Open,
+    Gone,
+}
+
+/// Opens a file and takes a write lease on it. Who reads it, or looks at it, is soon done; and what was closed counts as open until
+/// the kernel comes to it (a view's private reads end that way).
+fn leased<O: Os>(
+    os: &O,
+    open: impl Fn() -> systx_os::Result<Option<O::Fd>>,
+) -> systx_os::Result<Held<O::Fd>> {
+    for round in 0..LEASE_ROUNDS {
+        if round > 0 {
+            os.pause(LEASE_PAUSE_NS);
+        }
+        match open() {
+            Ok(Some(fd)) if os.lease(&fd, Lease::Write).is_ok() => return Ok(Held::Leased(fd)),
+            Ok(None) => return Ok(Held::Gone),
+            Ok(Some(_)) | Err(Errno::AGAIN) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Held::Open)
 }
 
 /// What a step expects at its name before any step was taken; `None` when another step of ours changes that first.

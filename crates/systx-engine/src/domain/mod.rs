@@ -55,3 +55,4 @@ pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots
 pub use table::{Initializer, Opened, Table, TableError};
 pub use tidy::Listed;
 pub use unsynced::{Token, Unsynced};
+pub(crate) use wait::{LEASE_PAUSE_NS, LEASE_ROUNDS};

@@ -10,8 +10,8 @@ use systx_os::{Errno, Os, Result};
 pub(super) const PROBE_NS: u64 = 50_000_000;
 /// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
 /// reader's probe give theirs back soon, an outsider need not.
-const LEASE_ROUNDS: u32 = 50;
-const LEASE_PAUSE_NS: u64 = 1_000_000;
+pub(crate) const LEASE_ROUNDS: u32 = 50;
+pub(crate) const LEASE_PAUSE_NS: u64 = 1_000_000;
 
 /// A transaction in flight for which there is no point in waiting: its end may take any time.
 pub(crate) struct Stuck {
