@@ -90,6 +90,8 @@ impl Notices {
             *outcome = Outcome::of(ending);
         }
         self.tries.iter().for_each(|(ids, outcome)| tell(&self.areas, ids, *outcome));
+        // Output that was held back may take long to leave, and keeps no file system busy.
+        self.areas.clear();
     }
 }
 

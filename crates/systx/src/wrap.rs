@@ -12,11 +12,13 @@ use crate::hooks;
 use crate::report::{os_words, shown};
 use crate::status::Answer;
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+const SHEBANG: &[u8] = b"#!/bin/sh\n";
 /// Every script of ours has this line; a file without it is somebody else's.
 const MARK: &str = "# Written by `systx wrap`; removed by `systx wrap --remove`.";
 /// Below HOME.
@@ -46,7 +48,8 @@ fn write(args: &Wrap, dir: &Path) -> Answer {
     let mut scripts = Vec::new();
     for name in &args.names {
         let program = program(dir, name)?;
-        if same_file(&program, &systx) {
+        // Another one of that name would be as little use inside of a transaction.
+        if same_file(&program, &systx) || Some(name.as_os_str()) == systx.file_name() {
             return Err("systx is no program to wrap".into());
         }
         let at = dir.join(name);
@@ -111,7 +114,7 @@ fn script(args: &Wrap, systx: &Path, program: &Path) -> Vec<u8> {
     }
     words.extend(["--".into(), program.as_os_str().to_os_string()]);
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-    [b"#!/bin/sh\n", MARK.as_bytes(), b"\nexec ", &words.join(&b' '), b" \"$@\"\n"].concat()
+    [SHEBANG, MARK.as_bytes(), b"\nexec ", &words.join(&b' '), b" \"$@\"\n"].concat()
 }
 
 /// A word as a shell takes it.
@@ -127,15 +130,40 @@ fn quoted(word: &OsStr) -> Vec<u8> {
 
 /// Whole or not at all: somebody may start it at this moment.
 fn put(at: &Path, text: &[u8]) -> io::Result<()> {
-    let mut new = OsString::from_vec(at.as_os_str().as_bytes().to_vec());
-    new.push(".systx-new");
-    std::fs::write(&new, text)?;
-    std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755))?;
-    std::fs::rename(&new, at)
+    let (mut file, new) = new_file(at)?;
+    let done = file
+        .write_all(text)
+        .and_then(|()| file.set_permissions(std::fs::Permissions::from_mode(0o755)))
+        .and_then(|()| std::fs::rename(&new, at));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    done
 }
 
+/// A file beside a script, of a name that nobody has: whatever stands there else is not ours.
+fn new_file(at: &Path) -> io::Result<(File, PathBuf)> {
+    let mut number = 0u32;
+    loop {
+        let new = at.with_file_name(format!(".systx-wrap.{}.{number}", std::process::id()));
+        match File::create_new(&new) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|file| (file, new)),
+        }
+    }
+}
+
+/// Only a regular file is opened, since a FIFO would wait for its writer, and of a large program only the beginning is read.
 fn is_ours(at: &Path) -> bool {
-    std::fs::read(at).is_ok_and(|text| text.split(|b| *b == b'\n').nth(1) == Some(MARK.as_bytes()))
+    let first = || -> io::Result<Vec<u8>> {
+        if !std::fs::metadata(at)?.is_file() {
+            return Ok(Vec::new());
+        }
+        let mut text = Vec::new();
+        File::open(at)?.take(SHEBANG.len() as u64 + MARK.len() as u64 + 1).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    first().is_ok_and(|text| text == [SHEBANG, MARK.as_bytes(), b"\n"].concat())
 }
 
 /// An error where something stands that is not ours.

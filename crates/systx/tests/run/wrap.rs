@@ -11,6 +11,10 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_wrapped_program_joins_the_transaction_it_is_in", a_wrapped_program_joins_the_transaction_it_is_in),
     ("what_is_wrapped_is_listed_and_unwrapped", what_is_wrapped_is_listed_and_unwrapped),
     ("what_can_not_be_wrapped_is_said_and_nothing_is_written", what_can_not_be_wrapped_is_said),
+    (
+        "what_else_stands_beside_the_scripts_is_neither_written_nor_waited_for",
+        what_else_stands_there_is_let_be,
+    ),
 ];
 
 /// A program `make it` on a path, and where its wrapper goes.
@@ -111,4 +115,24 @@ fn what_can_not_be_wrapped_is_said(p: &Place) {
     std::fs::create_dir(&w.wrap).unwrap();
     std::fs::write(w.wrap.join("sh"), "#!/bin/sh\n").unwrap();
     wrong(&[NAME, "sh"], "sh was not written by `systx wrap`: left alone.");
+}
+
+fn what_else_stands_there_is_let_be(p: &Place) {
+    let w = Wrapped::new(p);
+    w.systx(&[NAME]);
+    let (kept, link) = (p.beside.join("kept"), w.wrap.join(format!("{NAME}.systx-new")));
+    std::fs::write(&kept, "kept").unwrap();
+    std::os::unix::fs::symlink(&kept, &link).unwrap();
+    let made = Command::new("mkfifo").arg(w.wrap.join("fifo")).status().unwrap();
+    assert!(made.success());
+    let again = w.systx(&[NAME]);
+    assert_eq!((code(&again), err(&again).as_str()), (0, ""));
+    assert_eq!((std::fs::read_to_string(&kept).unwrap().as_str(), link.is_symlink()), ("kept", true));
+    assert!(
+        w.wrap.join(NAME).symlink_metadata().unwrap().is_file(),
+        "a link has come in place of the script"
+    );
+    let listed = w.systx(&["--list"]);
+    assert_eq!((code(&listed), out(&listed).lines().count()), (0, 1), "{}", err(&listed));
+    assert_eq!(std::fs::read_dir(&w.wrap).unwrap().count(), 3, "something of ours is left");
 }
