@@ -29,6 +29,7 @@ use systx_engine::id::TxId;
 use systx_engine::outcome::{Durability, Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
+use systx_os::linux::NofileLimit;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts::{self, Mount};
@@ -105,6 +106,7 @@ fn tries(
         domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?
     };
     finish_others(args, &domains);
+    let limit = NofileLimit::now();
     let mut age = None;
     // One for all tries.
     let deadline =
@@ -116,6 +118,8 @@ fn tries(
             return Ok(ending);
         }
         notices.lost();
+        // The next command inherits it, as this one did.
+        limit.restore().map_err(failed("lowering the limit on open files"))?;
         if args.verbose {
             let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));

@@ -74,6 +74,21 @@ pub fn raise_nofile_limit() -> Result<u64> {
     Ok(limit.current.unwrap_or(u64::MAX))
 }
 
+/// A limit on open descriptors, to come back to after [`raise_nofile_limit`].
+pub struct NofileLimit(Rlimit);
+
+impl NofileLimit {
+    /// The one that holds now.
+    pub fn now() -> NofileLimit {
+        NofileLimit(getrlimit(Resource::Nofile))
+    }
+
+    /// Makes it hold again. What is open beyond it stays open.
+    pub fn restore(&self) -> Result<()> {
+        setrlimit(Resource::Nofile, self.0.clone())
+    }
+}
+
 /// Release of the running kernel as (major, minor): 6.18.44-x is (6, 18). What cannot be read counts as 0.
 ///
 /// Source: uname(2).
