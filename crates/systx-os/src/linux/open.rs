@@ -66,12 +66,16 @@ struct RawHandle {
     f_handle: [u8; 128],
 }
 
+/// How often a handle is tried again for which there is no memory. While somebody makes an object with the inode number of one
+/// that is gone, the kernel says so of the old one (iget_locked(), ext4 among others): a moment later it is stale.
+const INODE_IN_THE_MAKING: u32 = 1000;
+
 pub(super) fn open_handle(mount: BorrowedFd<'_>, handle: &Handle, how: Open) -> Result<OwnedFd> {
     let bytes = handle.as_bytes();
     let mut raw =
         RawHandle { handle_bytes: bytes.len() as u32, handle_type: handle.kind, f_handle: [0; 128] };
     raw.f_handle[..bytes.len()].copy_from_slice(bytes);
-    let attempt = |mount: BorrowedFd<'_>| {
+    let once = |mount: BorrowedFd<'_>| {
         unless_foreign(flags(how), |flags| {
             // SAFETY: `raw` is a struct file_handle whose handle_bytes are within f_handle; the kernel only reads it.
             let fd =
@@ -79,6 +83,17 @@ pub(super) fn open_handle(mount: BorrowedFd<'_>, handle: &Handle, how: Open) -> 
             // SAFETY: a non-negative result is a new descriptor that nobody else owns.
             check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
         })
+    };
+    let attempt = |mount: BorrowedFd<'_>| {
+        let mut result = once(mount);
+        for _ in 0..INODE_IN_THE_MAKING {
+            if !matches!(result, Err(Errno::NOMEM)) {
+                break;
+            }
+            std::thread::yield_now();
+            result = once(mount);
+        }
+        result
     };
     match attempt(mount) {
         // The mount must not be named by an O_PATH descriptor; such a one of a directory can be opened for real.
