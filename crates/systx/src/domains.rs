@@ -4,9 +4,10 @@
 //! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
 
 use crate::args::Area;
+use crate::ordinary;
 use crate::report::shown;
 use crate::tree::{self, Lower, Seen, Tree};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -62,7 +63,13 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
             Err(e) => Err(format!("{}: {e}", dir.display())),
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let everything = only.iter().any(|dir| dir == b"/");
+    let everything = only.is_empty() || only.iter().any(|dir| dir == b"/");
+    if ordinary::is_ordinary() {
+        return match everything {
+            true => Err("as an ordinary user name the directories to be served: --only DIR. The whole tree needs root".into()),
+            false => tree::plan(&ordinary::table_for(table, &only)?, &only, &see),
+        };
+    }
     tree::plan(table, if everything { &[] } else { &only }, &see)
 }
 
@@ -81,7 +88,7 @@ fn see(mount: &Mount) -> Seen {
 pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
     let hold = |lower: &Lower| match Detached::of(&lower.point) {
         Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
-        Err(e) => Err(format!("{}: {e}", shown(&lower.point))),
+        Err(e) => Err(ordinary::cannot_hold(&lower.point, e)),
     };
     tree.lower.iter().map(hold).collect()
 }
@@ -92,20 +99,24 @@ pub fn open<M: Borrow<Mounted>>(
     mounts: &[M],
     area: &Area,
 ) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
+    let name = area_name(area);
     let locations: Vec<_> = mounts
         .iter()
         .map(|mounted| &mounted.borrow().copy.root)
-        .map(|root| Location { root: root.clone(), parent: &**root, name: area_name(area) })
+        .map(|root| Location { root: root.clone(), parent: &**root, name: &name })
         .collect();
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
     let failed = |n: usize, e: OpenError| match e {
         OpenError::Area(e) => {
-            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(area_name(area)))
+            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(&name))
         }
         e => format!("{}: {e}", point(n)),
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
+        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0) {
+            ordinary::remember(&mounted.borrow().lower.point);
+        }
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
@@ -122,8 +133,15 @@ pub struct Existing {
 /// Opens the domains of all mounts that have an area already. What can't be opened is told, too.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
-    let mut mounts = hold(&plan(&table()?, &[])?)?;
-    mounts.retain(|mounted| match os.open(&mounted.copy.root, area_name(area), Open::Path) {
+    let mut mounts = match os.uid() {
+        0 => hold(&plan(&table()?, &[])?)?,
+        _ => {
+            ordinary::enter().map_err(|refusal| refusal.to_string())?;
+            own(&mut failed)?
+        }
+    };
+    let name = area_name(area);
+    mounts.retain(|mounted| match os.open(&mounted.copy.root, &name, Open::Path) {
         // Another user's, where root's may be, is none: `doctor` tells of it, and the next run moves it away.
         Ok(area) => os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0),
         Err(Errno::NOENT) => false,
@@ -134,6 +152,24 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     });
     let domains = open_what_opens(os, &mut mounts, area, &mut failed);
     Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
+}
+
+/// An ordinary user's directories that may have areas; he has to have [entered](ordinary::enter).
+pub fn own(failed: &mut Vec<String>) -> Result<Vec<Mounted>, String> {
+    let table = table()?;
+    let mut mounts: Vec<Mounted> = Vec::new();
+    for top in ordinary::remembered() {
+        let only = [top];
+        // One that belongs to somebody else by now has no area of this user's.
+        let Ok(narrowed) = ordinary::table_for(&table, &only) else { continue };
+        match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree)) {
+            Ok(held) => mounts.extend(held),
+            Err(why) => failed.push(why),
+        }
+    }
+    mounts.sort_by(|a, b| a.lower.point.cmp(&b.lower.point));
+    mounts.dedup_by(|a, b| a.lower.point == b.lower.point);
+    Ok(mounts)
 }
 
 /// Opens as many as possible; the others leave `mounts`.
@@ -168,7 +204,11 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
     }
 }
 
-fn area_name(area: &Area) -> &[u8] {
+/// Name of an area: an ordinary user's has his number, since several may have theirs in one place.
+pub fn area_name(area: &Area) -> Cow<'_, [u8]> {
     let name: &OsStr = &area.area_name;
-    name.as_bytes()
+    match Linux::new().uid() {
+        0 => name.as_bytes().into(),
+        uid => [name.as_bytes(), format!("-{uid}").as_bytes()].concat().into(),
+    }
 }

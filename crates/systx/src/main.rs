@@ -13,6 +13,7 @@ mod doctor;
 mod domains;
 mod hooks;
 mod manuals;
+mod ordinary;
 mod report;
 mod run;
 mod shell;

@@ -11,6 +11,7 @@
 use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::diff;
 use crate::domains::{self, Mounted};
+use crate::ordinary;
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
@@ -56,9 +57,22 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
+    let table = match enter(table) {
+        Ok(table) => table,
+        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    };
     let mut id = None;
     let ending = guarded(args, &table, &mut id).unwrap_or_else(Ending::Failed);
     tell(args, status, id, &ending)
+}
+
+/// Becomes able to mount, and says which mounts there are then.
+fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
+    if !ordinary::is_ordinary() {
+        return Ok(table);
+    }
+    ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
+    domains::table()
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.

@@ -18,6 +18,7 @@
 //! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
 
 mod fate;
+pub mod owned;
 mod path;
 mod planner;
 #[cfg(test)]
