@@ -135,13 +135,16 @@ impl World {
 
 fn all_of_an_ordinary_users_run_or_nothing(dir: &Path) {
     let Some(w) = world(dir) else { return };
-    let setup = "mkdir old; echo one >old/one; echo two >two; chmod 0400 two; seq 100000 >large; ln two link";
+    let setup =
+        "mkdir old ro; echo one >old/one; echo two >two; chmod 0400 two; seq 100000 >large; ln two link; \
+                 echo a >ro/a; chmod 0555 ro";
     assert_eq!(code(&w.plain(setup)), 0);
     let before = w.picture();
     let change =
         "mkdir -p new/deep; echo n >new/deep/n; rm -r old; chmod 0640 two; echo more >>two; ln -s two sym; \
                   mv large grown; echo end >>grown; setfattr -n user.a -v b grown 2>/dev/null; mkfifo pipe; \
-                  touch -d @1 new; chmod 0500 new";
+                  touch -d @1 new; chmod 0500 new; chmod u+w ro; mv ro/a ro/b; chmod 0500 ro; mv ro moved; \
+                  echo none >none; chmod 0 none";
     let failed = w.shell(&format!("{change}; exit 3"));
     assert_eq!(code(&failed), 3, "{}", err(&failed));
     assert_eq!(w.picture(), before);
@@ -156,7 +159,9 @@ fn all_of_an_ordinary_users_run_or_nothing(dir: &Path) {
     let meta = |name: &str| std::fs::symlink_metadata(w.tree.join(name)).unwrap();
     assert_eq!((meta("new").mode() & 0o7777, meta("new").mtime()), (0o500, 1));
     assert_eq!(meta("two").mode() & 0o7777, 0o640);
-    for name in ["new", "new/deep", "new/deep/n", "two", "sym", "grown", "pipe"] {
+    assert_eq!((meta("moved").mode() & 0o7777, w.read("moved/b")), (0o500, "a\n".into()));
+    assert_eq!((meta("none").mode() & 0o7777, w.read("none")), (0, "none\n".into()));
+    for name in ["none", "moved/b", "new", "new/deep", "new/deep/n", "two", "sym", "grown", "pipe"] {
         assert_eq!((meta(name).uid(), meta(name).gid()), (USER, USER), "{name}");
     }
     let area = std::fs::symlink_metadata(w.area()).unwrap();

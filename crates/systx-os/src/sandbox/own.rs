@@ -1,8 +1,8 @@
 //! A user namespace for who has no privileges: in it he may mount, and make the other namespaces of a command.
 //!
 //! Owns: the way in ([`enter`]), and the way back to no privileges ([`drop_privileges`]). Guarantees: the one user and the one group
-//! of this process are themselves in there, nobody else is anybody, and the only privilege is to mount: what permission
-//! bits and owners refuse outside, they refuse inside. Does not: know whether it was needed.
+//! of this process are themselves in there, nobody else is anybody, and what belongs to others refuses what it refuses outside.
+//! Does not: know whether it was needed.
 //!
 //! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
 
@@ -15,6 +15,10 @@ use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySe
 
 /// What a user is called in a user namespace in which he is nobody, unless fs.overflowuid says otherwise.
 const OVERFLOW_ID: u32 = 65534;
+
+/// To mount; and to come by permission bits of objects that belong to this user *and* this group, as in there nobody else
+/// does (capable_wrt_inode_uidgid in the kernel): who may change a mode needs no other one to publish what he changed.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
 
 /// What could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +51,7 @@ pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     write("/proc/self/setgroups", "deny".into())?;
     write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
     write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
-    keep(CapabilitySet::SYS_ADMIN).map_err(|e| (Entry::Map, e))?;
+    keep(KEPT).map_err(|e| (Entry::Map, e))?;
     super::mounts::Detached::of(b"/proc/self/fd").map(drop).map_err(|e| (Entry::Mount, e))
 }
 
