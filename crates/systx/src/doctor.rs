@@ -133,10 +133,12 @@ fn look(area: &Area) -> Vec<Line> {
 }
 
 fn privilege(os: &Linux) -> Line {
-    match os.uid() {
-        0 => line("privilege", Holds::Yes, "root: `systx run` serves the whole tree", None),
-        uid => line(
-            "privilege",
+    let subject = "privilege";
+    match (os.uid(), ordinary::is_nobody()) {
+        (0, _) => line(subject, Holds::Yes, "root: `systx run` serves the whole tree", None),
+        (_, Some(refusal)) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
+        (uid, None) => line(
+            subject,
             Holds::Weaker,
             format!("user {uid}: `systx run --only DIR` serves directories of yours"),
             Some("The whole tree, and what belongs to others, needs root: use sudo"),

@@ -43,12 +43,19 @@ pub fn is_ordinary() -> bool {
 
 /// Becomes able to mount, in a mount namespace of its own.
 pub fn enter() -> Result<(), Refusal> {
-    let uid = Linux::new().uid();
-    if uid == own::nobody() {
-        let text = format!("user {uid} is what everybody else is called in a user namespace");
-        return Err(Refusal::new(text, "Use sudo"));
+    if let Some(refusal) = is_nobody() {
+        return Err(refusal);
     }
     own::enter().map_err(|(entry, error)| forbidden(entry, error))
+}
+
+/// Why this user can't be served, if he can't: others could not be told from him.
+pub fn is_nobody() -> Option<Refusal> {
+    let uid = Linux::new().uid();
+    (uid == own::nobody()).then(|| {
+        let text = format!("user {uid} is what everybody else is called in a user namespace");
+        Refusal::new(text, "Use sudo")
+    })
 }
 
 /// Whether /dev/fuse opens.
