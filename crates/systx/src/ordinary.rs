@@ -188,6 +188,12 @@ pub fn remembered() -> Vec<Vec<u8>> {
     found.into_iter().map(|dir| dir.as_os_str().as_bytes().to_vec()).collect()
 }
 
+/// Whether one of them has an area of this name.
+pub fn has_areas(name: &[u8]) -> bool {
+    let area = |top: Vec<u8>| Path::new(OsStr::from_bytes(&top)).join(OsStr::from_bytes(name));
+    remembered().into_iter().any(|top| std::fs::symlink_metadata(area(top)).is_ok())
+}
+
 /// FNV-1a: names of links only have to differ.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes

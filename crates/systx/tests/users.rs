@@ -26,6 +26,7 @@ fn main() {
         ("recover_finishes_what_was_killed_in_mid_commit", recover_finishes_what_was_killed),
         ("the_twin_finishes_what_was_killed_in_mid_commit", the_twin_finishes_what_was_killed),
         ("the_next_run_finishes_what_was_killed_in_mid_commit", the_next_run_finishes_what_was_killed),
+        ("a_commit_over_two_file_systems_is_one", a_commit_over_two_file_systems_is_one),
         ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
         ("what_is_not_the_users_cannot_be_served", what_is_not_the_users_cannot_be_served),
         ("a_forbidden_user_namespace_is_told_with_its_remedy", a_forbidden_user_namespace_is_told),
@@ -359,6 +360,23 @@ fn the_next_run_finishes_what_was_killed(dir: &Path) {
     is_whole(&w);
 }
 
+fn a_commit_over_two_file_systems_is_one(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let ram = w.dir.join("ram");
+    std::fs::create_dir(&ram).unwrap();
+    must(Command::new("mount").args(["-t", "tmpfs", "-o", "uid=1000,gid=1000,mode=700", "none"]).arg(&ram));
+    let run = |end: &str| {
+        let script = format!("echo a >a; echo b >\"$0\"/b; {end}");
+        let (tree, ram) = (w.tree.to_str().unwrap(), ram.to_str().unwrap());
+        w.verb(&["run", "--only", tree, "--only", ram, "--", "sh", "-c", &script, ram]).output().unwrap()
+    };
+    let there = || [w.tree.join("a").exists(), ram.join("b").exists()];
+    let failed = run("exit 5");
+    assert_eq!((code(&failed), there()), (5, [false, false]), "{}", err(&failed));
+    let done = run("true");
+    assert_eq!((code(&done), there()), (0, [true, true]), "{}", err(&done));
+}
+
 fn an_inner_run_joins_the_outer_one(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let inner = format!("{} run --area-name {AREA} --only . -- sh -c 'echo inner >a'", w.program.display());
@@ -400,9 +418,14 @@ fn a_forbidden_user_namespace_is_told(dir: &Path) {
     let doctor = run(&[program, "doctor", "--area-name", AREA]);
     assert_eq!(code(&doctor), 1);
     assert!(out(&doctor).contains(&format!("NO   user namespaces: {words}")), "{}", out(&doctor));
-    let recover = run(&[program, "recover", "--area-name", AREA]);
-    assert_eq!(code(&recover), 125);
-    assert!(err(&recover).contains(words), "{}", err(&recover));
+    // At a login of who never used it nothing is said; of who has an area, why it can't be looked at.
+    let recover = || run(&[program, "recover", "--quiet", "--area-name", AREA]);
+    let nothing = recover();
+    assert_eq!((code(&nothing), out(&nothing), err(&nothing)), (0, String::new(), String::new()));
+    assert_eq!(code(&w.shell("true")), 0);
+    let refused = recover();
+    assert_eq!(code(&refused), 125);
+    assert!(err(&refused).contains(words), "{}", err(&refused));
 }
 
 fn a_device_that_does_not_open_is_told(dir: &Path) {
