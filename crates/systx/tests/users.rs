@@ -26,6 +26,7 @@ fn main() {
         ("recover_finishes_what_was_killed_in_mid_commit", recover_finishes_what_was_killed),
         ("the_twin_finishes_what_was_killed_in_mid_commit", the_twin_finishes_what_was_killed),
         ("the_next_run_finishes_what_was_killed_in_mid_commit", the_next_run_finishes_what_was_killed),
+        ("a_directory_moved_before_recovery_costs_no_change", a_directory_moved_before_recovery),
         ("a_commit_over_two_file_systems_is_one", a_commit_over_two_file_systems_is_one),
         ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
         ("what_is_not_the_users_cannot_be_served", what_is_not_the_users_cannot_be_served),
@@ -358,6 +359,22 @@ fn the_next_run_finishes_what_was_killed(dir: &Path) {
     let next = w.verb(&["run", "--only", other.to_str().unwrap(), "--", "true"]).output().unwrap();
     assert_eq!(code(&next), 0, "{}", err(&next));
     is_whole(&w);
+}
+
+fn a_directory_moved_before_recovery(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let Some(stopped) = in_the_middle(&w) else { return };
+    kill(stopped, true);
+    let done = published(&w);
+    assert_eq!(code(&w.plain("mv deep moved")), 0);
+    let recovered = w.verb(&["recover"]).output().unwrap();
+    assert_eq!(out(&recovered).matches("its directory is gone; kept as aside/").count(), NAMES - done);
+    let aside = std::fs::read_dir(w.area().join("aside")).unwrap();
+    let kept: Vec<_> = aside.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+    let moved = std::fs::read_dir(w.tree.join("moved")).unwrap().count();
+    assert_eq!((moved, kept.len()), (done, NAMES - done), "{kept:?}");
+    assert_eq!(w.read("stays"), "old\nin place\n");
+    assert!(!w.tree.join("goes").exists());
 }
 
 fn a_commit_over_two_file_systems_is_one(dir: &Path) {
