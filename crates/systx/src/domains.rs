@@ -135,12 +135,14 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
         0 => hold(&plan(&table()?, &[])?)?,
-        // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
-        _ if !ordinary::has_areas(&area_name(area)) => Vec::new(),
-        _ => {
-            ordinary::enter().map_err(|refusal| refusal.to_string())?;
-            own(&mut failed)?
-        }
+        _ => match ordinary::with_areas(&area_name(area)) {
+            // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
+            tops if tops.is_empty() => Vec::new(),
+            tops => {
+                ordinary::enter().map_err(|refusal| refusal.to_string())?;
+                own(tops, &mut failed)?
+            }
+        },
     };
     let name = area_name(area);
     mounts.retain(|mounted| match os.open(&mounted.copy.root, &name, Open::Path) {
@@ -156,11 +158,11 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
 }
 
-/// An ordinary user's directories that may have areas; he has to have [entered](ordinary::enter).
-pub fn own(failed: &mut Vec<String>) -> Result<Vec<Mounted>, String> {
+/// An ordinary user's directories; he has to have [entered](ordinary::enter).
+pub fn own(tops: Vec<Vec<u8>>, failed: &mut Vec<String>) -> Result<Vec<Mounted>, String> {
     let table = table()?;
     let mut mounts: Vec<Mounted> = Vec::new();
-    for top in ordinary::remembered() {
+    for top in tops {
         let only = [top];
         // One that belongs to somebody else by now has no area of this user's.
         let Ok(narrowed) = ordinary::table_for(&table, &only) else { continue };

@@ -7,6 +7,7 @@
 //! The register is a directory of symbolic links in the user's own state, one to each directory that has an area.
 
 use crate::report::shown;
+use crate::tree::is_below;
 use crate::tree::owned::{narrow, way};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -116,13 +117,16 @@ fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
     table.iter().find(|mount| mount.id == id).cloned()
 }
 
-/// The topmost directory of the user on the way to `dir`, on its file system: the same for all directories below it.
+/// The topmost directory of the user on the way to `dir`, on its file system: the same for all directories below it, as long as
+/// nothing is mounted below it that the kernel would not let him copy.
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let mount = mount_of(table, dir).ok_or_else(|| format!("{}: on no mount", shown(dir)))?;
     let uid = Linux::new().uid();
     let owned =
         |path: &&[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).is_ok_and(|m| m.uid() == uid);
-    let top = way(dir, &mount.point).find(owned).map(<[u8]>::to_vec);
+    let bears = |path: &[u8]| table.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
+    let owned: Vec<_> = way(dir, &mount.point).filter(owned).collect();
+    let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
     top.map(|top| (top, mount)).ok_or_else(|| {
         format!(
             "neither {} nor a directory above it belongs to user {uid}: only root can serve it",
@@ -188,10 +192,12 @@ pub fn remembered() -> Vec<Vec<u8>> {
     found.into_iter().map(|dir| dir.as_os_str().as_bytes().to_vec()).collect()
 }
 
-/// Whether one of them has an area of this name.
-pub fn has_areas(name: &[u8]) -> bool {
-    let area = |top: Vec<u8>| Path::new(OsStr::from_bytes(&top)).join(OsStr::from_bytes(name));
-    remembered().into_iter().any(|top| std::fs::symlink_metadata(area(top)).is_ok())
+/// Those of them that have an area of this name.
+pub fn with_areas(name: &[u8]) -> Vec<Vec<u8>> {
+    let area = |top: &[u8]| Path::new(OsStr::from_bytes(top)).join(OsStr::from_bytes(name));
+    let mut tops = remembered();
+    tops.retain(|top| std::fs::symlink_metadata(area(top)).is_ok());
+    tops
 }
 
 /// FNV-1a: names of links only have to differ.

@@ -416,6 +416,24 @@ fn what_is_not_the_users_cannot_be_served(dir: &Path) {
     std::fs::create_dir(&inside).unwrap();
     must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inside));
     refused(&["run", "--only", w.tree.to_str().unwrap(), "--", "echo"], "something is mounted below it");
+    // What is mounted beside it is no hindrance.
+    let beside = w.own.join("beside");
+    std::fs::create_dir(&beside).unwrap();
+    chown(&beside, Some(USER), Some(USER)).unwrap();
+    let words = [
+        "run",
+        "--only",
+        beside.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        "echo a >$0/a",
+        beside.to_str().unwrap(),
+    ];
+    let done = w.verb(&words).output().unwrap();
+    assert_eq!((code(&done), beside.join("a").exists()), (0, true), "{}", err(&done));
+    let recovered = w.verb(&["recover"]).output().unwrap();
+    assert_eq!(code(&recovered), 0, "{}{}", out(&recovered), err(&recovered));
     must(Command::new("umount").arg(&inside));
 }
 

@@ -24,6 +24,8 @@ mod planner;
 #[cfg(test)]
 mod tests;
 
+pub use path::is_below;
+
 use path::depth;
 use planner::{Planner, COPIED};
 use systx_os::sandbox::mounts::{Attributes, Mount};
