@@ -57,6 +57,8 @@ pub(crate) enum Mutant {
     ReplaceAgain,
     /// A helper does not free the slot that it has finished.
     HelperKeepsSlot,
+    /// The log goes on behind a cell whose body is damaged.
+    LogGoesOn,
     /// A participant is taken back before its coordinator.
     ParticipantFirst,
 }
@@ -94,7 +96,7 @@ fn chosen() -> Vec<Mutant> {
 #[cfg(test)]
 impl Mutant {
     /// Every rule that can be left out.
-    pub(crate) const ALL: [Mutant; 26] = [
+    pub(crate) const ALL: [Mutant; 27] = [
         Mutant::NoV2,
         Mutant::NoV3,
         Mutant::NoV4,
@@ -120,6 +122,7 @@ impl Mutant {
         Mutant::PreparedNotSynced,
         Mutant::ReplaceAgain,
         Mutant::HelperKeepsSlot,
+        Mutant::LogGoesOn,
         Mutant::ParticipantFirst,
     ];
 }

@@ -172,6 +172,11 @@ impl<O: Os> Transaction<O> {
         Ok(t)
     }
 
+    /// Its numbers: one in the domain of each mount.
+    pub fn ids(&self) -> &[TxId] {
+        &self.ids
+    }
+
     /// The root of a mount.
     pub fn root(&self, mount: usize) -> Node {
         Node(mount as u64 + 1)

@@ -171,6 +171,15 @@ impl AsFd for Deadline {
     }
 }
 
+/// A descriptor that is readable when the process has ended, whoever its parent is.
+///
+/// # Errors
+/// `ESRCH`: there is none with that number.
+pub fn watch(pid: u32) -> Result<OwnedFd> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+}
+
 /// Stops this process, as ^Z does; returns when somebody continues it.
 pub fn stop_self() {
     // Nothing can be done about a failure, and none is possible for a signal to oneself.

@@ -35,6 +35,8 @@ pub enum Verb {
     List(Json),
     /// Tells about one transaction, or how each file system stands
     Status(Status),
+    /// Waits until a transaction has ended, and runs a command then
+    OnEnd(OnEnd),
     /// Finishes publications that were cut off, and says what was done
     Recover(Recover),
     /// Removes displaced objects that were reported, and leftovers of dead transactions
@@ -94,6 +96,10 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub changes: Changes,
+    /// Show what the command writes to standard output only after the commit, and never without one. Standard error comes with
+    /// it, or alone when there is no commit. The command sees pipes, also where a terminal is
+    #[arg(long)]
+    pub hold_output: bool,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
@@ -241,6 +247,36 @@ pub struct Status {
     #[allow(missing_docs)]
     pub json: Json,
 }
+
+/// `systx on-end`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = ON_END_HELP)]
+pub struct OnEnd {
+    /// Number of a transaction that runs, as `systx list` shows it
+    pub id: u64,
+    /// Its process, where several file systems have a transaction of that number
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+const ON_END_HELP: &str = "\
+The command finds the number in SYSTX_ID, and in SYSTX_OUTCOME `committed`, `aborted`, or `unknown`: systx was killed, \
+or can't know whether the log is on the disk. A try of `systx run --retry` that lost is aborted; the next one has another \
+number.
+
+Exit status: that of the command. 125: there was nothing to wait for, see the message; 126, 127: the command can't be
+executed, was not found.
+
+Examples:
+  systx list
+  systx on-end 12 -- sh -c 'notify-send \"transaction $SYSTX_ID: $SYSTX_OUTCOME\"'
+  systx on-end 12 -- sh -c 'test $SYSTX_OUTCOME = committed && systemctl restart nginx'";
 
 /// `systx recover`.
 #[derive(Clone, Debug, Args)]

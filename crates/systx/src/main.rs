@@ -13,7 +13,9 @@ mod doctor;
 mod domains;
 mod hooks;
 mod manuals;
+mod on_end;
 mod ordinary;
+mod output;
 mod report;
 mod run;
 mod shell;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Shell(args) => ExitCode::from(run::run(&shell::as_run(args))),
         Verb::List(args) => answer(status::list(&args)),
         Verb::Status(args) => answer(status::status(&args)),
+        Verb::OnEnd(args) => ExitCode::from(on_end::on_end(&args)),
         Verb::Recover(args) => answer(status::recover(&args)),
         Verb::Prune(args) => answer(status::prune(&args)),
         Verb::Doctor(args) if args.json => {

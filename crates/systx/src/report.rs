@@ -65,6 +65,8 @@ pub enum Ending {
     DryRun(usize, u8),
     /// The command failed: nothing happened.
     Aborted(Ended),
+    /// It ended so, but its output could not be written.
+    Mute(Box<Ending>, String),
     /// The user said so: nothing happened.
     Declined,
     /// It had so much time, in the user's words, and was killed: nothing happened.
@@ -100,13 +102,22 @@ impl Ending {
             Ending::TooLate(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) => CONFLICT,
-            Ending::NotCommitted(_) | Ending::Failed(_) => OURS,
+            Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) => OURS,
         }
     }
 
     /// Whether there is nothing to say unless asked.
     pub fn is_plain_success(&self) -> bool {
         matches!(self, Ending::Committed(..)) && self.code() == 0
+    }
+
+    /// Something else that somebody should look at.
+    pub fn warning(&self) -> Option<&str> {
+        match self {
+            Ending::Committed(c, _) => c.warning.as_deref(),
+            Ending::Mute(ending, _) => ending.warning(),
+            _ => None,
+        }
     }
 
     /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
@@ -123,6 +134,10 @@ impl Ending {
                     _ => format!("committed, {steps}, as was asked for, though the command exited with status {status}."),
                 }
             }
+            Ending::Mute(ending, why) => format!(
+                "{} Its output could not be written: {why}. What is missing of it is lost; the changes are there, so don't run the command again for it.",
+                ending.sentence(ours)
+            ),
             Ending::Declined => "aborted, nothing happened.".into(),
             Ending::TooLate(time) => format!(
                 "aborted, nothing happened: the command had not ended after {time}. Give it more with --timeout, or none."
@@ -149,10 +164,17 @@ impl Ending {
 
     /// The outcome for programs.
     pub fn json(&self, ours: &Ours) -> Value {
+        if let Ending::Mute(ending, why) = self {
+            let mut value = ending.json(ours);
+            value["status"] = self.code().into();
+            value["message"] = self.sentence(ours).into();
+            value["output_lost"] = why.as_str().into();
+            return value;
+        }
         let outcome = match self {
             Ending::Committed(c, _) if c.pending.is_some() => "pending",
             Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
-            Ending::Committed(..) => "committed",
+            Ending::Committed(..) | Ending::Mute(..) => "committed",
             Ending::TooLate(_) => "timed-out",
             Ending::DryRun(..) => "dry-run",
             Ending::Aborted(_) | Ending::Declined => "aborted",
@@ -274,6 +296,7 @@ mod tests {
             Ending::Committed(Committed::default(), 0),
             Ending::Committed(Committed::default(), 1),
             Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }, 0),
+            Ending::Mute(Box::new(Ending::Committed(Committed::default(), 0)), "disk full".into()),
             Ending::Declined,
             Ending::TooLate("1.5".into()),
             Ending::DryRun(2, 0),

@@ -11,7 +11,9 @@
 use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::diff;
 use crate::domains::{self, Mounted};
+use crate::on_end::Notices;
 use crate::ordinary;
+use crate::output::{self, Output, Pipes};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
@@ -54,6 +56,9 @@ pub fn run(args: &Run) -> u8 {
         if args.changes.are_told() {
             return tell(args, status, None, &Ending::Failed(diff::PART_OF_ANOTHER.into()));
         }
+        if args.hold_output {
+            return tell(args, status, None, &Ending::Failed(output::PART_OF_ANOTHER.into()));
+        }
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
@@ -61,9 +66,13 @@ pub fn run(args: &Run) -> u8 {
         Ok(table) => table,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
-    let mut id = None;
-    let ending = guarded(args, &table, &mut id).unwrap_or_else(Ending::Failed);
-    tell(args, status, id, &ending)
+    let mut notices = Notices::default();
+    let mut output = Output::new(args.hold_output);
+    let ending = guarded(args, &table, &mut notices, &mut output).unwrap_or_else(Ending::Failed);
+    notices.ended(&ending);
+    // Here signals are not held any more: who reads slowly can be given up.
+    let ending = output.leave(ending);
+    tell(args, status, notices.id(), &ending)
 }
 
 /// Becomes able to mount, and says which mounts there are then.
@@ -76,7 +85,12 @@ fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.
-fn guarded(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending, String> {
+fn guarded(
+    args: &Run,
+    table: &[Mount],
+    notices: &mut Notices,
+    output: &mut Output,
+) -> Result<Ending, String> {
     let tree = domains::plan(table, &args.only)?;
     if args.verbose {
         for (point, fs_type) in &tree.read_only {
@@ -87,12 +101,18 @@ fn guarded(args: &Run, table: &[Mount], id: &mut Option<TxId>) -> Result<Ending,
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ending = tries(args, &tree, &lower, id);
+    let ending = tries(args, &tree, &lower, notices, output);
     twin.reap();
     ending
 }
 
-fn tries(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> Result<Ending, String> {
+fn tries(
+    args: &Run,
+    tree: &Tree,
+    lower: &[Mounted],
+    notices: &mut Notices,
+    output: &mut Output,
+) -> Result<Ending, String> {
     let os = Linux::new();
     let domains = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
@@ -104,16 +124,18 @@ fn tries(args: &Run, tree: &Tree, lower: &[Mounted], id: &mut Option<TxId>) -> R
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     for left in (1..=args.retry).rev() {
-        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), &deadline, id)?;
+        let ending =
+            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), (&deadline, output), notices)?;
         if !matches!(ending, Ending::Conflict(_)) {
             return Ok(ending);
         }
+        notices.lost();
         if args.verbose {
-            let ours = Ours::new(id.map(|id| id.0), &args.command);
+            let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), &deadline, id)
+    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output), notices)
 }
 
 /// Whether there is another try.
@@ -130,8 +152,8 @@ fn attempt(
     lower: &[Mounted],
     domains: &[Arc<Domain<Linux>>],
     (age, next): (&mut Option<Age>, Next),
-    deadline: &Deadline,
-    id: &mut Option<TxId>,
+    (deadline, output): (&Deadline, &mut Output),
+    notices: &mut Notices,
 ) -> Result<Ending, String> {
     let os = Linux::new();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
@@ -139,7 +161,7 @@ fn attempt(
     no_room::stage(Stage::Before);
     let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
-    *id = Some(tx.id());
+    notices.began(domains, tx.ids());
     if let Some(age) = age {
         tx.inherit(age);
     }
@@ -153,10 +175,14 @@ fn attempt(
     })?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-    let mut command = command(args, tree, lower, views, *id, os.inherited_umask())?;
+    let mut command = command(args, tree, lower, views, notices.id(), os.inherited_umask())?;
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
+    let pipes = output.pipes()?;
+    let lent = pipes.as_ref().map(Pipes::lend).transpose()?;
     let mut child = spawn(command, &signals).map_err(failed("starting a process in new namespaces"))?;
+    drop(lent);
+    let reader = pipes.map(Pipes::read).transpose()?;
     // The command has its own limit by now.
     if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
         view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
@@ -166,12 +192,15 @@ fn attempt(
     let server = Server::start(view)?;
     let ends = Ends { doomed: alarm.as_fd(), too_late: deadline.as_fd(), silenced: &silenced };
     let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
+    let kept = output.keep(reader);
     let arrived = synced.iter().try_for_each(mounts::sync);
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let mut tx = view.finish();
     let asks = args.asks && terminal.is_some();
-    let verdict = verdict(args, asks, over, trouble, served.and(arrived))
+    let verdict = kept
+        .map_err(Ending::Failed)
+        .and_then(|()| verdict(args, asks, over, trouble, served.and(arrived)))
         .and_then(|status| diff::before_commit(args, &mut tx, status))
         .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
     match verdict {
@@ -373,10 +402,7 @@ fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) 
         false if ending.is_plain_success() && !args.verbose => String::new(),
         false => format!("systx: {}\n", ending.sentence(&ours)),
     };
-    let warning = match ending {
-        Ending::Committed(done, _) => done.warning.as_ref().filter(|_| !args.json),
-        _ => None,
-    };
+    let warning = ending.warning().filter(|_| !args.json);
     let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));
     let _ = std::io::stderr().write_all((text + &warning).as_bytes());
     ending.code()

@@ -27,8 +27,22 @@ pub fn as_run(args: Shell) -> Run {
         std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     let Shell { only, durability, verbose, area } = args;
     let (command, on_error, changes, asks) = (vec![shell], OnError::Abort, Changes::default(), true);
-    let (retry, timeout, status_fd, json) = (0, None, None, false);
-    Run { only, durability, retry, on_error, timeout, changes, status_fd, json, verbose, area, command, asks }
+    let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
+    Run {
+        only,
+        durability,
+        retry,
+        on_error,
+        timeout,
+        changes,
+        hold_output,
+        status_fd,
+        json,
+        verbose,
+        area,
+        command,
+        asks,
+    }
 }
 
 /// What a shell's prompt needs in its environment. bash sets PS1 anew in its start files and runs PROMPT_COMMAND before each

@@ -12,6 +12,8 @@ mod diff;
 mod doctor;
 mod names;
 mod nesting;
+mod on_end;
+mod output;
 mod outside;
 mod parties;
 mod place;
@@ -56,7 +58,9 @@ fn main() {
             .chain(retries::ALL)
             .chain(shells::ALL)
             .chain(doctor::ALL)
-            .chain(diff::ALL);
+            .chain(diff::ALL)
+            .chain(output::ALL)
+            .chain(on_end::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
             if name.contains(&wanted) {

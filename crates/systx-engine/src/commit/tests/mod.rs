@@ -4,6 +4,7 @@ mod checkpointing;
 mod contention;
 mod crash;
 mod disturbed;
+mod found;
 mod interleaving;
 mod invariants;
 mod mutants;

@@ -103,6 +103,10 @@ fn check_of(mutant: Mutant) -> Check {
         ),
         Mutant::ReplaceAgain => check(EVERYTHING, "I5: Kill: what another process finished"),
         Mutant::HelperKeepsSlot => check(INLINE, "I11: Kill: in flight after a recovery"),
+        Mutant::LogGoesOn => check(
+            "invariants::what_survives_of_records_that_were_not_synced_is_a_prefix_of_them",
+            "which is before it in the log, is not",
+        ),
         Mutant::ParticipantFirst => check(
             "invariants::they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems",
             ": a mixture: ",
@@ -124,6 +128,7 @@ fn is_told(mutants: &[Mutant], test: &str, says: &str) {
         .env("SYSTX_MUTANT", names.join("+"))
         .env("RUST_BACKTRACE", "0")
         .env_remove("SYSTX_LONG")
+        .env_remove("SYSTX_SEED")
         .output()
         .expect("starts");
     let told = String::from_utf8_lossy(&run.stdout);
@@ -196,5 +201,6 @@ noticed! {
     a_promise_that_is_not_synced_is_noticed: PreparedNotSynced,
     a_replace_that_is_taken_twice_is_noticed: ReplaceAgain,
     a_slot_that_its_helper_keeps_is_noticed: HelperKeepsSlot,
+    a_record_behind_a_damaged_one_is_noticed: LogGoesOn,
     a_participant_taken_back_before_its_coordinator_is_noticed: ParticipantFirst,
 }

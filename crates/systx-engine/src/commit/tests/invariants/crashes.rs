@@ -4,7 +4,6 @@ use super::super::world::AREA;
 use super::book::Book;
 use super::watch::{is_public, Moment, Rule, Verdict};
 use crate::domain::{open_all, Domain, Location};
-use crate::id::TxId;
 use crate::outcome::Displaced;
 use std::sync::Arc;
 use systx_os::Os;
@@ -234,25 +233,12 @@ impl Rule for Cleared {
         "I11"
     }
 
-    fn after(&mut self, now: &Moment<'_>, end: &Aftermath, book: &Book) -> Verdict {
+    fn after(&mut self, _: &Moment<'_>, end: &Aftermath, book: &Book) -> Verdict {
         if !end.in_flight.is_empty() {
             return Err(format!("{:?}: in flight after a recovery: {:?}", end.how, end.in_flight));
         }
-        // Who is killed between the seal of his slots and his number leaves them to the next boot.
-        let numberless =
-            end.is_kill() && book.chains.iter().any(|c| c.current().is_some_and(|n| !c.is_past(n)));
-        // Who is killed in a checkpoint, between its record and the deletion of what that covers, leaves it to the next boot, too.
-        let covered = |fs: usize, id: TxId| {
-            let log = &now.fs[fs].log;
-            log.headers().any(|(found, lsn, _)| found == id && lsn <= log.checkpoint)
-        };
-        let left = |(fs, name): &&(usize, String)| {
-            let id = name.parse().map(TxId);
-            !(end.is_kill() && id.is_ok_and(|id| covered(*fs, id)))
-        };
-        let staged: Vec<_> = end.staged.iter().filter(left).collect();
-        if !staged.is_empty() && !numberless {
-            return Err(format!("{:?}: left in `tx` after a recovery: {staged:?}", end.how));
+        if !end.staged.is_empty() {
+            return Err(format!("{:?}: left in `tx` after a recovery: {:?}", end.how, end.staged));
         }
         if !end.unreported.is_empty() {
             return Err(format!("{:?}: aside, and not reported: {:?}", end.how, end.unreported));

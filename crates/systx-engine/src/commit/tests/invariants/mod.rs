@@ -20,7 +20,7 @@ use crashes::{open_each, Again, Cleared, How, Kept, Prefix};
 use outsider::{Conserved, ACTS};
 use records::{DroppedLate, InOrder};
 use systx_os::{FsKind, Open, Os};
-use systx_sim::machine::{run_process, Crash, FsSpec, Machine, Plant, Schedule, SimOs, Tree};
+use systx_sim::machine::{run_process, Crash, FsSpec, Machine, Plant, Report, Schedule, SimOs, Tree};
 use table::{HeaderFirst, Untouched, WaitsForNobody};
 use watch::{is_public, Rule, Watch};
 
@@ -343,6 +343,21 @@ fn they_hold_before_every_call_of_a_recovery_after_a_reboot() {
     whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), Some(Crash::Random), 5);
 }
 
+/// A process for each chain, by turns.
+fn run_together(world: &Machine, watch: &Watch, seed: u64, works: &[(&'static str, &[Work])]) -> Report {
+    let machine = copy(world);
+    watch.begin(&machine);
+    let mut processes: Vec<(SimOs, Box<dyn FnOnce() + Send + '_>)> = Vec::new();
+    for (chain, (top, works)) in works.iter().enumerate() {
+        let (os, watch) = (machine.spawn(top), watch.clone());
+        let body = os.clone();
+        processes.push((os, Box::new(move || play(&body, 1, &watch, chain, top, works))));
+    }
+    let report = Schedule::run(seed, processes);
+    machine.clear_hook();
+    report
+}
+
 /// Two processes whose records share a log and its syncs, and one who makes checkpoints.
 #[test]
 fn they_hold_before_every_call_of_commits_and_checkpoints_that_interleave() {
@@ -351,20 +366,30 @@ fn they_hold_before_every_call_of_commits_and_checkpoints_that_interleave() {
         [("p0", &[DURABLE, DURABLE]), ("p1", &[DURABLE, Work::Checkpoint, DURABLE])];
     let ends = vec![How::Power(Crash::Random), How::Kill];
     for seed in 0..2 {
-        let machine = copy(&world);
         let watch = Watch::new(1, book(&world, 1, &works), all_rules(), ends.clone());
-        watch.begin(&machine);
-        let mut processes: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = Vec::new();
-        for (chain, (top, works)) in works.into_iter().enumerate() {
-            let (os, watch) = (machine.spawn(top), watch.clone());
-            let body = os.clone();
-            processes.push((os, Box::new(move || play(&body, 1, &watch, chain, top, works))));
-        }
-        let report = Schedule::run(seed, processes);
-        machine.clear_hook();
+        let report = run_together(&world, &watch, seed, &works);
         judged(&watch, &format!("seed {seed}"), &["I1", "I3", "I4", "I5", "I7", "I8", "I11", "I12"]);
         assert_eq!((report.deadlock, report.endless), (None, false));
     }
+}
+
+/// Two records of which nobody knows yet how much is on the disk.
+#[test]
+fn what_survives_of_records_that_were_not_synced_is_a_prefix_of_them() {
+    let world = two_chains(1);
+    let works: [(&'static str, &[Work]); 2] = [("p0", &[DURABLE, DURABLE]), ("p1", &[DURABLE, DURABLE])];
+    let mut judgements = 0;
+    for seed in 0..40 {
+        let ends = vec![How::Power(Crash::Random); 32];
+        let watch = Watch::new(1, book(&world, 1, &works), vec![Box::new(Prefix)], ends);
+        let watch =
+            watch.ending(|now| now.fs[0].log.headers().count() > now.disk[0].log.headers().count() + 1);
+        let report = run_together(&world, &watch, seed, &works);
+        watch.judge(&format!("seed {seed}"));
+        judgements += watch.judged()["I12"];
+        assert_eq!((report.deadlock, report.endless), (None, false));
+    }
+    assert!(judgements > 0, "two of them are in the log, and not synced");
 }
 
 /// What is durable builds on what is not.

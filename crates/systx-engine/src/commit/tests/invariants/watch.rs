@@ -141,6 +141,8 @@ pub(super) struct Inner {
     systems: usize,
     /// Ends that are tried, in turn: at each change the next one. Empty: none.
     ends: Vec<How>,
+    /// Where all of them are tried instead.
+    ending: Option<fn(&Moment<'_>) -> bool>,
     turn: usize,
     /// How many ends were tried.
     tried: u64,
@@ -171,6 +173,7 @@ impl Watch {
             wrong: Vec::new(),
             systems,
             ends,
+            ending: None,
             turn: 0,
             tried: 0,
             outsider: None,
@@ -185,6 +188,12 @@ impl Watch {
     /// Looks at accesses to words, too.
     pub(super) fn words_too(self) -> Watch {
         self.inner().words = true;
+        self
+    }
+
+    /// Tries all ends at such moments, and none at others.
+    pub(super) fn ending(self, at: fn(&Moment<'_>) -> bool) -> Watch {
+        self.inner().ending = Some(at);
         self
     }
 
@@ -295,7 +304,7 @@ impl Inner {
         let told: Vec<_> = self.book.chains.iter().map(|chain| chain.told.clone()).collect();
         let same = |last: &Last| !changes(last.call) && last.slots == slots && last.told == told;
         let changed = !self.last.as_ref().is_some_and(same);
-        if changed && !self.ends.is_empty() && !info.call.is_word() {
+        if changed && !self.ends.is_empty() && !info.call.is_word() && self.ending.is_none_or(|at| at(&now)) {
             self.end_here(&now);
         }
         let mut acted = false;
@@ -317,7 +326,8 @@ impl Inner {
     fn end_here(&mut self, now: &Moment<'_>) {
         let long = std::env::var_os("SYSTX_LONG").is_some_and(|value| value != "0");
         let (count, first) = (self.ends.len(), self.turn);
-        let ends = (0..if long { count } else { 1 }).map(|n| self.ends[(first + n) % count]);
+        let all = long || self.ending.is_some();
+        let ends = (0..if all { count } else { 1 }).map(|n| self.ends[(first + n) % count]);
         self.turn += 1;
         for how in ends.collect::<Vec<_>>() {
             self.tried += 1;

@@ -1,0 +1,151 @@
+//! Schedules that the interleavings have found, played by hand: short enough for every run, and independent of seeds.
+
+use super::world::{machine, open};
+use crate::facts::Facts;
+use crate::outcome::{Durability, Options, Verb, VerbError};
+use crate::transaction::{Access, Caller, Node, Transaction};
+use systx_os::{FsKind, Open};
+use systx_sim::machine::{run_process, Machine, Plant, SimOs};
+
+const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+
+/// A machine with more objects; the same one again for each cut.
+fn world(objects: &[(&str, Plant<'_>)]) -> Machine {
+    let machine = machine(FsKind::Ext4);
+    machine.plant(0, objects).expect("planting");
+    machine.settle();
+    machine
+}
+
+fn copy(world: &Machine) -> Machine {
+    let copy = world.fork();
+    copy.set_word_points(false);
+    copy
+}
+
+fn begin(os: &SimOs) -> Verb<Transaction<SimOs>> {
+    let options = Options { durability: Durability::Durable, command: String::new() };
+    Transaction::begin(os.clone(), vec![open(os).expect("opens")], options)
+}
+
+fn node(t: &mut Transaction<SimOs>, name: &[u8]) -> Verb<Node> {
+    let root = t.root(0);
+    Ok(t.lookup(root, name)?.expect("is there").0)
+}
+
+/// Runs a transaction and commits it.
+fn commit(os: &SimOs, body: impl FnOnce(&mut Transaction<SimOs>) -> Verb<()>) {
+    let mut t = begin(os).expect("begins");
+    body(&mut t).expect("not doomed");
+    let done = t.commit().expect("commits");
+    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+}
+
+/// Kills the transaction before each of its calls, and once it has ended; `each` is told the call.
+fn cut_at_every_call(
+    world: &Machine,
+    body: impl Fn(&mut Transaction<SimOs>) -> Verb<()>,
+    mut each: impl FnMut(&Machine, &mut dyn FnMut(), u64),
+) {
+    let points = {
+        let machine = copy(world);
+        let os = machine.spawn("owner");
+        run_process(&os, || commit(&os, &body)).expect("lives");
+        os.points()
+    };
+    for point in 0..=points {
+        let machine = copy(world);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let mut cut = || {
+            let _ = run_process(&os, || commit(&os, &body));
+            machine.clear_plans();
+        };
+        each(&machine, &mut cut, point);
+    }
+}
+
+/// Somebody has the file open for writing, so its stamp proves nothing: its bytes themselves are a first touch, and come after
+/// whatever was committed meanwhile. A reader who has seen the other half as it was before is told, not shown.
+#[test]
+fn who_has_opened_a_file_before_a_commit_is_shown_no_half_of_it() {
+    let world = world(&[("f", Plant::File(b"old")), ("d", Plant::Dir)]);
+    let changes = |t: &mut Transaction<SimOs>| {
+        let dir = node(t, b"d")?;
+        t.create(dir, b"new", 0o644, ME)?;
+        let file = node(t, b"f")?;
+        t.open(file, Access::Write, false)?;
+        t.write_at(file, b"new", 0)?;
+        t.close(file);
+        Ok(())
+    };
+    let mut seen = [0u32; 2];
+    cut_at_every_call(&world, changes, |machine, cut, point| {
+        let outsider = machine.outsider("outsider");
+        let _held = outsider.open_path(0, "f", Open::ReadWrite).expect("opens");
+        let os = machine.spawn("reader");
+        run_process(&os, || {
+            let mut facts = Facts::new(vec![open(&os).expect("opens")]);
+            let (_, root) = facts.root(0).expect("is there");
+            let found =
+                |facts: &mut Facts<SimOs>, name| facts.entry(&root, name).expect("quiet").expect("is there");
+            let dir = found(&mut facts, b"d").fact;
+            let dir = facts.dir(dir).expect("opens");
+            assert!(facts.listing(&dir).expect("quiet").is_empty());
+            let file = found(&mut facts, b"f").fact;
+            let file = facts.open(file).expect("opens");
+            cut();
+            let mut bytes = [0; 3];
+            match facts.read(&file, &mut bytes, 0) {
+                Ok(got) => {
+                    let text = String::from_utf8_lossy(&bytes[..got]);
+                    assert_eq!(text, "old", "cut at {point}: half of a commit is shown");
+                    seen[0] += 1;
+                }
+                Err(VerbError::Doomed(_)) => seen[1] += 1,
+                Err(VerbError::Os(error)) => panic!("cut at {point}: {error:?}"),
+            }
+        })
+        .expect("lives");
+    });
+    assert!(seen.iter().all(|n| *n > 0), "some are shown it as it was, some are told: {seen:?}");
+}
+
+/// The first pass has the file to itself and sets its size at once; the second one may not, and must not take the zeros for
+/// somebody's.
+#[test]
+fn growth_that_a_kill_cut_off_is_finished_also_where_somebody_has_opened_the_file_meanwhile() {
+    // Within a page, beyond one, and in several pieces.
+    for growth in [2, 5000, 600_000] {
+        let world = world(&[("f", Plant::File(b"old"))]);
+        let tail = vec![7; growth];
+        let after = [b"old", &tail[..]].concat();
+        let grows = |t: &mut Transaction<SimOs>| {
+            let file = node(t, b"f")?;
+            t.open(file, Access::ReadWrite, false)?;
+            t.append(file, &tail)?;
+            t.close(file);
+            Ok(())
+        };
+        let mut seen = [0u32; 3];
+        cut_at_every_call(&world, grows, |machine, cut, point| {
+            cut();
+            let content = || machine.look(0, "f").expect("is there").content;
+            let halfway = content() != b"old" && content() != after;
+            let outsider = machine.outsider("outsider");
+            let _held = outsider.open_path(0, "f", Open::Read).expect("opens");
+            let os = machine.spawn("helper");
+            run_process(&os, || drop(open(&os).expect("opens").finish_dead().expect("recovers")))
+                .expect("lives");
+            let found = content();
+            assert!(
+                found == b"old" || found == after,
+                "{growth} bytes, cut at {point}: {} bytes, the last {:?}",
+                found.len(),
+                found.last()
+            );
+            seen[if halfway { 2 } else { usize::from(found == after) }] += 1;
+        });
+        assert!(seen.iter().all(|n| *n > 0), "{growth} bytes: neither, all, and halfway: {seen:?}");
+    }
+}

@@ -1,0 +1,274 @@
+//! `systx on-end ID -- CMD`: a command that is run when a transaction has ended, and how it is told.
+//!
+//! Owns: both sides. Who waits makes a socket `ends/<id>.<pid of it>.<number>` in the area and sleeps; `systx run`, when its
+//! transaction has ended, sends one word to each socket with its number. Guarantees: a word that comes is true; who is not told,
+//! because the process of the transaction was killed, says `unknown`. Does not: say when a commit is *published*, where that is
+//! pending; wait for a process of another pid namespace, whose death it could not see.
+//!
+//! A run tells when its domains are closed, so that its transaction is listed no more; who has his socket by then is told. He who
+//! finds it listed, and makes his socket only after that moment, is told `unknown` when the process has ended. A run that nobody
+//! waits for pays one call for each file system.
+
+use crate::args::OnEnd;
+use crate::domains::{self, Mounted};
+use crate::report::{shown, Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::Arc;
+use systx_engine::domain::{Domain, Listed};
+use systx_engine::id::TxId;
+use systx_engine::outcome::CommitError;
+use systx_os::{process, Errno, Linux, Open, Os};
+
+/// The directory of the sockets in an area.
+const ENDS: &[u8] = b"ends";
+
+/// What is told of an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Committed,
+    Aborted,
+    Unknown,
+}
+
+impl Outcome {
+    const ALL: [Outcome; 3] = [Outcome::Committed, Outcome::Aborted, Outcome::Unknown];
+
+    fn of(ending: &Ending) -> Outcome {
+        match ending {
+            Ending::Committed(..) | Ending::Mute(..) => Outcome::Committed,
+            Ending::NotCommitted(CommitError::InDoubt { .. }) => Outcome::Unknown,
+            _ => Outcome::Aborted,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Committed => "committed",
+            Outcome::Aborted => "aborted",
+            Outcome::Unknown => "unknown",
+        }
+    }
+}
+
+/// The numbers of a run's tries, and whom to tell how they end.
+#[derive(Default)]
+pub struct Notices {
+    /// The areas of its file systems, where they could be kept.
+    areas: Vec<Option<OwnedFd>>,
+    /// The numbers of each try, one for each area, and its outcome.
+    tries: Vec<(Vec<TxId>, Outcome)>,
+}
+
+impl Notices {
+    /// A try has begun.
+    pub fn began(&mut self, domains: &[Arc<Domain<Linux>>], ids: &[TxId]) {
+        if self.areas.is_empty() {
+            self.areas = domains.iter().map(|domain| domain.area.dir.try_clone().ok()).collect();
+        }
+        self.tries.push((ids.to_vec(), Outcome::Unknown));
+    }
+
+    /// The number that the last try is known by.
+    pub fn id(&self) -> Option<TxId> {
+        self.tries.last().and_then(|(ids, _)| ids.first().copied())
+    }
+
+    /// The last try came to nothing, and another one follows.
+    pub fn lost(&mut self) {
+        if let Some((ids, outcome)) = self.tries.last_mut() {
+            *outcome = Outcome::Aborted;
+            tell(&self.areas, ids, *outcome);
+        }
+    }
+
+    /// All is over, and the last try has ended so. To be called when the domains are closed: who comes now finds nothing. Those
+    /// are told, too, who came after their try had ended, and found it listed still.
+    pub fn ended(&mut self, ending: &Ending) {
+        if let Some((_, outcome)) = self.tries.last_mut() {
+            *outcome = Outcome::of(ending);
+        }
+        self.tries.iter().for_each(|(ids, outcome)| tell(&self.areas, ids, *outcome));
+    }
+}
+
+fn tell(areas: &[Option<OwnedFd>], ids: &[TxId], outcome: Outcome) {
+    let os = Linux::new();
+    for (area, id) in areas.iter().zip(ids) {
+        let Some(ends) = area.as_ref().and_then(|area| os.open(area, ENDS, Open::Directory).ok()) else {
+            continue;
+        };
+        let prefix = format!("{id}.");
+        for entry in os.read_dir(&ends).unwrap_or_default() {
+            let Some(name) = std::str::from_utf8(&entry.name).ok().filter(|n| n.starts_with(&prefix)) else {
+                continue;
+            };
+            let path = place(&ends, name);
+            let sent = UnixDatagram::unbound().and_then(|socket| {
+                // Nobody may hold us up.
+                socket.set_nonblocking(true)?;
+                socket.send_to(outcome.word().as_bytes(), path)
+            });
+            if sent.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
+                // Who made it is gone, and nobody else has a use for it.
+                let _ = os.unlink(&ends, &entry.name);
+            }
+        }
+    }
+}
+
+/// A name in an open directory, as a path: the kernel takes sockets by path only, and by a short one.
+fn place(dir: &OwnedFd, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).into()
+}
+
+/// `systx on-end`; returns the exit code, if the command can't be run.
+pub fn on_end(args: &OnEnd) -> u8 {
+    let outcome = match ended(args) {
+        Ok(outcome) => outcome,
+        Err(why) => {
+            eprintln!("systx: {why}.");
+            return OURS;
+        }
+    };
+    std::env::set_var("SYSTX_ID", args.id.to_string());
+    std::env::set_var("SYSTX_OUTCOME", outcome.word());
+    let error = process::exec(&args.command);
+    let name = args.command.first().map_or_else(String::new, |word| shown(word.as_encoded_bytes()));
+    match error {
+        Errno::NOENT => {
+            eprintln!("systx: {name}: command not found. Transaction {} is {}.", args.id, outcome.word());
+            NOT_FOUND
+        }
+        e => {
+            eprintln!(
+                "systx: {name}: can't be executed: {e}. Transaction {} is {}.",
+                args.id,
+                outcome.word()
+            );
+            NOT_EXECUTABLE
+        }
+    }
+}
+
+/// Waits for the end.
+fn ended(args: &OnEnd) -> Result<Outcome, String> {
+    if domains::inside_a_transaction(&domains::table()?) {
+        return Err("inside of a transaction others can't be seen; run `systx on-end` outside of it".into());
+    }
+    let os = Linux::new();
+    let mut found = domains::existing(&os, &args.area)?;
+    let (at, pid) = one_of(args, &found.open)?;
+    let (_, domain) = found.open.swap_remove(at);
+    drop(found);
+    let area = domain.area.dir.try_clone().map_err(|e| e.to_string())?;
+    let bell = Bell::new(&os, &area, args.id)?;
+    // In this order: the number stays that of the process that is watched, until it ends.
+    let process = process::watch(pid).ok().filter(|_| takes_part(&os, &area, pid));
+    let process = process.ok_or_else(|| {
+        format!(
+            "transaction {} has just ended, or its process {pid} is in another container: wait there",
+            args.id
+        )
+    })?;
+    // Who only waits takes no part.
+    drop(domain);
+    // Not by looking again whether its owner lives: while a helper does what is left, it seems to.
+    process::wait_readable([bell.socket.as_fd(), process.as_fd()]);
+    Ok(bell.word().unwrap_or(Outcome::Unknown))
+}
+
+/// Whether a process of that number takes part in the domain of an area: then it is not one that only has the same number in
+/// another pid namespace. Who takes part has the file `owners` mapped, for as long as it lives.
+fn takes_part(os: &Linux, area: &OwnedFd, pid: u32) -> bool {
+    let owners = os.open(area, b"owners", Open::Path).and_then(|file| os.stat(&file));
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+    let (Ok(owners), Ok(maps)) = (owners, maps) else { return false };
+    let ino = owners.ino.to_string();
+    // address perms offset device inode path. The device is not what stat says on btrfs.
+    maps.lines().any(|line| line.ends_with("/owners") && line.split_ascii_whitespace().nth(4) == Some(&ino))
+}
+
+fn is_it(args: &OnEnd, listed: &Listed) -> bool {
+    listed.tx.0 == args.id && args.pid.is_none_or(|pid| pid == listed.pid)
+}
+
+/// Which of the domains has it, and its process.
+fn one_of(args: &OnEnd, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize, u32), String> {
+    let id = args.id;
+    let mut all = Vec::new();
+    for (at, (mounted, domain)) in open.iter().enumerate() {
+        let listed = domain.transactions().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        all.extend(listed.into_iter().filter(|l| is_it(args, l)).map(|l| (at, mounted, l)));
+    }
+    let Some((at, _, first)) = all.first() else {
+        return Err(format!(
+            "transaction {id} does not run: it has ended, or never was; `systx list` shows those that run"
+        ));
+    };
+    if !first.alive {
+        return Err(format!("transaction {id} was cut off, nobody will tell its end: run `systx recover`"));
+    }
+    if all.iter().any(|(_, _, other)| other.pid != first.pid) {
+        let places: Vec<_> =
+            all.iter().map(|(_, mounted, l)| format!("pid {} on {}", l.pid, mounted.point())).collect();
+        return Err(format!(
+            "each file system counts for itself, and several have a transaction {id}: {}; say which with --pid",
+            places.join(", ")
+        ));
+    }
+    Ok((*at, first.pid))
+}
+
+/// A socket in an area, gone when dropped.
+struct Bell {
+    socket: UnixDatagram,
+    os: Linux,
+    area: OwnedFd,
+    ends: OwnedFd,
+    name: String,
+}
+
+impl Bell {
+    fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Bell, String> {
+        let failed = |e: &dyn std::fmt::Display| format!("waiting in the area: {e}");
+        loop {
+            match os.mkdir(area, ENDS, 0o700) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(failed(&e)),
+            }
+            let ends = match os.open(area, ENDS, Open::Directory) {
+                // Somebody who has waited too has just removed it.
+                Err(Errno::NOENT) => continue,
+                opened => opened.map_err(|e| failed(&e))?,
+            };
+            let name = format!("{id}.{}.{:08x}", std::process::id(), os.random() as u32);
+            match UnixDatagram::bind(place(&ends, &name)) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                bound => {
+                    let socket = bound.map_err(|e| failed(&e))?;
+                    socket.set_nonblocking(true).map_err(|e| failed(&e))?;
+                    let area = area.try_clone().map_err(|e| failed(&e))?;
+                    return Ok(Bell { socket, os: os.clone(), area, ends, name });
+                }
+            }
+        }
+    }
+
+    /// What was told, if anything was.
+    fn word(&self) -> Option<Outcome> {
+        let mut bytes = [0; 16];
+        let len = self.socket.recv(&mut bytes).ok()?;
+        let word = bytes.get(..len)?;
+        Some(Outcome::ALL.into_iter().find(|o| o.word().as_bytes() == word).unwrap_or(Outcome::Unknown))
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let _ = self.os.unlink(&self.ends, self.name.as_bytes());
+        // Not while somebody else waits.
+        let _ = self.os.rmdir(&self.area, ENDS);
+    }
+}
