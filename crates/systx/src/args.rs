@@ -43,6 +43,8 @@ pub enum Verb {
     Prune(Prune),
     /// Says which guarantee holds on this machine, with the remedy for each that does not
     Doctor(Json),
+    /// Makes programs run as transactions whenever they are started
+    Wrap(Wrap),
     /// Installs a boot unit and a login hook that run `systx recover`
     InstallHooks(InstallHooks),
     /// Prints the script that completes systx's words in a shell
@@ -299,6 +301,43 @@ pub struct Prune {
     #[allow(missing_docs)]
     pub json: Json,
 }
+
+/// `systx wrap`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = WRAP_HELP)]
+pub struct Wrap {
+    /// Where the scripts stand, which must come first on the path [default: ~/.local/lib/systx/wrap]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// As of `systx run`. A relative one is looked up when the program is started: `.` is wherever that is
+    #[arg(long, value_name = "DIR")]
+    pub only: Vec<PathBuf>,
+    /// As of `systx run`
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub retry: u32,
+    /// Show what is wrapped
+    #[arg(long, conflicts_with_all = ["remove", "names", "only", "retry"])]
+    pub list: bool,
+    /// Take the scripts of these names away again
+    #[arg(long, conflicts_with_all = ["only", "retry"])]
+    pub remove: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+    /// Programs, as they are typed
+    #[arg(required_unless_present = "list", value_name = "NAME")]
+    pub names: Vec<OsString>,
+}
+
+const WRAP_HELP: &str = "\
+Writes a small script for each program into a directory of your own. It runs the program that the path has now by `systx \
+run`; inside of a transaction the program joins that one. Who names a program by its path, or has another path, as cron \
+and sudo do, starts it without.
+
+Examples:
+  systx wrap --only . make
+  systx wrap --list
+  systx wrap --remove make";
 
 /// `systx install-hooks`.
 #[derive(Clone, Debug, Args)]

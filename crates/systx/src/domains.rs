@@ -5,7 +5,7 @@
 
 use crate::args::Area;
 use crate::ordinary;
-use crate::report::shown;
+use crate::report::{os_words, shown};
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
@@ -59,8 +59,11 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
         .iter()
         .map(|dir| match dir.canonicalize() {
             Ok(path) if path.is_dir() => Ok(path.as_os_str().as_bytes().to_vec()),
-            Ok(_) => Err(format!("{}: not a directory", dir.display())),
-            Err(e) => Err(format!("{}: {e}", dir.display())),
+            Ok(_) => Err(format!("--only {}: not a directory; name one", shown(dir.as_os_str().as_bytes()))),
+            Err(e) => {
+                let (dir, why) = (shown(dir.as_os_str().as_bytes()), os_words(&e));
+                Err(format!("--only {dir}: {why}; name a directory that is there"))
+            }
         })
         .collect::<Result<Vec<_>, _>>()?;
     let everything = only.is_empty() || only.iter().any(|dir| dir == b"/");

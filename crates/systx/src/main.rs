@@ -22,6 +22,7 @@ mod shell;
 mod status;
 mod supervise;
 mod tree;
+mod wrap;
 
 use args::{Cli, InstallHooks, Json, Verb};
 use clap::Parser;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
             answer(Ok((format!("{value}\n"), well)))
         }
         Verb::Doctor(args) => answer(Ok(doctor::text(&args.area))),
+        Verb::Wrap(args) => answer(wrap::wrap(&args)),
         Verb::InstallHooks(args) => answer(install_hooks(&args)),
         Verb::Completions(args) => answer(manuals::completions(&args)),
         Verb::Manuals(args) => answer(manuals::manuals(&args)),

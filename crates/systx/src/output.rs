@@ -11,7 +11,7 @@
 //!
 //! Pipes, not the file itself: who opens /dev/stdout anew would begin at the start of the file, and could empty it.
 
-use crate::report::Ending;
+use crate::report::{os_words, Ending};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -88,7 +88,7 @@ impl Output {
             format!(
                 "holding its output back in {}: {}; make room there, or set TMPDIR",
                 dir.display(),
-                words(&e)
+                os_words(&e)
             )
         })?;
         self.kept = Some(file);
@@ -120,12 +120,12 @@ impl Pipes {
     fn new() -> Result<Pipes, String> {
         let dir = std::env::temp_dir();
         let file = streams::unnamed_file(&dir).map_err(|e| {
-            format!("{}: {}; set TMPDIR to another directory", dir.display(), words(&e.into()))
+            format!("{}: {}; set TMPDIR to another directory", dir.display(), os_words(&e.into()))
         })?;
-        let pipe = || streams::pipe().map_err(|e| words(&e.into()));
+        let pipe = || streams::pipe().map_err(|e| os_words(&e.into()));
         let (read, out) = pipe()?;
         let (read, err) = match streams::are_one() {
-            true => (vec![(Stream::Both, read)], out.try_clone().map_err(|e| words(&e))?),
+            true => (vec![(Stream::Both, read)], out.try_clone().map_err(|e| os_words(&e))?),
             false => {
                 let (read_err, err) = pipe()?;
                 (vec![(Stream::Out, read), (Stream::Err, read_err)], err)
@@ -237,11 +237,11 @@ fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), Stri
             gone[usize::from(to_err)] = true;
             // Whoever closed it does not want to know.
             if lost.is_ok() && e != Errno::PIPE {
-                lost = Err(words(&e.into()));
+                lost = Err(os_words(&e.into()));
             }
         }
     });
-    read.map_err(|e| words(&e)).and(lost)
+    read.map_err(|e| os_words(&e)).and(lost)
 }
 
 /// Calls `f` for each piece, in order.
@@ -262,12 +262,6 @@ fn each_piece(file: &mut File, mut f: impl FnMut(Stream, &[u8])) -> io::Result<(
         from.read_exact(piece)?;
         f(Stream::from_byte(stream).ok_or_else(broken)?, piece);
     }
-}
-
-/// What the kernel says, without its number.
-fn words(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 #[cfg(test)]

@@ -127,12 +127,10 @@ impl Ending {
                 "committed, publication pending: {why}. The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now."
             ),
             Ending::Committed(c, _) if !c.displaced.is_empty() => displaced(c),
-            Ending::Committed(c, status) => {
-                let steps = if c.steps == 1 { "1 step".into() } else { format!("{} steps", c.steps) };
-                match status {
-                    0 => format!("committed, {steps}."),
-                    _ => format!("committed, {steps}, as was asked for, though the command exited with status {status}."),
-                }
+            Ending::Committed(c, 0) if c.steps == 0 => "committed; there was nothing to change.".into(),
+            Ending::Committed(_, 0) => "committed: all changes are in place.".into(),
+            Ending::Committed(_, status) => {
+                format!("committed, as was asked for, though the command exited with status {status}.")
             }
             Ending::Mute(ending, why) => format!(
                 "{} Its output could not be written: {why}. What is missing of it is lost; the changes are there, so don't run the command again for it.",
@@ -240,6 +238,12 @@ fn party_json(id: Option<u64>, pid: u32, command: &[u8]) -> Value {
     let mut value = json!({ "transaction": id, "pid": (pid != 0).then_some(pid) });
     put(&mut value, "command", command);
     value
+}
+
+/// What the kernel says, without its number.
+pub fn os_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_string()
 }
 
 /// A name or a command line for people.

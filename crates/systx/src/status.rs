@@ -223,6 +223,7 @@ pub fn prune(args: &Prune) -> Answer {
         let names = domain.kept_aside().map_err(failed)?;
         let reports = domain.reports().map_err(failed)?;
         if names.is_empty() && reports.is_empty() {
+            out += &format!("{point}: nothing to remove\n");
             continue;
         }
         if !(args.yes || agreed(&point, &names, &reports, &args.json.area)?) {
@@ -252,6 +253,9 @@ pub fn prune(args: &Prune) -> Answer {
                 out += &format!("{point}: forgot the report of transaction {tx}\n");
             }
         }
+    }
+    if found.open.is_empty() && found.failed.is_empty() {
+        out = "nothing to remove: no file system has an area of systx\n".into();
     }
     complain(&found);
     if args.json.json {

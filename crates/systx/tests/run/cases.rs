@@ -84,6 +84,8 @@ fn exit_codes_tell_who_failed(p: &Place) {
     assert_eq!(code(&run("./data")), 126);
     let ours = Command::new(SYSTX).args(["run", "--only", "/no/such/directory", "true"]).output().unwrap();
     assert_eq!(code(&ours), 125);
+    let told = "systx: aborted, nothing happened: --only /no/such/directory: No such file or directory; name a directory that is there.\n";
+    assert_eq!(err(&ours), told);
     assert_eq!(code(&Command::new(SYSTX).args(["run"]).output().unwrap()), 125);
 }
 
@@ -91,7 +93,7 @@ fn a_failed_commands_changes_are_kept_if_asked_for(p: &Place) {
     let run = |script: &str| p.systx(&["--on-error", "commit"], &["sh", "-c", script]).output().unwrap();
     let output = run("echo kept > kept; exit 3");
     assert_eq!((code(&output), p.read("kept").as_str()), (3, "kept\n"));
-    assert!(err(&output).contains("committed, 1 step, as was asked for, though"), "{}", err(&output));
+    assert!(err(&output).contains("committed, as was asked for, though"), "{}", err(&output));
     let output = run("echo lost > lost; kill -KILL $$");
     assert_eq!(code(&output), 128 + 9, "{}", err(&output));
     assert!(!p.served.join("lost").exists());
@@ -208,7 +210,12 @@ fn json_and_status_fd_tell_the_outcome(p: &Place) {
 
 fn verbose_says_that_it_committed(p: &Place) {
     let output = p.systx(&["-v"], &["sh", "-c", "mkdir made"]).output().unwrap();
-    assert!(err(&output).starts_with("systx: committed, "), "{}", err(&output));
+    assert_eq!(err(&output), "systx: committed: all changes are in place.\n");
+    let output = p.systx(&["-v"], &["ls"]).output().unwrap();
+    assert_eq!(
+        (out(&output).as_str(), err(&output).as_str()),
+        ("made\n", "systx: committed; there was nothing to change.\n")
+    );
 }
 
 fn what_was_stored_through_a_mapping_is_committed(p: &Place) {

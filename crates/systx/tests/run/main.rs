@@ -20,6 +20,7 @@ mod place;
 mod retries;
 mod shells;
 mod whole;
+mod wrap;
 
 use place::Place;
 use std::process::Command;
@@ -60,7 +61,8 @@ fn main() {
             .chain(doctor::ALL)
             .chain(diff::ALL)
             .chain(output::ALL)
-            .chain(on_end::ALL);
+            .chain(on_end::ALL)
+            .chain(wrap::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
             if name.contains(&wanted) {
