@@ -164,10 +164,17 @@ fn register() -> Option<PathBuf> {
     Some(state.join("systx/areas"))
 }
 
+/// Whether a directory, or the first one above it that is there, is this user's: under another user's HOME nothing is made, and
+/// nothing there is believed.
+fn is_own(dir: &Path) -> bool {
+    let found = dir.ancestors().find_map(|dir| std::fs::metadata(dir).ok());
+    found.is_some_and(|m| m.uid() == Linux::new().uid())
+}
+
 /// Notes that a directory has an area, so that `systx recover` finds it. Where that can't be noted, the next run in there
 /// does what there is to do.
 pub fn remember(top: &[u8]) {
-    let Some(register) = register() else { return };
+    let Some(register) = register().filter(|register| is_own(register)) else { return };
     let path = Path::new(OsStr::from_bytes(top));
     let link = register.join(format!("{:016x}", fnv(top)));
     if std::fs::read_link(&link).is_ok_and(|known| known == path) {
@@ -182,7 +189,8 @@ pub fn remember(top: &[u8]) {
 
 /// The directories that were noted and are there, and the user's home.
 pub fn remembered() -> Vec<Vec<u8>> {
-    let links = register().and_then(|register| std::fs::read_dir(register).ok());
+    let links =
+        register().filter(|register| is_own(register)).and_then(|register| std::fs::read_dir(register).ok());
     let noted = links.into_iter().flatten().filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let mut found: Vec<_> = noted.chain(home).filter_map(|dir| dir.canonicalize().ok()).collect();

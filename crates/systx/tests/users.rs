@@ -30,6 +30,8 @@ fn main() {
         ("a_commit_over_two_file_systems_is_one", a_commit_over_two_file_systems_is_one),
         ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
         ("what_is_not_the_users_cannot_be_served", what_is_not_the_users_cannot_be_served),
+        ("a_mode_changes_beside_list_entries_of_others", modes_change_beside_entries),
+        ("under_another_users_home_nothing_is_made", under_anothers_home_nothing_is_made),
         ("a_forbidden_user_namespace_is_told_with_its_remedy", a_forbidden_user_namespace_is_told),
         ("a_device_that_does_not_open_is_told_with_its_remedy", a_device_that_does_not_open_is_told),
         ("doctor_says_what_holds_for_an_ordinary_user", doctor_says_what_holds),
@@ -435,6 +437,34 @@ fn what_is_not_the_users_cannot_be_served(dir: &Path) {
     let recovered = w.verb(&["recover"]).output().unwrap();
     assert_eq!(code(&recovered), 0, "{}{}", out(&recovered), err(&recovered));
     must(Command::new("umount").arg(&inside));
+}
+
+fn modes_change_beside_entries(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("setfacl") || !have("getfacl") {
+        return;
+    }
+    assert_eq!(
+        code(&w.plain("echo a >file; mkdir d; setfacl -m u:1234:rw,g:1235:r file; setfacl -m u:1234:rwx d")),
+        0
+    );
+    let done = w.shell("chmod 0640 file; chmod 0750 d; stat -c %a file d; echo b >>file; mv file d");
+    assert_eq!((code(&done), out(&done), err(&done)), (0, "640\n750\n".into(), String::new()));
+    let lists = out(&w.plain("getfacl -cn --omit-header --no-effective d d/file"));
+    let wanted = "user::rwx\nuser:1234:rwx\ngroup::r-x\nmask::r-x\nother::---\n\n\
+                  user::rw-\nuser:1234:rw-\ngroup::r--\ngroup:1235:r--\nmask::r--\nother::---\n\n";
+    assert_eq!((lists.as_str(), w.read("d/file").as_str()), (wanted, "a\nb\n"));
+    assert_eq!(out(&w.verb(&["list"]).output().unwrap()), "");
+}
+
+fn under_anothers_home_nothing_is_made(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let home = w.dir.join("open-to-all");
+    std::fs::create_dir(&home).unwrap();
+    std::fs::set_permissions(&home, PermissionsExt::from_mode(0o777)).unwrap();
+    let done = w.run(&[], "echo a >a").env("HOME", &home).output().unwrap();
+    assert_eq!((code(&done), w.read("a")), (0, "a\n".into()), "{}", err(&done));
+    assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
 }
 
 fn a_forbidden_user_namespace_is_told(dir: &Path) {
