@@ -92,7 +92,11 @@ const USER_NAMESPACES: &str = "user namespaces";
 /// The directories in which an ordinary user has areas, and his home.
 fn own_directories(os: &Linux, area: &Area) -> Vec<Line> {
     let mut failed = Vec::new();
-    let mounts = match domains::own(ordinary::remembered(), &mut failed) {
+    let mounts = match domains::own(
+        ordinary::remembered(),
+        |table, dir| ordinary::table_for(table, &[dir.to_vec()]),
+        &mut failed,
+    ) {
         Ok(mounts) => mounts,
         Err(e) => return vec![line("directories", Holds::No, e, None)],
     };

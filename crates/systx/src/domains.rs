@@ -143,7 +143,7 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
             tops if tops.is_empty() => Vec::new(),
             tops => {
                 ordinary::enter().map_err(|refusal| refusal.to_string())?;
-                own(tops, &mut failed)?
+                own(tops, ordinary::table_of, &mut failed)?
             }
         },
     };
@@ -161,14 +161,18 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
 }
 
-/// An ordinary user's directories; he has to have [entered](ordinary::enter).
-pub fn own(tops: Vec<Vec<u8>>, failed: &mut Vec<String>) -> Result<Vec<Mounted>, String> {
+/// An ordinary user's directories, each by the mount table that it is seen in; he has to have [entered](ordinary::enter).
+pub fn own(
+    tops: Vec<Vec<u8>>,
+    seen_as: impl Fn(&[Mount], &[u8]) -> Result<Vec<Mount>, String>,
+    failed: &mut Vec<String>,
+) -> Result<Vec<Mounted>, String> {
     let table = table()?;
     let mut mounts: Vec<Mounted> = Vec::new();
     for top in tops {
-        let only = [top];
         // One that belongs to somebody else by now has no area of this user's.
-        let Ok(narrowed) = ordinary::table_for(&table, &only) else { continue };
+        let Ok(narrowed) = seen_as(&table, &top) else { continue };
+        let only = [top];
         match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree)) {
             Ok(held) => mounts.extend(held),
             Err(why) => failed.push(why),

@@ -147,6 +147,17 @@ pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String
     Ok(narrow(table, &tops))
 }
 
+/// The mount table in which this very directory of the user's is a mount: the one that has an area need not be the topmost any more.
+pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
+    let mount = mount_of(table, top).ok_or_else(|| format!("{}: on no mount", shown(top)))?;
+    let owned =
+        std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(|m| m.uid() == Linux::new().uid());
+    match owned {
+        true => Ok(narrow(table, &[(top.to_vec(), mount)])),
+        false => Err(format!("{}: another user's", shown(top))),
+    }
+}
+
 /// What a mount in a directory that is to be served means.
 pub fn cannot_hold(point: &[u8], error: Errno) -> String {
     match error {

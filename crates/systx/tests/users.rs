@@ -26,6 +26,7 @@ fn main() {
         ("recover_finishes_what_was_killed_in_mid_commit", recover_finishes_what_was_killed),
         ("the_twin_finishes_what_was_killed_in_mid_commit", the_twin_finishes_what_was_killed),
         ("the_next_run_finishes_what_was_killed_in_mid_commit", the_next_run_finishes_what_was_killed),
+        ("recover_finds_an_area_that_is_not_in_the_topmost_directory", an_area_below_the_topmost_directory),
         ("a_directory_moved_before_recovery_costs_no_change", a_directory_moved_before_recovery),
         ("a_commit_over_two_file_systems_is_one", a_commit_over_two_file_systems_is_one),
         ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
@@ -360,6 +361,20 @@ fn the_next_run_finishes_what_was_killed(dir: &Path) {
     let other = w.own.join("other");
     let next = w.verb(&["run", "--only", other.to_str().unwrap(), "--", "true"]).output().unwrap();
     assert_eq!(code(&next), 0, "{}", err(&next));
+    is_whole(&w);
+}
+
+fn an_area_below_the_topmost_directory(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let beside = w.own.join("mounted");
+    std::fs::create_dir(&beside).unwrap();
+    must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&beside));
+    let Some(stopped) = in_the_middle(&w) else { return };
+    kill(stopped, true);
+    must(Command::new("umount").arg(&beside));
+    assert!(w.tree.join(format!("{AREA}-{USER}")).exists() && !w.area().exists());
+    let recovered = w.verb(&["recover"]).output().unwrap();
+    assert_eq!(code(&recovered), 0, "{}{}", out(&recovered), err(&recovered));
     is_whole(&w);
 }
 
