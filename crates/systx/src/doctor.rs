@@ -5,10 +5,10 @@
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
+use crate::ordinary;
 use crate::report::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use systx_os::{Errno, FileType, FsInfo, FsKind, Linux, Open, Os};
 
@@ -87,6 +87,23 @@ pub fn json(area: &Area) -> (Value, bool) {
     (value, lines.iter().all(|l| l.holds != Holds::No))
 }
 
+const USER_NAMESPACES: &str = "user namespaces";
+
+/// The directories in which an ordinary user has areas, and his home.
+fn own_directories(os: &Linux, area: &Area) -> Vec<Line> {
+    let mut failed = Vec::new();
+    let mounts = match domains::own(
+        ordinary::remembered(),
+        |table, dir| ordinary::table_for(table, &[dir.to_vec()]),
+        &mut failed,
+    ) {
+        Ok(mounts) => mounts,
+        Err(e) => return vec![line("directories", Holds::No, e, None)],
+    };
+    let failed = failed.into_iter().map(|why| line("directories", Holds::Weaker, why, None));
+    failed.chain(mounts.iter().flat_map(|mounted| file_system(os, mounted, area))).collect()
+}
+
 fn look(area: &Area) -> Vec<Line> {
     let os = Linux::new();
     let mut lines = vec![
@@ -99,6 +116,13 @@ fn look(area: &Area) -> Vec<Line> {
         hooks(),
         twin(),
     ];
+    if ordinary::is_ordinary() {
+        // Without a user namespace nothing can be looked at, and that is said.
+        if lines.iter().all(|line| line.subject != USER_NAMESPACES || line.holds != Holds::No) {
+            lines.extend(own_directories(&os, area));
+        }
+        return lines;
+    }
     match domains::table().and_then(|table| domains::plan(&table, &[])) {
         Err(e) => lines.push(line("mounts", Holds::No, e, None)),
         Ok(tree) => {
@@ -113,13 +137,15 @@ fn look(area: &Area) -> Vec<Line> {
 }
 
 fn privilege(os: &Linux) -> Line {
-    match os.uid() {
-        0 => line("privilege", Holds::Yes, "root: `systx run` serves the whole tree", None),
-        uid => line(
-            "privilege",
-            Holds::No,
-            format!("user {uid}: `systx run` needs root in this version"),
-            Some("Use sudo"),
+    let subject = "privilege";
+    match (os.uid(), ordinary::is_nobody()) {
+        (0, _) => line(subject, Holds::Yes, "root: `systx run` serves the whole tree", None),
+        (_, Some(refusal)) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
+        (uid, None) => line(
+            subject,
+            Holds::Weaker,
+            format!("user {uid}: `systx run --only DIR` serves directories of yours"),
+            Some("The whole tree, and what belongs to others, needs root: use sudo"),
         ),
     }
 }
@@ -144,9 +170,9 @@ fn kernel() -> Line {
 }
 
 fn fuse() -> Line {
-    match std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
-        Ok(_) => line("FUSE", Holds::Yes, "/dev/fuse opens", None),
-        Err(e) => line("FUSE", Holds::No, format!("/dev/fuse: {e}"), Some("Load the module: modprobe fuse")),
+    match ordinary::fuse() {
+        Ok(()) => line("FUSE", Holds::Yes, "/dev/fuse opens", None),
+        Err(refusal) => line("FUSE", Holds::No, refusal.text, Some(refusal.remedy)),
     }
 }
 
@@ -162,24 +188,20 @@ fn passthrough(os: &Linux) -> Line {
     }
 }
 
+/// Tried out by an ordinary user, who needs them: this process is in one afterwards. Root is told what others would find.
 fn user_namespaces() -> Line {
-    let says = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
-    let subject = "user namespaces";
-    if says("/proc/sys/user/max_user_namespaces", "0") {
-        let remedy = "Not needed as root; else: sysctl user.max_user_namespaces=10000";
-        line(subject, Holds::Weaker, "none allowed", Some(remedy))
-    } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        let remedy = "Not needed as root; else: sysctl kernel.unprivileged_userns_clone=1";
-        line(subject, Holds::Weaker, "for root only", Some(remedy))
-    } else if says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
-        line(
-            subject,
-            Holds::Weaker,
-            "restricted by AppArmor",
-            Some("Not needed as root; else give systx an AppArmor profile with `userns,`"),
-        )
-    } else {
-        line(subject, Holds::Yes, "allowed (not needed as root)", None)
+    let subject = USER_NAMESPACES;
+    if ordinary::is_ordinary() {
+        return match ordinary::enter() {
+            Ok(()) => line(subject, Holds::Yes, "allowed", None),
+            Err(refusal) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
+        };
+    }
+    match ordinary::forbidden_by_settings() {
+        None => line(subject, Holds::Yes, "allowed (not needed as root)", None),
+        Some(refusal) => {
+            line(subject, Holds::Weaker, format!("{}; root needs none", refusal.text), Some(refusal.remedy))
+        }
     }
 }
 
@@ -245,7 +267,8 @@ fn file_system(os: &Linux, mounted: &Mounted, area: &Area) -> Vec<Line> {
 
 /// The area of a mount, if it has one that can be used, and what is to be said of it.
 fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec<Line>) {
-    let (root, name) = (&mounted.copy.root, area.area_name.as_bytes());
+    let name = domains::area_name(area);
+    let (root, name) = (&mounted.copy.root, &*name);
     let add = |holds, text: String, remedy| line_of(&mounted.lower.point, "area", holds, text, remedy);
     let stat = match os.stat_at(root, name) {
         Ok(stat) => stat,

@@ -4,9 +4,10 @@
 //! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
 
 use crate::args::Area;
+use crate::ordinary;
 use crate::report::{os_words, shown};
 use crate::tree::{self, Lower, Seen, Tree};
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -65,7 +66,13 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let everything = only.iter().any(|dir| dir == b"/");
+    let everything = only.is_empty() || only.iter().any(|dir| dir == b"/");
+    if ordinary::is_ordinary() {
+        return match everything {
+            true => Err("as an ordinary user name the directories to be served: --only DIR. The whole tree needs root".into()),
+            false => tree::plan(&ordinary::table_for(table, &only)?, &only, &see),
+        };
+    }
     tree::plan(table, if everything { &[] } else { &only }, &see)
 }
 
@@ -84,7 +91,7 @@ fn see(mount: &Mount) -> Seen {
 pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
     let hold = |lower: &Lower| match Detached::of(&lower.point) {
         Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
-        Err(e) => Err(format!("{}: {e}", shown(&lower.point))),
+        Err(e) => Err(ordinary::cannot_hold(&lower.point, e)),
     };
     tree.lower.iter().map(hold).collect()
 }
@@ -95,20 +102,24 @@ pub fn open<M: Borrow<Mounted>>(
     mounts: &[M],
     area: &Area,
 ) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
+    let name = area_name(area);
     let locations: Vec<_> = mounts
         .iter()
         .map(|mounted| &mounted.borrow().copy.root)
-        .map(|root| Location { root: root.clone(), parent: &**root, name: area_name(area) })
+        .map(|root| Location { root: root.clone(), parent: &**root, name: &name })
         .collect();
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
     let failed = |n: usize, e: OpenError| match e {
         OpenError::Area(e) => {
-            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(area_name(area)))
+            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(&name))
         }
         e => format!("{}: {e}", point(n)),
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
+        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0) {
+            ordinary::remember(&mounted.borrow().lower.point);
+        }
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
@@ -125,8 +136,19 @@ pub struct Existing {
 /// Opens the domains of all mounts that have an area already. What can't be opened is told, too.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
-    let mut mounts = hold(&plan(&table()?, &[])?)?;
-    mounts.retain(|mounted| match os.open(&mounted.copy.root, area_name(area), Open::Path) {
+    let mut mounts = match os.uid() {
+        0 => hold(&plan(&table()?, &[])?)?,
+        _ => match ordinary::with_areas(&area_name(area)) {
+            // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
+            tops if tops.is_empty() => Vec::new(),
+            tops => {
+                ordinary::enter().map_err(|refusal| refusal.to_string())?;
+                own(tops, ordinary::table_of, &mut failed)?
+            }
+        },
+    };
+    let name = area_name(area);
+    mounts.retain(|mounted| match os.open(&mounted.copy.root, &name, Open::Path) {
         // Another user's, where root's may be, is none: `doctor` tells of it, and the next run moves it away.
         Ok(area) => os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0),
         Err(Errno::NOENT) => false,
@@ -137,6 +159,28 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     });
     let domains = open_what_opens(os, &mut mounts, area, &mut failed);
     Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
+}
+
+/// An ordinary user's directories, each by the mount table that it is seen in; he has to have [entered](ordinary::enter).
+pub fn own(
+    tops: Vec<Vec<u8>>,
+    seen_as: impl Fn(&[Mount], &[u8]) -> Result<Vec<Mount>, String>,
+    failed: &mut Vec<String>,
+) -> Result<Vec<Mounted>, String> {
+    let table = table()?;
+    let mut mounts: Vec<Mounted> = Vec::new();
+    for top in tops {
+        // One that belongs to somebody else by now has no area of this user's.
+        let Ok(narrowed) = seen_as(&table, &top) else { continue };
+        let only = [top];
+        match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree)) {
+            Ok(held) => mounts.extend(held),
+            Err(why) => failed.push(why),
+        }
+    }
+    mounts.sort_by(|a, b| a.lower.point.cmp(&b.lower.point));
+    mounts.dedup_by(|a, b| a.lower.point == b.lower.point);
+    Ok(mounts)
 }
 
 /// Opens as many as possible; the others leave `mounts`.
@@ -171,7 +215,11 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
     }
 }
 
-fn area_name(area: &Area) -> &[u8] {
+/// Name of an area: an ordinary user's has his number, since several may have theirs in one place.
+pub fn area_name(area: &Area) -> Cow<'_, [u8]> {
     let name: &OsStr = &area.area_name;
-    name.as_bytes()
+    match Linux::new().uid() {
+        0 => name.as_bytes().into(),
+        uid => [name.as_bytes(), format!("-{uid}").as_bytes()].concat().into(),
+    }
 }

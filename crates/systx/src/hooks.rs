@@ -37,7 +37,7 @@ WantedBy=multi-user.target
 fn login(systx: &Path) -> String {
     format!(
         "{MARK}
-if [ \"$(id -u)\" = 0 ] && [ -x '{0}' ]; then
+if [ -x '{0}' ]; then
     '{0}' recover --quiet || :
 fi
 ",

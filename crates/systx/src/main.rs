@@ -14,6 +14,7 @@ mod domains;
 mod hooks;
 mod manuals;
 mod on_end;
+mod ordinary;
 mod output;
 mod report;
 mod run;

@@ -11,6 +11,7 @@
 
 use crate::args::OnEnd;
 use crate::domains::{self, Mounted};
+use crate::ordinary;
 use crate::report::{shown, Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
@@ -156,6 +157,10 @@ pub fn on_end(args: &OnEnd) -> u8 {
 
 /// Waits for the end.
 fn ended(args: &OnEnd) -> Result<Outcome, String> {
+    if ordinary::is_ordinary() {
+        // The processes of others of his user namespaces can't be looked at from within one.
+        return Err("`systx on-end` is for root's transactions only, so far; run it as root".into());
+    }
     if domains::inside_a_transaction(&domains::table()?) {
         return Err("inside of a transaction others can't be seen; run `systx on-end` outside of it".into());
     }

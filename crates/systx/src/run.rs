@@ -12,6 +12,7 @@ use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::diff;
 use crate::domains::{self, Mounted};
 use crate::on_end::Notices;
+use crate::ordinary;
 use crate::output::{self, Output, Pipes};
 use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
 use crate::shell::{self, Wish};
@@ -62,6 +63,10 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
     }
+    let table = match enter(table) {
+        Ok(table) => table,
+        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    };
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
     let ending = guarded(args, &table, &mut notices, &mut output).unwrap_or_else(Ending::Failed);
@@ -69,6 +74,15 @@ pub fn run(args: &Run) -> u8 {
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
     tell(args, status, notices.id(), &ending)
+}
+
+/// Becomes able to mount, and says which mounts there are then.
+fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
+    if !ordinary::is_ordinary() {
+        return Ok(table);
+    }
+    ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
+    domains::table()
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.

@@ -271,7 +271,7 @@ fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], area: &Area) -> Re
         writeln!(
             err,
             "Displaced objects kept on {point} in {}/aside, and reports:",
-            area.area_name.to_string_lossy()
+            shown(&domains::area_name(area))
         )?;
         names.iter().try_for_each(|name| writeln!(err, "  {}", shown(name)))?;
         reports.iter().try_for_each(|report| write!(err, "{}", reported(point, report)))?;

@@ -146,7 +146,8 @@ impl<O: Os> Transaction<O> {
             list => list?,
         };
         if let Some(value) = list {
-            if let Some(list) = Acl::parse(&value)? {
+            // With strangers in it the list is left to the chmod(2) that publishes the mode.
+            if let Some(list) = Acl::parse(&value)?.filter(|list| !list.names_strangers()) {
                 let changed = list.with_mode(mode).bytes();
                 if changed != value {
                     self.override_xattr(ix, acl::ACCESS, Some(value), Some(changed));

@@ -17,6 +17,9 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
+/// What the kernel calls who has no number in the reader's user namespace (posix_acl_to_xattr).
+const STRANGER: u32 = u32::MAX;
+
 /// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<(u16, u16, u32)>);
@@ -67,6 +70,11 @@ impl Acl {
             out.extend_from_slice(&id.to_le_bytes());
         }
         out
+    }
+
+    /// Whether somebody is named who has no number in this process's user namespace: such a list can't be written.
+    pub fn names_strangers(&self) -> bool {
+        self.0.iter().any(|e| matches!(e.0, USER | GROUP) && e.2 == STRANGER)
     }
 
     /// Whether permission bits say as much.

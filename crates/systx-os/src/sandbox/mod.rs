@@ -1,7 +1,8 @@
 //! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its commit.
 //!
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
-//! of a command, its pid 1 and itself ([`spawn`]), and the twin ([`twin`]). Guarantees: no process of a command
+//! of a command, its pid 1 and itself ([`spawn`]), the user namespace of who has no privileges ([`own`]), and the twin
+//! ([`twin`]). Guarantees: no process of a command
 //! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
 //! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
 //! transaction is.
@@ -17,6 +18,7 @@
 //! Minimum kernel version: 5.12 (mount_setattr).
 
 pub mod mounts;
+pub mod own;
 pub mod root;
 pub mod spawn;
 pub mod twin;

@@ -242,6 +242,11 @@ fn init(
         Message(Message::NO_DIRECTORY, error.raw_os_error()).send(talk);
         exit_now(1);
     }
+    // Nothing is mounted from here on.
+    if let Err(error) = super::own::drop_privileges() {
+        Message(Message::ENTER_FAILED, error.raw_os_error()).send(talk);
+        exit_now(1);
+    }
     // Children must be waited for even if `systx` was started with SIGCHLD ignored.
     let ignored_before = child_signal_default();
     let Ok(children) = children_signal() else { exit_now(1) };

@@ -18,10 +18,13 @@
 //! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
 
 mod fate;
+pub mod owned;
 mod path;
 mod planner;
 #[cfg(test)]
 mod tests;
+
+pub use path::is_below;
 
 use path::depth;
 use planner::{Planner, COPIED};

@@ -1,0 +1,77 @@
+//! A user namespace for who has no privileges: in it he may mount, and make the other namespaces of a command.
+//!
+//! Owns: the way in ([`enter`]), and the way back to no privileges ([`drop_privileges`]). Guarantees: the one user and the one group
+//! of this process are themselves in there, nobody else is anybody, and what belongs to others refuses what it refuses outside.
+//! Does not: know whether it was needed.
+//!
+//! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
+
+use super::require_one_thread;
+use crate::process::last_errno;
+use crate::types::Result;
+use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySets};
+
+/// What a user is called in a user namespace in which he is nobody, unless fs.overflowuid says otherwise.
+const OVERFLOW_ID: u32 = 65534;
+
+/// To mount; and to come by permission bits of objects that belong to this user *and* this group, as in there nobody else
+/// does (capable_wrt_inode_uidgid in the kernel): who may change a mode needs no other one to publish what he changed.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
+
+/// What could not be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Making the namespaces.
+    Make,
+    /// Being oneself in there.
+    Map,
+    /// Using the privilege to mount that comes with it.
+    Mount,
+}
+
+/// Moves this process into new user and mount namespaces.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread. [`Entry::Make`]: `ENOSPC` beyond user.max_user_namespaces, `EPERM` where it is
+/// forbidden or in a chroot. [`Entry::Map`], [`Entry::Mount`]: `EPERM`, `EACCES` where a security module takes back what the
+/// namespace gave.
+pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
+    require_one_thread().map_err(|e| (Entry::Make, e))?;
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces that it leaves.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
+        return Err((Entry::Make, last_errno()));
+    }
+    let write = |path: &str, text: String| {
+        std::fs::write(path, text).map_err(|e| (Entry::Map, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
+    };
+    // Else a group that keeps its members out could be left.
+    write("/proc/self/setgroups", "deny".into())?;
+    write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
+    write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    keep(KEPT).map_err(|e| (Entry::Map, e))?;
+    super::mounts::Detached::of(b"/proc/self/fd").map(drop).map_err(|e| (Entry::Mount, e))
+}
+
+/// Gives up all privileges of this process, unless it is root's.
+pub(super) fn drop_privileges() -> Result<()> {
+    if geteuid().is_root() {
+        return Ok(());
+    }
+    keep(CapabilitySet::empty())
+}
+
+/// Gives up all privileges but these. What the process executes later has none at all.
+fn keep(wanted: CapabilitySet) -> Result<()> {
+    let now = capabilities(None)?;
+    let (effective, permitted) = (now.effective & wanted, now.permitted & wanted);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
+}
+
+/// What a user namespace calls everybody who is nobody in it: such a user can't be told from others there.
+pub fn nobody() -> u32 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(OVERFLOW_ID)
+}

@@ -1,0 +1,227 @@
+//! An ordinary user: what he needs of the machine, where his areas are, and how they are found again.
+//!
+//! Owns: the words for what the machine forbids, the directory in which an area is made, and the register of them. Guarantees:
+//! root never comes by here, and what an ordinary user does needs no right but his own. Does not: serve what is not his: in a
+//! user namespace everybody else's objects are nobody's, and the kernel lets nobody change those.
+//!
+//! The register is a directory of symbolic links in the user's own state, one to each directory that has an area.
+
+use crate::report::shown;
+use crate::tree::is_below;
+use crate::tree::owned::{narrow, way};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use systx_os::sandbox::mounts::{self, Mount};
+use systx_os::sandbox::own::{self, Entry};
+use systx_os::{Errno, Linux, Os};
+
+/// What the machine forbids, and what would change it.
+pub struct Refusal {
+    /// As a fragment.
+    pub text: String,
+    /// A sentence without its full stop.
+    pub remedy: &'static str,
+}
+
+impl Refusal {
+    fn new(text: impl Into<String>, remedy: &'static str) -> Refusal {
+        Refusal { text: text.into(), remedy }
+    }
+}
+
+impl core::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}. {}", self.text, self.remedy)
+    }
+}
+
+/// Whether this process is an ordinary user's.
+pub fn is_ordinary() -> bool {
+    Linux::new().uid() != 0
+}
+
+/// Becomes able to mount, in a mount namespace of its own.
+pub fn enter() -> Result<(), Refusal> {
+    if let Some(refusal) = is_nobody() {
+        return Err(refusal);
+    }
+    own::enter().map_err(|(entry, error)| forbidden(entry, error))
+}
+
+/// Why this user can't be served, if he can't: others could not be told from him.
+pub fn is_nobody() -> Option<Refusal> {
+    let uid = Linux::new().uid();
+    (uid == own::nobody()).then(|| {
+        let text = format!("user {uid} is what everybody else is called in a user namespace");
+        Refusal::new(text, "Use sudo")
+    })
+}
+
+/// Whether /dev/fuse opens.
+pub fn fuse() -> Result<(), Refusal> {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.map(drop).map_err(|e| {
+        let remedy = match e.kind() {
+            std::io::ErrorKind::PermissionDenied if is_ordinary() => {
+                "Let everybody open it, as most systems do: chmod 0666 /dev/fuse"
+            }
+            _ => "Load the module: modprobe fuse",
+        };
+        Refusal::new(format!("/dev/fuse: {e}"), remedy)
+    })
+}
+
+/// Which of the machine's settings keeps ordinary users out of user namespaces. AppArmor's need not hold for every program.
+pub fn forbidden_by_settings() -> Option<Refusal> {
+    let says = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
+    let (text, remedy) = if says("/proc/sys/user/max_user_namespaces", "0") {
+        (
+            "no user namespaces are allowed here (user.max_user_namespaces)",
+            "As root: sysctl user.max_user_namespaces=10000",
+        )
+    } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        (
+            "user namespaces are for root only (kernel.unprivileged_userns_clone)",
+            "As root: sysctl kernel.unprivileged_userns_clone=1",
+        )
+    } else if says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        (
+            "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns)",
+            "As root: give systx an AppArmor profile with `userns,`",
+        )
+    } else {
+        return None;
+    };
+    Some(Refusal::new(text, remedy))
+}
+
+/// Why there is no user namespace.
+fn forbidden(entry: Entry, error: Errno) -> Refusal {
+    let what = match entry {
+        Entry::Make => "making a user namespace",
+        Entry::Map => "mapping the user into a user namespace",
+        Entry::Mount => "mounting in a user namespace",
+    };
+    let remedy = match error {
+        Errno::NOSPC => "As root: raise sysctl user.max_user_namespaces",
+        _ => "A container's seccomp profile, a chroot or a security module may forbid it: allow it there, or run as root",
+    };
+    forbidden_by_settings().unwrap_or_else(|| Refusal::new(format!("{what}: {error}"), remedy))
+}
+
+/// The mount that a directory is on. `None`: it came just now.
+fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
+    let id = mounts::look(dir).ok()?.mount_id;
+    table.iter().find(|mount| mount.id == id).cloned()
+}
+
+/// The topmost directory of the user on the way to `dir`, on its file system: the same for all directories below it, as long as
+/// nothing is mounted below it that the kernel would not let him copy.
+fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
+    let mount = mount_of(table, dir).ok_or_else(|| format!("{}: on no mount", shown(dir)))?;
+    let uid = Linux::new().uid();
+    let owned =
+        |path: &&[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).is_ok_and(|m| m.uid() == uid);
+    let bears = |path: &[u8]| table.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
+    let owned: Vec<_> = way(dir, &mount.point).filter(owned).collect();
+    let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
+    top.map(|top| (top, mount)).ok_or_else(|| {
+        format!(
+            "neither {} nor a directory above it belongs to user {uid}: only root can serve it",
+            shown(dir)
+        )
+    })
+}
+
+/// The mount table in which the user's own directories above `only` are mounts.
+pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
+    let mut tops: Vec<(Vec<u8>, Mount)> = Vec::new();
+    for dir in only {
+        let top = top(table, dir)?;
+        if !tops.iter().any(|(known, _)| *known == top.0) {
+            tops.push(top);
+        }
+    }
+    Ok(narrow(table, &tops))
+}
+
+/// The mount table in which this very directory of the user's is a mount: the one that has an area need not be the topmost any more.
+pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
+    let mount = mount_of(table, top).ok_or_else(|| format!("{}: on no mount", shown(top)))?;
+    let owned =
+        std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(|m| m.uid() == Linux::new().uid());
+    match owned {
+        true => Ok(narrow(table, &[(top.to_vec(), mount)])),
+        false => Err(format!("{}: another user's", shown(top))),
+    }
+}
+
+/// What a mount in a directory that is to be served means.
+pub fn cannot_hold(point: &[u8], error: Errno) -> String {
+    match error {
+        // The kernel does not show a user what lies below mounts that are not his.
+        Errno::INVAL if is_ordinary() => {
+            format!("{}: something is mounted below it, so only root can serve it", shown(point))
+        }
+        error => format!("{}: {error}", shown(point)),
+    }
+}
+
+fn register() -> Option<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = of("XDG_STATE_HOME").or_else(|| Some(of("HOME")?.join(".local/state")))?;
+    Some(state.join("systx/areas"))
+}
+
+/// Whether a directory, or the first one above it that is there, is this user's: under another user's HOME nothing is made, and
+/// nothing there is believed.
+fn is_own(dir: &Path) -> bool {
+    let found = dir.ancestors().find_map(|dir| std::fs::metadata(dir).ok());
+    found.is_some_and(|m| m.uid() == Linux::new().uid())
+}
+
+/// Notes that a directory has an area, so that `systx recover` finds it. Where that can't be noted, the next run in there
+/// does what there is to do.
+pub fn remember(top: &[u8]) {
+    let Some(register) = register().filter(|register| is_own(register)) else { return };
+    let path = Path::new(OsStr::from_bytes(top));
+    let link = register.join(format!("{:016x}", fnv(top)));
+    if std::fs::read_link(&link).is_ok_and(|known| known == path) {
+        return;
+    }
+    // With a mode of its own: the umask of systx is 0.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&register);
+    let made = made.and_then(|()| std::os::unix::fs::symlink(path, &link));
+    // As the doc comment says.
+    let _ = made;
+}
+
+/// The directories that were noted and are there, and the user's home.
+pub fn remembered() -> Vec<Vec<u8>> {
+    let links =
+        register().filter(|register| is_own(register)).and_then(|register| std::fs::read_dir(register).ok());
+    let noted = links.into_iter().flatten().filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let mut found: Vec<_> = noted.chain(home).filter_map(|dir| dir.canonicalize().ok()).collect();
+    found.retain(|dir| dir.is_dir());
+    found.sort();
+    found.dedup();
+    found.into_iter().map(|dir| dir.as_os_str().as_bytes().to_vec()).collect()
+}
+
+/// Those of them that have an area of this name.
+pub fn with_areas(name: &[u8]) -> Vec<Vec<u8>> {
+    let area = |top: &[u8]| Path::new(OsStr::from_bytes(top)).join(OsStr::from_bytes(name));
+    let mut tops = remembered();
+    tops.retain(|top| std::fs::symlink_metadata(area(top)).is_ok());
+    tops
+}
+
+/// FNV-1a: names of links only have to differ.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
