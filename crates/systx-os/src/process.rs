@@ -8,10 +8,11 @@ use crate::types::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use rustix::process::{getrlimit, setrlimit, Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions};
 use rustix::time::{
     timerfd_create, timerfd_settime, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags,
 };
+use std::sync::OnceLock;
 
 /// Signals that `systx run` takes by descriptor instead of dying from them.
 const HELD: [i32; 8] = [
@@ -25,6 +26,31 @@ const HELD: [i32; 8] = [
     // Giving the terminal back from the background must not stop us.
     libc::SIGTTOU,
 ];
+
+/// The limit on the size of files as [`lift_size_limit`] found it.
+static SIZE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
+
+/// Lifts this process's limit on the size of files (RLIMIT_FSIZE), as far as it may: it holds for what a command writes, not for
+/// the table and the log. What is left of it becomes `EFBIG` instead of death in mid-commit. A command gets both back.
+///
+/// Source: setrlimit(2).
+pub fn lift_size_limit() {
+    let found = *SIZE_LIMIT.get_or_init(|| getrlimit(Resource::Fsize));
+    let limits =
+        [Rlimit { current: None, maximum: None }, Rlimit { current: found.maximum, maximum: found.maximum }];
+    let _ = limits.into_iter().find(|limit| setrlimit(Resource::Fsize, *limit).is_ok());
+    // SAFETY: SIGXFSZ exists and SIG_IGN runs no code of ours.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// What [`lift_size_limit`] has changed is as it was, for a command that is about to be executed.
+pub(crate) fn restore_size_limit() {
+    if let Some(found) = SIZE_LIMIT.get() {
+        let _ = setrlimit(Resource::Fsize, *found);
+        // SAFETY: SIGXFSZ exists and SIG_DFL runs no code of ours.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+    }
+}
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

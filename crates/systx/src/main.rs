@@ -39,6 +39,9 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { report::OURS } else { 0 });
         }
     };
+    if matches!(cli.verb, Verb::List(_) | Verb::Status(_) | Verb::Recover(_) | Verb::Prune(_)) {
+        systx_os::process::lift_size_limit();
+    }
     match cli.verb {
         Verb::Run(args) => ExitCode::from(run::run(&args)),
         Verb::Shell(args) => ExitCode::from(run::run(&shell::as_run(args))),

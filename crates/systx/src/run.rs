@@ -67,6 +67,7 @@ pub fn run(args: &Run) -> u8 {
         Ok(table) => table,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
+    systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
     let ending = guarded(args, &table, &mut notices, &mut output).unwrap_or_else(Ending::Failed);

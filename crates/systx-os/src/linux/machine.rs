@@ -85,7 +85,7 @@ impl NofileLimit {
 
     /// Makes it hold again. What is open beyond it stays open.
     pub fn restore(&self) -> Result<()> {
-        setrlimit(Resource::Nofile, self.0.clone())
+        setrlimit(Resource::Nofile, self.0)
     }
 }
 

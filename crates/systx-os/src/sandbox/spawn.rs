@@ -375,6 +375,7 @@ fn execute(
     // Rust's runtime ignores SIGPIPE in `systx`; a command expects to die from it.
     // SAFETY: SIGPIPE exists and SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    crate::process::restore_size_limit();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
     let mask = signals.mask_before();
     // SAFETY: `mask` is a valid set; the old mask is not asked for.

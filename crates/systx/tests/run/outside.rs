@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 pub const ALL: &[(&str, Case)] = &[
     ("nothing_is_seen_before_the_commit", nothing_is_seen_before_the_commit),
     ("an_outsiders_edit_wins_and_stays", an_outsiders_edit_wins_and_stays),
+    ("a_limit_on_the_size_of_files_is_the_commands", a_limit_on_the_size_of_files_is_the_commands),
     ("retry_runs_it_again_after_a_conflict", retry_runs_it_again_after_a_conflict),
     ("daemons_do_not_outlive_the_transaction", daemons_do_not_outlive_the_transaction),
     (
@@ -116,6 +117,29 @@ fn killing_systx_kills_the_command_and_leaves_no_trace(p: &Place) {
             .any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with('~'))
     });
     assert!(swept, "staging of the dead is removed");
+}
+
+fn a_limit_on_the_size_of_files_is_the_commands(p: &Place) {
+    let limited = |script: &str| {
+        let mut systx = Command::new("sh");
+        systx.args([
+            "-c",
+            "ulimit -Sf 8; exec \"$0\" \"$@\"",
+            SYSTX,
+            "run",
+            "--area-name",
+            AREA,
+            "--only",
+            ".",
+        ]);
+        systx.args(["--", "sh", "-c", script]).current_dir(&p.served).output().unwrap()
+    };
+    let output = limited("ulimit -Sf; echo x > made");
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "8\n", ""));
+    assert_eq!(p.read("made"), "x\n");
+    let output = limited("exec head -c 100000 /dev/zero > big");
+    assert_eq!(code(&output), 128 + 25, "SIGXFSZ ends the command: {}", err(&output));
+    assert!(err(&output).contains("nothing happened") && !p.served.join("big").exists(), "{}", err(&output));
 }
 
 fn a_signal_to_systx_reaches_the_command(p: &Place) {
