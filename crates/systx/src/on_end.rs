@@ -170,8 +170,8 @@ fn ended(args: &OnEnd) -> Result<Outcome, String> {
     let (_, domain) = found.open.swap_remove(at);
     drop(found);
     let area = domain.area.dir.try_clone().map_err(|e| e.to_string())?;
-    let bell = Bell::new(&os, &area, args.id)?;
-    // In this order: the number stays that of the process that is watched, until it ends.
+    // In this order: a process that takes part when it is watched already is no other one that has got its number, and who has a
+    // socket waits.
     let process = process::watch(pid).ok().filter(|_| takes_part(&os, &area, pid));
     let process = process.ok_or_else(|| {
         format!(
@@ -179,6 +179,7 @@ fn ended(args: &OnEnd) -> Result<Outcome, String> {
             args.id
         )
     })?;
+    let bell = Bell::new(&os, &area, args.id)?;
     // Who only waits takes no part.
     drop(domain);
     // Not by looking again whether its owner lives: while a helper does what is left, it seems to.
