@@ -46,7 +46,7 @@ impl<O: Os> Facts<O> {
         let root = self.domains[domain].area.root.clone();
         let handle = os.handle(&root)?;
         let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
-        let dir = LowerDir::new(domain, os.dup(&root)?, handle, Vec::new());
+        let dir = LowerDir::new(domain, root, handle, Vec::new());
         let fact = self.keep(Seen {
             dir: dir.clone(),
             name: Box::default(),
@@ -245,7 +245,7 @@ impl<O: Os> Facts<O> {
     }
 
     /// The same as [`Facts::path_fd`], for a transaction that runs: who replaced the object is told.
-    fn present_fd(&mut self, fact: FactIx) -> Verb<O::Fd> {
+    fn present_fd(&mut self, fact: FactIx) -> Verb<Arc<O::Fd>> {
         match self.path_fd(fact) {
             Err(doomed @ VerbError::Doomed(_)) => self.refresh_all().and(Err(doomed)),
             opened => opened,
@@ -253,17 +253,17 @@ impl<O: Os> Facts<O> {
     }
 
     /// An O_PATH descriptor of the object behind a fact, its identity verified.
-    pub fn path_fd(&self, fact: FactIx) -> Verb<O::Fd> {
+    pub fn path_fd(&self, fact: FactIx) -> Verb<Arc<O::Fd>> {
         let seen = &self.seen[fact.0 as usize];
         let Some((handle, _)) = seen.object else { return Err(Errno::NOENT.into()) };
         let os = self.os_of(fact);
         let opened = match self.opened(&seen.dir)? {
-            Some(dir) if seen.name.is_empty() => return Ok(os.dup(&dir)?),
+            Some(dir) if seen.name.is_empty() => return Ok(dir),
             Some(dir) => os.open(&dir, &seen.name, Open::Path),
             None => Err(Errno::NOENT),
         };
         match opened {
-            Ok(fd) if os.handle(&fd)? == handle => Ok(fd),
+            Ok(fd) if os.handle(&fd)? == handle => Ok(Arc::new(fd)),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
                 Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider))
             }

@@ -38,8 +38,8 @@ impl<O: Os> Default for Passing<O> {
 }
 
 impl<O: Os> LowerDir<O> {
-    pub(super) fn new(domain: usize, fd: O::Fd, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
-        Arc::new(LowerDir { domain, handle, path, fd: Mutex::new(Some(Arc::new(fd))) })
+    pub(super) fn new(domain: usize, fd: Arc<O::Fd>, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
+        Arc::new(LowerDir { domain, handle, path, fd: Mutex::new(Some(fd)) })
     }
 
     /// Whether a descriptor is kept.

@@ -112,7 +112,9 @@ impl<O: Os> Transaction<O> {
         if self.is_gone(dir) {
             return Err(Errno::NOENT.into());
         }
-        if self.is_hidden(dir, name) {
+        // A name that was looked up and is known is none of ours.
+        let known = self.object(dir).dir.as_ref().is_some_and(|d| d.names.contains_key(name));
+        if !known && self.is_hidden(dir, name) {
             return Err(Errno::ACCESS.into());
         }
         match &self.object(dir).lower {
