@@ -10,7 +10,7 @@ use super::{copy, long, Then};
 use crate::outcome::{CommitError, Committed, Durability, Options, VerbError};
 use crate::transaction::{Access, Transaction};
 use std::sync::{Arc, Mutex};
-use systx_os::{Errno, FsKind};
+use systx_os::{Errno, FsKind, Open};
 use systx_sim::machine::{run_process, Call, Crash, Machine, Plant, PointInfo, SimOs, Tree};
 
 const NAME: &str = "rewritten";
@@ -239,4 +239,35 @@ fn nothing_done_to_a_file_that_is_written_anew_is_lost_when_the_publisher_is_kil
 #[test]
 fn nothing_done_to_a_file_that_is_written_anew_is_lost_in_a_power_failure() {
     all(|rng, left| Then::PowerLoss(rng.u64(0..left.min(30))), 12);
+}
+
+#[test]
+fn who_reads_a_file_that_is_written_anew_and_closes_it_again_stops_no_commit() {
+    let stage = Stage::new();
+    let mut waited = 0;
+    for at in stage.touch..stage.exchange {
+        let machine = copy(&stage.machine);
+        let (os, outsider) = (machine.spawn("owner"), machine.outsider("reader"));
+        let (reading, paused) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(false)));
+        let (mut count, noted) = (0, paused.clone());
+        machine.set_hook(move |_, point| {
+            let mut reading = reading.lock().expect("one thread");
+            if count == at {
+                *reading = outsider.open_path(0, PATH, Open::Read).ok();
+            } else if point.call == Call::Pause && reading.take().is_some() {
+                *noted.lock().expect("one thread") = true;
+            }
+            count += 1;
+        });
+        let told = run_process(&os, || rewrite(&os)).expect("lives");
+        machine.clear_hook();
+        assert!(told.is_ok(), "opened before call {at}: {told:?}");
+        assert_eq!(
+            public(&machine).get(PATH).map(|look| look.content == new_bytes()),
+            Some(true),
+            "call {at}"
+        );
+        waited += u32::from(*paused.lock().expect("one thread"));
+    }
+    assert!(waited > 0, "some reader held up the last look");
 }
