@@ -35,6 +35,8 @@ pub enum Verb {
     List(Json),
     /// Tells about one transaction, or how each file system stands
     Status(Status),
+    /// Tells what has committed: who, when, what
+    Log(Log),
     /// Waits until a transaction has ended, and runs a command then
     OnEnd(OnEnd),
     /// Finishes publications that were cut off, and says what was done
@@ -249,6 +251,28 @@ pub struct Status {
     #[allow(missing_docs)]
     pub json: Json,
 }
+
+/// `systx log`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = LOG_HELP)]
+pub struct Log {
+    /// Number of a transaction: tells its changes, too
+    pub id: Option<u64>,
+    /// At most N of them, the youngest ones
+    #[arg(short, long, value_name = "N")]
+    pub number: Option<usize>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub json: Json,
+}
+
+const LOG_HELP: &str = "\
+The youngest comes first. Told are durable commits of the file systems that are mounted now: as many as fit in about a \
+megabyte of each, with at most 20 changes of one. Commits with --durability none leave no record.
+
+Examples:
+  systx log -n 10
+  systx log 12                what transaction 12 has changed: A new, M changed, D gone, R renamed";
 
 /// `systx on-end`.
 #[derive(Clone, Debug, Args)]

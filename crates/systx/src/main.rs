@@ -12,6 +12,7 @@ mod diff;
 mod doctor;
 mod domains;
 mod hooks;
+mod log;
 mod manuals;
 mod on_end;
 mod ordinary;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { report::OURS } else { 0 });
         }
     };
-    if matches!(cli.verb, Verb::List(_) | Verb::Status(_) | Verb::Recover(_) | Verb::Prune(_)) {
+    if matches!(cli.verb, Verb::List(_) | Verb::Status(_) | Verb::Log(_) | Verb::Recover(_) | Verb::Prune(_)) {
         systx_os::process::lift_size_limit();
     }
     match cli.verb {
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Verb::Shell(args) => ExitCode::from(run::run(&shell::as_run(args))),
         Verb::List(args) => answer(status::list(&args)),
         Verb::Status(args) => answer(status::status(&args)),
+        Verb::Log(args) => answer(log::log(&args)),
         Verb::OnEnd(args) => ExitCode::from(on_end::on_end(&args)),
         Verb::Recover(args) => answer(status::recover(&args)),
         Verb::Prune(args) => answer(status::prune(&args)),

@@ -284,7 +284,7 @@ fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], area: &Area) -> Re
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn complain(found: &Existing) {
+pub fn complain(found: &Existing) {
     for failed in &found.failed {
         eprintln!("systx: {failed}");
     }

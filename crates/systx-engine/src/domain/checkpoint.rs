@@ -1,5 +1,6 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
+use super::history::{self, Past};
 use super::open::Domain;
 use super::shelf::shelf_of;
 use crate::id::{Lsn, OwnerIx, TxId};
@@ -68,7 +69,7 @@ impl<O: Os> Domain<O> {
         let mut bound = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
         let outline = crate::log::outline(&self.os, &self.area.dir, self.info.uuid)?;
         let mut settled = Settled::new(self);
-        let (mut done, mut left) = (Vec::new(), None);
+        let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
         for (lsn, entry) in published(&outline.replay) {
             if lsn > bound {
                 continue;
@@ -79,12 +80,15 @@ impl<O: Os> Domain<O> {
             if reclaimed.is_err() || !settled.asks_no_more(&body) {
                 bound = bound.min(Lsn(lsn.0.saturating_sub(1)));
             }
+            past.push(Past::of(lsn, entry.written, &body));
             match reclaimed {
                 Ok(true) => done.push((lsn, body.id)),
                 Ok(false) => {}
                 Err(error) => left = left.or(Some(error)),
             }
         }
+        // Who has no room for it still gets a shorter log.
+        let _ = history::keep(&self.os, &self.area.dir, &past);
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         if !mutant::on(Mutant::DropWithoutSyncfs) {
             self.os.syncfs(&self.area.dir).map_err(os_error("syncing the file system"))?;
@@ -159,7 +163,7 @@ impl<'d, O: Os> Settled<'d, O> {
 }
 
 /// Records above the last checkpoint that are committed here, participants' included.
-fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Entry)> {
+pub(super) fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Entry)> {
     let decided: HashSet<TxId> = replay
         .records
         .iter()

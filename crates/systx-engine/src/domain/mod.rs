@@ -11,6 +11,7 @@ pub mod area;
 mod begin;
 mod checkpoint;
 mod held;
+pub mod history;
 mod journal;
 pub mod layout;
 pub mod lock;

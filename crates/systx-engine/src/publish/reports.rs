@@ -83,7 +83,7 @@ fn number(name: &[u8]) -> Option<TxId> {
     core::str::from_utf8(name.strip_prefix(PREFIX)?).ok()?.parse().ok().map(TxId)
 }
 
-fn read_file<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<u8>> {
+pub(crate) fn read_file<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<u8>> {
     let size = usize::try_from(os.stat(fd)?.size).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
     let mut bytes = vec![0; size];
     let got = super::patch::read_up_to(os, fd, &mut bytes, 0)?;
@@ -102,7 +102,7 @@ fn parse(tx: TxId, line: &str) -> Option<Report> {
 }
 
 /// The reverse of [`slice::escape_ascii`].
-fn unescape(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -7,6 +7,7 @@
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
 use super::Recovered;
+use crate::domain::history::{self, Past};
 use crate::domain::shelf::sweep_shelves;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
@@ -62,12 +63,14 @@ pub(crate) fn after_reboot<O: Os>(
     let mut logs = Logs::new(os, peers);
     let mut undecided = Vec::new();
     let mut decided = Vec::new();
+    let mut past = Vec::new();
     let mut stuck: Vec<Stuck> = Vec::new();
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
+                past.push(Past::of(lsn, entry.written, body));
                 let reclaimed = redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered);
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
                 let finished = reclaimed && logs.settled(body);
@@ -79,6 +82,7 @@ pub(crate) fn after_reboot<O: Os>(
                 let told = replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
                 match if told { Decision::Forward } else { logs.decision(body) } {
                     Decision::Forward => {
+                        past.push(Past::of(lsn, entry.written, body));
                         if !redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered) {
                             checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                         }
@@ -103,6 +107,7 @@ pub(crate) fn after_reboot<O: Os>(
     let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
     let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
     let kept = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
+    let _ = history::keep(os, &area.dir, &past);
     os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
     let mut highest = replay.highest_id.0;
     for dir in [&area.tx, &area.aside] {

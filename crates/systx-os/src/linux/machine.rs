@@ -40,6 +40,29 @@ pub(super) fn monotonic_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// A time as people here read it: `2026-11-22 09:40:12 +0100`. `seconds` since the epoch.
+///
+/// Source: localtime_r(3).
+pub fn local_time(seconds: i64) -> String {
+    // SAFETY: a struct tm of zeros is a valid one.
+    let mut tm: libc::tm = unsafe { core::mem::zeroed() };
+    // SAFETY: both pointers are valid for the call, which writes the second one only.
+    if unsafe { libc::localtime_r(&seconds, &mut tm) }.is_null() {
+        return format!("@{seconds}");
+    }
+    let (year, month, east) = (i64::from(tm.tm_year) + 1900, tm.tm_mon + 1, tm.tm_gmtoff / 60);
+    let (sign, east) = (if east < 0 { '-' } else { '+' }, east.abs());
+    format!(
+        "{year}-{month:02}-{:02} {:02}:{:02}:{:02} {sign}{:02}{:02}",
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        east / 60,
+        east % 60
+    )
+}
+
 pub(super) fn random() -> u64 {
     let mut bytes = [0; 8];
     match rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes[..], GetRandomFlags::empty())) {
@@ -106,6 +129,13 @@ fn parse_release(release: &[u8]) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_told_with_its_distance_from_greenwich() {
+        let told = local_time(1_000_000_000);
+        assert!(told.starts_with("2001-09-09 ") && told.len() == 25, "{told}");
+        assert!(told[20..].starts_with(['+', '-']), "{told}");
+    }
 
     #[test]
     fn a_uuid_is_32_digits() {

@@ -28,7 +28,7 @@ use rustix::fs::Mode;
 use crate::os::Os;
 use crate::types::*;
 
-pub use machine::{kernel_release, raise_nofile_limit, NofileLimit};
+pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
 pub use owner::OwnedByte;
 

@@ -10,6 +10,7 @@ mod beside;
 mod cases;
 mod diff;
 mod doctor;
+mod log;
 mod names;
 mod nesting;
 mod on_end;
@@ -62,6 +63,7 @@ fn main() {
             .chain(diff::ALL)
             .chain(output::ALL)
             .chain(on_end::ALL)
+            .chain(log::ALL)
             .chain(wrap::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {

@@ -96,3 +96,50 @@ fn a_checkpoint_that_fails_is_told_and_tried_again() {
     });
     done.expect("lives");
 }
+
+fn history(domain: &crate::domain::Domain<SimOs>) -> Vec<(u64, String)> {
+    let past = domain.history().expect("reads the log");
+    past.iter().map(|past| (past.lsn.0, past.changes.iter().map(|c| c.letter).collect())).collect()
+}
+
+#[test]
+fn each_commit_has_one_line_in_the_history_wherever_a_checkpoint_or_a_recovery_is_cut_off() {
+    let start = machine(FsKind::Ext4);
+    let os = start.spawn("owner");
+    let expected = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        make(&domain, b"one").expect("commits");
+        domain.checkpoint().expect("makes a checkpoint");
+        transact(&os, Kind::Everything, Durability::Durable).expect("commits");
+        make(&domain, b"two").expect("commits");
+        history(&domain)
+    });
+    let expected = expected.expect("lives");
+    assert_eq!(expected.len(), 3);
+    assert_eq!((expected[0].1.as_str(), expected[2].1.as_str()), ("A", "A"));
+    assert!("AMDR".chars().all(|letter| expected[1].1.contains(letter)), "{expected:?}");
+    os.exit();
+    let cuts = [None].into_iter().chain(Crash::WORST.map(Some));
+    for power_loss in cuts {
+        let mut at = 0;
+        loop {
+            let machine = start.fork();
+            let os = machine.spawn("checkpoints");
+            machine.kill_at(&os, at);
+            let whole = run_process(&os, || open(&os).expect("opens").checkpoint()).is_ok();
+            os.exit();
+            machine.clear_plans();
+            if let Some(crash) = power_loss {
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(at));
+            }
+            let helper = machine.spawn("helper");
+            let found = run_process(&helper, || history(&open(&helper).expect("opens"))).expect("lives");
+            assert_eq!(found, expected, "killed before call {at}, power loss: {power_loss:?}");
+            if whole {
+                break;
+            }
+            at += if power_loss.is_some() { 7 } else { 1 };
+        }
+        assert!(at > 10, "it was cut off somewhere: {at}");
+    }
+}

@@ -1,0 +1,199 @@
+//! What has committed here: who, when, what.
+//!
+//! The log holds that until a checkpoint lets go of it. Before, each record becomes a line of the file `history` in the area; when
+//! that is full it becomes `history.1`, in place of the one before.
+//!
+//! Owns: these files. Guarantees: a durable commit has one line in what [`Domain::history`] says, for as long as less than
+//! [`FILE_BYTES_MAX`] bytes of younger lines stand behind it. Does not: know commits without durability, which leave no record;
+//! fail a checkpoint where there is no room for a line.
+
+use super::Domain;
+use crate::id::{Lsn, TxId};
+use crate::log::LogError;
+use crate::publish::reports::{read_file, unescape};
+use crate::record::{Act, Body, Step};
+use std::collections::{BTreeMap, HashSet};
+use systx_os::{Errno, Open, Os, Rename, Result};
+
+const FILE: &[u8] = b"history";
+const OLDER: &[u8] = b"history.1";
+/// A file that has grown to this size is the older one from then on.
+const FILE_BYTES_MAX: u64 = 512 << 10;
+/// Changes that a line names; of more it says how many.
+const CHANGES_MAX: usize = 20;
+/// What a line ends with that nobody has cut.
+const END: &str = "\t.";
+
+/// A commit of the past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Its place in the order of commits.
+    pub lsn: Lsn,
+    /// The transaction.
+    pub tx: TxId,
+    /// When its record was written, in seconds since the epoch.
+    pub at: i64,
+    /// User on whose behalf it ran.
+    pub uid: u32,
+    /// Its command.
+    pub command: Vec<u8>,
+    /// What it changed, with paths from the root of the mount, the first ones of very many.
+    pub changes: Vec<Changed>,
+    /// How many more.
+    pub more: usize,
+}
+
+/// A change of the past.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Changed {
+    /// `A` a new name, `M` another object or a changed one, `D` a name that went, `R` an end of a rename.
+    pub letter: char,
+    /// Where.
+    pub path: Vec<u8>,
+}
+
+impl Past {
+    /// As a record tells it.
+    pub(crate) fn of(lsn: Lsn, at: i64, body: &Body) -> Past {
+        let mut seen = HashSet::new();
+        let mut changes: Vec<_> =
+            changes(&body.steps).filter(|changed| seen.insert(changed.path.clone())).collect();
+        let more = changes.len().saturating_sub(CHANGES_MAX);
+        changes.truncate(CHANGES_MAX);
+        let command = body.command.clone().into_bytes();
+        Past { lsn, tx: body.id, at, uid: body.uid, command, changes, more }
+    }
+
+    fn line(&self) -> String {
+        let Past { lsn, tx, at, uid, command, changes, more } = self;
+        let mut line = format!("{}\t{tx}\t{at}\t{uid}\t{more}\t{}", lsn.0, command.escape_ascii());
+        for Changed { letter, path } in changes {
+            line += &format!("\t{letter}{}", path.escape_ascii());
+        }
+        line + END + "\n"
+    }
+
+    fn parse(line: &str) -> Option<Past> {
+        let mut fields = line.strip_suffix(END)?.split('\t');
+        let lsn = Lsn(fields.next()?.parse().ok()?);
+        let tx = TxId(fields.next()?.parse().ok()?);
+        let (at, uid) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let (more, command) = (fields.next()?.parse().ok()?, unescape(fields.next()?)?);
+        let change = |field: &str| {
+            let letter = field.chars().next().filter(|letter| "AMDR".contains(*letter))?;
+            Some(Changed { letter, path: unescape(&field[1..])? })
+        };
+        let changes = fields.map(change).collect::<Option<Vec<_>>>()?;
+        Some(Past { lsn, tx, at, uid, command, changes, more })
+    }
+}
+
+/// One for each name or object, as far as one step tells.
+fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
+    let moved: HashSet<u32> =
+        steps.iter().filter(|step| matches!(step.act, Act::Take { .. })).map(|step| step.slot).collect();
+    steps.iter().map(move |step| {
+        let letter = match step.act {
+            Act::Take { .. } => 'R',
+            Act::Place { .. } | Act::Replace { .. } if moved.contains(&step.slot) => 'R',
+            Act::Place { .. } | Act::Link { .. } => 'A',
+            Act::Replace { .. } | Act::Patch(_) | Act::Attr { .. } => 'M',
+            Act::Remove { .. } => 'D',
+        };
+        Changed { letter, path: crate::facts::join(&step.at.path, &step.at.name) }
+    })
+}
+
+/// Notes what the log is about to let go of. A line may be written twice (a kill in between): the reader sees one.
+pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
+    if past.is_empty() {
+        return Ok(());
+    }
+    let open = || match os.open(area, FILE, Open::ReadWrite) {
+        Err(Errno::NOENT) => os.create(area, FILE, 0o600),
+        opened => opened,
+    };
+    let mut fd = open()?;
+    if os.stat(&fd)?.size >= FILE_BYTES_MAX {
+        os.rename((area, FILE), (area, OLDER), Rename::Replace)?;
+        fd = open()?;
+    }
+    // Behind a line that a full disk or a kill has cut, one begins anew.
+    let text: String = std::iter::once("\n".to_owned()).chain(past.iter().map(Past::line)).collect();
+    os.append(&fd, text.as_bytes()).map(drop)
+}
+
+impl<O: Os> Domain<O> {
+    /// What has committed durably, oldest first, with paths as people know them.
+    ///
+    /// # Errors
+    /// Of the log.
+    pub fn history(&self) -> core::result::Result<Vec<Past>, LogError> {
+        // The log first: what leaves it meanwhile is found in the files.
+        let outline = crate::log::outline(&self.os, &self.area.dir, self.info.uuid)?;
+        let mut logged = Vec::new();
+        for (lsn, entry) in super::checkpoint::published(&outline.replay) {
+            let body = outline.body(&self.os, entry)?;
+            logged.extend(body.map(|body| Past::of(lsn, entry.written, &body)));
+        }
+        let failed = |error| LogError::Os { doing: "reading the history of", segment: 0, error };
+        let mut all = BTreeMap::new();
+        for name in [OLDER, FILE] {
+            let bytes = match self.os.open(&self.area.dir, name, Open::Read) {
+                Ok(fd) => read_file(&self.os, &fd).map_err(failed)?,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            let text = String::from_utf8_lossy(&bytes);
+            all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));
+        }
+        all.extend(logged.into_iter().map(|past| ((past.lsn, past.tx), past)));
+        let shown = |mut past: Past| {
+            past.changes.iter_mut().for_each(|changed| changed.path = self.shown(&changed.path));
+            past
+        };
+        Ok(all.into_values().map(shown).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past() -> Past {
+        let changed = |letter, path: &[u8]| Changed { letter, path: path.to_vec() };
+        Past {
+            lsn: Lsn(7),
+            tx: TxId(9),
+            at: -1,
+            uid: 1000,
+            command: b"sh -c 'a\tb\n\xff'".to_vec(),
+            changes: vec![changed('A', b"a/\\x41\t"), changed('D', b""), changed('R', b"\n")],
+            more: 3,
+        }
+    }
+
+    #[test]
+    fn a_line_comes_back_as_it_was() {
+        let line = past().line();
+        assert_eq!(line.matches('\n').count(), 1);
+        assert_eq!(Past::parse(line.trim_end()), Some(past()));
+    }
+
+    #[test]
+    fn what_is_no_line_or_not_all_of_one_is_left_out() {
+        let line = past().line();
+        for cut in 0..line.len() - 1 {
+            assert_eq!(Past::parse(&line[..cut]), None, "{}", &line[..cut]);
+        }
+        for wrong in [
+            "",
+            "\t.",
+            "7\t9\t-1\t1000\tmany\tx\t.",
+            "7\t9\t-1\t1000\t3\tx\tZa\t.",
+            "7\t9\t-1\t1000\t3\tx\t\t.",
+        ] {
+            assert_eq!(Past::parse(wrong), None, "{wrong}");
+        }
+    }
+}
