@@ -22,6 +22,9 @@ const HISTORY: &str = "no strictly serial order";
 const EVERYTHING: &str = "invariants::they_hold_before_every_call_of_a_commit_of_every_kind_of_step";
 const INLINE: &str = "invariants::they_hold_before_every_call_of_a_commit_without_slots";
 
+const BY_RECORDS: &str =
+    "interleaving::interleaved_transactions_are_so_when_who_waits_goes_by_records_instead_of_filters";
+
 fn check_of(mutant: Mutant) -> Check {
     let check = |test, says| Check { with: None, test, says };
     match mutant {
@@ -111,6 +114,8 @@ fn check_of(mutant: Mutant) -> Check {
             "invariants::they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems",
             ": a mixture: ",
         ),
+        Mutant::RealHitPassed => check(BY_RECORDS, HISTORY),
+        Mutant::RecordOfAnother => check(BY_RECORDS, HISTORY),
     }
 }
 
@@ -203,4 +208,6 @@ noticed! {
     a_slot_that_its_helper_keeps_is_noticed: HelperKeepsSlot,
     a_record_behind_a_damaged_one_is_noticed: LogGoesOn,
     a_participant_taken_back_before_its_coordinator_is_noticed: ParticipantFirst,
+    who_goes_on_although_a_record_says_wait_is_noticed: RealHitPassed,
+    who_goes_by_the_record_of_another_use_of_a_slot_is_noticed: RecordOfAnother,
 }
