@@ -115,10 +115,12 @@ impl<O: Os> Domain<O> {
         if mutant::on(Mutant::RealHitPassed) {
             return true;
         }
+        let writes = |o: &ObjectId| written.contains(o);
+        let lists = |o: &ObjectId| commuting.contains(o);
         // What it has read stands in no record.
-        let read = |o: &ObjectId| slot.info.footprint.read.may_contain(*o);
-        !ours.read.iter().any(|o| written.contains(o) || commuting.contains(o))
-            && !ours.written.iter().any(|o| written.contains(o) || commuting.contains(o) || read(o))
-            && !ours.commuting.iter().any(|o| written.contains(o) || read(o))
+        let reads = |o: &ObjectId| slot.info.footprint.read.may_contain(*o);
+        !ours.read.iter().any(|o| writes(o) || lists(o))
+            && !ours.written.iter().any(|o| writes(o) || lists(o) || reads(o))
+            && !ours.commuting.iter().any(|o| writes(o) || reads(o))
     }
 }

@@ -58,13 +58,17 @@ fn beside<T>(machine: &Machine, work: impl FnOnce(&SimOs, &mut Transaction<SimOs
 }
 
 /// A name at the top that is missing, as all of them are, and that a filter answers as asked.
-fn name(os: &SimOs, footprint: &Footprint, wanted: impl Fn(ObjectId, &Footprint) -> bool) -> String {
+pub(super) fn name(
+    os: &SimOs,
+    footprint: &Footprint,
+    wanted: impl Fn(ObjectId, &Footprint) -> bool,
+) -> String {
     let top = os.handle(&os.root(0)).expect("has a handle");
     let mut names = (0..).map(|n| format!("missing{n}"));
     names.find(|name| wanted(ObjectId::entry(&top, name.as_bytes()), footprint)).expect("without end")
 }
 
-fn false_hit(object: ObjectId, footprint: &Footprint) -> bool {
+pub(super) fn false_hit(object: ObjectId, footprint: &Footprint) -> bool {
     footprint.changed().may_contain(object)
 }
 
