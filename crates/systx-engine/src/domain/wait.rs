@@ -90,10 +90,7 @@ impl<O: Os> Domain<O> {
         // Its end may take any time: filters are no reason to give up.
         let stuck = |slot: &InFlight| {
             self.get_to_know(slot);
-            if apart(slot) {
-                return Ok(());
-            }
-            Err(self.stuck(slot))
+            (!apart(slot)).then(|| self.stuck(slot))
         };
         let mut waited = false;
         loop {
@@ -108,12 +105,12 @@ impl<O: Os> Domain<O> {
                 return Ok(Ok(()));
             }
             if now.seen.state() == SlotState::Prepared {
-                return Ok(stuck(&now));
+                return Ok(stuck(&now).map_or(Ok(()), Err));
             }
             if now.left && self.alive(now.info.owner) {
                 match self.finish_left(ix)? {
                     true => continue,
-                    false => return Ok(stuck(&now)),
+                    false => return Ok(stuck(&now).map_or(Ok(()), Err)),
                 }
             }
             if self.alive(now.info.owner) {
@@ -125,7 +122,7 @@ impl<O: Os> Domain<O> {
             let after = self.checked(slots.read(ix))?;
             let unfinished = after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
             if let Some(after) = unfinished {
-                return Ok(stuck(&after));
+                return Ok(stuck(&after).map_or(Ok(()), Err));
             }
         }
     }
