@@ -11,12 +11,15 @@ struct Check {
     with: Option<Mutant>,
     /// The test that fails, below `commit::tests`.
     test: &'static str,
-    /// What it says then: the damage, not a symptom of it.
+    /// What it says then: the damage, not a symptom of it. ` | ` stands between one and another.
     says: &'static str,
 }
 
 /// The history checker has found a cycle, a lost append, an impossible list.
 const HISTORY: &str = "no strictly serial order";
+
+/// The same, or two that should have waited for one another: whichever the schedules meet first.
+const EITHER: &str = "no strictly serial order | overlap, and are in flight at one time";
 
 /// Commits that are watched at every call.
 const EVERYTHING: &str = "invariants::they_hold_before_every_call_of_a_commit_of_every_kind_of_step";
@@ -114,8 +117,8 @@ fn check_of(mutant: Mutant) -> Check {
             "invariants::they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems",
             ": a mixture: ",
         ),
-        Mutant::RealHitPassed => check(BY_RECORDS, HISTORY),
-        Mutant::RecordOfAnother => check(BY_RECORDS, HISTORY),
+        Mutant::RealHitPassed => check(BY_RECORDS, EITHER),
+        Mutant::RecordOfAnother => check(BY_RECORDS, EITHER),
     }
 }
 
@@ -140,14 +143,17 @@ fn is_told(mutants: &[Mutant], test: &str, says: &str) {
     assert!(told.contains("running 1 test"), "there is no test {test}");
     assert!(told.contains("0 passed; 1 failed"), "{names:?} survive {test}: {told}");
     let told = [told, String::from_utf8_lossy(&run.stderr)].concat();
-    assert!(told.contains(says), "{test} does not say `{says}` of {names:?}: {told}");
+    assert!(
+        says.split(" | ").any(|says| told.contains(says)),
+        "{test} does not say `{says}` of {names:?}: {told}"
+    );
 }
 
 /// What V2 adds to V3: an order among those who are numbered at one time. V3 alone aborts or waits; neither, and both write.
 #[test]
 fn a_number_beside_an_overlapping_slot_without_a_look_at_the_ring_lets_two_writers_in() {
     let test = "interleaving::interleaved_transactions_are_so_with_and_without_durability";
-    is_told(&[Mutant::NoV2, Mutant::NoV3], test, "overlap, and are in flight at one time");
+    is_told(&[Mutant::NoV2, Mutant::NoV3], test, EITHER);
 }
 
 /// What else the watch over the invariants says where a rule is left out that another test notices.
