@@ -61,6 +61,10 @@ pub(crate) enum Mutant {
     LogGoesOn,
     /// A participant is taken back before its coordinator.
     ParticipantFirst,
+    /// Who has waited for a moment goes on whatever the record says that he was waiting for.
+    RealHitPassed,
+    /// What a slot's record said counts for whoever has the slot next.
+    RecordOfAnother,
 }
 
 /// Whether a rule is left out.
@@ -96,7 +100,7 @@ fn chosen() -> Vec<Mutant> {
 #[cfg(test)]
 impl Mutant {
     /// Every rule that can be left out.
-    pub(crate) const ALL: [Mutant; 27] = [
+    pub(crate) const ALL: [Mutant; 29] = [
         Mutant::NoV2,
         Mutant::NoV3,
         Mutant::NoV4,
@@ -124,5 +128,7 @@ impl Mutant {
         Mutant::HelperKeepsSlot,
         Mutant::LogGoesOn,
         Mutant::ParticipantFirst,
+        Mutant::RealHitPassed,
+        Mutant::RecordOfAnother,
     ];
 }

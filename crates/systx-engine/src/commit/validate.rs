@@ -82,7 +82,9 @@ impl<O: Os> Commit<'_, O> {
             }
             for slot in domain.table.slots().in_flight() {
                 let slot = domain.checked(slot).map_err(broken)?;
-                if part.objects.may_overlap(&slot.info.footprint) && !mutant::on(Mutant::NoV2) {
+                let overlaps =
+                    part.objects.may_overlap(&slot.info.footprint) && !domain.is_apart(&slot, &part.objects);
+                if overlaps && !mutant::on(Mutant::NoV2) {
                     return Ok(Some(Obstacle::InFlight { part: n, slot: slot.ix }));
                 }
             }
@@ -118,7 +120,8 @@ impl<O: Os> Commit<'_, O> {
                 waited.map_err(|error| failed("waiting for a senior transaction", error))?;
             }
             Obstacle::InFlight { part, slot } => {
-                let waited = self.parts[part].domain.await_slot(slot);
+                let Part { domain, objects, .. } = &self.parts[part];
+                let waited = domain.await_slot(slot, Some(objects));
                 if let Err(stuck) = waited.map_err(|error| failed("waiting for another commit", error))? {
                     let Part { mount, domain, objects, .. } = &self.parts[part];
                     let known = objects.overlap(&stuck.footprint).and_then(|o| self.facts.path_of(*mount, o));

@@ -4,11 +4,10 @@
 //! Does not: recover ([`crate::recovery`] did).
 
 use super::layout::{LOCK_WORD, LOG_BASE, SLOTS};
-use super::{place_of, Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
-use crate::id::{Footprint, Lsn, ObjectId, OwnerIx};
+use super::{changed_by, place_of, Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
+use crate::id::{Lsn, OwnerIx};
 use crate::log::{Cell, Log};
 use crate::publish::Pending;
-use crate::record::{Act, Body};
 use crate::recovery;
 use std::sync::Arc;
 use systx_os::{Errno, FsInfo, Os};
@@ -60,7 +59,7 @@ pub(super) fn begin_log<O: Os>(
             multi_domain: true,
             redo: false,
             body: Place::default(),
-            footprint: footprint_of(body),
+            footprint: changed_by(&body.steps).footprint(),
         };
         let filled = slots.fill(&locked, free, &info, SlotState::Prepared);
         filled.map_err(|_| OpenError::Os("keeping a prepared transaction", Errno::UCLEAN))?;
@@ -82,7 +81,7 @@ pub(super) fn begin_log<O: Os>(
             multi_domain: body.coordinator.is_some() || !body.participants.is_empty(),
             redo: true,
             body: place_of(stuck.at),
-            footprint: footprint_of(body),
+            footprint: changed_by(&body.steps).footprint(),
         };
         let filled = slots.fill(&locked, free, &info, SlotState::Publishing);
         filled.map_err(|_| OpenError::Os("keeping a pending transaction", Errno::UCLEAN))?;
@@ -94,25 +93,4 @@ pub(super) fn begin_log<O: Os>(
         log.drop_segments(me, &nobody, after.checkpoint).map_err(OpenError::Log)?;
     }
     recovery::sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
-}
-
-/// What a prepared record will change.
-fn footprint_of(body: &Body) -> Footprint {
-    let mut footprint = Footprint::EMPTY;
-    for step in &body.steps {
-        let written = &mut footprint.written;
-        if !matches!(step.act, Act::Patch(_) | Act::Attr { .. }) {
-            written.insert(ObjectId::entry(&step.at.dir, &step.at.name));
-            footprint.commuting.insert(ObjectId::listing(&step.at.dir));
-        }
-        match &step.act {
-            Act::Patch(patch) => written.insert(ObjectId::data(&patch.file)),
-            Act::Attr { object, .. } => written.insert(ObjectId::attr(object)),
-            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
-                written.insert(ObjectId::listing(before));
-            }
-            Act::Place { .. } | Act::Link { .. } => {}
-        }
-    }
-    footprint
 }

@@ -10,6 +10,7 @@
 pub mod area;
 mod begin;
 mod checkpoint;
+mod exact;
 mod held;
 pub mod history;
 mod journal;
@@ -40,6 +41,7 @@ mod model;
 mod tests;
 
 pub use area::{Area, AreaError};
+pub(crate) use exact::changed_by;
 pub(crate) use held::Held;
 pub(crate) use journal::place_of;
 pub use layout::Corrupt;
@@ -56,4 +58,6 @@ pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots
 pub use table::{Initializer, Opened, Table, TableError};
 pub use tidy::Listed;
 pub use unsynced::{Token, Unsynced};
+#[cfg(test)]
+pub(crate) use wait::MOMENT_NS;
 pub(crate) use wait::{LEASE_PAUSE_NS, LEASE_ROUNDS};

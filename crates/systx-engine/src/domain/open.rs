@@ -6,12 +6,14 @@
 use super::begin::begin_log;
 use super::layout::LOG_BASE;
 use super::peers::{key_of, PeerArea, Peers};
-use super::{Area, AreaError, Claim, Corrupt, Opened, Owners, OwnersError, SlotState, Table, TableError};
+use super::{Area, AreaError, Claim, Corrupt, Opened, Owners, OwnersError, SlotIx, SlotState};
+use super::{Table, TableError};
 use crate::facts::LowerDir;
 use crate::id::{OwnerIx, TxId};
 use crate::log::{Log, LogError};
 use crate::recovery::{self, Recovered};
 use crate::shown::Shown;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use systx_os::{Dirent, Errno, FsInfo, Handle, Os, Result};
 
@@ -36,6 +38,8 @@ pub struct Domain<O: Os> {
     pub(super) shelf: Mutex<Option<Arc<super::shelf::Shelf<O>>>>,
     /// Where the file system is mounted, for messages.
     pub(super) point: OnceLock<Vec<u8>>,
+    /// What was read of the records of slots for which somebody has waited.
+    pub(super) known: Mutex<HashMap<SlotIx, super::exact::Known>>,
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
     claim: Claim<O>,
@@ -189,6 +193,7 @@ impl<O: Os> Domain<O> {
             barrier: Mutex::new(None),
             shelf: Mutex::new(None),
             point: OnceLock::new(),
+            known: Mutex::default(),
             finishing: Mutex::new(()),
             claim,
         };

@@ -28,6 +28,8 @@ use super::layout::{
     SLOT_LEN,
 };
 use super::lock::Locked;
+#[cfg(test)]
+use crate::id::Signature;
 use crate::id::{Footprint, Lsn, OwnerIx, TxId};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
@@ -305,6 +307,13 @@ impl<'m, M: Words> Slots<'m, M> {
         // Pairs with the fetch_or in `fill`. Bits past the last slot are nobody's.
         let bits = self.mem.load(self.bitmap, Ordering::Acquire);
         (0..self.count).filter(move |i| bits >> i & 1 == 1).filter_map(|i| self.read(SlotIx(i)).transpose())
+    }
+
+    /// Makes the filter of what is changed hold everything, as far as anybody can tell.
+    #[cfg(test)]
+    pub(crate) fn blur(&self, ix: SlotIx) {
+        let at = self.word(ix) + 8 + Signature::WORDS;
+        (0..Signature::WORDS).for_each(|n| self.mem.store(at + n, u64::MAX, Ordering::Release));
     }
 
     /// Waits until the slot's state is not `seen` any more, at most `timeout_ns`; may return early, and sleeps

@@ -8,6 +8,8 @@ use systx_os::{Errno, Os, Result};
 
 /// Between two probes of an owner for whom somebody waits, in nanoseconds.
 pub(super) const PROBE_NS: u64 = 50_000_000;
+/// Who has waited for so long, in nanoseconds, looks whether he waits for a reason: most commits are done by then.
+pub(crate) const MOMENT_NS: u64 = 5_000_000;
 /// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
 /// reader's probe give theirs back soon, an outsider need not.
 pub(crate) const LEASE_ROUNDS: u32 = 50;
@@ -35,18 +37,24 @@ impl<O: Os> Domain<O> {
     /// Waits for every in-flight transaction that changes one of the objects; helps the dead. An error inside: one of
     /// them is prepared (or can't be finished here).
     pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Stuck>> {
+        let mut ours = None;
         loop {
             let mut waiting = None;
             for slot in self.table.slots().in_flight() {
                 let slot = self.checked(slot)?;
                 let changed = slot.info.footprint.changed();
-                if objects.iter().any(|o| changed.may_contain(*o)) {
+                if !objects.iter().any(|o| changed.may_contain(*o)) {
+                    continue;
+                }
+                let ours =
+                    ours.get_or_insert_with(|| Objects { read: objects.to_vec(), ..Objects::default() });
+                if !self.is_apart(&slot, ours) {
                     waiting = Some(slot);
                     break;
                 }
             }
             let Some(slot) = waiting else { return Ok(Ok(())) };
-            if let Err(stuck) = self.await_slot(slot.ix)? {
+            if let Err(stuck) = self.await_slot(slot.ix, ours.as_ref())? {
                 return Ok(Err(stuck));
             }
         }
@@ -69,32 +77,52 @@ impl<O: Os> Domain<O> {
         Err(Errno::AGAIN)
     }
 
-    /// Waits until one slot is free or somebody else's, finishing it if its owner is dead.
-    pub(crate) fn await_slot(&self, ix: SlotIx) -> Result<core::result::Result<(), Stuck>> {
-        let Some(first) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
+    /// Waits until one slot is free or somebody else's, finishing it if its owner is dead; or until it is known not to be in the way
+    /// of `ours`, if that is what it is waited for.
+    pub(crate) fn await_slot(
+        &self,
+        ix: SlotIx,
+        ours: Option<&Objects>,
+    ) -> Result<core::result::Result<(), Stuck>> {
+        let slots = self.table.slots();
+        let Some(first) = self.checked(slots.read(ix))? else { return Ok(Ok(())) };
+        let apart = |slot: &InFlight| ours.is_some_and(|ours| self.is_apart(slot, ours));
+        // Its end may take any time: filters are no reason to give up.
+        let stuck = |slot: &InFlight| {
+            self.get_to_know(slot);
+            (!apart(slot)).then(|| self.stuck(slot))
+        };
+        let mut waited = false;
         loop {
-            let Some(now) = self.checked(self.table.slots().read(ix))? else { return Ok(Ok(())) };
+            let Some(now) = self.checked(slots.read(ix))? else { return Ok(Ok(())) };
             if now.info.lsn != first.info.lsn {
                 return Ok(Ok(()));
             }
+            if waited && ours.is_some() {
+                self.get_to_know(&now);
+            }
+            if apart(&now) {
+                return Ok(Ok(()));
+            }
             if now.seen.state() == SlotState::Prepared {
-                return Ok(Err(self.stuck(&now)));
+                return Ok(stuck(&now).map_or(Ok(()), Err));
             }
             if now.left && self.alive(now.info.owner) {
                 match self.finish_left(ix)? {
                     true => continue,
-                    false => return Ok(Err(self.stuck(&now))),
+                    false => return Ok(stuck(&now).map_or(Ok(()), Err)),
                 }
             }
             if self.alive(now.info.owner) {
-                self.table.slots().wait_change(ix, now.seen, PROBE_NS);
+                slots.wait_change(ix, now.seen, if waited { PROBE_NS } else { MOMENT_NS });
+                waited = true;
                 continue;
             }
             recovery::help(self, now.info.owner)?;
-            let after = self.checked(self.table.slots().read(ix))?;
+            let after = self.checked(slots.read(ix))?;
             let unfinished = after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
             if let Some(after) = unfinished {
-                return Ok(Err(self.stuck(&after)));
+                return Ok(stuck(&after).map_or(Ok(()), Err));
             }
         }
     }
@@ -103,7 +131,7 @@ impl<O: Os> Domain<O> {
     pub(crate) fn await_any_slot(&self) -> Result<()> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
-            if self.await_slot(slot.ix)?.is_ok() {
+            if self.await_slot(slot.ix, None)?.is_ok() {
                 return Ok(());
             }
         }

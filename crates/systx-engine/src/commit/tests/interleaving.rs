@@ -8,7 +8,7 @@
 mod watched;
 
 use super::world::open;
-use crate::domain::{Domain, Place, SlotInfo, SlotState, Who};
+use crate::domain::{Domain, Place, SlotInfo, SlotState, Who, MOMENT_NS};
 use crate::id::{Footprint, TxId};
 use crate::mutant;
 use crate::outcome::{CommitError, Durability, Options, Party, Verb, VerbError};
@@ -49,6 +49,8 @@ struct Setting {
     falls: usize,
     /// The wall clock jumps by days between calls, and each process has a monotonic clock of its own.
     clocks: bool,
+    /// Some stand still for longer than others wait without asking why; and every filter of a slot holds everything.
+    stops: bool,
 }
 
 /// One clock, and everything that anybody saw.
@@ -303,7 +305,15 @@ fn run(seed: u64, set: Setting) -> Run {
         if set.clocks {
             machine.use_time_namespaces();
         }
+        let mut stops = set.stops.then(|| fastrand::Rng::with_seed(seed));
         machine.set_hook(move |machine, info| {
+            if let Some(rng) = &mut stops {
+                let slots = domain.table.slots();
+                slots.in_flight().for_each(|slot| slots.blur(slot.expect("sound").ix));
+                if rng.u8(0..if info.call.is_word() { 60 } else { 6 }) == 0 {
+                    machine.advance_ns(MOMENT_NS);
+                }
+            }
             if let Some(rng) = &mut jumps {
                 if rng.u8(0..4) == 0 {
                     machine.set_wall_clock(rng.i64(-10..10) * 86_400);
@@ -425,6 +435,7 @@ const USUAL: Setting = Setting {
     keys: KEYS.len(),
     falls: 0,
     clocks: false,
+    stops: false,
 };
 
 #[test]
@@ -492,6 +503,14 @@ fn interleaved_transactions_are_so_when_one_stands_still_while_others_commit() {
 #[test]
 fn interleaved_transactions_are_so_when_one_stands_still_at_an_access_to_the_table() {
     judged(150, Setting { words: true, ..RANKED });
+}
+
+#[test]
+fn interleaved_transactions_are_so_when_who_waits_goes_by_records_instead_of_filters() {
+    let set = Setting { stops: true, none: 50, ..USUAL };
+    judged(30, set);
+    judged(100, Setting { stops: true, ..RANKED });
+    judged(15, Setting { words: true, clients: 3, transactions: 2, ..set });
 }
 
 #[test]

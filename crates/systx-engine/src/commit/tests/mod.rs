@@ -1,5 +1,6 @@
 //! Commits with hand-made plans over the simulated machine: every step kind, cut at every call.
 
+mod apart;
 mod checkpointing;
 mod contention;
 mod crash;

@@ -1,5 +1,6 @@
 //! Records that a recovery can't publish to their end: they keep back their own objects, and no others.
 
+use super::apart::{false_hit, name};
 use super::world::*;
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Party};
@@ -98,6 +99,10 @@ fn a_record_that_cant_be_redone_keeps_back_only_what_it_changes() {
             make(domain, b"unrelated").expect("what it doesn't change is free");
             chmod(domain, b"untouched", 0o600).expect("so is this");
             if kept {
+                let slot = domain.table.slots().in_flight().next().expect("has one").expect("sound");
+                let asked = name(&domain.os, &slot.info.footprint, false_hit);
+                let looked = change(domain, |t, _| t.lookup(t.root(0), asked.as_bytes()).map(drop));
+                looked.expect("what its filter holds falsely is free, too");
                 match chmod(domain, b"attr", 0o600) {
                     Err(CommitError::Conflict(c)) => {
                         assert!(matches!(c.with, Party::Transaction { .. }), "{c}")

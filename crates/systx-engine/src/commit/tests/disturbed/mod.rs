@@ -4,6 +4,7 @@
 //! `SYSTX_SEED=<n>` runs one seed; `SYSTX_LONG=1` runs many.
 
 mod acts;
+mod footprint;
 mod judge;
 mod verbs;
 

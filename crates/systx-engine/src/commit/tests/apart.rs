@@ -1,0 +1,143 @@
+//! Who has stopped in mid-commit holds up those who want what it changes, and nobody else, though its filters may say so.
+
+use super::world::*;
+use crate::domain::InFlight;
+use crate::id::{Footprint, ObjectId};
+use crate::outcome::{Durability, Options, Verb};
+use crate::transaction::{Caller, Transaction};
+use std::sync::{Arc, Mutex};
+use systx_os::{FsKind, Open, Os};
+use systx_sim::machine::{run_process, Machine, SimOs};
+
+const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
+/// Whoever makes so many calls waits: nobody goes on here.
+const CALLS_MAX: u64 = 5000;
+
+/// The machine with a commit that stands still before one of its calls, for every such call from its number to its end.
+fn stopped(kind: Kind, durability: Durability) -> Vec<(Machine, InFlight)> {
+    let world = machine(FsKind::Ext4);
+    world.set_word_points(false);
+    let other = world.spawn("watcher");
+    let domain = run_process(&other, || open(&other).expect("opens")).expect("not killed");
+    let os = world.spawn("owner");
+    let (owner, seen) = (os.process(), Arc::new(Mutex::new(Vec::new())));
+    let stops = seen.clone();
+    world.set_hook(move |machine, info| {
+        if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
+            return;
+        }
+        if let Some(slot) = domain.table.slots().in_flight().next() {
+            stops.lock().expect("sound").push((machine.fork(), slot.expect("sound")));
+        }
+    });
+    run_process(&os, || transact(&os, kind, durability)).expect("not killed").expect("commits");
+    world.clear_hook();
+    let stopped = std::mem::take(&mut *seen.lock().expect("sound"));
+    assert!(stopped.len() > 5, "{}", stopped.len());
+    stopped
+}
+
+/// What somebody gets to know beside the stopped one; `None`: he waits.
+fn beside<T>(machine: &Machine, work: impl FnOnce(&SimOs, &mut Transaction<SimOs>) -> Verb<T>) -> Option<T> {
+    let os = machine.spawn("other");
+    machine.set_word_points(true);
+    machine.kill_at(&os, CALLS_MAX);
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        // The stopped one may be the one who syncs the log for all.
+        let options = Options { durability: Durability::None, ..Options::default() };
+        let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
+        let got = work(&os, &mut t).expect("nothing is in doubt");
+        let done = t.commit().expect("nothing conflicts");
+        assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        got
+    });
+    os.exit();
+    machine.clear_plans();
+    done.ok()
+}
+
+/// A name at the top that is missing, as all of them are, and that a filter answers as asked.
+pub(super) fn name(
+    os: &SimOs,
+    footprint: &Footprint,
+    wanted: impl Fn(ObjectId, &Footprint) -> bool,
+) -> String {
+    let top = os.handle(&os.root(0)).expect("has a handle");
+    let mut names = (0..).map(|n| format!("missing{n}"));
+    names.find(|name| wanted(ObjectId::entry(&top, name.as_bytes()), footprint)).expect("without end")
+}
+
+pub(super) fn false_hit(object: ObjectId, footprint: &Footprint) -> bool {
+    footprint.changed().may_contain(object)
+}
+
+/// Asks for what the filter of the stopped one holds falsely.
+fn asks_falsely(machine: &Machine, slot: &InFlight) -> Option<()> {
+    beside(machine, |os, t| {
+        let (top, name) = (t.root(0), name(os, &slot.info.footprint, false_hit));
+        assert!(t.lookup(top, name.as_bytes())?.is_none());
+        Ok(())
+    })
+}
+
+fn asks_truly(machine: &Machine, what: &[u8]) -> Option<()> {
+    beside(machine, |_, t| {
+        let top = t.root(0);
+        let (w, _) = t.lookup(top, b"w")?.expect("it is there");
+        t.lookup(w, what).map(drop)
+    })
+}
+
+#[test]
+fn who_stops_in_mid_commit_holds_up_who_wants_what_it_changes_and_nobody_else() {
+    for (kind, durability) in [(Kind::Small, Durability::Durable), (Kind::Small, Durability::None)] {
+        for (n, (machine, slot)) in stopped(kind, durability).into_iter().enumerate() {
+            let at = format!("{durability:?}, stopped at call {n}, {:?}", slot.seen.state());
+            for what in [&b"new"[..], b"link", b"patched", b"removed", b"attr"] {
+                let asked = asks_truly(&machine.fork(), what);
+                assert_eq!(asked, None, "{at}: {} was not waited for", String::from_utf8_lossy(what));
+            }
+            assert_eq!(asks_falsely(&machine.fork(), &slot), Some(()), "{at}: held up for nothing");
+            // Who writes something else is not held up, either, for what he has read.
+            let made = beside(&machine, |os, t| {
+                let footprint = slot.info.footprint;
+                let asked = name(os, &footprint, false_hit);
+                let made = name(os, &footprint, |o, f| !f.read.may_contain(o) && !false_hit(o, f));
+                let top = t.root(0);
+                assert!(t.lookup(top, asked.as_bytes())?.is_none());
+                t.create(top, made.as_bytes(), 0o644, ROOT).map(drop)
+            });
+            assert_eq!(made, Some(()), "{at}: a writer is held up for nothing");
+        }
+    }
+}
+
+#[test]
+fn who_stops_while_a_whole_tree_goes_is_waited_for_by_its_filter() {
+    for (machine, slot) in stopped(Kind::Everything, Durability::Durable).into_iter().step_by(9) {
+        assert_eq!(asks_falsely(&machine, &slot), None, "the record doesn't have all names");
+    }
+}
+
+#[test]
+fn who_stops_and_has_a_record_that_cant_be_read_is_waited_for_by_its_filter() {
+    for (machine, slot) in stopped(Kind::Small, Durability::Durable).into_iter().step_by(5) {
+        let os = machine.spawn("outsider");
+        let garbled = run_process(&os, || -> systx_os::Result<()> {
+            let area = os.open(&os.root(0), AREA, Open::Directory)?;
+            let log = os.open(&area, b"log", Open::Directory)?;
+            for segment in os.read_dir(&log)? {
+                let fd = os.open(&log, &segment.name, Open::ReadWrite)?;
+                // Behind header and cells.
+                let at = 4096 + 1024 * 64;
+                let len = os.stat(&fd)?.size - at;
+                os.pwrite(&fd, &vec![0xa5; len as usize], at)?;
+            }
+            Ok(())
+        });
+        garbled.expect("lives").expect("writes");
+        os.exit();
+        assert_eq!(asks_falsely(&machine, &slot), None, "{:?}", slot.seen.state());
+    }
+}

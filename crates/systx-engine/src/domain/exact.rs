@@ -1,0 +1,126 @@
+//! What a transaction in flight changes, object by object, from its record: its slot says so only by a filter, which now and then
+//! holds what nobody has put in.
+//!
+//! Owns: the way from the steps of a record to objects, and what was read of the records in flight. Guarantees: whatever a
+//! transaction announces as changed is among the objects of its record, but for the names inside of a tree that goes as a whole:
+//! the record doesn't have them, and is never used to say that something is not changed. What was read of a slot's record counts
+//! for that record alone: for another use of the slot it says nothing. Does not: wait, or know what was read.
+
+use super::open::Domain;
+use super::{InFlight, Place, SlotIx};
+use crate::id::{Lsn, ObjectId, Objects, TxId};
+use crate::mutant::{self, Mutant};
+use crate::record::{Act, Body, Change, Step};
+use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
+use systx_os::{Handle, Os};
+
+/// What the steps of a record change: W and C, perhaps a little more than was announced.
+pub(crate) fn changed_by(steps: &[Step]) -> Objects {
+    let mut changed = Objects::default();
+    for Step { at, act, .. } in steps {
+        let written = &mut changed.written;
+        if !matches!(act, Act::Patch(_) | Act::Attr { .. }) {
+            written.push(ObjectId::entry(&at.dir, &at.name));
+        }
+        match act {
+            Act::Place { .. } | Act::Link { .. } => {}
+            Act::Take { before } => written.push(ObjectId::listing(before)),
+            Act::Remove { before, tree } => goes(written, before, tree),
+            Act::Replace { before, tree, rewrites, .. } => {
+                goes(written, before, tree);
+                if rewrites.is_some() {
+                    written.extend([ObjectId::data(before), ObjectId::attr(before)]);
+                }
+            }
+            Act::Patch(patch) => written.push(ObjectId::data(&patch.file)),
+            Act::Attr { object, changes } => written.extend(changes.iter().filter_map(|c| match c {
+                Change::Times { mtime, .. } => mtime.map(|_| ObjectId::data(object)),
+                Change::Mode { .. } | Change::Owner { .. } | Change::Xattr { .. } => {
+                    Some(ObjectId::attr(object))
+                }
+            })),
+        }
+        // Who is replaced leaves his name to somebody.
+        if matches!(act, Act::Place { .. } | Act::Link { .. } | Act::Take { .. } | Act::Remove { .. }) {
+            changed.commuting.push(ObjectId::listing(&at.dir));
+        }
+    }
+    changed
+}
+
+fn goes(written: &mut Vec<ObjectId>, before: &Handle, tree: &[Handle]) {
+    written.extend([before].into_iter().chain(tree).map(ObjectId::listing));
+}
+
+/// Whether a record has every name that goes.
+fn names_all(body: &Body) -> bool {
+    !body.steps.iter().any(|step| match &step.act {
+        Act::Remove { tree, .. } | Act::Replace { tree, .. } => !tree.is_empty(),
+        _ => false,
+    })
+}
+
+/// What is known of a slot's record.
+pub(super) struct Known {
+    /// The record: it has this place, with a checksum of its own.
+    of: (Lsn, TxId, Place),
+    /// W and C; `None`: it does not tell.
+    changed: Option<[HashSet<ObjectId>; 2]>,
+}
+
+fn use_of(slot: &InFlight) -> (Lsn, TxId, Place) {
+    (slot.info.lsn, slot.info.tx, slot.info.body)
+}
+
+/// What is known of the record that a slot names, not of one that it named before.
+fn known_of<'k>(all: &'k HashMap<SlotIx, Known>, slot: &InFlight) -> Option<&'k Known> {
+    all.get(&slot.ix).filter(|known| known.of == use_of(slot) || mutant::on(Mutant::RecordOfAnother))
+}
+
+impl<O: Os> Domain<O> {
+    /// Reads the record of a slot, once. It stands in the log before the slot is filled.
+    pub(super) fn get_to_know(&self, slot: &InFlight) {
+        let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known_of(&all, slot).is_some() {
+            return;
+        }
+        drop(all);
+        // Any doubt is a reason to wait: a record that can't be read, or is another one's; one of several file systems.
+        let body = match slot.info.multi_domain {
+            true => None,
+            false => self.body_of(slot).ok().flatten(),
+        };
+        let body = body.filter(|body| body.id == slot.info.tx && names_all(body));
+        let changed = body.map(|body| {
+            let Objects { written, commuting, .. } = changed_by(&body.steps);
+            [written, commuting].map(|ids| ids.into_iter().collect())
+        });
+        let slots = self.table.slots();
+        let in_flight = |ix: SlotIx, known: &Known| {
+            slots.read(ix).is_ok_and(|now| now.is_some_and(|now| known.of == use_of(&now)))
+        };
+        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|ix, known| in_flight(*ix, known));
+        all.insert(slot.ix, Known { of: use_of(slot), changed });
+    }
+
+    /// Whether a slot is known not to be in the way of `ours`, whatever its filters say: its record changes nothing of them, and it has
+    /// read nothing of what we change. Memory only: it may be asked under the commit lock.
+    pub(crate) fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
+        let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some([written, commuting]) = known_of(&all, slot).and_then(|known| known.changed.as_ref()) else {
+            return false;
+        };
+        if mutant::on(Mutant::RealHitPassed) {
+            return true;
+        }
+        let writes = |o: &ObjectId| written.contains(o);
+        let lists = |o: &ObjectId| commuting.contains(o);
+        // What it has read stands in no record.
+        let reads = |o: &ObjectId| slot.info.footprint.read.may_contain(*o);
+        !ours.read.iter().any(|o| writes(o) || lists(o))
+            && !ours.written.iter().any(|o| writes(o) || lists(o) || reads(o))
+            && !ours.commuting.iter().any(|o| writes(o) || reads(o))
+    }
+}
