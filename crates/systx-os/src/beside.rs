@@ -1,39 +1,234 @@
-//! Waking a thread on the CPU of whoever wakes it.
+//! Answering on the CPU of whoever asks.
 //!
 //! Two threads that talk in turns are fastest on one CPU: waking another CPU, above all a virtual one that has gone to
-//! sleep, takes longer than most of the work. The kernel prefers an idle CPU, though, and lets nobody wish otherwise
-//! (pipes and seccomp notifications have a hint, FUSE has none). What can be done from here: for the instant of the
-//! wake-up the sleeper may run on this CPU only. Its own mask is back before it runs, so neither it nor its children
-//! ever see the narrow one, save when this thread is preempted right between.
+//! sleep, takes longer than most of the work. The kernel wakes a thread on an idle CPU, though, and FUSE has no hint. But a
+//! CPU that only threads of policy SCHED_IDLE want counts as idle. So who answers is such a thread while it talks, on the CPU
+//! of who asks: it runs when who asks sleeps, and is no reason to go elsewhere. Nothing of the other thread is changed.
 //!
-//! Source: kernel/sched/fair.c (select_task_rq_fair), sched_setaffinity(2).
+//! Owns: policy and place of the thread that answers ([`Beside`]). Guarantees: where others want the CPU, too, so that who
+//! answers does not get it, its policy is back after two ticks of a watcher. Does not: work without the privilege to leave
+//! SCHED_IDLE (CAP_SYS_NICE, or RLIMIT_NICE): then nothing is changed at all.
+//!
+//! Source: kernel/sched/fair.c (select_idle_sibling, sched_idle_cpu), kernel/sched/syscalls.c.
 
-use rustix::process::Pid;
-use rustix::thread::{sched_getaffinity, sched_getcpu, sched_setaffinity, CpuSet};
+use rustix::thread::{gettid, sched_getaffinity, sched_getcpu, sched_setaffinity, CpuSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// Runs `wake`, which wakes thread `tid`, so that the thread goes on on this CPU. Where that can't be had, only runs it.
-///
-/// The thread must be asleep and wait for `wake`. Costs three system calls.
-pub fn woken_here<T>(tid: u32, wake: impl FnOnce() -> T) -> T {
-    let narrowed = narrow(tid);
-    let woken = wake();
-    if let Some((thread, mask)) = narrowed {
-        // It can have died meanwhile.
-        let _ = sched_setaffinity(Some(thread), &mask);
-    }
-    woken
+/// So many requests in a row of one thread, and it is taken to go on asking.
+const TALK: u32 = 32;
+/// The same at most, for whoever was found without a CPU again and again.
+const TALK_MAX: u32 = 1 << 20;
+/// Requests after which it looks again where the other thread is.
+const FOLLOW: u32 = 512;
+/// Requests after which others are trusted again not to want the CPU.
+const TRUST: u32 = 4096;
+/// Who has no CPU before so many answers is among others who want it.
+const SOON: u32 = 256;
+/// Time between two looks of the watcher.
+const TICK: Duration = Duration::from_millis(1);
+
+/// How a thread that answers stands to those who ask it. For one thread; ended by [`Beside::end`].
+#[derive(Debug, Default)]
+pub struct Beside {
+    asker: u32,
+    in_a_row: u32,
+    /// Requests in a row that it takes now.
+    enough: u32,
+    near: bool,
+    answers: u32,
+    watched: Option<(Arc<Watched>, JoinHandle<()>)>,
+    refused: bool,
 }
 
-/// Lets a thread run here only; what it was allowed before.
-fn narrow(tid: u32) -> Option<(Pid, CpuSet)> {
-    let thread = Pid::from_raw(i32::try_from(tid).ok()?)?;
-    let (here, mask) = (sched_getcpu(), sched_getaffinity(Some(thread)).ok()?);
-    if here >= CpuSet::MAX_CPU || !mask.is_set(here) || mask.count() == 1 {
-        return None;
+#[derive(Debug)]
+struct Watched {
+    /// The thread that answers.
+    thread: u32,
+    /// It may be of policy SCHED_IDLE and back. Unknown at first.
+    able: AtomicBool,
+    unable: AtomicBool,
+    near: AtomicBool,
+    answers: AtomicU32,
+    /// It did not get the CPU: its policy was given back.
+    starved: AtomicBool,
+    over: AtomicBool,
+}
+
+impl Beside {
+    /// Notes who asks, before the answer. 0: nobody waits for it.
+    pub fn asked_by(&mut self, thread: u32) {
+        if thread == 0 {
+            return;
+        }
+        if thread != self.asker {
+            self.part();
+            (self.asker, self.in_a_row) = (thread, 0);
+        }
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        if self.near {
+            self.go_on();
+        } else if self.in_a_row >= self.enough.max(TALK) && !self.refused {
+            self.join();
+        }
     }
+
+    /// Whether it runs only where nobody else wants to.
+    pub fn is_near(&self) -> bool {
+        self.near
+    }
+
+    /// Nobody asks any more for now: as before all talk.
+    pub fn part(&mut self) {
+        if !std::mem::take(&mut self.near) {
+            return;
+        }
+        self.in_a_row = 0;
+        set_policy(0, libc::SCHED_OTHER);
+        if let Some((watched, _)) = &self.watched {
+            watched.near.store(false, SeqCst);
+        }
+    }
+
+    /// The thread that answers is about to end.
+    pub fn end(&mut self) {
+        self.part();
+        if let Some((watched, watcher)) = self.watched.take() {
+            watched.over.store(true, SeqCst);
+            watcher.thread().unpark();
+            // It can't panic, and if it did it would not matter any more.
+            let _ = watcher.join();
+        }
+    }
+
+    fn join(&mut self) {
+        let Some((watched, watcher)) = &self.watched else { return self.start() };
+        self.refused = watched.unable.load(SeqCst);
+        if !watched.able.load(SeqCst) {
+            return;
+        }
+        if !follow(self.asker) {
+            self.in_a_row = 0;
+            return;
+        }
+        // Watched from before it can starve.
+        watched.starved.store(false, SeqCst);
+        watched.answers.fetch_add(1, SeqCst);
+        watched.near.store(true, SeqCst);
+        watcher.thread().unpark();
+        self.near = set_policy(0, libc::SCHED_IDLE);
+        watched.near.store(self.near, SeqCst);
+        self.answers = 0;
+    }
+
+    fn go_on(&mut self) {
+        let Some((watched, _)) = &self.watched else { return };
+        watched.answers.fetch_add(1, SeqCst);
+        if watched.starved.load(SeqCst) {
+            // At once: others want the CPU. Later: who asked had something else to do.
+            if self.answers < SOON {
+                self.enough = self.enough.max(TALK).saturating_mul(4).min(TALK_MAX);
+            }
+            return self.part();
+        }
+        self.answers = self.answers.wrapping_add(1);
+        if self.answers % TRUST == 0 {
+            self.enough /= 2;
+        }
+        if self.answers % FOLLOW == 0 && !follow(self.asker) {
+            self.part();
+        }
+    }
+
+    /// Starts the watcher, which finds out whether it may be done at all.
+    fn start(&mut self) {
+        let watched = Arc::new(Watched {
+            thread: gettid().as_raw_pid().unsigned_abs(),
+            able: AtomicBool::new(false),
+            unable: AtomicBool::new(false),
+            near: AtomicBool::new(false),
+            answers: AtomicU32::new(0),
+            starved: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        });
+        let seen = watched.clone();
+        match std::thread::Builder::new().name("systx-watch".into()).spawn(move || seen.watch()) {
+            Ok(watcher) => self.watched = Some((watched, watcher)),
+            Err(_) => self.refused = true,
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Watched {
+    fn watch(&self) {
+        // On itself: who can't come back does not matter here.
+        let able = policy() == Some(libc::SCHED_OTHER)
+            && set_policy(0, libc::SCHED_IDLE)
+            && set_policy(0, libc::SCHED_OTHER);
+        self.unable.store(!able, SeqCst);
+        self.able.store(able, SeqCst);
+        let mut last = 0;
+        while able && !self.over.load(SeqCst) {
+            if !self.near.load(SeqCst) {
+                std::thread::park();
+                continue;
+            }
+            std::thread::park_timeout(TICK);
+            let answers = self.answers.load(SeqCst);
+            if answers == last && self.near.load(SeqCst) {
+                self.starved.store(true, SeqCst);
+                // Again at each look until it has noticed.
+                set_policy(self.thread, libc::SCHED_OTHER);
+            }
+            last = answers;
+        }
+    }
+}
+
+/// Sets the policy of a thread of this process; 0 is the calling one. Its nice value stays.
+fn set_policy(thread: u32, policy: i32) -> bool {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads one `struct sched_param`, which `param` is, and keeps no pointer.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const param) };
+    done == 0
+}
+
+/// Policy of the calling thread.
+fn policy() -> Option<i32> {
+    // SAFETY: takes and returns numbers only.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    i32::try_from(policy).ok().filter(|policy| *policy >= 0)
+}
+
+/// Moves the calling thread to the CPU where a thread ran last. What it may run on stays.
+fn follow(thread: u32) -> bool {
+    let Some(cpu) = last_cpu(thread).filter(|cpu| *cpu < CpuSet::MAX_CPU) else { return false };
+    if cpu == sched_getcpu() {
+        return true;
+    }
+    let Ok(mask) = sched_getaffinity(None) else { return false };
     let mut only = CpuSet::new();
-    only.set(here);
-    sched_setaffinity(Some(thread), &only).ok().map(|()| (thread, mask))
+    only.set(cpu);
+    if !mask.is_set(cpu) || sched_setaffinity(None, &only).is_err() {
+        return false;
+    }
+    sched_setaffinity(None, &mask).is_ok()
+}
+
+/// Field 39 of proc_pid_stat(5), counted behind the name, which may hold anything.
+fn last_cpu(thread: u32) -> Option<usize> {
+    let stat = std::fs::read(format!("/proc/{thread}/stat")).ok()?;
+    let behind = stat.iter().rposition(|b| *b == b')')?;
+    let field = stat.get(behind + 2..)?.split(|b| *b == b' ').nth(36)?;
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 /// Lets others of this CPU run, if any want to.
@@ -46,35 +241,65 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// A thread that waits for a word, and the number it has.
-    fn sleeper() -> (u32, std::sync::mpsc::Sender<()>, std::thread::JoinHandle<CpuSet>) {
-        let ((word, wait), (tell, told)) = (channel(), channel());
+    /// A thread that asks nothing, until its end is told.
+    fn asker() -> (u32, impl FnOnce()) {
+        let ((end, wait), (tell, told)) = (channel::<()>(), channel());
         let thread = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid()).unwrap();
-            wait.recv().unwrap();
-            sched_getaffinity(None).unwrap()
+            tell.send(gettid().as_raw_pid().unsigned_abs()).unwrap();
+            wait.recv().unwrap_err();
         });
-        (told.recv().unwrap().as_raw_pid() as u32, word, thread)
+        (told.recv().unwrap(), move || {
+            drop(end);
+            thread.join().unwrap();
+        })
+    }
+
+    /// Asks until both are on one CPU; `None`: not for this user.
+    fn near(thread: u32) -> Option<Beside> {
+        let mut beside = Beside::default();
+        while !beside.is_near() {
+            if beside.refused {
+                println!("skipped: needs the privilege to leave SCHED_IDLE");
+                return None;
+            }
+            beside.asked_by(thread);
+        }
+        Some(beside)
     }
 
     #[test]
-    fn who_is_woken_has_its_own_mask_afterwards() {
-        let (tid, word, thread) = sleeper();
-        let before = sched_getaffinity(Pid::from_raw(tid as i32)).unwrap();
-        // Here it is still asleep: nothing wakes it inside.
-        woken_here(tid, || {
-            let inside = sched_getaffinity(Pid::from_raw(tid as i32)).unwrap();
-            assert_eq!(inside.count(), 1);
-        });
-        word.send(()).unwrap();
-        assert_eq!(thread.join().unwrap(), before);
+    fn who_answers_is_of_low_priority_only_while_one_thread_asks() {
+        let ((one, end_one), (two, end_two)) = (asker(), asker());
+        if let Some(mut beside) = near(one) {
+            beside.asked_by(0);
+            beside.asked_by(two);
+            assert!(!beside.is_near());
+            assert_eq!(policy(), Some(libc::SCHED_OTHER));
+            beside.end();
+        }
+        end_one();
+        end_two();
     }
 
     #[test]
-    fn who_may_not_run_here_or_is_gone_is_left_alone() {
-        assert_eq!(woken_here(0, || 1), 1);
-        assert_eq!(woken_here(u32::MAX, || 2), 2);
+    fn who_answers_nothing_for_some_time_has_its_policy_back() {
+        let (one, end_one) = asker();
+        if let Some(mut beside) = near(one) {
+            while policy() != Some(libc::SCHED_OTHER) {
+                std::thread::yield_now();
+            }
+            beside.asked_by(one);
+            assert!(!beside.is_near(), "it has noticed");
+            assert!(beside.enough > TALK, "and asks for more the next time");
+        }
+        end_one();
+    }
+
+    #[test]
+    fn where_a_thread_ran_last_is_known_of_threads_that_are() {
+        assert!(last_cpu(gettid().as_raw_pid().unsigned_abs()).is_some());
         // Above the largest number that Linux gives.
-        assert_eq!(woken_here(1 << 30, || 3), 3);
+        assert_eq!(last_cpu(1 << 30), None);
+        assert!(!follow(1 << 30));
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! One thread: the work is short, and a second thread costs more in wake-ups than it saves. Between requests it looks
 //! again for some microseconds before it sleeps, because a sleeping thread is woken only after most of the time that an
-//! answer takes; it does so giving way to others, because who asks again and again is woken on the CPU of this thread.
+//! answer takes; it does so giving way to others. While one thread asks again and again, both share a CPU
+//! ([`systx_os::beside`]).
 
 use crate::view::View;
 use crate::wire::init::TRANSFER_BYTES_MAX;
 use crate::wire::{Reply, Request};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use systx_os::beside::{let_others_run, woken_here};
+use systx_os::beside::let_others_run;
 use systx_os::fuse::{wait, EventFd};
 use systx_os::{Errno, Os};
 
@@ -17,29 +18,8 @@ use systx_os::{Errno, Os};
 const SPIN: Duration = Duration::from_micros(20);
 /// Requests between two looks at whether to stop.
 const BATCH: u32 = 4096;
-/// So many requests in a row of one thread, and it is taken to go on asking: then it and this thread share a CPU.
-const CONVERSATION: u32 = 3;
-
-/// Who asked last, and how often in a row.
-#[derive(Default)]
-pub(crate) struct Asker {
-    thread: u32,
-    in_a_row: u32,
-}
-
-impl Asker {
-    /// Counts a request. True: it belongs to a conversation. What nobody waits for interrupts none.
-    fn is_talking(&mut self, thread: u32) -> bool {
-        if thread == 0 {
-            return false;
-        }
-        if thread != self.thread {
-            *self = Asker { thread, in_a_row: 0 };
-        }
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        self.in_a_row > CONVERSATION
-    }
-}
+/// The same while it runs only where nobody else wants to.
+const SPIN_BESIDE: Duration = Duration::from_millis(1);
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Answers requests until `until` is rung or all mounts are gone, then those that are there already.
@@ -49,6 +29,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// that nobody waits for an answer for ever.
     pub fn serve(&mut self, until: &EventFd) -> Result<(), Errno> {
         let served = self.serve_until(until);
+        self.beside.end();
         if served.is_err() {
             self.connections.clear();
         }
@@ -71,13 +52,17 @@ impl<O: Os<Fd: AsFd>> View<O> {
     fn serve_busy(&mut self, message: &mut [u8], reply: &mut Reply) -> Result<(), Errno> {
         let mut idle = Instant::now();
         let mut left = BATCH;
-        while left > 0 && idle.elapsed() < SPIN {
+        while left > 0 {
             let served = self.serve_waiting(message, reply)?;
+            let limit = if self.beside.is_near() { SPIN_BESIDE } else { SPIN };
             if served > 0 {
                 idle = Instant::now();
                 left = left.saturating_sub(served);
-            } else {
+            } else if idle.elapsed() < limit {
                 let_others_run();
+            } else {
+                self.beside.part();
+                break;
             }
         }
         Ok(())
@@ -111,9 +96,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let asker = Request::asker(message);
         if let Some(bytes) = self.answer(connection, message, reply) {
             let link = &self.connections[connection];
-            let write = || link.device.write(bytes);
-            let written = if self.asker.is_talking(asker) { woken_here(asker, write) } else { write() };
-            match written {
+            self.beside.asked_by(asker);
+            match link.device.write(bytes) {
                 // Who asked was killed meanwhile, or the mount is gone.
                 Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
                 Err(e) => return Err(e),

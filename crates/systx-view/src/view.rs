@@ -3,11 +3,11 @@
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
-use crate::serve::Asker;
 use crate::wire::{flag, Agreed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
+use systx_os::beside::Beside;
 use systx_os::fuse::{Backing, Device, EventFd};
 use systx_os::{Errno, Os};
 
@@ -57,7 +57,7 @@ pub struct View<O: Os> {
     trouble: Option<Trouble>,
     alarm: EventFd,
     silenced: Option<EventFd>,
-    pub(crate) asker: Asker,
+    pub(crate) beside: Beside,
 }
 
 /// A view and its detached mounts, in the transaction's order.
@@ -118,9 +118,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         let (files, listings, habits) = (Files::default(), Listings::default(), Habits::default());
         let known = Node(connections.len() as u64);
-        let (direct, asker) = (true, Asker::default());
+        let (direct, beside) = (true, Beside::default());
         let (trouble, silenced) = (None, None);
-        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, silenced, asker })
+        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, silenced, beside })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {

@@ -102,3 +102,17 @@ fn two_mounts(one: &Path, two: &Path) {
     fs::remove_file(two.join("there")).unwrap();
     assert_eq!(fs::read_dir(two).unwrap().count(), 1);
 }
+
+#[test]
+fn who_asks_again_and_again_may_run_where_it_may_outside() {
+    let Some(mut world) = World::new(TEMP) else { return };
+    let file = fs::File::create(world.view.join("asks")).unwrap();
+    let cpus = || rustix::thread::sched_getaffinity(None).unwrap();
+    let before = cpus();
+    for n in 0..3000u64 {
+        file.set_len(n % 2).unwrap();
+        assert_eq!(cpus(), before, "after {n} requests");
+    }
+    drop(file);
+    world.stop().finish().abort();
+}
