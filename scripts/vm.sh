@@ -3,13 +3,13 @@
 # otherwise. Usage: scripts/vm.sh [PROGRAM[=PART-OF-A-NAME]...]; without, the list in scripts/vm/list. docs/testing.md.
 #   VM_SUITE=trixie       the kernel of another suite of Debian than this machine's
 #   VM_PACKAGE=NAME       another kernel package than linux-image-amd64; VM_PACKAGE=./FILE.deb one that is there
-#   VM_ACCEL=kvm or tcg   instead of what fits; VM_SECONDS the limit for everything (3600)
+#   VM_ACCEL=kvm or tcg   instead of what fits; VM_SECONDS the limit for everything (7200)
 #   KEEP=1                keeps the scratch directory
 # The guest's root is this machine's, read-only, below an overlay in its memory; its /run/systx is a disk of its own.
 # Nothing is installed but QEMU, and that only as root. All files are below one scratch directory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-limit=${VM_SECONDS:-3600}
+limit=${VM_SECONDS:-7200}
 # shellcheck source=scripts/vm/kernel.sh
 . scripts/vm/kernel.sh
 prepare

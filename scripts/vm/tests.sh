@@ -7,7 +7,7 @@ while read -r name filter; do
     begin=$SECONDS
     log=$TMPDIR/$name.log
     # In a session of its own, without our console; into a file, since who is left behind would keep a pipe open.
-    timeout --kill-after=10 "${VM_PROGRAM_SECONDS:-1200}" setsid -w "$VM_SCRATCH/bin/$name" ${filter:+"$filter"} >"$log" 2>&1 </dev/null &
+    timeout --kill-after=10 2400 setsid -w "$VM_SCRATCH/bin/$name" ${filter:+"$filter"} >"$log" 2>&1 </dev/null &
     running=$!
     tail -n +1 -s 0.5 -f --pid="$running" "$log" | sed -u -n 's/^/vm|   /; / [.][.][.] \(ok\|FAILED\)$/p; /skipped/p; / × /p' &
     wait "$running"

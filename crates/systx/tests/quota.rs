@@ -263,12 +263,12 @@ fn alike(w: &World, script: &str) {
 
 fn a_quota_met_by_the_command_is_told_as_plainly(dir: &Path) {
     each(dir, |w| {
-        w.leave(Some(20_000), None);
+        w.leave(Some(12_000), None);
         // Written anew, at the end, and in the midst.
         for script in [
-            "head -c 50000000 /dev/zero 2>/dev/null | dd of=new bs=100000 status=none",
-            "head -c 50000000 /dev/zero 2>/dev/null | dd of=large bs=100000 oflag=append conv=notrunc status=none",
-            "i=0; while [ $i -lt 300 ]; do dd if=b of=new$i bs=100000 status=none || exit 3; i=$((i + 1)); done",
+            "head -c 25000000 /dev/zero 2>/dev/null | dd of=new bs=100000 status=none",
+            "head -c 25000000 /dev/zero 2>/dev/null | dd of=large bs=100000 oflag=append conv=notrunc status=none",
+            "i=0; while [ $i -lt 200 ]; do dd if=b of=new$i bs=100000 status=none || exit 3; i=$((i + 1)); done",
         ] {
             match script.contains("new$i") {
                 // Which file it is, is told by a name that need not be the same.
@@ -466,7 +466,7 @@ fn xfs_binds_a_user_in_roots_run(dir: &Path) {
         std::fs::create_dir(&below).unwrap();
         let Some(w) = world(&below, kind, Who::User) else { continue };
         w.leave(Some(3000), None);
-        let write = "head -c 50000000 /dev/zero 2>/dev/null | dd of=new bs=100000 status=none";
+        let write = "head -c 25000000 /dev/zero 2>/dev/null | dd of=new bs=100000 status=none";
         let words = [&UNPRIVILEGED[..], &["sh", "-c", write]].concat();
         // Its own area, beside the user's.
         let output = machine::run(&w.served, &[], &words).output().unwrap();
