@@ -7,7 +7,7 @@ INSTALL ?= install
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := build
-.PHONY: build help test lint deps demo bench long install uninstall clean
+.PHONY: build help test lint deps demo bench long vm install uninstall clean
 
 build: ## build the program systx (release)
 	$(CARGO) build --release --locked -p systx
@@ -32,6 +32,10 @@ bench: ## measure, against the plain program in the same run
 
 long: ## the test suites with larger bounds: much longer (docs/testing.md)
 	bash scripts/long.sh
+
+vm: ## tests and power cuts in a virtual machine with a stock Debian kernel (docs/testing.md)
+	bash scripts/vm.sh
+	bash scripts/vm/power.sh
 
 install: build ## install below PREFIX (default /usr/local); honours DESTDIR
 	$(INSTALL) -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(PREFIX)/share/doc/systx'

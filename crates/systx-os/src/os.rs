@@ -62,6 +62,23 @@ pub trait Os: Clone + Send + Sync + 'static {
             false => Ok(()),
         }
     }
+    /// The project that a directory passes on, for quotas of trees: what belongs to another one can't be moved into it,
+    /// `EXDEV`. The default knows of none.
+    ///
+    /// Source: FS_XFLAG_PROJINHERIT in ioctl_xfs_fsgetxattr(2).
+    fn project_passed_on(&self, dir: &Self::Fd) -> Result<Option<u32>> {
+        let _ = dir;
+        Ok(None)
+    }
+    /// Makes the object at a name one of a project; a directory then passes it on. Whether it was of another one.
+    ///
+    /// # Errors
+    /// `EDQUOT` where the project has no room for it; `EXDEV` where that can't be had: for links, FIFOs, sockets and devices
+    /// before Linux 6.17, and for users in a namespace. The default says so for everything.
+    fn set_project(&self, dir: &Self::Fd, name: &[u8], project: u32) -> Result<bool> {
+        let _ = (dir, name, project);
+        Err(Errno::XDEV)
+    }
     /// File-system totals (statfs).
     fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
     /// What kind of file system this is and what may be relied on there. Probes by experiment where no flag tells;

@@ -127,7 +127,7 @@ fn look(area: &Area) -> Vec<Line> {
         Err(e) => lines.push(line("mounts", Holds::No, e, None)),
         Ok(tree) => {
             lines.extend(tree.read_only.iter().map(|(point, fs_type)| left_out(point, fs_type)));
-            match domains::hold(&tree) {
+            match domains::hold(&tree.lower) {
                 Err(e) => lines.push(line("mounts", Holds::No, e, Some("Run as root"))),
                 Ok(mounts) => mounts.iter().for_each(|mounted| lines.extend(file_system(&os, mounted, area))),
             }

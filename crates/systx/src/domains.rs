@@ -88,12 +88,12 @@ fn see(mount: &Mount) -> Seen {
 }
 
 /// Takes hold of the planned mounts.
-pub fn hold(tree: &Tree) -> Result<Vec<Mounted>, String> {
+pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>, String> {
     let hold = |lower: &Lower| match Detached::of(&lower.point) {
         Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
         Err(e) => Err(ordinary::cannot_hold(&lower.point, e)),
     };
-    tree.lower.iter().map(hold).collect()
+    lower.iter().map(hold).collect()
 }
 
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
@@ -137,7 +137,7 @@ pub struct Existing {
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
-        0 => hold(&plan(&table()?, &[])?)?,
+        0 => hold(&tree::served(&table()?, &see))?,
         _ => match ordinary::with_areas(&area_name(area)) {
             // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
             tops if tops.is_empty() => Vec::new(),
@@ -173,7 +173,7 @@ pub fn own(
         // One that belongs to somebody else by now has no area of this user's.
         let Ok(narrowed) = seen_as(&table, &top) else { continue };
         let only = [top];
-        match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree)) {
+        match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree.lower)) {
             Ok(held) => mounts.extend(held),
             Err(why) => failed.push(why),
         }

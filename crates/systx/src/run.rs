@@ -99,7 +99,7 @@ fn guarded(
             eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
         }
     }
-    let lower = domains::hold(&tree)?;
+    let lower = domains::hold(&tree.lower)?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;

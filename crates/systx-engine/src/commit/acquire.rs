@@ -8,7 +8,7 @@ use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::plan::{Plan, Token};
-use crate::publish::site::{identify, open_object, Directories};
+use crate::publish::site::{identify, open_object, slot_name, Directories};
 use crate::record::{Act, At, Patch, Source, Step};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename};
@@ -26,6 +26,37 @@ pub(crate) fn links_max(kind: FsKind) -> u32 {
         FsKind::Btrfs => 65_535,
         FsKind::Tmpfs | FsKind::Other(_) => u32::MAX,
     }
+}
+
+/// Makes a staged object one of a project, with all that is in it if it is a directory. Directories among it.
+fn adopt<O: Os>(
+    os: &O,
+    root: &O::Fd,
+    slots: &O::Fd,
+    slot: &[u8],
+    project: u32,
+) -> systx_os::Result<Vec<Handle>> {
+    let mut found = Vec::new();
+    let one = |dir: &O::Fd, name: &[u8], found: &mut Vec<Handle>| -> systx_os::Result<bool> {
+        let changed = os.set_project(dir, name, project)?;
+        if os.stat_at(dir, name)?.kind() == FileType::Directory {
+            found.push(os.handle_at(dir, name)?);
+        }
+        Ok(changed)
+    };
+    // Where it is one already, what was made in it is, too.
+    if !one(slots, slot, &mut found)? {
+        return Ok(found);
+    }
+    let mut next = 0;
+    while let Some(dir) = found.get(next).copied() {
+        next += 1;
+        let dir = os.open_handle(root, &dir, Open::Directory)?;
+        for entry in os.read_dir(&dir)? {
+            one(&dir, &entry.name, &mut found)?;
+        }
+    }
+    Ok(found)
 }
 
 /// The directory in `tx/<id>` that directories are tried on.
@@ -64,6 +95,8 @@ struct Look<'a, O: Os> {
     directories: &'a mut Directories<O>,
     /// Directories that were looked at, and whether they are append-only.
     looked: HashMap<Handle, bool>,
+    /// Projects that directories pass on to what comes into them.
+    projects: HashMap<Handle, u32>,
     /// Names that were asked for of existing objects.
     links: HashMap<Handle, u32>,
     /// `tx/<id>`; without it there is no step on a name.
@@ -73,6 +106,8 @@ struct Look<'a, O: Os> {
     compared: Option<&'a Compared>,
     /// Then also the slots whose token is a file's: no directory comes into them.
     files: HashSet<u32>,
+    /// Slots into which something comes that stands in the tree, else.
+    tokens: HashSet<u32>,
 }
 
 /// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it.
@@ -88,11 +123,26 @@ pub(super) fn check<O: Os>(
     directories: &mut Directories<O>,
     compared: Option<&Compared>,
 ) -> Result<(), CommitError> {
-    let (looked, links) = (HashMap::new(), HashMap::new());
+    let (looked, projects, links) = (HashMap::new(), HashMap::new(), HashMap::new());
     let tokens = plan.tokens.iter().filter(|(_, token)| compared.is_some() && *token == Token::File);
     let files = tokens.map(|(slot, _)| *slot).collect();
-    let mut look =
-        Look { domain, plan, directories, looked, links, slots, target_made: false, compared, files };
+    let tokens = match compared {
+        None => plan.tokens.iter().map(|(slot, _)| *slot).collect(),
+        Some(_) => HashSet::new(),
+    };
+    let mut look = Look {
+        domain,
+        plan,
+        directories,
+        looked,
+        projects,
+        links,
+        slots,
+        target_made: false,
+        compared,
+        files,
+        tokens,
+    };
     // Of a file that is written to this stands for its opening in P: nobody opens an immutable or append-only one for that.
     let mut attributed: HashSet<Handle> = HashSet::new();
     let patched = |step: &Step| match &step.act {
@@ -104,7 +154,10 @@ pub(super) fn check<O: Os>(
     }
     for step in steps {
         match &step.act {
-            Act::Place { .. } => look.names(step)?,
+            Act::Place { .. } => {
+                look.names(step)?;
+                look.adopt(step)?;
+            }
             Act::Link { object, found } => {
                 look.names(step)?;
                 look.link(object, found)?;
@@ -112,6 +165,9 @@ pub(super) fn check<O: Os>(
             Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
                 look.names(step)?;
                 look.leaving(step, before)?;
+                if matches!(step.act, Act::Replace { .. }) {
+                    look.adopt(step)?;
+                }
             }
             Act::Patch(Patch { file: object, .. }) | Act::Attr { object, .. } => {
                 if attributed.insert(*object) {
@@ -222,6 +278,31 @@ impl<O: Os> Look<'_, O> {
             _ => self.failed("changing names in the directory", &at, error),
         })?;
         self.looked.insert(dir, stat.append_only);
+        let may_pass_on = matches!(
+            self.domain.info.kind,
+            FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Xfs | FsKind::Other(_)
+        );
+        if self.compared.is_none() && may_pass_on {
+            let project = os.project_passed_on(&fd);
+            let project = project.map_err(|error| self.failed("looking at the directory", &at, error))?;
+            self.projects.extend(project.map(|project| (dir, project)));
+        }
+        Ok(())
+    }
+
+    /// Makes what comes into a directory that passes its project on one of that project, as it would have been made there:
+    /// the kernel moves nothing else into it. What stands in the tree already is left as it is.
+    ///
+    /// Source: fs/ext4/namei.c, ext4_rename; fs/xfs/xfs_inode.c, xfs_rename.
+    fn adopt(&mut self, step: &Step) -> Result<(), CommitError> {
+        let Some(project) = self.projects.get(&step.at.dir).copied() else { return Ok(()) };
+        let Some(slots) = self.slots.filter(|_| !self.tokens.contains(&step.slot)) else { return Ok(()) };
+        let (os, slot) = (&self.domain.os, slot_name(step.slot));
+        let at = At { name: step.at.name.clone(), ..self.place(&step.at.dir, &step.at).clone() };
+        let failed = |error| self.failed("giving it the project of its directory", &at, error);
+        let adopted = adopt(os, &self.domain.area.root, slots, &slot, project).map_err(failed)?;
+        // What comes into these by a step of its own is next.
+        self.projects.extend(adopted.into_iter().map(|dir| (dir, project)));
         Ok(())
     }
 

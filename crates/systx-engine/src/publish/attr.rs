@@ -22,8 +22,12 @@ pub(super) fn change<O: Os>(
         Some(fd) => Some(fd.clone()),
         None => open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
     };
+    // In a redo a later record of ours may be on the disk already: that is nobody else.
+    let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
-        site.report(step, None, "attributes not set: removed by somebody else");
+        if !later(site) {
+            site.report(step, None, "attributes not set: removed by somebody else");
+        }
         return Ok(());
     };
     for change in changes {
@@ -61,7 +65,7 @@ pub(super) fn change<O: Os>(
             }
             Change::Times { atime, mtime, .. } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
         };
-        if theirs {
+        if theirs && !later(site) {
             site.report(step, None, "an attribute was changed by somebody else and left so");
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Site<'a, O: Os> {
     /// Modification times as a redo found them, before its own steps.
     pub found_mtimes: HashMap<Handle, Timestamp>,
     pub directories: Directories<O>,
+    /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
+    pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
 }
 
 /// Directories of steps, open: each is found by its handle once, for every look and for publication.
@@ -143,6 +145,7 @@ impl<'a, O: Os> Site<'a, O> {
             displaced: Vec::new(),
             found_mtimes: HashMap::new(),
             directories: Directories::default(),
+            changed_later: None,
         }
     }
 

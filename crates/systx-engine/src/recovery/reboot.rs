@@ -15,9 +15,9 @@ use crate::log::{self, Cell, Entry, Replay};
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, Pending};
-use crate::record::Body;
+use crate::record::{Act, Body};
 use std::collections::{HashMap, HashSet};
-use systx_os::{Errno, FileType, FsInfo, Open, Os, Result};
+use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
 
 /// Where a domain goes on.
 pub(crate) struct After {
@@ -68,10 +68,16 @@ pub(crate) fn after_reboot<O: Os>(
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
+        // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it.
+        let later = |object: &Handle| {
+            let bodies =
+                replay.records[n + 1..].iter().filter_map(|entry| outline.body(os, entry).ok().flatten());
+            bodies.flat_map(|body| body.steps).any(|step| changes(&step.act, object))
+        };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
-                let reclaimed = redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered);
+                let reclaimed = redo_or_keep(os, area, (lsn, entry), body, &later, &mut stuck, recovered);
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
                 let finished = reclaimed && logs.settled(body);
                 if !finished {
@@ -83,7 +89,7 @@ pub(crate) fn after_reboot<O: Os>(
                 match if told { Decision::Forward } else { logs.decision(body) } {
                     Decision::Forward => {
                         past.push(Past::of(lsn, entry.written, body));
-                        if !redo_or_keep(os, area, (lsn, entry), body, &mut stuck, recovered) {
+                        if !redo_or_keep(os, area, (lsn, entry), body, &later, &mut stuck, recovered) {
                             checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                         }
                         decided.push(Cell::Committed { id });
@@ -121,12 +127,22 @@ pub(crate) fn after_reboot<O: Os>(
     Ok(After { next, next_tx, replay: outline.replay, checkpoint, kept, undecided, stuck, decided })
 }
 
+/// Whether a step changes the attributes of an object, or takes it from its name.
+fn changes(act: &Act, object: &Handle) -> bool {
+    match act {
+        Act::Attr { object: changed, .. } => changed == object,
+        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => before == object,
+        Act::Place { .. } | Act::Link { .. } | Act::Patch(_) => false,
+    }
+}
+
 /// Publishes one record again, or keeps it for later; whether it is published and its slots are reclaimed.
 fn redo_or_keep<O: Os>(
     os: &O,
     area: &Area<O>,
     (lsn, entry): (Lsn, &Entry),
     body: &Body,
+    later: &dyn Fn(&Handle) -> bool,
     stuck: &mut Vec<Stuck>,
     recovered: &mut Recovered,
 ) -> bool {
@@ -135,7 +151,7 @@ fn redo_or_keep<O: Os>(
     let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
     let pending = match earlier {
         Some(earlier) => earlier.pending.clone(),
-        None => match redo(os, area, body, recovered) {
+        None => match redo(os, area, body, later, recovered) {
             Ok(reclaimed) => return reclaimed,
             Err(pending) => pending,
         },
@@ -152,6 +168,7 @@ fn redo<O: Os>(
     os: &O,
     area: &Area<O>,
     body: &Body,
+    later: &dyn Fn(&Handle) -> bool,
     recovered: &mut Recovered,
 ) -> core::result::Result<bool, Pending> {
     let failed = |error| Pending { path: Vec::new(), error };
@@ -164,6 +181,7 @@ fn redo<O: Os>(
     }
     let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo);
     site.area = Some(&area.dir);
+    site.changed_later = Some(later);
     let displaced = publish(&mut site, body)?;
     recovered.displaced.extend(displaced);
     let reclaimed = reclaim(&mut site, body).is_ok();

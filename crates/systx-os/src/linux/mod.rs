@@ -17,6 +17,7 @@ mod names;
 mod open;
 mod owner;
 mod probe;
+mod project;
 mod raw;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -114,6 +115,12 @@ impl Os for Linux {
     }
     fn may_change_names(&self, dir: &OwnedFd) -> Result<()> {
         attributes::may_change_names(dir.as_fd())
+    }
+    fn project_passed_on(&self, dir: &OwnedFd) -> Result<Option<u32>> {
+        project::passed_on(dir.as_fd())
+    }
+    fn set_project(&self, dir: &OwnedFd, name: &[u8], project: u32) -> Result<bool> {
+        project::set(dir.as_fd(), name, project)
     }
     fn statfs(&self, fd: &OwnedFd) -> Result<StatFs> {
         look::statfs(fd.as_fd())

@@ -67,11 +67,18 @@ pub enum Seen {
     /// The mount of a single file.
     File,
 }
+
+/// What can be served of all that is mounted, also where the rest of the tree can't be: in most containers `/` is an overlay.
+pub fn served(mounts: &[Mount], see: &dyn Fn(&Mount) -> Seen) -> Vec<Lower> {
+    let visible = visible(mounts, see);
+    let mut planner = Planner::new(mounts);
+    planner.views(&visible);
+    planner.lower
+}
+
 /// Plans the tree. `only` are absolute paths without symbolic links; empty for the whole tree.
 pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) -> Result<Tree, String> {
-    let mut visible: Vec<_> =
-        mounts.iter().map(|m| (m, see(m))).filter(|(_, seen)| *seen != Seen::Hidden).collect();
-    visible.sort_by_key(|(m, _)| depth(&m.point));
+    let visible = visible(mounts, see);
     let mut planner = Planner::new(mounts);
     let base = match only {
         [] => planner.whole(&visible)?,
@@ -94,4 +101,12 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
         steps: planner.steps,
         read_only: planner.read_only,
     })
+}
+
+/// The mounts that are not hidden by others, from the root downwards.
+fn visible<'m>(mounts: &'m [Mount], see: &dyn Fn(&Mount) -> Seen) -> Vec<(&'m Mount, Seen)> {
+    let mut visible: Vec<_> =
+        mounts.iter().map(|m| (m, see(m))).filter(|(_, seen)| *seen != Seen::Hidden).collect();
+    visible.sort_by_key(|(m, _)| depth(&m.point));
+    visible
 }

@@ -117,6 +117,13 @@ impl Planner {
         Ok(base)
     }
 
+    /// A view for each file system that can be served.
+    pub fn views(&mut self, visible: &[(&Mount, Seen)]) {
+        for (mount, _) in visible.iter().filter(|(m, seen)| fate(m, *seen) == Fate::Served) {
+            self.view_of(mount, visible);
+        }
+    }
+
     /// Only these directories and what is mounted below them.
     pub fn parts(&mut self, visible: &[(&Mount, Seen)], only: &[Vec<u8>]) -> Result<(), String> {
         if visible.iter().any(|(m, _)| m.point == b"/proc") {

@@ -194,3 +194,16 @@ fn only_refuses_a_directory_that_cannot_be_served() {
     assert!(plan(&machine(), &[b"/usr/lib".to_vec()], &directory).unwrap_err().contains("read-only"));
     assert!(plan(&machine(), &[b"/sys/kernel".to_vec()], &directory).is_err());
 }
+
+#[test]
+fn what_can_be_served_is_found_also_where_the_root_cannot_be() {
+    let points = |mounts: &[Mount]| -> Vec<_> {
+        served(mounts, &directory).into_iter().map(|lower| lower.point).collect()
+    };
+    let whole: Vec<_> = plan(&machine(), &[], &directory).unwrap().lower.into_iter().map(|l| l.point).collect();
+    assert_eq!(points(&machine()), whole);
+    let mut container = machine();
+    container[0].fs_type = b"overlay".to_vec();
+    assert!(plan(&container, &[], &directory).is_err());
+    assert_eq!(points(&container), [b"/tmp".to_vec(), b"/data".to_vec()]);
+}

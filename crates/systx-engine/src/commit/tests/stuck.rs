@@ -168,3 +168,26 @@ fn what_builds_on_a_record_that_cant_be_redone_waits_for_it() {
     let tree = public(&machine);
     assert_eq!((tree["w/attr"].mode, tree["w/attr"].owner), (0o600, (7, 7)));
 }
+
+/// Attributes have no mark of whose they are: after a power loss an earlier record finds what a later one has set.
+#[test]
+fn what_a_later_record_has_set_is_not_told_as_somebody_elses() {
+    for crash in Crash::WORST {
+        let machine = machine(FsKind::Ext4);
+        inside(&machine, "owner", |domain, _| {
+            make(domain, b"kept").expect("commits");
+            make(domain, b"gone").expect("commits");
+            for mode in [0o600, 0o640, 0o400] {
+                chmod(domain, b"kept", mode).expect("commits");
+                chmod(domain, b"gone", mode).expect("commits");
+            }
+            change(domain, |t, w| t.unlink(w, b"gone").map(drop)).expect("commits");
+        });
+        let before = public(&machine);
+        machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
+        inside(&machine, "next", |_, recovered| {
+            assert!(recovered.displaced.is_empty(), "{crash:?} {recovered:?}")
+        });
+        assert_eq!(public(&machine), before, "{crash:?}");
+    }
+}
