@@ -25,6 +25,8 @@ enum Obstacle {
     Stale,
     /// We build on a result that is not durable yet.
     Unsynced { part: usize },
+    /// The log went on to another segment since our record was written: a checkpoint may drop it where no slot names it yet.
+    Left { part: usize },
 }
 
 impl<O: Os> Commit<'_, O> {
@@ -98,6 +100,10 @@ impl<O: Os> Commit<'_, O> {
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
+            let body_at = part.change.as_ref().and_then(|change| change.body_at);
+            if body_at.is_some_and(|at| at.segment < domain.log.end().segment) {
+                return Ok(Some(Obstacle::Left { part: n }));
+            }
         }
         Ok(None)
     }
@@ -140,6 +146,13 @@ impl<O: Os> Commit<'_, O> {
             Obstacle::Unsynced { part } => {
                 let synced = self.parts[part].domain.sync_unsynced();
                 synced.map_err(|error| failed("syncing what this transaction builds on", error))?;
+            }
+            Obstacle::Left { part } => {
+                let Part { domain, change, .. } = &mut self.parts[part];
+                if let Some(change) = change {
+                    change.body_at =
+                        Some(domain.append_body(&change.body).map_err(super::header::log_failed)?);
+                }
             }
         }
         Ok(())

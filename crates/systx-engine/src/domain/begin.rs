@@ -90,7 +90,7 @@ pub(super) fn begin_log<O: Os>(
     if let Some(told) = told {
         let told = told.map_err(OpenError::Log)?;
         log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
-        log.drop_segments(me, &nobody, after.checkpoint).map_err(OpenError::Log)?;
+        log.drop_segments(me, &nobody, after.checkpoint, u64::MAX).map_err(OpenError::Log)?;
     }
     recovery::sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
 }

@@ -98,7 +98,9 @@ impl<O: Os> Domain<O> {
         for (_, id) in done.into_iter().filter(|(lsn, _)| *lsn <= bound) {
             self.discard_staging(id);
         }
-        self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound)?;
+        // After its cell is in the log: who fills a slot from now on has his record in that segment or a later one.
+        let needed = self.records_in_flight().map_err(os_error("reading the domain table"))?.min(pos.segment);
+        self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound, needed)?;
         match left {
             None => Ok(()),
             Some(error) => Err(os_error("deleting what was taken out")(error)),
@@ -135,6 +137,16 @@ impl<O: Os> Domain<O> {
             }
         }
         Ok(Lsn(bound))
+    }
+
+    /// The lowest segment in which a helper would look for a record. It may be older than the checkpoint: cells go on to another
+    /// segment while a transaction is in flight.
+    fn records_in_flight(&self) -> Result<u64, Errno> {
+        let mut lowest = u64::MAX;
+        for slot in self.table.slots().in_flight() {
+            lowest = lowest.min(self.record_segment(&self.checked(slot)?).unwrap_or(u64::MAX));
+        }
+        Ok(lowest)
     }
 }
 

@@ -21,6 +21,8 @@ const OLDER: &[u8] = b"history.1";
 const FILE_BYTES_MAX: u64 = 512 << 10;
 /// Changes that a line names; of more it says how many.
 const CHANGES_MAX: usize = 20;
+/// Of a command.
+const COMMAND_BYTES_MAX: usize = 400;
 /// What a line ends with that nobody has cut.
 const END: &str = "\t.";
 
@@ -35,7 +37,7 @@ pub struct Past {
     pub at: i64,
     /// User on whose behalf it ran.
     pub uid: u32,
-    /// Its command.
+    /// Its command, the beginning of a long one.
     pub command: Vec<u8>,
     /// What it changed, with paths from the root of the mount, the first ones of very many.
     pub changes: Vec<Changed>,
@@ -60,7 +62,7 @@ impl Past {
             changes(&body.steps).filter(|changed| seen.insert(changed.path.clone())).collect();
         let more = changes.len().saturating_sub(CHANGES_MAX);
         changes.truncate(CHANGES_MAX);
-        let command = body.command.clone().into_bytes();
+        let command = body.command.bytes().take(COMMAND_BYTES_MAX).collect();
         Past { lsn, tx: body.id, at, uid: body.uid, command, changes, more }
     }
 

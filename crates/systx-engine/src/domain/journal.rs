@@ -63,6 +63,11 @@ impl<O: Os> Domain<O> {
         self.sync_log(pos).map_err(|e| doubt(e.error))
     }
 
+    /// In which segment of the log the body of an in-flight transaction stands.
+    pub(super) fn record_segment(&self, slot: &InFlight) -> Option<u64> {
+        body_at(slot.info.body).map(|at| at.segment)
+    }
+
     /// The body of an in-flight transaction; `None` where it changes nothing here.
     pub(crate) fn body_of(&self, slot: &InFlight) -> Result<Option<Body>, LogError> {
         body_at(slot.info.body).map(|at| self.log.read_body(at)).transpose()

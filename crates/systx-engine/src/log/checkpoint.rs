@@ -34,8 +34,8 @@ impl<O: Os> Log<O> {
         self.shared.store(shared::CKPT_BYTES, self.shared.load(shared::BYTES));
     }
 
-    /// Removes the oldest segments as long as all their records are at most `up_to`, which an appended CKPT covers
-    /// (otherwise: that one's LSN holds). Syncs that CKPT first. Without one since the last recovery nothing goes.
+    /// Removes the oldest segments below `below` as long as all their records are at most `up_to`, which an appended CKPT covers
+    /// (otherwise: that one's LSN holds). A body without a cell is no record here: `below` is what keeps it. Syncs that CKPT first. Without one since the last recovery nothing goes.
     ///
     /// Returns the transactions of which nothing is left in the log, ascending: their `tx/<id>/` can go. The segments are
     /// gone from the disk by then.
@@ -43,7 +43,13 @@ impl<O: Os> Log<O> {
     /// # Errors
     /// As [`super::replay`]; a failed sync is `Poisoned`. What was not removed is found by the next call, but the ids of
     /// what was are lost: whoever lists `tx/` finds them.
-    pub fn drop_segments(&self, me: OwnerIx, alive: Alive<'_>, up_to: Lsn) -> Result<Vec<TxId>, LogError> {
+    pub fn drop_segments(
+        &self,
+        me: OwnerIx,
+        alive: Alive<'_>,
+        up_to: Lsn,
+        below: u64,
+    ) -> Result<Vec<TxId>, LogError> {
         let covered = Lsn(self.shared.load(shared::CKPT_LSN));
         let word = self.shared.load(shared::CKPT_AT);
         if word == 0 {
@@ -62,7 +68,7 @@ impl<O: Os> Log<O> {
         let mut dropping = true;
         for (number, need) in &needs {
             let open = need.prepared.iter().any(|(pos, lsn, id)| !decisions.settle(*pos, *lsn, *id));
-            dropping &= *number < checkpoint.segment && need.highest <= up_to && !open;
+            dropping &= *number < checkpoint.segment.min(below) && need.highest <= up_to && !open;
             if !dropping {
                 kept.extend(need.ids.iter().copied());
                 continue;

@@ -1,8 +1,9 @@
 //! Checkpoints: what they cover is on the disk, and what is in flight is not covered.
 
-use super::stuck::make;
+use super::stuck::{make, ROOT};
 use super::world::*;
-use crate::outcome::Durability;
+use crate::outcome::{Durability, Options};
+use crate::transaction::Transaction;
 use systx_os::{Errno, FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Tree};
 
@@ -141,5 +142,62 @@ fn each_commit_has_one_line_in_the_history_wherever_a_checkpoint_or_a_recovery_i
             at += if power_loss.is_some() { 7 } else { 1 };
         }
         assert!(at > 10, "it was cut off somewhere: {at}");
+    }
+}
+
+/// Commits something whose record fills a segment of the log, and lets go of all that is published.
+fn go_on_and_let_go(os: &SimOs, name: &str) {
+    let domain = open(os).expect("opens");
+    let options = Options { durability: Durability::Durable, command: "x".repeat(1 << 20) };
+    let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins");
+    t.create(t.root(0), name.as_bytes(), 0o600, ROOT).expect("creates");
+    t.commit().expect("commits");
+    domain.checkpoint().expect("makes a checkpoint");
+}
+
+#[test]
+fn a_record_in_flight_stays_where_others_fill_the_log_and_make_checkpoints() {
+    for durability in [Durability::None, Durability::Durable] {
+        let start = machine(FsKind::Ext4);
+        let owner = start.spawn("owner");
+        run_process(&owner, || drop(open(&owner).expect("opens"))).expect("lives");
+        owner.exit();
+        let copy = start.fork();
+        copy.start_trace();
+        let os = copy.spawn("owner");
+        run_process(&os, || transact(&os, Kind::Everything, durability)).expect("lives").expect("commits");
+        let (before, after) = (public(&start), public(&copy));
+        let calls = copy.take_trace();
+        // Published by renames, behind the commit point.
+        let last = calls.iter().rposition(|point| point.call == Call::Rename).expect("is called") as u64;
+        let mut finished = 0;
+        for at in last - 20..last {
+            let machine = start.fork();
+            let (os, other) = (machine.spawn("owner"), machine.spawn("other"));
+            let mut count = 0;
+            machine.set_hook(move |_, _| {
+                if count == at {
+                    go_on_and_let_go(&other, "big");
+                }
+                count += 1;
+            });
+            machine.kill_at(&os, at + 1);
+            let killed = run_process(&os, || transact(&os, Kind::Everything, durability)).is_err();
+            assert!(killed, "before call {at}");
+            machine.clear_hook();
+            machine.clear_plans();
+            let helper = machine.spawn("helper");
+            let left = run_process(&helper, || {
+                let domain = open(&helper).expect("opens");
+                let mut recovered = domain.recovered.clone();
+                recovered.merge(domain.finish_dead().expect("reads the area"));
+                recovered.unfinished
+            });
+            assert_eq!(left.expect("lives"), Vec::<String>::new(), "{durability:?}, killed behind call {at}");
+            let tree: Tree = public(&machine).into_iter().filter(|(path, _)| path != "big").collect();
+            assert!(tree == before || tree == after, "{durability:?}, killed behind call {at}: a mixture");
+            finished += u32::from(tree == after);
+        }
+        assert!(finished > 0, "{durability:?}: some were past the commit point");
     }
 }

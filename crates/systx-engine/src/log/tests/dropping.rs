@@ -9,7 +9,7 @@ fn fill_segment(rig: &Rig, from: u64) -> LogPos {
 }
 
 fn drop_up_to(rig: &Rig, lsn: u64) -> Vec<u64> {
-    rig.log.drop_segments(ME, &alive, Lsn(lsn)).unwrap().into_iter().map(|id| id.0).collect()
+    rig.log.drop_segments(ME, &alive, Lsn(lsn), u64::MAX).unwrap().into_iter().map(|id| id.0).collect()
 }
 
 #[test]
