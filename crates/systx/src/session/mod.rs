@@ -238,7 +238,7 @@ fn elsewhere(id: u64, area: &Area) -> Option<String> {
     let (pid, command) = (listed.pid, shown(&listed.command));
     Some(match listed.state {
         // Also one that has just been begun, or is just being ended.
-        None => format!("transaction {id} is a run by itself (pid {pid}: {command}), and not open to others"),
+        None => format!("transaction {id} runs (pid {pid}: {command}), but is not open, or not any more"),
         Some(_) => format!("transaction {id} is {} (pid {pid})", status::state(&listed)),
     })
 }

@@ -217,7 +217,12 @@ fn a_number_that_is_not_open_is_told(p: &Place) {
     let row = out(&id);
     let row = row.lines().find(|line| line.contains("  running  ")).unwrap();
     let (code, _, said) = told(row.split(' ').next().unwrap(), "commit", &[]);
-    assert!(code == 125 && said.contains("is a run by itself (pid "), "{said}");
+    assert!(
+        code == 125
+            && said.contains(" runs (pid ")
+            && said.contains("but is not open, or not any more; open is "),
+        "{said}"
+    );
     meeting.end();
     let wrong = systx(p, "commit", &["--pid", "1", &other.id]).output().unwrap();
     assert_eq!(all(&wrong).0, 125);

@@ -42,20 +42,36 @@ impl Typed {
 
     /// Waits until something is shown that was not shown before.
     fn shows(&mut self, text: &str) {
-        let stdout = self.script.stdout.as_mut().unwrap();
         loop {
             if let Some(at) = self.shown.find(text) {
                 self.shown.drain(..at + text.len());
                 return;
             }
-            let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
-            let ready = poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&limit)).unwrap();
-            assert_eq!(ready, 1, "no {text:?} comes after {:?}", self.shown);
-            let mut bytes = [0; 4096];
-            let n = stdout.read(&mut bytes).unwrap();
-            assert_ne!(n, 0, "no {text:?} comes after {:?}", self.shown);
-            self.shown += &String::from_utf8_lossy(&bytes[..n]);
+            self.more(text);
         }
+    }
+
+    /// Waits for more, a minute at most.
+    fn more(&mut self, wanted: &str) {
+        let stdout = self.script.stdout.as_mut().unwrap();
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ready, 1, "no {wanted:?} comes after {:?}", self.shown);
+        let mut bytes = [0; 4096];
+        let n = stdout.read(&mut bytes).unwrap();
+        assert_ne!(n, 0, "no {wanted:?} comes after {:?}", self.shown);
+        self.shown += &String::from_utf8_lossy(&bytes[..n]);
+    }
+
+    /// The rest of the line that was begun.
+    fn line(&mut self) -> String {
+        while !self.shown.contains("\r\n") {
+            self.more("the end of a line");
+        }
+        let (line, rest) = self.shown.split_once("\r\n").unwrap();
+        let (line, rest) = (line.to_string(), rest.to_string());
+        self.shown = rest;
+        line
     }
 
     fn ends(mut self) {
@@ -75,10 +91,12 @@ fn keys_reach_the_command(p: &Place) {
     let open = begin(p, &[]);
     let Some(mut typed) = Typed::bash(p) else { return };
     // What is shown of the keys themselves has quotes in it.
-    let inside = "trap 'echo resu\"\"med' CONT; echo wait\"\"ing; \
+    let inside = "trap 'echo resu\"\"med' CONT; trap 'echo sized-$(stty size)' WINCH; echo wait\"\"ing; \
         while :; do read -r x; test -t 0 && stty size > size && echo got-$x; done";
     std::fs::write(p.beside.join("inside"), inside).unwrap();
-    typed.types("stty cols 77 rows 33\n");
+    typed.types("stty cols 77 rows 33; echo t\"\"ty=$(tty)\n");
+    typed.shows("tty=");
+    let tty = typed.line();
     typed.types(&format!(
         "{SYSTX} exec --area-name {AREA} {} -- bash {}/inside\n",
         open.id,
@@ -93,6 +111,9 @@ fn keys_reach_the_command(p: &Place) {
     typed.shows("resumed");
     typed.types("hello\n");
     typed.shows("got-hello");
+    let resized = Command::new("stty").args(["-F", &tty, "cols", "99"]).status();
+    assert!(resized.is_ok_and(|status| status.success()), "{tty}");
+    typed.shows("sized-33 99");
     typed.types("\u{3}");
     // Keys that were typed ahead would go with the interrupt.
     typed.shows("# ");
