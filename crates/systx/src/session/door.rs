@@ -176,10 +176,7 @@ fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
 fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>, String> {
     let name = domains::area_name(area);
     let points = match os.uid() {
-        0 => {
-            let tree = domains::plan(&domains::table()?, &[])?;
-            tree.lower.into_iter().map(|lower| lower.point).collect()
-        }
+        0 => domains::served()?.into_iter().map(|lower| lower.point).collect(),
         _ => ordinary::with_areas(&name),
     };
     let open = |point: Vec<u8>| {

@@ -13,7 +13,7 @@ use crate::domains::{self, Mounted};
 use crate::on_end::Notices;
 use crate::report::{shown, Ending, Ours, Told};
 use crate::run::{self, failed};
-use crate::serving::Server;
+use crate::serving::{Server, Unmounting};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -86,7 +86,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
             eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
         }
     }
-    let lower = domains::hold(&tree)?;
+    let lower = domains::hold(&tree.lower)?;
     std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, || {
@@ -274,6 +274,7 @@ impl Kept {
         let (view, served) = server.stop()?;
         let trouble = view.trouble().cloned();
         let tx = view.finish();
+        let _unmounting = Unmounting::begin((self.synced, self.entry));
         let why_not = match (end, trouble) {
             (_, Some(Trouble::Doomed(conflict))) => Some(Ending::Conflict(conflict)),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
