@@ -11,6 +11,7 @@ pub mod no_room;
 pub mod os;
 pub mod process;
 pub mod sandbox;
+pub mod sockets;
 pub mod streams;
 pub mod types;
 pub mod words;

@@ -71,6 +71,11 @@ impl Ended {
     }
 }
 
+/// Whether a signal that is held asks a process to end.
+pub fn asks_for_an_end(signal: i32) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP)
+}
+
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
@@ -168,6 +173,33 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> [bool; N] {
     fds.map(|fd| !fd.revents().is_empty())
 }
 
+/// The same for as many as there are, and for one that can be left out.
+pub fn wait_readable_of(fds: &[Option<BorrowedFd<'_>>]) -> Vec<bool> {
+    let mut polled: Vec<_> =
+        fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    while rustix::event::poll(&mut polled, None).is_err() {}
+    let mut found = polled.iter().map(|fd| !fd.revents().is_empty());
+    fds.iter().map(|fd| fd.is_some() && found.next().unwrap_or(false)).collect()
+}
+
+/// Puts /dev/null in place of standard input and output, and of standard error if that is wanted: nobody who waits for their end
+/// waits for this process, or for those that it starts.
+pub fn let_go_of_streams(error_too: bool) -> Result<()> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    let null = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    match error_too {
+        true => rustix::stdio::dup2_stderr(&null),
+        false => Ok(()),
+    }
+}
+
+/// The group that this process acts as.
+pub fn group() -> u32 {
+    rustix::process::getegid().as_raw()
+}
+
 /// A point in time that can be waited for like a descriptor.
 #[derive(Debug)]
 pub struct Deadline(OwnedFd);
@@ -204,6 +236,13 @@ impl AsFd for Deadline {
 pub fn watch(pid: u32) -> Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
+}
+
+/// Whether a process of that number is alive, here: one that has ended and waits for its parent is not.
+pub fn lives(pid: u32) -> bool {
+    let Ok(process) = watch(pid) else { return false };
+    let mut fds = [PollFd::new(&process, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
 }
 
 /// Stops this process, as ^Z does; returns when somebody continues it.

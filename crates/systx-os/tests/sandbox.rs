@@ -9,6 +9,8 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use systx_os::process::{Ended, Signals};
+use systx_os::sandbox::apart;
+use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::root::{Base, Root, Step};
 use systx_os::sandbox::spawn::{spawn, Child, Command, News};
 use systx_os::sandbox::twin;
@@ -19,7 +21,7 @@ fn main() {
         return;
     }
     let scratch = Scratch::new();
-    let cases: [(&str, Case); 13] = [
+    let cases: [(&str, Case); 14] = [
         ("status_of_the_command_arrives", status_of_the_command_arrives),
         ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
         ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
@@ -32,6 +34,7 @@ fn main() {
         ("a_dropped_child_is_killed", a_dropped_child_is_killed),
         ("a_killed_parent_takes_the_command_along", a_killed_parent_takes_the_command_along),
         ("mounts_stay_inside", mounts_stay_inside),
+        ("who_joins_is_inside_and_goes_with_pid_1", who_joins_is_inside_and_goes_with_pid_1),
         ("a_twin_works_only_after_an_undismissed_death", a_twin_works_only_after_an_undismissed_death),
     ];
     for (name, case) in cases {
@@ -244,5 +247,59 @@ fn wait_for(path: &Path) {
     while !path.exists() {
         let mut buf = [0u8; 4096];
         let _ = rustix::io::read(&notify, &mut buf);
+    }
+}
+
+fn who_joins_is_inside_and_goes_with_pid_1(dir: &Path) {
+    // In a process of its own: who has joined starts everything in there.
+    let mut line = apart::start(|line| {
+        let told = joins(dir);
+        std::io::Write::write_all(&mut &line, told.as_bytes()).map_or(1, |()| 0)
+    })
+    .unwrap();
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut line, &mut told).unwrap();
+    assert_eq!(told, "as it should be");
+}
+
+fn joins(dir: &Path) -> &'static str {
+    let signals = Signals::hold().unwrap();
+    let mut init = spawn(command(&[], dir), &signals).unwrap();
+    if init.news() != Some(News::Ready) {
+        return "pid 1 alone is not ready";
+    }
+    let entry = Entry::of(&init).unwrap();
+    let guest = |script: &str| Guest {
+        argv: ["sh", "-c", script].iter().map(c).collect(),
+        env: vec![c("PATH=/usr/bin:/bin")],
+        directory: c(dir),
+        umask: 0o027,
+    };
+    let join = |script: &str| join(&guest(script), &entry, &signals);
+    let mut one =
+        join("pwd > joined; readlink /proc/1/ns/pid > its; readlink /proc/self/ns/pid > own; exit 3")
+            .unwrap();
+    if one.news() != Some(News::Ended(Ended::Exited(3))) {
+        return "the status does not arrive";
+    }
+    one.reap();
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap_or_default();
+    if read("joined").trim() != dir.to_str().unwrap() || read("its") != read("own") || read("own").is_empty()
+    {
+        return "it was somewhere else";
+    }
+    let mut other = join("kill -STOP $$; exit 4").unwrap();
+    if other.news() != Some(News::Stopped) {
+        return "a stop is not told";
+    }
+    init.silence();
+    init.reap();
+    if other.news().is_some() {
+        return "it outlives pid 1";
+    }
+    other.reap();
+    match join("true").map(drop) {
+        Err(rustix::io::Errno::NOMEM) => "as it should be",
+        _ => "one can join a dead pid 1",
     }
 }

@@ -165,6 +165,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.connections.iter().all(|link| link.passthrough)
     }
 
+    /// The transaction, while nobody serves: whoever asks in the view waits.
+    pub fn transaction(&mut self) -> &mut Transaction<O> {
+        &mut self.tx
+    }
+
     /// Ends all connections and gives the transaction back, to commit or abort it.
     ///
     /// All programs must have left, and what they wrote through mappings must have arrived (syncfs(2) of each mount while

@@ -3,6 +3,10 @@
 //! Owns: the grammar of the command line. Guarantees: everything from the first word of a command on belongs to the
 //! command, byte for byte. Does not: act.
 
+mod open;
+
+pub use open::{Begin, Diff, End, Exec, Session};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,7 +35,17 @@ pub enum Verb {
     Run(Run),
     /// Runs your shell as one transaction, and asks at its end
     Shell(Shell),
-    /// Lists transactions that run or are being published
+    /// Begins a transaction that stays open over several commands, and prints its number
+    Begin(Begin),
+    /// Runs a command, or your shell, in an open transaction
+    Exec(Exec),
+    /// Shows what an open transaction would change
+    Diff(Diff),
+    /// Makes the changes of an open transaction take effect
+    Commit(End),
+    /// Forgets an open transaction with all that was done in it
+    Abort(End),
+    /// Lists transactions that run, are open, or are being published
     List(Json),
     /// Tells about one transaction, or how each file system stands
     Status(Status),
@@ -91,9 +105,14 @@ pub struct Run {
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
-    /// What becomes of the changes of a command that exits with another status than 0. One that a signal kills is aborted
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnError::Abort)]
-    pub on_error: OnError,
+    /// What becomes of the changes of a command that exits with another status than 0; by default abort, with --no-commit keep.
+    /// One that a signal kills is not committed
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub on_error: Option<OnError>,
+    /// Commit nothing: the transaction stays open when the command has ended, for `systx commit`, `abort`, `exec` and `diff`.
+    /// Processes that the command leaves behind stay, too
+    #[arg(short, long, conflicts_with_all = ["retry", "hold_output", "dry_run"])]
+    pub no_commit: bool,
     /// Kill the command and abort when it has not ended after this time, all tries included: 90, 1.5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub timeout: Option<Timeout>,
@@ -199,6 +218,8 @@ pub enum OnError {
     Abort,
     /// Commit what it did until then
     Commit,
+    /// Leave the transaction open, for `systx diff`, `exec`, `commit` and `abort`
+    Keep,
 }
 
 /// A time, as timeout(1) takes it.

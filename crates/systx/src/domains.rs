@@ -87,6 +87,11 @@ fn see(mount: &Mount) -> Seen {
     }
 }
 
+/// The mounts that can be served, each file system once.
+pub fn served() -> Result<Vec<Lower>, String> {
+    Ok(tree::served(&table()?, &see))
+}
+
 /// Takes hold of the planned mounts.
 pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>, String> {
     let hold = |lower: &Lower| match Detached::of(&lower.point) {
@@ -137,7 +142,7 @@ pub struct Existing {
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
-        0 => hold(&tree::served(&table()?, &see))?,
+        0 => hold(&served()?)?,
         _ => match ordinary::with_areas(&area_name(area)) {
             // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
             tops if tops.is_empty() => Vec::new(),

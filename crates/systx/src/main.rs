@@ -4,10 +4,12 @@
 //! while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
 //!
 //! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`]; the wait for a command
-//! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`].
+//! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`]; what
+//! stays open over several commands is in [`session`].
 #![forbid(unsafe_code)]
 
 mod args;
+mod command;
 mod diff;
 mod doctor;
 mod domains;
@@ -19,6 +21,8 @@ mod ordinary;
 mod output;
 mod report;
 mod run;
+mod serving;
+mod session;
 mod shell;
 mod status;
 mod supervise;
@@ -46,6 +50,11 @@ fn main() -> ExitCode {
     match cli.verb {
         Verb::Run(args) => ExitCode::from(run::run(&args)),
         Verb::Shell(args) => ExitCode::from(run::run(&shell::as_run(args))),
+        Verb::Begin(args) => ExitCode::from(session::begin(&args)),
+        Verb::Exec(args) => ExitCode::from(session::exec(args)),
+        Verb::Diff(args) => ExitCode::from(session::diff(&args)),
+        Verb::Commit(args) => ExitCode::from(session::end(&args, true)),
+        Verb::Abort(args) => ExitCode::from(session::end(&args, false)),
         Verb::List(args) => answer(status::list(&args)),
         Verb::Status(args) => answer(status::status(&args)),
         Verb::Log(args) => answer(log::log(&args)),

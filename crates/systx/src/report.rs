@@ -3,6 +3,7 @@
 //! Owns: the words and the numbers, as docs/guarantees.md and docs/output.md have them. Guarantees: every ending says on
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
@@ -33,13 +34,15 @@ pub struct Ours {
     pub pid: u32,
     /// Its command.
     pub command: Vec<u8>,
+    /// Whether it stays open over several commands.
+    pub kept: bool,
 }
 
 impl Ours {
     /// The transaction of this process.
     pub fn new(id: Option<u64>, command: &[std::ffi::OsString]) -> Ours {
         let words: Vec<_> = command.iter().map(|word| word.as_encoded_bytes()).collect();
-        Ours { id, pid: std::process::id(), command: words.join(&b' ') }
+        Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false }
     }
 
     /// As a sentence begins with it; the other party's command is cut off at the same length.
@@ -56,6 +59,34 @@ impl Ours {
     }
 }
 
+/// An ending in words, as one process tells it another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Told {
+    /// Exit code.
+    pub code: u8,
+    /// Whether there is nothing to say unless asked.
+    pub plain: bool,
+    /// What happened.
+    pub sentence: String,
+    /// Something else that somebody should look at.
+    pub warning: Option<String>,
+    /// The outcome for programs.
+    pub json: Value,
+}
+
+impl Told {
+    /// The words of an ending.
+    pub fn new(ending: &Ending, ours: &Ours) -> Told {
+        Told {
+            code: ending.code(),
+            plain: ending.is_plain_success(),
+            sentence: ending.sentence(ours),
+            warning: ending.warning().map(str::to_string),
+            json: ending.json(ours),
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub enum Ending {
@@ -69,6 +100,12 @@ pub enum Ending {
     Mute(Box<Ending>, String),
     /// The user said so: nothing happened.
     Declined,
+    /// An open transaction was to be aborted: nothing happened.
+    Discarded,
+    /// An open transaction had so much time, in the user's words: nothing happened.
+    Expired(String),
+    /// The command ended so, and the transaction stays open: nothing happened yet.
+    Open(Ended),
     /// It had so much time, in the user's words, and was killed: nothing happened.
     TooLate(String),
     /// The command was not started, by this error and with this exit code: nothing happened.
@@ -97,9 +134,10 @@ impl Ending {
             Ending::Committed(c, _) if c.pending.is_some() => OURS,
             Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
             Ending::Committed(_, status) | Ending::DryRun(_, status) => *status,
-            Ending::Aborted(ended) => ended.code(),
+            Ending::Aborted(ended) | Ending::Open(ended) => ended.code(),
+            Ending::Discarded => 0,
             Ending::Declined => DECLINED,
-            Ending::TooLate(_) => TOO_LATE,
+            Ending::TooLate(_) | Ending::Expired(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) => OURS,
@@ -108,7 +146,7 @@ impl Ending {
 
     /// Whether there is nothing to say unless asked.
     pub fn is_plain_success(&self) -> bool {
-        matches!(self, Ending::Committed(..)) && self.code() == 0
+        matches!(self, Ending::Committed(..) | Ending::Discarded) && self.code() == 0
     }
 
     /// Something else that somebody should look at.
@@ -136,7 +174,16 @@ impl Ending {
                 "{} Its output could not be written: {why}. What is missing of it is lost; the changes are there, so don't run the command again for it.",
                 ending.sentence(ours)
             ),
-            Ending::Declined => "aborted, nothing happened.".into(),
+            Ending::Declined | Ending::Discarded => "aborted, nothing happened.".into(),
+            Ending::Expired(time) => format!(
+                "aborted, nothing happened: the transaction was still open after {time}. Give it more with --timeout, or none."
+            ),
+            Ending::Open(_) => {
+                let id = ours.id.unwrap_or_default();
+                format!(
+"nothing happened yet: transaction {id} stays open until `systx commit {id}` or `systx abort {id}`; see `systx diff {id}`, and go on with `systx exec {id}`."
+                )
+            }
             Ending::TooLate(time) => format!(
                 "aborted, nothing happened: the command had not ended after {time}. Give it more with --timeout, or none."
             ),
@@ -151,7 +198,11 @@ impl Ending {
             }
             Ending::NotStarted(why, _) | Ending::Failed(why) => format!("aborted, nothing happened: {why}."),
             Ending::Conflict(c) => {
-                format!("{c}. {} is aborted, nothing happened. Run again, or use --retry.", ours.text())
+                let again = match ours.kept {
+                    true => "Begin again, and repeat what it did",
+                    false => "Run again, or use --retry",
+                };
+                format!("{c}. {} is aborted, nothing happened. {again}.", ours.text())
             }
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
@@ -173,9 +224,10 @@ impl Ending {
             Ending::Committed(c, _) if c.pending.is_some() => "pending",
             Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
             Ending::Committed(..) | Ending::Mute(..) => "committed",
-            Ending::TooLate(_) => "timed-out",
+            Ending::TooLate(_) | Ending::Expired(_) => "timed-out",
+            Ending::Open(_) => "open",
             Ending::DryRun(..) => "dry-run",
-            Ending::Aborted(_) | Ending::Declined => "aborted",
+            Ending::Aborted(_) | Ending::Declined | Ending::Discarded => "aborted",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
@@ -197,8 +249,12 @@ impl Ending {
                 value["displaced"] = c.displaced.iter().map(displaced_json).collect();
             }
             Ending::DryRun(_, status) => value["exit"] = (*status).into(),
-            Ending::Aborted(Ended::Exited(status)) => value["exit"] = (*status).into(),
-            Ending::Aborted(Ended::Signaled(signal)) => value["signal"] = (*signal).into(),
+            Ending::Aborted(Ended::Exited(status)) | Ending::Open(Ended::Exited(status)) => {
+                value["exit"] = (*status).into()
+            }
+            Ending::Aborted(Ended::Signaled(signal)) | Ending::Open(Ended::Signaled(signal)) => {
+                value["signal"] = (*signal).into()
+            }
             Ending::Conflict(c) => {
                 let with = match &c.with {
                     Party::Transaction { id, pid, command } => party_json(Some(id.0), *pid, command),
@@ -268,7 +324,7 @@ mod tests {
     use systx_engine::outcome::Displaced;
 
     fn ours() -> Ours {
-        Ours { id: Some(815), pid: 77, command: b"make install".to_vec() }
+        Ours { id: Some(815), pid: 77, command: b"make install".to_vec(), kept: false }
     }
 
     fn conflict() -> Ending {
@@ -302,6 +358,9 @@ mod tests {
             Ending::Committed(Committed { pending: Some("no space".into()), ..Default::default() }, 0),
             Ending::Mute(Box::new(Ending::Committed(Committed::default(), 0)), "disk full".into()),
             Ending::Declined,
+            Ending::Discarded,
+            Ending::Expired("1h".into()),
+            Ending::Open(Ended::Exited(0)),
             Ending::TooLate("1.5".into()),
             Ending::DryRun(2, 0),
             Ending::Aborted(Ended::Exited(1)),

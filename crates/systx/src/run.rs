@@ -9,21 +9,22 @@
 //! later try inherits is their owner's.
 
 use crate::args::{Changes, DurabilityArg, OnError, Run};
+use crate::command;
 use crate::diff;
 use crate::domains::{self, Mounted};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
-use crate::report::{shown, Ending, Ours, NOT_EXECUTABLE, NOT_FOUND};
+use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
+use crate::serving::{Server, Unmounting};
+use crate::session::kept;
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use systx_engine::contention::Age;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
@@ -34,14 +35,13 @@ use systx_os::linux::NofileLimit;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts::{self, Mount};
-use systx_os::sandbox::root::{set_attributes, Root};
 use systx_os::sandbox::spawn::{spawn, Command, News};
 use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux};
 use systx_view::{Trouble, View};
 
 /// Part of our descriptors that may be files and directories of the command; the others are for the commit.
-const HELD_PART: u64 = 2;
+pub const HELD_PART: u64 = 2;
 
 /// Runs a command; returns the exit code.
 pub fn run(args: &Run) -> u8 {
@@ -60,8 +60,14 @@ pub fn run(args: &Run) -> u8 {
         if args.hold_output {
             return tell(args, status, None, &Ending::Failed(output::PART_OF_ANOTHER.into()));
         }
+        if kept::Keep::of(args).is_some() {
+            return tell(args, status, None, &Ending::Failed(kept::PART_OF_ANOTHER.into()));
+        }
         // Flat nesting: the inner one joins the outer one.
-        return tell(args, status, None, &not_executed(args, process::exec(&args.command)));
+        return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));
+    }
+    if let Some(keep) = kept::Keep::of(args) {
+        return kept::run(args, keep, status);
     }
     let table = match enter(table) {
         Ok(table) => table,
@@ -78,7 +84,7 @@ pub fn run(args: &Run) -> u8 {
 }
 
 /// Becomes able to mount, and says which mounts there are then.
-fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
+pub fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
     if !ordinary::is_ordinary() {
         return Ok(table);
     }
@@ -120,7 +126,7 @@ fn tries(
         let _held = Signals::hold().map_err(failed("holding signals"))?;
         domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?
     };
-    finish_others(args, &domains);
+    finish_others(args.json, &domains);
     let limit = NofileLimit::now();
     let mut age = None;
     // One for all tries.
@@ -164,7 +170,7 @@ fn attempt(
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     no_room::stage(Stage::Before);
-    let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args));
+    let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args.durability, &args.command));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
     notices.began(domains, tx.ids());
     if let Some(age) = age {
@@ -180,7 +186,15 @@ fn attempt(
     })?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
-    let mut command = command(args, tree, lower, views, notices.id(), os.inherited_umask())?;
+    let prompt: &[_] = if args.asks { &shell::prompt() } else { &[] };
+    let mut command = Command {
+        argv: command::words(&args.command)?,
+        env: command::environment(notices.id().map_or(0, |id| id.0), prompt)?,
+        directory: command::directory()?,
+        umask: os.inherited_umask(),
+        root: command::root(tree, lower, views)?,
+        answering: Vec::new(),
+    };
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
     let pipes = output.pipes()?;
@@ -228,9 +242,9 @@ fn attempt(
 }
 
 /// Finishes what others left in mid-publication, also where this command does not come by.
-fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
+pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
     for domain in domains {
-        if let Some(moved) = domain.area.moved.as_ref().filter(|_| !args.json) {
+        if let Some(moved) = domain.area.moved.as_ref().filter(|_| !json) {
             let moved = shown(&domain.shown(moved));
             eprintln!("systx: another user's object had the name of the area; it is {moved} now.");
         }
@@ -238,7 +252,7 @@ fn finish_others(args: &Run, domains: &[Arc<Domain<Linux>>]) {
         // What can't be finished is met again by whoever needs it, and told then.
         recovered.merge(domain.finish_in_flight().unwrap_or_default());
         let count = recovered.displaced.len();
-        if count > 0 && !args.json {
+        if count > 0 && !json {
             eprintln!(
                 "systx: finished an earlier transaction that was cut off; objects displaced: {count}. See `systx status`."
             );
@@ -254,11 +268,11 @@ fn verdict(
     trouble: Option<Trouble>,
     served: Result<(), Errno>,
 ) -> Result<u8, Ending> {
-    let commits = |status: u8| status == 0 || asks || args.on_error == OnError::Commit;
+    let commits = |status: u8| status == 0 || asks || args.on_error == Some(OnError::Commit);
     match (trouble, over) {
         (Some(Trouble::Doomed(conflict)), _) => Err(Ending::Conflict(conflict)),
         (Some(trouble), _) => Err(Ending::Failed(trouble.to_string())),
-        (None, Over::NotStarted(news)) => Err(not_started(args, news)),
+        (None, Over::NotStarted(news)) => Err(not_started(&args.command, news)),
         (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
             Ok(()) => Ok(status),
             Err(e) => Err(Ending::Failed(format!("serving the command's files: {e}"))),
@@ -297,20 +311,24 @@ fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u
     }
 }
 
-fn not_started(args: &Run, news: News) -> Ending {
+/// Why a command did not begin.
+pub fn not_started(command: &[OsString], news: News) -> Ending {
     match news {
-        News::NotExecuted(e) => not_executed(args, e),
+        News::NotExecuted(e) => not_executed(command, e),
         News::NotBuilt { at, error } => {
             let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
             Ending::Failed(format!("could not mount /{at} for the command: {error}"))
         }
         News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
-        News::Stopped | News::Ended(_) => Ending::Failed("pid 1 of the command ended too early".into()),
+        News::NotEntered(e) => Ending::Failed(format!("could not enter the transaction: {e}")),
+        News::Stopped | News::Ended(_) | News::Ready => {
+            Ending::Failed("pid 1 of the command ended too early".into())
+        }
     }
 }
 
-fn not_executed(args: &Run, error: Errno) -> Ending {
-    let name = args.command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
+fn not_executed(command: &[OsString], error: Errno) -> Ending {
+    let name = command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
     let (why, code) = match error {
         Errno::NOENT => (format!("{name}: command not found"), NOT_FOUND),
         e => (format!("{name}: can't be executed: {e}"), NOT_EXECUTABLE),
@@ -318,131 +336,46 @@ fn not_executed(args: &Run, error: Errno) -> Ending {
     Ending::NotStarted(why, code)
 }
 
-/// Takes mounts apart while something else is done. That takes 2 µs for every object that the kernel knew of.
-struct Unmounting(Option<JoinHandle<()>>);
-
-impl Unmounting {
-    fn begin(mounts: Vec<OwnedFd>) -> Unmounting {
-        let thread = std::thread::Builder::new().name("systx-unmount".into());
-        // Without a thread it is done here.
-        Unmounting(thread.spawn(move || drop(mounts)).ok())
-    }
-}
-
-impl Drop for Unmounting {
-    fn drop(&mut self) {
-        // Nothing may keep a file system busy when the run is over.
-        if let Some(thread) = self.0.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// The thread that answers what the command asks of its files.
-struct Server {
-    stop: EventFd,
-    thread: JoinHandle<Served>,
-}
-
-/// The view back, and what ended the serving.
-type Served = (View<Linux>, Result<(), Errno>);
-
-impl Server {
-    fn start(mut view: View<Linux>) -> Result<Server, String> {
-        let stop = EventFd::new().map_err(failed("making an eventfd"))?;
-        let until = stop.try_clone().map_err(failed("making an eventfd"))?;
-        let alarm = view.alarm().map_err(failed("making an eventfd"))?;
-        let serve = move || {
-            let served = view.serve(&until);
-            // An early end must not leave the command waiting for answers.
-            alarm.ring();
-            (view, served)
-        };
-        let thread =
-            std::thread::Builder::new().name("systx-view".into()).spawn(serve).map_err(|e| e.to_string())?;
-        Ok(Server { stop, thread })
-    }
-
-    fn stop(self) -> Result<Served, String> {
-        self.stop.ring();
-        self.thread.join().map_err(|_| "the view has a bug: its thread panicked".to_string())
-    }
-}
-
-fn options(args: &Run) -> Options {
-    let durability = match args.durability {
+/// What a transaction is begun with.
+pub fn options(durability: DurabilityArg, command: &[OsString]) -> Options {
+    let durability = match durability {
         DurabilityArg::Durable => Durability::Durable,
         DurabilityArg::None => Durability::None,
     };
-    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     Options { durability, command: words.join(" ") }
 }
 
-fn command(
-    args: &Run,
-    tree: &Tree,
-    lower: &[Mounted],
-    views: Vec<OwnedFd>,
-    id: Option<TxId>,
-    umask: u32,
-) -> Result<Command, String> {
-    for (view, mounted) in views.iter().zip(lower) {
-        let set = set_attributes(view, mounted.lower.attributes);
-        set.map_err(|e| format!("{}: {e}", mounted.point()))?;
-    }
-    let mut all = views;
-    for path in &tree.copied {
-        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", shown(path)))?);
-    }
-    let id_of = OsString::from(format!("SYSTX_ID={}", id.map_or(0, |id| id.0)));
-    let prompt: Vec<_> = if args.asks { shell::prompt().into() } else { Vec::new() };
-    let is_ours = |name: &OsString| name == "SYSTX_ID" || prompt.iter().any(|(ours, _)| name == *ours);
-    let inherited: Vec<_> = std::env::vars_os().filter(|(name, _)| !is_ours(name)).collect();
-    let prompt = prompt.into_iter().map(|(name, value)| (OsString::from(name), value));
-    let env = inherited.into_iter().chain(prompt).map(|(mut name, value)| {
-        name.push("=");
-        name.push(value);
-        name
-    });
-    let directory = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
-    Ok(Command {
-        argv: args.command.iter().cloned().map(c_string).collect::<Result<_, _>>()?,
-        env: env.chain([id_of]).map(c_string).collect::<Result<_, _>>()?,
-        directory: c_string(directory.into_os_string())?,
-        umask,
-        root: Root { base: tree.base, mounts: all, steps: tree.steps.clone() },
-        answering: Vec::new(),
-    })
+/// Says how it ended, where it was asked for, and returns the exit code.
+pub fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) -> u8 {
+    say(&Told::new(ending, &Ours::new(id.map(|id| id.0), &args.command)), args.json, args.verbose, status)
 }
 
-/// Says how it ended, where it was asked for, and returns the exit code.
-fn tell(args: &Run, status: Option<OwnedFd>, id: Option<TxId>, ending: &Ending) -> u8 {
-    let ours = Ours::new(id.map(|id| id.0), &args.command);
-    let line = || format!("{}\n", ending.json(&ours));
+/// Says it, and returns the exit code.
+pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u8 {
+    let line = || format!("{}\n", told.json);
     if let Some(status) = status {
         // Whoever closed it does not want to know.
         let _ = std::fs::File::from(status).write_all(line().as_bytes());
     }
-    let text = match args.json {
+    let text = match json {
         true => line(),
-        false if ending.is_plain_success() && !args.verbose => String::new(),
-        false => format!("systx: {}\n", ending.sentence(&ours)),
+        false if told.plain && !verbose => String::new(),
+        false => format!("systx: {}\n", told.sentence),
     };
-    let warning = ending.warning().filter(|_| !args.json);
+    let warning = told.warning.as_ref().filter(|_| !json);
     let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));
     let _ = std::io::stderr().write_all((text + &warning).as_bytes());
-    ending.code()
+    told.code
 }
 
-fn c_string(text: OsString) -> Result<CString, String> {
-    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", shown(&e.into_vec())))
-}
-
-fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
+/// An error of a system call, with what was being done.
+pub fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
     move |e| format!("{doing}: {e}")
 }
 
-fn told(doing: &str, error: &VerbError) -> String {
+/// An error of a verb, with what was being done.
+pub fn told(doing: &str, error: &VerbError) -> String {
     match error {
         VerbError::Os(e) => format!("{doing}: {e}"),
         VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),

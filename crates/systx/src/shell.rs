@@ -3,7 +3,7 @@
 //! Owns: which shell, its prompt, and the question. A shell's own status is that of its last command and says nothing about
 //! what its user wants, so he is asked. Does not: ask where there is no terminal; there the status decides, as for a command.
 
-use crate::args::{Changes, OnError, Run, Shell};
+use crate::args::{Changes, Run, Shell};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,16 +23,16 @@ pub enum Wish {
 
 /// The run that a shell is.
 pub fn as_run(args: Shell) -> Run {
-    let shell =
-        std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
     let Shell { only, durability, verbose, area } = args;
-    let (command, on_error, changes, asks) = (vec![shell], OnError::Abort, Changes::default(), true);
+    let (command, on_error, changes, asks) = (vec![program()], None, Changes::default(), true);
     let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
+    let no_commit = false;
     Run {
         only,
         durability,
         retry,
         on_error,
+        no_commit,
         timeout,
         changes,
         hold_output,
@@ -43,6 +43,11 @@ pub fn as_run(args: Shell) -> Run {
         command,
         asks,
     }
+}
+
+/// The user's shell.
+pub fn program() -> OsString {
+    std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
 }
 
 /// What a shell's prompt needs in its environment. bash sets PS1 anew in its start files and runs PROMPT_COMMAND before each

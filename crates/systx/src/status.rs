@@ -6,6 +6,8 @@
 use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Existing, Mounted};
 use crate::report::{displaced_json, put, shown};
+use crate::session;
+use crate::session::door::{self, Found};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
@@ -20,6 +22,7 @@ pub type Answer = Result<(String, bool), String>;
 
 /// `systx list`.
 pub fn list(args: &Json) -> Answer {
+    let open = door::all(&args.area)?;
     let found = domains::existing(&Linux::new(), &args.area)?;
     let mut rows = Vec::new();
     for (mounted, domain) in &found.open {
@@ -27,7 +30,8 @@ pub fn list(args: &Json) -> Answer {
         rows.extend(listed.into_iter().map(|l| (mounted, l)));
     }
     if args.json {
-        let rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l)).collect();
+        let mut rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l, &open)).collect();
+        rows.extend(open.iter().filter(|open| open.look.doomed.is_some()).map(doomed_json));
         return Ok((
             format!("{}\n", json!({ "transactions": rows, "failed": found.failed })),
             found.failed.is_empty(),
@@ -36,7 +40,14 @@ pub fn list(args: &Json) -> Answer {
     let mut out = String::new();
     for (mounted, l) in &rows {
         let (point, command) = (mounted.point(), shown(&l.command));
-        out += &format!("{}  {}  pid {}  {point}  {command}\n", l.tx, state(l), l.pid);
+        let open = kept_open(&open, l);
+        let state = if open.is_some() { "open" } else { state(l) };
+        out += &format!("{}  {state}  pid {}  {point}  {command}\n", l.tx, l.pid);
+        out += &open.filter(|o| is_of_first(o, mounted)).map_or(String::new(), |o| session::inside(&o.look));
+    }
+    for Found { look, point, .. } in open.iter().filter(|open| open.look.doomed.is_some()) {
+        let point = shown(point);
+        out += &format!("{}  over, see `systx status {}`  pid {}  {point}\n", look.id, look.id, look.pid);
     }
     complain(&found);
     Ok((out, found.failed.is_empty()))
@@ -44,9 +55,16 @@ pub fn list(args: &Json) -> Answer {
 
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
+    let open = door::all(&args.json.area)?;
     let found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut values = Vec::new();
     let mut out = String::new();
+    for one in open.iter().filter(|one| one.look.doomed.is_some() && args.id == Some(one.look.id)) {
+        let point = shown(&one.point);
+        out += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
+        out += &session::described(&one.look);
+        values.push(doomed_json(one));
+    }
     for (mounted, domain) in &found.open {
         let point = mounted.point();
         let failed = |e| format!("{point}: {e}");
@@ -56,13 +74,15 @@ pub fn status(args: &Status) -> Answer {
         match args.id {
             Some(id) => {
                 for l in listed.iter().filter(|l| l.tx.0 == id) {
+                    let kept = kept_open(&open, l);
                     out += &format!(
                         "transaction {id} on {point}: {}, pid {}, {}\n",
-                        state(l),
+                        if kept.is_some() { "open" } else { state(l) },
                         l.pid,
                         shown(&l.command)
                     );
-                    values.push(row_json(mounted, l));
+                    out += &kept.map_or(String::new(), |open| session::described(&open.look));
+                    values.push(row_json(mounted, l, &open));
                 }
                 reports.retain(|report| report.tx.0 == id);
                 if !reports.is_empty() {
@@ -123,6 +143,8 @@ pub fn recover(args: &Recover) -> Answer {
     let mut out = String::new();
     let mut values = Vec::new();
     for (mounted, domain) in &found.open {
+        // Of keepers that went with the machine, or together with their twins.
+        door::sweep(&Linux::new(), &domain.area.dir);
         let (recovered, error) = finish(domain);
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
@@ -290,7 +312,8 @@ pub fn complain(found: &Existing) {
     }
 }
 
-fn state(l: &Listed) -> &'static str {
+/// How one stands, in words.
+pub fn state(l: &Listed) -> &'static str {
     match (l.state, l.alive) {
         (None, _) => "running",
         (Some(_), false) => "cut off: run `systx recover`",
@@ -301,14 +324,35 @@ fn state(l: &Listed) -> &'static str {
     }
 }
 
-fn row_json(mounted: &Mounted, l: &Listed) -> Value {
+/// The keeper of a transaction, if it is open.
+fn kept_open<'a>(open: &'a [Found], l: &Listed) -> Option<&'a Found> {
+    open.iter().find(|open| open.look.pid == l.pid && l.state.is_none() && l.alive)
+}
+
+/// Whether this is the file system that it is found on, and not only one of its others.
+fn is_of_first(open: &Found, mounted: &Mounted) -> bool {
+    open.point == mounted.lower.point
+}
+
+fn doomed_json(open: &Found) -> Value {
+    let mut value = json!({ "id": open.look.id, "pid": open.look.pid, "state": "over", "alive": true });
+    value["open"] = session::described_json(&open.look);
+    put(&mut value, "mount", &open.point);
+    value
+}
+
+fn row_json(mounted: &Mounted, l: &Listed, open: &[Found]) -> Value {
+    let open = kept_open(open, l);
     let mut value = json!({
         "id": l.tx.0,
         "pid": l.pid,
         "since": l.since.map(|t| t.sec),
-        "state": state(l),
+        "state": if open.is_some() { "open" } else { state(l) },
         "alive": l.alive,
     });
+    if let Some(open) = open {
+        value["open"] = session::described_json(&open.look);
+    }
     put(&mut value, "mount", &mounted.lower.point);
     put(&mut value, "command", &l.command);
     value

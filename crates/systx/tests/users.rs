@@ -30,6 +30,7 @@ fn main() {
         ("a_directory_moved_before_recovery_costs_no_change", a_directory_moved_before_recovery),
         ("a_commit_over_two_file_systems_is_one", a_commit_over_two_file_systems_is_one),
         ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
+        ("a_transaction_stays_open_over_several_commands", a_transaction_stays_open),
         ("what_is_not_the_users_cannot_be_served", what_is_not_the_users_cannot_be_served),
         ("a_mode_changes_beside_list_entries_of_others", modes_change_beside_entries),
         ("under_another_users_home_nothing_is_made", under_anothers_home_nothing_is_made),
@@ -409,6 +410,45 @@ fn a_commit_over_two_file_systems_is_one(dir: &Path) {
     assert_eq!((code(&failed), there()), (5, [false, false]), "{}", err(&failed));
     let done = run("true");
     assert_eq!((code(&done), there()), (0, [true, true]), "{}", err(&done));
+}
+
+fn a_transaction_stays_open(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let begin = || {
+        let begun = w.verb(&["begin", "--json", "--only", "."]).output().unwrap();
+        assert_eq!(code(&begun), 0, "{}", err(&begun));
+        let value: serde_json::Value = serde_json::from_str(&out(&begun)).unwrap();
+        (value["id"].to_string(), Held::new(value["pid"].as_u64().unwrap() as u32).unwrap())
+    };
+    let (id, keeper) = begin();
+    let exec = |script: &str| w.verb(&["exec", &id, "--", "sh", "-c", script]).output().unwrap();
+    let told = exec("id -u; grep CapEff /proc/self/status; echo x >x; exit 3");
+    assert_eq!((code(&told), out(&told)), (3, "1000\nCapEff:\t0000000000000000\n".into()), "{}", err(&told));
+    assert!(!w.tree.join("x").exists());
+    assert_eq!(out(&exec("cat x")), "x\n");
+    // It is his alone: root has areas of its own.
+    let root = machine::verb("commit", &[&id]);
+    assert!(code(&root) == 125 && err(&root).contains("is not open"), "{}", err(&root));
+    let unknown = w.verb(&["commit", "4711"]).output().unwrap();
+    assert!(err(&unknown).contains("Those of other users are theirs alone"), "{}", err(&unknown));
+    let committed = w.verb(&["commit", &id]).output().unwrap();
+    assert_eq!(code(&committed), 0, "{}", err(&committed));
+    assert_eq!(std::fs::metadata(w.tree.join("x")).unwrap().uid(), USER);
+    keeper.gone();
+    let (id, keeper) = begin();
+    let kept = w.verb(&["exec", &id, "--", "sh", "-c", "echo y >y"]).output().unwrap();
+    assert_eq!(code(&kept), 0, "{}", err(&kept));
+    keeper.kill();
+    while w.area().join("open").exists() {
+        std::thread::yield_now();
+    }
+    assert!(!w.tree.join("y").exists());
+    let kept = w.run(&["-n"], "echo z >z").output().unwrap();
+    assert!(code(&kept) == 0 && err(&kept).contains("stays open until"), "{}", err(&kept));
+    let said = err(&kept);
+    let id = said.split("transaction ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert_eq!(code(&w.verb(&["commit", id]).output().unwrap()), 0);
+    assert_eq!(w.read("z"), "z\n");
 }
 
 fn an_inner_run_joins_the_outer_one(dir: &Path) {

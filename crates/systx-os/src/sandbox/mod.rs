@@ -1,7 +1,8 @@
 //! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its commit.
 //!
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
-//! of a command, its pid 1 and itself ([`spawn`]), the user namespace of who has no privileges ([`own`]), and the twin
+//! of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are there ([`join`]), the process
+//! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), and the twin
 //! ([`twin`]). Guarantees: no process of a command
 //! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
 //! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
@@ -12,11 +13,15 @@
 //!   └────clone3──► twin (own session)
 //! ```
 //!
-//! All three are started while `systx` has one thread only; that is checked, because a copy of a process with several
+//! Who holds namespaces open starts pid 1 alone; who joins has a guest in place of pid 1.
+//!
+//! All are started while `systx` has one thread only; that is checked, because a copy of a process with several
 //! threads may find any lock taken for ever.
 //!
 //! Minimum kernel version: 5.12 (mount_setattr).
 
+pub mod apart;
+pub mod join;
 pub mod mounts;
 pub mod own;
 pub mod root;
@@ -35,8 +40,8 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 enum Side {
     /// The child.
     Child,
-    /// The parent, with a pidfd of the child.
-    Parent(OwnedFd),
+    /// The parent, with a pidfd of the child and its number.
+    Parent(OwnedFd, libc::pid_t),
 }
 
 /// clone3(2) without a new stack: a fork with flags.
@@ -58,7 +63,7 @@ unsafe fn clone3(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> Result<Side> {
     match pid {
         0 => Ok(Side::Child),
         // SAFETY: the kernel stored a new descriptor of ours in `pidfd`.
-        1.. => Ok(Side::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) })),
+        1.. => Ok(Side::Parent(unsafe { OwnedFd::from_raw_fd(pidfd) }, pid as libc::pid_t)),
         _ => Err(last_errno()),
     }
 }

@@ -17,7 +17,7 @@ use std::ffi::CString;
 
 /// A command to be started.
 pub struct Command {
-    /// Program and arguments; not empty.
+    /// Program and arguments; empty: pid 1 is alone, and others [join](super::join) it.
     pub argv: Vec<CString>,
     /// Environment, `NAME=value`.
     pub env: Vec<CString>,
@@ -46,6 +46,10 @@ pub enum News {
     NoDirectory(Errno),
     /// The command could not be executed.
     NotExecuted(Errno),
+    /// The namespaces that were to be joined could not be entered.
+    NotEntered(Errno),
+    /// The tree stands, and nobody is in it: there was no command.
+    Ready,
     /// The command was stopped by a signal.
     Stopped,
     /// The command ended; pid 1 is on its way out.
@@ -54,13 +58,24 @@ pub enum News {
 
 /// A started command. Dropped before it was reaped, it is killed with everything it started.
 pub struct Child {
-    pidfd: OwnedFd,
-    talk: OwnedFd,
-    reaped: bool,
-    places: Vec<CString>,
+    /// `None`: a guest, which is pid 1's child and told about by its end of the socket alone.
+    pub(super) pidfd: Option<OwnedFd>,
+    pub(super) pid: libc::pid_t,
+    pub(super) talk: OwnedFd,
+    pub(super) reaped: bool,
+    pub(super) places: Vec<CString>,
 }
 
-/// What pid 1 gets instead of a signal: kill all others, then end.
+/// Who stands between `systx` and a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Pid 1: its end is everybody's.
+    Init,
+    /// Who came later, with a command of its own; others stay.
+    Guest,
+}
+
+/// What pid 1 gets instead of a signal: kill all others, then end. A guest kills its command.
 const EVERYTHING: i32 = 0;
 
 /// Far beyond what killing takes.
@@ -68,20 +83,22 @@ const SILENCE_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A message from pid 1: kind and value.
 #[derive(Clone, Copy)]
-struct Message(u32, i32);
+pub(super) struct Message(pub(super) u32, pub(super) i32);
 
 impl Message {
     const BASE_FAILED: u32 = 1;
     const ENTER_FAILED: u32 = 2;
-    const NO_DIRECTORY: u32 = 3;
-    const NOT_EXECUTED: u32 = 4;
+    pub(super) const NO_DIRECTORY: u32 = 3;
+    pub(super) const NOT_EXECUTED: u32 = 4;
     const STOPPED: u32 = 5;
     const EXITED: u32 = 6;
     const SIGNALED: u32 = 7;
+    const READY: u32 = 8;
+    pub(super) const NOT_ENTERED: u32 = 9;
     /// And from here on: the step with index kind - STEP_FAILED.
     const STEP_FAILED: u32 = 1000;
 
-    fn send(self, talk: &OwnedFd) {
+    pub(super) fn send(self, talk: &OwnedFd) {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.0.to_ne_bytes());
         bytes[4..].copy_from_slice(&self.1.to_ne_bytes());
@@ -107,9 +124,9 @@ pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
             drop(talk);
             init(&command, &argv, &env, &theirs, signals)
         }
-        Side::Parent(pidfd) => {
+        Side::Parent(pidfd, pid) => {
             let places = command.root.steps.iter().map(|step| step.at().to_owned()).collect();
-            Ok(Child { pidfd, talk, reaped: false, places })
+            Ok(Child { pidfd: Some(pidfd), pid, talk, reaped: false, places })
         }
     }
 }
@@ -135,6 +152,8 @@ impl Child {
             Message::BASE_FAILED | Message::ENTER_FAILED => News::NotBuilt { at: None, error: error() },
             Message::NO_DIRECTORY => News::NoDirectory(error()),
             Message::NOT_EXECUTED => News::NotExecuted(error()),
+            Message::NOT_ENTERED => News::NotEntered(error()),
+            Message::READY => News::Ready,
             Message::STOPPED => News::Stopped,
             Message::EXITED => News::Ended(Ended::Exited(value as u8)),
             Message::SIGNALED => News::Ended(Ended::Signaled(value as u8)),
@@ -167,17 +186,23 @@ impl Child {
         self.kill();
     }
 
-    /// Kills everything in the namespace.
+    /// Kills everything in the namespace; of a guest its command.
     pub fn kill(&self) {
-        // Only ESRCH is possible, and that is what is wanted.
-        let _ = crate::process::kill(&self.pidfd);
+        match &self.pidfd {
+            // Only ESRCH is possible, and that is what is wanted.
+            Some(pidfd) => drop(crate::process::kill(pidfd)),
+            None => self.signal(EVERYTHING),
+        }
     }
 
-    /// Waits until pid 1 is gone, and with it every process of the namespace.
+    /// Waits until pid 1 is gone, and with it every process of the namespace; or until the guest is.
     pub fn reap(&mut self) {
         if !self.reaped {
-            // ECHILD when our parent made us ignore SIGCHLD: the kernel waits for them all the same.
-            let _ = crate::process::wait(&self.pidfd);
+            match &self.pidfd {
+                // ECHILD when our parent made us ignore SIGCHLD: the kernel waits for them all the same.
+                Some(pidfd) => drop(crate::process::wait(pidfd)),
+                None => while self.news().is_some() {},
+            }
             self.reaped = true;
         }
     }
@@ -192,12 +217,12 @@ impl Drop for Child {
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+pub(super) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([core::ptr::null()]).collect()
 }
 
 /// Two ends that keep messages apart and tell when the other one is gone.
-fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
+pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [RawFd; 2] = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: `fds` has room for two descriptors.
@@ -250,10 +275,16 @@ fn init(
     // Children must be waited for even if `systx` was started with SIGCHLD ignored.
     let ignored_before = child_signal_default();
     let Ok(children) = children_signal() else { exit_now(1) };
+    if command.argv.is_empty() {
+        // SAFETY: this process uses nothing but these two from here on and ends in `_exit`.
+        unsafe { close_all_but(&mut [talk.as_raw_fd(), children.as_raw_fd()]) };
+        Message(Message::READY, 0).send(talk);
+        serve(talk, &children, None, Role::Init)
+    }
     // SAFETY: this copy has one thread; the child's side is `execute`, which never returns.
-    let pidfd = match unsafe { clone3(0, None) } {
+    let (pidfd, pid) = match unsafe { clone3(0, None) } {
         Ok(Side::Child) => execute(command.umask, argv, env, talk, signals, ignored_before),
-        Ok(Side::Parent(pidfd)) => pidfd,
+        Ok(Side::Parent(pidfd, pid)) => (pidfd, pid),
         Err(error) => {
             Message(Message::NOT_EXECUTED, error.raw_os_error()).send(talk);
             exit_now(1);
@@ -261,12 +292,16 @@ fn init(
     };
     // SAFETY: this process uses nothing but these three from here on and ends in `_exit`.
     unsafe { close_all_but(&mut [talk.as_raw_fd(), children.as_raw_fd(), pidfd.as_raw_fd()]) };
-    // The command is the first child of the first process of a new namespace.
-    serve(talk, &children, &pidfd, 2)
+    serve(talk, &children, Some((&pidfd, pid)), Role::Init)
 }
 
-/// Reaps, reports and forwards until the command ends.
-fn serve(talk: &OwnedFd, children: &OwnedFd, pidfd: &OwnedFd, command: libc::pid_t) -> ! {
+/// Reaps, reports and forwards until the command ends; without one, until `systx` says or dies.
+pub(super) fn serve(
+    talk: &OwnedFd,
+    children: &OwnedFd,
+    command: Option<(&OwnedFd, libc::pid_t)>,
+    role: Role,
+) -> ! {
     loop {
         let mut fds = [PollFd::new(talk, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
         if rustix::event::poll(&mut fds, None).is_err() {
@@ -275,25 +310,34 @@ fn serve(talk: &OwnedFd, children: &OwnedFd, pidfd: &OwnedFd, command: libc::pid
         if !fds[0].revents().is_empty() {
             let mut signal = [0u8];
             match rustix::io::read(talk, &mut signal) {
-                // `systx` is gone.
-                Ok(0) | Err(_) => exit_now(1),
-                Ok(_) if i32::from(signal[0]) == EVERYTHING => {
+                // `systx` is gone. The kernel kills everybody with pid 1.
+                Ok(0) | Err(_) if role == Role::Init => exit_now(1),
+                Ok(_) if i32::from(signal[0]) == EVERYTHING && role == Role::Init => {
                     // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
                     unsafe { libc::kill(-1, libc::SIGKILL) };
                     exit_now(1)
                 }
-                Ok(_) => send_signal(pidfd, i32::from(signal[0])),
+                told => {
+                    let signal =
+                        told.map_or(EVERYTHING, |n| if n == 0 { EVERYTHING } else { signal[0].into() });
+                    if let Some((pidfd, _)) = command {
+                        send_signal(pidfd, if signal == EVERYTHING { libc::SIGKILL } else { signal });
+                    }
+                    if signal == EVERYTHING {
+                        exit_now(1);
+                    }
+                }
             }
         }
         if !fds[1].revents().is_empty() {
             let mut taken = [0u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(children, &mut taken);
-            reap_children(talk, command);
+            reap_children(talk, command.map(|(_, pid)| pid));
         }
     }
 }
 
-fn reap_children(talk: &OwnedFd, command: libc::pid_t) {
+fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>) {
     loop {
         let mut status = 0;
         // SAFETY: `status` is a valid place for an int.
@@ -301,7 +345,7 @@ fn reap_children(talk: &OwnedFd, command: libc::pid_t) {
         if pid <= 0 {
             return;
         }
-        if pid != command {
+        if Some(pid) != command {
             continue;
         }
         if libc::WIFSTOPPED(status) {
@@ -312,7 +356,7 @@ fn reap_children(talk: &OwnedFd, command: libc::pid_t) {
                 false => Message(Message::SIGNALED, libc::WTERMSIG(status)),
             };
             message.send(talk);
-            // The kernel now kills what is left and lets nobody reap us before all of it is gone.
+            // Of pid 1: the kernel now kills what is left and lets nobody reap us before all of it is gone.
             exit_now(0);
         }
     }
@@ -332,7 +376,7 @@ fn send_signal(pidfd: &OwnedFd, signal: i32) {
 }
 
 /// Whether the other end is closed.
-fn hung_up(talk: &OwnedFd) -> bool {
+pub(super) fn hung_up(talk: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(talk, PollFlags::empty())];
     let now = Timespec::default();
     let _ = rustix::event::poll(&mut fds, Some(&now));
@@ -340,7 +384,7 @@ fn hung_up(talk: &OwnedFd) -> bool {
 }
 
 /// Blocks SIGCHLD and makes it readable.
-fn children_signal() -> Result<OwnedFd> {
+pub(super) fn children_signal() -> Result<OwnedFd> {
     let set = set_of(&[libc::SIGCHLD]);
     // SAFETY: `set` is valid; the old mask is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
@@ -354,13 +398,13 @@ fn children_signal() -> Result<OwnedFd> {
 }
 
 /// Gives SIGCHLD its default disposition; tells whether it was ignored.
-fn child_signal_default() -> bool {
+pub(super) fn child_signal_default() -> bool {
     // SAFETY: SIGCHLD exists and SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN }
 }
 
 /// The command's side: from fork to exec.
-fn execute(
+pub(super) fn execute(
     umask: u32,
     argv: &[*const libc::c_char],
     env: &[*const libc::c_char],

@@ -39,7 +39,7 @@ pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce()) -> Result<Twin> {
     };
     match side? {
         Side::Child => watch(keep, &wait, &me, work),
-        Side::Parent(pidfd) => Ok(Twin { leave, pidfd }),
+        Side::Parent(pidfd, _) => Ok(Twin { leave, pidfd }),
     }
 }
 

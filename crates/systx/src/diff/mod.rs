@@ -9,13 +9,14 @@ mod lines;
 mod patch;
 mod stat;
 
-use crate::args::Run;
+use crate::args::{Changes, Run};
 use crate::report::Ending;
-use std::io::{BufWriter, IsTerminal, Stderr, Write};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
 use systx_engine::changes::Change;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::Transaction;
-use systx_os::Linux;
+use systx_os::{Errno, Linux};
 
 /// Why an inner run tells nothing.
 pub const PART_OF_ANOTHER: &str =
@@ -27,7 +28,9 @@ pub fn before_commit(args: &Run, tx: &mut Transaction<Linux>, status: u8) -> Res
         return Ok(status);
     }
     let mut out = Out::new();
-    let told = tx.changes().and_then(|changes| tell(args, tx, &changes, &mut out).map(|()| changes.len()));
+    let told = tx
+        .changes()
+        .and_then(|changes| tell(&args.changes, args.json, tx, &changes, &mut out).map(|()| changes.len()));
     out.flush();
     match told {
         Ok(count) if args.changes.dry_run => Err(Ending::DryRun(count, status)),
@@ -37,9 +40,32 @@ pub fn before_commit(args: &Run, tx: &mut Transaction<Linux>, status: u8) -> Res
     }
 }
 
-fn tell(args: &Run, tx: &mut Transaction<Linux>, changes: &[Change], out: &mut Out) -> Verb<()> {
-    let form = &args.changes;
-    if args.json {
+/// Tells the changes of an open transaction into a file, which is for a terminal or not; how many there are.
+pub fn into_file(
+    form: &Changes,
+    json: bool,
+    tx: &mut Transaction<Linux>,
+    (file, terminal): (File, bool),
+) -> Verb<usize> {
+    let mut out = Out { terminal, to: BufWriter::new(Box::new(file)), lost: None };
+    let changes = tx.changes()?;
+    tell(form, json, tx, &changes, &mut out)?;
+    out.flush();
+    match out.lost {
+        // A part would be taken for the whole.
+        Some(e) => Err(VerbError::Os(Errno::from_io_error(&e).unwrap_or(Errno::IO))),
+        None => Ok(changes.len()),
+    }
+}
+
+fn tell(
+    form: &Changes,
+    json: bool,
+    tx: &mut Transaction<Linux>,
+    changes: &[Change],
+    out: &mut Out,
+) -> Verb<()> {
+    if json {
         json::tell(changes, tx, out);
         return Ok(());
     }
@@ -55,33 +81,44 @@ fn tell(args: &Run, tx: &mut Transaction<Linux>, changes: &[Change], out: &mut O
     Ok(())
 }
 
-/// Standard error: standard output is the command's.
+/// Standard error, as standard output is the command's; or a file.
 struct Out {
-    to: BufWriter<Stderr>,
+    to: BufWriter<Box<dyn Write>>,
     terminal: bool,
+    /// Why not all of it was written.
+    lost: Option<std::io::Error>,
 }
 
 impl Out {
     fn new() -> Out {
         let stderr = std::io::stderr();
-        Out { terminal: stderr.is_terminal(), to: BufWriter::new(stderr) }
+        Out { terminal: stderr.is_terminal(), to: BufWriter::new(Box::new(stderr)), lost: None }
     }
 
-    /// Whoever closed it does not want to know.
     fn put(&mut self, text: &str) {
-        let _ = self.to.write_all(text.as_bytes());
+        let written = self.to.write_all(text.as_bytes());
+        self.note(written);
+    }
+
+    /// Whoever closed standard error does not want to know; of a file it is told.
+    fn note(&mut self, written: std::io::Result<()>) {
+        if let Err(e) = written {
+            self.lost.get_or_insert(e);
+        }
     }
 
     /// Bytes of a file, up to the end of a line. A terminal does not get what would act instead of being seen.
     fn put_contents(&mut self, bytes: &[u8]) {
-        let _ = match self.terminal {
+        let written = match self.terminal {
             true => self.to.write_all(seen(bytes).as_bytes()),
             false => self.to.write_all(bytes),
         };
+        self.note(written);
     }
 
     fn flush(&mut self) {
-        let _ = self.to.flush();
+        let written = self.to.flush();
+        self.note(written);
     }
 }
 

@@ -9,6 +9,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("mounts_are_in_their_places", mounts_are_in_their_places),
     ("a_bind_mount_shows_the_same_as_the_view", a_bind_mount_shows_the_same_as_the_view),
     ("processes_see_only_each_other", processes_see_only_each_other),
+    ("the_whole_tree_stays_open_over_several_commands", the_whole_tree_stays_open),
 ];
 
 fn run(p: &Place, script: &str) -> Output {
@@ -51,4 +52,32 @@ fn processes_see_only_each_other(p: &Place) {
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("2"), "{}", err(&output));
     assert!(lines.next().is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n <= 5)), "{text}");
+}
+
+fn the_whole_tree_stays_open(p: &Place) {
+    let systx = |words: &[&str]| {
+        let mut chroot = Command::new("chroot");
+        chroot.arg(&p.mount).arg("/opt/systx").args(words).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        chroot.current_dir("/").output().unwrap()
+    };
+    let begun = systx(&["begin"]);
+    assert_eq!(code(&begun), 0, "{}", err(&begun));
+    let id = out(&begun).trim().to_string();
+    let told = systx(&[
+        "exec",
+        &id,
+        "--",
+        "/bin/sh",
+        "-c",
+        "echo k > /work/k; echo t > /tmp/t; cd /; ls -d opt; ls /.systx",
+    ]);
+    // Of this tree, and not of the one that it is in.
+    assert_eq!((code(&told), out(&told).as_str()), (2, "opt\n"), "{}", err(&told));
+    assert!(!p.mount.join("work/k").exists());
+    let told = systx(&["exec", &id, "--", "/bin/cat", "/work/k", "/tmp/t"]);
+    assert_eq!(out(&told), "k\nt\n", "{}", err(&told));
+    let committed = systx(&["commit", &id]);
+    assert_eq!(code(&committed), 0, "{}", err(&committed));
+    assert_eq!(std::fs::read_to_string(p.mount.join("work/k")).unwrap(), "k\n");
+    assert_eq!(std::fs::read_to_string(p.mount.join("tmp/t")).unwrap(), "t\n");
 }

@@ -1,0 +1,130 @@
+//! The grammar of the verbs for transactions that stay open.
+
+use super::{Area, DurabilityArg, Timeout};
+use clap::Args;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// `systx begin`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = BEGIN_HELP)]
+pub struct Begin {
+    /// As of `systx run`
+    #[arg(long, value_name = "DIR")]
+    pub only: Vec<PathBuf>,
+    /// What the commit waits for
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
+    pub durability: DurabilityArg,
+    /// Abort it when it is still open after this time: 90, 1.5m, 2h, 1d
+    #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
+    pub timeout: Option<Timeout>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Say which mounts are not served
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+const BEGIN_HELP: &str = "\
+Prints the number of the transaction and returns. Commands run in it with `systx exec`, from any terminal of the same user, \
+also several at a time; nobody outside sees what they do before `systx commit`. A process called systx keeps it open: when \
+that is killed, or the machine goes down, the transaction is aborted. A conflict ends it at once, with the commands in it.
+
+Exit status: 0, or 125: see the message.
+
+Example:
+  id=$(systx begin --only /etc)
+  systx exec $id -- sed -i s/old/new/ /etc/hosts
+  systx diff $id -p
+  systx commit $id";
+
+/// An open transaction.
+#[derive(Clone, Debug, Args)]
+pub struct Session {
+    /// Number of the transaction, as `systx begin` and `systx list` show it
+    pub id: u64,
+    /// The process that keeps it, where several file systems have one of that number
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+/// `systx exec`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXEC_HELP)]
+pub struct Exec {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub session: Session,
+    /// The command and its arguments; without one, the shell that SHELL names
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+const EXEC_HELP: &str = "\
+The command keeps the terminal, standard streams, environment and working directory; SYSTX_ID is added. What it leaves \
+running stays until the transaction ends. Its status decides nothing.
+
+Exit status:
+  its own (128+n: signal n); 137 when the transaction ended while it ran
+  75   a conflict has ended the transaction; nothing happened
+  124  the time of the transaction was over; nothing happened
+  125  there is no such open transaction, or systx itself failed: see the message
+  126, 127  the command can't be executed, was not found
+
+Examples:
+  systx exec 12 -- make install
+  systx exec 12";
+
+/// `systx diff`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = DIFF_HELP)]
+pub struct Diff {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub session: Session,
+    /// The number of lines that change in each file, as `git diff --stat`
+    #[arg(long)]
+    pub stat: bool,
+    /// The contents, as `git diff`
+    #[arg(short, long)]
+    pub patch: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DIFF_HELP: &str = "\
+A line for each name, as `git diff --name-status`, unless another form is asked for. Commands inside wait meanwhile, and go on.
+
+Exit status: 0; 75, 124: the transaction is over, by a conflict or its time; 125: there is no such open transaction, see the message";
+
+/// `systx commit` and `systx abort`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = END_HELP)]
+pub struct End {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub session: Session,
+    /// Write the outcome as JSON to standard error instead of words
+    #[arg(long)]
+    pub json: bool,
+    /// Say it, too, when all went well
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+const END_HELP: &str = "\
+Commands that still run in the transaction are killed first.
+
+Exit status:
+  0    done
+  75   conflict: somebody else changed what was seen inside; nothing happened (of abort: 0)
+  76   committed, but an outsider's objects stand in the way of some of ours: see the message
+  125  there is no such open transaction, or it could not be committed, or only in part: see the message";

@@ -1,0 +1,55 @@
+//! What a command is started with: words, environment, directory, tree.
+//!
+//! Owns: their form for the kernel. Guarantees: words and environment are the user's, byte for byte, but for SYSTX_ID and a shell's
+//! prompt. Does not: start anything.
+
+use crate::domains::Mounted;
+use crate::report::shown;
+use crate::tree::Tree;
+use std::ffi::{CString, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use systx_os::sandbox::mounts;
+use systx_os::sandbox::root::{set_attributes, Root};
+
+/// Program and arguments.
+pub fn words(command: &[OsString]) -> Result<Vec<CString>, String> {
+    command.iter().cloned().map(c_string).collect()
+}
+
+/// Our environment, with the transaction's number and what a prompt needs.
+pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>, String> {
+    let id = OsString::from(format!("SYSTX_ID={id}"));
+    let is_ours = |name: &OsString| name == "SYSTX_ID" || prompt.iter().any(|(ours, _)| name == *ours);
+    let inherited = std::env::vars_os().filter(|(name, _)| !is_ours(name));
+    let prompt = prompt.iter().map(|(name, value)| (OsString::from(name), value.clone()));
+    let env = inherited.chain(prompt).map(|(mut name, value)| {
+        name.push("=");
+        name.push(value);
+        name
+    });
+    env.chain([id]).map(c_string).collect()
+}
+
+/// Our working directory.
+pub fn directory() -> Result<CString, String> {
+    let directory = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+    c_string(directory.into_os_string())
+}
+
+/// The tree that it sees, over these views of the served mounts.
+pub fn root(tree: &Tree, lower: &[Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
+    for (view, mounted) in views.iter().zip(lower) {
+        let set = set_attributes(view, mounted.lower.attributes);
+        set.map_err(|e| format!("{}: {e}", mounted.point()))?;
+    }
+    let mut all = views;
+    for path in &tree.copied {
+        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", shown(path)))?);
+    }
+    Ok(Root { base: tree.base, mounts: all, steps: tree.steps.clone() })
+}
+
+fn c_string(text: OsString) -> Result<CString, String> {
+    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", shown(&e.into_vec())))
+}

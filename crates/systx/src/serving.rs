@@ -1,0 +1,65 @@
+//! The thread that serves a view, and the one that takes its mounts apart afterwards.
+//!
+//! Owns: their start and their end. Guarantees: when the former ends by itself, the view's alarm says so. Does not: know why it is to end.
+
+use crate::run::failed;
+use std::thread::JoinHandle;
+use systx_os::fuse::EventFd;
+use systx_os::{Errno, Linux};
+use systx_view::View;
+
+/// The thread that answers what the command asks of its files.
+pub struct Server {
+    stop: EventFd,
+    thread: JoinHandle<Served>,
+}
+
+/// The view back, and what ended the serving.
+pub type Served = (View<Linux>, Result<(), Errno>);
+
+impl Server {
+    /// Starts it.
+    pub fn start(mut view: View<Linux>) -> Result<Server, String> {
+        let stop = EventFd::new().map_err(failed("making an eventfd"))?;
+        let until = stop.try_clone().map_err(failed("making an eventfd"))?;
+        let alarm = view.alarm().map_err(failed("making an eventfd"))?;
+        let serve = move || {
+            let served = view.serve(&until);
+            // An early end must not leave the command waiting for answers.
+            if !until.is_rung() {
+                alarm.ring();
+            }
+            (view, served)
+        };
+        let thread =
+            std::thread::Builder::new().name("systx-view".into()).spawn(serve).map_err(|e| e.to_string())?;
+        Ok(Server { stop, thread })
+    }
+
+    /// Ends it; it can be [started](Server::start) again.
+    pub fn stop(self) -> Result<Served, String> {
+        self.stop.ring();
+        self.thread.join().map_err(|_| "the view has a bug: its thread panicked".to_string())
+    }
+}
+
+/// Takes mounts apart while something else is done. That takes 2 µs for every object that the kernel knew of.
+pub struct Unmounting(Option<JoinHandle<()>>);
+
+impl Unmounting {
+    /// Begins; it is done when this is dropped.
+    pub fn begin(mounts: impl Send + 'static) -> Unmounting {
+        let thread = std::thread::Builder::new().name("systx-unmount".into());
+        // Without a thread it is done here.
+        Unmounting(thread.spawn(move || drop(mounts)).ok())
+    }
+}
+
+impl Drop for Unmounting {
+    fn drop(&mut self) {
+        // Nothing may keep a file system busy when the run is over.
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Where the keeper of an open transaction is found: a socket in the area of its first file system.
+//!
+//! Owns: the directory `open` of an area, and the names in it, `<number of the transaction>.<process of its keeper>`. Guarantees:
+//! only who may enter the area gets there, and the other one's user is checked on both sides; a socket goes with its keeper, and
+//! that of a keeper that was killed goes with its twin, or with whoever finds it. Does not: open domains to look for one; what
+//! the kernel knows of mounts is enough.
+
+use super::wire::{Answer, Line, Look, Request, Wish, ANSWER_BYTES_MAX, VERSION};
+use crate::args::{Area, Session};
+use crate::domains;
+use crate::ordinary;
+use crate::report::shown;
+use std::ffi::OsStr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use systx_os::{process, sockets, Errno, Linux, Open, Os};
+
+/// The directory of the sockets in an area.
+const OPEN: &[u8] = b"open";
+/// In front of the process's number: one that nobody listens at yet. So nobody listens at one with another name because he is dead.
+const NEW: &str = "new.";
+/// Who does not take what he asked for, or does not answer a mere question, in this time is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A name in an open directory, as a path: the kernel takes sockets by path only, and by a short one.
+fn place(dir: &OwnedFd, name: &str) -> PathBuf {
+    format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).into()
+}
+
+/// The socket of a keeper, gone when dropped.
+pub struct Door {
+    /// Closed: nobody comes in any more.
+    pub listener: Option<UnixListener>,
+    os: Linux,
+    area: OwnedFd,
+    dir: OwnedFd,
+    name: String,
+}
+
+impl Door {
+    /// Makes it in an area, for this process.
+    pub fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Door, String> {
+        let failed = |e: &dyn std::fmt::Display| format!("making a socket in the area: {e}");
+        loop {
+            match os.mkdir(area, OPEN, 0o700) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(e) => return Err(failed(&e)),
+            }
+            let dir = match os.open(area, OPEN, Open::Directory) {
+                // Another keeper has just removed it.
+                Err(Errno::NOENT) => continue,
+                opened => opened.map_err(|e| failed(&e))?,
+            };
+            let (name, new) =
+                (format!("{id}.{}", std::process::id()), format!("{NEW}{}", std::process::id()));
+            match UnixListener::bind(place(&dir, &new)) {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                    // Of a process that had this number before.
+                    os.unlink(&dir, new.as_bytes()).map_err(|e| failed(&e))?;
+                }
+                bound => {
+                    let listener = bound.map_err(|e| failed(&e))?;
+                    listener.set_nonblocking(true).map_err(|e| failed(&e))?;
+                    std::fs::rename(place(&dir, &new), place(&dir, &name)).map_err(|e| failed(&e))?;
+                    let area = area.try_clone().map_err(|e| failed(&e))?;
+                    return Ok(Door { listener: Some(listener), os: os.clone(), area, dir, name });
+                }
+            }
+        }
+    }
+
+    /// Somebody who has come, if he may.
+    pub fn visitor(&self) -> Option<(Line, sockets::Peer)> {
+        let (stream, _) = self.listener.as_ref()?.accept().ok()?;
+        let peer = sockets::peer(&stream).ok()?;
+        stream.set_write_timeout(Some(PATIENCE)).ok()?;
+        (peer.uid == self.os.uid() || peer.uid == 0)
+            .then(|| (Line::new(stream, super::wire::REQUEST_BYTES_MAX), peer))
+    }
+
+    /// Takes its name away: who looks for it now finds none.
+    pub fn close(&mut self) {
+        if self.listener.take().is_some() {
+            let _ = self.os.unlink(&self.dir, self.name.as_bytes());
+            // Not while there is another one's.
+            let _ = self.os.rmdir(&self.area, OPEN);
+        }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Removes the sockets that nobody listens at from an area.
+pub fn sweep(os: &Linux, area: &OwnedFd) {
+    let Ok(dir) = os.open(area, OPEN, Open::Directory) else { return };
+    for entry in os.read_dir(&dir).unwrap_or_default() {
+        if let Ok(name) = std::str::from_utf8(&entry.name) {
+            let _ = knock(os, &dir, name);
+        }
+    }
+    let _ = os.rmdir(area, OPEN);
+}
+
+/// A connection to a keeper; `None`: there is nobody, and now no socket either.
+fn knock(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
+    match UnixStream::connect(place(dir, name)) {
+        Ok(stream) => Some(stream),
+        Err(e) => {
+            let is_made = name.strip_prefix(NEW).and_then(|pid| pid.parse().ok()).is_some_and(process::lives);
+            if e.kind() == std::io::ErrorKind::ConnectionRefused && !is_made {
+                let _ = os.unlink(dir, name.as_bytes());
+            }
+            None
+        }
+    }
+}
+
+/// An open transaction that answers.
+pub struct Found {
+    /// To its keeper.
+    pub line: Line,
+    /// How it stands.
+    pub look: Look,
+    /// Where its first file system is mounted.
+    pub point: Vec<u8>,
+}
+
+/// All open transactions of this user that answer.
+pub fn all(area: &Area) -> Result<Vec<Found>, String> {
+    let os = Linux::new();
+    let mut found = Vec::new();
+    for (point, area) in areas(&os, area)? {
+        let Ok(dir) = os.open(&area, OPEN, Open::Directory) else { continue };
+        for entry in os.read_dir(&dir).unwrap_or_default() {
+            let Some(stream) = std::str::from_utf8(&entry.name).ok().and_then(|name| knock(&os, &dir, name))
+            else {
+                continue;
+            };
+            if let Some((line, look)) = ask(&os, stream) {
+                found.push(Found { line, look, point: point.clone() });
+            }
+        }
+    }
+    found.sort_by_key(|found| (found.look.id, found.look.pid));
+    found.dedup_by_key(|found| (found.look.id, found.look.pid));
+    Ok(found)
+}
+
+fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
+    // Else anybody who could make a socket there would be believed.
+    let peer = sockets::peer(&stream).ok()?;
+    if peer.uid != os.uid() && peer.uid != 0 {
+        return None;
+    }
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut line = Line::new(stream, ANSWER_BYTES_MAX);
+    line.say(&Request { version: VERSION, wish: Wish::Look }, &[]).ok()?;
+    match line.hear::<Answer>() {
+        Ok(Some((Answer::Look(look), _))) => {
+            line.stream().set_read_timeout(None).ok()?;
+            Some((line, look))
+        }
+        _ => None,
+    }
+}
+
+/// The areas of this user that are there, each with where its file system is mounted.
+fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>, String> {
+    let name = domains::area_name(area);
+    let points = match os.uid() {
+        0 => domains::served()?.into_iter().map(|lower| lower.point).collect(),
+        _ => ordinary::with_areas(&name),
+    };
+    let open = |point: Vec<u8>| {
+        let top = os.open_path(Path::new(OsStr::from_bytes(&point)), Open::Directory).ok()?;
+        let area = os.open(&top, &name, Open::Directory).ok()?;
+        // Another user's is none.
+        (os.stat(&area).ok()?.uid == os.uid()).then_some((point, area))
+    };
+    Ok(points.into_iter().filter_map(open).collect())
+}
+
+/// The one that is meant.
+pub fn find(wanted: &Session) -> Result<Found, String> {
+    if domains::inside_a_transaction(&domains::table()?) {
+        return Err("inside of a transaction others can't be seen; do it outside of it".into());
+    }
+    let (id, mut others) = (wanted.id, Vec::new());
+    let mut found = Vec::new();
+    for one in all(&wanted.area)? {
+        match one.look.id == id && wanted.pid.is_none_or(|pid| pid == one.look.pid) {
+            true => found.push(one),
+            false => others.push(one),
+        }
+    }
+    match found.pop() {
+        Some(one) if found.is_empty() => Ok(one),
+        Some(one) => {
+            found.push(one);
+            let places: Vec<_> =
+                found.iter().map(|f| format!("pid {} on {}", f.look.pid, shown(&f.point))).collect();
+            Err(format!(
+                "each file system counts for itself, and several have an open transaction {id}: {}; say which with --pid",
+                places.join(", ")
+            ))
+        }
+        None => Err(unknown(wanted, &others)),
+    }
+}
+
+/// Why there is no such transaction, and which there are.
+fn unknown(wanted: &Session, others: &[Found]) -> String {
+    let id = wanted.id;
+    let why = match super::elsewhere(id, &wanted.area) {
+        Some(why) => why,
+        None => format!("transaction {id} is not open: it has ended, or never was"),
+    };
+    let open: Vec<_> = others.iter().map(|other| other.look.id.to_string()).collect();
+    let open = match open.len() {
+        0 => "none is open; `systx begin` begins one".to_string(),
+        1 => format!("open is {}", open.join("")),
+        _ => format!("open are {}", open.join(", ")),
+    };
+    let whose = match ordinary::is_ordinary() {
+        true => ". Those of other users are theirs alone: for root's use sudo",
+        false => "",
+    };
+    format!("{why}; {open}{whose}")
+}

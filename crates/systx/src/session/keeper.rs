@@ -1,0 +1,310 @@
+//! The process that keeps a transaction open.
+//!
+//! Owns: its beginning, as `systx run` begins one, and its end, as `run` ends one; what happens in between is [`super::loops`].
+//! Guarantees: it has no terminal, and nothing of who began it; a failure to begin is told to him. The end is told to everybody who
+//! has a command inside, and to those who wait for it with `systx on-end`. Does not: decide when the end comes.
+
+use super::door::{self, Door};
+use super::loops::{End, Room};
+use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use crate::args::{Area, DurabilityArg, Timeout};
+use crate::command;
+use crate::domains::{self, Mounted};
+use crate::on_end::Notices;
+use crate::report::{shown, Ending, Ours, Told};
+use crate::run::{self, failed};
+use crate::serving::{Server, Unmounting};
+use std::ffi::OsString;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use systx_engine::domain::Domain;
+use systx_engine::transaction::Transaction;
+use systx_os::fuse::EventFd;
+use systx_os::no_room::{self, Stage};
+use systx_os::process::{self, Deadline, Signals};
+use systx_os::sandbox::join::Entry;
+use systx_os::sandbox::spawn::{spawn, Child, Command, News};
+use systx_os::sandbox::{apart, mounts, twin};
+use systx_os::{Linux, Open, Os};
+use systx_view::{Trouble, View};
+
+/// What is begun, and how.
+pub struct Terms<'a> {
+    /// As of `systx run`.
+    pub only: &'a [PathBuf],
+    /// As of `systx run`.
+    pub durability: DurabilityArg,
+    /// Until then it must have ended.
+    pub timeout: Option<&'a Timeout>,
+    /// As of `systx run`.
+    pub verbose: bool,
+    /// No words on standard error that are not asked for.
+    pub quiet: bool,
+    /// As of `systx run`.
+    pub area: &'a Area,
+    /// By what it is known to others.
+    pub command: &'a [OsString],
+    /// It is aborted when who began it goes, unless he has said that it is to stay.
+    pub owned: bool,
+}
+
+/// Begins one; a line to its keeper, and how it stands.
+pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
+    let started = apart::start(|line| keep(&terms, line)).map_err(failed("starting a process"))?;
+    let mut line = Line::new(started, ANSWER_BYTES_MAX);
+    match line.hear::<Answer>() {
+        Ok(Some((Answer::Look(look), _))) => Ok((line, look)),
+        Ok(Some((Answer::Refused(why), _))) => Err(why),
+        _ => Err("the process that was to keep the transaction has died".into()),
+    }
+}
+
+/// The life of the keeper.
+fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
+    let line = Line::new(line, REQUEST_BYTES_MAX);
+    let mut room = Room::new(line, terms.owned);
+    match kept(terms, &mut room) {
+        Ok(()) => 0,
+        Err(why) => {
+            room.refuse(&why);
+            crate::report::OURS
+        }
+    }
+}
+
+/// An error is one of ours, before anything was begun.
+fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
+    // Standard error stays until there is nothing to say there any more.
+    process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
+    let table = run::enter(domains::table()?)?;
+    process::lift_size_limit();
+    let tree = domains::plan(&table, terms.only)?;
+    if terms.verbose {
+        for (point, fs_type) in &tree.read_only {
+            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
+        }
+    }
+    let lower = domains::hold(&tree.lower)?;
+    std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
+    let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
+    let twin = twin::start(&keep, || {
+        domains::finish(&lower, terms.area);
+        sweep(&lower, terms.area);
+    });
+    let twin = twin.map_err(failed("starting the twin"))?;
+    let mut notices = Notices::default();
+    let signals = Signals::hold().map_err(failed("holding signals"))?;
+    let ended = held_open(terms, &tree, &lower, &signals, (room, &mut notices));
+    match &ended {
+        Ok((ending, _)) => notices.ended(ending),
+        Err(why) => notices.ended(&Ending::Failed(why.clone())),
+    }
+    // Not while it waits for a word that it had a conflict: then nothing is left to be finished.
+    twin.reap();
+    drop(lower);
+    let (ending, end) = ended?;
+    let ours = ours(terms, notices.id().map_or(0, |id| id.0));
+    let mut told = Told::new(&ending, &ours);
+    if let End::Signal(signal) = end {
+        told.sentence =
+            format!("aborted, nothing happened: its keeper (pid {}) was ended by signal {signal}.", ours.pid);
+    }
+    room.tell_end(told, end, &signals);
+    Ok(())
+}
+
+fn ours(terms: &Terms<'_>, id: u64) -> Ours {
+    Ours { kept: true, ..Ours::new(Some(id), terms.command) }
+}
+
+/// From the opening of the domains to their closing.
+fn held_open(
+    terms: &Terms<'_>,
+    tree: &crate::tree::Tree,
+    lower: &[Mounted],
+    signals: &Signals,
+    (room, notices): (&mut Room, &mut Notices),
+) -> Result<(Ending, End), String> {
+    let os = Linux::new();
+    let domains = domains::open(&os, lower, terms.area).map_err(|(_, why)| why)?;
+    run::finish_others(terms.quiet, &domains);
+    let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
+    no_room::stage(Stage::Before);
+    let options = run::options(terms.durability, terms.command);
+    let begun = Transaction::begin(os.clone(), domains.to_vec(), options);
+    let tx = begun.map_err(|e| run::told("beginning", &e))?;
+    notices.began(&domains, tx.ids());
+    let id = tx.id().0;
+    let (view, views) = View::new(tx, lower.len()).map_err(|failed| {
+        let why = run::told(failed.doing, &failed.error);
+        failed.tx.abort();
+        why
+    })?;
+    let mut kept = Kept::new(tree, lower, signals, view, views)?;
+    // Only who can come in finds it.
+    room.open(Door::new(&os, &first_area(&domains)?, id)?, id);
+    let end = room.stay(&mut kept, signals, &deadline);
+    room.close(&end);
+    let ending = kept.end(&end, terms)?;
+    no_room::stage(Stage::Idle);
+    Ok((ending, end))
+}
+
+fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
+    let first = domains.first().ok_or("there is no file system to serve")?;
+    first.area.dir.try_clone().map_err(|e| e.to_string())
+}
+
+/// What a twin does for a dead keeper besides: takes its socket away.
+fn sweep(lower: &[Mounted], area: &Area) {
+    let (os, name) = (Linux::new(), domains::area_name(area));
+    for mounted in lower {
+        if let Ok(area) = os.open(&mounted.copy.root, &name, Open::Directory) {
+            door::sweep(&os, &area);
+        }
+    }
+}
+
+/// An open transaction: served, with pid 1 of its namespaces.
+pub struct Kept {
+    /// The way in.
+    pub entry: Entry,
+    /// Pid 1.
+    pub child: Child,
+    /// Readable when the transaction can't commit any more.
+    pub alarm: EventFd,
+    silenced: EventFd,
+    server: Option<Server>,
+    synced: Arc<Vec<OwnedFd>>,
+}
+
+impl Kept {
+    fn new(
+        tree: &crate::tree::Tree,
+        lower: &[Mounted],
+        signals: &Signals,
+        mut view: View<Linux>,
+        views: Vec<OwnedFd>,
+    ) -> Result<Kept, String> {
+        let synced: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
+        let synced = Arc::new(synced.map_err(|e| e.to_string())?);
+        let command = Command {
+            argv: Vec::new(),
+            env: Vec::new(),
+            directory: c"/".into(),
+            umask: 0,
+            root: command::root(tree, lower, views)?,
+            answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
+        };
+        let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
+        let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
+        view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
+        // Pid 1 has what this process has.
+        process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
+        let child = spawn(command, signals).map_err(failed("starting a process in new namespaces"))?;
+        if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
+            view.hold_files(usize::try_from(limit / run::HELD_PART).unwrap_or(usize::MAX));
+        }
+        let server = Some(Server::start(view)?);
+        match child.news() {
+            Some(News::Ready) => {}
+            Some(news) => {
+                return Err(match run::not_started(&[], news) {
+                    Ending::Failed(why) | Ending::NotStarted(why, _) => why,
+                    _ => "building the tree".into(),
+                })
+            }
+            None => return Err("pid 1 of the namespaces was killed".into()),
+        }
+        let entry = Entry::of(&child).map_err(failed("opening the namespaces"))?;
+        Ok(Kept { entry, child, alarm, silenced, server, synced })
+    }
+
+    /// Waits until what programs stored through mappings has arrived; false: the alarm came before.
+    fn arrived(&self) -> std::io::Result<bool> {
+        let done = EventFd::new()?;
+        let ring = done.try_clone()?;
+        let synced = self.synced.clone();
+        // What can't be synced is told by the commit.
+        let sync = std::thread::Builder::new().name("systx-sync".into()).spawn(move || {
+            let _ = synced.iter().try_for_each(mounts::sync);
+            ring.ring();
+        })?;
+        let [_, alarm] = process::wait_readable([done.as_fd(), self.alarm.as_fd()]);
+        if alarm {
+            // Who waits for an answer is killed first; the sync gets one from the view's thread in any case.
+            self.child.silence();
+            self.silenced.ring();
+        }
+        let _ = sync.join();
+        Ok(!alarm)
+    }
+
+    /// Whether there is a view.
+    pub fn serves(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Asks the transaction something while nobody inside is answered. `None`: it can't commit any more, or there is no view.
+    pub fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut Transaction<Linux>) -> T,
+    ) -> Result<Option<T>, String> {
+        if !self.arrived().map_err(|e| e.to_string())? {
+            return Ok(None);
+        }
+        let Some(server) = self.server.take() else { return Ok(None) };
+        let (mut view, served) = server.stop()?;
+        let sound = served.is_ok() && view.trouble().is_none();
+        let answer = sound.then(|| question(view.transaction()));
+        self.server = Some(Server::start(view)?);
+        Ok(answer)
+    }
+
+    /// Ends it as it is to end.
+    fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<Ending, String> {
+        self.child.silence();
+        self.silenced.ring();
+        self.child.reap();
+        let commit = matches!(end, End::Wanted { commit: true, .. });
+        let arrived = if commit { self.synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
+        let server = self.server.take().ok_or("the view is gone")?;
+        let (view, served) = server.stop()?;
+        let trouble = view.trouble().cloned();
+        let tx = view.finish();
+        let _unmounting = Unmounting::begin((self.synced, self.entry));
+        let why_not = match (end, trouble) {
+            (_, Some(Trouble::Doomed(conflict))) => Some(Ending::Conflict(conflict)),
+            (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
+            (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
+            (End::Wanted { commit: true, .. }, None) => {
+                served.and(arrived).err().map(|e| Ending::Failed(format!("serving the files inside: {e}")))
+            }
+            (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
+            (End::Expired, None) => {
+                Some(Ending::Expired(terms.timeout.map_or_else(String::new, |t| t.text.clone())))
+            }
+            (End::Lost, None) => Some(Ending::Failed("pid 1 of its namespaces was killed".into())),
+            (End::Alarm, None) => Some(Ending::Failed(format!(
+                "serving the files inside: {}",
+                served.err().map_or_else(|| "it ended".into(), |e| e.to_string())
+            ))),
+        };
+        Ok(match why_not {
+            None => {
+                no_room::stage(Stage::Commit);
+                tx.commit().map_or_else(Ending::from, |done| Ending::Committed(done, 0))
+            }
+            Some(Ending::Conflict(conflict)) => {
+                tx.lose(&conflict);
+                Ending::Conflict(conflict)
+            }
+            Some(ending) => {
+                tx.abort();
+                ending
+            }
+        })
+    }
+}

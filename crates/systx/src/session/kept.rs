@@ -1,0 +1,126 @@
+//! `systx run` that may leave its transaction open: `--no-commit` and `--on-error keep`.
+//!
+//! Owns: what becomes of the transaction when the command has ended. The transaction has a keeper from the beginning, as only so it
+//! can outlive this process; until it is known that it is to stay, it is this process's: when that is killed, it is aborted,
+//! as any run. Does not: try again, or hold output back: both are of a run that ends itself.
+
+use super::keeper::{self, Terms};
+use super::visit::{visit, Went};
+use super::wire::{Answer, Line, Wish};
+use super::{ask, changes, finish, Changes};
+use crate::args::{OnError, Run};
+use crate::report::{Ending, Ours, Told};
+use crate::run;
+use std::io::IsTerminal;
+use std::os::fd::OwnedFd;
+use systx_os::process::{Deadline, Ended};
+
+/// Why an inner run keeps nothing open.
+pub const PART_OF_ANOTHER: &str =
+    "--no-commit and --on-error keep are for a transaction of its own, and this run is part of another one";
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Of a command that succeeds.
+    success: bool,
+    /// Of one that does not.
+    failure: bool,
+}
+
+impl Keep {
+    /// What a run may leave open; `None`: nothing.
+    pub fn of(args: &Run) -> Option<Keep> {
+        let failure = match args.on_error {
+            None => args.no_commit,
+            Some(what) => what == OnError::Keep,
+        };
+        (args.no_commit || failure).then_some(Keep { success: args.no_commit, failure })
+    }
+}
+
+/// Runs the command; returns the exit code.
+pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
+    let refused = if args.no_commit && args.on_error == Some(OnError::Commit) {
+        Some("--no-commit and --on-error commit contradict each other: leave one out")
+    } else if args.retry > 0 || args.hold_output || args.changes.dry_run {
+        Some(
+            "--retry, --hold-output and --dry-run don't go with a transaction that stays open: leave one out",
+        )
+    } else {
+        None
+    };
+    if let Some(why) = refused {
+        return run::tell(args, status, None, &Ending::Failed(why.into()));
+    }
+    let terms = Terms {
+        only: &args.only,
+        durability: args.durability,
+        timeout: None,
+        verbose: args.verbose,
+        quiet: args.json,
+        area: &args.area,
+        command: &args.command,
+        owned: true,
+    };
+    let (mut line, look) = match keeper::begin(terms) {
+        Ok(begun) => begun,
+        Err(why) => return run::tell(args, status, None, &Ending::Failed(why)),
+    };
+    let ours = Ours { pid: look.pid, ..Ours::new(Some(look.id), &args.command) };
+    let told =
+        inside(args, keep, &mut line, &ours).unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
+    run::say(&told, args.json, args.verbose, status)
+}
+
+/// What became of it. An error is one of ours; the transaction is aborted when the line is closed.
+fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, String> {
+    let id = ours.id.unwrap_or_default();
+    let deadline =
+        Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(run::failed("setting a timer"))?;
+    let ending = match visit(line, id, &args.command, &[], true, Some(&deadline))? {
+        Went::Ended(ended) => {
+            let success = ended == Ended::Exited(0);
+            let kept = if success { keep.success } else { keep.failure };
+            if success || kept {
+                if let Some(told) = shown(args, line)? {
+                    return Ok(told);
+                }
+            }
+            if kept {
+                return match ask(line, Wish::Keep, &[])? {
+                    Answer::Ended { told, .. } => Ok(told),
+                    _ => Ok(Told::new(&Ending::Open(ended), ours)),
+                };
+            }
+            if success {
+                return finish(line, id, true);
+            }
+            Ending::Aborted(ended)
+        }
+        Went::NotStarted(news) => run::not_started(&args.command, news),
+        Went::TooLate => {
+            Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone()))
+        }
+        Went::Over { told, .. } => return Ok(told),
+        Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
+    };
+    // It has no trace already where there is nobody any more.
+    let _ = finish(line, id, false);
+    Ok(Told::new(&ending, ours))
+}
+
+/// Tells the changes, where that was asked for. `Some`: the transaction has ended.
+fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
+    if !args.changes.are_told() {
+        return Ok(None);
+    }
+    match changes(line, &args.changes, args.json, std::io::stderr().is_terminal())? {
+        Changes::Told(mut file) => {
+            // Whoever closed it does not want to know.
+            let _ = std::io::copy(&mut file, &mut std::io::stderr());
+            Ok(None)
+        }
+        Changes::Over { told, .. } => Ok(Some(told)),
+    }
+}

@@ -1,0 +1,300 @@
+//! What the keeper of an open transaction does while it is open, and what it says afterwards.
+//!
+//! Owns: the visitors, and the two waits: [`Room::stay`], until there is a reason to end, and [`Room::tell_end`], until somebody has
+//! heard of an end that nobody wanted. Guarantees: no visitor can hold the others up but by a question about the changes. Does
+//! not: end anything.
+
+use super::door::Door;
+use super::keeper::Kept;
+use super::now;
+use super::wire::{Answer, Inside, Line, Look, Request, Wish, VERSION};
+use crate::args::Changes;
+use crate::diff;
+use crate::report::Told;
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use systx_engine::outcome::{Conflict, VerbError};
+use systx_os::process::{self, Deadline, Signals};
+use systx_os::{sockets, Linux, Os};
+
+/// Why it is to end.
+#[derive(Debug)]
+pub enum End {
+    /// Somebody wants it.
+    Wanted {
+        /// To be committed.
+        commit: bool,
+        /// Who.
+        by: Vec<u8>,
+    },
+    /// The view can't go on.
+    Alarm,
+    /// A conflict was found.
+    Conflict(Conflict),
+    /// Its time is over.
+    Expired,
+    /// Its owner has gone without a word.
+    Left,
+    /// Pid 1 was killed.
+    Lost,
+    /// This process is to end.
+    Signal(i32),
+}
+
+impl End {
+    /// Whether nobody may have heard of it.
+    fn is_a_surprise(&self) -> bool {
+        matches!(self, End::Alarm | End::Conflict(_) | End::Expired | End::Lost)
+    }
+}
+
+struct Visitor {
+    line: Line,
+    pid: u32,
+    inside: Option<Inside>,
+    owner: bool,
+}
+
+/// What one message leads to.
+enum Next {
+    Stays,
+    Goes,
+    Ends(End),
+}
+
+/// The keeper's visitors.
+pub struct Room {
+    door: Option<Door>,
+    visitors: Vec<Visitor>,
+    id: u64,
+    since: i64,
+    doomed: Option<(Told, Option<Vec<u8>>)>,
+}
+
+impl Room {
+    /// With who began it.
+    pub fn new(line: Line, owned: bool) -> Room {
+        let first = Visitor { line, pid: std::os::unix::process::parent_id(), inside: None, owner: owned };
+        Room { door: None, visitors: vec![first], id: 0, since: now(), doomed: None }
+    }
+
+    /// Tells who began it that there is nothing.
+    pub fn refuse(&self, why: &str) {
+        if let Some(first) = self.visitors.first() {
+            let _ = first.line.say(&Answer::Refused(why.into()), &[]);
+        }
+    }
+
+    /// It is open from here on: tells who began it.
+    pub fn open(&mut self, door: Door, id: u64) {
+        self.door = Some(door);
+        self.id = id;
+        if let Some(first) = self.visitors.first() {
+            // Who is gone already is noticed as any visitor is.
+            let _ = first.line.say(&Answer::Look(self.look()), &[]);
+        }
+    }
+
+    fn look(&self) -> Look {
+        Look {
+            id: self.id,
+            pid: std::process::id(),
+            uid: Linux::new().uid(),
+            since: self.since,
+            doomed: self.doomed.as_ref().map(|(told, _)| told.sentence.clone()),
+            inside: self.visitors.iter().filter_map(|visitor| visitor.inside.clone()).collect(),
+        }
+    }
+
+    /// Serves visitors until there is a reason to end.
+    pub fn stay(&mut self, kept: &mut Kept, signals: &Signals, deadline: &Deadline) -> End {
+        loop {
+            let fixed =
+                [kept.alarm.as_fd(), kept.child.talk().as_fd(), deadline.as_fd(), signals.fd().as_fd()];
+            let (ready, came) = self.wait(&fixed);
+            if ready[0] {
+                return End::Alarm;
+            }
+            // Before those are heard who ask why their command is gone.
+            if ready[1] {
+                return End::Lost;
+            }
+            if let Some(end) = self.attend(&came, Some(kept)) {
+                return end;
+            }
+            if ready[2] {
+                return End::Expired;
+            }
+            if let Some(signal) = ending(signals).filter(|_| ready[3]) {
+                return End::Signal(signal);
+            }
+        }
+    }
+
+    /// Waits for one of these, or a visitor, or somebody at the door: which of them, and which visitors.
+    fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> (Vec<bool>, Vec<bool>) {
+        let listener = self.door.as_ref().and_then(|door| door.listener.as_ref());
+        let mut fds: Vec<_> = fixed.iter().copied().map(Some).collect();
+        fds.push(listener.map(AsFd::as_fd));
+        fds.extend(self.visitors.iter().map(|visitor| Some(visitor.line.as_fd())));
+        let mut ready = process::wait_readable_of(&fds);
+        let came = ready.split_off(fixed.len());
+        (ready, came)
+    }
+
+    /// Lets in who is at the door, and hears who has something to say.
+    fn attend(&mut self, came: &[bool], mut kept: Option<&mut Kept>) -> Option<End> {
+        let (at_the_door, came) = came.split_first()?;
+        let mut end = None;
+        // From the end, as those who go leave a gap that the last one fills.
+        for n in (0..came.len()).rev().filter(|n| came[*n]) {
+            match self.hear(n, kept.as_deref_mut()) {
+                Next::Stays => {}
+                Next::Goes => {
+                    self.visitors.swap_remove(n);
+                }
+                Next::Ends(why) => {
+                    end.get_or_insert(why);
+                }
+            }
+        }
+        if *at_the_door {
+            if let Some((line, peer)) = self.door.as_ref().and_then(Door::visitor) {
+                let sockets::Peer { pid, .. } = peer;
+                self.visitors.push(Visitor { line, pid, inside: None, owner: false });
+            }
+        }
+        end
+    }
+
+    /// Hears one visitor.
+    fn hear(&mut self, n: usize, mut kept: Option<&mut Kept>) -> Next {
+        let visitor = &mut self.visitors[n];
+        match visitor.line.more() {
+            Ok(true) => {}
+            // What he began is over, or he was killed, and his guest ends it.
+            Ok(false) if visitor.owner => return Next::Ends(End::Left),
+            Ok(false) | Err(_) => return Next::Goes,
+        }
+        loop {
+            match self.visitors[n].line.take::<Request>() {
+                Ok(None) => return Next::Stays,
+                Ok(Some((request, fds))) => match self.answer(n, request, fds, kept.as_deref_mut()) {
+                    Next::Stays => {}
+                    next => return next,
+                },
+                Err(_) if self.visitors[n].owner => return Next::Ends(End::Left),
+                Err(_) => return Next::Goes,
+            }
+        }
+    }
+
+    fn answer(&mut self, n: usize, request: Request, fds: Vec<OwnedFd>, kept: Option<&mut Kept>) -> Next {
+        let look = matches!(request.wish, Wish::Look).then(|| self.look());
+        let visitor = &mut self.visitors[n];
+        let say = |visitor: &Visitor, answer: &Answer| match visitor.line.say(answer, &[]) {
+            Ok(()) => Next::Stays,
+            Err(_) if visitor.owner => Next::Ends(End::Left),
+            Err(_) => Next::Goes,
+        };
+        if let Some(look) = look {
+            return say(visitor, &Answer::Look(look));
+        }
+        if request.version != VERSION {
+            return say(
+                visitor,
+                &Answer::Refused(format!(
+                    "its keeper is another version of systx: {}",
+                    env!("CARGO_PKG_VERSION")
+                )),
+            );
+        }
+        let Some(kept) = kept else {
+            let Some((told, by)) = self.doomed.clone() else { return Next::Goes };
+            let heard = matches!(request.wish, Wish::End { .. });
+            let next = say(visitor, &Answer::Ended { told, by });
+            return if heard { Next::Ends(End::Left) } else { next };
+        };
+        match request.wish {
+            Wish::Look => Next::Stays,
+            Wish::Why => say(visitor, &Answer::Open),
+            Wish::Keep => {
+                visitor.owner = false;
+                visitor.inside = None;
+                say(visitor, &Answer::Done)
+            }
+            Wish::Enter { command, owner } => {
+                visitor.owner |= owner;
+                visitor.inside = Some(Inside { pid: visitor.pid, command, since: now() });
+                let group = (Linux::new().uid() != 0).then(process::group);
+                match visitor.line.say(&Answer::Entered { group }, &kept.entry.descriptors()) {
+                    Ok(()) => Next::Stays,
+                    Err(_) if visitor.owner => Next::Ends(End::Left),
+                    Err(_) => Next::Goes,
+                }
+            }
+            Wish::End { commit, by } => {
+                // He hears how it came to be.
+                visitor.inside = None;
+                visitor.owner = false;
+                Next::Ends(End::Wanted { commit, by })
+            }
+            Wish::Diff { stat, patch, json, terminal } => {
+                let form = Changes { stat, patch, ..Changes::default() };
+                let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
+                let told = kept.ask(|tx| diff::into_file(&form, json, tx, (file, terminal)));
+                match told {
+                    Ok(Some(Ok(changes))) => say(visitor, &Answer::Told { changes }),
+                    Ok(Some(Err(VerbError::Doomed(conflict)))) => Next::Ends(End::Conflict(*conflict)),
+                    Ok(Some(Err(VerbError::Os(e)))) => {
+                        say(visitor, &Answer::Refused(format!("telling what would change: {e}")))
+                    }
+                    // All who wait are told why.
+                    Ok(None) => Next::Ends(End::Alarm),
+                    Err(why) if kept.serves() => say(visitor, &Answer::Refused(why)),
+                    Err(_) => Next::Ends(End::Alarm),
+                }
+            }
+        }
+    }
+
+    /// Lets nobody in any more, unless somebody has to hear of the end.
+    pub fn close(&mut self, end: &End) {
+        if !end.is_a_surprise() || self.visitors.iter().any(|visitor| visitor.owner) {
+            self.door = None;
+        }
+    }
+
+    /// Tells everybody, and, where nobody may have heard of it, waits for somebody who ends it.
+    pub fn tell_end(&mut self, told: Told, end: End, signals: &Signals) {
+        let by = match end {
+            End::Wanted { by, .. } => Some(by),
+            _ => None,
+        };
+        let answer = Answer::Ended { told: told.clone(), by: by.clone() };
+        for visitor in &self.visitors {
+            // Who has gone needs it no more.
+            let _ = visitor.line.say(&answer, &[]);
+        }
+        self.doomed = Some((told, by));
+        self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
+        while self.door.is_some() {
+            let fixed = [signals.fd().as_fd()];
+            let (ready, came) = self.wait(&fixed);
+            if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
+                self.door = None;
+            }
+        }
+    }
+}
+
+/// A signal that is to end this process, if one came.
+fn ending(signals: &Signals) -> Option<i32> {
+    let mut found = None;
+    while let Some(arrived) = signals.next() {
+        if process::asks_for_an_end(arrived.signal) {
+            found = Some(arrived.signal);
+        }
+    }
+    found
+}

@@ -1,0 +1,292 @@
+//! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `commit`, `abort`.
+//!
+//! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *keeper* ([`keeper`]) holds the
+//! transaction, its view and pid 1 of its namespaces, which has no command of its own; it is found by a socket in the area
+//! ([`door`]). `systx exec` asks it for the way in and goes in itself ([`visit`]): so the command is a descendant of its user's shell, and
+//! terminal, streams and job control are as without systx, while pid 1 ends it as it ends everything inside. Guarantees: one
+//! keeper a transaction; when it dies, however, so does everything inside, and nothing has happened; there is nothing to clean
+//! up that its twin would not. Does not: survive the machine: an open transaction is in memory.
+//!
+//! ```text
+//! systx begin ──► keeper (own session) ──► pid 1 of the namespaces
+//!                   │  └──► twin                  ┆ kills, when it ends
+//!                   └─socket─ systx exec ──► guest ──► the command
+//! ```
+
+pub mod door;
+pub mod keeper;
+pub mod kept;
+mod loops;
+mod visit;
+pub mod wire;
+
+use crate::args::{self, Area, Begin, Diff, End, Exec};
+use crate::domains;
+use crate::report::{os_words, shown, Told, CONFLICT, OURS, TOO_LATE};
+use crate::run;
+use crate::shell;
+use crate::status;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use systx_os::process::Signals;
+use systx_os::{streams, Linux};
+use visit::Went;
+use wire::{Answer, Line, Look, Request, Wish, VERSION};
+
+/// Killed by SIGKILL, as shells count it.
+const KILLED: u8 = 137;
+
+fn complain(why: &str) -> u8 {
+    eprintln!("systx: {why}.");
+    OURS
+}
+
+/// `systx begin`; returns the exit code.
+pub fn begin(args: &Begin) -> u8 {
+    let ours = std::env::args_os().skip(1);
+    let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
+    let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
+        true => Err("this is inside of a transaction already, and what it does is part of that".into()),
+        false => keeper::begin(keeper::Terms {
+            only: &args.only,
+            durability: args.durability,
+            timeout: args.timeout.as_ref(),
+            verbose: args.verbose,
+            quiet: args.json,
+            area: &args.area,
+            command: &command,
+            // Until its number is printed.
+            owned: true,
+        }),
+    });
+    let (mut line, look) = match begun {
+        Ok(begun) => begun,
+        Err(why) => return complain(&why),
+    };
+    let text = match args.json {
+        true => format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid })),
+        false => format!("{}\n", look.id),
+    };
+    let mut out = std::io::stdout();
+    if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Who could not learn its number has begun nothing.
+        return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
+    }
+    match ask(&mut line, Wish::Keep, &[]) {
+        Ok(Answer::Ended { told, by }) => over(&told, by.as_deref()),
+        Ok(_) => 0,
+        Err(why) => complain(&why),
+    }
+}
+
+/// `systx exec`; returns the exit code.
+pub fn exec(mut args: Exec) -> u8 {
+    let prompt = if args.command.is_empty() { shell::prompt().into() } else { Vec::new() };
+    if args.command.is_empty() {
+        args.command.push(shell::program());
+    }
+    let mut found = match door::find(&args.session) {
+        Ok(found) => found,
+        Err(why) => return complain(&why),
+    };
+    let id = found.look.id;
+    match visit::visit(&mut found.line, id, &args.command, &prompt, false, None) {
+        Ok(Went::Ended(ended)) => ended.code(),
+        Ok(Went::NotStarted(news)) => not_started(&args.command, news),
+        Ok(Went::TooLate) => TOO_LATE,
+        Ok(Went::Over { told, by }) => over(&told, by.as_deref()),
+        Ok(Went::Alone) => {
+            eprintln!(
+                "systx: the command was killed with everything in the transaction; that is open still."
+            );
+            KILLED
+        }
+        Ok(Went::NoKeeper) => {
+            eprintln!("systx: transaction {id} is aborted, nothing happened: its keeper was killed, and the command with it.");
+            KILLED
+        }
+        Err(why) => complain(&why),
+    }
+}
+
+fn not_started(command: &[OsString], news: systx_os::sandbox::spawn::News) -> u8 {
+    use crate::report::Ending;
+    match run::not_started(command, news) {
+        Ending::NotStarted(why, code) => {
+            complain(&why);
+            code
+        }
+        Ending::Failed(why) => complain(&why),
+        _ => OURS,
+    }
+}
+
+/// The transaction has ended while its command ran, or before.
+fn over(told: &Told, by: Option<&[u8]>) -> u8 {
+    match by {
+        Some(by) => eprintln!("systx: the transaction was ended by {}: {}", shown(by), told.sentence),
+        None => eprintln!("systx: {}", told.sentence),
+    }
+    match told.code {
+        CONFLICT | TOO_LATE => told.code,
+        _ => KILLED,
+    }
+}
+
+/// `systx diff`; returns the exit code.
+pub fn diff(args: &Diff) -> u8 {
+    let form = args::Changes { stat: args.stat, patch: args.patch, ..args::Changes::default() };
+    let told = door::find(&args.session)
+        .and_then(|mut found| changes(&mut found.line, &form, args.json, std::io::stdout().is_terminal()));
+    let mut file = match told {
+        Ok(Changes::Told(file)) => file,
+        Ok(Changes::Over { told, by }) => return over(&told, by.as_deref()),
+        Err(why) => return complain(&why),
+    };
+    match std::io::copy(&mut file, &mut std::io::stdout()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&os_words(&e)),
+        _ => 0,
+    }
+}
+
+/// What a keeper answers when it is asked for its changes.
+enum Changes {
+    Told(std::fs::File),
+    /// There is nothing to tell any more.
+    Over {
+        told: Told,
+        by: Option<Vec<u8>>,
+    },
+}
+
+/// Asks for the changes.
+fn changes(line: &mut Line, form: &args::Changes, json: bool, terminal: bool) -> Result<Changes, String> {
+    use std::io::Seek;
+    use std::os::fd::AsFd;
+    let dir = std::env::temp_dir();
+    let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
+    let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
+    match ask(line, Wish::diff(form, json, terminal), &[file.as_fd()])? {
+        Answer::Told { .. } => {
+            file.rewind().map_err(|e| failed(&e))?;
+            Ok(Changes::Told(file))
+        }
+        Answer::Ended { told, by } => Ok(Changes::Over { told, by }),
+        Answer::Refused(why) => Err(why),
+        _ => Err(UNEXPECTED.into()),
+    }
+}
+
+/// From a keeper of another version.
+const UNEXPECTED: &str = "the keeper of the transaction is another version of systx: use that one";
+const NO_KEEPER: &str = "the keeper of the transaction was killed: it is aborted, nothing happened";
+
+/// One question, one answer.
+fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
+    let said = match line.say(&Request { version: VERSION, wish }, fds) {
+        // It may have said before it went how it ended.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        said => said,
+    };
+    match said.and_then(|()| line.hear::<Answer>()) {
+        Ok(Some((answer, _))) => Ok(answer),
+        Ok(None) => Err(NO_KEEPER.into()),
+        Err(e) => Err(format!("asking the keeper of the transaction: {}", os_words(&e))),
+    }
+}
+
+/// `systx commit` and `systx abort`; returns the exit code.
+pub fn end(args: &End, commit: bool) -> u8 {
+    let ended =
+        door::find(&args.session).and_then(|mut found| finish(&mut found.line, found.look.id, commit));
+    match ended {
+        // Gone it is in any case.
+        Ok(told) => {
+            let code = run::say(&told, args.json, args.verbose, None);
+            if commit {
+                code
+            } else {
+                0
+            }
+        }
+        Err(why) => complain(&why),
+    }
+}
+
+/// Ends an open transaction.
+fn finish(line: &mut Line, id: u64, commit: bool) -> Result<Told, String> {
+    // As with a run: who ends this process in mid-commit would not learn what came of it.
+    let _held = Signals::hold().map_err(run::failed("holding signals"))?;
+    let verb = if commit { "commit" } else { "abort" };
+    let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
+    match ask(line, Wish::End { commit, by }, &[]) {
+        Ok(Answer::Ended { told, .. }) => Ok(told),
+        Ok(Answer::Refused(why)) => Err(why),
+        Ok(_) => Err(UNEXPECTED.into()),
+        Err(why) if why == NO_KEEPER && commit => Err(format!(
+            "in doubt: the keeper of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
+        )),
+        Err(why) => Err(why),
+    }
+}
+
+/// What is known of a transaction that is not open.
+fn elsewhere(id: u64, area: &Area) -> Option<String> {
+    let found = domains::existing(&Linux::new(), area).ok()?;
+    let mut all = found.open.iter().filter_map(|(_, domain)| domain.transactions().ok()).flatten();
+    let listed = all.find(|listed| listed.tx.0 == id)?;
+    let (pid, command) = (listed.pid, shown(&listed.command));
+    Some(match listed.state {
+        // Also one that has just been begun, or is just being ended.
+        None => format!("transaction {id} runs (pid {pid}: {command}), but is not open, or not any more"),
+        Some(_) => format!("transaction {id} is {} (pid {pid})", status::state(&listed)),
+    })
+}
+
+/// How long ago that was, in words.
+fn ago(since: i64) -> String {
+    let now = now();
+    match now.saturating_sub(since).max(0) {
+        s @ 0..=119 => format!("{s} s"),
+        s @ 120..=7199 => format!("{} min", s / 60),
+        s @ 7200..=172_799 => format!("{} h", s / 3600),
+        s => format!("{} days", s / 86400),
+    }
+}
+
+fn now() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// The lines that tell about an open transaction, for people.
+pub fn described(look: &Look) -> String {
+    let mut out = format!("  open for {}, by user {}\n", ago(look.since), look.uid);
+    if let Some(why) = &look.doomed {
+        out += &format!("  can't be committed: {why}\n");
+    }
+    out + &inside(look)
+}
+
+/// The commands inside, for people.
+pub fn inside(look: &Look) -> String {
+    let line = |inside: &wire::Inside| {
+        format!("  inside: pid {}, for {}: {}\n", inside.pid, ago(inside.since), shown(&inside.command))
+    };
+    look.inside.iter().map(line).collect()
+}
+
+/// The same for programs.
+pub fn described_json(look: &Look) -> serde_json::Value {
+    let inside = |inside: &wire::Inside| {
+        let mut value = serde_json::json!({ "pid": inside.pid, "since": inside.since });
+        crate::report::put(&mut value, "command", &inside.command);
+        value
+    };
+    serde_json::json!({
+        "uid": look.uid,
+        "since": look.since,
+        "doomed": look.doomed,
+        "inside": look.inside.iter().map(inside).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,105 @@
+//! A command in an open transaction, seen from the `systx` that runs it.
+//!
+//! Owns: asking for the way in, going in, the wait. Guarantees: it returns only when its command is gone; why it went is what the
+//! keeper says, if the command did not end by itself. Does not: print.
+
+use super::wire::{Answer, Line, Request, Wish, VERSION};
+use super::{ask, UNEXPECTED};
+use crate::command;
+use crate::report::Told;
+use crate::run::failed;
+use crate::supervise::{supervise, Ends, Over};
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use systx_engine::domain::records::COMMAND_BYTES_MAX;
+use systx_os::fuse::EventFd;
+use systx_os::process::{Deadline, Ended, Signals, Terminal};
+use systx_os::sandbox::join::{join, Entry, Guest};
+use systx_os::sandbox::spawn::News;
+use systx_os::{Errno, Linux};
+
+/// How it went.
+pub enum Went {
+    /// The command ended.
+    Ended(Ended),
+    /// It never began.
+    NotStarted(News),
+    /// It had its time and was killed.
+    TooLate,
+    /// The transaction has ended, with everything inside.
+    Over {
+        /// How.
+        told: Told,
+        /// By whom, if somebody ended it.
+        by: Option<Vec<u8>>,
+    },
+    /// Somebody inside has killed the command's guest; the transaction is open.
+    Alone,
+    /// The keeper is dead.
+    NoKeeper,
+}
+
+/// Runs a command inside. `owner`: the transaction is aborted if this process goes without having said that it is to stay.
+pub fn visit(
+    line: &mut Line,
+    id: u64,
+    words: &[OsString],
+    prompt: &[(&str, OsString)],
+    owner: bool,
+    too_late: Option<&Deadline>,
+) -> Result<Went, String> {
+    let mut command = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
+    command.truncate(COMMAND_BYTES_MAX);
+    let entered = line
+        .say(&Request { version: VERSION, wish: Wish::Enter { command, owner } }, &[])
+        .and_then(|()| line.hear::<Answer>());
+    let (group, fds) = match entered {
+        Ok(Some((Answer::Entered { group }, fds))) => (group, fds),
+        Ok(Some((Answer::Ended { told, by }, _))) => return Ok(Went::Over { told, by }),
+        Ok(Some((Answer::Refused(why), _))) => return Err(why),
+        Ok(Some(_)) => return Err(UNEXPECTED.into()),
+        Ok(None) | Err(_) => return Ok(Went::NoKeeper),
+    };
+    let entry = Entry::from_descriptors(fds).ok_or(UNEXPECTED)?;
+    let ours = systx_os::process::group();
+    if let Some(group) = group.filter(|group| *group != ours) {
+        return Err(format!(
+            "the transaction was begun with group {group}, and this is group {ours}: use `sg` or `newgrp`"
+        ));
+    }
+    let guest = Guest {
+        argv: command::words(words)?,
+        env: command::environment(id, prompt)?,
+        directory: command::directory()?,
+        umask: Linux::new().inherited_umask(),
+    };
+    let signals = Signals::hold().map_err(failed("holding signals"))?;
+    let terminal = Terminal::foreground();
+    let never = EventFd::new().map_err(failed("making an eventfd"))?;
+    let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
+    let over = match join(&guest, &entry, &signals) {
+        Ok(mut child) => {
+            // Who holds its tree keeps it from going.
+            drop(entry);
+            let too_late = too_late.map_or(never.as_fd(), AsFd::as_fd);
+            let ends = Ends { doomed: never.as_fd(), too_late, silenced: &silenced };
+            supervise(&mut child, &signals, terminal.as_ref(), ends)
+        }
+        // Its pid 1 is gone.
+        Err(Errno::NOMEM) => Over::Lost,
+        Err(Errno::INVAL | Errno::PERM) => {
+            return Err("the transaction was begun in another container or user namespace: go there".into())
+        }
+        Err(e) => return Err(format!("going into the transaction: {e}")),
+    };
+    match over {
+        Over::Ended(ended) => Ok(Went::Ended(ended)),
+        Over::NotStarted(news) => Ok(Went::NotStarted(news)),
+        Over::TooLate => Ok(Went::TooLate),
+        Over::Lost | Over::Doomed => Ok(match ask(line, Wish::Why, &[]) {
+            Ok(Answer::Ended { told, by }) => Went::Over { told, by },
+            Ok(Answer::Open) => Went::Alone,
+            _ => Went::NoKeeper,
+        }),
+    }
+}

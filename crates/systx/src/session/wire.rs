@@ -1,0 +1,244 @@
+//! What the keeper of an open transaction and its visitors say to each other.
+//!
+//! Owns: the words ([`Request`], [`Answer`]) and their form on a stream: four bytes of length, lowest first, and JSON; the
+//! descriptors that belong to a message travel beside its first byte. Guarantees: what comes is checked before it is used, and is
+//! never longer than its bound. Does not: act. Both sides are this program, but one may be older: [`VERSION`].
+
+use crate::args::Changes;
+use crate::report::Told;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use systx_os::{sockets, Errno};
+
+/// Of these words. Another one is told, and not understood.
+pub const VERSION: u32 = 1;
+/// Bound of what a visitor says: a command's words are the longest part, and are cut off before.
+pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Bound of an answer: each displaced object has a line.
+pub const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// What a visitor wants.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Request {
+    /// The visitor's.
+    pub version: u32,
+    /// What.
+    pub wish: Wish,
+}
+
+/// What is wanted.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Wish {
+    /// To know how it stands.
+    Look,
+    /// To run a command inside. The connection stays as long as that runs.
+    Enter {
+        /// Its words.
+        command: Vec<u8>,
+        /// Whether the transaction is this visitor's: it is aborted if he goes without [`Wish::Keep`].
+        owner: bool,
+    },
+    /// It stays open when its owner goes.
+    Keep,
+    /// The visitor's command is gone, and he does not know why.
+    Why,
+    /// The changes, into the file that is handed over.
+    Diff {
+        /// The form.
+        stat: bool,
+        /// The form.
+        patch: bool,
+        /// The form.
+        json: bool,
+        /// It is for a terminal.
+        terminal: bool,
+    },
+    /// The end.
+    End {
+        /// Whether it is to be committed.
+        commit: bool,
+        /// In the transaction's own words: by whom.
+        by: Vec<u8>,
+    },
+}
+
+/// What the keeper says.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// How it stands.
+    Look(Look),
+    /// The way in: descriptors come with it.
+    Entered {
+        /// The group that everything inside belongs to, if it can be only one.
+        group: Option<u32>,
+    },
+    /// As asked.
+    Done,
+    /// It is still open.
+    Open,
+    /// So many changes are written.
+    Told {
+        /// Their number.
+        changes: usize,
+    },
+    /// It has ended, or can only be aborted.
+    Ended {
+        /// How.
+        told: Told,
+        /// Who ended it, if somebody did.
+        by: Option<Vec<u8>>,
+    },
+    /// Not possible, as a fragment.
+    Refused(String),
+}
+
+/// How an open transaction stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Look {
+    /// Its number.
+    pub id: u64,
+    /// Its keeper.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Seconds since 1970.
+    pub since: i64,
+    /// Why it can't be committed any more.
+    pub doomed: Option<String>,
+    /// The commands that run inside.
+    pub inside: Vec<Inside>,
+}
+
+/// A command that somebody runs inside.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Inside {
+    /// The `systx` that waits for it.
+    pub pid: u32,
+    /// Its words.
+    pub command: Vec<u8>,
+    /// Seconds since 1970.
+    pub since: i64,
+}
+
+impl Wish {
+    /// To be told in this form.
+    pub fn diff(form: &Changes, json: bool, terminal: bool) -> Wish {
+        Wish::Diff { stat: form.stat, patch: form.patch, json, terminal }
+    }
+}
+
+/// One end of a connection.
+pub struct Line {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    bytes_max: usize,
+}
+
+impl Line {
+    /// Over a connected stream; what comes is at most so long.
+    pub fn new(stream: UnixStream, bytes_max: usize) -> Line {
+        Line { stream, bytes: Vec::new(), fds: Vec::new(), bytes_max }
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    /// Sends a message.
+    pub fn say(&self, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let json = serde_json::to_vec(message)?;
+        let len = u32::try_from(json.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let bytes = [&len.to_le_bytes()[..], &json].concat();
+        Ok(sockets::send(&self.stream, &bytes, fds)?)
+    }
+
+    /// Waits for a message and takes it, with what came beside it. `None`: the other one is gone.
+    pub fn hear<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            if !self.more()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Receives what is there; false: the other end is closed.
+    pub fn more(&mut self) -> io::Result<bool> {
+        let mut piece = [0; 16 << 10];
+        match sockets::receive(&self.stream, &mut piece, &mut self.fds) {
+            Ok(0) | Err(Errno::CONNRESET) => Ok(false),
+            Ok(n) => {
+                self.bytes.extend_from_slice(&piece[..n]);
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => Ok(true),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// A message that has arrived whole.
+    pub fn take<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        if self.fds.len() > sockets::DESCRIPTORS_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let Some((len, rest)) = self.bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > self.bytes_max {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let Some(json) = rest.get(..len) else { return Ok(None) };
+        let message = serde_json::from_slice(json)?;
+        self.bytes.drain(..4 + len);
+        Ok(Some((message, std::mem::take(&mut self.fds))))
+    }
+}
+
+impl AsFd for Line {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn pair() -> (Line, Line) {
+        let (one, other) = UnixStream::pair().unwrap();
+        (Line::new(one, ANSWER_BYTES_MAX), Line::new(other, REQUEST_BYTES_MAX))
+    }
+
+    #[test]
+    fn messages_arrive_one_by_one_with_what_belongs_to_them() {
+        let (one, mut other) = pair();
+        let wish = Wish::Enter { command: b"a \xff".to_vec(), owner: true };
+        one.say(&Request { version: VERSION, wish }, &[one.as_fd()]).unwrap();
+        one.say(&Request { version: VERSION, wish: Wish::Look }, &[]).unwrap();
+        let (first, fds) = other.hear::<Request>().unwrap().unwrap();
+        assert!(matches!(first.wish, Wish::Enter { command, owner: true } if command == b"a \xff"));
+        assert_eq!(fds.len(), 1);
+        let (second, fds) = other.hear::<Request>().unwrap().unwrap();
+        assert!(matches!(second.wish, Wish::Look) && fds.is_empty());
+        drop((one, fds));
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        for wrong in [&b"\xff\xff\xff\xff"[..], b"\x02\0\0\0{]", b"\x02\0\0\0{}"] {
+            let (one, mut other) = pair();
+            one.stream().write_all(wrong).unwrap();
+            assert!(other.hear::<Request>().is_err(), "{wrong:?}");
+        }
+        let (one, mut other) = pair();
+        one.stream().write_all(b"\x09\0\0\0{}").unwrap();
+        drop(one);
+        assert!(other.hear::<Request>().unwrap().is_none(), "half a message is none");
+    }
+}

@@ -1,0 +1,148 @@
+//! At a terminal, as without systx.
+
+use super::alone::{place::*, Case};
+use super::begin;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+pub const ALL: &[(&str, Case)] = &[
+    ("keys_reach_the_command_and_a_stopped_one_comes_back", keys_reach_the_command),
+    ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
+];
+
+/// A program at a terminal of its own, where somebody types.
+struct Typed {
+    script: Child,
+    shown: String,
+}
+
+impl Typed {
+    /// bash, without anybody's start files; `None`, with a reason printed, where it can't be had.
+    fn bash(p: &Place) -> Option<Typed> {
+        let script = Command::new("script")
+            .args(["-qec", "exec bash --norc --noprofile -i", "/dev/null"])
+            .current_dir(&p.served)
+            .env("PS1", "$ ")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        match script {
+            Ok(script) => Some(Typed { script, shown: String::new() }),
+            Err(e) => {
+                println!("skipped: script(1) can't be run: {e}");
+                None
+            }
+        }
+    }
+
+    fn types(&mut self, keys: &str) {
+        self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until something is shown that was not shown before.
+    fn shows(&mut self, text: &str) {
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                self.shown.drain(..at + text.len());
+                return;
+            }
+            self.more(text);
+        }
+    }
+
+    /// Waits for more, a minute at most.
+    fn more(&mut self, wanted: &str) {
+        let stdout = self.script.stdout.as_mut().unwrap();
+        let limit = Timespec { tv_sec: 60, tv_nsec: 0 };
+        let ready = poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ready, 1, "no {wanted:?} comes after {:?}", self.shown);
+        let mut bytes = [0; 4096];
+        let n = stdout.read(&mut bytes).unwrap();
+        assert_ne!(n, 0, "no {wanted:?} comes after {:?}", self.shown);
+        self.shown += &String::from_utf8_lossy(&bytes[..n]);
+    }
+
+    /// The rest of the line that was begun.
+    fn line(&mut self) -> String {
+        while !self.shown.contains("\r\n") {
+            self.more("the end of a line");
+        }
+        let (line, rest) = self.shown.split_once("\r\n").unwrap();
+        let (line, rest) = (line.to_string(), rest.to_string());
+        self.shown = rest;
+        line
+    }
+
+    fn ends(mut self) {
+        self.types("exit\n");
+        self.script.wait().unwrap();
+    }
+}
+
+impl Drop for Typed {
+    fn drop(&mut self) {
+        let _ = self.script.kill();
+        let _ = self.script.wait();
+    }
+}
+
+fn keys_reach_the_command(p: &Place) {
+    let open = begin(p, &[]);
+    let Some(mut typed) = Typed::bash(p) else { return };
+    // What is shown of the keys themselves has quotes in it. A trap that is due right before a read is run after that, so it ends.
+    let inside = "trap 'echo resu\"\"med' CONT; trap 'echo sized-$(stty size)' WINCH; echo wait\"\"ing; \
+        while :; do read -t 1 -r x || continue; test -t 0 && stty size > size && echo got-$x; done";
+    std::fs::write(p.beside.join("inside"), inside).unwrap();
+    typed.types("stty cols 77 rows 33; echo t\"\"ty=$(tty)\n");
+    typed.shows("tty=");
+    let tty = typed.line();
+    typed.types(&format!(
+        "{SYSTX} exec --area-name {AREA} {} -- bash {}/inside\n",
+        open.id,
+        p.beside.display()
+    ));
+    typed.shows("waiting");
+    typed.types("\u{1a}");
+    typed.shows("Stopped");
+    typed.types("echo now\"\"here\n");
+    typed.shows("nowhere");
+    typed.types("fg\n");
+    typed.shows("resumed");
+    typed.types("hello\n");
+    typed.shows("got-hello");
+    let resized = Command::new("stty").args(["-F", &tty, "cols", "99"]).status();
+    assert!(resized.is_ok_and(|status| status.success()), "{tty}");
+    typed.shows("sized-33 99");
+    typed.types("\u{3}");
+    // Keys that were typed ahead would go with the interrupt.
+    typed.shows("# ");
+    typed.types("echo status=$?\n");
+    typed.shows("status=130");
+    typed.ends();
+    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+    assert_eq!(p.read("size"), "33 77\n");
+}
+
+fn a_shell_inside_has_job_control(p: &Place) {
+    let open = begin(p, &[]);
+    let Some(mut typed) = Typed::bash(p) else { return };
+    typed.types(&format!("SHELL=/bin/bash {SYSTX} exec --area-name {AREA} {}\n", open.id));
+    typed.shows(&format!("(systx {})", open.id));
+    typed.types("sh -c 'echo wait\"\"ing; exec sleep 1000'\n");
+    typed.shows("waiting");
+    typed.types("\u{1a}");
+    typed.shows("Stopped");
+    typed.types("kill -9 %1; while [ -n \"$(jobs -s)\" ]; do :; done; echo x > x; exit 6\n");
+    typed.shows("exit\r\n");
+    typed.shows("# ");
+    typed.types("echo status=$?\n");
+    typed.shows("status=6");
+    // The terminal is the outer shell's again.
+    typed.types("sh -c 'read -r x; echo got-\"$x\"'\n");
+    typed.types("again\n");
+    typed.shows("got-again");
+    typed.ends();
+    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+    assert_eq!(p.read("x"), "x\n");
+}
