@@ -44,7 +44,8 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { report::OURS } else { 0 });
         }
     };
-    if matches!(cli.verb, Verb::List(_) | Verb::Status(_) | Verb::Log(_) | Verb::Recover(_) | Verb::Prune(_)) {
+    if matches!(cli.verb, Verb::List(_) | Verb::Status(_) | Verb::Log(_) | Verb::Recover(_) | Verb::Prune(_))
+    {
         systx_os::process::lift_size_limit();
     }
     match cli.verb {

@@ -200,7 +200,8 @@ fn what_can_be_served_is_found_also_where_the_root_cannot_be() {
     let points = |mounts: &[Mount]| -> Vec<_> {
         served(mounts, &directory).into_iter().map(|lower| lower.point).collect()
     };
-    let whole: Vec<_> = plan(&machine(), &[], &directory).unwrap().lower.into_iter().map(|l| l.point).collect();
+    let whole: Vec<_> =
+        plan(&machine(), &[], &directory).unwrap().lower.into_iter().map(|l| l.point).collect();
     assert_eq!(points(&machine()), whole);
     let mut container = machine();
     container[0].fs_type = b"overlay".to_vec();
