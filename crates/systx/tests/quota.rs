@@ -207,10 +207,11 @@ impl World {
         (number(3), number(7))
     }
 
-    /// Whether a text tells of the quota: xfs says of a project's that there is no space.
+    /// Whether a text tells of the quota. Of a project's xfs says that there is no space, and so does statfs, by which room is
+    /// reserved for a commit.
     fn names_it(&self, text: &str) -> bool {
-        let space = self.kind == "xfs" && self.who == Who::Project && text.contains("No space left");
-        space || text.contains("quota")
+        let space = self.kind == "xfs" || text.contains("reserving space");
+        (space && self.who == Who::Project && text.contains("No space left")) || text.contains("quota")
     }
 
     fn told(&self, output: &Output) -> String {
