@@ -20,8 +20,10 @@ struct Typed {
 impl Typed {
     /// bash, without anybody's start files; `None`, with a reason printed, where it can't be had.
     fn bash(p: &Place) -> Option<Typed> {
-        let script = Command::new("script")
-            .args(["-qec", "exec bash --norc --noprofile -i", "/dev/null"])
+        // Who started the tests in the background has an interrupt ignored by all below.
+        let script = Command::new("env")
+            .args(["--default-signal=INT,QUIT,TSTP,CONT", "script", "-qec"])
+            .args(["exec bash --norc --noprofile -i", "/dev/null"])
             .current_dir(&p.served)
             .env("PS1", "$ ")
             .stdin(Stdio::piped())
@@ -92,7 +94,8 @@ fn keys_reach_the_command(p: &Place) {
     let Some(mut typed) = Typed::bash(p) else { return };
     // What is shown of the keys themselves has quotes in it. A trap that is due right before a read is run after that, so it ends.
     let inside = "trap 'echo resu\"\"med' CONT; trap 'echo sized-$(stty size)' WINCH; echo wait\"\"ing; \
-        while :; do read -t 1 -r x || continue; test -t 0 && stty size > size && echo got-$x; done";
+        while :; do read -t 1 -r x || continue; [ \"$x\" != end ] || exec sh -c 'echo ending; exec sleep 1000'; \
+        test -t 0 && stty size > size && echo got-$x; done";
     std::fs::write(p.beside.join("inside"), inside).unwrap();
     typed.types("stty cols 77 rows 33; echo t\"\"ty=$(tty)\n");
     typed.shows("tty=");
@@ -114,6 +117,9 @@ fn keys_reach_the_command(p: &Place) {
     let resized = Command::new("stty").args(["-F", &tty, "cols", "99"]).status();
     assert!(resized.is_ok_and(|status| status.success()), "{tty}");
     typed.shows("sized-33 99");
+    // Not bash, which may go on when it is interrupted in its loop, or just before it becomes another program.
+    typed.types("end\n");
+    typed.shows("ending");
     typed.types("\u{3}");
     // Keys that were typed ahead would go with the interrupt.
     typed.shows("# ");
