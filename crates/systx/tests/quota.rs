@@ -9,6 +9,7 @@ mod machine;
 
 use machine::picture::{difference, picture};
 use machine::processes::{children, Held, Stopped, Tell};
+use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, systx, AREA};
 use std::os::unix::fs::chown;
@@ -26,7 +27,6 @@ fn main() {
     ]);
 }
 
-const USER: u32 = 1000;
 const PROJECT: u32 = 7;
 
 /// Whom a quota is for, and who runs systx.
@@ -45,16 +45,6 @@ const KINDS: [&str; 2] = ["ext4", "xfs"];
 
 /// In front of root's commands: so that he is bound on ext4, too.
 const BOUND: [&str; 4] = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"];
-const UNPRIVILEGED: [&str; 8] = [
-    "setpriv",
-    "--reuid=1000",
-    "--regid=1000",
-    "--clear-groups",
-    "--inh-caps=-all",
-    "--ambient-caps=-all",
-    "--bounding-set=-all",
-    "--",
-];
 
 struct World {
     who: Who,
@@ -128,10 +118,7 @@ fn world(dir: &Path, kind: &'static str, who: Who) -> Option<World> {
         must(Command::new("chown").args(["-R", "1000:1000"]).arg(&top));
         std::fs::create_dir(dir.join("home")).unwrap();
         chown(dir.join("home"), Some(USER), Some(USER)).unwrap();
-        // For everybody, as on most systems.
-        let node = dir.join("fuse");
-        must(Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "10", "229"]));
-        must(Command::new("mount").arg("--bind").arg(&node).arg("/dev/fuse"));
+        open_fuse_to_all(dir);
     }
     // Where it was built others may have no way to it.
     std::fs::create_dir(dir.join("bin")).unwrap();

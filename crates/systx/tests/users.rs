@@ -8,6 +8,7 @@
 mod machine;
 
 use machine::processes::{children, Held, Stopped};
+use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, systx, AREA};
 use std::io::Write;
@@ -40,19 +41,6 @@ fn main() {
     ]);
 }
 
-const USER: u32 = 1000;
-/// Without any way to get a privilege.
-const UNPRIVILEGED: [&str; 8] = [
-    "setpriv",
-    "--reuid=1000",
-    "--regid=1000",
-    "--clear-groups",
-    "--inh-caps=-all",
-    "--ambient-caps=-all",
-    "--bounding-set=-all",
-    "--",
-];
-
 struct World {
     dir: PathBuf,
     /// The user's directory on a file system of its own; its top is root's.
@@ -81,9 +69,7 @@ fn world(dir: &Path) -> Option<World> {
     // Where it was built others may have no way to it.
     std::fs::create_dir(dir.join("bin")).unwrap();
     std::fs::copy(systx(), &world.program).unwrap();
-    let node = dir.join("fuse");
-    must(Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "10", "229"]));
-    must(Command::new("mount").arg("--bind").arg(&node).arg("/dev/fuse"));
+    open_fuse_to_all(dir);
     Some(world)
 }
 

@@ -14,6 +14,7 @@ pub mod generations;
 pub mod picture;
 pub mod processes;
 pub mod tidy;
+pub mod user;
 pub mod volume;
 
 use std::ffi::OsStr;

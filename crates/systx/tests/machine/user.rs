@@ -1,0 +1,26 @@
+//! An ordinary user without any way to get a privilege.
+
+use super::must;
+use std::path::Path;
+use std::process::Command;
+
+pub const USER: u32 = 1000;
+
+/// In front of his commands.
+pub const UNPRIVILEGED: [&str; 8] = [
+    "setpriv",
+    "--reuid=1000",
+    "--regid=1000",
+    "--clear-groups",
+    "--inh-caps=-all",
+    "--ambient-caps=-all",
+    "--bounding-set=-all",
+    "--",
+];
+
+/// Makes /dev/fuse one that everybody may open, as on most systems, in this program's own mount namespace.
+pub fn open_fuse_to_all(dir: &Path) {
+    let node = dir.join("fuse");
+    must(Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "10", "229"]));
+    must(Command::new("mount").arg("--bind").arg(&node).arg("/dev/fuse"));
+}
