@@ -23,9 +23,12 @@ impl Typed {
         // Who started the tests in the background has an interrupt ignored by all below.
         let script = Command::new("env")
             .args(["--default-signal=INT,QUIT,TSTP,CONT", "script", "-qec"])
-            .args(["exec bash --norc --noprofile -i", "/dev/null"])
+            // A bash that is not asked for a prompt, as script(1) would start it, drops PS1.
+            .args(["exec env PS1='prompt> ' bash --norc --noprofile -i", "/dev/null"])
             .current_dir(&p.served)
-            .env("PS1", "$ ")
+            .env("SHELL", "/bin/sh")
+            // A dumb terminal would show the end of a long prompt only.
+            .env("TERM", "xterm")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
@@ -122,7 +125,7 @@ fn keys_reach_the_command(p: &Place) {
     typed.shows("ending");
     typed.types("\u{3}");
     // Keys that were typed ahead would go with the interrupt.
-    typed.shows("# ");
+    typed.shows("prompt> ");
     typed.types("echo status=$?\n");
     typed.shows("status=130");
     typed.ends();
@@ -141,7 +144,7 @@ fn a_shell_inside_has_job_control(p: &Place) {
     typed.shows("Stopped");
     typed.types("kill -9 %1; while [ -n \"$(jobs -s)\" ]; do :; done; echo x > x; exit 6\n");
     typed.shows("exit\r\n");
-    typed.shows("# ");
+    typed.shows("prompt> ");
     typed.types("echo status=$?\n");
     typed.shows("status=6");
     // The terminal is the outer shell's again.
