@@ -80,6 +80,7 @@ fn command(argv: &[&str], dir: &Path) -> Command {
         umask: 0o027,
         root: Root { base: Base::Same, mounts: Vec::new(), steps: vec![proc] },
         answering: Vec::new(),
+        watch: None,
     }
 }
 
@@ -268,7 +269,7 @@ fn joins(dir: &Path) -> &'static str {
     if init.news() != Some(News::Ready) {
         return "pid 1 alone is not ready";
     }
-    let entry = Entry::of(&init).unwrap();
+    let entry = Entry::of(&init, None).unwrap();
     let guest = |script: &str| Guest {
         argv: ["sh", "-c", script].iter().map(c).collect(),
         env: vec![c("PATH=/usr/bin:/bin")],

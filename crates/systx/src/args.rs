@@ -3,8 +3,10 @@
 //! Owns: the grammar of the command line. Guarantees: everything from the first word of a command on belongs to the
 //! command, byte for byte. Does not: act.
 
+mod network;
 mod open;
 
+pub use network::Network;
 pub use open::{Begin, Diff, End, Exec, Session};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -123,6 +125,9 @@ pub struct Run {
     /// it, or alone when there is no commit. The command sees pipes, also where a terminal is
     #[arg(long)]
     pub hold_output: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub network: Network,
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
@@ -153,6 +158,9 @@ pub struct Shell {
     /// What the commit waits for
     #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
     pub durability: DurabilityArg,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub network: Network,
     /// Say which mounts are not served
     #[arg(short, long)]
     pub verbose: bool,
@@ -176,7 +184,7 @@ Exit status:
   75   conflict: somebody else changed what it had seen; nothing happened, try again
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
   124  the time of --timeout was over; nothing happened
-  125  systx itself failed: nothing happened; or pending, or in doubt: see the message
+  125  systx itself failed, or --network abort ended it: nothing happened; or pending, or in doubt: see the message
   126  the command can't be executed
   127  the command was not found
 
@@ -184,6 +192,7 @@ Examples:
   systx run -- apt-get install -y hello
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www
+  systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 
 /// What of the changes is told, on standard error, before they are committed.

@@ -16,6 +16,7 @@ mod domains;
 mod hooks;
 mod log;
 mod manuals;
+mod network;
 mod on_end;
 mod ordinary;
 mod output;

@@ -110,7 +110,9 @@ impl Output {
 fn shown(ending: &Ending, stream: Stream) -> bool {
     match ending {
         Ending::Committed(..) => true,
-        Ending::Aborted(_) | Ending::TooLate(_) | Ending::Failed(_) => stream != Stream::Out,
+        Ending::Aborted(_) | Ending::TooLate(_) | Ending::Outside(_) | Ending::Failed(_) => {
+            stream != Stream::Out
+        }
         // It did not fail: what it printed there is no reason of anything.
         _ => stream == Stream::Err,
     }

@@ -3,6 +3,7 @@
 //! Owns: the words and the numbers, as docs/guarantees.md and docs/output.md have them. Guarantees: every ending says on
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
+use crate::network::Seen;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
@@ -70,6 +71,8 @@ pub struct Told {
     pub sentence: String,
     /// Something else that somebody should look at.
     pub warning: Option<String>,
+    /// Whom the command has reached outside, or would have.
+    pub outside: Option<String>,
     /// The outcome for programs.
     pub json: Value,
 }
@@ -82,8 +85,19 @@ impl Told {
             plain: ending.is_plain_success(),
             sentence: ending.sentence(ours),
             warning: ending.warning().map(str::to_string),
+            outside: None,
             json: ending.json(ours),
         }
+    }
+
+    /// With what the command has reached.
+    pub fn having(mut self, seen: &Seen) -> Told {
+        self.outside = seen.sentence();
+        let json = seen.json();
+        if !json.is_null() {
+            self.json["outside"] = json;
+        }
+        self
     }
 }
 
@@ -108,6 +122,8 @@ pub enum Ending {
     Open(Ended),
     /// It had so much time, in the user's words, and was killed: nothing happened.
     TooLate(String),
+    /// It would have reached what is outside, as these words tell, and was killed: nothing happened.
+    Outside(String),
     /// The command was not started, by this error and with this exit code: nothing happened.
     NotStarted(String, u8),
     /// A conflict ended it while it ran, or at its commit: nothing happened.
@@ -140,7 +156,7 @@ impl Ending {
             Ending::TooLate(_) | Ending::Expired(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) => CONFLICT,
-            Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) => OURS,
+            Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
         }
     }
 
@@ -187,6 +203,9 @@ impl Ending {
             Ending::TooLate(time) => format!(
                 "aborted, nothing happened: the command had not ended after {time}. Give it more with --timeout, or none."
             ),
+            Ending::Outside(why) => format!(
+                "aborted, nothing happened: {why}. Allow it with --network allow, or go on without it by --network deny."
+            ),
             Ending::DryRun(0, _) => "dry run, nothing happened: there is nothing to commit.".into(),
             Ending::DryRun(1, _) => "dry run, nothing happened: 1 change is not committed.".into(),
             Ending::DryRun(count, _) => format!("dry run, nothing happened: {count} changes are not committed."),
@@ -228,6 +247,7 @@ impl Ending {
             Ending::Open(_) => "open",
             Ending::DryRun(..) => "dry-run",
             Ending::Aborted(_) | Ending::Declined | Ending::Discarded => "aborted",
+            Ending::Outside(_) => "outside",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
@@ -339,6 +359,7 @@ mod tests {
         assert_eq!(Ending::Committed(Committed::default(), 0).code(), 0);
         assert_eq!(Ending::Committed(Committed::default(), 3).code(), 3);
         assert_eq!(Ending::TooLate("5m".into()).code(), 124);
+        assert_eq!(Ending::Outside("curl wanted to".into()).code(), 125);
         assert_eq!(Ending::Committed(committed.clone(), 3).code(), 76);
         assert_eq!(
             Ending::Committed(Committed { pending: Some("disk full".into()), ..committed }, 3).code(),
@@ -362,6 +383,7 @@ mod tests {
             Ending::Expired("1h".into()),
             Ending::Open(Ended::Exited(0)),
             Ending::TooLate("1.5".into()),
+            Ending::Outside("curl wanted to".into()),
             Ending::DryRun(2, 0),
             Ending::Aborted(Ended::Exited(1)),
             Ending::Aborted(Ended::Signaled(15)),

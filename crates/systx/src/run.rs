@@ -12,6 +12,7 @@ use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::command;
 use crate::diff;
 use crate::domains::{self, Mounted};
+use crate::network::{self, Answering, Seen, Watcher};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
@@ -63,6 +64,9 @@ pub fn run(args: &Run) -> u8 {
         if kept::Keep::of(args).is_some() {
             return tell(args, status, None, &Ending::Failed(kept::PART_OF_ANOTHER.into()));
         }
+        if args.network.policy().is_some() {
+            return tell(args, status, None, &Ending::Failed(network::PART_OF_ANOTHER.into()));
+        }
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));
     }
@@ -76,11 +80,13 @@ pub fn run(args: &Run) -> u8 {
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
-    let ending = guarded(args, &table, &mut notices, &mut output).unwrap_or_else(Ending::Failed);
+    let mut seen = Seen::new(args.network.policy());
+    let ending = guarded(args, &table, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
-    tell(args, status, notices.id(), &ending)
+    let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
+    say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
 }
 
 /// Becomes able to mount, and says which mounts there are then.
@@ -97,7 +103,7 @@ fn guarded(
     args: &Run,
     table: &[Mount],
     notices: &mut Notices,
-    output: &mut Output,
+    leaving: (&mut Output, &mut Seen),
 ) -> Result<Ending, String> {
     let tree = domains::plan(table, &args.only)?;
     if args.verbose {
@@ -109,7 +115,7 @@ fn guarded(
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ending = tries(args, &tree, &lower, notices, output);
+    let ending = tries(args, &tree, &lower, notices, leaving);
     twin.reap();
     ending
 }
@@ -119,7 +125,7 @@ fn tries(
     tree: &Tree,
     lower: &[Mounted],
     notices: &mut Notices,
-    output: &mut Output,
+    (output, seen): (&mut Output, &mut Seen),
 ) -> Result<Ending, String> {
     let os = Linux::new();
     let domains = {
@@ -133,8 +139,8 @@ fn tries(
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     for left in (1..=args.retry).rev() {
-        let ending =
-            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), (&deadline, output), notices)?;
+        let leaving = (&deadline, &mut *output, &mut *seen);
+        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
         if !matches!(ending, Ending::Conflict(_)) {
             return Ok(ending);
         }
@@ -146,7 +152,7 @@ fn tries(
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output), notices)
+    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
 
 /// Whether there is another try.
@@ -163,7 +169,7 @@ fn attempt(
     lower: &[Mounted],
     domains: &[Arc<Domain<Linux>>],
     (age, next): (&mut Option<Age>, Next),
-    (deadline, output): (&Deadline, &mut Output),
+    (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
 ) -> Result<Ending, String> {
     let os = Linux::new();
@@ -186,6 +192,7 @@ fn attempt(
     })?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+    let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
     let prompt: &[_] = if args.asks { &shell::prompt() } else { &[] };
     let mut command = Command {
         argv: command::words(&args.command)?,
@@ -194,6 +201,7 @@ fn attempt(
         umask: os.inherited_umask(),
         root: command::root(tree, lower, views)?,
         answering: Vec::new(),
+        watch,
     };
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
@@ -209,8 +217,16 @@ fn attempt(
     let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
     view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
     let server = Server::start(view)?;
+    let watcher = match args.network.policy().zip(reception) {
+        Some((policy, reception)) => {
+            let answering = Answering::new(policy, reception, &synced, &alarm)?;
+            Some(Watcher::start(answering, &child)?)
+        }
+        None => None,
+    };
     let ends = Ends { doomed: alarm.as_fd(), too_late: deadline.as_fd(), silenced: &silenced };
     let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
+    let watched = watcher.map(Watcher::stop).unwrap_or_default();
     let kept = output.keep(reader);
     let arrived = synced.iter().try_for_each(mounts::sync);
     let (view, served) = server.stop()?;
@@ -220,9 +236,11 @@ fn attempt(
     let asks = args.asks && terminal.is_some();
     let verdict = kept
         .map_err(Ending::Failed)
+        .and_then(|()| watched.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
         .and_then(|()| verdict(args, asks, over, trouble, served.and(arrived)))
         .and_then(|status| diff::before_commit(args, &mut tx, status))
         .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
+    seen.merge(watched);
     match verdict {
         Ok(status) => {
             no_room::stage(Stage::Commit);
@@ -320,6 +338,13 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
             Ending::Failed(format!("could not mount /{at} for the command: {error}"))
         }
         News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
+        News::NotWatched(e) => {
+            let why = match e {
+                Errno::BUSY => "somebody watches the calls here already, a sandbox or a container's manager",
+                _ => "leave --network out, or allow seccomp and network namespaces here",
+            };
+            Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
+        }
         News::NotEntered(e) => Ending::Failed(format!("could not enter the transaction: {e}")),
         News::Stopped | News::Ended(_) | News::Ready => {
             Ending::Failed("pid 1 of the command ended too early".into())
@@ -365,7 +390,9 @@ pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u
     };
     let warning = told.warning.as_ref().filter(|_| !json);
     let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));
-    let _ = std::io::stderr().write_all((text + &warning).as_bytes());
+    let outside = told.outside.as_ref().filter(|_| !json);
+    let outside = outside.map_or(String::new(), |what| format!("systx: {what}\n"));
+    let _ = std::io::stderr().write_all((text + &warning + &outside).as_bytes());
     told.code
 }
 

@@ -17,6 +17,7 @@ use super::spawn::{
     child_signal_default, children_signal, execute, hung_up, pointers, serve, socket_pair, Child, Message,
     Role,
 };
+use super::watch::{self, Watch};
 use super::{clone3, close_all_but, exit_now, own, require_one_thread, Side};
 use crate::process::Signals;
 use crate::types::Result;
@@ -34,6 +35,10 @@ pub struct Entry {
     root: OwnedFd,
     /// Of an ordinary user.
     user: Option<OwnedFd>,
+    /// Where who answers for the commands' calls gets to know of them.
+    watch: Option<OwnedFd>,
+    /// If it is not everybody's.
+    network: Option<OwnedFd>,
 }
 
 /// A command that joins.
@@ -49,8 +54,8 @@ pub struct Guest {
 }
 
 impl Entry {
-    /// The way in to the namespaces of a child that is ready.
-    pub fn of(child: &Child) -> Result<Entry> {
+    /// The way in to the namespaces of a child that is ready, for commands that are watched as this says.
+    pub fn of(child: &Child, watch: Option<Watch>) -> Result<Entry> {
         let open = |what: &str, flags: OFlags| {
             rustix::fs::open(format!("/proc/{}/{what}", child.pid), flags | OFlags::CLOEXEC, Mode::empty())
         };
@@ -58,7 +63,13 @@ impl Entry {
             true => None,
             false => Some(open("ns/user", OFlags::RDONLY)?),
         };
+        let network = match watch.as_ref().is_some_and(|watch| watch.own_network) {
+            true => Some(open("ns/net", OFlags::RDONLY)?),
+            false => None,
+        };
         Ok(Entry {
+            watch: watch.map(|watch| watch.to),
+            network,
             mounts: open("ns/mnt", OFlags::RDONLY)?,
             ipc: open("ns/ipc", OFlags::RDONLY)?,
             pids: open("ns/pid", OFlags::RDONLY)?,
@@ -70,15 +81,19 @@ impl Entry {
     /// Its descriptors, to be handed to somebody else.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let all = [&self.mounts, &self.ipc, &self.pids, &self.root];
-        all.into_iter().chain(&self.user).map(AsFd::as_fd).collect()
+        all.into_iter().chain(&self.user).chain(&self.watch).chain(&self.network).map(AsFd::as_fd).collect()
     }
 
     /// What somebody else has handed over; `None`: that was something else.
     pub fn from_descriptors(fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut fds = fds.into_iter();
         let (mounts, ipc, pids, root) = (fds.next()?, fds.next()?, fds.next()?, fds.next()?);
-        let user = fds.next();
-        fds.next().is_none().then_some(Entry { mounts, ipc, pids, root, user })
+        let user = match rustix::process::geteuid().is_root() {
+            true => None,
+            false => Some(fds.next()?),
+        };
+        let (watch, network) = (fds.next(), fds.next());
+        fds.next().is_none().then_some(Entry { mounts, ipc, pids, root, user, watch, network })
     }
 }
 
@@ -91,6 +106,7 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     require_one_thread()?;
     let argv = pointers(&guest.argv);
     let env = pointers(&guest.env);
+    let watched = entry.watch.as_ref().map(|to| watch::prepare(to.as_fd(), entry.network.is_some()));
     let (talk, theirs) = socket_pair()?;
     if let Some(user) = &entry.user {
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
@@ -102,7 +118,7 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     match side? {
         Side::Child => {
             drop(talk);
-            usher(guest, entry, (&argv, &env), &theirs, signals, ignored_before)
+            usher(guest, (entry, watched.as_ref()), (&argv, &env), &theirs, signals, ignored_before)
         }
         Side::Parent(_, pid) => {
             drop(theirs);
@@ -115,7 +131,7 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
 /// Makes the guest, and goes: pid 1 adopts it.
 fn usher(
     guest: &Guest,
-    entry: &Entry,
+    entry: (&Entry, Option<&watch::Prepared<'_>>),
     words: (&[*const libc::c_char], &[*const libc::c_char]),
     talk: &OwnedFd,
     signals: &Signals,
@@ -137,7 +153,7 @@ fn tell(talk: &OwnedFd, kind: u32, error: Errno) -> ! {
 /// The life of the guest.
 fn attend(
     guest: &Guest,
-    entry: &Entry,
+    (entry, watched): (&Entry, Option<&watch::Prepared<'_>>),
     (argv, env): (&[*const libc::c_char], &[*const libc::c_char]),
     talk: &OwnedFd,
     signals: &Signals,
@@ -148,6 +164,9 @@ fn attend(
     }
     if let Err(error) = rustix::process::chdir(guest.directory.as_c_str()) {
         tell(talk, Message::NO_DIRECTORY, error);
+    }
+    if let Some(error) = watched.and_then(|watched| watch::begin(watched).err()) {
+        tell(talk, Message::NOT_WATCHED, error);
     }
     if let Err(error) = own::drop_privileges() {
         tell(talk, Message::NOT_ENTERED, error);
@@ -170,6 +189,9 @@ fn attend(
 
 /// Into the namespaces that a process changes for itself, and the tree that stands there.
 fn enter(entry: &Entry) -> Result<()> {
+    if let Some(network) = &entry.network {
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
+    }
     move_into_link_name_space(entry.ipc.as_fd(), Some(LinkNameSpaceType::InterProcessCommunication))?;
     move_into_link_name_space(entry.mounts.as_fd(), Some(LinkNameSpaceType::Mount))?;
     // Pid 1's root need not be that of its mount namespace, where a chroot is.

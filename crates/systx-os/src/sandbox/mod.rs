@@ -2,8 +2,8 @@
 //!
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
 //! of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are there ([`join`]), the process
-//! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), and the twin
-//! ([`twin`]). Guarantees: no process of a command
+//! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), calls that reach what is outside
+//! ([`watch`], [`calls`], [`inside`]), and the twin ([`twin`]). Guarantees: no process of a command
 //! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
 //! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
 //! transaction is.
@@ -21,12 +21,15 @@
 //! Minimum kernel version: 5.12 (mount_setattr).
 
 pub mod apart;
+pub mod calls;
+pub mod inside;
 pub mod join;
 pub mod mounts;
 pub mod own;
 pub mod root;
 pub mod spawn;
 pub mod twin;
+pub mod watch;
 
 use crate::process::last_errno;
 use crate::types::Result;

@@ -194,6 +194,13 @@ pub fn sync(mount: &OwnedFd) -> Result<()> {
     rustix::fs::syncfs(rustix::fs::openat(mount, c".", flags, Mode::empty())?)
 }
 
+/// The device of a mount's file system, as stat has it. Of a view nobody is asked for it.
+pub fn device(mount: &OwnedFd) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(mount, c"", flags, StatxFlags::empty())?;
+    Ok(rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,8 +17,12 @@ use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySe
 const OVERFLOW_ID: u32 = 65534;
 
 /// To mount; and to come by permission bits of objects that belong to this user *and* this group, as in there nobody else
-/// does (capable_wrt_inode_uidgid in the kernel): who may change a mode needs no other one to publish what he changed.
-const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE);
+/// does (capable_wrt_inode_uidgid in the kernel): who may change a mode needs no other one to publish what he changed. And for what
+/// `systx` watches: to take the loopback device of a command's own network into use, and to read the addresses that it names.
+const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::SYS_PTRACE);
 
 /// What could not be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

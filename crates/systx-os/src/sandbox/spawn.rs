@@ -7,6 +7,7 @@
 //! Between clone and exec only system calls are made: everything that needs memory is prepared before.
 
 use super::root::{Root, Stage};
+use super::watch::{self, Watch};
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::process::{last_errno, set_of, Ended, Signals};
 use crate::types::Result;
@@ -30,6 +31,8 @@ pub struct Command {
     /// Numbers of the descriptors from which questions of that tree are answered. Pid 1 closes its copies before it asks:
     /// else the kernel, when the one who answers dies, takes it for somebody who still might, and lets it wait for ever.
     pub answering: Vec<RawFd>,
+    /// Whether the calls are watched by which it reaches what is outside.
+    pub watch: Option<Watch>,
 }
 
 /// What pid 1 tells.
@@ -48,6 +51,8 @@ pub enum News {
     NotExecuted(Errno),
     /// The namespaces that were to be joined could not be entered.
     NotEntered(Errno),
+    /// Its calls could not be watched, or it could not get a network of its own.
+    NotWatched(Errno),
     /// The tree stands, and nobody is in it: there was no command.
     Ready,
     /// The command was stopped by a signal.
@@ -95,6 +100,7 @@ impl Message {
     const SIGNALED: u32 = 7;
     const READY: u32 = 8;
     pub(super) const NOT_ENTERED: u32 = 9;
+    pub(super) const NOT_WATCHED: u32 = 10;
     /// And from here on: the step with index kind - STEP_FAILED.
     const STEP_FAILED: u32 = 1000;
 
@@ -116,13 +122,17 @@ pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
     require_one_thread()?;
     let argv = pointers(&command.argv);
     let env = pointers(&command.env);
+    let prepared = command.watch.as_ref().map(Watch::prepare);
     let (talk, theirs) = socket_pair()?;
-    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC;
+    let flags = libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | watch::namespaces(command.watch.as_ref());
     // SAFETY: one thread (checked); the child's side is `init`, which never returns.
     match unsafe { clone3(flags, None) }? {
         Side::Child => {
             drop(talk);
-            init(&command, &argv, &env, &theirs, signals)
+            init(&command, prepared.as_ref(), (&argv, &env), &theirs, signals)
         }
         Side::Parent(pidfd, pid) => {
             let places = command.root.steps.iter().map(|step| step.at().to_owned()).collect();
@@ -153,6 +163,7 @@ impl Child {
             Message::NO_DIRECTORY => News::NoDirectory(error()),
             Message::NOT_EXECUTED => News::NotExecuted(error()),
             Message::NOT_ENTERED => News::NotEntered(error()),
+            Message::NOT_WATCHED => News::NotWatched(error()),
             Message::READY => News::Ready,
             Message::STOPPED => News::Stopped,
             Message::EXITED => News::Ended(Ended::Exited(value as u8)),
@@ -239,8 +250,8 @@ pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
 /// The life of pid 1.
 fn init(
     command: &Command,
-    argv: &[*const libc::c_char],
-    env: &[*const libc::c_char],
+    watched: Option<&watch::Prepared<'_>>,
+    (argv, env): (&[*const libc::c_char], &[*const libc::c_char]),
     talk: &OwnedFd,
     signals: &Signals,
 ) -> ! {
@@ -266,6 +277,19 @@ fn init(
     if let Err(error) = rustix::process::chdir(command.directory.as_c_str()) {
         Message(Message::NO_DIRECTORY, error.raw_os_error()).send(talk);
         exit_now(1);
+    }
+    if command.watch.as_ref().is_some_and(|watch| watch.own_network) {
+        if let Err(error) = watch::loopback_up() {
+            Message(Message::NOT_WATCHED, error.raw_os_error()).send(talk);
+            exit_now(1);
+        }
+    }
+    // Those who join this process are watched by themselves.
+    if let Some(watched) = watched.filter(|_| !command.argv.is_empty()) {
+        if let Err(error) = watch::begin(watched) {
+            Message(Message::NOT_WATCHED, error.raw_os_error()).send(talk);
+            exit_now(1);
+        }
     }
     // Nothing is mounted from here on.
     if let Err(error) = super::own::drop_privileges() {

@@ -10,6 +10,7 @@ use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Timeout};
 use crate::command;
 use crate::domains::{self, Mounted};
+use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
 use crate::report::{shown, Ending, Ours, Told};
 use crate::run::{self, failed};
@@ -26,6 +27,7 @@ use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Signals};
 use systx_os::sandbox::join::Entry;
 use systx_os::sandbox::spawn::{spawn, Child, Command, News};
+use systx_os::sandbox::watch::Watch;
 use systx_os::sandbox::{apart, mounts, twin};
 use systx_os::{Linux, Open, Os};
 use systx_view::{Trouble, View};
@@ -44,6 +46,8 @@ pub struct Terms<'a> {
     pub quiet: bool,
     /// As of `systx run`.
     pub area: &'a Area,
+    /// As of `systx run`.
+    pub network: Option<Policy>,
     /// By what it is known to others.
     pub command: &'a [OsString],
     /// It is aborted when who began it goes, unless he has said that it is to stay.
@@ -98,15 +102,15 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let ended = held_open(terms, &tree, &lower, &signals, (room, &mut notices));
     match &ended {
-        Ok((ending, _)) => notices.ended(ending),
+        Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
     }
     // Not while it waits for a word that it had a conflict: then nothing is left to be finished.
     twin.reap();
     drop(lower);
-    let (ending, end) = ended?;
+    let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
-    let mut told = Told::new(&ending, &ours);
+    let mut told = Told::new(&ending, &ours).having(&seen);
     if let End::Signal(signal) = end {
         told.sentence =
             format!("aborted, nothing happened: its keeper (pid {}) was ended by signal {signal}.", ours.pid);
@@ -126,7 +130,7 @@ fn held_open(
     lower: &[Mounted],
     signals: &Signals,
     (room, notices): (&mut Room, &mut Notices),
-) -> Result<(Ending, End), String> {
+) -> Result<(Ending, End, Seen), String> {
     let os = Linux::new();
     let domains = domains::open(&os, lower, terms.area).map_err(|(_, why)| why)?;
     run::finish_others(terms.quiet, &domains);
@@ -142,14 +146,19 @@ fn held_open(
         failed.tx.abort();
         why
     })?;
-    let mut kept = Kept::new(tree, lower, signals, view, views)?;
+    let mut kept = Kept::new((tree, terms.network), lower, signals, view, views)?;
     // Only who can come in finds it.
     room.open(Door::new(&os, &first_area(&domains)?, id)?, id);
     let end = room.stay(&mut kept, signals, &deadline);
     room.close(&end);
-    let ending = kept.end(&end, terms)?;
+    let (ending, seen) = kept.end(&end, terms)?;
     no_room::stage(Stage::Idle);
-    Ok((ending, end))
+    Ok((ending, end, seen))
+}
+
+/// Whether what has happened inside decides: whoever gives the transaction up, gives it up.
+fn commit_or_alarm(end: &End) -> bool {
+    matches!(end, End::Alarm | End::Wanted { commit: true, .. })
 }
 
 fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
@@ -177,12 +186,13 @@ pub struct Kept {
     pub alarm: EventFd,
     silenced: EventFd,
     server: Option<Server>,
+    watcher: Option<Watcher>,
     synced: Arc<Vec<OwnedFd>>,
 }
 
 impl Kept {
     fn new(
-        tree: &crate::tree::Tree,
+        (tree, network): (&crate::tree::Tree, Option<Policy>),
         lower: &[Mounted],
         signals: &Signals,
         mut view: View<Linux>,
@@ -190,6 +200,9 @@ impl Kept {
     ) -> Result<Kept, String> {
         let synced: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
         let synced = Arc::new(synced.map_err(|e| e.to_string())?);
+        let (watch, reception) = network.map(Policy::watch).transpose()?.unzip();
+        let own_network = watch.as_ref().is_some_and(|watch: &Watch| watch.own_network);
+        let to = watch.as_ref().map(|watch| watch.to.try_clone()).transpose().map_err(|e| e.to_string())?;
         let command = Command {
             argv: Vec::new(),
             env: Vec::new(),
@@ -197,6 +210,7 @@ impl Kept {
             umask: 0,
             root: command::root(tree, lower, views)?,
             answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
+            watch,
         };
         let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
         let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
@@ -218,8 +232,13 @@ impl Kept {
             }
             None => return Err("pid 1 of the namespaces was killed".into()),
         }
-        let entry = Entry::of(&child).map_err(failed("opening the namespaces"))?;
-        Ok(Kept { entry, child, alarm, silenced, server, synced })
+        let watch = to.map(|to| Watch { to, own_network });
+        let entry = Entry::of(&child, watch).map_err(failed("opening the namespaces"))?;
+        let answering = network.zip(reception).map(|(policy, reception)| {
+            Watcher::start(Answering::new(policy, reception, &synced, &alarm)?, &child)
+        });
+        let watcher = answering.transpose()?;
+        Ok(Kept { entry, child, alarm, silenced, server, watcher, synced })
     }
 
     /// Waits until what programs stored through mappings has arrived; false: the alarm came before.
@@ -264,10 +283,12 @@ impl Kept {
     }
 
     /// Ends it as it is to end.
-    fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<Ending, String> {
+    fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<(Ending, Seen), String> {
         self.child.silence();
         self.silenced.ring();
         self.child.reap();
+        let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
+        let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
         let commit = matches!(end, End::Wanted { commit: true, .. });
         let arrived = if commit { self.synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
@@ -276,6 +297,7 @@ impl Kept {
         let tx = view.finish();
         let _unmounting = Unmounting::begin((self.synced, self.entry));
         let why_not = match (end, trouble) {
+            _ if fatal.is_some() => fatal.map(Ending::Outside),
             (_, Some(Trouble::Doomed(conflict))) => Some(Ending::Conflict(conflict)),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
@@ -292,7 +314,7 @@ impl Kept {
                 served.err().map_or_else(|| "it ended".into(), |e| e.to_string())
             ))),
         };
-        Ok(match why_not {
+        let ending = match why_not {
             None => {
                 no_room::stage(Stage::Commit);
                 tx.commit().map_or_else(Ending::from, |done| Ending::Committed(done, 0))
@@ -305,6 +327,7 @@ impl Kept {
                 tx.abort();
                 ending
             }
-        })
+        };
+        Ok((ending, seen))
     }
 }

@@ -60,6 +60,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         verbose: args.verbose,
         quiet: args.json,
         area: &args.area,
+        network: args.network.policy(),
         command: &args.command,
         owned: true,
     };

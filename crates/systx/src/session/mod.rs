@@ -54,6 +54,7 @@ pub fn begin(args: &Begin) -> u8 {
             verbose: args.verbose,
             quiet: args.json,
             area: &args.area,
+            network: args.network.policy(),
             command: &command,
             // Until its number is printed.
             owned: true,
@@ -126,6 +127,9 @@ fn over(told: &Told, by: Option<&[u8]>) -> u8 {
     match by {
         Some(by) => eprintln!("systx: the transaction was ended by {}: {}", shown(by), told.sentence),
         None => eprintln!("systx: {}", told.sentence),
+    }
+    if let Some(what) = &told.outside {
+        eprintln!("systx: {what}");
     }
     match told.code {
         CONFLICT | TOO_LATE => told.code,

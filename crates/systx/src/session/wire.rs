@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
 /// Of these words. Another one is told, and not understood.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bound of what a visitor says: a command's words are the longest part, and are cut off before.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// Bound of an answer: each displaced object has a line.

@@ -2,6 +2,7 @@
 
 use super::place::{code, err, out, Place};
 use super::Case;
+use std::path::Path;
 use std::process::{Command, Output};
 
 pub const ALL: &[(&str, Case)] = &[
@@ -10,6 +11,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_bind_mount_shows_the_same_as_the_view", a_bind_mount_shows_the_same_as_the_view),
     ("processes_see_only_each_other", processes_see_only_each_other),
     ("the_whole_tree_stays_open_over_several_commands", the_whole_tree_stays_open),
+    ("calls_in_a_whole_tree_are_watched", calls_in_a_whole_tree_are_watched),
 ];
 
 fn run(p: &Place, script: &str) -> Output {
@@ -80,4 +82,40 @@ fn the_whole_tree_stays_open(p: &Place) {
     assert_eq!(code(&committed), 0, "{}", err(&committed));
     assert_eq!(std::fs::read_to_string(p.mount.join("work/k")).unwrap(), "k\n");
     assert_eq!(std::fs::read_to_string(p.mount.join("tmp/t")).unwrap(), "t\n");
+}
+
+fn calls_in_a_whole_tree_are_watched(p: &Place) {
+    if !Path::new("/usr/bin/logger").exists() || !Path::new("/bin/bash").exists() {
+        return println!("skipped: no logger, or no bash");
+    }
+    let systx = |policy: &str, script: &str| {
+        let mut chroot = Command::new("chroot");
+        chroot.arg(&p.mount).args([
+            "/opt/systx",
+            "run",
+            "--network",
+            policy,
+            "--",
+            "/bin/bash",
+            "-c",
+            script,
+        ]);
+        let output = chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/").output().unwrap();
+        (code(&output), err(&output))
+    };
+    let outside = std::os::unix::net::UnixDatagram::bind(p.mount.join("work/outside")).unwrap();
+    // An address for documentation: nobody has it. And a server outside whose socket lies in a served directory can't be reached anyhow.
+    let script =
+        "echo x > /work/watched; : > /dev/tcp/192.0.2.1/80; logger --socket-errors=on -u /work/outside x";
+    let (code, said) = systx("deny", &format!("{script}; true"));
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("systx: denied: bash (pid ") && said.ends_with(" to 192.0.2.1:80.\n"), "{said}");
+    assert!(said.contains("Connection refused"), "{said}");
+    let (code, said) = systx("abort", "logger --socket-errors=on -u /work/outside x; rm /work/watched");
+    assert_eq!((code, said.contains("systx:")), (0, false), "{said}");
+    let (code, said) = systx("abort", script);
+    assert!(code == 125 && said.contains("bash (pid ") && said.contains("reach 192.0.2.1:80,"), "{said}");
+    assert!(!p.mount.join("work/watched").exists());
+    drop(outside);
+    std::fs::remove_file(p.mount.join("work/outside")).unwrap();
 }

@@ -1,0 +1,353 @@
+//! Calls by which a command reaches what is outside of its transaction, seen from the process that answers them.
+//!
+//! Owns: what a call asks for, read from the memory of who makes it ([`Asked`]), and where a path leads that he names ([`find`]).
+//! Guarantees: what is read is checked before it is used, and is of the process that asks, not of one that has got its number since. Does
+//! not: decide ([`super::watch`] has the command's side). What goes on reads its arguments again: a thread that changes
+//! them meanwhile reaches something else than was read here.
+//!
+//! Source: seccomp_unotify(2), unix(7), ip(7).
+
+use super::watch::{NATIVE, X32};
+use crate::process::last_errno;
+use crate::sockets;
+use crate::types::Result;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, CWD};
+use rustix::io::Errno;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+
+/// Where watched commands hand over the descriptors that tell of their calls.
+pub struct Reception(OwnedFd);
+
+/// Tells of the calls of one command, and of what that has started.
+pub struct Listener(OwnedFd);
+
+/// A call that waits for an answer.
+pub struct Call {
+    id: u64,
+    /// The thread that makes it.
+    pub pid: u32,
+    /// What it asks for.
+    pub asked: Asked,
+}
+
+/// What a call asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To reach these; none: who is connected already.
+    To(Vec<Address>),
+    /// A socket of this family.
+    Family(u32),
+    /// A ring, whose calls nobody sees.
+    Ring,
+    /// To be in another namespace: the descriptor's link in /proc.
+    Namespace(Vec<u8>),
+    /// Something by a call of another ABI.
+    Foreign,
+    /// What is not known: its memory can't be read.
+    Unreadable(Errno),
+}
+
+/// The other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Of IP.
+    Inet(SocketAddr),
+    /// A name in the file system.
+    Path(Vec<u8>),
+    /// A name of a network namespace.
+    Abstract(Vec<u8>),
+    /// Of another family.
+    Family(u16),
+}
+
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It goes on.
+    GoesOn,
+    /// It fails.
+    Fails(Errno),
+}
+
+/// A socket that has a name in the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Device of its file system, as stat has it.
+    pub dev: u64,
+    /// Its inode there.
+    pub ino: u64,
+    /// The kind of file system, as statfs has it.
+    pub fs: u64,
+}
+
+/// The addresses that one call may name: more are not sent by one sendmmsg.
+const MESSAGES_MAX: u64 = 1024;
+/// How often a path is walked that others disturb.
+const TRIES: usize = 32;
+
+impl Reception {
+    /// One, and the end for those who are watched.
+    pub fn pair() -> Result<(Reception, OwnedFd)> {
+        let (ours, theirs) = super::spawn::socket_pair()?;
+        Ok((Reception(ours), theirs))
+    }
+
+    /// What has come; `None`: nobody is left who could send something.
+    pub fn next(&self) -> Option<Vec<Listener>> {
+        let mut fds = Vec::new();
+        match sockets::receive(&self.0, &mut [0; 8], &mut fds) {
+            Ok(1..) => Some(fds.into_iter().map(Listener).collect()),
+            Ok(0) | Err(_) => None,
+        }
+    }
+}
+
+impl AsFd for Reception {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Listener {
+    /// The next call, if one waits. `Err`: there is nobody left who could call.
+    pub fn next(&self) -> Result<Option<Call>> {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec::default()))?;
+        // Asked without one it would wait for ever on some kernels.
+        if !fds[0].revents().contains(PollFlags::IN) {
+            return if fds[0].revents().is_empty() { Ok(None) } else { Err(Errno::PIPE) };
+        }
+        // SAFETY: a seccomp_notif is plain old data for which all zeroes is valid, and what the kernel wants to find.
+        let mut told: libc::seccomp_notif = unsafe { core::mem::zeroed() };
+        // SAFETY: `told` is what this request stores.
+        if unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &raw mut told) } != 0 {
+            // ENOENT: who called has been killed.
+            return Ok(None);
+        }
+        let asked = asked(told.pid, &told.data);
+        // Only now it is known to have been of that process.
+        Ok(self.is_waiting(told.id).then_some(Call { id: told.id, pid: told.pid, asked }))
+    }
+
+    /// Whether the caller still waits, and has the number that he had.
+    fn is_waiting(&self, id: u64) -> bool {
+        // SAFETY: this request reads an u64.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
+    }
+
+    /// Answers a call. Who has been killed meanwhile needs no answer.
+    pub fn answer(&self, call: &Call, answer: Answer) {
+        let (flags, error) = match answer {
+            Answer::GoesOn => (libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32, 0),
+            Answer::Fails(error) => (0, -error.raw_os_error()),
+        };
+        let mut told = libc::seccomp_notif_resp { id: call.id, val: 0, error, flags };
+        // SAFETY: `told` is what this request reads.
+        unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw mut told) };
+    }
+}
+
+/// What a call asks for.
+fn asked(pid: u32, data: &libc::seccomp_data) -> Asked {
+    let number = i64::from(data.nr);
+    if data.arch != NATIVE || (cfg!(target_arch = "x86_64") && number >= i64::from(X32)) {
+        return Asked::Foreign;
+    }
+    let [_, a, b, _, address, len] = data.args;
+    let to = match number {
+        libc::SYS_connect => read_address(pid, a, b, false).map(|found| found.into_iter().collect()),
+        libc::SYS_sendto => read_address(pid, address, len, true).map(|found| found.into_iter().collect()),
+        libc::SYS_sendmsg => read_messages(pid, a, 1),
+        libc::SYS_sendmmsg => read_messages(pid, a, b.min(MESSAGES_MAX)),
+        libc::SYS_socket => return Asked::Family(data.args[0] as u32),
+        // Of a kind that says nothing of networks.
+        libc::SYS_setns if b != 0 && b & libc::CLONE_NEWNET as u64 == 0 => return Asked::To(Vec::new()),
+        libc::SYS_setns => {
+            let link = std::fs::read_link(format!("/proc/{pid}/fd/{}", data.args[0] as u32));
+            return Asked::Namespace(
+                link.map_or(Vec::new(), |link| link.into_os_string().into_encoded_bytes()),
+            );
+        }
+        _ => return Asked::Ring,
+    };
+    match to {
+        Ok(to) => Asked::To(to),
+        // The call will find the same.
+        Err(Errno::FAULT) => Asked::To(Vec::new()),
+        Err(e) => Asked::Unreadable(e),
+    }
+}
+
+/// The bytes at an address of a process; fewer where its memory ends.
+fn read_memory(pid: u32, at: u64, bytes: &mut [u8]) -> Result<usize> {
+    let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: at as usize as *mut libc::c_void, iov_len: bytes.len() };
+    // SAFETY: `local` is `bytes`, which may be overwritten; `remote` is not of this process, and the kernel checks it.
+    let n = unsafe { libc::process_vm_readv(pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+    usize::try_from(n).map_err(|_| last_errno())
+}
+
+fn read_exact(pid: u32, at: u64, bytes: &mut [u8]) -> Result<()> {
+    match read_memory(pid, at, bytes)? {
+        n if n == bytes.len() => Ok(()),
+        _ => Err(Errno::FAULT),
+    }
+}
+
+/// The names in an array of `mmsghdr`, of which a `msghdr` is the beginning; ABIs of 32 bits are not read.
+fn read_messages(pid: u32, at: u64, count: u64) -> Result<Vec<Address>> {
+    let mut found = Vec::new();
+    for n in 0..count {
+        // msg_name, then msg_namelen.
+        let (mut name, mut len) = ([0; 8], [0; 4]);
+        let at = at.wrapping_add(n * size_of::<libc::mmsghdr>() as u64);
+        read_exact(pid, at, &mut name)?;
+        read_exact(pid, at.wrapping_add(8), &mut len)?;
+        found.extend(read_address(pid, u64::from_ne_bytes(name), u32::from_ne_bytes(len).into(), true)?);
+    }
+    Ok(found)
+}
+
+/// The address there; `None`: there is none, or one that means nobody. `sends`: an address of no family is one of IP.
+fn read_address(pid: u32, at: u64, len: u64, sends: bool) -> Result<Option<Address>> {
+    let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
+    let len = (len as u32 as usize).min(bytes.len());
+    if at == 0 || len < 2 {
+        return Ok(None);
+    }
+    read_exact(pid, at, &mut bytes[..len])?;
+    Ok(parse(&bytes[..len], sends))
+}
+
+fn parse(bytes: &[u8], sends: bool) -> Option<Address> {
+    let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
+    let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
+    match (i32::from(family), bytes.len()) {
+        (libc::AF_UNSPEC, _) if !sends => None,
+        (libc::AF_INET | libc::AF_UNSPEC, 16..) => {
+            let ip = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
+            Some(Address::Inet(SocketAddr::new(IpAddr::V4(ip), port(bytes))))
+        }
+        (libc::AF_INET6, 24..) => {
+            let mut ip = [0; 16];
+            ip.copy_from_slice(&bytes[8..24]);
+            let ip = IpAddr::V6(Ipv6Addr::from(ip)).to_canonical();
+            Some(Address::Inet(SocketAddr::new(ip, port(bytes))))
+        }
+        (libc::AF_UNIX, 2) => None,
+        (libc::AF_UNIX, _) if bytes[2] == 0 => Some(Address::Abstract(bytes[3..].to_vec())),
+        (libc::AF_UNIX, _) => {
+            let path = &bytes[2..];
+            let end = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+            Some(Address::Path(path[..end].to_vec()))
+        }
+        _ => Some(Address::Family(family)),
+    }
+}
+
+/// The socket at a path, as the process sees it; `None`: there is none that could be reached.
+///
+/// # Errors
+/// What stands in the way of looking: who can't be looked at may be anybody.
+pub fn find(pid: u32, path: &[u8]) -> Result<Option<Place>> {
+    let found =
+        open(pid, path).and_then(|socket| Ok((rustix::fs::fstat(&socket)?, rustix::fs::fstatfs(&socket)?)));
+    match found {
+        Ok((stat, fs)) if FileType::from_raw_mode(stat.st_mode) == FileType::Socket => {
+            Ok(Some(Place { dev: stat.st_dev, ino: stat.st_ino, fs: fs.f_type as u64 }))
+        }
+        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn open(pid: u32, path: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let own = [&b"/proc/self/"[..], b"/proc/thread-self/"].iter().find_map(|own| path.strip_prefix(*own));
+    let own = own.map(<[u8]>::to_vec).or_else(|| Some([b"fd/", path.strip_prefix(b"/dev/fd/")?].concat()));
+    if let Some(own) = own {
+        // Of the caller, not of this process: a short way to a long path.
+        let path = [format!("/proc/{pid}/").as_bytes(), &own].concat();
+        return rustix::fs::openat(CWD, path, flags, Mode::empty());
+    }
+    let root = format!("/proc/{pid}/root");
+    let path = match path.first() {
+        Some(b'/') => path.to_vec(),
+        _ => {
+            let (root, cwd) = (std::fs::read_link(&root), std::fs::read_link(format!("/proc/{pid}/cwd")));
+            let error = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            let (root, cwd) = (root.map_err(error)?, cwd.map_err(error)?);
+            let cwd = cwd.strip_prefix(&root).map_err(|_| Errno::XDEV)?;
+            [cwd.as_os_str().as_bytes(), b"/", path].concat()
+        }
+    };
+    let root = rustix::fs::openat(CWD, root, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let open = || rustix::fs::openat2(&root, &path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    // EAGAIN: somebody renamed something on the machine while `..` was walked.
+    (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(family: i32, rest: &[u8]) -> Vec<u8> {
+        [&(family as u16).to_ne_bytes(), rest].concat()
+    }
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_reads_them() {
+        let four = [&[0x1f, 0x90, 127, 0, 0, 1][..], &[0; 8]].concat();
+        let inet = |text: &str| Some(Address::Inet(text.parse().unwrap()));
+        assert_eq!(parse(&bytes(libc::AF_INET, &four), false), inet("127.0.0.1:8080"));
+        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), false), None);
+        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), true), inet("127.0.0.1:8080"));
+        let mapped = [&[0, 80, 0, 0, 0, 0][..], &[0; 10], &[255, 255, 10, 0, 0, 1], &[0; 4]].concat();
+        assert_eq!(parse(&bytes(libc::AF_INET6, &mapped), false), inet("10.0.0.1:80"));
+        let unix = |rest: &[u8]| parse(&bytes(libc::AF_UNIX, rest), false);
+        assert_eq!(unix(b""), None);
+        assert_eq!(unix(b"/run/a\0b"), Some(Address::Path(b"/run/a".to_vec())));
+        assert_eq!(unix(b"\0name"), Some(Address::Abstract(b"name".to_vec())));
+        // Cut off before its end: no address of IP.
+        assert_eq!(parse(&bytes(libc::AF_INET, &[0; 4]), true), Some(Address::Family(libc::AF_INET as u16)));
+    }
+
+    #[test]
+    fn memory_is_read_where_there_is_some() {
+        let (there, mut found) = (*b"abc", [0; 3]);
+        let at = there.as_ptr() as u64;
+        assert_eq!((read_exact(std::process::id(), at, &mut found), &found), (Ok(()), b"abc"));
+        assert_eq!(read_exact(std::process::id(), 8, &mut found), Err(Errno::FAULT));
+    }
+
+    #[test]
+    fn a_socket_is_found_by_every_path_that_its_process_may_use() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("systx-calls-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let (me, path) = (std::process::id(), dir.join("socket"));
+        let _bound = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let stat = std::fs::metadata(&path).unwrap();
+        let fs = rustix::fs::statfs(&path).unwrap().f_type as u64;
+        let place = Ok(Some(Place { dev: stat.dev(), ino: stat.ino(), fs }));
+        assert_eq!(find(me, path.as_os_str().as_bytes()), place);
+        let held = std::fs::File::open(&dir).unwrap();
+        for way in ["/proc/self/fd/", "/dev/fd/", "/proc/thread-self/fd/"] {
+            assert_eq!(find(me, format!("{way}{}/socket", held.as_raw_fd()).as_bytes()), place, "{way}");
+        }
+        assert_eq!(find(me, dir.join("none").as_os_str().as_bytes()), Ok(None));
+        assert_eq!(find(me, dir.as_os_str().as_bytes()), Ok(None));
+        assert_eq!(find(me, b"Cargo.toml"), Ok(None));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir(&dir).unwrap();
+    }
+}

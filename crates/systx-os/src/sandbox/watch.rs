@@ -1,0 +1,305 @@
+//! Calls by which a command reaches what is outside of its transaction, seen from its own side.
+//!
+//! Owns: which calls are asked about (a seccomp filter), handing the questions over to who answers them ([`super::calls`]), a network of
+//! its own, and what is not passed on to it. Guarantees: whatever the command starts is asked, too; while nobody answers, a call waits;
+//! when nobody is left who could, it fails with `ENOSYS`. The filter needs no no_new_privs, so setuid programs stay what they
+//! are. Does not: know what is outside.
+//!
+//! Asked are connect, and the sends that may name an address; socket of a family that no network namespace keeps in; io_uring, whose
+//! calls no filter sees; setns; and all of these by another ABI (32 bits), whose arguments are not read.
+//!
+//! Minimum kernel version: 5.5 (SECCOMP_USER_NOTIF_FLAG_CONTINUE). Source: seccomp(2), seccomp_unotify(2).
+
+use super::{clone3, exit_now, Side};
+use crate::process::{last_errno, wait, Ended};
+use crate::sockets;
+use crate::types::Result;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::io::Errno;
+
+/// What a watched command is started with.
+pub struct Watch {
+    /// Where the descriptor goes to that tells of its calls: [`super::calls::Reception`].
+    pub to: OwnedFd,
+    /// Whether it gets a network of its own, with nothing in it but the loopback device. Then it gets no sockets either but for its
+    /// standard streams.
+    pub own_network: bool,
+}
+
+/// A filter, and what else is found out before there is a second process.
+pub(super) struct Prepared<'a> {
+    to: BorrowedFd<'a>,
+    filter: Vec<libc::sock_filter>,
+    withheld: Vec<RawFd>,
+}
+
+/// The ABI of this program, as seccomp calls it: AUDIT_ARCH_* of linux/audit.h.
+#[cfg(target_arch = "x86_64")]
+pub(super) const NATIVE: u32 = 0xc000_003e;
+#[cfg(target_arch = "aarch64")]
+pub(super) const NATIVE: u32 = 0xc000_00b7;
+#[cfg(target_arch = "riscv64")]
+pub(super) const NATIVE: u32 = 0xc000_00f3;
+/// Of no call: all of them are asked about, and none is read.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+pub(super) const NATIVE: u32 = 0;
+
+/// AUDIT_ARCH_I386, and its numbers (arch/x86/entry/syscalls/syscall_32.tbl) of socketcall, sendmmsg, setns, socket, connect, sendmsg,
+/// sendto, io_uring_setup.
+const I386: u32 = 0x4000_0003;
+const I386_CALLS: [u32; 8] = [102, 345, 346, 359, 362, 370, 369, 425];
+/// From here on numbers are those of the x32 ABI: asm/unistd.h.
+pub(super) const X32: u32 = 0x4000_0000;
+
+/// Families of sockets that stay where a network namespace keeps them; what they send to is asked about.
+const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// What a clone is told for a network of its own.
+pub(super) fn namespaces(watch: Option<&Watch>) -> i32 {
+    match watch {
+        Some(watch) if watch.own_network => libc::CLONE_NEWNET,
+        _ => 0,
+    }
+}
+
+/// To be called before any descriptor is made that is not to be closed.
+pub(super) fn prepare(to: BorrowedFd<'_>, own_network: bool) -> Prepared<'_> {
+    let withheld = if own_network { inherited_sockets() } else { Vec::new() };
+    Prepared { to, filter: filter(), withheld }
+}
+
+/// Watches this process, and what it starts from here on. It must be allowed to: by CAP_SYS_ADMIN in its user namespace.
+pub(super) fn begin(prepared: &Prepared<'_>) -> Result<()> {
+    for fd in &prepared.withheld {
+        // SAFETY: it was inherited by `systx`, which has no owner for it; this copy of the process uses none of them.
+        unsafe { libc::close(*fd) };
+    }
+    let told = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+    // Sending is asked about from then on, so somebody sends for us who came before, and shares our descriptors.
+    // SAFETY: one thread, as everywhere between clone and exec; the child's side ends in `_exit`.
+    match unsafe { clone3(libc::CLONE_FILES, None) }? {
+        Side::Child => {
+            let mut number = [0; 8];
+            let sent = rustix::io::retry_on_intr(|| rustix::io::read(&told, &mut number)).and_then(|_| {
+                let fd = i32::try_from(u64::from_ne_bytes(number) - 1).map_err(|_| Errno::BADF)?;
+                // SAFETY: the parent holds it open until this process has ended.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                sockets::send(prepared.to, b"L", &[fd])
+            });
+            exit_now(sent.is_err().into())
+        }
+        Side::Parent(helper, _) => {
+            let listener = install(&prepared.filter);
+            let number = listener.as_ref().map_or(u64::MAX - 1, |fd| fd.as_raw_fd() as u64 + 1);
+            let written = rustix::io::write(&told, &number.to_ne_bytes());
+            let ended = wait(&helper);
+            listener.and(written)?;
+            match ended {
+                Ok(Ended::Exited(0)) | Err(Errno::CHILD) => Ok(()),
+                _ => Err(Errno::PIPE),
+            }
+        }
+    }
+}
+
+fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    let listener = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let set = |flags: libc::c_ulong| {
+        // SAFETY: `program` and its instructions are valid for the call, which only reads them.
+        let fd = unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+        };
+        match fd {
+            // SAFETY: the call has returned this descriptor to us alone.
+            0.. => Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }),
+            _ => Err(last_errno()),
+        }
+    };
+    // Without it a signal lets a call that is being answered begin again. Since Linux 5.19.
+    match set(listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
+        Err(Errno::INVAL) => set(listener),
+        other => other,
+    }
+}
+
+/// Takes the loopback device of this network namespace into use.
+pub(super) fn loopback_up() -> Result<()> {
+    let kind = rustix::net::SocketType::DGRAM;
+    let socket = rustix::net::socket_with(
+        rustix::net::AddressFamily::UNIX,
+        kind,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // SAFETY: an ifreq is plain old data for which all zeroes is valid.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    // SAFETY: `request` is a valid ifreq, which the kernel only reads.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) } {
+        0 => Ok(()),
+        _ => Err(last_errno()),
+    }
+}
+
+/// Sockets and rings that this process was started with, and that what it executes would get: they lead elsewhere already. Standard
+/// streams are not among them.
+fn inherited_sockets() -> Vec<RawFd> {
+    let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = names.filter_map(|name| name.file_name().to_str()?.parse::<RawFd>().ok());
+    numbers.filter(|fd| *fd > 2 && leads_elsewhere(*fd) && is_passed_on(*fd)).collect()
+}
+
+fn leads_elsewhere(fd: RawFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();
+    let link = link.as_os_str().as_encoded_bytes();
+    link.starts_with(b"socket:") || link == b"anon_inode:[io_uring]"
+}
+
+fn is_passed_on(fd: RawFd) -> bool {
+    // SAFETY: F_GETFD of any number touches no memory; a wrong one is EBADF.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
+}
+
+/// Offsets in seccomp_data: linux/seccomp.h.
+const NUMBER: u32 = 0;
+const ABI: u32 = 4;
+
+/// Where the lower or the upper half of an argument is.
+fn argument(n: u32, upper: bool) -> u32 {
+    16 + 8 * n + if upper == cfg!(target_endian = "little") { 4 } else { 0 }
+}
+
+/// The program. Every part is complete in itself: it ends the program, or goes on behind itself.
+fn filter() -> Vec<libc::sock_filter> {
+    let asked = || give_back(libc::SECCOMP_RET_USER_NOTIF);
+    let mut foreign = Vec::new();
+    if cfg!(target_arch = "x86_64") {
+        foreign.extend(unless_equal(I386, &[asked()]));
+        foreign.push(load(NUMBER));
+        I386_CALLS.iter().for_each(|call| foreign.extend(when_equal(*call, &[asked()])));
+        foreign.push(give_back(libc::SECCOMP_RET_ALLOW));
+    } else {
+        foreign.push(asked());
+    }
+    let mut all = vec![load(ABI)];
+    all.extend(unless_equal(NATIVE, &foreign));
+    all.push(load(NUMBER));
+    if cfg!(target_arch = "x86_64") {
+        all.extend([jump(libc::BPF_JGE, X32, 0, 1), asked()]);
+    }
+    let calls =
+        [libc::SYS_connect, libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_io_uring_setup, libc::SYS_setns];
+    calls.iter().for_each(|call| all.extend(when_equal(*call as u32, &[asked()])));
+    let allowed = || give_back(libc::SECCOMP_RET_ALLOW);
+    // Of connected sockets: no address.
+    let mut sends = vec![load(argument(4, false))];
+    sends.extend(unless_equal(0, &[asked()]));
+    sends.push(load(argument(4, true)));
+    sends.extend(unless_equal(0, &[asked()]));
+    sends.push(allowed());
+    all.extend(when_equal(libc::SYS_sendto as u32, &sends));
+    let mut sockets = vec![load(argument(0, false))];
+    FAMILIES.iter().for_each(|family| sockets.extend(when_equal(*family as u32, &[allowed()])));
+    sockets.push(asked());
+    all.extend(when_equal(libc::SYS_socket as u32, &sockets));
+    all.push(allowed());
+    all
+}
+
+fn load(at: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, jt: 0, jf: 0, k: at }
+}
+
+fn give_back(what: u32) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: what }
+}
+
+fn jump(kind: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: (libc::BPF_JMP | kind | libc::BPF_K) as u16, jt, jf, k }
+}
+
+fn when_equal(k: u32, then: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
+    [&[jump(libc::BPF_JEQ, k, 0, then.len() as u8)], then].concat()
+}
+
+fn unless_equal(k: u32, then: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
+    [&[jump(libc::BPF_JEQ, k, then.len() as u8, 0)], then].concat()
+}
+
+impl Watch {
+    /// Its `to`, and whether what it starts has a network of its own.
+    pub(super) fn prepare(&self) -> Prepared<'_> {
+        prepare(self.to.as_fd(), self.own_network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the filter says to a call: seccomp's view of it, interpreted.
+    fn says(abi: u32, number: u32, args: [u64; 6]) -> u32 {
+        let (filter, mut at, mut a) = (filter(), 0, 0u32);
+        let word = |offset: u32| match offset {
+            NUMBER => number,
+            ABI => abi,
+            _ => {
+                let arg = args[((offset - 16) / 8) as usize];
+                let upper = argument((offset - 16) / 8, true) == offset;
+                (if upper { arg >> 32 } else { arg }) as u32
+            }
+        };
+        loop {
+            let i = &filter[at];
+            at += 1;
+            match u32::from(i.code) {
+                c if c == libc::BPF_RET | libc::BPF_K => return i.k,
+                c if c == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => a = word(i.k),
+                c if c == libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K => {
+                    at += usize::from(if a == i.k { i.jt } else { i.jf })
+                }
+                c if c == libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K => {
+                    at += usize::from(if a >= i.k { i.jt } else { i.jf })
+                }
+                c => panic!("code {c}"),
+            }
+        }
+    }
+
+    const ASKED: u32 = libc::SECCOMP_RET_USER_NOTIF;
+    const ALLOWED: u32 = libc::SECCOMP_RET_ALLOW;
+
+    #[test]
+    fn calls_that_name_somebody_are_asked_about_and_no_others() {
+        let native = |call: libc::c_long, args| says(NATIVE, call as u32, args);
+        for call in [libc::SYS_connect, libc::SYS_sendmsg, libc::SYS_sendmmsg, libc::SYS_io_uring_setup] {
+            assert_eq!(native(call, [0; 6]), ASKED, "{call}");
+        }
+        for call in [libc::SYS_read, libc::SYS_write, libc::SYS_bind, libc::SYS_openat, libc::SYS_execve] {
+            assert_eq!(native(call, [9; 6]), ALLOWED, "{call}");
+        }
+        assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 0, 16]), ALLOWED);
+        assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 1 << 40, 16]), ASKED);
+        assert_eq!(native(libc::SYS_sendto, [3, 1, 1, 0, 16, 16]), ASKED);
+    }
+
+    #[test]
+    fn a_socket_of_a_family_that_a_namespace_does_not_keep_in_is_asked_about() {
+        let socket = |family: i32| says(NATIVE, libc::SYS_socket as u32, [family as u64, 1, 0, 0, 0, 0]);
+        assert!(FAMILIES.iter().all(|family| socket(*family) == ALLOWED));
+        assert!([libc::AF_VSOCK, libc::AF_PACKET, libc::AF_BLUETOOTH, 0].iter().all(|f| socket(*f) == ASKED));
+    }
+
+    #[test]
+    fn calls_of_other_abis_are_asked_about() {
+        assert_eq!(says(0x1234, 0, [0; 6]), ASKED);
+        if cfg!(target_arch = "x86_64") {
+            assert!(I386_CALLS.iter().all(|call| says(I386, *call, [0; 6]) == ASKED));
+            assert_eq!(says(I386, 4, [0; 6]), ALLOWED);
+            assert_eq!(says(NATIVE, X32 + 42, [0; 6]), ASKED);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Whether a call leaves its transaction.
+//!
+//! Owns: the decision. Guarantees: what is not known leaves. What nobody answers does not: a path without a socket, and a socket
+//! in a served directory, at which nobody from outside can listen. Does not: act.
+//!
+//! Of a command with a network of its own, an address is inside if a way leads there: its loopback device, and what it has made
+//! itself. So is a socket in the file system that somebody in that network has bound. Of a command in everybody's network
+//! it can't be told who listens at the loopback device: it is named like any other.
+
+use crate::report::shown;
+use systx_os::sandbox::calls::{find, Address, Asked, Call};
+use systx_os::sandbox::inside;
+
+/// Families that a network of its own keeps in: AF_UNIX, AF_INET, AF_INET6, AF_KEY, AF_NETLINK, AF_PACKET, AF_ALG (the kernel's ciphers).
+const KEPT_IN: [u32; 7] = [1, 2, 10, 15, 16, 17, 38];
+const NETLINK: u32 = 16;
+const ALG: u32 = 38;
+
+/// Decides, in a thread that is in the command's network.
+pub struct Judge {
+    own_network: bool,
+    /// Devices of the served file systems.
+    served: Vec<u64>,
+}
+
+impl Judge {
+    /// Of a command; `served`: the devices of what is served.
+    pub fn new(own_network: bool, served: Vec<u64>) -> Judge {
+        Judge { own_network, served }
+    }
+
+    /// Whom a call would reach outside, in words.
+    pub fn outside(&self, call: &Call) -> Vec<String> {
+        let one = |text: &str| vec![text.to_string()];
+        match &call.asked {
+            Asked::To(all) => all.iter().filter_map(|to| self.beyond(call.pid, to)).collect(),
+            Asked::Family(family) if self.is_kept_in(*family) => Vec::new(),
+            Asked::Family(family) => vec![by_family(*family)],
+            Asked::Ring => one("whom io_uring reaches, which can't be seen"),
+            Asked::Namespace(link) => {
+                // One that is mounted is told by its path, and by a process all of its namespaces can be entered.
+                let kinds = ["mnt:", "pid:", "ipc:", "uts:", "user:", "cgroup:", "time:"];
+                match kinds.iter().any(|kind| link.starts_with(kind.as_bytes())) {
+                    true => Vec::new(),
+                    false => one("another network namespace"),
+                }
+            }
+            Asked::Foreign => one("somebody by a call of another ABI, which can't be seen"),
+            Asked::Unreadable(e) => vec![format!("somebody unknown: its memory can't be read: {e}")],
+        }
+    }
+
+    /// Of everybody's network it is told when something is opened that sends without naming anybody.
+    fn is_kept_in(&self, family: u32) -> bool {
+        match self.own_network {
+            true => KEPT_IN.contains(&family),
+            false => [NETLINK, ALG].contains(&family),
+        }
+    }
+
+    fn beyond(&self, pid: u32, to: &Address) -> Option<String> {
+        match to {
+            Address::Inet(to) if self.own_network && inside::has_a_way_to(*to) => None,
+            Address::Inet(to) => Some(to.to_string()),
+            Address::Path(path) => match find(pid, path) {
+                Ok(None) => None,
+                Ok(Some(place)) if self.served.contains(&place.dev) => None,
+                Ok(Some(place)) if self.own_network && inside::is_bound(place) => None,
+                Ok(Some(_)) | Err(_) => Some(shown(path)),
+            },
+            Address::Abstract(_) if self.own_network => None,
+            Address::Abstract(name) => Some(shown(&[b"@", name.as_slice()].concat())),
+            Address::Family(family) if self.is_kept_in((*family).into()) => None,
+            Address::Family(family) => Some(by_family((*family).into())),
+        }
+    }
+}
+
+fn by_family(family: u32) -> String {
+    let name = match family {
+        17 => "the wire (AF_PACKET)",
+        21 => "somebody over RDS",
+        29 => "a CAN bus",
+        30 => "somebody over TIPC",
+        31 => "somebody over Bluetooth",
+        40 => "a virtual machine or its host (AF_VSOCK)",
+        43 => "somebody over SMC",
+        44 => "the wire (AF_XDP)",
+        other => return format!("somebody over sockets of family {other}"),
+    };
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_network_of_its_own_does_not_keep_in_leaves() {
+        let (own, shared) = (Judge::new(true, Vec::new()), Judge::new(false, Vec::new()));
+        let beyond = |judge: &Judge, to| judge.beyond(std::process::id(), &to);
+        let name = || Address::Abstract(b"x\n".to_vec());
+        assert_eq!((beyond(&own, name()), beyond(&shared, name())), (None, Some("\"@x\\n\"".into())));
+        let netlink = || Address::Family(16);
+        assert_eq!((beyond(&own, netlink()), beyond(&shared, netlink())), (None, None));
+        assert!(beyond(&own, Address::Family(40)).unwrap().contains("AF_VSOCK"));
+        assert!(beyond(&shared, Address::Inet("127.0.0.1:1".parse().unwrap())).is_some());
+        assert_eq!(beyond(&own, Address::Path(b"/no/such/socket".to_vec())), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! The thread that answers the calls of watched commands.
+//!
+//! Owns: its start and its end. Guarantees: every call is answered while it runs, but for one that ends the transaction: who makes it
+//! waits until he is killed, so that nothing more comes of him. Does not: kill: it rings.
+
+use super::judge::Judge;
+use super::{Attempt, Policy, Seen};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread::JoinHandle;
+use systx_os::fuse::EventFd;
+use systx_os::process;
+use systx_os::sandbox::calls::{Answer, Call, Listener, Reception};
+use systx_os::sandbox::inside;
+use systx_os::sandbox::mounts;
+use systx_os::sandbox::spawn::Child;
+use systx_os::Errno;
+
+/// A running one.
+pub struct Watcher {
+    stop: EventFd,
+    thread: JoinHandle<Seen>,
+}
+
+/// What it needs.
+pub struct Answering {
+    /// What becomes of what would leave.
+    policy: Policy,
+    /// Where commands hand over what tells of their calls.
+    reception: Reception,
+    /// Devices of the served file systems.
+    served: Vec<u64>,
+    /// Rung when the transaction is to end.
+    alarm: EventFd,
+}
+
+impl Answering {
+    /// For the views that are mounted by these.
+    pub fn new(
+        policy: Policy,
+        reception: Reception,
+        views: &[OwnedFd],
+        alarm: &EventFd,
+    ) -> Result<Answering, String> {
+        let failed = |e: Errno| format!("looking at what is served: {e}");
+        let served: Result<_, _> = views.iter().map(mounts::device).collect();
+        Ok(Answering {
+            policy,
+            reception,
+            served: served.map_err(failed)?,
+            alarm: alarm.try_clone().map_err(failed)?,
+        })
+    }
+}
+
+impl Watcher {
+    /// Starts it, for the commands in the network of `child`.
+    pub fn start(answering: Answering, child: &Child) -> Result<Watcher, String> {
+        let failed = |e: Errno| format!("watching the command's calls: {e}");
+        let stop = EventFd::new().map_err(failed)?;
+        let until = stop.try_clone().map_err(failed)?;
+        let network = inside::network_of(child).map_err(failed)?;
+        let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let work = move || {
+            answer_all(&answering, &network, &until, |entered| {
+                let _ = ready.send(entered);
+            })
+        };
+        let thread = std::thread::Builder::new().name("systx-network".into());
+        let thread = thread.spawn(work).map_err(|e| e.to_string())?;
+        let watcher = Watcher { stop, thread };
+        match started.recv() {
+            Ok(Ok(())) => Ok(watcher),
+            Ok(Err(e)) => Err(failed(e)),
+            Err(_) => Err("watching the command's calls: the thread has ended".into()),
+        }
+    }
+
+    /// Ends it, and tells what it has seen. Nobody who is watched may run any more.
+    pub fn stop(self) -> Seen {
+        self.stop.ring();
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn answer_all(
+    answering: &Answering,
+    network: &OwnedFd,
+    until: &EventFd,
+    entered: impl FnOnce(Result<(), Errno>),
+) -> Seen {
+    let Answering { policy, reception, served, alarm } = answering;
+    let mut seen = Seen::new(Some(*policy));
+    let own_network = policy.confines();
+    let inside = if own_network { inside::enter(network) } else { Ok(()) };
+    let is_inside = inside.is_ok();
+    entered(inside);
+    if !is_inside {
+        return seen;
+    }
+    let judge = Judge::new(own_network, served.clone());
+    let mut reception = Some(reception);
+    let mut listeners: Vec<Listener> = Vec::new();
+    loop {
+        let mut fds = vec![Some(until.as_fd()), reception.map(AsFd::as_fd)];
+        fds.extend(listeners.iter().map(|listener| Some(listener.as_fd())));
+        let ready = process::wait_readable_of(&fds);
+        if ready[0] {
+            return seen;
+        }
+        for n in (0..listeners.len()).rev().filter(|n| ready[n + 2]) {
+            match listeners[n].next() {
+                Ok(Some(call)) => match answer(*policy, &judge, &call, &mut seen) {
+                    Some(answer) => listeners[n].answer(&call, answer),
+                    None => alarm.ring(),
+                },
+                Ok(None) => {}
+                Err(_) => drop(listeners.swap_remove(n)),
+            }
+        }
+        if let Some(open) = reception.filter(|_| ready[1]) {
+            match open.next() {
+                Some(more) => listeners.extend(more),
+                None => reception = None,
+            }
+        }
+    }
+}
+
+/// What becomes of a call; `None`: nothing any more.
+fn answer(policy: Policy, judge: &Judge, call: &Call, seen: &mut Seen) -> Option<Answer> {
+    let outside = judge.outside(call);
+    if outside.is_empty() {
+        return Some(Answer::GoesOn);
+    }
+    let (program, pid) = caller(call.pid);
+    for to in outside {
+        seen.add(Attempt { program: program.clone(), pid, to });
+    }
+    match policy {
+        Policy::Allow => Some(Answer::GoesOn),
+        Policy::Deny => Some(Answer::Fails(Errno::PERM)),
+        Policy::Abort => None,
+    }
+}
+
+/// Name and number of the process that a thread is of.
+fn caller(thread: u32) -> (Vec<u8>, u32) {
+    let status = std::fs::read(format!("/proc/{thread}/status")).unwrap_or_default();
+    let number = |line: &[u8]| std::str::from_utf8(line.strip_prefix(b"Tgid:")?).ok()?.trim().parse().ok();
+    let pid = status.split(|byte| *byte == b'\n').find_map(number).unwrap_or(thread);
+    let mut name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.truncate(name.trim_ascii_end().len());
+    (name, pid)
+}
