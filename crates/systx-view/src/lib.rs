@@ -22,7 +22,7 @@ pub mod serve;
 pub mod view;
 pub mod wire;
 
-pub use view::{Failed, Trouble, View};
+pub use view::{Failed, Trouble, View, Written};
 
 /// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a
 /// view. It is in no list, and no other file system takes a name like this one.

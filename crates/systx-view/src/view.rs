@@ -5,6 +5,8 @@ use crate::habits::Habits;
 use crate::listings::Listings;
 use crate::wire::{flag, Agreed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
 use systx_os::beside::Beside;
@@ -58,6 +60,23 @@ pub struct View<O: Os> {
     alarm: EventFd,
     silenced: Option<EventFd>,
     pub(crate) beside: Beside,
+    pub(crate) written: Written,
+}
+
+/// Whether a file was opened for writing in a view since it was made. Without that there is no mapping to store through.
+#[derive(Clone, Debug, Default)]
+pub struct Written(Arc<AtomicBool>);
+
+impl Written {
+    /// Now. Who has seen the processes of a view end hears of all that they opened.
+    pub fn yet(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// From now on. Before the answer to OPEN goes out.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// A view and its detached mounts, in the transaction's order.
@@ -119,8 +138,21 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let (files, listings, habits) = (Files::default(), Listings::default(), Habits::default());
         let known = Node(connections.len() as u64);
         let (direct, beside) = (true, Beside::default());
-        let (trouble, silenced) = (None, None);
-        Ok(View { tx, connections, known, files, listings, habits, direct, trouble, alarm, silenced, beside })
+        let (trouble, silenced, written) = (None, None, Written::default());
+        Ok(View {
+            tx,
+            connections,
+            known,
+            files,
+            listings,
+            habits,
+            direct,
+            trouble,
+            alarm,
+            silenced,
+            beside,
+            written,
+        })
     }
 
     fn mount(&mut self) -> Result<Vec<OwnedFd>, (&'static str, VerbError)> {
@@ -141,6 +173,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// when all programs are being killed, so that none of them complains of what is not its fault.
     pub fn speak_after(&mut self, silenced: EventFd) {
         self.silenced = Some(silenced);
+    }
+
+    /// Whether there may be bytes to wait for before [`View::finish`].
+    pub fn written(&self) -> Written {
+        self.written.clone()
     }
 
     /// The descriptors from which it answers: no process that asks it may have copies of them.
@@ -172,9 +209,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     /// Ends all connections and gives the transaction back, to commit or abort it.
     ///
-    /// All programs must have left, and what they wrote through mappings must have arrived (syncfs(2) of each mount while
-    /// [`View::serve`] runs). The mounts are dead afterwards. Their connections end first, so that the kernel does not
-    /// send a FORGET for each node that it knows.
+    /// All programs must have left, and if they could [write](Written), what they wrote through mappings must have arrived
+    /// (syncfs(2) of each mount while [`View::serve`] runs). The mounts are dead afterwards. Their connections end first, so
+    /// that the kernel does not send a FORGET for each node that it knows.
     pub fn finish(self) -> Transaction<O> {
         let View { tx, connections, files, .. } = self;
         drop(connections);

@@ -23,6 +23,35 @@ pub struct Cli {
     pub verb: Verb,
 }
 
+impl Cli {
+    /// Reads this process's arguments.
+    ///
+    /// Making the grammar of all commands is a twentieth of what a short run takes, so that of `run` is tried alone.
+    /// What it can't take is read, and complained of, with the whole one.
+    pub fn read() -> Result<Cli, clap::Error> {
+        if std::env::args_os().nth(1).is_some_and(|verb| verb == "run") {
+            if let Ok(alone) = RunAlone::try_parse() {
+                let RunVerb::Run(args) = alone.verb;
+                return Ok(Cli { verb: Verb::Run(args) });
+            }
+        }
+        Cli::try_parse()
+    }
+}
+
+/// [`Cli`] with one command.
+#[derive(Debug, Parser)]
+#[command(name = "systx")]
+struct RunAlone {
+    #[command(subcommand)]
+    verb: RunVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunVerb {
+    Run(Run),
+}
+
 const EXAMPLES: &str = "\
 Examples:
   systx run -- make install           commit if make succeeds, else leave no trace
@@ -444,6 +473,28 @@ mod tests {
         assert_eq!(command(&["systx", "run", "--", "grep", "--", "-v"]), ["grep", "--", "-v"]);
         assert_eq!(command(&["systx", "run", "grep", "--", "-v"]), ["grep", "--", "-v"]);
         assert_eq!(command(&["systx", "run", "-v", "--", "-odd"]), ["-odd"]);
+    }
+
+    #[test]
+    fn a_run_is_the_same_read_alone_or_among_all_commands() {
+        for words in [
+            &["systx", "run", "--", "a", "--json", "", "x y"][..],
+            &["systx", "run", "-v", "--only", "/a", "--only=b", "--retry", "3", "a", "--help"],
+            &["systx", "run", "--durability", "none", "--on-error=keep", "--timeout", "2h", "a"],
+            &["systx", "run", "--help"],
+            &["systx", "run", "-h", "a"],
+            &["systx", "run", "--version", "a"],
+            &["systx", "run", "--odd", "a"],
+            &["systx", "run", "-n", "--retry", "1", "a"],
+            &["systx", "run"],
+        ] {
+            let alone = RunAlone::try_parse_from(words).map(|alone| {
+                let RunVerb::Run(run) = alone.verb;
+                format!("{:?}", Verb::Run(run))
+            });
+            let among = Cli::try_parse_from(words).map(|cli| format!("{:?}", cli.verb));
+            assert_eq!(alone.map_err(|e| e.kind()), among.map_err(|e| e.kind()), "{words:?}");
+        }
     }
 
     #[test]

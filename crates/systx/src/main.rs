@@ -31,13 +31,12 @@ mod tree;
 mod wrap;
 
 use args::{Cli, InstallHooks, Json, Verb};
-use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     systx_os::no_room::end_with_words();
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(e) => {
             // Nobody is left to tell when this fails.

@@ -115,7 +115,10 @@ fn guarded(
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ending = tries(args, &tree, &lower, notices, leaving);
+    let ended = tries(args, &tree, &lower, notices, leaving);
+    twin.dismiss();
+    // The mounts come apart while the twin ends.
+    let ending = ended.map(|(ending, _unmounting)| ending);
     twin.reap();
     ending
 }
@@ -126,7 +129,7 @@ fn tries(
     lower: &[Mounted],
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
-) -> Result<Ending, String> {
+) -> Result<(Ending, Unmounting), String> {
     let os = Linux::new();
     let domains = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
@@ -140,10 +143,12 @@ fn tries(
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
-        let ending = attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
+        let (ending, unmounting) =
+            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
         if !matches!(ending, Ending::Conflict(_)) {
-            return Ok(ending);
+            return Ok((ending, unmounting));
         }
+        drop(unmounting);
         notices.lost();
         // The next command inherits it, as this one did.
         limit.restore().map_err(failed("lowering the limit on open files"))?;
@@ -171,7 +176,7 @@ fn attempt(
     (age, next): (&mut Option<Age>, Next),
     (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
-) -> Result<Ending, String> {
+) -> Result<(Ending, Unmounting), String> {
     let os = Linux::new();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
@@ -216,6 +221,7 @@ fn attempt(
     }
     let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
     view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
+    let written = view.written();
     let server = Server::start(view)?;
     let watcher = match args.network.policy().zip(reception) {
         Some((policy, reception)) => {
@@ -228,11 +234,11 @@ fn attempt(
     let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
     let watched = watcher.map(Watcher::stop).unwrap_or_default();
     let kept = output.keep(reader);
-    let arrived = synced.iter().try_for_each(mounts::sync);
+    let arrived = if written.yet() { synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let mut tx = view.finish();
-    let _unmounting = Unmounting::begin(synced);
+    let unmounting = Unmounting::begin(synced);
     let asks = args.asks && terminal.is_some();
     let verdict = kept
         .map_err(Ending::Failed)
@@ -241,22 +247,23 @@ fn attempt(
         .and_then(|status| diff::before_commit(args, &mut tx, status))
         .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
     seen.merge(watched);
-    match verdict {
+    let ending = match verdict {
         Ok(status) => {
             no_room::stage(Stage::Commit);
             let committed = |done| Ending::Committed(done, status);
             let ending = tx.commit().map_or_else(Ending::from, committed);
             no_room::stage(Stage::Idle);
-            Ok(ending)
+            ending
         }
         Err(ending) => {
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
                 _ => tx.abort(),
             }
-            Ok(ending)
+            ending
         }
-    }
+    };
+    Ok((ending, unmounting))
 }
 
 /// Finishes what others left in mid-publication, also where this command does not come by.

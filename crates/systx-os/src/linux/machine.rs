@@ -35,6 +35,12 @@ pub(super) fn now() -> Timestamp {
     Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
 }
 
+/// The time of the last tick.
+pub(super) fn coarse_now() -> Timestamp {
+    let t = rustix::time::clock_gettime(ClockId::RealtimeCoarse);
+    Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
+}
+
 pub(super) fn monotonic_ns() -> u64 {
     let t = rustix::time::clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

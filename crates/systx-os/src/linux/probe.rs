@@ -1,6 +1,6 @@
 //! What may be relied on, on one file system.
 //!
-//! Two ways: [`fs_info`] is quick (one nameless file, a few dozen calls) and takes what follows from the kind of file
+//! Two ways: [`fs_info`] is quick (one nameless file, about twenty calls) and takes what follows from the kind of file
 //! system for granted; [`probe_thoroughly`] tries everything. Guarantees: nothing is left behind in `scratch`. Does
 //! not: trust the stamps of file systems outside the allow-list, even if an experiment succeeds: over NFS or FUSE what
 //! changes elsewhere shows late.
@@ -15,17 +15,18 @@ const XFS_MAGIC: u64 = 0x5846_5342;
 pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Rounds of stat → change → stat. Coarse timestamps tick every 1–10 ms and a round takes microseconds, so one of
-/// 20 misses almost surely; a false "trusted" still needs all of them to straddle a tick.
-const ROUNDS_QUICK: u32 = 20;
-const ROUNDS_THOROUGH: u32 = 100;
+/// Rounds of change → stat until two fall into one tick of the coarse clock. A tick is 1–10 ms and a round takes
+/// microseconds; who is so slow that none do would have to straddle a tick in each of them to be misled.
+const ROUNDS: u32 = 20;
+/// Rounds with a directory, without that proof.
+const DIRECTORY_ROUNDS: u32 = 100;
 
 pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, uuid) = identify(&dir)?;
     let file = Scratch::file(&dir)?;
     let listed = !matches!(kind, FsKind::Other(_));
-    let file_stamps = listed && file_stamps(file.fd(), ROUNDS_QUICK)?;
+    let file_stamps = listed && file_stamps(file.fd())?;
     let (handles, open_by_handle) = handles(&dir, &stat)?;
     Ok(FsInfo {
         kind,
@@ -55,8 +56,8 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     Ok(FsInfo {
         kind,
         uuid,
-        file_stamps: listed && file_stamps(file.fd(), ROUNDS_THOROUGH)?,
-        dir_stamps: listed && dir_stamps(&dir, ROUNDS_THOROUGH)?,
+        file_stamps: listed && file_stamps(file.fd())?,
+        dir_stamps: listed && dir_stamps(&dir)?,
         reflinks: reflinks(&dir, file.fd())?,
         rename_flags: rename_flags(&dir)?,
         leases: leases(file.fd()),
@@ -124,21 +125,29 @@ fn uuid(dir: &OwnedFd, dev: u64) -> Result<[u8; 16]> {
     Ok(uuid)
 }
 
-fn file_stamps(file: BorrowedFd<'_>, rounds: u32) -> Result<bool> {
+/// Whether changes leave different stamps that are made within one tick of the clock that coarse stamps are taken from.
+///
+/// Source: ktime_get_coarse_real_ts64 in kernel/time/timekeeping.c, which CLOCK_REALTIME_COARSE shows.
+fn file_stamps(file: BorrowedFd<'_>) -> Result<bool> {
     let ctime = || -> Result<Timestamp> { Ok(look::stat(file)?.ctime) };
-    let mut before = ctime()?;
-    for round in 0..rounds {
+    let mut before = (ctime()?, None);
+    for round in 0..ROUNDS {
+        let tick = machine::coarse_now();
         bytes::pwrite(file, &[round as u8], 0)?;
         let after = ctime()?;
-        if after == before {
+        if after == before.0 {
             return Ok(false);
         }
-        before = after;
+        // The stamp before was made after this tick was seen for the first time.
+        if before.1 == Some(tick) && machine::coarse_now() == tick {
+            return Ok(true);
+        }
+        before = (after, Some(tick));
     }
     Ok(true)
 }
 
-fn dir_stamps(dir: &OwnedFd, rounds: u32) -> Result<bool> {
+fn dir_stamps(dir: &OwnedFd) -> Result<bool> {
     let below = Scratch::directory(dir)?;
     let fd = below.fd();
     let ctime = || -> Result<Timestamp> { Ok(look::stat(fd)?.ctime) };
@@ -149,7 +158,7 @@ fn dir_stamps(dir: &OwnedFd, rounds: u32) -> Result<bool> {
     };
     let mut before = ctime()?;
     let mut differs = true;
-    for _ in 0..rounds {
+    for _ in 0..DIRECTORY_ROUNDS {
         differs = changed(names::mknod(fd, b"a", 0o600, 0), &mut before)?
             && changed(names::mknod(fd, b"b", 0o600, 0), &mut before)?
             && changed(names::rename((fd, b"a"), (fd, b"b"), Rename::Replace), &mut before)?

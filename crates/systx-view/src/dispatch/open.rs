@@ -98,6 +98,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     /// Counts a handle and says of which kind it is.
     fn handle(&mut self, connection: usize, node: Node, how: Use) -> Handle {
+        if how != Use::Read {
+            self.written.set();
+        }
         let (tx, link) = (&mut self.tx, &mut self.connections[connection]);
         self.files.open(node, how, || {
             if !link.passthrough {
