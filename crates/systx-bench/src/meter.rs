@@ -155,6 +155,9 @@ through! {
         fn read_dir(fd: &Fd) -> Result<Vec<Dirent>>;
         fn read_link(fd: &Fd) -> Result<Vec<u8>>;
         fn statfs(fd: &Fd) -> Result<StatFs>;
+        fn may_change_names(dir: &Fd) -> Result<()>;
+        fn project_passed_on(dir: &Fd) -> Result<Option<u32>>;
+        fn set_project(dir: &Fd, name: &[u8], project: u32) -> Result<bool>;
         fn fs_info(scratch: &Fd) -> Result<FsInfo>;
         fn mkdir(dir: &Fd, name: &[u8], mode: u32) -> Result<()>;
         fn mknod(dir: &Fd, name: &[u8], mode: u32, rdev: u64) -> Result<()>;

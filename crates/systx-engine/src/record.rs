@@ -82,11 +82,11 @@ pub enum Act {
         /// How to make it again if a power loss took it: only in records without stage barrier.
         small: Option<Small>,
     },
-    /// Gives an existing object one more name. The slot starts as a token; the object is linked over it first.
+    /// Gives an existing object one more name. It is linked into the slot before the first step of the record, and then placed.
     Link {
         /// The object.
         object: Handle,
-        /// Where it was found, for messages and where handles can't be opened.
+        /// Where it is found before the first step, for messages and where handles can't be opened.
         found: Box<At>,
     },
     /// Puts the object in the slot in place of `before`, which ends in the slot.

@@ -27,6 +27,7 @@ impl<O: Os> Commit<'_, O> {
             os.phase(Phase::Publish);
             site.patch_targets = std::mem::take(&mut change.patch_targets);
             site.directories = std::mem::take(&mut change.directories);
+            site.tokens = std::mem::take(&mut change.tokens);
             match publish(&mut site, &change.body) {
                 Ok(displaced) => done.displaced.extend(domain.shown_all(displaced)),
                 Err(Pending { path, error }) => {

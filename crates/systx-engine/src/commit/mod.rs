@@ -25,6 +25,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::publish::site::Directories;
+use crate::publish::tokens::TokenHandles;
 use crate::record::Body;
 use crate::transaction::Transaction;
 use std::collections::HashMap;
@@ -58,6 +59,8 @@ pub(crate) struct Change<O: Os> {
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
     /// Directories whose names change, open since P.
     pub directories: Directories<O>,
+    /// Tokens in the slots, as far as known.
+    pub tokens: TokenHandles,
     /// Says that `tx/<id>` is in use, until a slot does.
     pub sealed: Option<Sealed<O>>,
     /// Where its header stands; set from V7 on.
@@ -114,15 +117,17 @@ impl<O: Os> Transaction<O> {
         let shelved: Vec<_> =
             staging.iter().map(|s| s.as_ref().and_then(|s| Some((s.shelf.clone()?, s.next)))).collect();
         let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
-        let drafts = plans.into_iter().zip(staging).enumerate().map(|(mount, (plan, slots))| Draft {
-            mount,
-            domain: mounts[mount].clone(),
-            id: ids[mount],
-            age: contention.age(mount),
-            plan,
-            slots,
-            shelved: shelved[mount].clone(),
-        });
+        let drafts =
+            plans.into_iter().zip(staging).enumerate().map(|(mount, ((plan, directories), slots))| Draft {
+                mount,
+                domain: mounts[mount].clone(),
+                id: ids[mount],
+                age: contention.age(mount),
+                plan,
+                directories,
+                slots,
+                shelved: shelved[mount].clone(),
+            });
         let mut drafts: Vec<_> = drafts.collect();
         // Commit locks are taken in this order.
         drafts.sort_by_key(|draft| draft.domain.key);

@@ -9,7 +9,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::Plan;
 use crate::publish::site::{open_object, slot_name, Directories};
-use crate::publish::tokens;
+use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Shelved, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(crate) struct Draft<O: Os> {
     /// Number of its first try.
     pub age: TxId,
     pub plan: Plan,
+    /// Directories that its steps name, as far as they are open.
+    pub directories: Directories<O>,
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
     /// Set if that is the shelf: slots below this number are used up.
@@ -76,11 +78,10 @@ pub(super) fn prepare<O: Os>(
 
 /// P2, P3: tokens, targets, directories, space.
 fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let Draft { domain, mut plan, slots, id, shelved, .. } = draft;
+    let Draft { domain, mut plan, mut directories, slots, id, shelved, .. } = draft;
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
     let patch_targets = open_targets(&domain, &plan)?;
-    let mut directories = Directories::default();
     acquire::space(&domain, &plan.steps)?;
     let mut body = Body {
         version: BODY_VERSION,
@@ -93,6 +94,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         shelved: None,
         steps: std::mem::take(&mut plan.steps),
     };
+    let tokens = shelved.as_ref().map(|(shelf, _)| TokenHandles::of(shelf.token_handle)).unwrap_or_default();
     let (slots, sealed) = match body.has_slots() {
         true => {
             let slots = match slots {
@@ -138,7 +140,18 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
             (Arc::new(domain.no_slots().map_err(fail("opening the area"))?), None)
         }
     };
-    Ok(Change { id, slots, plan, body, body_at: None, patch_targets, directories, sealed, header: None })
+    Ok(Change {
+        id,
+        slots,
+        plan,
+        body,
+        body_at: None,
+        patch_targets,
+        directories,
+        tokens,
+        sealed,
+        header: None,
+    })
 }
 
 /// Opens every file that is changed in place, so that publication can't fail on it.

@@ -52,7 +52,7 @@ fn name_of(boot: &[u8; 16], owner: impl std::fmt::Display) -> String {
 
 /// The first slot of the transaction that an entry of a shelf belongs to; `None`: it belongs to all.
 fn owner_of(name: &[u8]) -> Option<u32> {
-    // LINK makes `<slot>l`.
+    // The token of LINKs is `<slot>l`.
     let digits = name.strip_suffix(b"l").unwrap_or(name);
     let slot: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
     Some(slot / SLOTS_MAX * SLOTS_MAX)

@@ -47,6 +47,11 @@ impl<O: Os> LowerDir<O> {
         lock(&self.fd).is_some()
     }
 
+    /// The descriptor, if one is kept.
+    pub(crate) fn kept(&self) -> Option<Arc<O::Fd>> {
+        lock(&self.fd).clone()
+    }
+
     /// Gives up the descriptor; the next who needs one opens it again.
     pub(crate) fn let_go(&self) {
         *lock(&self.fd) = None;

@@ -14,7 +14,7 @@ const PRIVILEGES: u32 = 0o6000;
 const OWNER_WRITE: u32 = 0o200;
 
 impl<O: Os> Transaction<O> {
-    pub(super) fn plan_attributes(&mut self, draft: &mut Draft) -> Verb<()> {
+    pub(super) fn plan_attributes(&mut self, draft: &mut Draft<O>) -> Verb<()> {
         for ix in self.all() {
             let object = self.object(ix);
             if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || self.is_gone(ix) {
@@ -34,7 +34,7 @@ impl<O: Os> Transaction<O> {
         Ok(())
     }
 
-    fn lower_changes(&mut self, draft: &mut Draft, ix: Ix) -> Verb<Vec<Change>> {
+    fn lower_changes(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
         let mut changes = Vec::new();
         let mtime = self.new_mtime(ix)?;
         let object = self.object(ix);
@@ -86,7 +86,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What publishing itself would change of a staged directory, or what would keep it from being published.
-    fn staged_changes(&mut self, draft: &Draft, ix: Ix) -> Verb<Vec<Change>> {
+    fn staged_changes(&mut self, draft: &Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
         let object = self.object(ix);
         let Some(dir) = &object.dir else { return Ok(Vec::new()) };
         let gets_lower = dir.names.values().any(|e| e.now.is_some_and(|now| !self.object(now).is_staged()));

@@ -37,7 +37,7 @@ struct Run {
 }
 
 impl<O: Os> Transaction<O> {
-    pub(super) fn plan_data(&mut self, draft: &mut Draft) -> Verb<()> {
+    pub(super) fn plan_data(&mut self, draft: &mut Draft<O>) -> Verb<()> {
         for ix in self.all() {
             let object = self.object(ix);
             let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
@@ -57,7 +57,7 @@ impl<O: Os> Transaction<O> {
         Ok(())
     }
 
-    fn plan_file(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+    fn plan_file(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
         let Some((handle, stat)) = self.object(ix).lower.as_ref().map(|l| (l.handle, l.stat)) else {
             return Ok(());
         };
@@ -103,7 +103,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Nothing of the file is published from its slot, if it has one.
-    fn no_slot_of(&self, draft: &mut Draft, ix: Ix) {
+    fn no_slot_of(&self, draft: &mut Draft<O>, ix: Ix) {
         let slot = self.object(ix).data.slot();
         if slot != NO_SLOT {
             draft.plan.unused.push(slot);
@@ -131,7 +131,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The private bytes are the committed ones: nothing to publish but, at most, the time.
-    fn drop_copy(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+    fn drop_copy(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
         let Data::Private(private) = &self.object(ix).data else {
             self.no_slot_of(draft, ix);
             return Ok(());
@@ -155,7 +155,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The private file becomes the file: it gets what the inode had.
-    fn plan_replacement(&mut self, draft: &mut Draft, ix: Ix, slot: u32, was: Was) -> Verb<()> {
+    fn plan_replacement(&mut self, draft: &mut Draft<O>, ix: Ix, slot: u32, was: Was) -> Verb<()> {
         let fd = self.private_fd(ix)?;
         let attr = self.attr(ix)?;
         let node = crate::workset::node_of(ix);
@@ -183,7 +183,13 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What differs, sector by sector.
-    fn patch_ranges(&mut self, draft: &mut Draft, ix: Ix, before: u64, after: u64) -> Verb<Vec<PatchRange>> {
+    fn patch_ranges(
+        &mut self,
+        draft: &mut Draft<O>,
+        ix: Ix,
+        before: u64,
+        after: u64,
+    ) -> Verb<Vec<PatchRange>> {
         let mut runs = Vec::new();
         let mut inline_left = draft.inline_left;
         let mut from = 0;

@@ -12,6 +12,7 @@ mod small;
 
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Verb, VerbError};
+use crate::publish::site::Directories;
 use crate::record::{At, Step};
 use crate::transaction::Transaction;
 use crate::workset::{Ix, Reach};
@@ -49,6 +50,8 @@ pub struct Plan {
 pub enum Token {
     /// An empty regular file.
     File,
+    /// The one for all LINKs, beside the slot of the first of them. An empty regular file, too.
+    Links,
     /// An empty directory.
     Directory,
 }
@@ -65,10 +68,11 @@ pub struct Staged {
 }
 
 /// A plan on its way: steps by phase, each with what it is ordered by.
-#[derive(Default)]
-struct Draft {
+struct Draft<O: Os> {
     mount: usize,
     plan: Plan,
+    /// The committed directories of steps that are open already.
+    directories: Directories<O>,
     /// TAKEs, and REMOVEs of names that a LINK gets: deepest first.
     takes: Vec<Ordered>,
     /// PLACEs and REPLACEs: outermost first.
@@ -107,8 +111,27 @@ impl Ordered {
     }
 }
 
-impl Draft {
-    fn finish(mut self) -> Plan {
+impl<O: Os> Draft<O> {
+    fn new(mount: usize, inline_left: usize) -> Draft<O> {
+        Draft {
+            mount,
+            plan: Plan::default(),
+            directories: Directories::default(),
+            takes: Vec::new(),
+            places: Vec::new(),
+            links: Vec::new(),
+            patches: Vec::new(),
+            removes: Vec::new(),
+            attrs: Vec::new(),
+            inline_left,
+            slot_patches: Staged::default(),
+            patched: HashSet::new(),
+            replaced: HashSet::new(),
+            exchanged: HashSet::new(),
+        }
+    }
+
+    fn finish(mut self) -> (Plan, Directories<O>) {
         let by_place = |a: &Ordered, b: &Ordered| {
             (&a.step.at.path, &a.step.at.name).cmp(&(&b.step.at.path, &b.step.at.name))
         };
@@ -117,6 +140,9 @@ impl Draft {
         self.links.sort_by(by_place);
         self.removes.sort_by(by_place);
         self.attrs.sort_by(|a, b| b.depth.cmp(&a.depth).then_with(|| by_place(a, b)));
+        if let Some(first) = self.links.first() {
+            self.plan.tokens.push((first.step.slot, Token::Links));
+        }
         let steps = &mut self.plan.steps;
         steps.extend(self.takes.into_iter().chain(self.places).chain(self.links).map(|o| o.step));
         steps.append(&mut self.patches);
@@ -125,21 +151,21 @@ impl Draft {
             ids.sort_unstable();
             ids.dedup();
         }
-        self.plan
+        (self.plan, self.directories)
     }
 }
 
 impl<O: Os> Transaction<O> {
-    /// What there is to publish, one plan a mount.
+    /// What there is to publish, one plan a mount, and which of its directories are open.
     ///
     /// # Errors
     /// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
     /// staged. Nothing happened.
-    pub(crate) fn plan(&mut self) -> Result<Vec<Plan>, CommitError> {
+    pub(crate) fn plan(&mut self) -> Result<Vec<(Plan, Directories<O>)>, CommitError> {
         let mut inline_left = INLINE_BYTES_MAX;
         let mut plans = Vec::with_capacity(self.mounts.len());
         for mount in 0..self.mounts.len() {
-            let mut draft = Draft { mount, inline_left, ..Draft::default() };
+            let mut draft = Draft::new(mount, inline_left);
             self.draft(&mut draft).map_err(|e| match e {
                 VerbError::Os(error) => {
                     CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error }
@@ -152,7 +178,7 @@ impl<O: Os> Transaction<O> {
         Ok(plans)
     }
 
-    fn draft(&mut self, draft: &mut Draft) -> Verb<()> {
+    fn draft(&mut self, draft: &mut Draft<O>) -> Verb<()> {
         self.plan_names(draft)?;
         self.plan_data(draft)?;
         self.plan_attributes(draft)?;
@@ -160,7 +186,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// A name as it will be.
-    fn at_now(&mut self, draft: &mut Draft, dir: Ix, name: &[u8]) -> Verb<At> {
+    fn at_now(&mut self, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
         let handle = self.handle_of(dir)?;
         match self.object(dir).is_staged() {
             true => drop(draft.plan.made.insert(handle)),
@@ -170,22 +196,23 @@ impl<O: Os> Transaction<O> {
     }
 
     /// A name of the committed tree.
-    fn at_before(&mut self, draft: &mut Draft, dir: Ix, name: &[u8]) -> Verb<At> {
+    fn at_before(&mut self, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
         self.placed_dir(draft, dir)?;
         let base = self.lower_dir(dir)?;
         Ok(At { dir: base.handle, path: base.path.clone(), name: name.to_vec() })
     }
 
     /// Notes where a committed directory stands.
-    fn placed_dir(&mut self, draft: &mut Draft, dir: Ix) -> Verb<()> {
+    fn placed_dir(&mut self, draft: &mut Draft<O>, dir: Ix) -> Verb<()> {
         let base = self.lower_dir(dir)?;
         let place = || At { dir: base.handle, path: base.path.clone(), name: Vec::new() };
         draft.plan.places.entry(base.handle).or_insert_with(place);
+        draft.directories.keep(&base);
         Ok(())
     }
 
     /// Notes where a committed object stands.
-    fn placed_object(&mut self, draft: &mut Draft, ix: Ix) -> Verb<()> {
+    fn placed_object(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Ok(()) };
         if object.dir.is_some() {
@@ -198,7 +225,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// One name of an object as it will be when all names are published.
-    fn at_object(&mut self, draft: &mut Draft, ix: Ix) -> Verb<At> {
+    fn at_object(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<At> {
         self.placed_object(draft, ix)?;
         if self.is_root(ix) {
             return self.at_now(draft, ix, b"");

@@ -12,7 +12,7 @@ use crate::transaction::Transaction;
 use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
 use std::collections::HashMap;
-use systx_os::{FileType, Handle, Os};
+use systx_os::{Errno, FileType, Handle, Os};
 
 /// One changed name.
 struct Changed {
@@ -41,7 +41,7 @@ struct Ways {
 }
 
 impl<O: Os> Transaction<O> {
-    pub(super) fn plan_names(&mut self, draft: &mut Draft) -> Verb<()> {
+    pub(super) fn plan_names(&mut self, draft: &mut Draft<O>) -> Verb<()> {
         let changes = self.changed_names(draft.mount);
         let ways = self.ways(draft.mount, &changes)?;
         for (n, change) in changes.iter().enumerate() {
@@ -113,7 +113,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What the name had.
-    fn plan_leaving(&mut self, draft: &mut Draft, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
+    fn plan_leaving(&mut self, draft: &mut Draft<O>, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
         let change = &changes[n];
         let Some(before) = change.before else { return Ok(()) };
         let handle = self.handle_of(before)?;
@@ -153,15 +153,20 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What the name gets.
-    fn plan_arriving(&mut self, draft: &mut Draft, changes: &[Changed], ways: &Ways, n: usize) -> Verb<()> {
+    fn plan_arriving(
+        &mut self,
+        draft: &mut Draft<O>,
+        changes: &[Changed],
+        ways: &Ways,
+        n: usize,
+    ) -> Verb<()> {
         let change = &changes[n];
         let Some(now) = change.now else { return Ok(()) };
         let at = self.at_now(draft, change.dir, &change.name)?;
         let slot = match ways.reaches.get(&n) {
             Some(Via::Link) => {
                 let slot = self.new_slot(draft.mount)?;
-                draft.plan.tokens.push((slot, Token::File));
-                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(draft, now)?));
+                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(now)?));
                 draft.links.push(Ordered::new(Step { slot, at, act: Act::Link { object, found } }));
                 return Ok(());
             }
@@ -194,17 +199,11 @@ impl<O: Os> Transaction<O> {
         Ok(self.os.handle_at(&dir, &slot_name(slot))?)
     }
 
-    /// A name under which the object of a LINK is found when all moves are done.
-    fn found_for_link(&mut self, draft: &mut Draft, ix: Ix) -> Verb<At> {
-        let names = &self.object(ix).names;
-        let kept = names.iter().find(|(d, n)| self.entry(*d, n).is_some_and(|e| e.before == Some(ix)));
-        // One that came by a move is as good; another LINK's is not. The lost name of a move is paired with the first change
-        // that gains one, in the order of `changed_names`.
-        let first = names.iter().min_by_key(|(d, n)| (*d, n.clone()));
-        match kept.or(first).cloned() {
-            Some((dir, name)) => self.at_now(draft, dir, &name),
-            None => self.at_object(draft, ix),
-        }
+    /// A name under which the object of a LINK is found before any step is taken.
+    fn found_for_link(&self, ix: Ix) -> Verb<At> {
+        let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };
+        let (dir, name) = self.facts.place(lower.fact);
+        Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })
     }
 
     /// Every object that is removed with a directory: what it held when the transaction began to take it apart, less what moved

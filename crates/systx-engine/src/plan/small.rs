@@ -16,7 +16,7 @@ const SMALL_OBJECTS_MAX: usize = 16;
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 impl<O: Os> Transaction<O> {
-    pub(super) fn plan_small(&mut self, draft: &mut Draft) -> Verb<()> {
+    pub(super) fn plan_small(&mut self, draft: &mut Draft<O>) -> Verb<()> {
         if self.has_met_token(draft.mount) {
             self.leave_shelf(draft.mount)?;
         }
@@ -46,7 +46,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Puts every staged object into its step; whether all could be.
-    fn carry(&mut self, draft: &mut Draft, staged: &[Ix]) -> Verb<bool> {
+    fn carry(&mut self, draft: &mut Draft<O>, staged: &[Ix]) -> Verb<bool> {
         let mut left = SMALL_BYTES_MAX;
         if staged.is_empty() || staged.len() > SMALL_OBJECTS_MAX || draft.slot_patches != Staged::default() {
             return Ok(staged.is_empty() && draft.slot_patches == Staged::default());

@@ -1,32 +1,54 @@
 //! LINK: an existing object gets one more name.
 //!
-//! It is linked into the slot over the token first and then placed, so that the slot tells how far the step is.
+//! The objects of all LINKs of a record are linked into their slots before its first step; from then on a LINK is a PLACE. One
+//! token for all of them says that this is still to be done: while it is there no step was taken, and what a slot lacks is
+//! linked into it; without it, an empty slot is a step that was taken. That survives a power loss because metadata survive as a
+//! prefix. (A token a step would cost two renames each.)
 
+use super::refused;
 use super::site::{identify, open_object, slot_name, Site};
-use crate::record::{At, Step};
-use systx_os::{Errno, Handle, Open, Os, Rename, Result};
+use super::{pending, Pending};
+use crate::record::{Act, At, Body, Step};
+use systx_os::{Errno, Handle, Open, Os, Result};
 
-/// Links `object` into the slot if the token is still there, then places it.
-pub(super) fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At) -> Result<()> {
-    let slot = slot_name(step.slot);
-    let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
-    if site.tokens.is_token(site.os, site.slots, &slot, &held)? {
-        let linked = [slot.as_slice(), b"l"].concat();
-        let gone = match open_object(site.os, site.root, object, &found.path, &found.name, Open::Path)? {
-            None => true,
-            Some(fd) => match site.os.link(&fd, site.slots, &linked) {
-                Ok(()) | Err(Errno::EXIST) => false,
-                // No link left: everybody else has removed it since.
-                Err(Errno::NOENT) => true,
-                Err(e) => return Err(e),
-            },
-        };
-        if gone {
-            site.os.unlink(site.slots, &slot)?;
-            site.report(step, None, "the object to link was removed by somebody else");
-            return Ok(());
-        }
-        site.os.rename((site.slots, &linked), (site.slots, &slot), Rename::Replace)?;
+/// Name of the token: that of the slot of the first LINK, and a letter.
+pub(crate) fn token_name(slot: u32) -> Vec<u8> {
+    [slot_name(slot).as_slice(), b"l"].concat()
+}
+
+/// Links what a record links into its slots, unless that is done.
+pub(super) fn bring<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::Result<(), Pending> {
+    let links = || body.steps.iter().enumerate().filter(|(_, step)| matches!(step.act, Act::Link { .. }));
+    let Some((_, first)) = links().next() else { return Ok(()) };
+    let token = token_name(first.slot);
+    if identify(site.os, site.slots, &token).map_err(|e| pending(first, e))?.is_none() {
+        return Ok(());
     }
-    super::place::put(site, step)
+    for (n, step) in links() {
+        let Act::Link { object, found } = &step.act else { continue };
+        if let Err(error) = link(site, step, object, found) {
+            refused::set_aside_or_wait(site, n, step, error)?;
+        }
+    }
+    match site.os.unlink(site.slots, &token) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(pending(first, e)),
+    }
+}
+
+fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At) -> Result<()> {
+    let linked = match open_object(site.os, site.root, object, &found.path, &found.name, Open::Path)? {
+        Some(fd) => site.os.link(&fd, site.slots, &slot_name(step.slot)),
+        None => Err(Errno::NOENT),
+    };
+    match linked {
+        // Whoever was killed in here has linked some.
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        // No link left: everybody else has removed it since.
+        Err(Errno::NOENT) => {
+            site.report(step, None, "the object to link was removed by somebody else");
+            Ok(())
+        }
+        Err(e) => Err(e),
+    }
 }

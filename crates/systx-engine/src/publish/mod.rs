@@ -6,7 +6,7 @@
 //! Does not: decide whether a record may be published (commit, recovery), nor free the slot's leftovers ([`reclaim`]).
 
 mod attr;
-mod link;
+pub(crate) mod link;
 pub(crate) mod patch;
 pub(crate) mod place;
 pub(crate) mod reclaim;
@@ -18,7 +18,7 @@ pub(crate) mod site;
 pub(crate) mod tokens;
 
 use crate::outcome::Displaced;
-use crate::record::{Act, Body};
+use crate::record::{Act, Body, Step};
 use site::Site;
 use systx_os::{Errno, Os};
 
@@ -40,25 +40,27 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
+    link::bring(site, body)?;
     for (n, step) in body.steps.iter().enumerate() {
-        let pending = |error| Pending { path: crate::facts::join(&step.at.path, &step.at.name), error };
-        if refused::was_set_aside(site, n, step).map_err(pending)? {
+        if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }
         let done = match &step.act {
             Act::Place { small } => place::place(site, step, small.as_ref()),
-            Act::Link { object, found } => link::link(site, step, object, found),
+            Act::Link { .. } => place::place(site, step, None),
             Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
             Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
             Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
             Act::Patch(patch) => patch::patch(site, step, patch),
             Act::Attr { object, changes } => attr::change(site, step, object, changes),
         };
-        let Err(error) = done else { continue };
-        match refused::reason(site, step, error) {
-            Some(why) => refused::set_aside(site, n, step, why).map_err(pending)?,
-            None => return Err(pending(error)),
+        if let Err(error) = done {
+            refused::set_aside_or_wait(site, n, step, error)?;
         }
     }
     Ok(std::mem::take(&mut site.displaced))
+}
+
+fn pending(step: &Step, error: Errno) -> Pending {
+    Pending { path: crate::facts::join(&step.at.path, &step.at.name), error }
 }

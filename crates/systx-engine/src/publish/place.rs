@@ -11,27 +11,24 @@ const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
-    if identify(site.os, site.slots, &slot_name(step.slot))?.is_some() {
-        put(site, step)?;
+    let (os, slot) = (site.os, slot_name(step.slot));
+    let placed = match site.directory(&step.at)? {
+        Some(dir) => os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace),
+        None => Err(Errno::STALE),
+    };
+    match placed {
+        Ok(()) => {}
+        // Taken already, whatever keeps it from being taken again.
+        Err(_) if identify(os, site.slots, &slot)?.is_none() => {}
+        Err(Errno::EXIST) => site.displace(step, "the name was taken by somebody else")?,
+        // It was removed since it was opened.
+        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => site.displace(step, "its directory is gone")?,
+        Err(Errno::XDEV) => site.displace(step, "the name is on another mount now")?,
+        Err(e) => return Err(e),
     }
     match (site.pass, small) {
         (Pass::Redo, Some(small)) => rewrite(site, step, small),
         _ => Ok(()),
-    }
-}
-
-/// The same where the slot is known to hold the object.
-pub(super) fn put<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
-    let Some(dir) = site.directory(&step.at)? else {
-        return site.displace(step, "its directory is gone");
-    };
-    match site.os.rename((site.slots, &slot_name(step.slot)), (&dir, &step.at.name), Rename::NoReplace) {
-        Ok(()) => Ok(()),
-        Err(Errno::EXIST) => site.displace(step, "the name was taken by somebody else"),
-        // The directory was removed since it was opened, or a mount or a quota boundary came between.
-        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => site.displace(step, "its directory is gone"),
-        Err(Errno::XDEV) => site.displace(step, "the name is on another mount now"),
-        Err(e) => Err(e),
     }
 }
 

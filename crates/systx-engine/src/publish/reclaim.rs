@@ -67,15 +67,10 @@ fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree:
         return Ok(());
     }
     // Two processes may reclaim the same record: what is gone is gone.
-    let stat = match site.os.stat_at(site.slots, &slot) {
-        Err(Errno::NOENT) => return Ok(()),
-        stat => stat?,
-    };
-    if stat.kind() != FileType::Directory {
-        return match gone(site.os.unlink(site.slots, &slot)) {
-            Err(Errno::PERM | Errno::ACCESS) => stays(site, step),
-            done => done,
-        };
+    match gone(site.os.unlink(site.slots, &slot)) {
+        Err(Errno::ISDIR) => {}
+        Err(Errno::PERM | Errno::ACCESS) => return stays(site, step),
+        done => return done,
     }
     let known: HashSet<Handle> = tree.iter().copied().collect();
     let dir = match site.os.open(site.slots, &slot, Open::Path) {

@@ -9,6 +9,7 @@ use super::patch::{after_image, chunks, is_pre_image, read_up_to};
 use super::place::write_all;
 use super::remove::drop_token;
 use super::site::{identify, open_object, slot_name, Pass, Site};
+use super::{pending, Pending};
 use crate::facts::current_xattr;
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
@@ -16,8 +17,25 @@ use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 /// Free space with which a refusal for lack of space is about the object and not about the disk, in bytes.
 const ROOM_BYTES: u64 = 4 << 20;
 
+/// Sets a failed step aside if it would fail forever.
+///
+/// # Errors
+/// It may pass.
+pub(super) fn set_aside_or_wait<O: Os>(
+    site: &mut Site<'_, O>,
+    n: usize,
+    step: &Step,
+    error: Errno,
+) -> std::result::Result<(), Pending> {
+    let set_aside = match reason(site, step, error) {
+        Some(why) => set_aside(site, n, step, why),
+        None => Err(error),
+    };
+    set_aside.map_err(|error| pending(step, error))
+}
+
 /// What the kernel's answer means, as a sentence fragment; `None`: it may pass.
-pub(super) fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<&'static str> {
+fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<&'static str> {
     Some(match error {
         Errno::PERM => {
             "not permitted any more: it or its directory is immutable, append-only or another user's now"
@@ -48,12 +66,7 @@ fn has_room<O: Os>(site: &Site<'_, O>) -> bool {
 ///
 /// # Errors
 /// It can't be kept either, now: the step stays to be done.
-pub(super) fn set_aside<O: Os>(
-    site: &mut Site<'_, O>,
-    n: usize,
-    step: &Step,
-    why: &'static str,
-) -> Result<()> {
+fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static str) -> Result<()> {
     // What has been made immutable, or runs, since it was published refuses to be looked at for writing.
     if site.pass == Pass::Redo && is_done(site, step)? {
         return Ok(());
@@ -62,7 +75,7 @@ pub(super) fn set_aside<O: Os>(
     let held = |site: &Site<'_, O>| identify(site.os, site.slots, &slot);
     let is_token = |site: &Site<'_, O>, held: &Handle| site.tokens.is_token(site.os, site.slots, &slot, held);
     match &step.act {
-        Act::Place { .. } => match held(site)? {
+        Act::Place { .. } | Act::Link { .. } => match held(site)? {
             Some(_) => return site.displace(step, why),
             None => site.report(step, None, why),
         },
@@ -70,14 +83,6 @@ pub(super) fn set_aside<O: Os>(
             Some(held) if held != *before => return site.displace(step, why),
             // Taken: whatever failed came after it.
             _ => {}
-        },
-        Act::Link { .. } => match held(site)? {
-            Some(held) if !is_token(site, &held)? => return site.displace(step, why),
-            Some(_) => {
-                site.os.unlink(site.slots, &slot)?;
-                site.report(step, None, why);
-            }
-            None => {}
         },
         Act::Remove { before, .. } | Act::Take { before } => match held(site)? {
             Some(held) if held == *before => {}

@@ -2,6 +2,7 @@
 
 use super::reports;
 use super::tokens::TokenHandles;
+use crate::facts::LowerDir;
 use crate::id::TxId;
 use crate::outcome::Displaced;
 use crate::record::{At, Step};
@@ -57,6 +58,15 @@ impl<O: Os> Default for Directories<O> {
 }
 
 impl<O: Os> Directories<O> {
+    /// Takes one over that a transaction has open. One that is removed since is told as in [`Directories::find`].
+    pub fn keep(&mut self, dir: &LowerDir<O>) {
+        if self.0.len() < DIRECTORIES_MAX {
+            if let Some(fd) = dir.kept() {
+                self.0.entry(dir.handle).or_insert(fd);
+            }
+        }
+    }
+
     /// A directory, by its handle, or below `root` at `path`; `None` when it is gone.
     ///
     /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.

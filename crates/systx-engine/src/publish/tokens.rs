@@ -5,6 +5,7 @@
 //! anything foreign by identity. A directory can only replace a directory, so a directory's token is one: empty, without any
 //! permission, and with a modification time at the epoch.
 
+use super::link;
 use super::site::{identify, slot_name};
 use crate::plan::Token;
 use std::cell::OnceCell;
@@ -23,6 +24,11 @@ fn token_file(k: u32) -> Vec<u8> {
 }
 
 impl TokenHandles {
+    /// The only one, where it is known.
+    pub fn of(handle: Handle) -> TokenHandles {
+        TokenHandles(OnceCell::from(vec![handle]))
+    }
+
     /// The token files that are there.
     fn load<O: Os>(os: &O, slots: &O::Fd) -> Result<Vec<Handle>> {
         let mut found = Vec::new();
@@ -66,14 +72,17 @@ pub(crate) fn make<O: Os>(
 ) -> Result<()> {
     let mut base: Option<(u32, O::Fd, u32)> = None;
     for (slot, token) in tokens {
-        let name = slot_name(*slot);
+        let name = match token {
+            Token::Links => link::token_name(*slot),
+            _ => slot_name(*slot),
+        };
         match token {
             Token::Directory => match os.mkdir(slots, &name, 0) {
                 Ok(()) => os.utimens(&os.open(slots, &name, Open::Path)?, Some(EPOCH), Some(EPOCH))?,
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e),
             },
-            Token::File => {
+            Token::File | Token::Links => {
                 if let Some(file) = shared {
                     match os.link(file, slots, &name) {
                         Ok(()) | Err(Errno::EXIST) => continue,

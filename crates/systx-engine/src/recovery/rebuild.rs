@@ -40,6 +40,7 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
     let mut lost = false;
     let mut taken = Vec::new();
     let mut wanted = Vec::new();
+    let mut links = None;
     for step in &body.steps {
         match &step.act {
             Act::Place { small: Some(small) } => make(os, &slots, step, small)?,
@@ -54,10 +55,13 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
                 };
                 wanted.push((step.slot, if directory { Token::Directory } else { Token::File }));
             }
-            Act::Link { .. } => wanted.push((step.slot, Token::File)),
+            Act::Link { .. } => {
+                links.get_or_insert((step.slot, Token::Links));
+            }
             Act::Patch(_) | Act::Attr { .. } => {}
         }
     }
+    wanted.extend(links);
     tokens::make(os, &slots, &wanted, None)?;
     // Contents before the name that promises them.
     os.syncfs(&area.dir)?;

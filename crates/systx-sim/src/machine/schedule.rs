@@ -276,6 +276,13 @@ impl Schedule {
         Self::run_by(Turns::Ranked { ranks, points: 0, falls }, rng, seed, processes)
     }
 
+    /// The same with the ranks that the processes are given in, and one fall, at a point of choice.
+    pub fn run_until<'a>(fall: u64, processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>) -> Report {
+        let ranks = (1..=processes.len() as i64).rev().collect();
+        let turns = Turns::Ranked { ranks, points: 0, falls: vec![fall] };
+        Self::run_by(turns, fastrand::Rng::with_seed(fall), fall, processes)
+    }
+
     fn run_by<'a>(
         turns: Turns,
         rng: fastrand::Rng,

@@ -74,7 +74,8 @@ impl Crash {
     fn place(&self, at: &mut At<'_, '_>) {
         let Cell { name, slot, .. } = *at.cell();
         match slot {
-            Token => at.go("link into the slot, over the token", Some(Micro::Look), |cell| cell.slot = Ours),
+            // The one token of all LINKs is the cell's here: it goes when the slots have what they link.
+            Token => at.go("link into the slot, token unlinked", Some(Micro::Look), |cell| cell.slot = Ours),
             Ours if name == Nothing => at.finish("RENAME_NOREPLACE slot -> name", |cell| {
                 (cell.name, cell.slot) = (Ours, Nothing);
             }),

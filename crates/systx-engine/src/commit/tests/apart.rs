@@ -7,7 +7,7 @@ use crate::outcome::{Durability, Options, Verb};
 use crate::transaction::{Caller, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{FsKind, Open, Os};
-use systx_sim::machine::{run_process, Machine, SimOs};
+use systx_sim::machine::{run_process, Ended, Machine, Schedule, SimOs};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 /// Whoever makes so many calls waits: nobody goes on here.
@@ -140,4 +140,60 @@ fn who_stops_and_has_a_record_that_cant_be_read_is_waited_for_by_its_filter() {
         os.exit();
         assert_eq!(asks_falsely(&machine, &slot), None, "{:?}", slot.seen.state());
     }
+}
+
+/// A commit stands still before any of its calls and accesses to the table; somebody looks at one of its names, and at another
+/// when it has gone on.
+#[test]
+fn who_looks_twice_beside_a_commit_that_stands_still_anywhere_sees_it_whole() {
+    let world = machine(FsKind::Ext4);
+    let points = {
+        let machine = world.fork();
+        machine.set_word_points(true);
+        let os = machine.spawn("owner");
+        run_process(&os, || transact(&os, Kind::Small, Durability::None)).expect("lives").expect("commits");
+        os.points()
+    };
+    let mut seen = [0; 3];
+    for fall in 0..points {
+        let machine = world.fork();
+        machine.set_word_points(true);
+        let (owner, reader) = (machine.spawn("owner"), machine.spawn("reader"));
+        let commits = || {
+            let done = transact(&owner, Kind::Small, Durability::None).expect("commits");
+            assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        };
+        let looks = || {
+            let domain = open(&reader).expect("opens");
+            let mut t = Transaction::begin(reader.clone(), vec![domain], Options::default()).expect("begins");
+            let mut shown = |name: &[u8]| -> Verb<bool> {
+                let top = t.root(0);
+                let (w, _) = t.lookup(top, b"w")?.expect("it is there");
+                Ok(t.lookup(w, name)?.is_some())
+            };
+            let removed = shown(b"removed");
+            // The other one goes on to its end.
+            reader.pause(1_000_000_000);
+            match (removed, shown(b"new")) {
+                (Ok(removed), Ok(new)) => {
+                    assert_ne!(removed, new, "half of it is shown, stopped at {fall} of {points}");
+                    usize::from(new)
+                }
+                _ => 2,
+            }
+        };
+        let mut saw = None;
+        let report = {
+            let saw = &mut saw;
+            Schedule::run_until(
+                fall,
+                vec![(owner.clone(), Box::new(commits)), (reader.clone(), Box::new(|| *saw = Some(looks())))],
+            )
+        };
+        for ended in &report.ended {
+            assert_eq!(*ended, Ended::Finished, "stopped at {fall} of {points}");
+        }
+        seen[saw.expect("it has looked")] += 1;
+    }
+    assert!(seen[1] > 0 && seen[2] > 0, "before it, after it, conflict: {seen:?}");
 }

@@ -8,6 +8,7 @@ mod disturbed;
 mod found;
 mod interleaving;
 mod invariants;
+mod links;
 mod mutants;
 mod outsider;
 mod reference;

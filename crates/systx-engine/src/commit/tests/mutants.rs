@@ -99,8 +99,8 @@ fn check_of(mutant: Mutant) -> Check {
             check("outsider::a_kill_before_the_commit_point_is_an_abort", "killed before call")
         }
         Mutant::NextBeforeSlot => check(
-            "interleaving::interleaved_transactions_are_so_when_one_stands_still_at_an_access_to_the_table",
-            HISTORY,
+            "apart::who_looks_twice_beside_a_commit_that_stands_still_anywhere_sees_it_whole",
+            "half of it is shown",
         ),
         Mutant::LateHeader => check(INLINE, "I3: the slot of"),
         Mutant::PreparedNotSynced => check(

@@ -72,6 +72,7 @@ fn make(
         id,
         age: id,
         plan,
+        directories: Default::default(),
         slots: Some(Arc::new(slots)),
         shelved: None,
     })
@@ -105,7 +106,16 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
     let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch) }];
     let plan = Plan { steps, written: vec![ObjectId::data(&found.handle)], ..Plan::default() };
     let id = domain.new_tx();
-    let draft = Draft { mount: 0, domain: domain.clone(), id, age: id, plan, slots: None, shelved: None };
+    let draft = Draft {
+        mount: 0,
+        domain: domain.clone(),
+        id,
+        age: id,
+        plan,
+        directories: Default::default(),
+        slots: None,
+        shelved: None,
+    };
     run(&mut facts, vec![draft], Durability::Durable, "test")
 }
 

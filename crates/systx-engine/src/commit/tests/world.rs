@@ -223,7 +223,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     if kind != Kind::Inline {
         let found = m.at(dir.handle, b"w", b"linked");
         m.step(base + 6, b"link", Act::Link { object: linked.handle, found: Box::new(found) });
-        m.plan.tokens.push((base + 6, Token::File));
+        m.plan.tokens.push((base + 6, Token::Links));
     }
     let mut after = old_bytes();
     after[600..640].fill(0xee);
@@ -256,6 +256,15 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     ];
     m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes });
     let plan = m.plan;
-    let draft = Draft { mount: 0, domain, id, age: id, plan, slots: Some(Arc::new(m.slots)), shelved };
+    let draft = Draft {
+        mount: 0,
+        domain,
+        id,
+        age: id,
+        plan,
+        directories: Default::default(),
+        slots: Some(Arc::new(m.slots)),
+        shelved,
+    };
     run(&mut facts, vec![draft], durability, "test")
 }

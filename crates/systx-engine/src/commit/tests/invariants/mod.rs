@@ -333,7 +333,7 @@ fn they_hold_before_every_call_of_whoever_finishes_for_the_dead() {
 
 #[test]
 fn they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems() {
-    whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), None, 6);
+    whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), None, 12);
 }
 
 #[test]

@@ -50,8 +50,11 @@ impl Stage {
         let calls = copy.take_trace();
         let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
         let look = calls.iter().position(|p| p.call == Call::Lease).expect("the final look takes leases");
-        // Each step begins with what its slot holds.
-        let is_slot = |name: &[u8]| !name.is_empty() && name.iter().all(u8::is_ascii_digit);
+        // Each step begins with what its slot holds, and all of them with the token of the LINKs.
+        let is_slot = |name: &[u8]| {
+            let digits = name.strip_suffix(b"l").unwrap_or(name);
+            !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
+        };
         let is_step = |p: &PointInfo| p.call == Call::HandleAt && is_slot(&p.name);
         let publishing = look + calls[look..].iter().position(is_step).expect("steps are taken");
         let body = match durability {
