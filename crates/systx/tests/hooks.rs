@@ -1,0 +1,266 @@
+//! The hooks at boot and at login: nobody installs them but `systx install-hooks`, which names every file; and what they run
+//! finishes what was killed in mid-commit, tells that in one line, and else says nothing.
+//!
+//! The boot hook is root's and looks at all file systems, so it lives in a chroot on an ext4 in a file. The login hook is an
+//! ordinary user's, who has areas where he has run before.
+//!
+//! `cargo test -p systx --test hooks [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::processes::{children, Held, Stopped};
+use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
+use machine::volume::Volume;
+use machine::{code, err, have, must, out, systx};
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn main() {
+    machine::main(&[
+        ("install_hooks_writes_the_files_that_it_names_and_no_other", install_hooks_writes_what_it_names),
+        ("make_install_writes_no_hooks", make_install_writes_no_hooks),
+        ("systemd_takes_the_unit_and_has_it_enabled", systemd_takes_the_unit),
+        ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
+        ("a_boot_finishes_what_was_killed_in_mid_commit", a_boot_finishes_what_was_killed),
+    ]);
+}
+
+const UNIT: &str = "etc/systemd/system/systx-recover.service";
+const LOGIN: &str = "etc/profile.d/systx.sh";
+
+/// Everything below a directory that is none itself.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let found = must(Command::new("find").arg(dir).args(["!", "-type", "d"]));
+    let mut files: Vec<_> = found.lines().map(PathBuf::from).collect();
+    files.sort();
+    files
+}
+
+fn install(program: &Path, root: &Path) -> Output {
+    let output = Command::new(program).args(["install-hooks", "--root"]).arg(root).output().unwrap();
+    assert_eq!((code(&output), err(&output)), (0, String::new()));
+    output
+}
+
+fn install_hooks_writes_what_it_names(dir: &Path) {
+    let root = dir.join("root");
+    let named = |output: &Output, verbs: &[&str]| {
+        let text = out(output);
+        let file = |line: &str| verbs.iter().find_map(|verb| line.strip_prefix(verb)).map(PathBuf::from);
+        let mut named: Vec<_> = text.lines().filter_map(file).collect();
+        named.sort();
+        named
+    };
+    let installed = install(&systx(), &root);
+    assert_eq!(named(&installed, &["wrote ", "enabled "]), files(&root));
+    assert_eq!(files(&root).len(), 3);
+    assert!(root.join(UNIT).exists() && root.join(LOGIN).exists());
+    // Others' files stay.
+    let other = root.join("etc/profile.d/other.sh");
+    std::fs::write(&other, "true\n").unwrap();
+    let removed = Command::new(systx()).args(["install-hooks", "--uninstall", "--root"]).arg(&root).output();
+    assert_eq!(named(&removed.unwrap(), &["removed "]), named(&installed, &["wrote ", "enabled "]));
+    assert_eq!(files(&root), [other]);
+}
+
+fn make_install_writes_no_hooks(dir: &Path) {
+    if !have("make") {
+        return;
+    }
+    // The Makefile's own words, with the program that is there in place of one that would be built.
+    let built = dir.join("target/release");
+    std::fs::create_dir_all(&built).unwrap();
+    std::fs::copy(systx(), built.join("systx")).unwrap();
+    let to = dir.join("to");
+    let mut make = Command::new("make");
+    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), "install", "CARGO=true", "PREFIX=/usr"]);
+    make.arg(format!("DESTDIR={}", to.display())).env("CARGO_TARGET_DIR", dir.join("target"));
+    let made = make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap();
+    assert_eq!(code(&made), 0, "{}", err(&made));
+    let files = files(&to);
+    assert!(files.contains(&to.join("usr/bin/systx")), "{files:?}");
+    for file in files {
+        let place = file.strip_prefix(&to).unwrap();
+        assert!(place.starts_with("usr/bin") || place.starts_with("usr/share"), "{}", place.display());
+        let name = place.to_str().unwrap();
+        assert!(!name.contains("systemd") && !name.contains("profile.d"), "{name}");
+    }
+}
+
+/// What `systemd-analyze verify` says of a unit.
+fn said(unit: &Path) -> String {
+    let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output().unwrap();
+    let name = unit.file_name().unwrap().to_str().unwrap();
+    // Not of the machine's others.
+    let text = out(&verify) + &err(&verify);
+    text.lines().filter(|line| line.contains(name)).map(|line| format!("{line}\n")).collect()
+}
+
+fn systemd_takes_the_unit(dir: &Path) {
+    if !have("systemd-analyze") || !have("systemctl") {
+        return;
+    }
+    let root = dir.join("root");
+    install(&systx(), &root);
+    let unit = root.join(UNIT);
+    assert_eq!(said(&unit), "");
+    let text = std::fs::read_to_string(&unit).unwrap();
+    for (right, wrong) in [("After=", "Aftre="), ("oneshot", "once"), ("ExecStart=\"/", "ExecStart=\"/none/")]
+    {
+        assert!(text.contains(right));
+        std::fs::write(&unit, text.replace(right, wrong)).unwrap();
+        assert_ne!(said(&unit), "", "{wrong} is not noticed here");
+    }
+    std::fs::write(&unit, text).unwrap();
+    let enabled = || {
+        let mut systemctl = Command::new("systemctl");
+        out(&systemctl
+            .arg("--root")
+            .arg(&root)
+            .args(["is-enabled", "systx-recover.service"])
+            .output()
+            .unwrap())
+    };
+    assert_eq!(enabled(), "enabled\n");
+    std::fs::remove_file(root.join("etc/systemd/system/multi-user.target.wants/systx-recover.service"))
+        .unwrap();
+    assert_eq!(enabled(), "disabled\n");
+}
+
+const NAMES: usize = 8;
+const SETUP: &str = "rm -rf deep stays goes; mkdir deep; echo old >stays; echo old >goes";
+/// New names in a directory that is there, a file changed in place, and one that goes: steps of several kinds.
+const SCRIPT: &str =
+    "for i in 0 1 2 3 4 5 6 7; do echo new $i >deep/f$i; done; echo in place >>stays; rm goes";
+
+fn published(tree: &Path) -> usize {
+    (0..NAMES).filter(|n| tree.join(format!("deep/f{n}")).exists()).count()
+}
+
+fn is_whole(tree: &Path) {
+    assert_eq!(published(tree), NAMES);
+    assert_eq!(std::fs::read_to_string(tree.join("stays")).unwrap(), "old\nin place\n");
+    assert!(!tree.join("goes").exists());
+}
+
+/// Kills a run of [`SCRIPT`] with some names published, and some not, together with its twin. False: it can't be done here.
+fn cut_off(dir: &Path, tree: &Path, run: &dyn Fn(&str) -> Command) -> bool {
+    if !have("strace") {
+        return false;
+    }
+    for n in 1.. {
+        let setup = run(SETUP).output().unwrap();
+        assert_eq!(code(&setup), 0, "{}", err(&setup));
+        let stopped = Stopped::after(dir, &run(SCRIPT), "renameat2", n);
+        let stopped = stopped.unwrap_or_else(|o| panic!("never in mid-publication: {}", err(&o)));
+        match published(tree) {
+            0 => assert_eq!(code(&stopped.go_on()), 0),
+            NAMES => panic!("all were published at once"),
+            done => {
+                let family = children(stopped.owner.pid);
+                family.iter().for_each(Held::kill);
+                stopped.owner.kill();
+                stopped.go_on();
+                family.iter().for_each(Held::gone);
+                assert_eq!(published(tree), done, "somebody has gone on");
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Well, and with one line: that something was finished, and where.
+fn tells_what_it_finished(output: &Output, place: &str) {
+    let line = format!("{place}: 1 committed finished, 0 aborted taken back\n");
+    assert_eq!((code(output), out(output), err(output)), (0, line, String::new()));
+}
+
+/// Well, and without a word.
+fn is_silent(output: &Output) {
+    assert_eq!((code(output), out(output), err(output)), (0, String::new(), String::new()));
+}
+
+fn a_login_finishes_what_was_killed(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 64) else { return };
+    let (home, tree) = (dir.join("home"), volume.point.join("user/tree"));
+    std::fs::create_dir_all(&tree).unwrap();
+    std::fs::create_dir(&home).unwrap();
+    for own in [&home, tree.parent().unwrap(), &tree] {
+        chown(own, Some(USER), Some(USER)).unwrap();
+    }
+    // Where it was built others may have no way to it.
+    let program = dir.join("bin/systx");
+    std::fs::create_dir(dir.join("bin")).unwrap();
+    std::fs::copy(systx(), &program).unwrap();
+    open_fuse_to_all(dir);
+    let as_user = |words: &[&str]| {
+        let words: Vec<_> = UNPRIVILEGED.iter().chain(words).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(&tree).stdin(Stdio::null());
+        command.env("HOME", &home).env_remove("XDG_STATE_HOME");
+        command
+    };
+    install(&program, dir);
+    let script = dir.join(LOGIN);
+    let login = || as_user(&["sh", "-c", ". \"$0\"", script.to_str().unwrap()]).output().unwrap();
+    // Of a user who never used it.
+    is_silent(&login());
+    assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
+    let run =
+        |script: &str| as_user(&[program.to_str().unwrap(), "run", "--only", ".", "--", "sh", "-c", script]);
+    if cut_off(dir, &tree, &run) {
+        tells_what_it_finished(&login(), tree.parent().unwrap().to_str().unwrap());
+        is_whole(&tree);
+        is_silent(&login());
+    }
+    must(Command::new("umount").arg("/dev/fuse"));
+    // A program that is gone is no error of everybody's login.
+    std::fs::remove_file(&program).unwrap();
+    is_silent(&login());
+}
+
+fn a_boot_finishes_what_was_killed(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
+    let root = &volume.point;
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "usr"] {
+        let (from, to) = (Path::new("/").join(name), root.join(name));
+        match std::fs::read_link(&from) {
+            Ok(target) => std::os::unix::fs::symlink(target, to).unwrap(),
+            Err(_) if from.is_dir() => {
+                std::fs::create_dir(&to).unwrap();
+                must(Command::new("mount").args(["-o", "bind,ro"]).arg(&from).arg(&to));
+            }
+            Err(_) => {}
+        }
+    }
+    for name in ["proc", "dev"] {
+        std::fs::create_dir(root.join(name)).unwrap();
+        must(Command::new("mount").arg("--bind").arg(Path::new("/").join(name)).arg(root.join(name)));
+    }
+    for name in ["opt", "work"] {
+        std::fs::create_dir(root.join(name)).unwrap();
+    }
+    std::fs::copy(systx(), root.join("opt/systx")).unwrap();
+    let inside = |words: &[&str]| {
+        let mut chroot = Command::new("chroot");
+        chroot.arg(root).args(["env", "-C", "/work"]).args(words);
+        chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        chroot
+    };
+    let installed = inside(&["/opt/systx", "install-hooks"]).output().unwrap();
+    assert_eq!(code(&installed), 0, "{}", err(&installed));
+    let unit = std::fs::read_to_string(root.join(UNIT)).unwrap();
+    let starts: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
+    assert_eq!(starts.len(), 1, "{unit}");
+    let boot = || inside(&["sh", "-c", starts[0]]).output().unwrap();
+    is_silent(&boot());
+    assert!(!root.join(".systx").exists(), "a boot makes no area");
+    let run = |script: &str| inside(&["/opt/systx", "run", "--only", "/work", "--", "sh", "-c", script]);
+    if cut_off(dir, &root.join("work"), &run) {
+        tells_what_it_finished(&boot(), "/");
+        is_whole(&root.join("work"));
+        is_silent(&boot());
+    }
+}
