@@ -1,9 +1,11 @@
-//! kill -9 in mid-commit, over a real directory on a journaled ext4: all or nothing, whoever is killed.
+//! kill -9 in mid-commit, over a real directory: all or nothing, whoever is killed. On a journaled ext4, and the kill of
+//! owner and twin on each other file system that systx serves.
 //!
 //! Two ways to choose the instant: a random number of microseconds after the command's last words; and, under strace,
 //! exactly before the n-th call of a kind, for every call of the commit.
 //!
-//! `cargo test -p systx --test crash_kill [-- PART-OF-A-NAME]`; thousands of kills with `SYSTX_LONG=1`.
+//! `cargo test -p systx --test crash_kill [-- PART-OF-A-NAME]`; a sample of the instants and calls.
+//! `SYSTX_LONG=1`: thousands of kills, and one before every call.
 
 mod machine;
 
@@ -20,7 +22,19 @@ use std::time::Instant;
 fn main() {
     machine::main(&[
         ("the_twin_alone_finishes_for_a_killed_owner", the_twin_alone_finishes_for_a_killed_owner),
-        ("recover_finishes_for_a_killed_owner_and_twin", recover_finishes_for_a_killed_owner_and_twin),
+        ("recover_finishes_for_a_killed_owner_and_twin", |dir| owner_and_twin(dir, "ext4", rounds(20, 1500))),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_xfs", |dir| {
+            owner_and_twin(dir, "xfs", rounds(8, 500))
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_btrfs", |dir| {
+            owner_and_twin(dir, "btrfs", rounds(8, 500))
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_ext4_without_a_journal", |dir| {
+            owner_and_twin(dir, "ext4-nj", rounds(8, 500))
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_tmpfs", |dir| {
+            owner_and_twin(dir, "tmpfs", rounds(8, 500))
+        }),
         (
             "a_commit_over_two_file_systems_is_on_both_or_on_neither_after_a_kill",
             a_commit_over_two_file_systems_is_on_both_or_on_neither,
@@ -40,8 +54,8 @@ fn main() {
     ]);
 }
 
-fn bench(dir: &Path) -> Option<Bench> {
-    Some(Bench::new(dir, Volume::new(dir, "ext4", 256)?))
+fn bench(dir: &Path, kind: &'static str) -> Option<Bench> {
+    Some(Bench::new(dir, Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?))
 }
 
 /// Nothing is left locked, staged or in flight, and the next one works.
@@ -65,7 +79,7 @@ fn end(mut bench: Bench, what: &str) {
 }
 
 fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
-    let Some(mut bench) = bench(dir) else { return };
+    let Some(mut bench) = bench(dir, "ext4") else { return };
     bench.aim();
     let want = rounds(20, 1500);
     for round in 0.. {
@@ -85,10 +99,9 @@ fn the_twin_alone_finishes_for_a_killed_owner(dir: &Path) {
     end(bench, "owner killed");
 }
 
-fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
-    let Some(mut bench) = bench(dir) else { return };
+fn owner_and_twin(dir: &Path, kind: &'static str, want: usize) {
+    let Some(mut bench) = bench(dir, kind) else { return };
     bench.aim();
-    let want = rounds(20, 1500);
     for round in 0.. {
         if !bench.wants(round, want) {
             break;
@@ -114,11 +127,11 @@ fn recover_finishes_for_a_killed_owner_and_twin(dir: &Path) {
         recover();
         bench.settled(&format!("round {round}, owner killed after {us} µs, twin {head_start:?} later"));
     }
-    end(bench, "owner and twin killed");
+    end(bench, &format!("{kind}, owner and twin killed"));
 }
 
 fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
-    let Some(mut bench) = bench(dir) else { return };
+    let Some(mut bench) = bench(dir, "ext4") else { return };
     bench.aim();
     let want = rounds(20, 1500);
     for round in 0.. {
@@ -290,7 +303,7 @@ fn the_twin_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let Some(mut bench) = bench(dir) else { return };
+    let Some(mut bench) = bench(dir, "ext4") else { return };
     step(&mut bench, dir, rounds(24, 1 << 20), Twin::Lives);
     end(bench, "owner killed before a call");
 }
@@ -299,7 +312,7 @@ fn recover_finishes_for_an_owner_killed_before_any_call(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let Some(mut bench) = bench(dir) else { return };
+    let Some(mut bench) = bench(dir, "ext4") else { return };
     step(&mut bench, dir, rounds(30, 1 << 20), Twin::Dies);
     assert!(bench.mixed > 0, "no kill was in the middle of publication");
     end(bench, "owner and twin killed before a call");
