@@ -3,168 +3,74 @@
 //!
 //! A publisher is stopped right after one of the calls by which it changes something; then an outsider does one thing to one
 //! name; then the publisher goes on. An outsider who has to wait for a lease does so meanwhile. `systx-engine` does the same
-//! for every call, act and name on the simulated machine (`commit::tests::outsider`); this is the real one, in samples.
+//! for every call, act and name on the simulated machine (`commit::tests::outsider`); this is the real one.
 //!
-//! `cargo test -p systx --test conservation`; many more with `SYSTX_LONG=1`; `SYSTX_SEED` repeats a run.
+//! `cargo test -p systx --test conservation`: each act after a few calls, a sample. `SYSTX_LONG=1`: every act on every name
+//! that it fits, after every step of publication; and every act after every other call. `SYSTX_SEED` repeats a run.
 
+#[path = "conservation/act.rs"]
+mod act;
+#[path = "conservation/judge.rs"]
+mod judge;
 mod machine;
+#[path = "conservation/world.rs"]
+mod world;
 
+use act::{Act, ACTS};
+use judge::judge;
 use machine::bench::CALLS;
-use machine::picture::{picture, Picture};
 use machine::processes::{traced, Stopped};
-use machine::volume::Volume;
-use machine::{code, err, have, must, rounds, run, verb, AREA};
-use rustix::fs::{RenameFlags, XattrFlags, CWD};
-use std::fs::{File, OpenOptions};
-use std::io::{Result, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use machine::{code, err, have, rounds};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use world::{inode, without_times, World};
 
 fn main() {
     machine::main(&[
         ("nothing_an_outsider_does_between_two_steps_is_lost_on_ext4", |dir| conserve(dir, "ext4")),
         ("nothing_an_outsider_does_between_two_steps_is_lost_on_xfs", |dir| conserve(dir, "xfs")),
+        ("what_is_lost_of_an_outsiders_is_found_out", what_is_lost_of_an_outsiders_is_found_out),
+        ("a_rest_that_is_not_whole_is_found_out", a_rest_that_is_not_whole_is_found_out),
     ]);
 }
 
-const BEGIN: &str =
-    "mkdir dst gone his; echo c > gone/c; echo old > small; echo old > replaced; echo old > removed
-    echo old > moved; echo old > attr; echo old > grown; tr '\\0' x < /dev/zero | head -c 300000 > patched";
-const SCRIPT: &str =
-    "echo ours > new; mkdir newdir; echo ours > newdir/in; echo ours > small; echo ours > t; mv t replaced
-    rm removed; mv moved dst/moved; chmod 751 attr; echo ours >> grown; rm -r gone
-    printf ours | dd of=patched bs=1 seek=150000 conv=notrunc status=none";
-const TARGETS: [&str; 12] = [
-    "new",
-    "newdir",
-    "small",
-    "replaced",
-    "removed",
-    "moved",
-    "dst/moved",
-    "dst",
-    "attr",
-    "grown",
-    "gone",
-    "patched",
-];
-
-macro_rules! acts {
-    ($($name:ident,)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        enum Act {
-            $($name,)*
-        }
-        const ACTS: [Act; 20] = [$(Act::$name,)*];
-    };
+/// A call of the commit after which to stop, counted by name.
+struct Stop {
+    call: String,
+    count: usize,
+    /// From the last lease, on which the last look follows, to the last step, after which leases are given back.
+    step: bool,
 }
 
-acts! {
-    CreateExclusive,
-    CreateOrTruncate,
-    Unlink,
-    Rmdir,
-    Mkdir,
-    Symlink,
-    LinkMine,
-    LinkElsewhere,
-    RenameMineOver,
-    RenameDirOver,
-    ExchangeMine,
-    RenameAway,
-    WriteStart,
-    WriteOpenSinceBefore,
-    Append,
-    Chmod,
-    Chown,
-    SetXattr,
-    Utimens,
-    CreateInside,
-}
-
-/// Bytes that nobody else writes.
-const HIS: &str = "these bytes are the outsider's";
-
-impl Act {
-    fn does(self, tree: &Path, target: &str, open: Option<&File>) -> Result<()> {
-        let (name, mine, dir) = (tree.join(target), tree.join("his/mine"), tree.join("his/dir"));
-        let rename = |how| rustix::fs::renameat_with(CWD, &mine, CWD, &name, how).map_err(Into::into);
-        match self {
-            Act::CreateExclusive => File::create_new(name)?.write_all(HIS.as_bytes()),
-            Act::CreateOrTruncate => File::create(name)?.write_all(HIS.as_bytes()),
-            Act::Unlink => std::fs::remove_file(name),
-            Act::Rmdir => std::fs::remove_dir(name),
-            Act::Mkdir => std::fs::create_dir(name),
-            Act::Symlink => std::os::unix::fs::symlink(HIS, name),
-            Act::LinkMine => std::fs::hard_link(mine, name),
-            Act::LinkElsewhere => std::fs::hard_link(name, tree.join("his/kept")),
-            Act::RenameMineOver => rename(RenameFlags::empty()),
-            Act::RenameDirOver => std::fs::rename(dir, name),
-            Act::ExchangeMine => rename(RenameFlags::EXCHANGE),
-            Act::RenameAway => std::fs::rename(name, tree.join("his/away")),
-            Act::WriteStart => OpenOptions::new().write(true).open(name)?.write_all_at(HIS.as_bytes(), 0),
-            Act::WriteOpenSinceBefore => {
-                let file = open.ok_or(std::io::ErrorKind::NotFound)?;
-                file.write_all_at(HIS.as_bytes(), 0)
+/// What to play: a sample, or all.
+fn cases(stops: &[Stop]) -> Vec<(&Stop, Act, &'static str)> {
+    let any = |act: Act| act.targets()[fastrand::usize(..act.targets().len())];
+    let mut cases = Vec::new();
+    if rounds(0, 1) == 1 {
+        for stop in stops {
+            for act in ACTS {
+                match stop.step {
+                    true => cases.extend(act.targets().iter().map(|target| (stop, act, *target))),
+                    false => cases.push((stop, act, any(act))),
+                }
             }
-            Act::Append => OpenOptions::new().append(true).open(name)?.write_all(HIS.as_bytes()),
-            Act::Chmod => std::fs::set_permissions(name, PermissionsExt::from_mode(0o604)),
-            Act::Chown => std::os::unix::fs::lchown(name, Some(77), Some(78)),
-            Act::SetXattr => rustix::fs::lsetxattr(name, "user.his", HIS.as_bytes(), XattrFlags::empty())
-                .map_err(Into::into),
-            Act::Utimens => File::open(name)?.set_modified(std::time::UNIX_EPOCH),
-            Act::CreateInside => std::fs::write(name.join("his"), HIS),
+        }
+        return cases;
+    }
+    let steps: Vec<_> = stops.iter().filter(|stop| stop.step).collect();
+    for turn in 0..4 {
+        for act in ACTS {
+            let stop = match turn {
+                0 => &stops[fastrand::usize(..stops.len())],
+                _ => steps[fastrand::usize(..steps.len())],
+            };
+            cases.push((stop, act, any(act)));
         }
     }
-
-    /// The names to which it can be done.
-    fn targets(self) -> &'static [&'static str] {
-        use Act::*;
-        match self {
-            CreateExclusive | Mkdir | Symlink | LinkMine => &["new", "newdir", "dst/moved"],
-            RenameDirOver => &["newdir", "new", "dst/moved"],
-            Rmdir | CreateInside => &["newdir", "gone", "dst"],
-            _ => &TARGETS,
-        }
-    }
-
-    /// Leaves bytes of his.
-    fn writes(self) -> bool {
-        use Act::*;
-        matches!(
-            self,
-            CreateExclusive
-                | CreateOrTruncate
-                | Symlink
-                | LinkMine
-                | RenameMineOver
-                | RenameDirOver
-                | ExchangeMine
-                | WriteStart
-                | WriteOpenSinceBefore
-                | Append
-                | SetXattr
-                | CreateInside
-        )
-    }
-
-    /// Changes the object and not the name.
-    fn in_place(self) -> bool {
-        use Act::*;
-        matches!(
-            self,
-            CreateOrTruncate
-                | WriteStart
-                | WriteOpenSinceBefore
-                | Append
-                | Chmod
-                | Chown
-                | SetXattr
-                | Utimens
-        )
-    }
+    cases
 }
 
 /// Waits until the act is done, or stands in a lease of the publisher's.
@@ -178,54 +84,13 @@ fn done_or_waiting(done: &AtomicBool, thread: i32) {
     }
 }
 
-fn without_times(tree: &Path) -> Picture {
-    let one = |(name, line): (String, String)| {
-        let words: Vec<_> =
-            line.split(' ').enumerate().filter(|(n, _)| *n != 2).map(|(_, word)| word).collect();
-        (name, words.join(" "))
-    };
-    picture(tree).into_iter().map(one).collect()
-}
-
-struct World {
-    dir: PathBuf,
-    volume: Volume,
-    tree: PathBuf,
-}
-
-impl World {
-    fn command(&self) -> Command {
-        run(&self.tree, &[], &["sh", "-c", SCRIPT])
-    }
-
-    /// The old tree, and two things of the outsider's.
-    fn begin(&self) {
-        let _ = std::fs::remove_dir_all(&self.tree);
-        std::fs::create_dir(&self.tree).unwrap();
-        must(Command::new("sh").args(["-ec", BEGIN]).current_dir(&self.tree));
-        std::fs::write(self.tree.join("his/mine"), HIS).unwrap();
-        std::fs::create_dir(self.tree.join("his/dir")).unwrap();
-        std::fs::write(self.tree.join("his/dir/in"), HIS).unwrap();
-    }
-
-    /// All that is there or was put aside, as one text.
-    fn everything(&self) -> String {
-        let mut text = String::new();
-        for dir in [self.tree.clone(), self.volume.area().join("aside")] {
-            let list = "find . -printf '%p %y %m %U %l\\n'; find . -type f -exec cat {} +; getfattr -hRd . 2>/dev/null";
-            text += &must(Command::new("sh").args(["-c", list]).current_dir(dir));
-        }
-        text
-    }
-}
-
 fn conserve(dir: &Path, kind: &'static str) {
     if !have("strace") || !have("getfattr") {
         return;
     }
-    let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 128 }) else { return };
-    let tree = volume.point.join("tree");
-    let w = World { dir: dir.to_path_buf(), volume, tree };
+    let Some(w) = World::new(dir, kind) else { return };
+    // Another sample on each.
+    fastrand::seed(fastrand::u64(..).wrapping_add(kind.len() as u64));
     w.begin();
     let old = without_times(&w.tree);
     // The area is made, and then the calls of a usual run are counted.
@@ -236,18 +101,33 @@ fn conserve(dir: &Path, kind: &'static str) {
     let output =
         traced(&w.command(), &["-o", trace.to_str().unwrap()], &format!("{CALLS},fcntl")).output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
-    let (stops, steps) = stops(&std::fs::read_to_string(&trace).unwrap());
-    let (mut ends, mut acted, mut lost) = (std::collections::BTreeMap::new(), 0, Vec::new());
-    for round in 0..rounds(80, 3000) {
-        // Every act has its turn; most stops are where the steps are.
-        let act = ACTS[round % ACTS.len()];
-        let target = act.targets()[fastrand::usize(..act.targets().len())];
-        let among = if round % 5 == 0 { 0..stops.len() } else { steps.clone() };
-        let (call, count) = &stops[fastrand::usize(among)];
+    let stops = stops(&std::fs::read_to_string(&trace).unwrap());
+    let (mut ends, mut lost, mut missed) = (BTreeMap::new(), Vec::new(), 0);
+    // For each act, how often it met a step of publication, and how often it succeeded there.
+    let mut met = [(0, 0); ACTS.len()];
+    let cases = cases(&stops);
+    for (Stop { call, count, step }, act, target) in &cases {
+        let (act, target) = (*act, *target);
         w.begin();
+        let mut before = w.before(target);
         let open = OpenOptions::new().write(true).open(w.tree.join(target)).ok();
         let open = open.filter(|_| act == Act::WriteOpenSinceBefore);
-        let Ok(stopped) = Stopped::after(&w.dir, &w.command(), call, *count) else { continue };
+        let what = format!("after {call} {count}, {act:?} of {target}");
+        // How often some calls come before the commit is a matter of luck; before it nothing can be lost.
+        let undisturbed = match Stopped::after(&w.dir, &w.command(), call, *count) {
+            Ok(stopped) if w.told() => Ok(stopped),
+            Ok(stopped) => Err(stopped.go_on()),
+            Err(output) => Err(output),
+        };
+        let stopped = match undisturbed {
+            Ok(stopped) => stopped,
+            Err(output) => {
+                missed += 1;
+                assert_eq!((code(&output), &without_times(&w.tree)), (0, &new), "{what}: {}", err(&output));
+                continue;
+            }
+        };
+        before.taken = inode(&w.tree.join(target));
         let (done, (send, thread)) = (AtomicBool::new(false), std::sync::mpsc::channel());
         let (answer, output) = std::thread::scope(|scope| {
             let his = scope.spawn(|| {
@@ -261,28 +141,32 @@ fn conserve(dir: &Path, kind: &'static str) {
             (his.join().unwrap(), output)
         });
         drop(open);
-        let what = format!("after {call} {count}, {act:?} of {target}");
-        let problems = judge(&w, act, target, answer.is_ok(), &output, [&old, &new]);
-        lost.extend(
-            problems
-                .into_iter()
-                .map(|problem| format!("{what}: status {}: {problem}; {}", code(&output), err(&output))),
-        );
-        acted += usize::from(answer.is_ok());
+        let problems = judge(&w, act, target, &before, answer.is_ok(), &output, [&old, &new]);
+        for problem in problems {
+            lost.push(format!("{what}: status {}: {problem}; {}", code(&output), err(&output)));
+            println!("{}", lost[lost.len() - 1]);
+        }
+        if *step {
+            met[act as usize].0 += 1;
+            met[act as usize].1 += usize::from(answer.is_ok());
+        }
         *ends.entry(code(&output)).or_insert(0) += 1;
-        must(Command::new(machine::systx()).args(["prune", "--yes", "--area-name", AREA]));
+        w.prune();
     }
-    println!("{kind}: {acted} acts succeeded; commits by exit status: {ends:?}");
-    assert!(lost.is_empty(), "{}", lost.join("\n"));
-    assert!(acted > 10 && [0, 76].iter().all(|end| ends.contains_key(end)), "{ends:?}");
-    let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
-    assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
+    let each: Vec<_> =
+        ACTS.iter().zip(met).map(|(act, (met, ok))| format!("{act:?} {ok} of {met}")).collect();
+    println!("{kind}: {} rounds, {missed} without their stop; commits by exit status: {ends:?}", cases.len());
+    println!("{kind}: acts that succeeded at a step of publication: {}", each.join(", "));
+    assert!(lost.is_empty(), "{} problems, see above", lost.len());
+    assert!(met.iter().all(|(met, _)| *met > 0), "an act met no step");
+    assert!(met.iter().map(|(_, ok)| ok).sum::<usize>() > 10, "hardly an act succeeded");
+    assert!(rounds(0, 1) == 0 || met.iter().all(|(_, ok)| *ok > 0), "an act never succeeded");
+    assert!([0, 76].iter().all(|end| ends.contains_key(end)), "{ends:?}");
+    w.quiet();
 }
 
-/// Calls of the commit after which to stop, counted by name: those that change something, and those that take a lease. And
-/// which of them are from the last lease, on which the last look follows, to the last step, after which leases are given
-/// back.
-fn stops(trace: &str) -> (Vec<(String, usize)>, std::ops::Range<usize>) {
+/// Calls that change something, and those that take a lease.
+fn stops(trace: &str) -> Vec<Stop> {
     let (mut counts, mut stops) = (std::collections::HashMap::new(), Vec::new());
     let (mut first, mut last) = (0, 0);
     for line in trace.lines() {
@@ -302,79 +186,93 @@ fn stops(trace: &str) -> (Vec<(String, usize)>, std::ops::Range<usize>) {
             "fcntl" => continue,
             _ => {}
         }
-        stops.push((name.to_owned(), *count));
+        stops.push(Stop { call: name.to_owned(), count: *count, step: false });
     }
     assert!(first < last && last <= stops.len(), "no steps from {first} to {last} in {trace}");
-    (stops, first..last)
+    stops[first..last].iter_mut().for_each(|stop| stop.step = true);
+    stops
 }
 
-fn judge(
-    w: &World,
-    act: Act,
-    target: &str,
-    acknowledged: bool,
-    output: &std::process::Output,
-    [old, new]: [&Picture; 2],
-) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let end = code(output);
-    if ![0, 75, 76].contains(&end) {
-        wrong.push("an outsider is no reason for that".into());
+/// A run that nobody disturbs, and then the outsider's act: what it left is whole, and then something is done to it by hand.
+fn undisturbed(w: &World, act: Act, target: &str, harm: impl Fn(&World)) -> [Vec<String>; 2] {
+    w.begin();
+    let old = without_times(&w.tree);
+    let mut before = w.before(target);
+    let output = w.command().output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let new = without_times(&w.tree);
+    let name = w.tree.join(target);
+    if act == Act::Rmdir {
+        std::fs::create_dir(&name).unwrap();
     }
-    let aside: Vec<_> = std::fs::read_dir(w.volume.area().join("aside")).unwrap().collect();
-    if !aside.is_empty() && (end != 76 || !err(output).contains("aside/")) {
-        wrong.push(format!("{} aside and not reported", aside.len()));
-    }
-    let there = without_times(&w.tree);
-    // What nobody but the transaction touched is all new or all old.
-    let expected = if end == 75 { old } else { new };
-    let other = if target == "moved" {
-        "dst/moved"
-    } else if target == "dst/moved" {
-        "moved"
-    } else {
-        target
-    };
-    let his = |path: &str| {
-        let below = |of: &str| path == of || path.starts_with(&format!("{of}/"));
-        below("his")
-            || path.is_empty()
-            || below(target)
-            || below(other)
-            || (target == "dst" && below("moved"))
-    };
-    for path in expected.keys().chain(there.keys()).filter(|path| !his(path)) {
-        // Without the parent, which his act may have changed.
-        if expected.get(path) != there.get(path) && !target.starts_with(&format!("{path}/")) {
-            wrong.push(format!("{path}: {:?} instead of {:?}", there.get(path), expected.get(path)));
-        }
-    }
-    if !acknowledged {
-        return wrong;
-    }
-    // An object that the transaction removes, or whose name it gives to another, goes with what was written into it before.
-    let goes = ["removed", "replaced", "gone"].contains(&target);
-    let everything = w.everything();
-    if act.writes() && !(goes && act.in_place()) && !everything.contains(HIS) {
-        wrong.push("his bytes are lost".into());
-    }
-    let named = w.tree.join(target).symlink_metadata().is_ok();
+    before.taken = inode(&name);
+    let open = OpenOptions::new().write(true).open(&name).ok();
+    act.does(&w.tree, target, open.as_ref()).unwrap_or_else(|e| panic!("{act:?} of {target}: {e}"));
+    let judged = || judge(w, act, target, &before, true, &output, [&old, &new]);
+    let whole = judged();
+    harm(w);
+    [whole, judged()]
+}
+
+/// Takes away what an act left, as a publication would that loses it.
+fn take_away(act: Act, name: &Path, tree: &Path) -> std::io::Result<()> {
+    use Act::*;
     match act {
-        Act::Unlink | Act::Rmdir if named => wrong.push("what he removed is there".into()),
-        Act::RenameAway if named => wrong.push("what he moved away is there".into()),
-        Act::RenameAway if !there.contains_key("his/away") => {
-            wrong.push("what he moved away is nowhere".into())
+        CreateExclusive | CreateOrTruncate | WriteStart | WriteOpenSinceBefore | Append | Unlink => {
+            std::fs::write(name, "ours\n")
         }
-        Act::LinkElsewhere if !there.contains_key("his/kept") => wrong.push("his name for it is gone".into()),
-        Act::Mkdir if !named => wrong.push("his directory is gone".into()),
-        // The mode of what gets another mode at the same time is gap (d) of docs/guarantees.md.
-        Act::Chmod if !goes && target != "attr" && !everything.contains(" 604 ") => {
-            wrong.push("his mode is lost".into())
+        Symlink | LinkMine => std::fs::remove_file(name),
+        Rmdir => std::fs::create_dir(name),
+        Mkdir => std::fs::remove_dir(name),
+        LinkElsewhere => std::fs::remove_file(tree.join("his/kept")),
+        // The same bytes, but not his file.
+        RenameMineOver | ExchangeMine => {
+            std::fs::copy(name, tree.join("copy"))?;
+            std::fs::rename(tree.join("copy"), name)
         }
-        Act::Chown if !goes && target != "attr" && !everything.contains(" 77 ") => {
-            wrong.push("his owner is lost".into())
-        }
-        _ => {}
+        RenameDirOver => std::fs::remove_file(name.join("in")),
+        RenameAway => std::fs::remove_file(tree.join("his/away")),
+        Chmod => std::fs::set_permissions(name, PermissionsExt::from_mode(0o644)),
+        Chown => std::os::unix::fs::lchown(name, Some(0), Some(0)),
+        SetXattr => rustix::fs::lremovexattr(name, "user.his").map_err(Into::into),
+        CreateInside => std::fs::remove_file(name.join("his")),
+        // Times are not looked at.
+        Utimens => Ok(()),
     }
-    wrong
+}
+
+fn what_is_lost_of_an_outsiders_is_found_out(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4").filter(|_| have("getfattr")) else { return };
+    for act in ACTS.into_iter().filter(|act| *act != Act::Utimens) {
+        let target = match act {
+            Act::CreateInside => "newdir",
+            // It is not there after the commit.
+            _ if !act.targets().contains(&"small") => "removed",
+            _ => "small",
+        };
+        let [whole, harmed] = undisturbed(&w, act, target, |w| {
+            take_away(act, &w.tree.join(target), &w.tree).unwrap();
+        });
+        assert!(whole.is_empty(), "{act:?} of {target}: {whole:?}");
+        assert!(!harmed.is_empty(), "{act:?} of {target} was taken back, and nobody noticed");
+    }
+}
+
+type Harm = fn(&World);
+
+fn a_rest_that_is_not_whole_is_found_out(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4").filter(|_| have("getfattr")) else { return };
+    let harms: [(&str, Harm); 4] = [
+        ("an effect is missing", |w| std::fs::write(w.tree.join("grown"), "old\n").unwrap()),
+        ("a name is left over", |w| std::fs::write(w.tree.join("removed"), "old\n").unwrap()),
+        ("an attribute is missing", |w| {
+            std::fs::set_permissions(w.tree.join("attr"), PermissionsExt::from_mode(0o644)).unwrap();
+        }),
+        ("something is aside and not reported", |w| std::fs::write(w.aside().join("his"), "").unwrap()),
+    ];
+    for (what, harm) in harms {
+        let [whole, harmed] = undisturbed(&w, Act::Chmod, "small", harm);
+        assert!(whole.is_empty(), "{whole:?}");
+        assert!(!harmed.is_empty(), "{what}, and nobody noticed");
+    }
 }
