@@ -14,9 +14,12 @@ pub struct Volume {
 
 impl Volume {
     /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no journal),
-    /// ext4-128 (inodes without room for fine time stamps), xfs, btrfs.
+    /// ext4-128 (inodes without room for fine time stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
+        if kind == "tmpfs" {
+            return volume.in_memory(megabytes);
+        }
         let (tool, options): (&str, &[&str]) = match kind {
             "ext4-nj" => ("mkfs.ext4", &["-q", "-O", "^has_journal"]),
             "ext4-128" => ("mkfs.ext4", &["-q", "-I", "128"]),
@@ -34,6 +37,23 @@ impl Volume {
             Ok(()) => Some(volume),
             Err(why) => {
                 println!("skipped: {kind} on a loop device can't be mounted: {why}");
+                None
+            }
+        }
+    }
+
+    fn in_memory(self, megabytes: u64) -> Option<Volume> {
+        std::fs::create_dir(&self.point).unwrap();
+        let size = format!("size={megabytes}m");
+        must(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&self.point));
+        let name = Command::new("setfattr").args(["-n", "user.try", "-v", "1"]).arg(&self.point).output();
+        match name {
+            Ok(output) if output.status.success() => {
+                must(Command::new("setfattr").args(["-x", "user.try"]).arg(&self.point));
+                Some(self)
+            }
+            _ => {
+                println!("skipped: no setfattr, or this kernel's tmpfs has no extended attributes of users");
                 None
             }
         }
