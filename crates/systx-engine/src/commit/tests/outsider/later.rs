@@ -9,7 +9,7 @@ use std::sync::Arc;
 use systx_os::{Errno, FsKind, Open, Os, Timestamp};
 use systx_sim::machine::{run_process, Crash, Machine, SimOs};
 
-const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
+pub(super) const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
 /// `w`, in a transaction.
 fn below(t: &mut Transaction<SimOs>) -> Verb<Node> {
@@ -18,7 +18,7 @@ fn below(t: &mut Transaction<SimOs>) -> Verb<Node> {
 }
 
 /// One durable transaction.
-fn commit(machine: &Machine, body: impl FnOnce(&mut Transaction<SimOs>, Node) -> Verb<()>) {
+pub(super) fn commit(machine: &Machine, body: impl FnOnce(&mut Transaction<SimOs>, Node) -> Verb<()>) {
     let os = machine.spawn("owner");
     let run = || {
         let domain: Arc<Domain<SimOs>> = open(&os).expect("opens");
@@ -33,7 +33,7 @@ fn commit(machine: &Machine, body: impl FnOnce(&mut Transaction<SimOs>, Node) ->
     os.exit();
 }
 
-fn write(t: &mut Transaction<SimOs>, node: Node, bytes: &[u8], at: u64) -> Verb<()> {
+pub(super) fn write(t: &mut Transaction<SimOs>, node: Node, bytes: &[u8], at: u64) -> Verb<()> {
     t.open(node, Access::Write, false)?;
     assert_eq!(t.write_at(node, bytes, at)?, bytes.len());
     t.close(node);

@@ -6,6 +6,7 @@
 //! removes or replaces is ordered before that, and goes with it.
 
 mod acts;
+mod clocks;
 mod judge;
 mod later;
 mod rewritten;
