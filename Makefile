@@ -10,7 +10,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: build help test lint deps demo bench long vm install uninstall clean
 
 build: ## build the program systx (release)
-	$(CARGO) build --release --locked -p systx
+	CARGO='$(CARGO)' bash scripts/build.sh
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12

@@ -13,7 +13,7 @@ command -v "${CARGO:-cargo}" >/dev/null 2>&1 || stop "cargo not found: install R
 bash scripts/deps.sh
 [ -c /dev/fuse ] || modprobe fuse 2>/dev/null || true
 [ -c /dev/fuse ] || stop "no /dev/fuse: load the kernel module fuse, or give the container this device"
-"${CARGO:-cargo}" build --release --locked -p systx
+bash scripts/build.sh
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/systx-demo.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT

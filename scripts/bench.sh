@@ -10,12 +10,11 @@ cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
 
 [ "$(id -u)" = 0 ] || { echo "bench: needs root, for a file system of its own"; exit 1; }
-for tool in mkfs.ext4 unshare findmnt chroot tar; do
+for tool in mkfs.ext4 unshare findmnt tar; do
     command -v "$tool" >/dev/null || { echo "bench: $tool is missing: make deps"; exit 1; }
 done
 
-cargo=${CARGO:-cargo}
-$cargo build --release --locked -p systx -p systx-bench
+bash scripts/build.sh -p systx -p systx-bench
 programs=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/systx-bench.XXXXXX")

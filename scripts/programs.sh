@@ -11,7 +11,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 if [ -z "${PROGRAMS_INSIDE-}" ]; then
     [ "$(id -u)" = 0 ] || { echo "programs: needs root" >&2; exit 1; }
     if [ -z "${SYSTX-}" ]; then
-        "${CARGO:-cargo}" build --release --locked -p systx
+        bash scripts/build.sh
         SYSTX=$(realpath "${CARGO_TARGET_DIR:-target}/release/systx")
     fi
     SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/systx-programs.XXXXXX")

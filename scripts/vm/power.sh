@@ -14,7 +14,7 @@ seed=${SYSTX_SEED:-$$}
 echo "vm: SYSTX_SEED=$seed"
 RANDOM=$seed
 
-"${CARGO:-cargo}" build --release --locked -p systx
+bash scripts/build.sh
 get_systx
 get_kernel
 make_initramfs

@@ -4,6 +4,8 @@ use crate::measure::{wall_ms, Samples};
 use crate::report::Report;
 use crate::world::fresh;
 use crate::{Outcome, Setup};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{chdir, chroot, fchdir};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,7 +25,8 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         plain.push(timed(&mut Command::new("/bin/true"))?);
         limited.push(timed(systx(setup, &only).args(["--", "/bin/true"]))?);
         writing.push(timed(systx(setup, &only).args(["--", "/bin/sh", "-c", "echo x > a"]))?);
-        whole.push(timed(Command::new("chroot").arg(&root).args(["/opt/systx", "run", "--", "/bin/true"]))?);
+        let run = || timed(Command::new("/opt/systx").args(["run", "--", "/bin/true"]));
+        whole.push(with_root(&root, run)??);
     }
     report.compared(
         "Start to exit (target: 6 ms). The whole `/` is a chroot with four file systems of its own, three of them served.",
@@ -54,6 +57,18 @@ pub fn timed(command: &mut Command) -> Outcome<f64> {
     }
 }
 
+/// Does something with another root; not by the program chroot, which takes as long to start as `true`.
+fn with_root<T>(root: &Path, work: impl FnOnce() -> T) -> Outcome<T> {
+    let open = |path: &str| rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty());
+    let (top, here) = (open("/")?, open(".")?);
+    chroot(root)?;
+    let done = chdir("/").map(|()| work());
+    fchdir(top)?;
+    chroot(".")?;
+    fchdir(here)?;
+    Ok(done?)
+}
+
 /// A root to live in with chroot, so that the machine's own file systems get no areas: on the file system under test, with
 /// the system's programs bound in read-only and two tmpfs, as machines have them.
 fn whole_root(setup: &Setup) -> Outcome<PathBuf> {
@@ -79,6 +94,9 @@ fn whole_root(setup: &Setup) -> Outcome<PathBuf> {
         std::fs::create_dir(&to)?;
         mount(&["-t", "tmpfs"], Path::new("none"), &to)?;
     }
+    std::fs::create_dir(root.join("etc"))?;
+    let libraries = "etc/ld.so.cache";
+    let _ = std::fs::copy(Path::new("/").join(libraries), root.join(libraries));
     std::fs::create_dir(root.join("opt"))?;
     std::fs::copy(&setup.systx, root.join("opt/systx"))?;
     // The root of a transaction over the whole tree must be a mount.
