@@ -10,14 +10,11 @@
 mod machine;
 
 use machine::bench::{calls, calls_in, Bench, CALLS};
-use machine::generations::{tree, Generations};
-use machine::processes::{children, let_pass, systx_below, Held, Tell};
+use machine::pair::Pair;
+use machine::processes::{children, let_pass, systx_below, Held};
 use machine::volume::Volume;
-use machine::{code, err, have, recover, rounds, run, verb, AREA};
-use std::ffi::OsString;
+use machine::{have, recover, rounds, verb, AREA};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
 
 fn main() {
     machine::main(&[
@@ -157,62 +154,29 @@ fn recover_finishes_when_everything_is_killed_at_once(dir: &Path) {
 }
 
 fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
-    let generations = Generations::learn(dir, 12);
-    let mut trees = Vec::new();
-    for (name, kind) in [("one", "ext4"), ("two", "xfs")] {
-        let dir = dir.join(name);
-        std::fs::create_dir(&dir).unwrap();
-        let Some(volume) = Volume::new(&dir, kind, if kind == "xfs" { 320 } else { 128 }) else { return };
-        trees.push(tree(&volume.point, &generations));
-    }
-    let mut tell = Tell::new(dir);
+    let Some(mut pair) = Pair::new(dir) else { return };
     // Half of the time at a random instant, half of the time before a call that changes something.
     let strace = have("strace");
-    let start = |tell: &Tell, now: usize, wrapper: Option<&[String]>| {
-        let both = "cd \"$1\" && TELL=/dev/null sh -c \"$0\" && cd \"$2\" && sh -c \"$0\"";
-        let [one, two] = [0, 1].map(|n| trees[n].to_str().unwrap());
-        let systx = run(&trees[0], &["--only", two], &["sh", "-c", both, &generations.script(), one, two]);
-        let words = std::iter::once(systx.get_program()).chain(systx.get_args()).map(OsString::from);
-        let words: Vec<_> = wrapper.into_iter().flatten().map(OsString::from).chain(words).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&trees[0]).stdin(Stdio::null());
-        generations.environment(&mut command, now, &tell.path);
-        command.stderr(Stdio::piped()).spawn().unwrap()
-    };
-    let seen = |what: &str| {
-        let [one, two] = [0, 1].map(|n| generations.whole(&trees[n], what));
-        assert_eq!(one, two, "{what}: the two file systems are at different generations");
-        one
-    };
-    let (mut now, mut aim_us, mut calls) = (1, 0, Vec::new());
+    let mut calls = Vec::new();
     if strace {
         let trace = dir.join("trace");
         let words = ["strace", "-qq", "-o", trace.to_str().unwrap(), "-e", &format!("trace={CALLS}")];
-        let child = start(&tell, now, Some(&words.map(String::from)));
-        assert!(tell.wait(&child));
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(code(&output), 0, "{}", err(&output));
-        now = seen("under strace");
+        pair.undisturbed(&words.map(String::from));
         calls = calls_in(&trace);
         // Steps come last.
         calls.drain(..calls.len() / 2);
     }
     for _ in 0..3 {
-        let child = start(&tell, now, None);
-        assert!(tell.wait(&child));
-        let begun = Instant::now();
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(code(&output), 0, "{}", err(&output));
-        aim_us = begun.elapsed().as_micros() as u64;
-        now = seen("undisturbed");
+        pair.undisturbed(&[]);
     }
     let renames: Vec<_> = calls.iter().filter(|(name, _)| name.starts_with("rename")).cloned().collect();
-    let (mut stayed, mut went_on, mut apart) = (0, 0, 0);
+    let mut apart = 0;
     let want = rounds(24, 1000);
     // A kill between the two publications is a matter of luck: many rounds have it for sure.
     let sure = strace && want > 24;
     for round in 0.. {
-        if round >= want && (round >= 5 * want || (stayed > 0 && went_on > 0 && (apart > 0 || !sure))) {
+        let both = pair.stayed > 0 && pair.went_on > 0;
+        if round >= want && (round >= 5 * want || (both && (apart > 0 || !sure))) {
             break;
         }
         // Every other kill before a call is before a rename: those publish.
@@ -223,8 +187,8 @@ fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
             ["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &when]
                 .map(String::from)
         });
-        let mut child = start(&tell, now, inject.as_ref().map(|words| &words[..]));
-        let told = tell.wait(&child);
+        let mut child = pair.start(inject.as_ref().map_or(&[], |words| words));
+        let told = pair.tell.wait(&child);
         let owner = systx_below(child.id());
         let family = owner.as_ref().map(|owner| children(owner.pid)).unwrap_or_default();
         // Without a family the owner was gone before it could be asked for it.
@@ -232,8 +196,7 @@ fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
         if !alone {
             family.iter().for_each(Held::kill);
         }
-        let us =
-            if round % 4 == 1 { fastrand::u64(..=aim_us) } else { aim_us / 2 + fastrand::u64(..=aim_us) };
+        let us = pair.instant(round);
         if inject.is_none() {
             let_pass(us);
             child.kill().unwrap();
@@ -241,21 +204,12 @@ fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
         child.wait().unwrap();
         family.iter().for_each(Held::gone);
         if !alone {
-            let states = [0, 1].map(|n| generations.of(&trees[n]));
-            apart += usize::from(states[0] != states[1] || states[0].is_none());
+            apart += usize::from(pair.apart());
             recover();
         }
-        let then = seen(&format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}"));
-        // As in `Bench`: towards where the outcome turns.
-        if then == now {
-            stayed += 1;
-            aim_us = aim_us * 11 / 10 + 1;
-        } else {
-            went_on += 1;
-            aim_us = aim_us * 10 / 11;
-        }
-        now = then;
+        pair.settled(&format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}"));
     }
+    let Pair { stayed, went_on, .. } = pair;
     println!("two file systems: {stayed} × all old, {went_on} × all new, no mixture; {apart} × found apart");
     assert!(stayed > 0 && went_on > 0, "only one outcome was seen");
     assert!(apart > 0 || !sure, "no kill was in the middle of publication");

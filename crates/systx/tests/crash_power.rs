@@ -9,9 +9,11 @@
 mod machine;
 
 use machine::bench::{calls, Bench};
+use machine::generations::Generations;
+use machine::pair::Pair;
 use machine::picture::{picture, Picture};
 use machine::processes::{children, let_pass, systx_below, Held};
-use machine::volume::Volume;
+use machine::volume::{Switch, Volume};
 use machine::{code, err, have, must, recover, rounds, verb};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,6 +25,10 @@ fn main() {
         ("a_power_loss_on_xfs_leaves_all_or_nothing", |dir| shutdowns(dir, "xfs")),
         ("a_power_loss_before_any_call_on_ext4_leaves_all_or_nothing", |dir| steps(dir, "ext4")),
         ("a_power_loss_before_any_call_on_xfs_leaves_all_or_nothing", |dir| steps(dir, "xfs")),
+        (
+            "a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither",
+            a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither,
+        ),
         ("a_crash_image_of_btrfs_is_all_or_nothing", |dir| images(dir, "btrfs")),
         ("a_crash_image_of_ext4_without_a_journal_is_recovered_or_told", |dir| images(dir, "ext4-nj")),
         ("a_torn_tree_that_is_not_told_is_found_out", a_torn_tree_that_is_not_told_is_found_out),
@@ -44,9 +50,12 @@ fn tell(bench: &Bench, what: &str) {
 /// What was said before the power went must be true afterwards.
 fn settled(bench: &mut Bench, output: &Output, what: &str) {
     let before = bench.now;
-    settle_times(bench, what);
+    settle_times(&bench.generations, &bench.served, what);
     bench.settled(&format!("{what}; systx said {} {:?}", code(output), err(output)));
-    let went_on = bench.now != before;
+    kept_word(bench.now != before, output, what);
+}
+
+fn kept_word(went_on: bool, output: &Output, what: &str) {
     let text = err(output);
     assert!(went_on || code(output) != 0, "{what}: it was reported as committed and is gone");
     assert!(!went_on || !text.contains("nothing happened"), "{what}: it is there after {text}");
@@ -54,13 +63,11 @@ fn settled(bench: &mut Bench, output: &Output, what: &str) {
 
 /// A modification time may be that of the publication: power was lost when a change was on the device and the time that
 /// belongs to it was not yet. Sets such times right for the next round.
-fn settle_times(bench: &Bench, what: &str) {
-    if let (None, Some(now)) =
-        (bench.generations.of(&bench.served), bench.generations.but_for_times(&bench.served))
-    {
+fn settle_times(generations: &Generations, served: &Path, what: &str) {
+    if let (None, Some(now)) = (generations.of(served), generations.but_for_times(served)) {
         println!("{what}: times of the publication");
-        bench.generations.set_times(&bench.served, now);
-        must(Command::new("sync").arg("-f").arg(&bench.volume.point));
+        generations.set_times(served, now);
+        must(Command::new("sync").arg("-f").arg(served));
     }
 }
 
@@ -86,6 +93,42 @@ fn shutdowns(dir: &Path, kind: &'static str) {
         settled(&mut bench, &output, &format!("round {round}, power lost after {us} µs; {said}"));
     }
     tell(&bench, &format!("{kind}, power lost at random instants"));
+}
+
+fn a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither(dir: &Path) {
+    let Some(mut pair) = Pair::new(dir) else { return };
+    for volume in &pair.volumes {
+        must(Command::new("sync").arg("-f").arg(&volume.point));
+    }
+    for _ in 0..3 {
+        pair.undisturbed(&[]);
+    }
+    let (want, mut apart) = (rounds(10, 300), 0);
+    for round in 0.. {
+        if round >= want && (round >= 5 * want || (pair.stayed > 0 && pair.went_on > 0)) {
+            break;
+        }
+        let [Some(one), Some(two)] = [0, 1].map(|n: usize| pair.volumes[n].switch()) else { return };
+        let child = pair.start(&[]);
+        assert!(pair.tell.wait(&child));
+        let family = children(child.id());
+        let us = pair.instant(round);
+        let_pass(us);
+        // Now the one, now the other is a few microseconds ahead.
+        Switch::all_off(if fastrand::bool() { [one, two] } else { [two, one] });
+        let output = child.wait_with_output().unwrap();
+        family.iter().for_each(Held::gone);
+        pair.volumes.iter().for_each(Volume::boot);
+        apart += usize::from(pair.apart());
+        let said = recover();
+        let (what, before) = (format!("round {round}, power lost after {us} µs; {said}"), pair.now);
+        pair.trees.iter().for_each(|tree| settle_times(&pair.generations, tree, &what));
+        pair.settled(&format!("{what}; systx said {} {:?}", code(&output), err(&output)));
+        kept_word(pair.now != before, &output, &what);
+    }
+    let Pair { stayed, went_on, .. } = pair;
+    println!("power lost on two file systems at once: {stayed} × all old, {went_on} × all new, no mixture; {apart} × found apart");
+    assert!(stayed > 0 && went_on > 0, "only one outcome was seen");
 }
 
 fn steps(dir: &Path, kind: &'static str) {
@@ -157,7 +200,7 @@ fn images(dir: &Path, kind: &'static str) {
         if kind != "ext4-nj" {
             let said = recover();
             let before = bench.now;
-            settle_times(&bench, &what);
+            settle_times(&bench.generations, &bench.served, &what);
             bench.settled(&format!("{what}; {said}"));
             assert!(
                 !ended || code(&output) != 0 || bench.now != before,
@@ -168,7 +211,7 @@ fn images(dir: &Path, kind: &'static str) {
         // Without a journal names may be lost at power failure, and nobody can have them back (docs/limits.md). What
         // systx owes is a recovery that ends, and that says so when it knows.
         let recovered = verb("recover", &[]);
-        settle_times(&bench, &what);
+        settle_times(&bench.generations, &bench.served, &what);
         let said = format!("{}{}", machine::out(&recovered), err(&recovered));
         match bench.generations.of(&bench.served) {
             Some(_) if code(&recovered) == 0 => {

@@ -11,6 +11,7 @@
 
 pub mod bench;
 pub mod generations;
+pub mod pair;
 pub mod picture;
 pub mod processes;
 pub mod tidy;

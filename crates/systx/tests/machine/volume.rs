@@ -14,7 +14,7 @@ pub struct Volume {
 
 impl Volume {
     /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no journal),
-    /// ext4-128 (inodes without room for fine time stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
+    /// xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
         if kind == "tmpfs" {
@@ -22,7 +22,6 @@ impl Volume {
         }
         let (tool, options): (&str, &[&str]) = match kind {
             "ext4-nj" => ("mkfs.ext4", &["-q", "-O", "^has_journal"]),
-            "ext4-128" => ("mkfs.ext4", &["-q", "-I", "128"]),
             "ext4" => ("mkfs.ext4", &["-q"]),
             "xfs" => ("mkfs.xfs", &["-q"]),
             _ => ("mkfs.btrfs", &["-q"]),
@@ -156,9 +155,18 @@ impl Quota {
 pub struct Switch(Child);
 
 impl Switch {
-    pub fn off(mut self) {
-        self.0.stdin.take().unwrap().write_all(b"shutdown\n").unwrap();
-        let output = self.0.wait_with_output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{}", super::err(&output));
+    pub fn off(self) {
+        Switch::all_off([self]);
+    }
+
+    /// All at the same instant, but for a few microseconds.
+    pub fn all_off<const N: usize>(mut switches: [Switch; N]) {
+        for Switch(child) in &mut switches {
+            child.stdin.take().unwrap().write_all(b"shutdown\n").unwrap();
+        }
+        for Switch(child) in switches {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{}", super::err(&output));
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! Two file systems, each with a tree, that one command takes from generation to generation as one transaction.
+
+use super::generations::{tree, Generations};
+use super::processes::Tell;
+use super::volume::Volume;
+use super::{code, err, run};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+pub struct Pair {
+    pub volumes: [Volume; 2],
+    pub trees: [PathBuf; 2],
+    pub generations: Generations,
+    pub tell: Tell,
+    pub now: usize,
+    pub stayed: usize,
+    pub went_on: usize,
+    /// About where the commit point is, in microseconds from the command's last words.
+    pub aim_us: u64,
+}
+
+impl Pair {
+    /// An ext4 and an xfs; their trees are small.
+    pub fn new(dir: &Path) -> Option<Pair> {
+        let generations = Generations::learn(dir, 12);
+        let one = |name: &str, kind, megabytes| {
+            let dir = dir.join(name);
+            std::fs::create_dir(&dir).unwrap();
+            Volume::new(&dir, kind, megabytes)
+        };
+        let volumes = [one("one", "ext4", 128)?, one("two", "xfs", 320)?];
+        let trees = [0, 1].map(|n: usize| tree(&volumes[n].point, &generations));
+        let tell = Tell::new(dir);
+        Some(Pair { volumes, trees, generations, tell, now: 1, stayed: 0, went_on: 0, aim_us: 0 })
+    }
+
+    /// The change, by words before which a wrapper can stand. Its last words are those of the second tree.
+    pub fn start(&self, wrapper: &[String]) -> Child {
+        let both = "cd \"$1\" && TELL=/dev/null sh -c \"$0\" && cd \"$2\" && sh -c \"$0\"";
+        let [one, two] = [0, 1].map(|n: usize| self.trees[n].to_str().unwrap());
+        let script = self.generations.script();
+        let systx = run(&self.trees[0], &["--only", two], &["sh", "-c", both, &script, one, two]);
+        let words = std::iter::once(systx.get_program()).chain(systx.get_args()).map(OsString::from);
+        let words: Vec<_> = wrapper.iter().map(OsString::from).chain(words).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).current_dir(&self.trees[0]).stdin(Stdio::null());
+        self.generations.environment(&mut command, self.now, &self.tell.path);
+        command.stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The generation of both; a mixture in one or of the two is a failure.
+    pub fn whole(&self, what: &str) -> usize {
+        let [one, two] = [0, 1].map(|n: usize| self.generations.whole(&self.trees[n], what));
+        assert_eq!(one, two, "{what}: the two file systems are at different generations");
+        one
+    }
+
+    /// Runs it once to its end, under a wrapper, and learns how long a commit takes.
+    pub fn undisturbed(&mut self, wrapper: &[String]) {
+        let child = self.start(wrapper);
+        assert!(self.tell.wait(&child));
+        let begun = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        self.aim_us = begun.elapsed().as_micros() as u64;
+        self.now = self.whole("undisturbed");
+    }
+
+    /// An instant to strike at, in microseconds from the command's last words: anywhere, or around where the outcome turns.
+    pub fn instant(&self, round: usize) -> u64 {
+        match round % 4 {
+            1 => fastrand::u64(..=self.aim_us),
+            _ => self.aim_us / 2 + fastrand::u64(..=self.aim_us),
+        }
+    }
+
+    /// Whether they are at different generations, or one is at none.
+    pub fn apart(&self) -> bool {
+        let states = [0, 1].map(|n: usize| self.generations.of(&self.trees[n]));
+        states[0] != states[1] || states[0].is_none()
+    }
+
+    /// After whatever happened and its recovery; moves the aim towards where the outcome turns.
+    pub fn settled(&mut self, what: &str) {
+        let then = self.whole(what);
+        if then == self.now {
+            self.stayed += 1;
+            self.aim_us = self.aim_us * 11 / 10 + 1;
+        } else {
+            self.went_on += 1;
+            self.aim_us = self.aim_us * 10 / 11;
+        }
+        self.now = then;
+    }
+}
