@@ -21,6 +21,11 @@ fn main() {
         ("all_of_an_ordinary_users_run_or_nothing", all_of_an_ordinary_users_run_or_nothing),
         ("the_command_has_no_privilege_and_its_own_number", the_command_has_no_privilege),
         ("what_belongs_to_others_stays_as_it_is", what_belongs_to_others_stays_as_it_is),
+        ("what_is_forbidden_fails_as_natively_and_nothing_happens", what_is_forbidden_fails_as_natively),
+        (
+            "a_permission_that_goes_before_the_commit_is_told_and_nothing_happens",
+            a_permission_that_goes_is_told,
+        ),
         ("a_change_by_a_program_outside_is_a_conflict", a_change_by_a_program_outside_is_a_conflict),
         ("a_change_by_a_transaction_of_root_is_a_conflict", a_change_by_roots_transaction_is_a_conflict),
         ("of_two_runs_of_a_user_one_loses_and_can_try_again", of_two_runs_of_a_user_one_loses),
@@ -223,6 +228,69 @@ impl Waiting {
         self.word.write_all(b"go\n").unwrap();
         self.systx.wait_with_output().unwrap()
     }
+}
+
+fn what_is_forbidden_fails_as_natively(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    std::fs::write(w.tree.join("not-mine"), "root's\n").unwrap();
+    std::fs::create_dir(w.tree.join("not-my-dir")).unwrap();
+    std::fs::write(w.tree.join("not-my-dir/in"), "in\n").unwrap();
+    // For names and attributes of what is nobody's in his namespace the kernel has another word (docs/limits.md).
+    for (script, same_words) in [
+        ("echo x > not-mine", true),
+        ("echo x >> not-mine", true),
+        ("echo x > not-my-dir/new", true),
+        ("mkdir not-my-dir/new", true),
+        ("ln not-my-dir/in here && echo x > here", false),
+        ("mv not-my-dir/in here", false),
+        ("rm -f not-my-dir/in", false),
+        ("chmod 0666 not-mine", false),
+        ("chown 1000 not-mine", false),
+        ("touch -d @1 not-mine", false),
+    ] {
+        let before = w.picture();
+        // What was done before goes with it.
+        let run = w.shell(&format!("echo mine > mine; {script}"));
+        assert_eq!(w.picture(), before, "{script}");
+        let native = w.plain(script);
+        assert_eq!(w.picture(), before, "{script} is not forbidden");
+        assert_ne!(code(&native), 0, "{script} is not forbidden");
+        assert_eq!(code(&run), code(&native), "{script}: {}", err(&run));
+        let (told, words) = (err(&run), err(&native));
+        assert!(told.contains("nothing happened"), "{script}: {told}");
+        let overflow = told.contains("Value too large for defined data type");
+        assert!(told.starts_with(&words) || (!same_words && overflow), "{script}: {told}natively: {words}");
+    }
+}
+
+fn a_permission_that_goes_is_told(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    // What the user does, what root does then, and where it is told.
+    let to_dir = ["chmod 500 d", "chown root d", "chown root:root d; chmod 700 d"];
+    let to_file = ["chmod 400 d/f", "chown root d/f", "chown root:root d/f; chmod 600 d/f"];
+    let in_dir =
+        ["echo new > d/new", "rm d/f", "mv d/f d/g", "mv d/f here", "mkdir -p d/sub/deep", "ln f d/l"];
+    let in_file = ["echo more >> d/f", "echo other > d/f", "chmod 640 d/f", "touch -d @1 d/f"];
+    let cases = in_dir.iter().flat_map(|ours| to_dir.iter().map(move |roots| (ours, roots, "d")));
+    let cases =
+        cases.chain(in_file.iter().flat_map(|ours| to_file.iter().map(move |roots| (ours, roots, "d/f"))));
+    for (ours, roots, place) in cases {
+        let at = format!("{ours}, then {roots}");
+        std::fs::remove_dir_all(&w.tree).unwrap();
+        std::fs::create_dir(&w.tree).unwrap();
+        chown(&w.tree, Some(USER), Some(USER)).unwrap();
+        assert_eq!(code(&w.plain("mkdir d; seq 3 > d/f; echo f > f")), 0);
+        let run = Waiting::begin(&w, &[], ours, "true");
+        must(Command::new("sh").args(["-c", roots]).current_dir(&w.tree));
+        let then = w.picture();
+        let output = run.end();
+        assert!([75, 125].contains(&code(&output)), "{at}: {} {}", code(&output), err(&output));
+        assert_eq!(w.picture(), then, "{at}");
+        let told = err(&output);
+        let path = w.tree.join(place);
+        assert!(told.contains("nothing happened") && told.contains(path.to_str().unwrap()), "{at}: {told}");
+    }
+    assert_eq!(out(&w.verb(&["list"]).output().unwrap()), "");
 }
 
 fn a_change_by_a_program_outside_is_a_conflict(dir: &Path) {

@@ -152,7 +152,7 @@ impl<O: Os> Facts<O> {
     }
 
     /// The same as people know it.
-    fn shown(&self, fact: FactIx) -> Vec<u8> {
+    pub(crate) fn shown(&self, fact: FactIx) -> Vec<u8> {
         self.domains[self.seen[fact.0 as usize].dir.domain].shown(&self.path(fact))
     }
 

@@ -42,6 +42,7 @@ impl<O: Os> Transaction<O> {
             let object = self.object(ix);
             let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
             if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !self.is_gone(ix) {
+                draft.now = Some(ix);
                 // Open once for everything that is asked of it here, and closed again: there may be very many.
                 let held = self.object(ix).file.is_none() && self.memory(ix).is_none();
                 if held {
@@ -54,6 +55,7 @@ impl<O: Os> Transaction<O> {
                 planned?;
             }
         }
+        draft.now = None;
         Ok(())
     }
 

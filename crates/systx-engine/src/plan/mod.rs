@@ -93,6 +93,8 @@ struct Draft<O: Os> {
     replaced: HashSet<Ix>,
     /// Directories that come by a REPLACE: xfs moves the time of what is exchanged between directories.
     exchanged: HashSet<Ix>,
+    /// Whose data are being planned, for messages.
+    now: Option<Ix>,
 }
 
 /// A step with the depth of its directory.
@@ -128,6 +130,7 @@ impl<O: Os> Draft<O> {
             patched: HashSet::new(),
             replaced: HashSet::new(),
             exchanged: HashSet::new(),
+            now: None,
         }
     }
 
@@ -167,15 +170,21 @@ impl<O: Os> Transaction<O> {
         for mount in 0..self.mounts.len() {
             let mut draft = Draft::new(mount, inline_left);
             self.draft(&mut draft).map_err(|e| match e {
-                VerbError::Os(error) => {
-                    CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error }
-                }
+                VerbError::Os(error) => self.failed(draft.now, error),
                 VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
             })?;
             inline_left = draft.inline_left;
             plans.push(draft.finish());
         }
         Ok(plans)
+    }
+
+    fn failed(&self, at: Option<Ix>, error: Errno) -> CommitError {
+        let lower = at.and_then(|ix| self.object(ix).lower.as_ref());
+        match lower.map(|lower| self.facts.shown(lower.fact)) {
+            Some(path) => CommitError::Failed { doing: "preparing the commit of", path, error },
+            None => CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error },
+        }
     }
 
     fn draft(&mut self, draft: &mut Draft<O>) -> Verb<()> {
