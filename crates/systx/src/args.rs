@@ -7,7 +7,7 @@ mod network;
 mod open;
 
 pub use network::Network;
-pub use open::{Begin, Diff, End, Exec, Session};
+pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -73,7 +73,7 @@ pub enum Verb {
     /// Shows what an open transaction would change
     Diff(Diff),
     /// Makes the changes of an open transaction take effect
-    Commit(End),
+    Commit(Commit),
     /// Forgets an open transaction with all that was done in it
     Abort(End),
     /// Lists transactions that run, are open, or are being published

@@ -38,7 +38,7 @@ impl Outcome {
 
     fn of(ending: &Ending) -> Outcome {
         match ending {
-            Ending::Committed(..) | Ending::Mute(..) => Outcome::Committed,
+            Ending::Committed(..) | Ending::Part(..) | Ending::Mute(..) => Outcome::Committed,
             Ending::NotCommitted(CommitError::InDoubt { .. }) => Outcome::Unknown,
             _ => Outcome::Aborted,
         }

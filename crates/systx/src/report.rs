@@ -101,11 +101,25 @@ impl Told {
     }
 }
 
+/// A change that was given up.
+#[derive(Clone, Debug)]
+pub struct Discarded {
+    /// For people, without its end.
+    pub line: String,
+    /// For programs.
+    pub value: Value,
+}
+
+/// As many of them are told in words.
+const DISCARDED_LINES_MAX: usize = 100;
+
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub enum Ending {
     /// The command is past the commit point. It ended with this status: 0, or whatever was to be committed, too.
     Committed(Committed, u8),
+    /// The part of an open transaction that was asked for is past the commit point; the rest is given up.
+    Part(Committed, Vec<Discarded>),
     /// So many changes were told and not committed, as was asked for: nothing happened. The command's status.
     DryRun(usize, u8),
     /// The command failed: nothing happened.
@@ -150,6 +164,7 @@ impl Ending {
             Ending::Committed(c, _) if c.pending.is_some() => OURS,
             Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
             Ending::Committed(_, status) | Ending::DryRun(_, status) => *status,
+            Ending::Part(c, _) => Ending::Committed(c.clone(), 0).code(),
             Ending::Aborted(ended) | Ending::Open(ended) => ended.code(),
             Ending::Discarded => 0,
             Ending::Declined => DECLINED,
@@ -168,7 +183,7 @@ impl Ending {
     /// Something else that somebody should look at.
     pub fn warning(&self) -> Option<&str> {
         match self {
-            Ending::Committed(c, _) => c.warning.as_deref(),
+            Ending::Committed(c, _) | Ending::Part(c, _) => c.warning.as_deref(),
             Ending::Mute(ending, _) => ending.warning(),
             _ => None,
         }
@@ -185,6 +200,13 @@ impl Ending {
             Ending::Committed(_, 0) => "committed: all changes are in place.".into(),
             Ending::Committed(_, status) => {
                 format!("committed, as was asked for, though the command exited with status {status}.")
+            }
+            Ending::Part(c, rest) => {
+                let done = match c.pending.is_some() || !c.displaced.is_empty() {
+                    true => Ending::Committed(c.clone(), 0).sentence(ours),
+                    false => "committed: what was chosen is in place.".into(),
+                };
+                format!("{done} {}", discarded(rest))
             }
             Ending::Mute(ending, why) => format!(
                 "{} Its output could not be written: {why}. What is missing of it is lost; the changes are there, so don't run the command again for it.",
@@ -239,10 +261,16 @@ impl Ending {
             value["output_lost"] = why.as_str().into();
             return value;
         }
+        if let Ending::Part(c, rest) = self {
+            let mut value = Ending::Committed(c.clone(), 0).json(ours);
+            value["message"] = self.sentence(ours).into();
+            value["discarded"] = rest.iter().map(|one| one.value.clone()).collect();
+            return value;
+        }
         let outcome = match self {
             Ending::Committed(c, _) if c.pending.is_some() => "pending",
             Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
-            Ending::Committed(..) | Ending::Mute(..) => "committed",
+            Ending::Committed(..) | Ending::Part(..) | Ending::Mute(..) => "committed",
             Ending::TooLate(_) | Ending::Expired(_) => "timed-out",
             Ending::Open(_) => "open",
             Ending::DryRun(..) => "dry-run",
@@ -301,6 +329,20 @@ fn displaced(c: &Committed) -> String {
         }
     }
     text + "\nLook at them, then remove them with `systx prune`."
+}
+
+fn discarded(rest: &[Discarded]) -> String {
+    let mut text = match rest.len() {
+        1 => "Discarded is 1 other change:".to_string(),
+        count => format!("Discarded are {count} other changes:"),
+    };
+    for one in rest.iter().take(DISCARDED_LINES_MAX) {
+        text += &format!("\n  {}", one.line);
+    }
+    match rest.len().saturating_sub(DISCARDED_LINES_MAX) {
+        0 => text,
+        more => text + &format!("\n  and {more} more, which --json would have named."),
+    }
 }
 
 /// One displaced object for programs.

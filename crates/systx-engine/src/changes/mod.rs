@@ -9,6 +9,7 @@
 
 mod bytes;
 mod names;
+pub mod part;
 
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Node, Transaction};

@@ -12,6 +12,7 @@ pub(crate) mod extents;
 pub(crate) mod held;
 pub(crate) mod memory;
 pub(crate) mod names;
+mod restore;
 pub(crate) mod staging;
 
 use crate::facts::{FactIx, Found, LowerDir};

@@ -1,6 +1,8 @@
 //! Scratch directories, and a transaction over one of them.
 #![allow(dead_code)]
 
+pub mod acts;
+
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;

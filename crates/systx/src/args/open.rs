@@ -101,14 +101,65 @@ pub struct Diff {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Only what `systx commit --only` would commit of these paths
+    #[arg(value_name = "PATH")]
+    pub only: Vec<PathBuf>,
+    /// Nothing at or below these paths, as of `systx commit`
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub exclude: Vec<PathBuf>,
 }
 
 const DIFF_HELP: &str = "\
 A line for each name, as `git diff --name-status`, unless another form is asked for. Commands inside wait meanwhile, and go on.
 
-Exit status: 0; 75, 124: the transaction is over, by a conflict or its time; 125: there is no such open transaction, see the message";
+Exit status: 0; 75, 124: the transaction is over, by a conflict or its time; 125: there is no such open transaction, or it \
+changes nothing at a path, see the message";
 
-/// `systx commit` and `systx abort`.
+/// `systx commit`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = COMMIT_HELP)]
+pub struct Commit {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub end: End,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub paths: Paths,
+}
+
+/// A part of a transaction.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Paths {
+    /// Commit only what changes at or below these paths. THE REST IS DISCARDED, and told
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub only: Vec<PathBuf>,
+    /// Commit nothing that changes at or below these paths: it is discarded, and told
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    pub exclude: Vec<PathBuf>,
+}
+
+const COMMIT_HELP: &str = "\
+Commands that still run in the transaction are killed first.
+
+With --only or --exclude a part of the changes takes effect, all of it or nothing, on the same conditions as the whole: all that \
+was seen inside must still be true. The transaction ends, and the rest is discarded; `systx diff ID PATH... --exclude PATH...` shows \
+beforehand what such a part is. A directory means everything below it, and a path is meant from the working directory. A rename is \
+chosen by either of its names; new and renamed directories come along with what is in them; what is excluded takes along what \
+can't be without it. Where nothing changes at a path, that is an error, and the transaction stays open as it is.
+
+Exit status:
+  0    done
+  75   conflict: somebody else changed what was seen inside; nothing happened
+  76   committed, but an outsider's objects stand in the way of some of ours: see the message
+  125  there is no such open transaction, or it changes nothing at a path, or it could not be committed, or only in part: see \
+the message
+
+Examples:
+  systx commit 12
+  systx diff 12 etc/hosts && systx commit 12 --only etc/hosts
+  systx commit 12 --exclude build node_modules";
+
+/// `systx abort`, and what `systx commit` has, too.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = END_HELP)]
 pub struct End {
@@ -128,6 +179,4 @@ Commands that still run in the transaction are killed first.
 
 Exit status:
   0    done
-  75   conflict: somebody else changed what was seen inside; nothing happened (of abort: 0)
-  76   committed, but an outsider's objects stand in the way of some of ours: see the message
-  125  there is no such open transaction, or it could not be committed, or only in part: see the message";
+  125  there is no such open transaction: see the message";

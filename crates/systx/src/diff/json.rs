@@ -18,7 +18,7 @@ pub fn tell(changes: &[Change], tx: &Transaction<Linux>, out: &mut Out) {
     out.put("]}\n");
 }
 
-fn value(change: &Change, tx: &Transaction<Linux>) -> Value {
+pub fn value(change: &Change, tx: &Transaction<Linux>) -> Value {
     let kind = match change.kind {
         Kind::Added => "added",
         Kind::Modified => "modified",

@@ -10,7 +10,7 @@ mod patch;
 mod stat;
 
 use crate::args::{Changes, Run};
-use crate::report::Ending;
+use crate::report::{Discarded, Ending};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use systx_engine::changes::Change;
@@ -40,22 +40,27 @@ pub fn before_commit(args: &Run, tx: &mut Transaction<Linux>, status: u8) -> Res
     }
 }
 
-/// Tells the changes of an open transaction into a file, which is for a terminal or not; how many there are.
+/// Tells changes of an open transaction into a file, which is for a terminal or not; how many there are.
 pub fn into_file(
     form: &Changes,
     json: bool,
     tx: &mut Transaction<Linux>,
+    changes: &[Change],
     (file, terminal): (File, bool),
 ) -> Verb<usize> {
     let mut out = Out { terminal, to: BufWriter::new(Box::new(file)), lost: None };
-    let changes = tx.changes()?;
-    tell(form, json, tx, &changes, &mut out)?;
+    tell(form, json, tx, changes, &mut out)?;
     out.flush();
     match out.lost {
         // A part would be taken for the whole.
         Some(e) => Err(VerbError::Os(Errno::from_io_error(&e).unwrap_or(Errno::IO))),
         None => Ok(changes.len()),
     }
+}
+
+/// A change that is given up: a line for people, and a value for programs.
+pub fn discarded(change: &Change, tx: &Transaction<Linux>) -> Discarded {
+    Discarded { line: lines::line(change, tx).trim_end().to_string(), value: json::value(change, tx) }
 }
 
 fn tell(

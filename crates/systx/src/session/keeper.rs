@@ -6,6 +6,7 @@
 
 use super::door::{self, Door};
 use super::loops::{End, Room};
+use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Timeout};
 use crate::command;
@@ -317,7 +318,10 @@ impl Kept {
         let ending = match why_not {
             None => {
                 no_room::stage(Stage::Commit);
-                tx.commit().map_or_else(Ending::from, |done| Ending::Committed(done, 0))
+                match end {
+                    End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone()),
+                    _ => tx.commit().map_or_else(Ending::from, |done| Ending::Committed(done, 0)),
+                }
             }
             Some(Ending::Conflict(conflict)) => {
                 tx.lose(&conflict);

@@ -7,7 +7,7 @@
 use super::keeper::{self, Terms};
 use super::visit::{visit, Went};
 use super::wire::{Answer, Line, Wish};
-use super::{ask, changes, finish, Changes};
+use super::{ask, changes, finish, Changes, Wanted};
 use crate::args::{OnError, Run};
 use crate::report::{Ending, Ours, Told};
 use crate::run;
@@ -95,7 +95,7 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
                 };
             }
             if success {
-                return finish(line, id, true);
+                return finish(line, id, Wanted::Commit(None));
             }
             Ending::Aborted(ended)
         }
@@ -107,7 +107,7 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
         Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
     };
     // It has no trace already where there is nobody any more.
-    let _ = finish(line, id, false);
+    let _ = finish(line, id, Wanted::Abort);
     Ok(Told::new(&ending, ours))
 }
 
@@ -116,7 +116,7 @@ fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
     if !args.changes.are_told() {
         return Ok(None);
     }
-    match changes(line, &args.changes, args.json, std::io::stderr().is_terminal())? {
+    match changes(line, &args.changes, args.json, std::io::stderr().is_terminal(), None)? {
         Changes::Told(mut file) => {
             // Whoever closed it does not want to know.
             let _ = std::io::copy(&mut file, &mut std::io::stderr());

@@ -7,13 +7,15 @@
 use super::door::Door;
 use super::keeper::Kept;
 use super::now;
+use super::part::{self, Named};
 use super::wire::{Answer, Inside, Line, Look, Request, Wish, VERSION};
 use crate::args::Changes;
 use crate::diff;
 use crate::report::Told;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use systx_engine::outcome::{Conflict, VerbError};
+use systx_engine::outcome::{Conflict, Verb, VerbError};
+use systx_engine::transaction::Transaction;
 use systx_os::process::{self, Deadline, Signals};
 use systx_os::{sockets, Linux, Os};
 
@@ -26,6 +28,8 @@ pub enum End {
         commit: bool,
         /// Who.
         by: Vec<u8>,
+        /// Only this is to be committed.
+        part: Option<Named>,
     },
     /// The view can't go on.
     Alarm,
@@ -233,26 +237,34 @@ impl Room {
                     Err(_) => Next::Goes,
                 }
             }
-            Wish::End { commit, by } => {
+            Wish::End { commit, by, part } => {
+                // Before anything is killed for a part that is none.
+                if let Some(named) = part.clone().filter(|_| commit) {
+                    let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
+                    match found {
+                        Ok(()) => {}
+                        Err(Unheard::Refused(why)) => return say(visitor, &Answer::Refused(why)),
+                        Err(Unheard::Ends(end)) => return Next::Ends(end),
+                    }
+                }
                 // He hears how it came to be.
                 visitor.inside = None;
                 visitor.owner = false;
-                Next::Ends(End::Wanted { commit, by })
+                Next::Ends(End::Wanted { commit, by, part })
             }
-            Wish::Diff { stat, patch, json, terminal } => {
+            Wish::Diff { stat, patch, json, terminal, part } => {
                 let form = Changes { stat, patch, ..Changes::default() };
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
-                let told = kept.ask(|tx| diff::into_file(&form, json, tx, (file, terminal)));
-                match told {
-                    Ok(Some(Ok(changes))) => say(visitor, &Answer::Told { changes }),
-                    Ok(Some(Err(VerbError::Doomed(conflict)))) => Next::Ends(End::Conflict(*conflict)),
-                    Ok(Some(Err(VerbError::Os(e)))) => {
-                        say(visitor, &Answer::Refused(format!("telling what would change: {e}")))
+                let told = asked(kept, |tx| match part::choose(tx, part)? {
+                    Ok(chosen) => {
+                        diff::into_file(&form, json, tx, &chosen.changes(), (file, terminal)).map(Ok)
                     }
-                    // All who wait are told why.
-                    Ok(None) => Next::Ends(End::Alarm),
-                    Err(why) if kept.serves() => say(visitor, &Answer::Refused(why)),
-                    Err(_) => Next::Ends(End::Alarm),
+                    Err(why) => Ok(Err(why)),
+                });
+                match told {
+                    Ok(changes) => say(visitor, &Answer::Told { changes }),
+                    Err(Unheard::Refused(why)) => say(visitor, &Answer::Refused(why)),
+                    Err(Unheard::Ends(end)) => Next::Ends(end),
                 }
             }
         }
@@ -285,6 +297,29 @@ impl Room {
                 self.door = None;
             }
         }
+    }
+}
+
+/// Why there is no answer.
+enum Unheard {
+    /// A fragment.
+    Refused(String),
+    /// The transaction can't go on. All who wait are told why.
+    Ends(End),
+}
+
+/// Asks the transaction about its changes.
+fn asked<T>(
+    kept: &mut Kept,
+    question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T, String>>,
+) -> Result<T, Unheard> {
+    match kept.ask(question) {
+        Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
+        Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
+        Ok(Some(Err(VerbError::Os(e)))) => Err(Unheard::Refused(format!("telling what would change: {e}"))),
+        Ok(None) => Err(Unheard::Ends(End::Alarm)),
+        Err(why) if kept.serves() => Err(Unheard::Refused(why)),
+        Err(_) => Err(Unheard::Ends(End::Alarm)),
     }
 }
 

@@ -17,15 +17,17 @@ pub mod door;
 pub mod keeper;
 pub mod kept;
 mod loops;
+pub mod part;
 mod visit;
 pub mod wire;
 
-use crate::args::{self, Area, Begin, Diff, End, Exec};
+use crate::args::{self, Area, Begin, Commit, Diff, End, Exec};
 use crate::domains;
 use crate::report::{os_words, shown, Told, CONFLICT, OURS, TOO_LATE};
 use crate::run;
 use crate::shell;
 use crate::status;
+use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use systx_os::process::Signals;
@@ -140,8 +142,11 @@ fn over(told: &Told, by: Option<&[u8]>) -> u8 {
 /// `systx diff`; returns the exit code.
 pub fn diff(args: &Diff) -> u8 {
     let form = args::Changes { stat: args.stat, patch: args.patch, ..args::Changes::default() };
-    let told = door::find(&args.session)
-        .and_then(|mut found| changes(&mut found.line, &form, args.json, std::io::stdout().is_terminal()));
+    let terminal = std::io::stdout().is_terminal();
+    let told = Named::of(&args.only, &args.exclude).and_then(|part| {
+        let mut found = door::find(&args.session)?;
+        changes(&mut found.line, &form, args.json, terminal, part)
+    });
     let mut file = match told {
         Ok(Changes::Told(file)) => file,
         Ok(Changes::Over { told, by }) => return over(&told, by.as_deref()),
@@ -164,13 +169,19 @@ enum Changes {
 }
 
 /// Asks for the changes.
-fn changes(line: &mut Line, form: &args::Changes, json: bool, terminal: bool) -> Result<Changes, String> {
+fn changes(
+    line: &mut Line,
+    form: &args::Changes,
+    json: bool,
+    terminal: bool,
+    part: Option<Named>,
+) -> Result<Changes, String> {
     use std::io::Seek;
     use std::os::fd::AsFd;
     let dir = std::env::temp_dir();
     let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
     let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
-    match ask(line, Wish::diff(form, json, terminal), &[file.as_fd()])? {
+    match ask(line, Wish::diff(form, json, terminal, part), &[file.as_fd()])? {
         Answer::Told { .. } => {
             file.rewind().map_err(|e| failed(&e))?;
             Ok(Changes::Told(file))
@@ -199,31 +210,41 @@ fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Resu
     }
 }
 
-/// `systx commit` and `systx abort`; returns the exit code.
-pub fn end(args: &End, commit: bool) -> u8 {
-    let ended =
-        door::find(&args.session).and_then(|mut found| finish(&mut found.line, found.look.id, commit));
-    match ended {
-        // Gone it is in any case.
-        Ok(told) => {
-            let code = run::say(&told, args.json, args.verbose, None);
-            if commit {
-                code
-            } else {
-                0
-            }
-        }
-        Err(why) => complain(&why),
-    }
+/// `systx commit`; returns the exit code.
+pub fn commit(args: &Commit) -> u8 {
+    let ended = Named::of_args(&args.paths).and_then(|part| end(&args.end, Wanted::Commit(part)));
+    ended.unwrap_or_else(|why| complain(&why))
+}
+
+/// `systx abort`; returns the exit code.
+pub fn abort(args: &End) -> u8 {
+    // Gone it is in any case.
+    end(args, Wanted::Abort).map_or_else(|why| complain(&why), |_| 0)
+}
+
+fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
+    let mut found = door::find(&args.session)?;
+    let told = finish(&mut found.line, found.look.id, wanted)?;
+    Ok(run::say(&told, args.json, args.verbose, None))
+}
+
+/// How an open transaction is to end.
+enum Wanted {
+    /// With what is named; `None`: with everything.
+    Commit(Option<Named>),
+    Abort,
 }
 
 /// Ends an open transaction.
-fn finish(line: &mut Line, id: u64, commit: bool) -> Result<Told, String> {
+fn finish(line: &mut Line, id: u64, wanted: Wanted) -> Result<Told, String> {
     // As with a run: who ends this process in mid-commit would not learn what came of it.
     let _held = Signals::hold().map_err(run::failed("holding signals"))?;
-    let verb = if commit { "commit" } else { "abort" };
+    let (verb, commit, part) = match wanted {
+        Wanted::Commit(part) => ("commit", true, part),
+        Wanted::Abort => ("abort", false, None),
+    };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
-    match ask(line, Wish::End { commit, by }, &[]) {
+    match ask(line, Wish::End { commit, by, part }, &[]) {
         Ok(Answer::Ended { told, .. }) => Ok(told),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(_) => Err(UNEXPECTED.into()),

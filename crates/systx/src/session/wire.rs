@@ -4,6 +4,7 @@
 //! descriptors that belong to a message travel beside its first byte. Guarantees: what comes is checked before it is used, and is
 //! never longer than its bound. Does not: act. Both sides are this program, but one may be older: [`VERSION`].
 
+use super::part::Named;
 use crate::args::Changes;
 use crate::report::Told;
 use serde::{Deserialize, Serialize};
@@ -13,9 +14,9 @@ use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
 /// Of these words. Another one is told, and not understood.
-pub const VERSION: u32 = 2;
-/// Bound of what a visitor says: a command's words are the longest part, and are cut off before.
-pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+pub const VERSION: u32 = 3;
+/// Bound of what a visitor says: names of a part, each byte as a number, are the longest that it can be.
+pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -54,6 +55,8 @@ pub enum Wish {
         json: bool,
         /// It is for a terminal.
         terminal: bool,
+        /// Only of this.
+        part: Option<Named>,
     },
     /// The end.
     End {
@@ -61,6 +64,8 @@ pub enum Wish {
         commit: bool,
         /// In the transaction's own words: by whom.
         by: Vec<u8>,
+        /// Only this is to be committed, and the rest given up.
+        part: Option<Named>,
     },
 }
 
@@ -124,8 +129,8 @@ pub struct Inside {
 
 impl Wish {
     /// To be told in this form.
-    pub fn diff(form: &Changes, json: bool, terminal: bool) -> Wish {
-        Wish::Diff { stat: form.stat, patch: form.patch, json, terminal }
+    pub fn diff(form: &Changes, json: bool, terminal: bool, part: Option<Named>) -> Wish {
+        Wish::Diff { stat: form.stat, patch: form.patch, json, terminal, part }
     }
 }
 

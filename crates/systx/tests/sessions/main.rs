@@ -7,6 +7,7 @@ mod alone;
 mod ends;
 mod keeping;
 mod open;
+mod part;
 mod terminal;
 
 use alone::place::{code, err, out, Place, AREA, SYSTX};
@@ -15,8 +16,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 
 fn main() {
-    let cases: Vec<_> =
-        open::ALL.iter().chain(ends::ALL).chain(keeping::ALL).chain(terminal::ALL).copied().collect();
+    let cases: Vec<_> = [open::ALL, part::ALL, ends::ALL, keeping::ALL, terminal::ALL].concat();
     alone::enter(&["tmpfs", "ext4"], &cases, &[]);
 }
 

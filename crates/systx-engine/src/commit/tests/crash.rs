@@ -1,5 +1,7 @@
 //! Kills, power losses and failing calls at every call of a commit.
 
+mod part;
+
 use super::world::*;
 use crate::outcome::{CommitError, Displaced, Durability};
 use systx_os::{Errno, FsKind, Os};

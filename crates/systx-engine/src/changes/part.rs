@@ -1,0 +1,350 @@
+//! Which changes go together when only a part of a transaction is committed.
+//!
+//! Owns: [`Choice`] (what the user names), [`Part`] (what comes of it), and the rules between. A *group* is what can only happen as a
+//! whole: an object that moves leaves one name and takes another; a name that loses one object and gets another does both. A group
+//! *needs* another one in two ways. Its names stand in directories that are new or moved themselves: those come along, as `git add`
+//! brings the directories of a file. And a directory can go only when all that was in it goes: that is never brought along
+//! unasked, but refused. What is excluded takes along whatever needs it. Guarantees: what is chosen comes to a tree with every chosen
+//! name as the transaction shows it; making a choice changes nothing. Does not: give the rest up ([`Transaction::keep_only`]).
+
+use super::Change;
+use crate::facts::join;
+use crate::transaction::Transaction;
+use crate::workset::names::Entry;
+use crate::workset::Ix;
+use std::collections::{HashMap, HashSet};
+use systx_os::{FileType, Os};
+
+/// What the user names: paths as people know them, without `.`, `..` and a `/` at the end. A directory means everything below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// Only what is here; nothing named: everything.
+    pub only: Vec<Vec<u8>>,
+    /// Nothing of what is here.
+    pub exclude: Vec<Vec<u8>>,
+}
+
+/// Why a choice is none. Paths are as people know them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Nothing changes at this path or below it.
+    Unmatched(Vec<u8>),
+    /// The first can't happen without the second, which was not named.
+    Needs(Vec<u8>, Vec<u8>),
+    /// Nothing is left.
+    Empty,
+}
+
+/// The changes that are chosen. Good until the transaction changes again.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Of every name that changes, by directory and name: its group.
+    names: HashMap<(Ix, Box<[u8]>), usize>,
+    /// The same by the path before, and by the path after, in its mount.
+    lost: HashMap<Place, usize>,
+    gained: HashMap<Place, usize>,
+    /// Objects of which more than names was changed.
+    objects: HashMap<Ix, usize>,
+    chosen: Vec<bool>,
+}
+
+/// A path from the root of a mount.
+type Place = (u16, Vec<u8>);
+
+impl Part {
+    /// Whether one of the transaction's changes is in it.
+    pub fn has(&self, change: &Change) -> bool {
+        self.group_of(change).is_none_or(|group| self.chosen[group])
+    }
+
+    fn group_of(&self, change: &Change) -> Option<usize> {
+        let mount = change.mount as u16;
+        let place = |version: &super::Version| (mount, version.path.clone());
+        let by_name = change.before.as_ref().and_then(|before| self.lost.get(&place(before)));
+        let by_name = by_name.or_else(|| change.after.as_ref().and_then(|a| self.gained.get(&place(a))));
+        let nodes = [&change.before, &change.after].into_iter().flatten().map(|version| version.node);
+        let of_object = |node: crate::transaction::Node| {
+            u32::try_from(node.0).ok().and_then(Ix::new).and_then(|ix| self.objects.get(&ix))
+        };
+        by_name.or_else(|| nodes.filter_map(of_object).next()).copied()
+    }
+
+    /// Names that are not in it.
+    pub(crate) fn other_names(&self) -> impl Iterator<Item = (Ix, &[u8])> {
+        self.names.iter().filter(|(_, group)| !self.chosen[**group]).map(|((dir, name), _)| (*dir, &name[..]))
+    }
+
+    /// Objects whose bytes and attributes are not in it.
+    pub(crate) fn other_objects(&self) -> impl Iterator<Item = Ix> + '_ {
+        self.objects.iter().filter(|(_, group)| !self.chosen[**group]).map(|(ix, _)| *ix)
+    }
+}
+
+/// Something that changes: a name, or an object under names of its own.
+struct Unit {
+    mount: u16,
+    what: What,
+    /// Where it can be found, from the root of the mount: as committed, and as the program sees it.
+    paths: Vec<Vec<u8>>,
+}
+
+enum What {
+    Name { dir: Ix, name: Box<[u8]>, entry: Entry },
+    Object(Ix),
+}
+
+/// Sets that are joined with each other: for each member, another one of the same set, or itself.
+struct Sets(Vec<usize>);
+
+impl Sets {
+    fn find(&mut self, mut n: usize) -> usize {
+        while self.0[n] != n {
+            self.0[n] = self.0[self.0[n]];
+            n = self.0[n];
+        }
+        n
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.0[a] = b;
+    }
+}
+
+/// Everything that changes, and what holds between.
+struct Web {
+    units: Vec<Unit>,
+    /// The group of each unit.
+    group: Vec<usize>,
+    /// Directories that a group's new names stand in.
+    above: Vec<Vec<usize>>,
+    /// What was in the directories that go with a group.
+    inside: Vec<Vec<usize>>,
+    part: Part,
+}
+
+impl<O: Os> Transaction<O> {
+    /// What a choice comes to. `changes` are those that the transaction tells just now.
+    ///
+    /// # Errors
+    /// [`Unfit`]; nothing has changed.
+    pub fn choose(&self, changes: &[Change], choice: &Choice) -> Result<Part, Unfit> {
+        let web = self.web();
+        let told: HashSet<usize> = changes.iter().filter_map(|change| web.part.group_of(change)).collect();
+        let shown = self.shown_paths(&web);
+        let matched = |paths: &[Vec<u8>]| -> Result<HashSet<usize>, Unfit> {
+            let mut all = HashSet::new();
+            for path in paths {
+                let found = groups_at(&shown, path);
+                if found.is_disjoint(&told) {
+                    return Err(Unfit::Unmatched(path.clone()));
+                }
+                all.extend(found);
+            }
+            Ok(all)
+        };
+        let (only, excluded) = (matched(&choice.only)?, matched(&choice.exclude)?);
+        let count = web.above.len();
+        let mut chosen = match choice.only.is_empty() {
+            true => vec![true; count],
+            false => reached(only, count, |group| web.above[group].iter().copied()),
+        };
+        let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for group in 0..count {
+            for needed in web.above[group].iter().chain(&web.inside[group]) {
+                needed_by[*needed].push(group);
+            }
+        }
+        let out = reached(excluded, count, |group| needed_by[group].iter().copied());
+        for group in 0..count {
+            chosen[group] &= !out[group];
+        }
+        for group in (0..count).filter(|group| chosen[*group]) {
+            if let Some(missing) = web.inside[group].iter().find(|needed| !chosen[**needed]) {
+                return Err(Unfit::Needs(self.shown_group(&web, group), self.shown_group(&web, *missing)));
+            }
+        }
+        let part = Part { chosen, ..web.part };
+        match changes.iter().any(|change| part.has(change)) {
+            true => Ok(part),
+            false => Err(Unfit::Empty),
+        }
+    }
+
+    /// All paths of all units as people know them, each with a `/` at its end, and the groups: sorted, so that what is below a path
+    /// stands together.
+    fn shown_paths(&self, web: &Web) -> Vec<(Vec<u8>, usize)> {
+        let mut all = Vec::new();
+        for (unit, group) in web.units.iter().zip(&web.group) {
+            for path in &unit.paths {
+                let mut shown = self.shown_path(usize::from(unit.mount), path);
+                if !shown.ends_with(b"/") {
+                    shown.push(b'/');
+                }
+                all.push((shown, *group));
+            }
+        }
+        all.sort_unstable();
+        all
+    }
+
+    /// Some path of a group, as the program sees it: the outermost.
+    fn shown_group(&self, web: &Web, group: usize) -> Vec<u8> {
+        let units = web.units.iter().zip(&web.group).filter(|(_, g)| **g == group);
+        let paths = units.filter_map(|(unit, _)| Some((unit.paths.last()?, unit.mount)));
+        let first =
+            paths.min_by_key(|(path, _)| (path.iter().filter(|b| **b == b'/').count(), path.to_vec()));
+        first.map_or_else(Vec::new, |(path, mount)| self.shown_path(usize::from(mount), path))
+    }
+
+    fn web(&self) -> Web {
+        let mut units = self.changed_names_and_objects();
+        // So that the same transaction has the same answer.
+        units.sort_by(|a, b| (a.mount, &a.paths).cmp(&(b.mount, &b.paths)));
+        let mut sets = Sets((0..units.len()).collect());
+        let (mut lost, mut gained): (HashMap<Ix, Vec<usize>>, HashMap<Ix, Vec<usize>>) = Default::default();
+        let (mut left, mut taken): (HashMap<Place, usize>, HashMap<Place, usize>) = Default::default();
+        for (n, unit) in units.iter().enumerate() {
+            let What::Name { entry, .. } = &unit.what else { continue };
+            if let Some(before) = entry.before {
+                lost.entry(before).or_default().push(n);
+                left.extend(unit.paths.first().map(|path| ((unit.mount, path.clone()), n)));
+            }
+            if let Some(now) = entry.now {
+                gained.entry(now).or_default().push(n);
+                taken.extend(unit.paths.last().map(|path| ((unit.mount, path.clone()), n)));
+            }
+        }
+        // A name that loses one object and gets another one: also where its directory is another one by now.
+        for (place, n) in &left {
+            taken.get(place).into_iter().for_each(|other| sets.join(*n, *other));
+        }
+        // What moves.
+        for (ix, names) in &lost {
+            let others = gained.get(ix).into_iter().flatten();
+            let moved = gained.contains_key(ix);
+            others.chain(names.iter().filter(|_| moved)).for_each(|other| sets.join(names[0], *other));
+        }
+        // What was written to before it moved or went; of what lives on by another name that is told of the one that goes.
+        for (n, unit) in units.iter().enumerate() {
+            let What::Object(ix) = unit.what else { continue };
+            lost.get(&ix).into_iter().flatten().for_each(|other| sets.join(n, *other));
+        }
+        let mut numbers: HashMap<usize, usize> = HashMap::new();
+        let mut group = Vec::with_capacity(units.len());
+        for n in 0..units.len() {
+            let (set, next) = (sets.find(n), numbers.len());
+            group.push(*numbers.entry(set).or_insert(next));
+        }
+        let count = numbers.len();
+        let in_groups = |places: HashMap<Place, usize>| {
+            places.into_iter().map(|(place, n)| (place, group[n])).collect::<HashMap<_, _>>()
+        };
+        let (mut names, mut objects) = (HashMap::new(), HashMap::new());
+        for (unit, group) in units.iter().zip(&group) {
+            match &unit.what {
+                What::Name { dir, name, .. } => drop(names.insert((*dir, name.clone()), *group)),
+                What::Object(ix) => drop(objects.insert(*ix, *group)),
+            }
+        }
+        let part =
+            Part { names, lost: in_groups(left), gained: in_groups(taken), objects, chosen: Vec::new() };
+        let (above, inside) = self.needs(&units, &group, &part, count);
+        Web { units, group, above, inside, part }
+    }
+
+    fn changed_names_and_objects(&self) -> Vec<Unit> {
+        let mut units = Vec::new();
+        for ix in self.all() {
+            let object = self.object(ix);
+            let mount = object.mount;
+            if let Some(directory) = &object.dir {
+                let before = object.lower.as_ref().map(|lower| self.facts.path(lower.fact));
+                let mut now: Option<Vec<u8>> = None;
+                for (name, entry) in directory.names.iter().filter(|(_, e)| e.now != e.before) {
+                    let now = now.get_or_insert_with(|| self.path(ix));
+                    let before = before.as_ref().filter(|_| entry.before.is_some());
+                    let mut paths: Vec<_> = before.map(|dir| join(dir, name)).into_iter().collect();
+                    paths.push(join(now, name));
+                    let what = What::Name { dir: ix, name: name.clone(), entry: *entry };
+                    units.push(Unit { mount, what, paths });
+                }
+            }
+            if self.is_touched(ix) {
+                let mut paths: Vec<_> =
+                    object.lower.iter().map(|lower| self.facts.path(lower.fact)).collect();
+                paths.extend(object.names.iter().map(|(dir, name)| join(&self.path(*dir), name)));
+                units.push(Unit { mount, what: What::Object(ix), paths });
+            }
+        }
+        units
+    }
+
+    /// What each group needs: directories above its new names, and what was in directories that go.
+    fn needs(
+        &self,
+        units: &[Unit],
+        group: &[usize],
+        part: &Part,
+        count: usize,
+    ) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
+        let (mut above, mut inside) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        let mut nearest: HashMap<Ix, Option<usize>> = HashMap::new();
+        for (unit, group) in units.iter().zip(group) {
+            let dirs = match &unit.what {
+                What::Name { dir, .. } => vec![*dir],
+                What::Object(ix) => self.object(*ix).names.iter().map(|(dir, _)| *dir).collect(),
+            };
+            for dir in dirs {
+                let found = *nearest.entry(dir).or_insert_with(|| self.nearest_changed(part, dir));
+                above[*group].extend(found.filter(|needed| needed != group));
+            }
+            let What::Name { entry: Entry { before: Some(before), .. }, .. } = &unit.what else { continue };
+            if self.object(*before).kind == FileType::Directory && self.is_gone(*before) {
+                let names = self.object(*before).dir.iter().flat_map(|d| d.names.keys());
+                let needed = names.filter_map(|name| part.names.get(&(*before, name.clone())));
+                inside[*group].extend(needed.copied().filter(|needed| needed != group));
+            }
+        }
+        (above, inside)
+    }
+
+    /// The group of the nearest name above that changes, the directory's own included.
+    fn nearest_changed(&self, part: &Part, dir: Ix) -> Option<usize> {
+        let mut at = dir;
+        while let Some((parent, name)) = self.object(at).names.first() {
+            if let Some(group) = part.names.get(&(*parent, name.clone())) {
+                return Some(*group);
+            }
+            at = *parent;
+        }
+        None
+    }
+}
+
+/// Groups of which something is at a path, or below it.
+fn groups_at(shown: &[(Vec<u8>, usize)], path: &[u8]) -> HashSet<usize> {
+    let mut first = path.to_vec();
+    if !first.is_empty() {
+        first.push(b'/');
+    }
+    let start = shown.partition_point(|(path, _)| *path < first);
+    shown[start..].iter().take_while(|(path, _)| path.starts_with(&first)).map(|(_, group)| *group).collect()
+}
+
+/// Everything that can be reached.
+fn reached<I: Iterator<Item = usize>>(
+    from: HashSet<usize>,
+    count: usize,
+    next: impl Fn(usize) -> I,
+) -> Vec<bool> {
+    let mut reached = vec![false; count];
+    let mut left: Vec<usize> = from.into_iter().collect();
+    while let Some(n) = left.pop() {
+        if !std::mem::replace(&mut reached[n], true) {
+            left.extend(next(n));
+        }
+    }
+    reached
+}

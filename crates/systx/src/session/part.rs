@@ -1,0 +1,211 @@
+//! A part of an open transaction: the paths that its user names, and what becomes of the rest.
+//!
+//! Owns: what a path of the command line means, the words of why it can't be, and the commit of a part. Guarantees: a path at which
+//! nothing changes is an error that leaves the transaction open as it is; the rest is given up only together with the commit, and
+//! told name by name. Does not: decide what goes together ([`systx_engine::changes::part`]).
+
+use crate::args::Paths;
+use crate::diff;
+use crate::report::{shown, Ending};
+use crate::run;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+use systx_engine::changes::part::{Choice, Part, Unfit};
+use systx_engine::changes::Change;
+use systx_engine::outcome::{Verb, VerbError};
+use systx_engine::transaction::Transaction;
+use systx_os::Linux;
+
+/// Bound of the names that one command may give, in bytes: a keeper hears no more at a time.
+const NAMES_BYTES_MAX: usize = 512 << 10;
+
+/// What is named, by paths from `/`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Named {
+    /// Only what is here; none: everything.
+    only: Vec<Place>,
+    /// Nothing of what is here.
+    exclude: Vec<Place>,
+}
+
+/// A path, and the same with the symbolic links of the committed tree followed, where that is another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Place {
+    path: Vec<u8>,
+    followed: Option<Vec<u8>>,
+}
+
+impl Named {
+    /// What the paths mean here; `None`: everything.
+    pub fn of(only: &[PathBuf], exclude: &[PathBuf]) -> Result<Option<Named>, String> {
+        if only.is_empty() && exclude.is_empty() {
+            return Ok(None);
+        }
+        let here = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+        let places = |paths: &[PathBuf]| paths.iter().map(|path| Place::of(&here, path)).collect::<Vec<_>>();
+        let named = Named { only: places(only), exclude: places(exclude) };
+        let bytes = |place: &Place| place.path.len() + place.followed.as_ref().map_or(0, Vec::len);
+        match named.only.iter().chain(&named.exclude).map(bytes).sum::<usize>() > NAMES_BYTES_MAX {
+            true => Err("too many paths are named: name directories".into()),
+            false => Ok(Some(named)),
+        }
+    }
+
+    /// The paths of a command.
+    pub fn of_args(paths: &Paths) -> Result<Option<Named>, String> {
+        Named::of(&paths.only, &paths.exclude)
+    }
+
+    fn choice(&self) -> Choice {
+        let paths = |places: &[Place]| places.iter().map(|place| place.path.clone()).collect();
+        Choice { only: paths(&self.only), exclude: paths(&self.exclude) }
+    }
+
+    /// Takes the other way to say a path; whether there is one.
+    fn follow(&mut self, path: &[u8]) -> bool {
+        let mut followed = false;
+        for place in self.only.iter_mut().chain(&mut self.exclude).filter(|place| place.path == path) {
+            if let Some(other) = place.followed.take() {
+                (place.path, followed) = (other, true);
+            }
+        }
+        followed
+    }
+}
+
+impl Place {
+    fn of(here: &Path, path: &Path) -> Place {
+        let path = plain(&here.join(path));
+        // The last name is meant itself, also if it is a symbolic link.
+        let followed = match (path.parent(), path.file_name()) {
+            (Some(dir), Some(name)) => std::fs::canonicalize(dir).ok().map(|dir| dir.join(name)),
+            _ => None,
+        };
+        Place { followed: followed.filter(|followed| *followed != path).map(bytes), path: bytes(path) }
+    }
+}
+
+/// Without `.`, `..` and a `/` at the end, also of the root.
+fn bytes(path: PathBuf) -> Vec<u8> {
+    match path.as_os_str() == OsStr::new("/") {
+        true => Vec::new(),
+        false => path.into_os_string().into_vec(),
+    }
+}
+
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// What of a transaction is meant.
+pub struct Chosen {
+    /// All that it would change.
+    changes: Vec<Change>,
+    /// `None`: everything.
+    part: Option<Part>,
+}
+
+impl Chosen {
+    /// Changes that are meant.
+    pub fn changes(self) -> Vec<Change> {
+        let Chosen { mut changes, part } = self;
+        changes.retain(|change| part.as_ref().is_none_or(|part| part.has(change)));
+        changes
+    }
+}
+
+/// Finds what is named. An inner error says, as a fragment, why there is no such part.
+pub fn choose(tx: &mut Transaction<Linux>, named: Option<Named>) -> Verb<Result<Chosen, String>> {
+    let changes = tx.changes()?;
+    let Some(mut named) = named else { return Ok(Ok(Chosen { changes, part: None })) };
+    loop {
+        match tx.choose(&changes, &named.choice()) {
+            Ok(part) => return Ok(Ok(Chosen { changes, part: Some(part) })),
+            Err(Unfit::Unmatched(path)) if named.follow(&path) => {}
+            Err(why) => return Ok(Err(words(&why, tx.id().0))),
+        }
+    }
+}
+
+fn words(why: &Unfit, id: u64) -> String {
+    let name = |path: &[u8]| match path.is_empty() {
+        true => "/".into(),
+        false => shown(path),
+    };
+    match why {
+        Unfit::Unmatched(path) => {
+            format!("transaction {id} changes nothing at or below {}; `systx diff {id}` shows what it would change", name(path))
+        }
+        Unfit::Needs(path, needed) => format!(
+            "{0} goes or is replaced only with all that was in it, and {1} was not named: name {0}, or neither",
+            name(path),
+            name(needed)
+        ),
+        Unfit::Empty => {
+            format!("nothing would be left to commit; `systx abort {id}` gives up everything")
+        }
+        _ => "this can't be committed alone".into(),
+    }
+}
+
+/// Commits what is named, and gives up the rest.
+pub fn commit(mut tx: Transaction<Linux>, named: Named) -> Ending {
+    let discarded = choose(&mut tx, Some(named)).and_then(|chosen| {
+        let Chosen { changes, part: Some(part) } = (match chosen {
+            Ok(chosen) => chosen,
+            Err(why) => return Ok(Err(why)),
+        }) else {
+            return Ok(Ok(Vec::new()));
+        };
+        let rest = changes.iter().filter(|change| !part.has(change));
+        let discarded = rest.map(|change| diff::discarded(change, &tx)).collect();
+        tx.keep_only(&part)?;
+        Ok(Ok(discarded))
+    });
+    match discarded {
+        Ok(Ok(discarded)) => match tx.commit() {
+            Ok(done) if discarded.is_empty() => Ending::Committed(done, 0),
+            Ok(done) => Ending::Part(done, discarded),
+            Err(e) => Ending::from(e),
+        },
+        // It was possible when it was asked for: a command inside has changed that before it was killed.
+        Ok(Err(why)) => {
+            tx.abort();
+            Ending::Failed(format!("a command inside was still at work, and then {why}"))
+        }
+        Err(VerbError::Doomed(conflict)) => {
+            tx.lose(&conflict);
+            Ending::Conflict(*conflict)
+        }
+        Err(e) => {
+            tx.abort();
+            Ending::Failed(run::told("giving up what was not chosen", &e))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_meant_from_here_and_without_dots() {
+        let place =
+            |path: &str| String::from_utf8(Place::of(Path::new("/no/where"), Path::new(path)).path).unwrap();
+        assert_eq!(place("a"), "/no/where/a");
+        assert_eq!(place("./a//b/."), "/no/where/a/b");
+        assert_eq!(place("../a/"), "/no/a");
+        assert_eq!(place("/a/../.."), "");
+        assert_eq!(place("."), "/no/where");
+    }
+}
