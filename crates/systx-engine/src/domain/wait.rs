@@ -1,5 +1,6 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
+use super::layout::SLOTS;
 use super::{Domain, InFlight, Scan, SlotIx, SlotState, Who};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature};
 use crate::outcome::Party;
@@ -127,16 +128,30 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Waits until any slot may be free.
+    /// Waits until any slot is free, whichever: who has stopped in one of them holds up nobody longer than the others do.
     pub(crate) fn await_any_slot(&self) -> Result<()> {
-        for slot in self.table.slots().in_flight() {
-            let slot = self.checked(slot)?;
-            if self.await_slot(slot.ix, None)?.is_ok() {
+        let slots = self.table.slots();
+        let mut limit = MOMENT_NS;
+        loop {
+            let (mut taken, mut waiting) = (0, None);
+            for slot in slots.in_flight() {
+                let slot = self.checked(slot)?;
+                taken += 1;
+                let going = slot.seen.state() != SlotState::Prepared && !slot.left;
+                if going && self.alive(slot.info.owner) {
+                    waiting = waiting.or(Some(slot));
+                } else if self.await_slot(slot.ix, None)?.is_ok() {
+                    return Ok(());
+                }
+            }
+            if taken < SLOTS {
                 return Ok(());
             }
+            // Every one of them is prepared, or waits for space.
+            let slot = waiting.ok_or(Errno::AGAIN)?;
+            slots.wait_change(slot.ix, slot.seen, limit);
+            limit = PROBE_NS;
         }
-        // Every one of them is prepared, or waits for space.
-        Err(Errno::AGAIN)
     }
 
     /// Hands out the signatures of commits in [from, to); whether some were overwritten already.

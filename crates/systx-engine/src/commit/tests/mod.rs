@@ -6,6 +6,7 @@ mod contention;
 mod crash;
 mod disturbed;
 mod found;
+mod full;
 mod interleaving;
 mod invariants;
 mod links;
