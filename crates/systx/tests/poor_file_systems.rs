@@ -166,7 +166,7 @@ fn an_overlay_that_is_named_is_refused(dir: &Path) {
     let output = shell(&point, "echo x > x; echo reached");
     assert_eq!((code(&output), out(&output)), (125, String::new()), "{}", err(&output));
     let told = err(&output);
-    assert!(told.contains("overlay") && told.contains("nothing happened"), "{told}");
+    assert!(told.contains("it is on overlay") && told.contains("nothing happened"), "{told}");
     assert!(told.contains(point.to_str().unwrap()), "{told}");
     assert!(!point.join("x").exists());
 }
@@ -180,7 +180,8 @@ fn an_overlay_in_the_whole_tree_is_read_only(dir: &Path) {
     assert_eq!((code(&output), out(&output)), (0, "lower\n".to_string()), "{}", err(&output));
     let told = err(&output);
     assert!(
-        told.lines().any(|line| line.contains("overlay") && line.contains(point.to_str().unwrap())),
+        told.lines()
+            .any(|line| line.contains("overlay can't be served") && line.contains(point.to_str().unwrap())),
         "{told}"
     );
     assert_eq!(std::fs::read_to_string(tree.join("y")).unwrap(), "y\n");
