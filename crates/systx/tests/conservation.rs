@@ -5,8 +5,9 @@
 //! name; then the publisher goes on. An outsider who has to wait for a lease does so meanwhile. `systx-engine` does the same
 //! for every call, act and name on the simulated machine (`commit::tests::outsider`); this is the real one.
 //!
-//! `cargo test -p systx --test conservation`: each act after a few calls, a sample. `SYSTX_LONG=1`: every act on every name
-//! that it fits, after every step of publication; and every act after every other call. `SYSTX_SEED` repeats a run.
+//! `cargo test -p systx --test conservation`: acts on names just before the step on the name, and each act after a few
+//! calls, a sample. `SYSTX_LONG=1`: every act on every name that it fits, after every step of publication; and every act
+//! after every other call. `SYSTX_SEED` repeats a run.
 
 #[path = "conservation/act.rs"]
 mod act;
@@ -43,6 +44,16 @@ struct Stop {
     count: usize,
     /// From the last lease, on which the last look follows, to the last step, after which leases are given back.
     step: bool,
+    /// The call that comes then.
+    next: String,
+}
+
+impl Stop {
+    /// Whether what comes then is a step on this very name.
+    fn is_before(&self, target: &str) -> bool {
+        let name = target.rsplit('/').next().unwrap_or_default();
+        self.step && self.next.contains(&format!("\"{name}\""))
+    }
 }
 
 /// After one that was not reached: in a long run the same again, else some step.
@@ -69,6 +80,13 @@ fn cases(stops: &[Stop]) -> Vec<(&Stop, Act, &'static str)> {
             }
         }
         return cases;
+    }
+    // All that an outsider can do to a name just before the step on it.
+    for act in ACTS.into_iter().filter(|act| !act.in_place()) {
+        for target in act.targets() {
+            let before = stops.iter().filter(|stop| stop.is_before(target));
+            cases.extend(before.map(|stop| (stop, act, *target)));
+        }
     }
     let steps: Vec<_> = stops.iter().filter(|stop| stop.step).collect();
     for turn in 0..4 {
@@ -118,7 +136,7 @@ fn conserve(dir: &Path, kind: &'static str) {
     let mut cases: VecDeque<_> = cases(&stops).into_iter().map(|case| (case, 0)).collect();
     let mut played = 0;
     while let Some(((stop, act, target), tries)) = cases.pop_front() {
-        let Stop { call, count, step } = stop;
+        let Stop { call, count, step, .. } = stop;
         w.begin();
         let mut before = w.before(target);
         let open = OpenOptions::new().write(true).open(w.tree.join(target)).ok();
@@ -182,7 +200,7 @@ fn conserve(dir: &Path, kind: &'static str) {
 
 /// Calls that change something, and those that take a lease.
 fn stops(trace: &str) -> Vec<Stop> {
-    let (mut counts, mut stops) = (std::collections::HashMap::new(), Vec::new());
+    let (mut counts, mut stops) = (std::collections::HashMap::new(), Vec::<Stop>::new());
     let (mut first, mut last) = (0, 0);
     for line in trace.lines() {
         let Some((name, rest)) = line.split_once('(').filter(|(name, _)| !name.contains([' ', '_'])) else {
@@ -201,7 +219,10 @@ fn stops(trace: &str) -> Vec<Stop> {
             "fcntl" => continue,
             _ => {}
         }
-        stops.push(Stop { call: name.to_owned(), count: *count, step: false });
+        if let Some(before) = stops.last_mut() {
+            line.clone_into(&mut before.next);
+        }
+        stops.push(Stop { call: name.to_owned(), count: *count, step: false, next: String::new() });
     }
     assert!(first < last && last <= stops.len(), "no steps from {first} to {last} in {trace}");
     stops[first..last].iter_mut().for_each(|stop| stop.step = true);

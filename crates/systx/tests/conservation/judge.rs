@@ -63,7 +63,7 @@ pub fn judge(
         Leaves::Neither => true,
     };
     if !there_is {
-        wrong.push("his bytes are lost".into());
+        wrong.push("his bytes are lost, or not where he put them".into());
     }
     if !w.kept(act, before) {
         wrong.push("what he took is not at his name for it".into());

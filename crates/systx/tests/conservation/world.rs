@@ -102,24 +102,12 @@ impl World {
         text
     }
 
-    /// Whether an object is at a name or was put aside, and holds what it held: itself, or as `below`.
+    /// Whether an object is at a name, and holds what it held: itself, or as `below`. His stays there; it is ours that is
+    /// put aside.
     pub fn has(&self, target: &str, wanted: u64, below: &str, text: &str) -> bool {
-        let mut paths = vec![self.tree.join(target)];
-        let mut dirs = vec![self.aside()];
-        while let Some(dir) = dirs.pop() {
-            for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-                if entry.file_type().unwrap().is_dir() {
-                    dirs.push(entry.path());
-                }
-                paths.push(entry.path());
-            }
-        }
-        let is = |path: &&PathBuf| inode(path) == Some(wanted);
-        let holds = |path: &PathBuf| {
-            let path = if below.is_empty() { path.clone() } else { path.join(below) };
-            std::fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes())
-        };
-        paths.iter().filter(is).any(holds)
+        let name = self.tree.join(target);
+        let file = if below.is_empty() { name.clone() } else { name.join(below) };
+        inode(&name) == Some(wanted) && std::fs::read(file).is_ok_and(|bytes| bytes == text.as_bytes())
     }
 
     /// The name that an act took it to still means it.
