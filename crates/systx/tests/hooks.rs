@@ -74,7 +74,7 @@ fn make_install_writes_no_hooks(dir: &Path) {
     std::fs::copy(systx(), built.join("systx")).unwrap();
     let to = dir.join("to");
     let mut make = Command::new("make");
-    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), "install", "CARGO=true", "PREFIX=/usr"]);
+    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), "-o", "build", "install", "PREFIX=/usr"]);
     make.arg(format!("DESTDIR={}", to.display())).env("CARGO_TARGET_DIR", dir.join("target"));
     let made = make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap();
     assert_eq!(code(&made), 0, "{}", err(&made));
