@@ -10,6 +10,9 @@ if ! command -v "$cargo" >/dev/null 2>&1; then
     exit 1
 fi
 
+# A compiler for C, which Rust links with, is among them.
+bash scripts/deps.sh
+
 skipped=""
 if "$cargo" fmt --version >/dev/null 2>&1; then
     "$cargo" fmt --all --check
@@ -23,8 +26,6 @@ else
 fi
 [ -z "$skipped" ] || echo "test: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
 [ "${1-}" != lint ] || exit 0
-
-bash scripts/deps.sh
 
 log=$(mktemp)
 status=0

@@ -34,7 +34,7 @@ fn changed(setup: &Setup, report: &mut Report) -> Outcome<()> {
         ("files removed", Kind::Removed),
     ];
     let mut rows = Vec::new();
-    let mut series = Vec::new();
+    let (mut series, mut growth) = (Vec::new(), Vec::new());
     for (name, kind) in kinds {
         let mut points = Vec::new();
         for count in CHANGED.into_iter().filter(|n| *n <= setup.size(usize::MAX, 1_000)) {
@@ -50,9 +50,14 @@ fn changed(setup: &Setup, report: &mut Report) -> Outcome<()> {
             points.push((count as f64, wall.min()));
             rows.push(row(name, count, &wall, &cpu, count));
         }
+        growth.push(format!("{name} {:.2}", exponent(&points)));
         series.push(Series { name: name.into(), points });
     }
     report.table("Commit against the number of changed files:", &HEAD, &rows);
+    report.line(&format!(
+        "The cost grows with this power of the number of files, by least squares: {}.",
+        growth.join(", ")
+    ));
     let svg = log_log(
         "Durable commit against the number of changed files (100 bytes each)",
         "changed files",
@@ -62,6 +67,15 @@ fn changed(setup: &Setup, report: &mut Report) -> Outcome<()> {
     std::fs::write(setup.plots.join("changed.svg"), svg)?;
     report.line("![commit against changed files](plots/changed.svg)");
     Ok(())
+}
+
+/// The power of the first coordinate with which the second grows.
+fn exponent(points: &[(f64, f64)]) -> f64 {
+    let n = points.len() as f64;
+    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+    let (x, y) = (mean(&|p| p.0.ln()), mean(&|p| p.1.ln()));
+    let covariance = mean(&|p| (p.0.ln() - x) * (p.1.ln() - y));
+    covariance / mean(&|p| (p.0.ln() - x).powi(2))
 }
 
 fn untouched(setup: &Setup, report: &mut Report) -> Outcome<()> {

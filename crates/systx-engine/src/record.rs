@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 3;
+pub const BODY_VERSION: u16 = 4;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 

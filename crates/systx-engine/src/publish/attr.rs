@@ -1,7 +1,7 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
 use super::place::opened;
-use super::site::{open_object, Pass, Site};
+use super::site::{open_object, Found, Pass, Site, DIRECTORIES_MAX};
 use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(super) fn change<O: Os>(
     changes: &[Change],
 ) -> Result<()> {
     let os = site.os;
-    let fd = match site.patch_targets.get(object) {
+    let found = site.found.get(object).and_then(|found| found.fd.as_ref());
+    let fd = match site.patch_targets.get(object).or(found) {
         Some(fd) => Some(fd.clone()),
         None => open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
     };
@@ -60,7 +61,7 @@ pub(super) fn change<O: Os>(
             Change::Times { mtime, before, .. }
                 if site.pass == Pass::Redo && foreign(site, object, &fd, *mtime, *before)? =>
             {
-                let found = site.found_mtimes.get(object).copied();
+                let found = site.found.get(object).map(|found| found.mtime);
                 os.utimens(&fd, None, found).map(|()| false)?
             }
             Change::Times { atime, mtime, .. } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
@@ -82,8 +83,8 @@ fn foreign<O: Os>(
     before: Timestamp,
 ) -> Result<bool> {
     let Some(ours) = ours else { return Ok(false) };
-    let found = match site.found_mtimes.get(object) {
-        Some(found) => *found,
+    let found = match site.found.get(object) {
+        Some(found) => found.mtime,
         None => site.os.stat(fd)?.mtime,
     };
     Ok(found != before && found != ours)
@@ -100,7 +101,8 @@ pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<
         // What can't be opened yet, because it is to be moved first, is looked at when its turn comes.
         if let Some(fd) = open_object(site.os, site.root, object, path, name, Open::Path)? {
             let mtime = site.os.stat(&fd)?.mtime;
-            site.found_mtimes.insert(*object, mtime);
+            let fd = (site.found.len() < DIRECTORIES_MAX).then(|| Arc::new(fd));
+            site.found.insert(*object, Found { mtime, fd });
         }
     }
     Ok(())

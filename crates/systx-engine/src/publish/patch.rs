@@ -171,6 +171,7 @@ struct WriteLease<'a, O: Os> {
     target: &'a O::Fd,
     /// Whether it is held; by us or, for the owner of the commit, since the final look.
     exclusive: bool,
+    /// Whether it is to be given back: the file stays open.
     taken: bool,
 }
 
@@ -178,14 +179,14 @@ impl<'a, O: Os> WriteLease<'a, O> {
     fn hold(os: &'a O, target: &'a O::Fd, fresh: bool) -> WriteLease<'a, O> {
         let held = !fresh && os.lease_held(target) == Ok(Lease::Write);
         let taken = !held && os.lease(target, Lease::Write).is_ok();
-        WriteLease { os, target, exclusive: held || taken, taken }
+        // Closing releases it, too.
+        WriteLease { os, target, exclusive: held || taken, taken: taken && !fresh }
     }
 }
 
 impl<O: Os> Drop for WriteLease<'_, O> {
     fn drop(&mut self) {
         if self.taken {
-            // Closing releases it, too.
             let _ = self.os.lease(self.target, Lease::None);
         }
     }

@@ -41,11 +41,18 @@ pub(crate) struct Site<'a, O: Os> {
     /// Files opened for writing before the commit point, by handle.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
     pub displaced: Vec<Displaced>,
-    /// Modification times as a redo found them, before its own steps.
-    pub found_mtimes: HashMap<Handle, Timestamp>,
+    /// What a redo sets the times of, as it found it.
+    pub found: HashMap<Handle, Found<O>>,
     pub directories: Directories<O>,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
+}
+
+/// An object before the steps of a redo.
+pub(crate) struct Found<O: Os> {
+    pub mtime: Timestamp,
+    /// Of few of them.
+    pub fd: Option<Arc<O::Fd>>,
 }
 
 /// Directories of steps, open: each is found by its handle once, for every look and for publication.
@@ -153,7 +160,7 @@ impl<'a, O: Os> Site<'a, O> {
             tokens: TokenHandles::default(),
             patch_targets: HashMap::new(),
             displaced: Vec::new(),
-            found_mtimes: HashMap::new(),
+            found: HashMap::new(),
             directories: Directories::default(),
             changed_later: None,
         }

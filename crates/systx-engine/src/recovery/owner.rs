@@ -155,7 +155,8 @@ fn forward<O: Os>(
     }
     let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
-    let mut site = Site::new(&domain.os, root, &slots, aside, body.id, pass);
+    let slots = slots.as_ref().unwrap_or(&domain.area.tx);
+    let mut site = Site::new(&domain.os, root, slots, aside, body.id, pass);
     site.area = Some(&domain.area.dir);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),

@@ -179,7 +179,8 @@ fn redo<O: Os>(
             body.id
         ));
     }
-    let mut site = Site::new(os, &area.root, &slots, &area.aside, body.id, Pass::Redo);
+    let slots = slots.as_ref().unwrap_or(&area.tx);
+    let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
     site.area = Some(&area.dir);
     site.changed_later = Some(later);
     let displaced = publish(&mut site, body)?;

@@ -13,21 +13,21 @@ use crate::publish::tokens;
 use crate::record::{Act, Body, Small, Step};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
 
-/// The slot directory of a record, made again if it is missing. Also whether a staged object that the record doesn't carry is
-/// lost.
-pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O::Fd, bool)> {
+/// The slot directory of a record, made again if it is missing; `None`: it needs none. Also whether a staged object that the
+/// record doesn't carry is lost.
+pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Option<O::Fd>, bool)> {
     if !body.has_slots() {
-        return Ok((os.dup(&area.tx)?, false));
+        return Ok((None, false));
     }
     let name = body.id.to_string();
     match os.open(&area.tx, name.as_bytes(), Open::Directory) {
-        Ok(slots) => return Ok((slots, false)),
+        Ok(slots) => return Ok((Some(slots), false)),
         Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
     }
     // Its shelf stays until no record can be redone, and its seal never moves back: whoever asks again is told the same.
     if let Some(shelf) = sealed_shelf_of(os, &area.dir, body)? {
-        return Ok((shelf, false));
+        return Ok((Some(shelf), false));
     }
     let temporary = format!("{name}.r~");
     match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
@@ -66,7 +66,7 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(O:
     // Contents before the name that promises them.
     os.syncfs(&area.dir)?;
     os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
-    Ok((slots, lost))
+    Ok((Some(slots), lost))
 }
 
 fn make<O: Os>(os: &O, slots: &O::Fd, step: &Step, small: &Small) -> Result<()> {

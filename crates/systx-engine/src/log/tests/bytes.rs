@@ -2,6 +2,10 @@
 
 use super::super::format::{self, cell, header, Cell, Header, HeaderRead, CELL_BYTES, HEADER_BYTES, KINDS};
 use super::*;
+use crate::record::{
+    Act, At, Before, Body, Change, Patch, PatchRange, Shelved, Small, Source, Step, Was, BODY_VERSION,
+};
+use systx_os::{Handle, Timestamp};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -157,7 +161,78 @@ fn the_document_says_what_the_code_does() {
     let kinds: Vec<_> = KINDS.iter().map(|(n, name)| [n.to_string(), (*name).to_owned()]).collect();
     let said: Vec<_> = table("Kinds").into_iter().map(|row| [row[0].clone(), row[1].clone()]).collect();
     assert_eq!(said, kinds);
+    let bodies = table("Bodies");
+    assert_eq!(bodies[0], ["version".to_owned(), format!("u16: {BODY_VERSION}")]);
     for c in all_kinds() {
         assert!(KINDS.iter().any(|(n, name)| *n == c.kind() && c.to_string().starts_with(name)));
     }
+}
+
+/// A body with every kind of step, source and change. Whoever changes its bytes changes [`BODY_VERSION`] and docs/log-format.md.
+#[test]
+fn the_bytes_of_a_body_never_change() {
+    let handle = |byte| Handle::new(1, &[byte; 8]).expect("fits");
+    let at = |name: &[u8]| At { dir: handle(1), path: b"a/b".to_vec(), name: name.to_vec() };
+    let time = |sec| Timestamp { sec, nsec: 7 };
+    let small = Small {
+        handle: handle(2),
+        ctime: time(1),
+        mode: 0o100_644,
+        uid: 3,
+        gid: 4,
+        rdev: 5,
+        mtime: time(-2),
+        content: b"content".to_vec(),
+        xattrs: vec![(b"user.k".to_vec(), b"v".to_vec())],
+    };
+    let was = Was { size: 300, mtime: time(3), mode: 0o100_600, owner: (5, 6) };
+    let range = |offset, source, before| PatchRange { offset, len: 512, source, before };
+    let ranges = vec![
+        range(0, Source::Inline(vec![8; 2]), Before::Sectors(vec![0xdead_beef])),
+        range(512, Source::Slot, Before::Zeros),
+        range(1024, Source::Hole, Before::Zeros),
+    ];
+    let changes = vec![
+        Change::Mode { old: 0o600, new: 0o644 },
+        Change::Owner { old: (1, 2), new: (3, 4) },
+        Change::Xattr { name: b"user.k".to_vec(), old: None, new: Some(b"w".to_vec()) },
+        Change::Times { atime: None, mtime: Some(time(9)), before: time(8) },
+    ];
+    let acts = [
+        Act::Place { small: None },
+        Act::Place { small: Some(small) },
+        Act::Link { object: handle(3), found: Box::new(at(b"found")) },
+        Act::Replace { ours: handle(4), before: handle(5), tree: vec![handle(6)], rewrites: Some(was) },
+        Act::Remove { before: handle(7), tree: Vec::new() },
+        Act::Take { before: handle(8) },
+        Act::Patch(Patch { file: handle(9), size_before: 10, size_after: 2000, ranges }),
+        Act::Attr { object: handle(10), changes },
+    ];
+    let steps = acts.into_iter().zip([0, 1, 2, 3, 4, 5, 6, Step::NO_SLOT]);
+    let body = Body {
+        version: BODY_VERSION,
+        id: TxId(300),
+        uid: 1000,
+        boot: [0xb0; 16],
+        coordinator: Some((UUID, TxId(2))),
+        participants: vec![(UUID, TxId(3))],
+        command: "make".to_owned(),
+        shelved: Some(Shelved { owner: 4, seal: 5 }),
+        steps: steps.map(|(act, slot)| Step { slot, at: at(b"name"), act }).collect(),
+    };
+    let bytes = body.encode();
+    assert_eq!(Body::decode(&bytes), Ok(body));
+    // `_` is the rest of a handle.
+    let golden = "\
+        04ac02e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
+        a5a5a5a5a5a503046d616b65010405080002080101010101010101_03612f62046e616d6500000102080101010101010101_ \
+        03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b01760 \
+        202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f75 \
+        6e640302080101010101010101_03612f62046e616d650202080404040404040404_02080505050505050505_01020806060 \
+        60606060606_01ac02060780830205060402080101010101010101_03612f62046e616d650302080707070707070707_0005 \
+        02080101010101010101_03612f62046e616d650402080808080808080808_0602080101010101010101_03612f62046e616 \
+        d650502080909090909090909_0ad00f03008004000208080001effdb6f50d800480040101800880040201ffffffff0f0208 \
+        0101010101010101_03612f62046e616d650602080a0a0a0a0a0a0a0a_04008003a40301010203040206757365722e6b0001 \
+        017703000112071007";
+    assert_eq!(hex(&bytes).replace(&"00".repeat(32), "_"), golden.replace(' ', ""));
 }
