@@ -48,17 +48,19 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
     let halfway = size > patch.size_before && size < patch.size_after;
     let redo = site.pass == Pass::Redo;
+    // Bytes can have survived a power loss under the old size alone.
+    let cut = (redo && growth > 0).then_some(patch.size_before);
     // An earlier pass, which had the file to itself, has set the size and was cut off; or all is there.
     let covered = !lease.exclusive
         && growth > 0
         && size >= patch.size_after
-        && !holds_foreign(os, &target, slot.as_ref(), patch, patch.size_after)?;
+        && !holds_foreign(os, &target, slot.as_ref(), patch, patch.size_after, cut)?;
     let appended = growth > 0
         && growth <= APPEND_BYTES_MAX
         && !covered
         && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
     if !appended && !covered {
-        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size)?;
+        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size, cut)?;
         if size != patch.size_after && (size == patch.size_before || cut_off) {
             os.truncate(&target, patch.size_after)?;
         } else {
@@ -68,7 +70,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Up to where bytes are patched in place.
     let end = if appended { patch.size_before } else { patch.size_after };
     for range in &patch.ranges {
-        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, end)?;
+        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, (end, cut))?;
     }
     if appended {
         theirs |= append(os, &target, slot.as_ref(), patch)?;
@@ -106,6 +108,7 @@ fn holds_foreign<O: Os>(
     slot: Option<&O::Fd>,
     patch: &Patch,
     size: u64,
+    cut: Option<u64>,
 ) -> Result<bool> {
     for range in &patch.ranges {
         for (at, skip, len) in chunks(range, size) {
@@ -116,6 +119,7 @@ fn holds_foreign<O: Os>(
             for (n, (present, after)) in sectors {
                 let ours = present == after
                     || present.iter().all(|b| *b == 0)
+                    || is_cut(cut, at + (n * SECTOR_BYTES) as u64, present, after)
                     || is_pre_image(&range.before, skip / SECTOR_BYTES + n, present);
                 if !ours {
                     return Ok(true);
@@ -199,7 +203,7 @@ fn apply<O: Os>(
     exclusive: bool,
     slot: Option<&O::Fd>,
     range: &PatchRange,
-    end: u64,
+    (end, cut): (u64, Option<u64>),
 ) -> Result<bool> {
     let mut theirs = false;
     for (at, skip, len) in chunks(range, end) {
@@ -222,7 +226,9 @@ fn apply<O: Os>(
         {
             let ours = if present[sector.clone()] == after[sector.clone()] {
                 false
-            } else if is_pre_image(&range.before, skip / SECTOR_BYTES + n, &present[sector.clone()]) {
+            } else if is_pre_image(&range.before, skip / SECTOR_BYTES + n, &present[sector.clone()])
+                || is_cut(cut, at + sector.start as u64, &present[sector.clone()], &after[sector.clone()])
+            {
                 true
             } else {
                 theirs = true;
@@ -294,6 +300,15 @@ pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64)
         }
     }
     Ok(got)
+}
+
+/// Whether a sector, which begins `at`, is ours but for what was past the old end of the file, `cut`: there are zeros.
+fn is_cut(cut: Option<u64>, at: u64, present: &[u8], after: &[u8]) -> bool {
+    let kept = cut.and_then(|cut| usize::try_from(cut.checked_sub(at)?).ok());
+    let Some(kept) = kept.filter(|kept| *kept > 0 && *kept < present.len().min(after.len())) else {
+        return false;
+    };
+    present[..kept] == after[..kept] && present[kept..].iter().all(|b| *b == 0)
 }
 
 /// Whether a sector still is what it was before.

@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::outcome::{Durability, Options, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, Transaction};
 use systx_os::{FsKind, Open};
-use systx_sim::machine::{run_process, Machine, Plant, SimOs};
+use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
 
 const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
@@ -146,4 +146,35 @@ fn growth_that_a_kill_cut_off_is_finished_also_where_somebody_has_opened_the_fil
         });
         assert!(seen.iter().all(|n| *n > 0), "{growth} bytes: neither, all, and halfway: {seen:?}");
     }
+}
+
+/// The bytes of an unsynced patch may survive without the size that it has set: then they are cut off at the old end, and are
+/// neither what was there nor what is to be.
+#[test]
+fn what_a_power_loss_cut_off_at_the_old_end_of_a_file_is_finished() {
+    let world = world(&[("f", Plant::File(b"old"))]);
+    let grows = |t: &mut Transaction<SimOs>| {
+        let file = node(t, b"f")?;
+        t.open(file, Access::Write, false)?;
+        t.write_at(file, b"longer", 0)?;
+        t.close(file);
+        Ok(())
+    };
+    let mut seen = [0u32; 2];
+    cut_at_every_call(&world, grows, |machine, cut, point| {
+        cut();
+        for seed in 0..3 {
+            let lost = machine.fork();
+            lost.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(point << 8 | seed));
+            let os = lost.spawn("helper");
+            run_process(&os, || open(&os).expect("opens").finish_dead().expect("recovers")).expect("lives");
+            let tree = lost.tree_of(0, |path| path == "f");
+            match &tree["f"].content[..] {
+                b"old" => seen[0] += 1,
+                b"longer" => seen[1] += 1,
+                mixed => panic!("cut at {point}, seed {seed}: {mixed:?}"),
+            }
+        }
+    });
+    assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
 }
