@@ -351,7 +351,7 @@ fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
         "every change of a file that was looked at moves its stamp",
         Holds::Weaker,
         "none: contents are compared by hash, reading costs more",
-        Some("Use Linux 6.13 or later with ext4, xfs, btrfs or tmpfs"),
+        Some("Use Linux 6.13 or later with ext4 (inodes of 256 bytes: tune2fs -l), xfs, btrfs or tmpfs"),
     );
     add(
         "leases",
