@@ -14,7 +14,7 @@ pub struct Volume {
 
 impl Volume {
     /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no journal),
-    /// xfs, btrfs; and tmpfs, which has no image and can't lose power.
+    /// ext4-128 (inodes without room for fine time stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
         if kind == "tmpfs" {
@@ -22,9 +22,11 @@ impl Volume {
         }
         let (tool, options): (&str, &[&str]) = match kind {
             "ext4-nj" => ("mkfs.ext4", &["-q", "-O", "^has_journal"]),
+            "ext4-128" => ("mkfs.ext4", &["-q", "-I", "128"]),
             "ext4" => ("mkfs.ext4", &["-q"]),
             "xfs" => ("mkfs.xfs", &["-q"]),
-            _ => ("mkfs.btrfs", &["-q"]),
+            "btrfs" => ("mkfs.btrfs", &["-q"]),
+            _ => panic!("no file system is called {kind}"),
         };
         if !have(tool) {
             return None;
