@@ -17,6 +17,8 @@ fn typed(p: &Place, shell: &str, keys: &str) -> Option<Output> {
     let script = Command::new("script")
         .args(["-qec", &inner, "/dev/null"])
         .env("SHELL", shell)
+        // A dumb terminal would show the end of a long prompt only.
+        .env("TERM", "xterm")
         .current_dir(&p.served)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
