@@ -12,9 +12,10 @@ const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
 pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&Small>) -> Result<()> {
     let (os, slot) = (site.os, slot_name(step.slot));
-    let placed = match site.directory(&step.at)? {
-        Some(dir) => os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace),
-        None => Err(Errno::STALE),
+    let placed = match site.directory(&step.at) {
+        Ok(Some(dir)) => os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace),
+        Ok(None) => Err(Errno::STALE),
+        Err(e) => Err(e),
     };
     match placed {
         Ok(()) => {}

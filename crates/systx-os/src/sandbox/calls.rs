@@ -85,6 +85,8 @@ pub struct Place {
 
 /// The addresses that one call may name: more are not sent by one sendmmsg.
 const MESSAGES_MAX: u64 = 1024;
+/// Longest path that the kernel takes, in bytes.
+const PATH_MAX: usize = 4095;
 /// How often a path is walked that others disturb.
 const TRIES: usize = 32;
 
@@ -167,7 +169,7 @@ fn asked(pid: u32, data: &libc::seccomp_data) -> Asked {
         libc::SYS_connect => read_address(pid, a, b, false).map(|found| found.into_iter().collect()),
         libc::SYS_sendto => read_address(pid, address, len, true).map(|found| found.into_iter().collect()),
         libc::SYS_sendmsg => read_messages(pid, a, 1),
-        libc::SYS_sendmmsg => read_messages(pid, a, b.min(MESSAGES_MAX)),
+        libc::SYS_sendmmsg => read_messages(pid, a, u64::from(b as u32).min(MESSAGES_MAX)),
         libc::SYS_socket => return Asked::Family(data.args[0] as u32),
         // Of a kind that says nothing of networks.
         libc::SYS_setns if b != 0 && b & libc::CLONE_NEWNET as u64 == 0 => return Asked::To(Vec::new()),
@@ -181,8 +183,7 @@ fn asked(pid: u32, data: &libc::seccomp_data) -> Asked {
     };
     match to {
         Ok(to) => Asked::To(to),
-        // The call will find the same.
-        Err(Errno::FAULT) => Asked::To(Vec::new()),
+        // Also where there is no memory: the kernel may reach what this can't, and sends the messages before it.
         Err(e) => Asked::Unreadable(e),
     }
 }
@@ -279,19 +280,47 @@ fn open(pid: u32, path: &[u8]) -> Result<OwnedFd> {
         let path = [format!("/proc/{pid}/").as_bytes(), &own].concat();
         return rustix::fs::openat(CWD, path, flags, Mode::empty());
     }
-    let root = format!("/proc/{pid}/root");
     let path = match path.first() {
         Some(b'/') => path.to_vec(),
         _ => {
-            let (root, cwd) = (std::fs::read_link(&root), std::fs::read_link(format!("/proc/{pid}/cwd")));
+            let (root, cwd) = (
+                std::fs::read_link(format!("/proc/{pid}/root")),
+                std::fs::read_link(format!("/proc/{pid}/cwd")),
+            );
             let error = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
             let (root, cwd) = (root.map_err(error)?, cwd.map_err(error)?);
             let cwd = cwd.strip_prefix(&root).map_err(|_| Errno::XDEV)?;
-            [cwd.as_os_str().as_bytes(), b"/", path].concat()
+            let cwd = [b"/", cwd.as_os_str().as_bytes()].concat();
+            if !leads_to_cwd(pid, &cwd)? {
+                return Err(Errno::XDEV);
+            }
+            [&cwd[..], b"/", path].concat()
         }
     };
-    let root = rustix::fs::openat(CWD, root, flags | OFlags::DIRECTORY, Mode::empty())?;
-    let open = || rustix::fs::openat2(&root, &path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    match walk(pid, &path) {
+        // The kernel walks from where the caller is, and has a shorter way.
+        Err(Errno::NAMETOOLONG) if path.len() > PATH_MAX => Err(Errno::XDEV),
+        walked => walked,
+    }
+}
+
+/// Whether a process's working directory is where its name leads: not of one that was removed, or that something is mounted on.
+fn leads_to_cwd(pid: u32, name: &[u8]) -> Result<bool> {
+    let is = rustix::fs::stat(format!("/proc/{pid}/cwd"))?;
+    match walk(pid, name) {
+        Ok(there) => {
+            rustix::fs::fstat(&there).map(|there| (there.st_dev, there.st_ino) == (is.st_dev, is.st_ino))
+        }
+        Err(_) => Ok(false),
+    }
+}
+
+/// Opens a path as a process sees it, from its root.
+fn walk(pid: u32, path: &[u8]) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root =
+        rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
+    let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
     // EAGAIN: somebody renamed something on the machine while `..` was walked.
     (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
 }

@@ -58,10 +58,11 @@ impl Watcher {
         let failed = |e: Errno| format!("watching the command's calls: {e}");
         let stop = EventFd::new().map_err(failed)?;
         let until = stop.try_clone().map_err(failed)?;
-        let network = inside::network_of(child).map_err(failed)?;
+        let policy = answering.policy;
+        let network = policy.confines().then(|| inside::network_of(child)).transpose().map_err(failed)?;
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let work = move || {
-            answer_all(&answering, &network, &until, |entered| {
+            answer_all(&answering, network.as_ref(), &until, |entered| {
                 let _ = ready.send(entered);
             })
         };
@@ -84,14 +85,14 @@ impl Watcher {
 
 fn answer_all(
     answering: &Answering,
-    network: &OwnedFd,
+    network: Option<&OwnedFd>,
     until: &EventFd,
     entered: impl FnOnce(Result<(), Errno>),
 ) -> Seen {
     let Answering { policy, reception, served, alarm } = answering;
     let mut seen = Seen::new(Some(*policy));
-    let own_network = policy.confines();
-    let inside = if own_network { inside::enter(network) } else { Ok(()) };
+    let own_network = network.is_some();
+    let inside = network.map_or(Ok(()), inside::enter);
     let is_inside = inside.is_ok();
     entered(inside);
     if !is_inside {

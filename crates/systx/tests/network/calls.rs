@@ -34,6 +34,13 @@ fn call(kind: &str, target: &str) -> Result<()> {
             std::env::set_current_dir(target.parent().unwrap())?;
             UnixStream::connect(target.file_name().unwrap()).map(drop)
         }
+        "from-a-removed-directory" => {
+            let gone = Path::new(target).with_file_name("gone");
+            std::fs::create_dir(&gone)?;
+            std::env::set_current_dir(&gone)?;
+            std::fs::remove_dir(&gone)?;
+            UnixStream::connect("../out").map(drop)
+        }
         "by-descriptor" => {
             let target = Path::new(target);
             let dir = std::fs::File::open(target.parent().unwrap())?;

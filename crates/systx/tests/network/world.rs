@@ -84,6 +84,7 @@ impl<'a> World<'a> {
             .map(|(kind, target)| (kind, target.clone(), target))
             .collect();
         all.push(("relative", stream.clone(), "out".into()));
+        all.push(("from-a-removed-directory", stream.clone(), "../out".into()));
         // The number of the descriptor is not known.
         all.push(("by-descriptor", stream, "/out".into()));
         all
