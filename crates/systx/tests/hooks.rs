@@ -224,17 +224,7 @@ fn a_login_finishes_what_was_killed(dir: &Path) {
 fn a_boot_finishes_what_was_killed(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
     let root = &volume.point;
-    for name in ["bin", "sbin", "lib", "lib32", "lib64", "usr"] {
-        let (from, to) = (Path::new("/").join(name), root.join(name));
-        match std::fs::read_link(&from) {
-            Ok(target) => std::os::unix::fs::symlink(target, to).unwrap(),
-            Err(_) if from.is_dir() => {
-                std::fs::create_dir(&to).unwrap();
-                must(Command::new("mount").args(["-o", "bind,ro"]).arg(&from).arg(&to));
-            }
-            Err(_) => {}
-        }
-    }
+    machine::programs_below(root);
     for name in ["proc", "dev"] {
         std::fs::create_dir(root.join(name)).unwrap();
         must(Command::new("mount").arg("--bind").arg(Path::new("/").join(name)).arg(root.join(name)));

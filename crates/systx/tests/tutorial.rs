@@ -214,17 +214,7 @@ fn world(dir: &Path) -> Option<PathBuf> {
         return None;
     }
     let root = Volume::new(dir, "ext4", 400)?.point;
-    for name in ["bin", "sbin", "lib", "lib32", "lib64", "usr"] {
-        let (from, to) = (Path::new("/").join(name), root.join(name));
-        match std::fs::read_link(&from) {
-            Ok(target) => std::os::unix::fs::symlink(target, to).unwrap(),
-            Err(_) if from.is_dir() => {
-                std::fs::create_dir(&to).unwrap();
-                must(Command::new("mount").args(["-o", "bind,ro"]).arg(&from).arg(&to));
-            }
-            Err(_) => {}
-        }
-    }
+    machine::programs_below(&root);
     for name in ["proc", "dev", "sys"] {
         std::fs::create_dir(root.join(name)).unwrap();
         must(Command::new("mount").arg("--rbind").arg(Path::new("/").join(name)).arg(root.join(name)));

@@ -243,6 +243,11 @@ impl<O: Os> Transaction<O> {
             return self.at_now(draft, dir, &name);
         }
         // It lives on by names that the program never touched; found by handle, or under the name that goes last.
+        self.first_place(ix)
+    }
+
+    /// The name under which a committed object was first touched: it stands there before any step is taken.
+    fn first_place(&self, ix: Ix) -> Verb<At> {
         let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };
         let (dir, name) = self.facts.place(lower.fact);
         Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })

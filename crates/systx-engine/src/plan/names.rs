@@ -7,12 +7,12 @@
 use super::{Draft, Ordered, Token};
 use crate::id::ObjectId;
 use crate::outcome::Verb;
-use crate::record::{Act, At, Step};
+use crate::record::{Act, Step};
 use crate::transaction::Transaction;
 use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
 use std::collections::HashMap;
-use systx_os::{Errno, FileType, Handle, Os};
+use systx_os::{FileType, Handle, Os};
 
 /// One changed name.
 struct Changed {
@@ -166,7 +166,7 @@ impl<O: Os> Transaction<O> {
         let slot = match ways.reaches.get(&n) {
             Some(Via::Link) => {
                 let slot = self.new_slot(draft.mount)?;
-                let (object, found) = (self.handle_of(now)?, Box::new(self.found_for_link(now)?));
+                let (object, found) = (self.handle_of(now)?, Box::new(self.first_place(now)?));
                 draft.links.push(Ordered::new(Step { slot, at, act: Act::Link { object, found } }));
                 return Ok(());
             }
@@ -197,13 +197,6 @@ impl<O: Os> Transaction<O> {
         let staging = self.staging(mount)?;
         let dir = staging.dir.clone();
         Ok(self.os.handle_at(&dir, &slot_name(slot))?)
-    }
-
-    /// A name under which the object of a LINK is found before any step is taken.
-    fn found_for_link(&self, ix: Ix) -> Verb<At> {
-        let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };
-        let (dir, name) = self.facts.place(lower.fact);
-        Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })
     }
 
     /// Every object that is removed with a directory: what it held when the transaction began to take it apart, less what moved

@@ -126,6 +126,21 @@ pub fn must(command: &mut Command) -> String {
     out(&output)
 }
 
+/// The machine's programs and libraries, read-only, below a directory that is to be a root.
+pub fn programs_below(root: &Path) {
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "usr"] {
+        let (from, to) = (Path::new("/").join(name), root.join(name));
+        match std::fs::read_link(&from) {
+            Ok(target) => std::os::unix::fs::symlink(target, to).unwrap(),
+            Err(_) if from.is_dir() => {
+                std::fs::create_dir(&to).unwrap();
+                must(Command::new("mount").args(["-o", "bind,ro"]).arg(&from).arg(&to));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// Whether a tool is there; says so when it is not.
 pub fn have(tool: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
