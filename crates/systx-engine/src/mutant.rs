@@ -65,6 +65,8 @@ pub(crate) enum Mutant {
     RealHitPassed,
     /// What a slot's record said counts for whoever has the slot next.
     RecordOfAnother,
+    /// V5: numbered although the log has left the segment of the body.
+    BodyLeft,
 }
 
 /// Whether a rule is left out.
@@ -100,7 +102,7 @@ fn chosen() -> Vec<Mutant> {
 #[cfg(test)]
 impl Mutant {
     /// Every rule that can be left out.
-    pub(crate) const ALL: [Mutant; 29] = [
+    pub(crate) const ALL: [Mutant; 30] = [
         Mutant::NoV2,
         Mutant::NoV3,
         Mutant::NoV4,
@@ -130,5 +132,6 @@ impl Mutant {
         Mutant::ParticipantFirst,
         Mutant::RealHitPassed,
         Mutant::RecordOfAnother,
+        Mutant::BodyLeft,
     ];
 }

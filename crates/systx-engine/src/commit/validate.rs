@@ -101,7 +101,8 @@ impl<O: Os> Commit<'_, O> {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
             }
             let body_at = part.change.as_ref().and_then(|change| change.body_at);
-            if body_at.is_some_and(|at| at.segment < domain.log.end().segment) {
+            let left = body_at.is_some_and(|at| at.segment < domain.log.end().segment);
+            if left && !mutant::on(Mutant::BodyLeft) {
                 return Ok(Some(Obstacle::Left { part: n }));
             }
         }

@@ -2,9 +2,11 @@
 
 use super::stuck::{make, ROOT};
 use super::world::*;
+use crate::domain::SlotState;
 use crate::outcome::{Durability, Options};
 use crate::transaction::Transaction;
-use systx_os::{Errno, FsKind, Os};
+use std::sync::{Arc, Mutex};
+use systx_os::{Errno, FsKind, Open, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Tree};
 
 fn recovered(machine: &Machine) -> Tree {
@@ -199,5 +201,83 @@ fn a_record_in_flight_stays_where_others_fill_the_log_and_make_checkpoints() {
             finished += u32::from(tree == after);
         }
         assert!(finished > 0, "{durability:?}: some were past the commit point");
+    }
+}
+
+/// Inode numbers of the log's segments.
+fn segments(os: &SimOs) -> systx_os::Result<Vec<u64>> {
+    let log = os.open_path(0, ".systx/log", Open::Directory)?;
+    os.read_dir(&log)?.iter().map(|segment| Ok(os.stat_at(&log, &segment.name)?.ino)).collect()
+}
+
+/// A commit that writes its body, or has written it, and has no number yet stands still while somebody fills the log and lets go
+/// of it, at the `stop`th of its calls and accesses to the table where that is so; it is killed when half of its names are
+/// changed. What is left then, and whether it had such a call.
+fn left_before_its_number(start: &Machine, durability: Durability, stop: usize) -> (Machine, bool) {
+    let machine = start.fork();
+    machine.set_word_points(true);
+    let (os, other, watcher) = (machine.spawn("owner"), machine.spawn("other"), machine.spawn("watcher"));
+    let domain = run_process(&watcher, || open(&watcher).expect("opens")).expect("lives");
+    let (owner, segments) = (os.process(), segments(&watcher).expect("reads the log"));
+    let (mut written, mut waiting, mut renames) = (false, 0, 0);
+    let stopped = Arc::new(Mutex::new(false));
+    let stops = stopped.clone();
+    machine.set_hook(move |machine, info| {
+        if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
+            return;
+        }
+        match domain.table.slots().in_flight().next() {
+            Some(slot) if slot.expect("sound").seen.state() == SlotState::Publishing => {
+                renames += u32::from(info.call == Call::Rename);
+                if renames == 4 {
+                    machine.kill(owner);
+                }
+            }
+            None => {
+                // Cells are written under the lock.
+                written |= info.call == Call::Pwrite && segments.contains(&info.ino);
+                if written && waiting == stop {
+                    go_on_and_let_go(&other, "big");
+                    *stops.lock().expect("sound") = true;
+                }
+                waiting += usize::from(written);
+            }
+            Some(_) => {}
+        }
+    });
+    let killed = run_process(&os, || transact(&os, Kind::Everything, durability)).is_err();
+    assert!(killed, "{durability:?}, stop {stop}");
+    machine.clear_hook();
+    let stopped = *stopped.lock().expect("sound");
+    (machine, stopped)
+}
+
+#[test]
+fn a_record_that_has_no_number_yet_is_found_though_the_log_has_left_it() {
+    let (_, after) = undisturbed();
+    for durability in [Durability::None, Durability::Durable] {
+        let start = machine(FsKind::Ext4);
+        let mut stop = 0;
+        loop {
+            let (machine, stopped) = left_before_its_number(&start, durability, stop);
+            if !stopped {
+                break;
+            }
+            let helper = machine.spawn("helper");
+            let unfinished = run_process(&helper, || {
+                let domain = open(&helper).expect("opens");
+                let mut recovered = domain.recovered.clone();
+                recovered.merge(domain.finish_dead().expect("reads the area"));
+                recovered.unfinished
+            })
+            .expect("lives");
+            let tree: Tree = public(&machine).into_iter().filter(|(path, _)| path != "big").collect();
+            assert!(
+                tree == after && unfinished.is_empty(),
+                "{durability:?}, stop {stop}: half of it is published, and nobody can go on: {unfinished:?}"
+            );
+            stop += 1;
+        }
+        assert!(stop > 3, "{durability:?}: it stood still somewhere: {stop}");
     }
 }

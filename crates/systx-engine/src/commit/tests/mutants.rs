@@ -119,6 +119,10 @@ fn check_of(mutant: Mutant) -> Check {
         ),
         Mutant::RealHitPassed => check(BY_RECORDS, EITHER),
         Mutant::RecordOfAnother => check(BY_RECORDS, EITHER),
+        Mutant::BodyLeft => check(
+            "checkpointing::a_record_that_has_no_number_yet_is_found_though_the_log_has_left_it",
+            "half of it is published, and nobody can go on",
+        ),
     }
 }
 
@@ -216,4 +220,5 @@ noticed! {
     a_participant_taken_back_before_its_coordinator_is_noticed: ParticipantFirst,
     who_goes_on_although_a_record_says_wait_is_noticed: RealHitPassed,
     who_goes_by_the_record_of_another_use_of_a_slot_is_noticed: RecordOfAnother,
+    a_number_for_a_record_that_the_log_has_left_is_noticed: BodyLeft,
 }
