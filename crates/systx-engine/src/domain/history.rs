@@ -106,23 +106,47 @@ fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
     })
 }
 
-/// Notes what the log is about to let go of. A line may be written twice (a kill in between): the reader sees one.
+/// Notes what the log is about to let go of, oldest first. A line may be written twice (a kill in between): the reader sees one.
 pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
-    if past.is_empty() {
-        return Ok(());
-    }
     let open = || match os.open(area, FILE, Open::ReadWrite) {
         Err(Errno::NOENT) => os.create(area, FILE, 0o600),
         opened => opened,
     };
-    let mut fd = open()?;
-    if os.stat(&fd)?.size >= FILE_BYTES_MAX {
-        os.rename((area, FILE), (area, OLDER), Rename::Replace)?;
-        fd = open()?;
+    let mut lines = past.iter().map(Past::line).peekable();
+    // There may be more of them than one file takes.
+    while lines.peek().is_some() {
+        let mut fd = open()?;
+        let mut size = os.stat(&fd)?.size;
+        if size >= FILE_BYTES_MAX {
+            os.rename((area, FILE), (area, OLDER), Rename::Replace)?;
+            (fd, size) = (open()?, 0);
+        }
+        // Behind a line that a full disk or a kill has cut, one begins anew.
+        let mut text = "\n".to_owned();
+        for line in lines.by_ref() {
+            text += &line;
+            if size + text.len() as u64 >= FILE_BYTES_MAX {
+                break;
+            }
+        }
+        os.append(&fd, text.as_bytes())?;
     }
-    // Behind a line that a full disk or a kill has cut, one begins anew.
-    let text: String = std::iter::once("\n".to_owned()).chain(past.iter().map(Past::line)).collect();
-    os.append(&fd, text.as_bytes()).map(drop)
+    Ok(())
+}
+
+/// What was noted, in order.
+fn kept<O: Os>(os: &O, area: &O::Fd) -> Result<BTreeMap<(Lsn, TxId), Past>> {
+    let mut all = BTreeMap::new();
+    for name in [OLDER, FILE] {
+        let bytes = match os.open(area, name, Open::Read) {
+            Ok(fd) => read_file(os, &fd)?,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(error),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));
+    }
+    Ok(all)
 }
 
 impl<O: Os> Domain<O> {
@@ -139,16 +163,7 @@ impl<O: Os> Domain<O> {
             logged.extend(body.map(|body| Past::of(lsn, entry.written, &body)));
         }
         let failed = |error| LogError::Os { doing: "reading the history of", segment: 0, error };
-        let mut all = BTreeMap::new();
-        for name in [OLDER, FILE] {
-            let bytes = match self.os.open(&self.area.dir, name, Open::Read) {
-                Ok(fd) => read_file(&self.os, &fd).map_err(failed)?,
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(failed(error)),
-            };
-            let text = String::from_utf8_lossy(&bytes);
-            all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));
-        }
+        let mut all = kept(&self.os, &self.area.dir).map_err(failed)?;
         all.extend(logged.into_iter().map(|past| ((past.lsn, past.tx), past)));
         let shown = |mut past: Past| {
             past.changes.iter_mut().for_each(|changed| changed.path = self.shown(&changed.path));
@@ -161,6 +176,8 @@ impl<O: Os> Domain<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use systx_os::FsKind;
+    use systx_sim::machine::{run_process, Machine, SimOs};
 
     fn past() -> Past {
         let changed = |letter, path: &[u8]| Changed { letter, path: path.to_vec() };
@@ -196,6 +213,73 @@ mod tests {
             "7\t9\t-1\t1000\t3\tx\t\t.",
         ] {
             assert_eq!(Past::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Some of one long line each.
+    fn pasts(lsns: std::ops::Range<u64>) -> Vec<Past> {
+        lsns.map(|n| Past { lsn: Lsn(10_000 + n), command: vec![b'x'; 400], ..past() }).collect()
+    }
+
+    /// Bytes of such a line.
+    fn line() -> u64 {
+        pasts(0..1)[0].line().len() as u64
+    }
+
+    fn told(os: &SimOs) -> Vec<u64> {
+        kept(os, &os.root(0)).expect("reads").into_keys().map(|(lsn, _)| lsn.0 - 10_000).collect()
+    }
+
+    #[test]
+    fn a_commit_is_told_until_half_a_megabyte_of_younger_ones_stands_behind_it() {
+        let lines = FILE_BYTES_MAX / line() + 1;
+        for together in [1, 700, 6 * lines] {
+            let machine = Machine::with(FsKind::Ext4);
+            let os = machine.spawn("checkpoints");
+            let mut next = 1;
+            while next <= 6 * lines {
+                keep(&os, &os.root(0), &pasts(next..next + together)).expect("writes");
+                next += together;
+                if together == 1 && next % 50 != 0 {
+                    continue;
+                }
+                let told = told(&os);
+                let oldest = told.first().copied().expect("some");
+                assert!(told.iter().copied().eq(oldest..next), "{together} together: one is left out");
+                let at_least = lines.min(next - 1);
+                assert!(next - oldest >= at_least, "{together} together: {oldest} to {next} are told");
+                let size = |name| os.stat_at(&os.root(0), name).map_or(0, |stat| stat.size);
+                let (older, file) = (size(OLDER), size(FILE));
+                let most = FILE_BYTES_MAX + line();
+                assert!(older <= most && file <= most, "{together} together: {older} and {file} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn a_kill_while_a_file_becomes_the_older_one_loses_no_line() {
+        let start = Machine::with(FsKind::Ext4);
+        let os = start.spawn("earlier");
+        let full = FILE_BYTES_MAX / line() + 1;
+        keep(&os, &os.root(0), &pasts(0..full)).expect("writes");
+        assert!(os.stat_at(&os.root(0), FILE).expect("is there").size >= FILE_BYTES_MAX);
+        for at in 0.. {
+            let machine = start.fork();
+            let os = machine.spawn("checkpoints");
+            machine.kill_at(&os, at);
+            let more = pasts(full..full + 3);
+            let whole = run_process(&os, || keep(&os, &os.root(0), &more).expect("writes")).is_ok();
+            os.exit();
+            machine.clear_plans();
+            let next = machine.spawn("next");
+            assert!(told(&next).starts_with(&(0..full).collect::<Vec<_>>()), "killed before call {at}");
+            // It is tried again, by whoever makes the next checkpoint.
+            keep(&next, &next.root(0), &more).expect("writes");
+            assert!(told(&next).into_iter().eq(0..full + 3), "killed before call {at}, and again");
+            if whole {
+                assert!(at > 3, "it was cut off somewhere: {at}");
+                break;
+            }
         }
     }
 }

@@ -153,8 +153,10 @@ pub(crate) fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut offset:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::TxId;
+    use crate::record::{Act, At};
     use systx_os::FsKind;
-    use systx_sim::machine::{run_process, Crash, Machine, SimOs};
+    use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
 
     /// A file of a user's in the root, and how its record describes it.
     fn file(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (<SimOs as Os>::Fd, Small) {
@@ -246,5 +248,41 @@ mod tests {
         // Root is never kept out: that mode is somebody's.
         let root = machine.spawn("redo");
         assert_eq!(restored(&root, b"contents", b"", 0o644).1, 0o644);
+    }
+
+    /// A directory that lets nobody in now says nothing of a step that was taken: the slot does, and it is empty.
+    #[test]
+    fn a_step_that_was_taken_is_finished_though_its_directory_cant_be_opened() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("owner");
+        let root = os.root(0);
+        for name in [&b"slots"[..], b"aside", b"d"] {
+            os.mkdir(&root, name, 0o700).expect("works");
+        }
+        let open = |name: &[u8]| os.open(&root, name, Open::Directory).expect("works");
+        let (slots, aside, dir) = (open(b"slots"), open(b"aside"), open(b"d"));
+        os.create(&slots, b"0", 0o600).expect("works");
+        let at = At { dir: os.handle(&dir).expect("works"), path: b"d".to_vec(), name: b"new".to_vec() };
+        let step = Step { slot: 0, at, act: Act::Place { small: None } };
+        let take = || {
+            let mut site = Site::new(&os, &root, &slots, &aside, TxId(1), Pass::First);
+            place(&mut site, &step, None).map(|()| site.displaced.len())
+        };
+        let shut = |errno| {
+            let (call, effect) = (Some(Call::OpenHandle), Effect::Fail(errno));
+            machine.fault(Fault { process: None, call, skip: 0, times: u64::MAX, effect });
+        };
+        for errno in [Errno::IO, Errno::ACCESS, Errno::MFILE, Errno::NOMEM] {
+            shut(errno);
+            assert_eq!(take(), Err(errno), "it is still to be taken");
+            machine.clear_plans();
+        }
+        assert_eq!(take(), Ok(0));
+        for errno in [Errno::IO, Errno::ACCESS, Errno::MFILE, Errno::NOMEM] {
+            shut(errno);
+            assert_eq!(take(), Ok(0), "{errno}: it was taken");
+            machine.clear_plans();
+        }
+        assert!(os.stat_at(&dir, b"new").is_ok() && os.stat_at(&slots, b"0") == Err(Errno::NOENT));
     }
 }
