@@ -6,7 +6,7 @@
 mod machine;
 
 use machine::picture::{difference, picture, Picture};
-use machine::processes::{children, Held, Stopped, Tell};
+use machine::processes::{children, traced, Held, Stopped, Tell};
 use machine::volume::{Quota, Volume};
 use machine::{code, err, have, must, out, recover, rounds, run, shell, verb};
 use rustix::process::Signal;
@@ -50,6 +50,10 @@ fn main() {
         ("a_full_owners_file_is_told", a_full_owners_file_is_told),
         ("a_fifo_without_reader_does_not_hold_up_a_commit", a_fifo_without_reader_does_not_hold_up_a_commit),
         ("a_path_of_4095_bytes_commits", a_path_of_4095_bytes_commits),
+        (
+            "a_handle_for_which_there_is_no_memory_is_opened_a_moment_later",
+            a_handle_for_which_there_is_no_memory_is_opened_a_moment_later,
+        ),
     ]);
 }
 
@@ -679,5 +683,26 @@ fn a_path_of_4095_bytes_commits(dir: &Path) {
     let output = shell(&w.served, "rm -r 0* e*");
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
     assert_eq!(mounts(), before);
+    w.works();
+}
+
+/// The kernel says so of an inode number that somebody else makes an object with at that instant.
+fn a_handle_for_which_there_is_no_memory_is_opened_a_moment_later(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(w) = world(dir, 64) else { return };
+    let (call, trace) = ("open_by_handle_at", dir.join("trace"));
+    // Every other call: the first time that anything is tried.
+    let inject = format!("inject={call}:error=ENOMEM:when=1+2");
+    let script = "echo more >> a; printf y | dd of=b conv=notrunc bs=1 seek=9000 status=none; mv d e";
+    let command = run(&w.served, &[], &["sh", "-c", script]);
+    let output = traced(&command, &["-o", trace.to_str().unwrap(), "-e", &inject], call).output().unwrap();
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let failed = std::fs::read_to_string(trace).unwrap().matches("(INJECTED)").count();
+    assert!(failed > 1, "{failed} calls failed");
+    assert_eq!(std::fs::read_to_string(w.served.join("a")).unwrap(), "two\nmore\n");
+    assert_eq!(std::fs::read(w.served.join("b")).unwrap()[9000], b'y');
+    assert!(w.served.join("e").is_dir() && !w.served.join("d").exists());
     w.works();
 }

@@ -4,7 +4,7 @@ use super::place::{code, err, Place, AREA};
 use super::Case;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 pub const ALL: &[(&str, Case)] = &[
     (
@@ -13,6 +13,10 @@ pub const ALL: &[(&str, Case)] = &[
     ),
     ("a_run_that_has_lost_is_not_overtaken_again", a_run_that_has_lost_is_not_overtaken_again),
     ("a_run_that_has_lost_and_is_killed_holds_nobody_up", a_run_that_has_lost_and_is_killed_holds_nobody_up),
+    (
+        "each_try_has_the_limits_on_open_files_of_the_first",
+        each_try_has_the_limits_on_open_files_of_the_first,
+    ),
 ];
 
 const INCREMENT: &str = "read n < count; echo $((n + 1)) > count";
@@ -86,4 +90,26 @@ fn a_run_that_has_lost_and_is_killed_holds_nobody_up(p: &Place) {
     let next = p.shell(INCREMENT);
     assert_eq!(code(&next), 0, "{}", err(&next));
     assert_eq!(p.read("count"), "3\n");
+}
+
+/// systx raises its own, as the command of its first try has started.
+fn each_try_has_the_limits_on_open_files_of_the_first(p: &Place) {
+    let (here, word) = (p.fifo("here"), p.fifo("word"));
+    p.write("count", "1\n");
+    let script = "read n < count; ulimit -Sn >> $BESIDE/limits; ulimit -Hn >> $BESIDE/limits; \
+        if [ $n = 1 ]; then echo here > $BESIDE/here; read w < $BESIDE/word; fi; echo $((n + 1)) > count";
+    let inner = p.systx(&["--retry", "1"], &["sh", "-c", script]);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -Sn 200 && ulimit -Hn 300 && exec \"$@\"", "sh"]);
+    limited.arg(inner.get_program()).args(inner.get_args()).current_dir(&p.served).env("BESIDE", &p.beside);
+    limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = limited.spawn().unwrap();
+    assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+    p.write("count", "41\n");
+    std::fs::write(word, "go\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    assert_eq!(p.read("count"), "42\n");
+    let limits = std::fs::read_to_string(p.beside.join("limits")).unwrap();
+    assert_eq!(limits, "200\n300\n200\n300\n");
 }
