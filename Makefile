@@ -29,6 +29,7 @@ demo: ## four transactions on a scratch file system: committed, aborted, in conf
 
 bench: ## measure, against the plain program in the same run
 	bash scripts/bench.sh
+	bash scripts/workloads.sh
 
 long: ## the test suites with larger bounds: much longer (docs/testing.md)
 	bash scripts/long.sh

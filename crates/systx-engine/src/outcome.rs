@@ -65,7 +65,7 @@ impl core::fmt::Display for Party {
 pub struct Conflict {
     /// Path of the object, as the transaction found it.
     pub path: Vec<u8>,
-    /// What changed, as a fragment: "contents changed", "name appeared", …
+    /// What changed, as a fragment: "contents changed", "name removed", …; "by" and a party follow.
     pub what: &'static str,
     /// The other party.
     pub with: Party,

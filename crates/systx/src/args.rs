@@ -170,7 +170,7 @@ pub struct Run {
     #[allow(missing_docs)]
     pub area: Area,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
     /// Whether to ask at the terminal before the commit.
     #[arg(skip)]
@@ -346,7 +346,7 @@ pub struct OnEnd {
     #[allow(missing_docs)]
     pub area: Area,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -473,6 +473,9 @@ mod tests {
         assert_eq!(command(&["systx", "run", "--", "grep", "--", "-v"]), ["grep", "--", "-v"]);
         assert_eq!(command(&["systx", "run", "grep", "--", "-v"]), ["grep", "--", "-v"]);
         assert_eq!(command(&["systx", "run", "-v", "--", "-odd"]), ["-odd"]);
+        // An option of ours with a slip of the finger is no command.
+        let slip = Cli::try_parse_from(["systx", "run", "--durabilty", "none", "a"]).map(|_| ()).unwrap_err();
+        assert_eq!(slip.kind(), clap::error::ErrorKind::UnknownArgument);
     }
 
     #[test]

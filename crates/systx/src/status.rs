@@ -130,7 +130,7 @@ pub fn status(args: &Status) -> Answer {
     }
     match args.id {
         Some(id) if !known => {
-            Err(format!("transaction {id} neither runs nor is in flight: it has ended or never was"))
+            Err(format!("transaction {id} neither runs nor is in flight: it has ended or never was; `systx list` shows those that run, `systx log` what has committed"))
         }
         _ => Ok((out, found.failed.is_empty())),
     }

@@ -1,5 +1,6 @@
-//! The pages for newcomers show what really comes: every command of `docs/tutorial.md` and `docs/recipes.md` is run, in
-//! order, by one bash, and its output compared with what stands below it.
+//! The pages for newcomers show what really comes: every command of `docs/tutorial.md`, `docs/recipes.md` and
+//! `docs/messages.md` is run, in order, by one bash, and its output compared with what stands below it. So the last of them is
+//! also the snapshot of what systx says; with `SYSTX_BLESS=1` it is written anew instead.
 //!
 //! The bash lives in a chroot on an ext4 in a file, in a mount and process namespace of its own: its `/` is that file system,
 //! with the machine's `/usr` read-only. So also a transaction over the whole tree touches nothing else.
@@ -37,6 +38,7 @@ fn main() {
         ("a_page_that_shows_something_else_is_noticed", a_page_that_shows_something_else_is_noticed),
         ("the_tutorial_shows_what_comes", the_tutorial_shows_what_comes),
         ("the_recipes_show_what_comes", the_recipes_show_what_comes),
+        ("the_messages_are_what_comes", the_messages_are_what_comes),
     ]);
 }
 
@@ -51,6 +53,38 @@ fn the_recipes_show_what_comes(dir: &Path) {
     let Some(world) = world(dir) else { return };
     shows_what_comes("recipes.md", &world);
     drop_in_is_sound(&world.join("etc/systemd/system/nightly.service.d/systx.conf"));
+}
+
+fn the_messages_are_what_comes(dir: &Path) {
+    let Some(world) = world(dir) else { return };
+    if std::env::var_os("SYSTX_BLESS").is_some() {
+        bless("messages.md", &world);
+    }
+    shows_what_comes("messages.md", &world);
+}
+
+/// Writes what comes into the page.
+fn bless(name: &str, world: &Path) {
+    let path = Path::new(DOCS).join(name);
+    let page = std::fs::read_to_string(&path).unwrap();
+    let blocks = blocks(&page, &have).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let came = play(world, &blocks);
+    let lines: Vec<&str> = page.lines().collect();
+    let mut blessed: Vec<&str> = Vec::new();
+    let mut at = 0;
+    for (block, came) in blocks.iter().zip(&came) {
+        // Up to the end of the commands; what was shown is left out.
+        let end = block.line + block.commands.lines().count() + 1;
+        blessed.extend(&lines[at..end]);
+        at = end + if block.shown.is_empty() { 0 } else { block.shown.lines().count() + 2 };
+        if !came.is_empty() {
+            blessed.push("```text");
+            blessed.extend(came.lines());
+            blessed.push("```");
+        }
+    }
+    blessed.extend(&lines[at..]);
+    std::fs::write(path, blessed.join("\n") + "\n").unwrap();
 }
 
 /// One command of a page.

@@ -39,7 +39,7 @@ impl<O: Os> Facts<O> {
         let os = &domain.os;
         let Some(dir) = self.opened(&seen.dir)? else {
             // What was missing in it is missing still. That it is gone itself is told by the name that it had.
-            return Ok(seen.object.is_some().then_some("name vanished"));
+            return Ok(seen.object.is_some().then_some("name removed"));
         };
         let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
         let now = match now {
@@ -49,8 +49,8 @@ impl<O: Os> Facts<O> {
         };
         let (handle, then, now) = match (&seen.object, now) {
             (None, None) => return Ok(None),
-            (None, Some(_)) => return Ok(Some("name appeared")),
-            (Some(_), None) => return Ok(Some("name vanished")),
+            (None, Some(_)) => return Ok(Some("name made")),
+            (Some(_), None) => return Ok(Some("name removed")),
             (Some((handle, then)), Some(now)) => (handle, then, now),
         };
         if now.immutable || now.append_only {
@@ -63,7 +63,7 @@ impl<O: Os> Facts<O> {
             return Ok(None);
         }
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
-            return Ok(Some("name refers to another object"));
+            return Ok(Some("name given to another object"));
         }
         if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
             return Ok(Some("mode or owner changed"));
@@ -129,12 +129,12 @@ impl<O: Os> Facts<O> {
             true => os.dup(dir)?,
             false => match os.open(dir, &seen.name, Open::Path) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(Some("name vanished")),
+                Err(Errno::NOENT) => return Ok(Some("name removed")),
                 Err(e) => return Err(e),
             },
         };
         if os.handle(&fd)? != *handle {
-            return Ok(Some("name refers to another object"));
+            return Ok(Some("name given to another object"));
         }
         for (name, value) in &facts.values {
             if current_xattr(os, &fd, name)? != *value {
@@ -149,16 +149,16 @@ impl<O: Os> Facts<O> {
 
     fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<&'static str>> {
         let domain = &self.domains[listing.dir.domain];
-        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some("directory vanished")) };
+        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some("directory removed")) };
         if listing.ctime.is_some() && listing.ctime == domain.os.stat(&dir).ok().map(|s| s.ctime) {
             return Ok(None);
         }
         let names = match domain.visible_names(&listing.dir, &dir) {
             Ok(names) => names,
-            Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory vanished")),
+            Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
             Err(e) => return Err(e),
         };
-        Ok((hash_names(&names) != listing.names).then_some("a name appeared or vanished in it"))
+        Ok((hash_names(&names) != listing.names).then_some("a name made or removed in it"))
     }
 }
 

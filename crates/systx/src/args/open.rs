@@ -66,7 +66,7 @@ pub struct Exec {
     #[allow(missing_docs)]
     pub session: Session,
     /// The command and its arguments; without one, the shell that SHELL names
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
