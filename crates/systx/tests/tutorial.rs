@@ -1,6 +1,6 @@
 //! The pages for newcomers show what really comes: every command of `docs/tutorial.md`, `docs/recipes.md` and
 //! `docs/messages.md` is run, in order, by one bash, and its output compared with what stands below it. So the last of them is
-//! also the snapshot of what systx says; with `SYSTX_BLESS=1` it is written anew instead.
+//! also the snapshot of what systx says; with `SYSTX_BLESS=1` it is written anew instead. The film is recorded again, and compared.
 //!
 //! The bash lives in a chroot on an ext4 in a file, in a mount and process namespace of its own: its `/` is that file system,
 //! with the machine's `/usr` read-only. So also a transaction over the whole tree touches nothing else.
@@ -39,6 +39,7 @@ fn main() {
         ("the_tutorial_shows_what_comes", the_tutorial_shows_what_comes),
         ("the_recipes_show_what_comes", the_recipes_show_what_comes),
         ("the_messages_are_what_comes", the_messages_are_what_comes),
+        ("the_film_shows_what_comes", the_film_shows_what_comes),
     ]);
 }
 
@@ -61,6 +62,41 @@ fn the_messages_are_what_comes(dir: &Path) {
         bless("messages.md", &world);
     }
     shows_what_comes("messages.md", &world);
+}
+
+/// `docs/systx.cast`, recorded anew by the script that made it.
+fn the_film_shows_what_comes(dir: &Path) {
+    if !Path::new("/dev/fuse").exists() || !have("python3") || Volume::new(dir, "ext4", 16).is_none() {
+        println!("skipped: no /dev/fuse, python3, or loop device");
+        return;
+    }
+    let script = Path::new(DOCS).join("../demo/cast/record.sh");
+    let film = dir.join("film");
+    must(Command::new("bash").arg(script).arg(&film).env("SYSTX", machine::systx()).env("TMPDIR", dir));
+    let shown = |film: &Path| {
+        let text = std::fs::read_to_string(film).unwrap();
+        let mut events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        assert_eq!(events.next().unwrap()["version"], 2, "an asciicast has a header");
+        let mut before = 0.0;
+        let text: String = events
+            .map(|event| {
+                let time = event[0].as_f64().unwrap();
+                assert!(time >= before, "{event}: time goes backwards");
+                before = time;
+                assert_eq!(event[1], "o");
+                event[2].as_str().unwrap().to_string()
+            })
+            .collect();
+        // The process id that bash tells of a job.
+        let lines = text.lines().map(|line| line.strip_prefix("[1] ").map_or(line, |_| "[1] #"));
+        masked(&lines.map(|line| format!("{line}\n")).collect::<String>())
+    };
+    let (then, now) = (shown(&Path::new(DOCS).join("systx.cast")), shown(&film));
+    assert!(now.contains("aborted, nothing happened") && now.contains("conflict on"), "{now}");
+    for (then, now) in then.lines().zip(now.lines()) {
+        assert_eq!(then, now, "record it anew: demo/cast/record.sh");
+    }
+    assert_eq!(then.lines().count(), now.lines().count(), "record it anew: demo/cast/record.sh");
 }
 
 /// Writes what comes into the page.
