@@ -207,7 +207,8 @@ fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
             apart += usize::from(pair.apart());
             recover();
         }
-        pair.settled(&format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}"));
+        let what = format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}");
+        pair.settled(&what, inject.is_none());
     }
     let Pair { stayed, went_on, .. } = pair;
     println!("two file systems: {stayed} × all old, {went_on} × all new, no mixture; {apart} × found apart");

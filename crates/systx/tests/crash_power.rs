@@ -123,7 +123,7 @@ fn a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither(dir: &Path) {
         let said = recover();
         let (what, before) = (format!("round {round}, power lost after {us} µs; {said}"), pair.now);
         pair.trees.iter().for_each(|tree| settle_times(&pair.generations, tree, &what));
-        pair.settled(&format!("{what}; systx said {} {:?}", code(&output), err(&output)));
+        pair.settled(&format!("{what}; systx said {} {:?}", code(&output), err(&output)), true);
         kept_word(pair.now != before, &output, &what);
     }
     let Pair { stayed, went_on, .. } = pair;

@@ -103,6 +103,7 @@ impl Bench {
             }
         }
         self.now = now;
+        super::tell_how_far(self.stayed, self.went_on);
     }
 
     pub fn look_before_recovery(&mut self) {

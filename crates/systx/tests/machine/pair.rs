@@ -82,16 +82,20 @@ impl Pair {
         states[0] != states[1] || states[0].is_none()
     }
 
-    /// After whatever happened and its recovery; moves the aim towards where the outcome turns.
-    pub fn settled(&mut self, what: &str) {
+    /// After whatever happened and its recovery. What happened at an instant that was aimed at moves the aim towards where the
+    /// outcome turns; else it would drift away.
+    pub fn settled(&mut self, what: &str, aimed: bool) {
         let then = self.whole(what);
-        if then == self.now {
+        let (stays, longer, shorter) = (then == self.now, self.aim_us * 11 / 10 + 1, self.aim_us * 10 / 11);
+        if stays {
             self.stayed += 1;
-            self.aim_us = self.aim_us * 11 / 10 + 1;
         } else {
             self.went_on += 1;
-            self.aim_us = self.aim_us * 10 / 11;
+        }
+        if aimed {
+            self.aim_us = if stays { longer } else { shorter };
         }
         self.now = then;
+        super::tell_how_far(self.stayed, self.went_on);
     }
 }
