@@ -36,6 +36,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     systx_os::no_room::end_with_words();
+    if let Err(e) = systx_os::sandbox::own::lay_down() {
+        eprintln!("systx: laying down the capabilities of its program file: {e}.");
+        return ExitCode::from(report::OURS);
+    }
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(e) => {

@@ -73,7 +73,8 @@ pub fn fuse() -> Result<(), Refusal> {
     })
 }
 
-/// Which of the machine's settings keeps ordinary users out of user namespaces. AppArmor's need not hold for every program.
+/// Which of the machine's settings keeps ordinary users out of user namespaces. AppArmor's need not hold for every program. A
+/// capability of the program file opens two of the three.
 pub fn forbidden_by_settings() -> Option<Refusal> {
     let says = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
     let (text, remedy) = if says("/proc/sys/user/max_user_namespaces", "0") {
@@ -81,15 +82,17 @@ pub fn forbidden_by_settings() -> Option<Refusal> {
             "no user namespaces are allowed here (user.max_user_namespaces)",
             "As root: sysctl user.max_user_namespaces=10000",
         )
+    } else if own::may_more() {
+        return None;
     } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         (
             "user namespaces are for root only (kernel.unprivileged_userns_clone)",
-            "As root: sysctl kernel.unprivileged_userns_clone=1",
+            "As root: sysctl kernel.unprivileged_userns_clone=1, or for systx alone: setcap cap_sys_admin+ep on its program file",
         )
     } else if says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         (
             "AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns)",
-            "As root: give systx an AppArmor profile with `userns,`",
+            "As root: give systx an AppArmor profile with `userns,`, or setcap cap_sys_admin+ep on its program file",
         )
     } else {
         return None;

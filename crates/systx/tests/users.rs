@@ -41,6 +41,10 @@ fn main() {
         ("a_mode_changes_beside_list_entries_of_others", modes_change_beside_entries),
         ("under_another_users_home_nothing_is_made", under_anothers_home_nothing_is_made),
         ("a_forbidden_user_namespace_is_told_with_its_remedy", a_forbidden_user_namespace_is_told),
+        (
+            "a_capability_of_the_program_file_makes_the_namespace_and_nothing_else",
+            a_capability_makes_the_namespace,
+        ),
         ("a_device_that_does_not_open_is_told_with_its_remedy", a_device_that_does_not_open_is_told),
         ("doctor_says_what_holds_for_an_ordinary_user", doctor_says_what_holds),
     ]);
@@ -600,6 +604,68 @@ fn a_forbidden_user_namespace_is_told(dir: &Path) {
     let refused = recover();
     assert_eq!(code(&refused), 125);
     assert!(err(&refused).contains(words), "{}", err(&refused));
+}
+
+/// The setting of Debian's kernels that keeps user namespaces for root.
+const FOR_ROOT_ONLY: &str = "/proc/sys/kernel/unprivileged_userns_clone";
+
+fn a_capability_makes_the_namespace(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("setcap") {
+        println!("skipped: no setcap");
+        return;
+    }
+    // In a place where it counts: on the scratch volume capabilities of files are heeded, on the temporary directory perhaps not.
+    let program = w.own.parent().unwrap().join("systx");
+    std::fs::copy(systx(), &program).unwrap();
+    must(Command::new("setcap").arg("cap_sys_admin+ep").arg(&program));
+    let (program, tree) = (program.to_str().unwrap(), w.tree.to_str().unwrap());
+    let user = [
+        "setpriv",
+        "--reuid=1000",
+        "--regid=1000",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--ambient-caps=-all",
+    ];
+    let as_user = |words: &[&str]| {
+        let mut command = Command::new(user[0]);
+        command.args(&user[1..]).args(words).current_dir(&w.tree).stdin(Stdio::null());
+        command.env("HOME", &w.beside).env_remove("XDG_STATE_HOME").output().unwrap()
+    };
+    let run = |program: &str, script: &str| {
+        as_user(&[program, "run", "--area-name", AREA, "--only", tree, "--", "sh", "-c", script])
+    };
+    let closed = std::fs::read_to_string(FOR_ROOT_ONLY).is_ok_and(|was| {
+        std::fs::write(FOR_ROOT_ONLY, "0").unwrap();
+        // The machine's own; put back by the end of this case, also when it fails.
+        let answers = std::panic::catch_unwind(|| run(w.program.to_str().unwrap(), "echo not reached >a"));
+        let opened = std::panic::catch_unwind(|| run(program, "echo one >one"));
+        std::fs::write(FOR_ROOT_ONLY, was.trim()).unwrap();
+        let (answers, opened) = (answers.unwrap(), opened.unwrap());
+        assert_eq!(code(&answers), 125, "{}", err(&answers));
+        assert!(err(&answers).contains("setcap cap_sys_admin+ep"), "{}", err(&answers));
+        assert_eq!(code(&opened), 0, "{}", err(&opened));
+        assert_eq!(w.read("one"), "one\n");
+        true
+    });
+    if !closed {
+        println!("skipped in part: no {FOR_ROOT_ONLY} here to close");
+    }
+    // Nothing of it for the command, in the namespace or out of it.
+    let capabilities = run(program, "grep -E 'Cap(Prm|Eff|Inh|Amb)' /proc/self/status; echo two >two");
+    assert_eq!(code(&capabilities), 0, "{}", err(&capabilities));
+    let told = out(&capabilities);
+    assert_eq!(told.lines().count(), 4, "{told}");
+    assert!(told.lines().all(|line| line.ends_with("\t0000000000000000")), "{told}");
+    assert_eq!(w.read("two"), "two\n");
+    // Verbs that make no namespace, and who is told to run something afterwards.
+    for words in [&["list"][..], &["status"], &["log"], &["recover"], &["doctor"]] {
+        let answer = as_user(&[&[program, words[0], "--area-name", AREA], &words[1..]].concat());
+        assert_eq!(code(&answer), 0, "{words:?}: {}", err(&answer));
+    }
+    let aborted = run(program, "echo three >two; exit 1");
+    assert_eq!((code(&aborted), w.read("two")), (1, "two\n".to_string()), "{}", err(&aborted));
 }
 
 fn a_device_that_does_not_open_is_told(dir: &Path) {

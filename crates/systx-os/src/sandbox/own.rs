@@ -4,13 +4,16 @@
 //! of this process are themselves in there, nobody else is anybody, and what belongs to others refuses what it refuses outside.
 //! Does not: know whether it was needed.
 //!
+//! Where the machine keeps such namespaces for root, the program file may have CAP_SYS_ADMIN (setcap(8)): it is good for making
+//! the namespace, and for nothing else ([`lay_down`]).
+//!
 //! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
 
 use super::require_one_thread;
 use crate::process::last_errno;
 use crate::types::Result;
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid};
+use rustix::process::{getegid, geteuid, set_dumpable_behavior, DumpableBehavior};
 use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySets};
 
 /// What a user is called in a user namespace in which he is nobody, unless fs.overflowuid says otherwise.
@@ -35,6 +38,35 @@ pub enum Entry {
     Mount,
 }
 
+/// Lays down what the program file's capabilities have given, but for the one that [`enter`] may take up. For the beginning of a
+/// program: until then it is privileged, and its user can't look at it in /proc.
+///
+/// # Errors
+/// Of capset(2) and prctl(2).
+pub fn lay_down() -> Result<()> {
+    // SAFETY: getauxval takes a number and reads what the kernel has left for this process.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if !secure || geteuid().is_root() {
+        return Ok(());
+    }
+    let permitted = capabilities(None)?.permitted & CapabilitySet::SYS_ADMIN;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted, inheritable: none })?;
+    // Its own files in /proc are root's otherwise. Nobody gets at it by that: who has fewer capabilities can't trace it.
+    set_dumpable_behavior(DumpableBehavior::Dumpable)
+}
+
+/// Whether [`enter`] may do what is kept for root.
+pub fn may_more() -> bool {
+    capabilities(None).is_ok_and(|now| now.permitted.contains(CapabilitySet::SYS_ADMIN))
+}
+
+/// Takes up what was laid down.
+fn take_up() -> Result<()> {
+    let now = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })
+}
+
 /// Moves this process into new user and mount namespaces.
 ///
 /// # Errors
@@ -44,6 +76,9 @@ pub enum Entry {
 pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     require_one_thread().map_err(|e| (Entry::Make, e))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+    if may_more() {
+        take_up().map_err(|e| (Entry::Make, e))?;
+    }
     // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces that it leaves.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
         return Err((Entry::Make, last_errno()));
