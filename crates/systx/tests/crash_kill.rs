@@ -193,12 +193,15 @@ fn a_commit_over_two_file_systems_is_on_both_or_on_neither(dir: &Path) {
         let family = owner.as_ref().map(|owner| children(owner.pid)).unwrap_or_default();
         // Without a family the owner was gone before it could be asked for it.
         let alone = told && !family.is_empty() && fastrand::u8(..3) == 0;
-        if !alone {
-            family.iter().for_each(Held::kill);
-        }
         let us = pair.instant(round);
         if inject.is_none() {
             let_pass(us);
+        }
+        // Not earlier: the command is in it, and may not have ended yet.
+        if !alone {
+            family.iter().for_each(Held::kill);
+        }
+        if inject.is_none() {
             child.kill().unwrap();
         }
         child.wait().unwrap();
