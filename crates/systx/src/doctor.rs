@@ -318,7 +318,7 @@ fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
         ),
         FsKind::Ext4 => (Holds::Yes, "ext4 with a journal: durable commits survive", None),
         FsKind::Xfs => (Holds::Yes, "xfs, which has a journal: durable commits survive", None),
-        FsKind::Btrfs => (Holds::Yes, "btrfs, which writes trees anew: durable commits survive", None),
+        FsKind::Btrfs => (Holds::Yes, "btrfs, which writes trees anew: durable commits survive. A subvolume without a mount of its own is read-only inside", None),
         FsKind::Tmpfs => (Holds::Yes, "tmpfs: nothing on it survives, half a commit neither", None),
         FsKind::Other(_) => (Holds::Weaker, "the file system is not on the list of tested ones", None),
     };

@@ -10,6 +10,7 @@ use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::{open_all, Domain, Location, OpenError};
@@ -73,7 +74,24 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
             false => tree::plan(&ordinary::table_for(table, &only)?, &only, &see),
         };
     }
+    for dir in only.iter().filter(|_| !everything) {
+        is_served_from_its_mount(table, dir)?;
+    }
     tree::plan(table, if everything { &[] } else { &only }, &see)
+}
+
+/// No name moves between subvolumes of btrfs, so one that is not mounted can't be served from the area of its mount.
+fn is_served_from_its_mount(table: &[Mount], dir: &[u8]) -> Result<(), String> {
+    let device = |path: &[u8]| std::fs::metadata(OsStr::from_bytes(path)).ok().map(|m| m.dev());
+    let Some(mount) = ordinary::mount_of(table, dir).filter(|m| device(&m.point) != device(dir)) else {
+        return Ok(());
+    };
+    let mut way = tree::owned::way(dir, &mount.point);
+    let subvolume = shown(way.find(|path| device(path) == device(dir)).unwrap_or(dir));
+    Err(format!(
+        "--only {}: the subvolume {subvolume} has no mount of its own; give it one: mount --bind {subvolume} {subvolume}",
+        shown(dir)
+    ))
 }
 
 /// What is found at a mount's place now.

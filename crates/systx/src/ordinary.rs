@@ -115,7 +115,7 @@ fn forbidden(entry: Entry, error: Errno) -> Refusal {
 }
 
 /// The mount that a directory is on. `None`: it came just now.
-fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
+pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
     let id = mounts::look(dir).ok()?.mount_id;
     table.iter().find(|mount| mount.id == id).cloned()
 }
@@ -125,8 +125,10 @@ fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let mount = mount_of(table, dir).ok_or_else(|| format!("{}: on no mount", shown(dir)))?;
     let uid = Linux::new().uid();
-    let owned =
-        |path: &&[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).is_ok_and(|m| m.uid() == uid);
+    let look = |path: &[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).ok();
+    // In another subvolume of btrfs nothing could be put in place.
+    let device = look(dir).map(|m| m.dev());
+    let owned = |path: &&[u8]| look(path).is_some_and(|m| m.uid() == uid && Some(m.dev()) == device);
     let bears = |path: &[u8]| table.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
     let owned: Vec<_> = way(dir, &mount.point).filter(owned).collect();
     let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());

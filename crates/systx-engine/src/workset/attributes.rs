@@ -152,9 +152,10 @@ impl<O: Os> Transaction<O> {
         Ok(attr)
     }
 
-    /// `EPERM` for a lower object that the file system keeps from changing.
+    /// `EPERM` for a lower object that the file system keeps from changing, `EROFS` in a subvolume of its own.
     pub(crate) fn may_change(&self, ix: Ix) -> Verb<()> {
         match &self.object(ix).lower {
+            Some(_) if self.is_in_subvolume(ix) => Err(Errno::ROFS.into()),
             Some(lower) if lower.stat.immutable || lower.stat.append_only => Err(Errno::PERM.into()),
             _ => Ok(()),
         }

@@ -118,8 +118,19 @@ impl<O: Os> Transaction<O> {
             return Err(Errno::ACCESS.into());
         }
         match &self.object(dir).lower {
+            Some(_) if self.is_in_subvolume(dir) => Err(Errno::ROFS.into()),
             Some(lower) if lower.stat.immutable => Err(Errno::PERM.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// Whether an object lies in another subvolume (of btrfs) than the area, below the same mount. No name moves between the two,
+    /// so nothing that is staged could be put in place there.
+    pub(crate) fn is_in_subvolume(&self, ix: Ix) -> bool {
+        let device = |ix: Ix| self.object(ix).lower.as_ref().map(|lower| lower.stat.dev);
+        match (device(ix), Ix::new(u32::from(self.object(ix).mount) + 1).map(device)) {
+            (Some(here), Some(Some(root))) => here != root,
+            _ => false,
         }
     }
 
@@ -129,6 +140,10 @@ impl<O: Os> Transaction<O> {
             Some(lower) => lower.stat.immutable || lower.stat.append_only,
             None => false,
         };
+        // The subvolume itself has its name outside of it.
+        if self.is_in_subvolume(dir) {
+            return Err(Errno::ROFS.into());
+        }
         match fixed(dir) || fixed(ix) {
             true => Err(Errno::PERM.into()),
             false => Ok(()),

@@ -20,6 +20,7 @@ mod parties;
 mod place;
 mod retries;
 mod shells;
+mod subvolumes;
 mod whole;
 mod wrap;
 
@@ -64,6 +65,7 @@ fn main() {
             .chain(output::ALL)
             .chain(on_end::ALL)
             .chain(log::ALL)
+            .chain(subvolumes::ALL)
             .chain(wrap::ALL);
         let all = cases::ALL.iter().chain(outside::ALL).chain(area::ALL).chain(nesting::ALL).chain(told);
         for (name, case) in all {
