@@ -5,6 +5,9 @@ dated='[.]log$|cache[.]bin$'
 prepare() {
     package one 1 && package two 1 && empty_root
     mkdir repo new && mv ./*_1.deb repo && package one 2 && mv one_2.deb new && rm -rf build
+    lists
+}
+lists() { # what apt-get reads: sources and the repository's index
     mkdir -p root/etc/apt/apt.conf.d root/var/lib/apt/lists/partial root/var/cache/apt/archives/partial
     echo "deb [trusted=yes] file:$T/repo ./" >root/etc/apt/sources.list
     index
