@@ -221,6 +221,14 @@ impl Deadline {
         }
         Ok(Deadline(timer))
     }
+
+    /// Waits for so long, or until it is over. A signal may end the wait sooner.
+    pub fn pause(&self, time: core::time::Duration) {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let time = Timespec::try_from(time).ok();
+        // Who can't wait goes on.
+        let _ = rustix::event::poll(&mut fds, time.as_ref());
+    }
 }
 
 impl AsFd for Deadline {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod back_off;
 mod command;
 mod diff;
 mod doctor;

@@ -9,6 +9,7 @@
 //! later try inherits is their owner's.
 
 use crate::args::{Changes, DurabilityArg, OnError, Run};
+use crate::back_off;
 use crate::command;
 use crate::diff;
 use crate::domains::{self, Mounted};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use systx_engine::contention::Age;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::{Durability, Options, VerbError};
+use systx_engine::outcome::{Durability, Options, Party, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
 use systx_os::linux::NofileLimit;
@@ -38,7 +39,7 @@ use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::spawn::{spawn, Command, News};
 use systx_os::sandbox::twin;
-use systx_os::{Errno, Linux};
+use systx_os::{Errno, Linux, Os};
 use systx_view::{Trouble, View};
 
 /// Part of our descriptors that may be files and directories of the command; the others are for the commit.
@@ -141,13 +142,13 @@ fn tries(
     // One for all tries.
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
+    let mut losses = 0;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
         let (ending, unmounting) =
             attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
-        if !matches!(ending, Ending::Conflict(_)) {
-            return Ok((ending, unmounting));
-        }
+        let Ending::Conflict(conflict) = &ending else { return Ok((ending, unmounting)) };
+        let by_an_outsider = conflict.with == Party::Outsider;
         drop(unmounting);
         notices.lost();
         // The next command inherits it, as this one did.
@@ -156,6 +157,9 @@ fn tries(
             let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
+        // Among transactions the older one goes first. A program outside knows no age: it is given time to come to its end.
+        losses = if by_an_outsider { losses + 1 } else { 0 };
+        deadline.pause(back_off::after(losses, os.random()));
     }
     attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
@@ -198,10 +202,11 @@ fn attempt(
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
-    let prompt: &[_] = if args.asks { &shell::prompt() } else { &[] };
+    let id = notices.id().map_or(0, |id| id.0);
+    let prompt: &[_] = if args.asks { &shell::prompt(id) } else { &[] };
     let mut command = Command {
         argv: command::words(&args.command)?,
-        env: command::environment(notices.id().map_or(0, |id| id.0), prompt)?,
+        env: command::environment(id, prompt)?,
         directory: command::directory()?,
         umask: os.inherited_umask(),
         root: command::root(tree, lower, views)?,
