@@ -51,16 +51,17 @@ pub fn program() -> OsString {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
 }
 
-/// What a shell's prompt needs in its environment. bash sets PS1 anew in its start files and runs PROMPT_COMMAND before each
-/// prompt; other shells of that family take PS1 as it is.
-pub fn prompt() -> [(&'static str, OsString); 2] {
+/// What the prompt of a shell in transaction `id` needs in its environment. bash sets PS1 anew in its start files and runs
+/// PROMPT_COMMAND before each prompt; other shells of that family take PS1 as it is. The number is in it, not the variable:
+/// zsh expands none in a prompt.
+pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
     let before = std::env::var_os("PROMPT_COMMAND").unwrap_or_default();
     let mut command = OsString::from("PS1=\"(systx $SYSTX_ID) ${PS1#\"(systx $SYSTX_ID) \"}\"");
     if !before.is_empty() {
         command.push("; ");
         command.push(before);
     }
-    [("PROMPT_COMMAND", command), ("PS1", "(systx $SYSTX_ID) $ ".into())]
+    [("PROMPT_COMMAND", command), ("PS1", format!("(systx {id}) $ ").into())]
 }
 
 /// Asks at the terminal whether to commit so many changes. A signal, and the end of the terminal, mean no.

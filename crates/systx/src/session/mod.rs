@@ -84,8 +84,8 @@ pub fn begin(args: &Begin) -> u8 {
 
 /// `systx exec`; returns the exit code.
 pub fn exec(mut args: Exec) -> u8 {
-    let prompt = if args.command.is_empty() { shell::prompt().into() } else { Vec::new() };
-    if args.command.is_empty() {
+    let asked_for_a_shell = args.command.is_empty();
+    if asked_for_a_shell {
         args.command.push(shell::program());
     }
     let mut found = match door::find(&args.session) {
@@ -93,6 +93,7 @@ pub fn exec(mut args: Exec) -> u8 {
         Err(why) => return complain(&why),
     };
     let id = found.look.id;
+    let prompt = if asked_for_a_shell { shell::prompt(id).into() } else { Vec::new() };
     match visit::visit(&mut found.line, id, &args.command, &prompt, false, None) {
         Ok(Went::Ended(ended)) => ended.code(),
         Ok(Went::NotStarted(news)) => not_started(&args.command, news),

@@ -19,6 +19,8 @@ fn typed(p: &Place, shell: &str, keys: &str) -> Option<Output> {
         .env("SHELL", shell)
         // A dumb terminal would show the end of a long prompt only.
         .env("TERM", "xterm")
+        // Nobody's start files, and no questions of zsh to who has none.
+        .env("ZDOTDIR", &p.beside)
         .current_dir(&p.served)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -68,12 +70,20 @@ fn a_shell_without_a_terminal_goes_by_its_status(p: &Place) {
 }
 
 fn the_prompt_says_that_it_is_a_transaction(p: &Place) {
-    for shell in ["/bin/sh", "/bin/bash"] {
-        if !std::path::Path::new(shell).exists() {
+    std::fs::write(p.beside.join(".zshrc"), "").unwrap();
+    for shell in ["sh", "bash", "zsh"] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {shell}")]).output().unwrap();
+        if !found.status.success() {
             println!("skipped: no {shell}");
             continue;
         }
-        let Some(output) = typed(p, shell, "exit\n") else { return };
-        assert!(out(&output).contains("(systx "), "{shell}: {}", out(&output));
+        let path = out(&found).trim().to_string();
+        // The number that it asks for is the command's own.
+        let Some(output) = typed(p, &path, "echo it is \"($SYSTX_ID)\"\nexit\n") else { return };
+        let shown = out(&output);
+        let id = shown.split("it is (").filter_map(|rest| rest.split_once(')')).map(|(id, _)| id);
+        let id = id.last().unwrap_or_default().to_string();
+        assert!(id.parse::<u64>().is_ok_and(|id| id > 0), "{shell}: {shown}");
+        assert!(shown.contains(&format!("(systx {id}) ")), "{shell}: {shown}");
     }
 }
