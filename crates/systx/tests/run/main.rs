@@ -10,6 +10,7 @@ mod beside;
 mod cases;
 mod diff;
 mod doctor;
+mod kinds;
 mod log;
 mod names;
 mod nesting;
@@ -62,6 +63,7 @@ fn main() {
             .chain(shells::ALL)
             .chain(doctor::ALL)
             .chain(diff::ALL)
+            .chain(kinds::ALL)
             .chain(output::ALL)
             .chain(on_end::ALL)
             .chain(log::ALL)
