@@ -12,6 +12,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_removed_tree_is_told_to_its_last_file", a_removed_tree_is_told_to_its_last_file),
     ("a_patch_can_be_applied", a_patch_can_be_applied),
     ("a_patch_tells_binary_files_and_attributes_in_words", a_patch_tells_binary_files_and_attributes),
+    ("a_changed_attribute_is_told_by_name", a_changed_attribute_is_told_by_name),
     ("a_stat_counts_lines", a_stat_counts_lines),
     ("changes_in_json_have_all_bytes_of_their_names", changes_in_json_have_all_bytes_of_their_names),
     ("a_changed_name_begins_no_line", a_changed_name_begins_no_line),
@@ -171,6 +172,33 @@ fn a_patch_tells_binary_files_and_attributes(p: &Place) {
         M\ttimes\t(times)\n\
         systx: dry run, nothing happened: 5 changes are not committed.\n";
     assert_eq!(told(p, &output), expected);
+}
+
+fn a_changed_attribute_is_told_by_name(p: &Place) {
+    if Command::new("setfattr").arg("--version").output().is_err() {
+        println!("skipped: no setfattr");
+        return;
+    }
+    plain(p, "mkdir d; for f in f g h; do echo 1 > $f; setfattr -n user.k -v 1 $f; done");
+    let change = "setfattr -n user.k -v 2 f; setfattr -n user.new -v 2 d; setfattr -x user.k g; setfattr -n user.k -v 1 h";
+    let lines = "M\td/\t(xattr +user.new)\nM\tf\t(xattr ~user.k)\nM\tg\t(xattr -user.k)\n";
+    for form in ["--dry-run", "--diff"] {
+        let output = run(p, &[form], change);
+        let text = told(p, &output);
+        let text: String = text
+            .lines()
+            .filter(|line| !line.starts_with("systx: "))
+            .map(|line| line.to_string() + "\n")
+            .collect();
+        assert_eq!((code(&output), text.as_str()), (0, lines), "{form}");
+    }
+    let kept =
+        plain(p, "getfattr -n user.k --only-values f; getfattr -n user.new --only-values d; getfattr -d g h");
+    assert_eq!(kept, "22# file: h\nuser.k=\"1\"\n\n");
+    let json = run(p, &["--dry-run", "--json"], "setfattr -n user.k -v 3 f");
+    let first: serde_json::Value = serde_json::from_str(err(&json).lines().next().unwrap()).unwrap();
+    let wanted = serde_json::json!([{ "name": "user.k", "before": true, "after": true }]);
+    assert_eq!(first["changes"][0]["xattrs"], wanted, "{first}");
 }
 
 fn a_stat_counts_lines(p: &Place) {
