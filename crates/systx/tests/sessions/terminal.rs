@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 pub const ALL: &[(&str, Case)] = &[
     ("keys_reach_the_command_and_a_stopped_one_comes_back", keys_reach_the_command),
+    ("keys_reach_the_command_of_a_run_and_an_interrupt_aborts_it", keys_reach_the_command_of_a_run),
     ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
 ];
 
@@ -15,6 +16,8 @@ pub const ALL: &[(&str, Case)] = &[
 struct Typed {
     script: Child,
     shown: String,
+    /// What was shown before that, all of it.
+    before: String,
 }
 
 impl Typed {
@@ -33,7 +36,7 @@ impl Typed {
             .stdout(Stdio::piped())
             .spawn();
         match script {
-            Ok(script) => Some(Typed { script, shown: String::new() }),
+            Ok(script) => Some(Typed { script, shown: String::new(), before: String::new() }),
             Err(e) => {
                 println!("skipped: script(1) can't be run: {e}");
                 None
@@ -49,7 +52,7 @@ impl Typed {
     fn shows(&mut self, text: &str) {
         loop {
             if let Some(at) = self.shown.find(text) {
-                self.shown.drain(..at + text.len());
+                self.before.extend(self.shown.drain(..at + text.len()));
                 return;
             }
             self.more(text);
@@ -94,7 +97,27 @@ impl Drop for Typed {
 
 fn keys_reach_the_command(p: &Place) {
     let open = begin(p, &[]);
-    let Some(mut typed) = Typed::bash(p) else { return };
+    let Some(typed) = keys_reach(p, &format!("exec --area-name {AREA} {}", open.id)) else { return };
+    typed.ends();
+    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+    assert_eq!(p.read("size"), "33 77\n");
+}
+
+fn keys_reach_the_command_of_a_run(p: &Place) {
+    let Some(mut typed) = keys_reach(p, &format!("run --area-name {AREA} --only .")) else { return };
+    assert!(typed.before.contains("systx: aborted, nothing happened"), "{}", typed.before);
+    assert!(!p.served.join("size").exists());
+    // The terminal is the shell's again, and nothing of the run waits in the background.
+    let so_far = typed.before.len();
+    typed.types("jobs; echo still\"\"here\n");
+    typed.shows("stillhere");
+    assert!(!typed.before[so_far..].contains("[1]"), "{}", typed.before);
+    typed.ends();
+}
+
+/// Stops, continues, feeds, resizes and interrupts what runs below systx with these words.
+fn keys_reach(p: &Place, words: &str) -> Option<Typed> {
+    let mut typed = Typed::bash(p)?;
     // What is shown of the keys themselves has quotes in it. A trap that is due right before a read is run after that, so it ends.
     let inside = "trap 'echo resu\"\"med' CONT; trap 'echo sized-$(stty size)' WINCH; echo wait\"\"ing; \
         while :; do read -t 1 -r x || continue; [ \"$x\" != end ] || exec sh -c 'echo ending; exec sleep 1000'; \
@@ -103,11 +126,7 @@ fn keys_reach_the_command(p: &Place) {
     typed.types("stty cols 77 rows 33; echo t\"\"ty=$(tty)\n");
     typed.shows("tty=");
     let tty = typed.line();
-    typed.types(&format!(
-        "{SYSTX} exec --area-name {AREA} {} -- bash {}/inside\n",
-        open.id,
-        p.beside.display()
-    ));
+    typed.types(&format!("{SYSTX} {words} -- bash {}/inside\n", p.beside.display()));
     typed.shows("waiting");
     typed.types("\u{1a}");
     typed.shows("Stopped");
@@ -128,9 +147,7 @@ fn keys_reach_the_command(p: &Place) {
     typed.shows("prompt> ");
     typed.types("echo status=$?\n");
     typed.shows("status=130");
-    typed.ends();
-    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
-    assert_eq!(p.read("size"), "33 77\n");
+    Some(typed)
 }
 
 fn a_shell_inside_has_job_control(p: &Place) {
