@@ -48,6 +48,53 @@ fn every_shell_has_its_script() {
     }
 }
 
+/// Who can read the scripts says that nothing is wrong with them: not more than that they are in the shell's language.
+#[test]
+fn shells_take_their_scripts() {
+    let scratch = Scratch::new("scripts");
+    for (shell, option) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
+        let script = scratch.0.join(shell);
+        std::fs::write(&script, systx(&["completions", shell]).stdout).unwrap();
+        match Command::new(shell).arg(option).arg(&script).output() {
+            Err(e) => println!("skipped: {shell} can't be run: {e}"),
+            Ok(output) => {
+                let told = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success() && told.is_empty(), "{shell}: {told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn man_shows_every_page_without_a_warning() {
+    let scratch = Scratch::new("pages");
+    systx(&["manuals", scratch.0.to_str().unwrap()]);
+    for page in std::fs::read_dir(&scratch.0).unwrap() {
+        let page = page.unwrap().path();
+        let mut man = Command::new("man");
+        man.args(["--warnings", "-l"]).arg(&page).envs([
+            ("MANPAGER", "cat"),
+            ("MANWIDTH", "80"),
+            ("LC_ALL", "C.UTF-8"),
+        ]);
+        let shown = match man.output() {
+            // A system without pages may have a script in place of man.
+            Ok(shown) if shown.stdout.starts_with(b"This system has been minimized") => {
+                println!("skipped: man is not here: {}", String::from_utf8_lossy(&shown.stdout));
+                return;
+            }
+            Ok(shown) => shown,
+            Err(e) => {
+                println!("skipped: man can't be run: {e}");
+                return;
+            }
+        };
+        let (text, told) = (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
+        assert!(shown.status.success() && told.is_empty(), "{page:?}: {told}");
+        assert!(text.contains("SYNOPSIS") && text.contains("DESCRIPTION"), "{page:?}: {text}");
+    }
+}
+
 #[test]
 fn every_verb_has_a_page_with_all_of_its_options() {
     let scratch = Scratch::new("manuals");
