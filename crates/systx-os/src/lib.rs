@@ -10,6 +10,7 @@ pub mod linux;
 pub mod no_room;
 pub mod os;
 pub mod process;
+pub mod progress;
 pub mod sandbox;
 pub mod sockets;
 pub mod streams;

@@ -200,4 +200,6 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn pause(&self, ns: u64);
     /// Told by a commit when a part of it begins: for whoever measures.
     fn phase(&self, _phase: Phase) {}
+    /// Told by a publication before it takes a step: how many it has taken, of how many. For whoever waits.
+    fn steps_taken(&self, _taken: usize, _of: usize) {}
 }

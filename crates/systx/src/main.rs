@@ -21,6 +21,7 @@ mod network;
 mod on_end;
 mod ordinary;
 mod output;
+mod progress;
 mod report;
 mod run;
 mod serving;

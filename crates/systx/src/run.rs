@@ -17,6 +17,7 @@ use crate::network::{self, Answering, Seen, Watcher};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
+use crate::progress::Progress;
 use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
@@ -256,7 +257,9 @@ fn attempt(
         Ok(status) => {
             no_room::stage(Stage::Commit);
             let committed = |done| Ending::Committed(done, status);
+            let progress = Progress::begin(!args.json);
             let ending = tx.commit().map_or_else(Ending::from, committed);
+            drop(progress);
             no_room::stage(Stage::Idle);
             ending
         }

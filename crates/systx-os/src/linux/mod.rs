@@ -246,6 +246,9 @@ impl Os for Linux {
     fn monotonic_ns(&self) -> u64 {
         machine::monotonic_ns()
     }
+    fn steps_taken(&self, taken: usize, of: usize) {
+        crate::progress::note(taken, of);
+    }
     fn random(&self) -> u64 {
         machine::random()
     }

@@ -5,6 +5,7 @@ use super::Case;
 use std::process::{Command, Stdio};
 
 pub const ALL: &[(&str, Case)] = &[
+    ("a_long_commit_tells_at_a_terminal_how_far_it_is", a_long_commit_tells_how_far_it_is),
     ("held_output_leaves_after_the_commit", held_output_leaves_after_the_commit),
     ("held_output_of_a_failed_command_is_its_reason_only", of_a_failed_command_is_its_reason_only),
     ("held_output_of_a_try_that_lost_never_leaves", of_a_try_that_lost_never_leaves),
@@ -121,6 +122,44 @@ fn is_held_at_a_terminal_too(p: &Place) {
     assert_eq!((code(&output), out(&output).as_str()), (3, told));
     let output = typed("sh -c 'test -t 0 && echo keys; echo installed'").unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (0, "keys\r\ninstalled\r\n"));
+}
+
+fn a_long_commit_tells_how_far_it_is(p: &Place) {
+    // The same everywhere, and seconds long.
+    if !p.mount.ends_with("ext4") {
+        return;
+    }
+    let typed = |before: &str, options: &str| {
+        let served = p.served.display();
+        let run = format!(
+            "{before} {SYSTX} run {options} --area-name {AREA} --only {served} -- sh -c 'for n in 1 2 3 4 5 6; do rm -f $n; echo >$n; done'"
+        );
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &run, "/dev/null"]).current_dir(&p.served).stdin(Stdio::null());
+        terminal.env("SHELL", "/bin/sh").output()
+    };
+    match typed("", "") {
+        Ok(output) => assert_eq!((code(&output), out(&output).as_str()), (0, "")),
+        Err(e) => {
+            println!("skipped: script(1) can't be run: {e}");
+            return;
+        }
+    }
+    // Each step takes a while before it begins.
+    let slow = "strace -f -qq -o /dev/null -e trace=renameat2 -e inject=renameat2:delay_enter=400000";
+    if !Command::new("strace").arg("-V").output().is_ok_and(|o| o.status.success()) {
+        println!("skipped: no strace");
+        return;
+    }
+    let output = typed(slow, "").unwrap();
+    let told = out(&output);
+    assert_eq!(code(&output), 0, "{told:?}");
+    assert!(told.contains("\r\x1b[Ksystx: committed; step ") && told.contains(" of 6\r\x1b[K"), "{told:?}");
+    assert!(told.ends_with("\r\x1b[K"), "{told:?}");
+    // Who reads JSON gets nothing else.
+    let output = typed(slow, "--json").unwrap();
+    let told = out(&output);
+    assert!(code(&output) == 0 && told.starts_with('{') && told.lines().count() == 1, "{told:?}");
 }
 
 fn may_be_large_and_opened_anew(p: &Place) {

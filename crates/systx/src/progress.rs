@@ -1,0 +1,62 @@
+//! What is told at a terminal while a commit takes long.
+//!
+//! Owns: one line on standard error, on which side of the commit point it is and how far. Guarantees: it is gone when the commit is over;
+//! nothing is written where standard error is no terminal, or the commit is quick. Does not: slow the commit down: it looks at two
+//! numbers from a thread of its own.
+
+use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use systx_os::progress;
+
+/// A commit that is over by then is not spoken of.
+const QUICK: Duration = Duration::from_secs(1);
+const BETWEEN: Duration = Duration::from_millis(200);
+/// To the first column, and nothing on the line.
+const ERASE: &str = "\r\x1b[K";
+
+/// Tells, until it is dropped.
+pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Progress {
+    /// Begins, if there is a terminal and `wanted`.
+    pub fn begin(wanted: bool) -> Progress {
+        if !wanted || !std::io::stderr().is_terminal() {
+            return Progress(None);
+        }
+        progress::note(0, 0);
+        let (over, told) = channel();
+        let tell = move || {
+            let mut wait = QUICK;
+            let mut shown = false;
+            while told.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+                // Who can't be told is not held up.
+                let _ = write!(std::io::stderr(), "{ERASE}systx: {}", line(progress::now()));
+                (wait, shown) = (BETWEEN, true);
+            }
+            if shown {
+                let _ = write!(std::io::stderr(), "{ERASE}");
+            }
+        };
+        // Without a thread nothing is told.
+        let thread = std::thread::Builder::new().name("systx-progress".into()).spawn(tell);
+        Progress(thread.ok().map(|thread| (over, thread)))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some((over, thread)) = self.0.take() {
+            drop(over);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn line(now: Option<(usize, usize)>) -> String {
+    match now {
+        None => "preparing the commit; nothing has happened yet".into(),
+        Some((taken, of)) => format!("committed; step {taken} of {of}"),
+    }
+}
