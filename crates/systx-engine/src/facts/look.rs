@@ -53,6 +53,7 @@ impl<O: Os> Facts<O> {
             object: Some((handle, stat)),
             data: None,
             xattrs: None,
+            stamped: false,
         });
         self.claim(domain, ObjectId::attr(&handle), fact);
         Ok((Found { fact, handle, stat }, dir))
@@ -65,14 +66,21 @@ impl<O: Os> Facts<O> {
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
         let fd = self.opened_now(dir)?;
+        let stamp = dir.stamp().is_some();
         let (found, claims) = match self.look_in_quiet(dir, &fd, name)? {
             Some(found) => (found, claims_of(dir, name, &found)),
             None => self.look_twice(dir, &fd, name, path)?,
         };
+        let stamped = found.is_none() && stamp;
+        if found.is_none() && !stamp && self.domains[dir.domain].info.dir_stamps {
+            // For those to come: before a single one it would be a call more.
+            dir.set_stamp(self.domains[dir.domain].os.stat(&*fd)?.ctime);
+        }
+        let (dir, domain) = (dir.clone(), dir.domain);
         let fact =
-            self.keep(Seen { dir: dir.clone(), name: name.into(), object: found, data: None, xattrs: None });
+            self.keep(Seen { dir, name: name.into(), object: found, data: None, xattrs: None, stamped });
         for id in claims {
-            self.claim(dir.domain, id, fact);
+            self.claim(domain, id, fact);
         }
         Ok(found.map(|(handle, stat)| Found { fact, handle, stat }))
     }
