@@ -7,6 +7,7 @@
 use super::Facts;
 use crate::outcome::Verb;
 use crate::publish::site::open_object;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use systx_os::{Handle, Open, Os, Result, Timestamp};
 
@@ -22,6 +23,8 @@ pub struct LowerDir<O: Os> {
     fd: Mutex<Option<Arc<O::Fd>>>,
     /// Its change time before the names that are counted on it were looked for.
     stamp: OnceLock<Timestamp>,
+    /// How many names were missing in it.
+    misses: AtomicU32,
 }
 
 /// A directory that was opened without being kept: whoever compares facts asks for the same one many times in a row.
@@ -41,7 +44,8 @@ impl<O: Os> Default for Passing<O> {
 
 impl<O: Os> LowerDir<O> {
     pub(super) fn new(domain: usize, fd: Arc<O::Fd>, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
-        Arc::new(LowerDir { domain, handle, path, fd: Mutex::new(Some(fd)), stamp: OnceLock::new() })
+        let fd = Mutex::new(Some(fd));
+        Arc::new(LowerDir { domain, handle, path, fd, stamp: OnceLock::new(), misses: AtomicU32::new(0) })
     }
 
     /// Whether a descriptor is kept.
@@ -57,6 +61,11 @@ impl<O: Os> LowerDir<O> {
     /// Its change time, once it was taken.
     pub(super) fn stamp(&self) -> Option<Timestamp> {
         self.stamp.get().copied()
+    }
+
+    /// Counts one more name that is missing in it: how many there are now.
+    pub(super) fn missed(&self) -> u32 {
+        self.misses.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Remembers its change time, unless an earlier one is known.
