@@ -337,7 +337,8 @@ fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
 
 /// Which conflict objects a look at a name claims.
 fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
-    let mut claims = vec![ObjectId::entry(&dir.handle, name)];
+    let mut claims = Vec::with_capacity(3);
+    claims.push(ObjectId::entry(&dir.handle, name));
     if let Some((handle, stat)) = found {
         claims.push(ObjectId::attr(handle));
         if stat.kind() == FileType::File {
