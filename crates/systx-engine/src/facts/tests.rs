@@ -267,7 +267,7 @@ fn of_many_missing_names_the_one_that_appears_is_noticed_and_no_other_name_is() 
     for n in 0..8 {
         let name = format!("missing{n}");
         let conflict = after_misses(|os| drop(os.create(&os.root(0), name.as_bytes(), 0o600))).unwrap_err();
-        assert_eq!((conflict.path, conflict.what), (name.into_bytes(), "name appeared"));
+        assert_eq!((conflict.path, conflict.what), (name.into_bytes(), "name made"));
     }
     after_misses(|os| drop(os.create(&os.root(0), b"nobody asked", 0o600).unwrap())).unwrap();
     after_misses(|os| os.unlink(&os.root(0), b"other").unwrap()).unwrap();
