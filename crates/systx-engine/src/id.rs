@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use systx_os::Handle;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Number of a transaction within one domain; never reused while anything of it is left on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -67,12 +68,22 @@ impl ObjectId {
     }
 
     fn hash(class: Class, handle: &Handle, name: &[u8]) -> ObjectId {
-        let mut h = xxhash_rust::xxh3::Xxh3::with_seed(class as u64);
-        h.update(&handle.kind.to_le_bytes());
-        h.update(&[handle.len]);
-        h.update(handle.as_bytes());
-        h.update(name);
-        ObjectId(h.digest())
+        const HEAD: usize = 5 + Handle::BYTES_MAX;
+        const NAME_MAX: usize = 255;
+        let mut bytes = [0; HEAD + NAME_MAX];
+        let id = handle.as_bytes();
+        bytes[..4].copy_from_slice(&handle.kind.to_le_bytes());
+        bytes[4] = handle.len;
+        bytes[5..5 + id.len()].copy_from_slice(id);
+        let len = 5 + id.len();
+        // In one piece: the state of a hash in pieces is larger than most of what is hashed here.
+        match bytes.get_mut(len..len + name.len()) {
+            Some(rest) => {
+                rest.copy_from_slice(name);
+                ObjectId(xxh3_64_with_seed(&bytes[..len + name.len()], class as u64))
+            }
+            None => ObjectId(xxh3_64_with_seed(&[&bytes[..len], name].concat(), class as u64)),
+        }
     }
 }
 

@@ -115,6 +115,9 @@ pub struct DirEntry {
     pub node: Option<Node>,
 }
 
+/// Deleting fewer objects takes less time than a person notices.
+const MUCH_STAGED: usize = 500;
+
 /// A transaction: private changes over the committed tree.
 pub struct Transaction<O: Os> {
     pub(crate) os: O,
@@ -211,6 +214,21 @@ impl<O: Os> Transaction<O> {
     pub fn abort(self) {
         self.contention.end(&self.mounts, &self.facts, None);
         self.forget();
+    }
+
+    /// As [`Transaction::abort`], by a process that ends now: where much is staged, it is left to whoever follows its owner to
+    /// delete it. Whether it was.
+    pub fn abandon(self) -> bool {
+        let slots = self.staging.iter().flatten().filter(|s| s.shelf.is_none()).map(|s| s.next as usize);
+        let staged = self.nodes.iter().filter(|object| object.is_staged() && !object.names.is_empty());
+        let little = slots.sum::<usize>().max(staged.count()) < MUCH_STAGED;
+        // Whoever looks why it failed must find the room that it took.
+        if little || self.mounts.iter().any(|domain| domain.is_short_of_room()) {
+            self.abort();
+            return false;
+        }
+        self.contention.end(&self.mounts, &self.facts, None);
+        true
     }
 
     pub(crate) fn forget(self) {

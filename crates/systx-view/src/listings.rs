@@ -6,7 +6,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use systx_engine::transaction::{DirEntry, Node};
 
@@ -32,9 +32,25 @@ impl Snapshot {
 struct Listing {
     /// Hash of a name → place. Two names with one hash of 64 bits share a place: both are listed unless a buffer ends
     /// just between them.
-    places: HashMap<u64, u64>,
+    places: HashMap<u64, u64, BuildHasherDefault<Hashed>>,
     last: u64,
     snapshot: Option<Arc<Snapshot>>,
+}
+
+/// Of what is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 /// The listings that were read.

@@ -118,11 +118,22 @@ fn guarded(
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
     let ended = tries(args, &tree, &lower, notices, leaving);
+    if matches!(&ended, Ok((_, left)) if left.staged) {
+        twin.bequeath();
+        return ended.map(|(ending, _left)| ending);
+    }
     twin.dismiss();
     // The mounts come apart while the twin ends.
-    let ending = ended.map(|(ending, _unmounting)| ending);
+    let ending = ended.map(|(ending, _left)| ending);
     twin.reap();
     ending
+}
+
+/// What is to be done still when the outcome is known.
+struct Left {
+    _unmounting: Unmounting,
+    /// Deleting what was staged, when this process is gone: nobody needs to wait for that.
+    staged: bool,
 }
 
 fn tries(
@@ -131,7 +142,7 @@ fn tries(
     lower: &[Mounted],
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
-) -> Result<(Ending, Unmounting), String> {
+) -> Result<(Ending, Left), String> {
     let os = Linux::new();
     let domains = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
@@ -146,11 +157,11 @@ fn tries(
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, unmounting) =
+        let (ending, rest) =
             attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
-        let Ending::Conflict(conflict) = &ending else { return Ok((ending, unmounting)) };
+        let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
         let by_an_outsider = conflict.with == Party::Outsider;
-        drop(unmounting);
+        drop(rest);
         notices.lost();
         // The next command inherits it, as this one did.
         limit.restore().map_err(failed("lowering the limit on open files"))?;
@@ -181,7 +192,7 @@ fn attempt(
     (age, next): (&mut Option<Age>, Next),
     (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
-) -> Result<(Ending, Unmounting), String> {
+) -> Result<(Ending, Left), String> {
     let os = Linux::new();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
@@ -244,7 +255,7 @@ fn attempt(
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let mut tx = view.finish();
-    let unmounting = Unmounting::begin(synced);
+    let mut left = Left { _unmounting: Unmounting::begin(synced), staged: false };
     let asks = args.asks && terminal.is_some();
     let verdict = kept
         .map_err(Ending::Failed)
@@ -266,12 +277,12 @@ fn attempt(
         Err(ending) => {
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
-                _ => tx.abort(),
+                _ => left.staged = tx.abandon(),
             }
             ending
         }
     };
-    Ok((ending, unmounting))
+    Ok((ending, left))
 }
 
 /// Finishes what others left in mid-publication, also where this command does not come by.

@@ -92,7 +92,7 @@ impl<O: Os> Domain<O> {
     }
 
     /// Whether the file system is nearly out of blocks or inodes, of which the slots of published records may have many.
-    fn is_short_of_room(&self) -> bool {
+    pub(crate) fn is_short_of_room(&self) -> bool {
         let short = |free: u64, all: u64| free < all / ROOM_PART;
         self.os.statfs(&self.area.dir).is_ok_and(|s| short(s.bavail, s.blocks) || short(s.ffree, s.files))
     }

@@ -13,25 +13,33 @@ const UNINDEXED_MAX: usize = 512;
 #[derive(Default)]
 pub(super) struct Claims {
     list: Vec<(ObjectId, Which)>,
-    /// Places in `list` by the objects' first bit; empty while there are few.
-    by_bit: Vec<Vec<u32>>,
+    /// The last place in `list` with each first bit of an object; empty while there are few.
+    last: Vec<u32>,
+    /// Of each place the one before it with the same bit.
+    before: Vec<u32>,
 }
+
+/// No place.
+const NONE: u32 = u32::MAX;
 
 impl Claims {
     pub fn push(&mut self, object: ObjectId, which: Which) {
         self.list.push((object, which));
         match self.list.len() {
             0..=UNINDEXED_MAX => {}
-            n if self.by_bit.is_empty() => {
-                self.by_bit = vec![Vec::new(); 64 * Signature::WORDS];
+            n if self.last.is_empty() => {
+                self.last = vec![NONE; 64 * Signature::WORDS];
                 (0..n).for_each(|n| self.index(n));
             }
             n => self.index(n - 1),
         }
     }
 
+    /// Of each place in turn.
     fn index(&mut self, n: usize) {
-        self.by_bit[Signature::first_bit(self.list[n].0)].push(n as u32);
+        let last = &mut self.last[Signature::first_bit(self.list[n].0)];
+        self.before.push(*last);
+        *last = n as u32;
     }
 
     pub fn iter(&self) -> impl Iterator<Item = ObjectId> + '_ {
@@ -53,12 +61,16 @@ impl Claims {
                 each(n);
             }
         };
-        if self.by_bit.is_empty() {
+        if self.last.is_empty() {
             (0..self.list.len()).for_each(ask);
             return;
         }
         for bit in changed.ones() {
-            self.by_bit[bit].iter().for_each(|n| ask(*n as usize));
+            let mut at = self.last[bit];
+            while at != NONE {
+                ask(at as usize);
+                at = self.before[at as usize];
+            }
         }
     }
 }

@@ -7,8 +7,9 @@
 use super::Facts;
 use crate::outcome::Verb;
 use crate::publish::site::open_object;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use systx_os::{Handle, Open, Os, Result};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use systx_os::{Handle, Open, Os, Result, Timestamp};
 
 /// A directory of the committed tree that the transaction touched.
 pub struct LowerDir<O: Os> {
@@ -20,6 +21,10 @@ pub struct LowerDir<O: Os> {
     pub path: Vec<u8>,
     /// Usable as a base for names, while it is kept.
     fd: Mutex<Option<Arc<O::Fd>>>,
+    /// Its change time before the names that are counted on it were looked for.
+    stamp: OnceLock<Timestamp>,
+    /// How many names were missing in it.
+    misses: AtomicU32,
 }
 
 /// A directory that was opened without being kept: whoever compares facts asks for the same one many times in a row.
@@ -39,7 +44,8 @@ impl<O: Os> Default for Passing<O> {
 
 impl<O: Os> LowerDir<O> {
     pub(super) fn new(domain: usize, fd: Arc<O::Fd>, handle: Handle, path: Vec<u8>) -> Arc<LowerDir<O>> {
-        Arc::new(LowerDir { domain, handle, path, fd: Mutex::new(Some(fd)) })
+        let fd = Mutex::new(Some(fd));
+        Arc::new(LowerDir { domain, handle, path, fd, stamp: OnceLock::new(), misses: AtomicU32::new(0) })
     }
 
     /// Whether a descriptor is kept.
@@ -50,6 +56,21 @@ impl<O: Os> LowerDir<O> {
     /// The descriptor, if one is kept.
     pub(crate) fn kept(&self) -> Option<Arc<O::Fd>> {
         lock(&self.fd).clone()
+    }
+
+    /// Its change time, once it was taken.
+    pub(super) fn stamp(&self) -> Option<Timestamp> {
+        self.stamp.get().copied()
+    }
+
+    /// Counts one more name that is missing in it: how many there are now.
+    pub(super) fn missed(&self) -> u32 {
+        self.misses.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Remembers its change time, unless an earlier one is known.
+    pub(super) fn set_stamp(&self, ctime: Timestamp) {
+        self.stamp.get_or_init(|| ctime);
     }
 
     /// Gives up the descriptor; the next who needs one opens it again.

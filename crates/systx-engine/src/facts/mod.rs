@@ -61,6 +61,8 @@ struct Seen<O: Os> {
     object: Option<(Handle, Stat)>,
     data: Option<Box<DataFact>>,
     xattrs: Option<Box<XattrFacts>>,
+    /// The name was missing after the directory's stamp was taken: it is as long as that stands.
+    stamped: bool,
 }
 
 /// What was read of a file's bytes.

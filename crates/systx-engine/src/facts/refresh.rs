@@ -5,7 +5,7 @@ use super::{Facts, Which};
 use crate::domain::Who;
 use crate::id::ObjectId;
 use crate::outcome::{Party, Verb, VerbError};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use systx_os::{Handle, Os};
 
 impl<O: Os> Facts<O> {
@@ -98,7 +98,11 @@ impl<O: Os> Facts<O> {
     /// `Doomed` naming the first that is no longer true.
     pub(crate) fn check_all(&self, open: &OpenFiles<O>) -> Verb<HashSet<Handle>> {
         self.fixed.borrow_mut().clear();
+        let mut unmoved = HashMap::new();
         for n in 0..self.seen.len() {
+            if self.is_missing_still(n, &mut unmoved)? {
+                continue;
+            }
             if let Some((path, what)) = self.compare(Which::Seen(n as u32), open)? {
                 return Err(self.doomed(path, what, Party::Outsider));
             }
@@ -109,5 +113,25 @@ impl<O: Os> Facts<O> {
             }
         }
         Ok(self.fixed.take())
+    }
+
+    /// Whether a name must be missing still because nothing at all has happened in its directory. Each directory is asked once in
+    /// a comparison, however many names were missed there: `unmoved`.
+    fn is_missing_still(&self, n: usize, unmoved: &mut HashMap<(usize, Handle), bool>) -> Verb<bool> {
+        let seen = &self.seen[n];
+        if !seen.stamped {
+            return Ok(false);
+        }
+        let key = (seen.dir.domain, seen.dir.handle);
+        if let Some(known) = unmoved.get(&key) {
+            return Ok(*known);
+        }
+        let now = match self.opened(&seen.dir)? {
+            Some(fd) => Some(self.domains[seen.dir.domain].os.stat(&*fd)?.ctime),
+            None => None,
+        };
+        let still = now.is_some() && now == seen.dir.stamp();
+        unmoved.insert(key, still);
+        Ok(still)
     }
 }

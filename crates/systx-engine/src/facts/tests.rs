@@ -5,8 +5,9 @@ use crate::domain::{open_all, Domain, Location};
 use crate::outcome::{CommitError, Conflict, Durability, Options, Party, VerbError};
 use crate::transaction::{Access, Caller, SetAttr, Transaction};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Open, Os};
+use systx_os::{Errno, FsKind, Linux, Open, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
@@ -238,4 +239,116 @@ fn prepared_and_in_doubt_and_pending_are_told_apart() {
     // the log knows only that it was promised.
     assert_eq!(told(false), BTreeSet::from(["held (committed, publication pending)", "held (in doubt)"]));
     assert_eq!(told(true), BTreeSet::from(["held (prepared, not decided yet)"]));
+}
+
+/// What a transaction that found many names missing, and made another one, is told at its commit after an outsider's act.
+fn after_misses(act: impl FnOnce(&SimOs)) -> Result<(), Conflict> {
+    let machine = machine();
+    let os = machine.spawn("ours");
+    let outsider = machine.spawn("outsider");
+    let body = || {
+        let domain = open(&os);
+        let mut tx = begin(&os, &domain, Durability::Durable, "ours");
+        for n in 0..8 {
+            assert!(tx.lookup(tx.root(0), format!("missing{n}").as_bytes()).expect("looks").is_none());
+        }
+        tx.create(tx.root(0), b"new", 0o644, CALLER).expect("creates");
+        run_process(&outsider, || act(&outsider)).expect("not killed");
+        match tx.commit() {
+            Err(CommitError::Conflict(conflict)) => Err(*conflict),
+            other => other.map(drop).map_err(|e| panic!("{e:?}")),
+        }
+    };
+    run_process(&os, body).expect("not killed")
+}
+
+#[test]
+fn of_many_missing_names_the_one_that_appears_is_noticed_and_no_other_name_is() {
+    for n in 0..8 {
+        let name = format!("missing{n}");
+        let conflict = after_misses(|os| drop(os.create(&os.root(0), name.as_bytes(), 0o600))).unwrap_err();
+        assert_eq!((conflict.path, conflict.what), (name.into_bytes(), "name made"));
+    }
+    after_misses(|os| drop(os.create(&os.root(0), b"nobody asked", 0o600).unwrap())).unwrap();
+    after_misses(|os| os.unlink(&os.root(0), b"other").unwrap()).unwrap();
+    after_misses(|os| {
+        drop(os.create(&os.root(0), b"missing3", 0o600).unwrap());
+        os.unlink(&os.root(0), b"missing3").unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_stamp_taken_while_somebody_makes_a_name_does_not_hide_it() {
+    let scratch =
+        std::env::temp_dir().join(format!("systx-stamps-{}-{}", std::process::id(), fastrand::u64(..)));
+    std::fs::create_dir(&scratch).unwrap();
+    let os = Linux::new();
+    let top = Arc::new(os.open_path(&scratch, Open::Directory).unwrap());
+    let site = Location { root: top.clone(), parent: &*top, name: b".systx" };
+    let domain = open_all(&os, &[site]).map_err(|(_, e)| e.to_string()).unwrap().remove(0);
+    if !domain.info.dir_stamps {
+        println!("skipped: the stamps of directories are not exact in {}", scratch.display());
+    } else if std::thread::available_parallelism().map_or(1, |n| n.get()) < 2 {
+        println!("skipped: nobody else runs while we look, with one CPU");
+    } else {
+        let hidden = hidden(&os, &domain, &scratch);
+        assert_eq!(hidden, 0, "names that had been made and were not noticed");
+    }
+    drop((domain, top));
+    std::fs::remove_dir_all(&scratch).unwrap();
+}
+
+/// How often a name that another thread made at the time of the look was taken for missing later, by the directory's stamp.
+fn hidden(os: &Linux, domain: &Arc<Domain<Linux>>, scratch: &std::path::Path) -> u32 {
+    const ROUNDS: u32 = 1000;
+    let (begun, made) = (AtomicU32::new(0), AtomicU32::new(0));
+    let path = |n: u32| scratch.join(format!("d/{n}"));
+    std::fs::create_dir(scratch.join("d")).unwrap();
+    let new = scratch.join("new");
+    std::fs::File::create(&new).unwrap();
+    // On ext4 the disk is waited for then between the stamp's move and the moment from which the name is seen.
+    if !std::process::Command::new("chattr")
+        .arg("+D")
+        .arg(scratch.join("d"))
+        .status()
+        .is_ok_and(|s| s.success())
+    {
+        println!(
+            "no directory that is synced at each change: it takes luck to meet somebody who makes a name"
+        );
+    }
+    let await_at_least = |count: &AtomicU32, n: u32| {
+        while count.load(Ordering::SeqCst) < n {
+            std::thread::yield_now();
+        }
+    };
+    let mut hidden = 0;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for n in 1..=ROUNDS {
+                await_at_least(&begun, n);
+                std::fs::rename(&new, path(n)).unwrap();
+                made.store(n, Ordering::SeqCst);
+            }
+        });
+        for n in 1..=ROUNDS {
+            let mut facts = super::Facts::new(vec![domain.clone()]);
+            let (_, root) = facts.root(0).unwrap();
+            let d = facts.entry(&root, b"d").unwrap().unwrap();
+            let dir = facts.dir(d.fact).unwrap();
+            // From here on the kernel knows it as missing.
+            assert!(os.stat_at(&*facts.opened_now(&dir).unwrap(), n.to_string().as_bytes()).is_err());
+            begun.store(n, Ordering::SeqCst);
+            for _ in 0..fastrand::u32(..200) {
+                std::hint::spin_loop();
+            }
+            facts.entry(&dir, b"never").unwrap();
+            let missed = facts.entry(&dir, n.to_string().as_bytes()).unwrap().is_none();
+            await_at_least(&made, n);
+            hidden += u32::from(missed && facts.check_all_named().is_ok());
+            std::fs::rename(path(n), &new).unwrap();
+        }
+    });
+    hidden
 }

@@ -90,9 +90,8 @@ impl<O: Os> Transaction<O> {
                 self.no_slot_of(draft, ix);
                 Step::NO_SLOT
             }
-            bytes => {
+            _ => {
                 draft.slot_patches.files += 1;
-                draft.slot_patches.bytes += bytes;
                 slot
             }
         };
@@ -174,7 +173,6 @@ impl<O: Os> Transaction<O> {
             draft.plan.written.push(id);
         }
         draft.slot_patches.files += 1;
-        draft.slot_patches.bytes += attr.size;
         draft.replaced.insert(ix);
         draft.places.push(Ordered::new(Step {
             slot,

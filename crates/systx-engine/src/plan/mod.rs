@@ -63,8 +63,6 @@ pub struct Staged {
     pub files: u64,
     /// Other objects: directories, links, nodes.
     pub others: u64,
-    /// Bytes in those files.
-    pub bytes: u64,
 }
 
 /// A plan on its way: steps by phase, each with what it is ordered by.

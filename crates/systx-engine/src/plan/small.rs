@@ -31,10 +31,7 @@ impl<O: Os> Transaction<O> {
         let mut count = draft.slot_patches;
         for ix in staged {
             match self.object(ix).kind {
-                FileType::File => {
-                    count.files += 1;
-                    count.bytes += self.staged_stat(ix)?.size;
-                }
+                FileType::File => count.files += 1,
                 _ => count.others += 1,
             }
         }

@@ -35,6 +35,9 @@ impl<O: Os> Transaction<O> {
                 Some(known) => out.extend(known.now.map(|now| self.dir_entry(&entry.name, now))),
             }
         }
+        if names.is_none_or(|names| names.is_empty()) {
+            return Ok(out.into());
+        }
         let listed: HashSet<&[u8]> = committed.iter().map(|d| &d.name[..]).collect();
         let first_new = out.len();
         for (name, entry) in names.into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! Looking: attributes, listings, link targets, totals. Changes nothing, not even access times where that is allowed.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, RawDir, Statx, StatxAttributes, StatxFlags};
 
@@ -50,10 +50,21 @@ fn statx(dir: BorrowedFd<'_>, path: &std::ffi::CStr, flags: AtFlags) -> Result<S
 pub(super) fn read_dir(fd: BorrowedFd<'_>) -> Result<Vec<Dirent>> {
     // Opened anew: the position of a directory belongs to the open file, which `fd` may share with another thread.
     let dir = open::reopen(fd, Open::Directory)?;
-    let mut buf: Vec<u8> = Vec::with_capacity(LISTING_BYTES);
-    let room: &mut [MaybeUninit<u8>] = buf.spare_capacity_mut();
+    let mut buf = LISTING.take();
+    buf.reserve_exact(LISTING_BYTES);
+    let entries = entries(&dir, buf.spare_capacity_mut());
+    LISTING.set(buf);
+    entries
+}
+
+thread_local! {
+    /// Room for entries. Allocated for each listing it would make the allocator tidy up each time.
+    static LISTING: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
+}
+
+fn entries(dir: &OwnedFd, room: &mut [MaybeUninit<u8>]) -> Result<Vec<Dirent>> {
     let mut entries = Vec::new();
-    let mut raw = RawDir::new(&dir, room);
+    let mut raw = RawDir::new(dir, room);
     while let Some(entry) = raw.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();

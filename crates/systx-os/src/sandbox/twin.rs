@@ -50,6 +50,12 @@ impl Twin {
         let _ = rustix::io::write(&self.leave, &[1]);
     }
 
+    /// Leaves the work to the twin: it begins when this process is gone.
+    pub fn bequeath(self) {
+        // The end of the pipe stays open as long as this process lives.
+        core::mem::forget(self.leave);
+    }
+
     /// Dismisses the twin and waits until it is gone.
     pub fn reap(self) {
         self.dismiss();

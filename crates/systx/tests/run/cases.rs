@@ -9,6 +9,10 @@ pub const ALL: &[(&str, Case)] = &[
     ("status_0_commits_and_says_nothing", status_0_commits_and_says_nothing),
     ("failure_leaves_no_trace", failure_leaves_no_trace),
     ("a_directory_that_replaces_another_keeps_its_time", a_directory_that_replaces_another_keeps_its_time),
+    (
+        "what_many_files_of_an_aborted_command_took_is_given_back",
+        what_many_files_of_an_aborted_command_took_is_given_back,
+    ),
     ("exit_codes_tell_who_failed", exit_codes_tell_who_failed),
     ("a_failed_commands_changes_are_kept_if_asked_for", a_failed_commands_changes_are_kept_if_asked_for),
     ("a_command_without_end_is_ended_by_its_timeout", a_command_without_end_is_ended_by_its_timeout),
@@ -114,6 +118,40 @@ fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
     assert!(!p.served.join("x").exists());
     // What ends in time is not touched.
     assert_eq!(code(&p.systx(&["--timeout", "1d"], &["true"]).output().unwrap()), 0);
+}
+
+/// Nobody waits for it: it may take a moment longer than the command.
+fn what_many_files_of_an_aborted_command_took_is_given_back(p: &Place) {
+    p.write("old", "1\n");
+    let before = p.picture();
+    assert_eq!(code(&p.shell("true")), 0);
+    let area = p.mount.join(AREA);
+    // What is staged is in `tx`, or on a shelf with its token.
+    let staged = || {
+        let shelves = std::fs::read_dir(&area).unwrap().map(|entry| entry.unwrap().path());
+        let shelves =
+            shelves.filter(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"slots."));
+        let names =
+            |dir: std::path::PathBuf| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let all = shelves.chain([area.join("tx")]).flat_map(names);
+        all.filter(|name| name != "token").collect::<Vec<_>>()
+    };
+    let others = staged();
+    // Slots of their own; one tree in one slot.
+    for name in ["$i", "new/$i"] {
+        let script = format!("rm old; mkdir new; for i in $(seq 1500); do : > {name}; done; exit 3");
+        assert_eq!(
+            p.systx(&[], &["sh", "-c", &script]).stderr(Stdio::null()).status().unwrap().code(),
+            Some(3)
+        );
+        assert_eq!(p.picture(), before);
+        while staged().iter().any(|name| !others.contains(name)) {
+            std::thread::yield_now();
+        }
+    }
+    // The next one finds nothing to be made good.
+    let next = p.shell("echo 2 > new");
+    assert_eq!((code(&next), err(&next).as_str(), p.read("new").as_str()), (0, "", "2\n"));
 }
 
 fn words_arrive_verbatim(p: &Place) {

@@ -201,7 +201,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             b"replaced",
             Act::Replace { ours, before: replaced.handle, tree: Vec::new(), rewrites: None },
         );
-        m.plan.staged = Staged { files: 4, others: 1, bytes: 2000 };
+        m.plan.staged = Staged { files: 4, others: 1 };
     } else if kind == Kind::Small {
         let name = base.to_string();
         m.file(name.as_bytes(), b"new contents")?;
