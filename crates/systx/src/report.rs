@@ -9,6 +9,7 @@ use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
 use systx_engine::shown::Shown;
+use systx_os::linux::local_time;
 use systx_os::process::Ended;
 
 /// Conflict: EX_TEMPFAIL of sysexits.h.
@@ -144,8 +145,47 @@ pub enum Ending {
     Conflict(Conflict),
     /// The commit failed, or its fate is unknown.
     NotCommitted(CommitError),
+    /// What was to be undone has changed since: nothing happened.
+    Overtaken(Box<Overtaken>),
     /// We failed before the commit: nothing happened.
     Failed(String),
+}
+
+/// Why a committed transaction is not undone.
+#[derive(Clone, Debug)]
+pub struct Overtaken {
+    /// Its number.
+    pub id: u64,
+    /// What has changed since.
+    pub obstacles: Vec<Obstacle>,
+    /// What to do, as a sentence.
+    pub next: String,
+}
+
+/// Something that has changed since.
+#[derive(Clone, Debug)]
+pub struct Obstacle {
+    /// Where, as people know it.
+    pub path: Vec<u8>,
+    /// How, as a fragment.
+    pub what: &'static str,
+    /// Transactions that have, or may have, changed it, the youngest first. None: somebody outside of any.
+    pub by: Vec<Later>,
+    /// Whether they have for sure.
+    pub sure: bool,
+}
+
+/// A transaction that came later.
+#[derive(Clone, Debug)]
+pub struct Later {
+    /// Its number.
+    pub id: u64,
+    /// When it committed, in seconds since the epoch.
+    pub at: i64,
+    /// Its user.
+    pub uid: u32,
+    /// Its command.
+    pub command: Vec<u8>,
 }
 
 impl From<CommitError> for Ending {
@@ -170,7 +210,7 @@ impl Ending {
             Ending::Declined => DECLINED,
             Ending::TooLate(_) | Ending::Expired(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
-            Ending::Conflict(_) => CONFLICT,
+            Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
         }
     }
@@ -245,6 +285,7 @@ impl Ending {
                 };
                 format!("{c}. {} is aborted, nothing happened. {again}.", ours.text())
             }
+            Ending::Overtaken(why) => overtaken(why),
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
@@ -278,6 +319,7 @@ impl Ending {
             Ending::Outside(_) => "outside",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
+            Ending::Overtaken(_) => "overtaken",
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
             Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
         };
@@ -313,10 +355,52 @@ impl Ending {
                 put(&mut conflict, "path", &c.path);
                 value["conflict"] = conflict;
             }
+            Ending::Overtaken(why) => value["later"] = why.obstacles.iter().map(obstacle_json).collect(),
             _ => {}
         }
         value
     }
+}
+
+/// As many obstacles are told in words.
+const OBSTACLES_MAX: usize = 20;
+
+fn overtaken(why: &Overtaken) -> String {
+    let Overtaken { id, obstacles, next } = why;
+    let mut text =
+        format!("transaction {id} is not undone, nothing happened: what it changed has changed since.");
+    for one in obstacles.iter().take(OBSTACLES_MAX) {
+        let by = one.by.iter().map(|later| {
+            let (when, command) = (local_time(later.at), shown(&later.command));
+            format!("transaction {} ({when}, uid {}: {command})", later.id, later.uid)
+        });
+        let by: Vec<_> = by.collect();
+        let by = match (by.is_empty(), one.sure) {
+            (true, _) => "by a program outside of any transaction".into(),
+            (_, true) => format!("by {}", by.join(", ")),
+            (_, false) => format!(
+                "by one of these, of which not all changes are known, or by a program outside: {}",
+                by.join(", ")
+            ),
+        };
+        text += &format!("\n  {}: {}, {by}", shown(&one.path), one.what);
+    }
+    if obstacles.len() > OBSTACLES_MAX {
+        text += &format!("\n  and {} more; --json tells all", obstacles.len() - OBSTACLES_MAX);
+    }
+    text + "\n" + next
+}
+
+fn obstacle_json(one: &Obstacle) -> Value {
+    let later = |later: &Later| {
+        let mut value = json!({ "id": later.id, "at": later.at, "uid": later.uid });
+        put(&mut value, "command", &later.command);
+        value
+    };
+    let by: Vec<_> = one.by.iter().map(later).collect();
+    let mut value = json!({ "what": one.what, "by": by, "sure": one.sure });
+    put(&mut value, "path", &one.path);
+    value
 }
 
 fn displaced(c: &Committed) -> String {
