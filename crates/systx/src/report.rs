@@ -4,12 +4,12 @@
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
 use crate::network::Seen;
+use crate::undo::Overtaken;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
 use systx_engine::shown::Shown;
-use systx_os::linux::local_time;
 use systx_os::process::Ended;
 
 /// Conflict: EX_TEMPFAIL of sysexits.h.
@@ -151,43 +151,6 @@ pub enum Ending {
     Failed(String),
 }
 
-/// Why a committed transaction is not undone.
-#[derive(Clone, Debug)]
-pub struct Overtaken {
-    /// Its number.
-    pub id: u64,
-    /// What has changed since.
-    pub obstacles: Vec<Obstacle>,
-    /// What to do, as a sentence.
-    pub next: String,
-}
-
-/// Something that has changed since.
-#[derive(Clone, Debug)]
-pub struct Obstacle {
-    /// Where, as people know it.
-    pub path: Vec<u8>,
-    /// How, as a fragment.
-    pub what: &'static str,
-    /// Transactions that have, or may have, changed it, the youngest first. None: somebody outside of any.
-    pub by: Vec<Later>,
-    /// Whether they have for sure.
-    pub sure: bool,
-}
-
-/// A transaction that came later.
-#[derive(Clone, Debug)]
-pub struct Later {
-    /// Its number.
-    pub id: u64,
-    /// When it committed, in seconds since the epoch.
-    pub at: i64,
-    /// Its user.
-    pub uid: u32,
-    /// Its command.
-    pub command: Vec<u8>,
-}
-
 impl From<CommitError> for Ending {
     fn from(error: CommitError) -> Ending {
         match error {
@@ -285,7 +248,7 @@ impl Ending {
                 };
                 format!("{c}. {} is aborted, nothing happened. {again}.", ours.text())
             }
-            Ending::Overtaken(why) => overtaken(why),
+            Ending::Overtaken(why) => why.sentence(),
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
@@ -355,52 +318,11 @@ impl Ending {
                 put(&mut conflict, "path", &c.path);
                 value["conflict"] = conflict;
             }
-            Ending::Overtaken(why) => value["later"] = why.obstacles.iter().map(obstacle_json).collect(),
+            Ending::Overtaken(why) => value["overtaken"] = why.json(),
             _ => {}
         }
         value
     }
-}
-
-/// As many obstacles are told in words.
-const OBSTACLES_MAX: usize = 20;
-
-fn overtaken(why: &Overtaken) -> String {
-    let Overtaken { id, obstacles, next } = why;
-    let mut text =
-        format!("transaction {id} is not undone, nothing happened: what it changed has changed since.");
-    for one in obstacles.iter().take(OBSTACLES_MAX) {
-        let by = one.by.iter().map(|later| {
-            let (when, command) = (local_time(later.at), shown(&later.command));
-            format!("transaction {} ({when}, uid {}: {command})", later.id, later.uid)
-        });
-        let by: Vec<_> = by.collect();
-        let by = match (by.is_empty(), one.sure) {
-            (true, _) => "by a program outside of any transaction".into(),
-            (_, true) => format!("by {}", by.join(", ")),
-            (_, false) => format!(
-                "by one of these, of which not all changes are known, or by a program outside: {}",
-                by.join(", ")
-            ),
-        };
-        text += &format!("\n  {}: {}, {by}", shown(&one.path), one.what);
-    }
-    if obstacles.len() > OBSTACLES_MAX {
-        text += &format!("\n  and {} more; --json tells all", obstacles.len() - OBSTACLES_MAX);
-    }
-    text + "\n" + next
-}
-
-fn obstacle_json(one: &Obstacle) -> Value {
-    let later = |later: &Later| {
-        let mut value = json!({ "id": later.id, "at": later.at, "uid": later.uid });
-        put(&mut value, "command", &later.command);
-        value
-    };
-    let by: Vec<_> = one.by.iter().map(later).collect();
-    let mut value = json!({ "what": one.what, "by": by, "sure": one.sure });
-    put(&mut value, "path", &one.path);
-    value
 }
 
 fn displaced(c: &Committed) -> String {
@@ -478,6 +400,10 @@ mod tests {
         Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: "contents changed", with })
     }
 
+    fn overtaken() -> Overtaken {
+        Overtaken { id: 1, undone_by: None, obstacles: Vec::new(), later: Vec::new() }
+    }
+
     #[test]
     fn exit_codes_are_those_of_the_contract() {
         let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
@@ -494,6 +420,7 @@ mod tests {
         assert_eq!(Ending::Aborted(Ended::Exited(7)).code(), 7);
         assert_eq!(Ending::Aborted(Ended::Signaled(9)).code(), 137);
         assert_eq!(conflict().code(), 75);
+        assert_eq!(Ending::Overtaken(Box::new(overtaken())).code(), 75);
         assert_eq!(Ending::from(CommitError::InDoubt { error: systx_os::Errno::IO }).code(), 125);
     }
 
@@ -515,6 +442,7 @@ mod tests {
             Ending::Aborted(Ended::Signaled(15)),
             Ending::NotStarted("x: not found".into(), 127),
             conflict(),
+            Ending::Overtaken(Box::new(overtaken())),
             Ending::NotCommitted(CommitError::Refused("an open writer".into())),
             Ending::NotCommitted(CommitError::InDoubt { error: systx_os::Errno::IO }),
             Ending::Failed("no /dev/fuse".into()),

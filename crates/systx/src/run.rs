@@ -271,8 +271,7 @@ fn attempt(
     let ending = match verdict {
         Ok(status) => {
             let progress = Progress::begin(!args.json);
-            let ending =
-                undo::commit(tx, args.undoable, |done| Ending::Committed(done, status));
+            let ending = undo::commit(tx, args.undoable, |done| Ending::Committed(done, status));
             drop(progress);
             no_room::stage(Stage::Idle);
             ending

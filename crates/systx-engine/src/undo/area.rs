@@ -115,8 +115,11 @@ impl<O: Os> Domain<O> {
         let Some(undo) = self.undo_dir()? else { return Ok(Vec::new()) };
         let entries = self.os.read_dir(&undo)?;
         let found = entries.iter().filter(|entry| entry.kind == FileType::Directory);
-        let mut ids: Vec<_> =
-            found.filter_map(|entry| parse(&entry.name)).filter(|(_, pending)| !pending).map(|(id, _)| id).collect();
+        let mut ids: Vec<_> = found
+            .filter_map(|entry| parse(&entry.name))
+            .filter(|(_, pending)| !pending)
+            .map(|(id, _)| id)
+            .collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -153,7 +156,11 @@ impl<O: Os> Domain<O> {
         for (id, _) in pending.into_iter().filter(|(id, _)| !at_work.iter().any(|other| other.tx == *id)) {
             let name = pending_name(id);
             match self.is_committed(&undo, &name, id, &history) {
-                true => match self.os.rename((&undo, &name), (&undo, id.to_string().as_bytes()), Rename::NoReplace) {
+                true => match self.os.rename(
+                    (&undo, &name),
+                    (&undo, id.to_string().as_bytes()),
+                    Rename::NoReplace,
+                ) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(e) => return Err(failed(e)),
                 },

@@ -346,7 +346,8 @@ impl<O: Os> Back<'_, O> {
         for name in &self.image.before {
             paths.entry(name.thing as usize).or_insert(&name.path);
         }
-        let mut order: Vec<_> = paths.into_iter().map(|(n, path)| (std::cmp::Reverse(depth(path)), n)).collect();
+        let mut order: Vec<_> =
+            paths.into_iter().map(|(n, path)| (std::cmp::Reverse(depth(path)), n)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, n)| n).collect()
     }

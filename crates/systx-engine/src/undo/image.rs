@@ -116,7 +116,10 @@ impl core::fmt::Display for Unreadable {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Unreadable::Version(version) => {
-                write!(f, "what was kept of it has version {version}, which this version of systx does not know")
+                write!(
+                    f,
+                    "what was kept of it has version {version}, which this version of systx does not know"
+                )
             }
             Unreadable::Damaged => f.write_str("what was kept of it is damaged"),
         }

@@ -68,8 +68,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// Of the file system; `Doomed` as of any read.
     pub fn look_at_image(&mut self, mount: usize, image: &Image) -> Verb<Looked> {
-        let mut looked =
-            Looked { nodes: vec![None; image.things.len()], ..Looked::default() };
+        let mut looked = Looked { nodes: vec![None; image.things.len()], ..Looked::default() };
         let mut walked = Walked::new(mount);
         for name in &image.after {
             let place = self.look_at_name(image, name, &mut walked, &mut looked)?;
@@ -131,7 +130,10 @@ impl<O: Os> Transaction<O> {
         for name in &image.before {
             let thing = image.thing(name);
             let n = name.thing as usize;
-            if looked.nodes[n].is_some() || !thing.stays() || image.after.iter().any(|a| a.thing == name.thing) {
+            if looked.nodes[n].is_some()
+                || !thing.stays()
+                || image.after.iter().any(|a| a.thing == name.thing)
+            {
                 continue;
             }
             for path in &thing.known {
@@ -247,7 +249,10 @@ impl<O: Os> Transaction<O> {
             let known = ours.get(&name.path[..]);
             for entry in self.readdir(node)?.iter() {
                 if !known.is_some_and(|known| known.contains(&entry.name[..])) {
-                    looked.differs(&crate::facts::join(&name.path, &entry.name), "it is new, in a directory that would go");
+                    looked.differs(
+                        &crate::facts::join(&name.path, &entry.name),
+                        "it is new, in a directory that would go",
+                    );
                 }
             }
         }

@@ -33,9 +33,8 @@ pub fn before_commit(
         return Ok(status);
     }
     let mut out = Out::new();
-    let told = tx
-        .changes()
-        .and_then(|changes| tell(form, json, tx, &changes, &mut out).map(|()| changes.len()));
+    let told =
+        tx.changes().and_then(|changes| tell(form, json, tx, &changes, &mut out).map(|()| changes.len()));
     out.flush();
     match told {
         Ok(count) if form.dry_run => Err(Ending::DryRun(count, status)),

@@ -214,7 +214,8 @@ fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Resu
 
 /// `systx commit`; returns the exit code.
 pub fn commit(args: &Commit) -> u8 {
-    let ended = Named::of_args(&args.paths).and_then(|part| end(&args.end, Wanted::Commit(part, args.undoable)));
+    let ended =
+        Named::of_args(&args.paths).and_then(|part| end(&args.end, Wanted::Commit(part, args.undoable)));
     ended.unwrap_or_else(|why| complain(&why))
 }
 

@@ -4,8 +4,8 @@
 //! changed that path, or a directory on the way to it, later on. Does not: know outsiders, commits without durability, or what the
 //! history has forgotten: it keeps some changes of each commit, and an image all.
 
-use crate::report::{Later, Obstacle};
-use std::collections::{BTreeMap, HashSet};
+use super::overtaken::{Later, Obstacle, Overtaken};
+use std::collections::HashSet;
 use std::sync::Arc;
 use systx_engine::domain::history::Past;
 use systx_engine::domain::Domain;
@@ -28,55 +28,27 @@ struct Candidate {
     undoable: bool,
 }
 
-/// What stands in the way, and what to do, as sentences.
-pub fn obstacles(id: u64, parts: Vec<Part<'_>>) -> Result<(Vec<Obstacle>, String), String> {
-    let mut obstacles = Vec::new();
-    // The order of commits of one file system; of several, that of the first one that tells.
-    let mut named: BTreeMap<u64, bool> = BTreeMap::new();
-    let mut order: Vec<u64> = Vec::new();
-    let mut undone_by = None;
-    for ((domain, open), differs) in parts {
-        if differs.is_empty() {
-            continue;
-        }
+/// What stands in the way of undoing a transaction.
+pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
+    let mut overtaken = Overtaken { id, undone_by: None, obstacles: Vec::new(), later: Vec::new() };
+    for ((domain, open), differs) in parts.into_iter().filter(|(_, differs)| !differs.is_empty()) {
         let all = candidates(domain, &open.image)?;
-        undone_by = undone_by.or_else(|| all.iter().find(|one| undone(&one.past) == Some(id)).map(|one| one.past.tx.0));
-        let order_before = order.len();
+        let by = all.iter().find(|one| undone(&one.past) == Some(open.image.tx.0)).map(|one| one.past.tx.0);
+        overtaken.undone_by = overtaken.undone_by.or(by);
+        let mut named = HashSet::new();
         for Differs { path, what } in differs {
             let path = domain.shown(&path);
             let surely: Vec<_> = all.iter().filter(|one| one.touches(&path)).collect();
             let sure = !surely.is_empty();
             let by = if sure { surely } else { all.iter().filter(|one| one.may_touch()).collect() };
-            for one in &by {
-                if named.insert(one.past.tx.0, one.undoable).is_none() {
-                    order.push(one.past.tx.0);
-                }
-            }
-            obstacles.push(Obstacle { path, what, by: by.into_iter().map(Candidate::told).collect(), sure });
+            let by: Vec<_> = by.into_iter().map(|one| one.past.tx.0).collect();
+            named.extend(by.iter().copied());
+            overtaken.obstacles.push(Obstacle { path, what, by, sure });
         }
-        let place = |id: &u64| all.iter().position(|one| one.past.tx.0 == *id);
-        order[order_before..].sort_by_key(place);
+        // One of several file systems has a number on each; that of the first one is known.
+        overtaken.later.extend(all.iter().filter(|one| named.contains(&one.past.tx.0)).map(Candidate::told));
     }
-    Ok((obstacles, next(id, undone_by, &order, &named)))
-}
-
-fn next(id: u64, undone_by: Option<u64>, order: &[u64], named: &BTreeMap<u64, bool>) -> String {
-    if let Some(by) = undone_by {
-        return format!("It is undone already, by transaction {by}.");
-    }
-    if order.is_empty() {
-        return "Nobody who takes part in transactions has done that, so it stays; what is to be as it was can only be put back by hand.".into();
-    }
-    let lost: Vec<_> = order.iter().filter(|id| !named[id]).map(u64::to_string).collect();
-    if !lost.is_empty() {
-        let can = if lost.len() == 1 { "it can't" } else { "they can't" };
-        return format!(
-            "Transaction {} would have to be undone first, and {can} be: not run with --undoable, or what was kept is gone.",
-            lost.join(", ")
-        );
-    }
-    let verbs: Vec<_> = order.iter().chain([&id]).map(|id| format!("systx undo {id}")).collect();
-    format!("Undo first what came later: {}.", verbs.join(" && "))
+    Ok(overtaken)
 }
 
 /// Which transaction a commit has undone.
@@ -89,7 +61,8 @@ fn undone(past: &Past) -> Option<u64> {
 /// Everything that committed after the transaction of an image, the youngest first, but for what was undone, and its undo.
 fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, String> {
     let history = domain.history().map_err(|e| e.to_string())?;
-    let itself = history.iter().rev().find(|past| past.tx == image.tx && past.at >= image.at).map(|past| past.lsn);
+    let itself =
+        history.iter().rev().find(|past| past.tx == image.tx && past.at >= image.at).map(|past| past.lsn);
     let later = |past: &Past| match itself {
         Some(lsn) => past.lsn > lsn,
         None => past.at >= image.at && past.tx != image.tx,
@@ -134,6 +107,6 @@ impl Candidate {
 
     fn told(&self) -> Later {
         let Past { tx, at, uid, command, .. } = &self.past;
-        Later { id: tx.0, at: *at, uid: *uid, command: command.clone() }
+        Later { id: tx.0, at: *at, uid: *uid, command: command.clone(), undoable: self.undoable }
     }
 }

@@ -5,12 +5,15 @@
 //! as a run is, twin included; one that is refused names everything that stands in its way ([`later`]). Does not: know what was read.
 
 mod later;
+mod overtaken;
+
+pub use overtaken::Overtaken;
 
 use crate::args::{self, Undoable};
 use crate::diff;
 use crate::domains::{self, Mounted};
 use crate::on_end::Notices;
-use crate::report::{os_words, shown, Ending, Ours, Overtaken, Told};
+use crate::report::{os_words, shown, Ending, Ours, Told};
 use crate::run::{self, failed, told};
 use crate::status::complain;
 use std::ffi::OsString;
@@ -108,7 +111,9 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
     let wanted = args.mount.as_deref().map(device).transpose()?;
     for (mounted, domain) in &found.open {
         settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
-        if wanted.is_some_and(|wanted| device(Path::new(std::ffi::OsStr::from_bytes(&mounted.lower.point))) != Ok(wanted)) {
+        if wanted.is_some_and(|wanted| {
+            device(Path::new(std::ffi::OsStr::from_bytes(&mounted.lower.point))) != Ok(wanted)
+        }) {
             continue;
         }
         let image = domain.image(id).map_err(|e| format!("transaction {id} on {}: {e}", mounted.point()))?;
@@ -225,9 +230,9 @@ fn put_back(
     if all.iter().all(|looked| looked.differs.is_empty()) {
         return Ok(());
     }
-    let parts: Vec<_> = domains.iter().zip(images).zip(all.into_iter().map(|looked| looked.differs)).collect();
-    let (obstacles, next) = later::obstacles(id, parts).map_err(Ending::Failed)?;
-    Err(Ending::Overtaken(Box::new(Overtaken { id, obstacles, next })))
+    let parts: Vec<_> =
+        domains.iter().zip(images).zip(all.into_iter().map(|looked| looked.differs)).collect();
+    Err(later::overtaken(id, parts).map_or_else(Ending::Failed, |why| Ending::Overtaken(Box::new(why))))
 }
 
 fn not_looked(error: VerbError) -> Ending {
