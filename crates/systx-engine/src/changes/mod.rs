@@ -8,7 +8,7 @@
 //! (what it reads of the committed tree becomes a fact, as for any read).
 
 mod bytes;
-mod names;
+pub(crate) mod names;
 pub mod part;
 
 use crate::outcome::{Verb, VerbError};

@@ -6,7 +6,8 @@
 
 use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST};
 use super::image::{Image, Name, Range, State, Thing};
-use crate::changes::{none_if_unsupported, Side};
+use crate::changes::names::Pair;
+use crate::changes::none_if_unsupported;
 use crate::domain::Domain;
 use crate::facts::join;
 use crate::id::TxId;
@@ -108,19 +109,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// Of the file system, if there is no room for instance: then nothing is kept. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
-        let mut drafts: Vec<Draft> = self.mounts.iter().map(|_| Draft::default()).collect();
-        for change in self.changes()? {
-            let draft = &mut drafts[change.mount];
-            for side in [Side::Before, Side::After] {
-                let Some(version) = change.version(side) else { continue };
-                let thing = draft.add(self.ix(version.node));
-                let names = match side {
-                    Side::Before => &mut draft.before,
-                    Side::After => &mut draft.after,
-                };
-                names.push(Name { path: version.path.clone(), thing });
-            }
-        }
+        let mut drafts = self.drafts()?;
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
         let parts: Vec<_> =
             changed.map(|mount| (mount, self.mounts[mount].clone(), self.ids[mount])).collect();
@@ -134,6 +123,46 @@ impl<O: Os> Transaction<O> {
             }
         }
         Ok(kept)
+    }
+
+    /// All names and objects that change. Not the list that people see: a name that an object has in a new directory, as it had in
+    /// the one that was there, is no change to them, and has to go and come back.
+    fn drafts(&mut self) -> Verb<Vec<Draft>> {
+        let mut drafts: Vec<Draft> = self.mounts.iter().map(|_| Draft::default()).collect();
+        let mut pairs: Vec<_> = self.changed_pairs();
+        let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
+        pairs.sort_by_cached_key(path);
+        let (mut before, mut after) = (HashMap::new(), HashMap::new());
+        for pair in &pairs {
+            for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
+                if let Some((ix, path)) = named {
+                    side.insert((self.object(*ix).mount, path.clone()), *ix);
+                }
+            }
+        }
+        for pair in pairs {
+            if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
+                let mount = self.object(*ix).mount;
+                let prefix = |end: usize| (mount, is[..end].to_vec());
+                let ends = is.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                let stays = |end| before.get(&prefix(end)) == after.get(&prefix(end));
+                let in_place = was != is || ends.chain([is.len()]).all(stays);
+                if ix == other && in_place && self.changed_object(*ix)?.is_empty() {
+                    continue;
+                }
+            }
+            let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
+            let draft = &mut drafts[usize::from(self.object(*ix).mount)];
+            if let Some((ix, path)) = pair.before {
+                let thing = draft.add(ix);
+                draft.before.push(Name { path, thing });
+            }
+            if let Some((ix, path)) = pair.after {
+                let thing = draft.add(ix);
+                draft.after.push(Name { path, thing });
+            }
+        }
+        Ok(drafts)
     }
 
     fn keep_of(&mut self, domain: &Domain<O>, id: TxId, draft: Draft, keys: &[([u8; 16], TxId)]) -> Verb<()> {

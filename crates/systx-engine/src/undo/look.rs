@@ -30,14 +30,14 @@ pub struct Looked {
     pub(super) nodes: Vec<Option<Node>>,
     /// Directory and last name of each name of `after`.
     pub(super) places: Vec<Option<(Node, Vec<u8>)>>,
+    told: HashSet<Vec<u8>>,
 }
 
 impl Looked {
     pub(super) fn differs(&mut self, path: &[u8], what: &'static str) {
-        let differs = Differs { path: path.to_vec(), what };
         // One reason for a path is enough.
-        if !self.differs.iter().any(|known| known.path == differs.path) {
-            self.differs.push(differs);
+        if self.told.insert(path.to_vec()) {
+            self.differs.push(Differs { path: path.to_vec(), what });
         }
     }
 }
@@ -127,13 +127,11 @@ impl<O: Os> Transaction<O> {
         looked: &mut Looked,
     ) -> Verb<()> {
         let mut missing: HashMap<u64, (u32, &[u8])> = HashMap::new();
+        let named: HashSet<u32> = image.after.iter().map(|name| name.thing).collect();
         for name in &image.before {
             let thing = image.thing(name);
             let n = name.thing as usize;
-            if looked.nodes[n].is_some()
-                || !thing.stays()
-                || image.after.iter().any(|a| a.thing == name.thing)
-            {
+            if looked.nodes[n].is_some() || !thing.stays() || named.contains(&name.thing) {
                 continue;
             }
             for path in &thing.known {

@@ -33,7 +33,8 @@ pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
     let mut overtaken = Overtaken { id, undone_by: None, obstacles: Vec::new(), later: Vec::new() };
     for ((domain, open), differs) in parts.into_iter().filter(|(_, differs)| !differs.is_empty()) {
         let all = candidates(domain, &open.image)?;
-        let by = all.iter().find(|one| undone(&one.past) == Some(open.image.tx.0)).map(|one| one.past.tx.0);
+        let by =
+            all.iter().find(|one| undone(&one.past) == Some(known_by(&open.image))).map(|one| one.past.tx.0);
         overtaken.undone_by = overtaken.undone_by.or(by);
         let mut named = HashSet::new();
         for Differs { path, what } in differs {
@@ -49,6 +50,11 @@ pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
         overtaken.later.extend(all.iter().filter(|one| named.contains(&one.past.tx.0)).map(Candidate::told));
     }
     Ok(overtaken)
+}
+
+/// The number that an undo names.
+fn known_by(image: &Image) -> u64 {
+    image.parts.first().map_or(image.tx, |(_, id)| *id).0
 }
 
 /// Which transaction a commit has undone.
@@ -70,7 +76,7 @@ fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, S
     let later: Vec<_> = history.into_iter().filter(later).collect();
     let known: HashSet<_> = domain.images().map_err(|e| e.to_string())?.into_iter().collect();
     let mut gone: HashSet<TxId> = HashSet::new();
-    for past in later.iter().rev().filter(|past| undone(past) != Some(image.tx.0)) {
+    for past in later.iter().rev().filter(|past| undone(past) != Some(known_by(image))) {
         if gone.contains(&past.tx) {
             continue;
         }

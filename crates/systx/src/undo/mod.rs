@@ -11,12 +11,12 @@ pub use overtaken::Overtaken;
 
 use crate::args::{self, Undoable};
 use crate::diff;
-use crate::domains::{self, Mounted};
+use crate::domains::{self, Existing, Mounted};
 use crate::on_end::Notices;
 use crate::report::{os_words, shown, Ending, Ours, Told};
 use crate::run::{self, failed, told};
 use crate::status::complain;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,12 +108,10 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
     let found = domains::existing(&Linux::new(), &args.area)?;
     complain(&found);
     let (id, mut images) = (TxId(args.id), Vec::new());
-    let wanted = args.mount.as_deref().map(device).transpose()?;
+    let wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
     for (mounted, domain) in &found.open {
         settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
-        if wanted.is_some_and(|wanted| {
-            device(Path::new(std::ffi::OsStr::from_bytes(&mounted.lower.point))) != Ok(wanted)
-        }) {
+        if wanted.as_ref().is_some_and(|wanted| *wanted != mounted.lower.point) {
             continue;
         }
         let image = domain.image(id).map_err(|e| format!("transaction {id} on {}: {e}", mounted.point()))?;
@@ -142,11 +140,14 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
     Ok(Parts { mounts, ids })
 }
 
-fn device(path: &Path) -> Result<u64, String> {
-    use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::metadata(path);
-    let name = || shown(path.as_os_str().as_bytes());
-    meta.map(|meta| meta.dev()).map_err(|e| format!("{}: {}", name(), os_words(&e)))
+/// The file system that a directory is on, of those that have an area.
+fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>, String> {
+    let name = || shown(dir.as_os_str().as_bytes());
+    let path = dir.canonicalize().map_err(|e| format!("--mount {}: {}", name(), os_words(&e)))?;
+    let points = found.open.iter().map(|(mounted, _)| &mounted.lower.point);
+    let above = points.filter(|point| path.starts_with(OsStr::from_bytes(point)));
+    let nearest = above.max_by_key(|point| point.len());
+    nearest.cloned().ok_or_else(|| format!("--mount {}: nothing was done by systx there", name()))
 }
 
 /// Finds out which images belong to a commit; how many were nobody's.
@@ -155,7 +156,7 @@ pub fn settle(domain: &Domain<Linux>) -> Result<usize, String> {
     domain.settle_images().map_err(|e| e.to_string())
 }
 
-fn unknown(id: TxId, found: &domains::Existing) -> String {
+fn unknown(id: TxId, found: &Existing) -> String {
     let past = found.open.iter().filter_map(|(_, domain)| domain.history().ok()).flatten();
     let mut past = past.filter(|past| past.tx == id);
     match past.next() {
@@ -175,8 +176,10 @@ fn taken_back(
     notices: &mut Notices,
 ) -> Result<Ending, String> {
     let os = Linux::new();
-    let _held = Signals::hold().map_err(failed("holding signals"))?;
-    let domains = domains::open(&os, mounts, &args.area).map_err(|(_, why)| why)?;
+    let domains = {
+        let _held = Signals::hold().map_err(failed("holding signals"))?;
+        domains::open(&os, mounts, &args.area).map_err(|(_, why)| why)?
+    };
     run::finish_others(args.json, &domains);
     let mut images = Vec::with_capacity(ids.len());
     for (domain, id) in domains.iter().zip(ids) {
@@ -184,7 +187,8 @@ fn taken_back(
         images.push(domain.image(*id).map_err(unreadable)?.ok_or("it was removed just now")?);
     }
     let command = images.first().map_or_else(String::new, |open| {
-        format!("{}{}: {}", later::UNDO_OF, args.id, String::from_utf8_lossy(&open.image.command))
+        let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);
+        format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
     });
     no_room::stage(Stage::Before);
     let options = Options { command, ..run::options(args.durability, &[]) };
@@ -193,6 +197,8 @@ fn taken_back(
     notices.began(&domains, tx.ids());
     let ready = put_back(&mut tx, args.id, &domains, &images)
         .and_then(|()| diff::before_commit(&args.changes(), args.json, &mut tx, 0));
+    // Who ends this process before has undone nothing, and its twin sees to what it leaves.
+    let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {
         Ok(_) => commit(tx, args.undoable, |done| Ending::Committed(done, 0)),
         Err(Ending::Conflict(conflict)) => {

@@ -84,7 +84,7 @@ fn a_later_transaction_is_named(dir: &Path) {
     let pruned = verb("prune", &["--yes", "--keep", "0"]);
     assert!(out(&pruned).contains(&format!("transaction {b} can't be undone any more")), "{}", out(&pruned));
     let a = undoable(&tree, "echo a >> zz");
-    let c = committed(&tree, &[], &format!("rm ?; {} echo c >> zz", many.replace("> $n;", "> c$n;")));
+    let c = committed(&tree, &[], &format!("rm [0-9]; {} echo c >> zz", many.replace("> $n;", "> c$n;")));
     // What a removed directory took along is told by that.
     let d = committed(&tree, &[], "rm -r d");
     let told = outcome(&undo(a, &["--json"]));
