@@ -16,8 +16,16 @@ const CHANGES: &str = "rm -r d; echo more >> f; mkdir n; echo n > n/n; printf X 
 /// Directories that stay, and whose names change.
 const MOVED: [&str; 1] = [""];
 
+/// The twin may be at work still, and others leave it what it works on.
+fn settled(volume: &Volume) {
+    let quiet = format!("{}: 0 running, 0 in flight", volume.point.display());
+    let tries = (0..1000).map(|_| out(&verb("status", &[])));
+    assert!(tries.into_iter().any(|status| status.contains(&quiet)), "somebody works still");
+    recover();
+}
+
 /// Kills `command` after each of these calls, in turn, and says what it is to be looked at for.
-fn killed_at_each(dir: &Path, command: impl Fn() -> Command, mut then: impl FnMut(&str)) {
+fn killed_at_each(dir: &Path, volume: &Volume, command: impl Fn() -> Command, mut then: impl FnMut(&str)) {
     for call in CALLS {
         for n in 1.. {
             match Stopped::after(dir, &command(), call, n) {
@@ -30,7 +38,7 @@ fn killed_at_each(dir: &Path, command: impl Fn() -> Command, mut then: impl FnMu
                     stopped.owner.kill();
                     stopped.owner.gone();
                     drop(stopped.go_on());
-                    recover();
+                    settled(volume);
                     then(&format!("{call} {n}"));
                 }
             }
@@ -50,6 +58,7 @@ fn killed_while_it_is_kept(dir: &Path) {
     let mut seen = [0, 0];
     killed_at_each(
         dir,
+        &volume,
         || run(&tree, &["--undoable"], &["sh", "-e", "-c", CHANGES]),
         |at| {
             let is_undone = tree.join("d").exists();
@@ -87,7 +96,7 @@ fn killed_while_it_is_undone(dir: &Path) {
         undo.args(["undo", "--area-name", AREA, &id.get().to_string()]);
         undo
     };
-    killed_at_each(dir, undo, |at| {
+    killed_at_each(dir, &volume, undo, |at| {
         let is_undone = tree.join("d").exists();
         seen[usize::from(is_undone)] += 1;
         if is_undone {
