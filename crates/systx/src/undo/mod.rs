@@ -161,7 +161,7 @@ fn unknown(id: TxId, found: &Existing) -> String {
     let mut past = past.filter(|past| past.tx == id);
     match past.next() {
         Some(_) => format!(
-            "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune` and the \
+            "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune`, or not among the \
              {IMAGES_MAX} youngest)"
         ),
         None => format!("no committed transaction {id} is known here. `systx log` shows what has committed"),
