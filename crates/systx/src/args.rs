@@ -90,7 +90,7 @@ pub enum Verb {
     OnEnd(OnEnd),
     /// Finishes publications that were cut off, and says what was done
     Recover(Recover),
-    /// Removes displaced objects that were reported, leftovers of dead transactions, and what old ones could be undone with
+    /// Removes displaced objects that were reported, leftovers, and what old undos need
     Prune(Prune),
     /// Says which guarantee holds on this machine, with the remedy for each that does not
     Doctor(Json),

@@ -182,9 +182,10 @@ fn taken_back(
     };
     run::finish_others(args.json, &domains);
     let mut images = Vec::with_capacity(ids.len());
-    for (domain, id) in domains.iter().zip(ids) {
+    for ((domain, id), mounted) in domains.iter().zip(ids).zip(mounts) {
         let unreadable = |e: ImageError| format!("transaction {id}: {e}");
-        images.push(domain.image(*id).map_err(unreadable)?.ok_or("it was removed just now")?);
+        let gone = || format!("what was kept of it on {} is gone", mounted.point());
+        images.push(domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?);
     }
     let command = images.first().map_or_else(String::new, |open| {
         let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);
