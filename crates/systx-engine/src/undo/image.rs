@@ -55,6 +55,8 @@ pub struct Thing {
     pub after: Option<State>,
     /// Names that it has afterwards, as far as the transaction knew them.
     pub known: Vec<Vec<u8>>,
+    /// Of a file that stays, and of which no name is known: digest of all that it was left with.
+    pub whole: Option<u128>,
     /// Bytes that differ.
     pub bytes: Vec<Range>,
     /// Its access time was set.

@@ -217,7 +217,8 @@ impl<O: Os> Transaction<O> {
         let ino = object.lower.as_ref().map_or(0, |lower| lower.stat.ino);
         let named = before.is_some() && after.is_some() && !is_dir;
         let known = object.names.iter().filter(|_| named);
-        let known = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
+        let known: Vec<_> = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
+        let nameless = named && known.is_empty() && kind == FileType::File;
         let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
         let ranges = match kind {
             FileType::File => self.changed_ranges(ix, sizes, what.contents),
@@ -227,12 +228,18 @@ impl<O: Os> Transaction<O> {
         for (start, end) in ranges {
             bytes.push(self.range(ix, (start, end), sizes, contents)?);
         }
+        // By its inode it is found as long as it is the same object, by this if an undo has made it again.
+        let whole = match after.as_ref().filter(|_| nameless) {
+            Some(after) => Some(self.digest_whole(ix, after.size)?),
+            None => None,
+        };
         Ok(Thing {
             kind,
             ino,
             before,
             after,
             known,
+            whole,
             bytes,
             atime_set: what.atime,
             mtime_set: is_dir && what.mtime,
@@ -343,6 +350,13 @@ impl<O: Os> Transaction<O> {
             self.digest_bytes(ix, (start, end.min(after)), &mut buf, &mut left)?;
         }
         Ok(Range { start, end, pieces, before: digest.digest128(), after: left.digest128() })
+    }
+
+    /// Digest of all bytes of a file.
+    pub(super) fn digest_whole(&mut self, ix: Ix, size: u64) -> Verb<u128> {
+        let (mut buf, mut digest) = (vec![0; CHUNK_BYTES], Xxh3::new());
+        self.digest_bytes(ix, (0, size), &mut buf, &mut digest)?;
+        Ok(digest.digest128())
     }
 
     /// Adds bytes of a node to a digest.

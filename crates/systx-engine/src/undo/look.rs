@@ -9,7 +9,7 @@ use crate::transaction::{Node, Transaction};
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::Ix;
 use std::collections::{HashMap, HashSet, VecDeque};
-use systx_os::{Errno, FileType, Open, Os};
+use systx_os::{Dirent, Errno, FileType, Open, Os, Stat};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Something that stands in the way of an undo.
@@ -146,7 +146,12 @@ impl<O: Os> Transaction<O> {
             }
         }
         if !missing.is_empty() {
-            for (ino, path) in self.search(mount, missing.keys().copied().collect())? {
+            let mut found = Vec::new();
+            self.search(mount, |_, entry, path| {
+                found.extend(missing.contains_key(&entry.ino).then(|| (entry.ino, path.to_vec())));
+                found.len() < missing.len()
+            })?;
+            for (ino, path) in found {
                 let Some((thing, _)) = missing.get(&ino).copied() else { continue };
                 let node = self.walk(&path, walked)?;
                 let kind = image.things[thing as usize].kind;
@@ -156,45 +161,72 @@ impl<O: Os> Transaction<O> {
                 }
             }
         }
-        for (_, path) in missing.into_values() {
-            looked.differs(path, "the other names of this file are gone");
+        for (thing, path) in missing.into_values() {
+            match self.find_by_state(mount, &image.things[thing as usize], walked)? {
+                Some(node) => looked.nodes[thing as usize] = Some(node),
+                None => looked.differs(path, "the other names of this file are gone"),
+            }
         }
         Ok(())
     }
 
-    /// A name of each of these inodes, by a walk through the mount. No facts: they are looked at again.
-    fn search(&mut self, mount: usize, mut wanted: HashSet<u64>) -> Verb<Vec<(u64, Vec<u8>)>> {
-        let domain = self.mounts[mount].clone();
-        let os = domain.os.clone();
-        let mut found = Vec::new();
-        let mut rest = VecDeque::from([Vec::new()]);
-        while let Some(path) = rest.pop_front().filter(|_| !wanted.is_empty()) {
-            let path: Vec<u8> = path;
-            let mut dir = os.reopen(&domain.area.root, Open::Directory)?;
-            let mut there = true;
-            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                match os.open(&dir, name, Open::Directory) {
-                    Ok(next) => dir = next,
-                    // It went meanwhile, is another mount, or is not ours to look into.
-                    Err(_) => {
-                        there = false;
-                        break;
-                    }
-                }
+    /// The one file on a mount that is in every way as one was left: an undo has made it again.
+    fn find_by_state(&mut self, mount: usize, thing: &Thing, walked: &mut Walked) -> Verb<Option<Node>> {
+        let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(None) };
+        let os = self.mounts[mount].os.clone();
+        let mut alike = Vec::new();
+        self.search(mount, |dir, entry, path| {
+            let is = |stat: Stat| {
+                (stat.kind(), stat.size, stat.mtime, stat.nlink)
+                    == (thing.kind, left.size, left.mtime, left.nlink)
+            };
+            if entry.kind == thing.kind && os.stat_at(dir, &entry.name).is_ok_and(is) {
+                alike.push(path.to_vec());
             }
-            if !there || os.handle(&dir).is_ok_and(|handle| domain.is_area(&handle)) {
+            true
+        })?;
+        let mut found = None;
+        for path in alike {
+            let Some(node) = self.walk(&path, walked)?.filter(|node| found != Some(*node)) else { continue };
+            let ix = self.ix(node);
+            let is_file = self.object(ix).kind == FileType::File;
+            if !is_file
+                || self.how_it_differs(ix, thing, left)?.is_some()
+                || self.digest_whole(ix, left.size)? != whole
+            {
                 continue;
             }
+            // Of two nobody knows which one it is.
+            if found.replace(node).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Shows everything on a mount but directories, until it says no. No facts: what is of interest is looked at again.
+    fn search(&mut self, mount: usize, mut show: impl FnMut(&O::Fd, &Dirent, &[u8]) -> bool) -> Verb<()> {
+        let domain = self.mounts[mount].clone();
+        let os = domain.os.clone();
+        let mut rest: VecDeque<Vec<u8>> = VecDeque::from([Vec::new()]);
+        while let Some(path) = rest.pop_front() {
+            let mut dir = Some(os.reopen(&domain.area.root, Open::Directory)?);
+            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+                // One that went meanwhile, is another mount, or is not ours to look into, is passed over.
+                dir = dir.and_then(|dir| os.open(&dir, name, Open::Directory).ok());
+            }
+            let dir = dir.filter(|dir| !os.handle(dir).is_ok_and(|handle| domain.is_area(&handle)));
+            let Some(dir) = dir else { continue };
             for entry in os.read_dir(&dir)? {
                 let at = crate::facts::join(&path, &entry.name);
                 match entry.kind {
                     FileType::Directory => rest.push_back(at),
-                    _ if wanted.remove(&entry.ino) => found.push((entry.ino, at)),
-                    _ => {}
+                    _ if show(&dir, &entry, &at) => {}
+                    _ => return Ok(()),
                 }
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The first way in which an object differs from what was left.

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 pub const ALL: &[(&str, Case)] = &[
     ("everything_that_a_transaction_changes_comes_back", everything_comes_back),
     ("renames_come_back_whatever_their_order_was", renames_come_back),
+    ("whatever_transactions_do_comes_back_one_by_one", whatever_transactions_do),
     ("a_name_comes_back_to_a_file_that_has_others_nobody_looked_at", a_name_of_several_comes_back),
     ("what_came_later_is_undone_first_and_then_what_came_before", the_youngest_first),
     ("an_undo_can_be_undone", an_undo_can_be_undone),
@@ -97,6 +98,76 @@ fn renames_come_back(dir: &Path) {
     }
 }
 
+/// A few transactions of random calls on few names, then their undos. `SYSTX_SEED` repeats them.
+fn whatever_transactions_do(dir: &Path) {
+    for kind in ["tmpfs", "ext4"] {
+        let Some((volume, tree)) = served(dir, kind) else { continue };
+        for round in 0..machine::rounds(12, 400) {
+            plain(&tree, "mkdir -p a/a b/b c; echo 1 > a/a/x; echo 2 > b/y; echo 3 > z; ln b/y c/y; ln -s z l; seq 50000 > c/large");
+            let (mut done, mut changed) = (Vec::new(), 0);
+            for _ in 0..3 {
+                let script = (0..fastrand::usize(2..14)).map(|_| call()).collect::<Vec<_>>().join("; ");
+                let before = picture(&tree);
+                // Many of them fail.
+                let id = undoable(&tree, &format!("set +e; exec 2>/dev/null; {script}; true"));
+                changed += usize::from(picture(&tree) != before);
+                done.push((id, before, script));
+            }
+            assert!(changed > 0, "{round}: {done:?}");
+            for (id, before, script) in done.into_iter().rev() {
+                let output = undo(id, &[]);
+                // One that has come to nothing has nothing to be undone with.
+                let nothing = code(&output) == 125 && err(&output).contains("no committed transaction");
+                assert!(nothing || code(&output) == 0, "{kind}: {script}: {}", err(&output));
+                let now = picture(&tree);
+                let dirs: Vec<_> = before
+                    .iter()
+                    .filter(|(_, line)| line.starts_with('4'))
+                    .map(|(name, _)| &name[..])
+                    .collect();
+                same(&now, &before, &dirs);
+            }
+            plain(&tree, "chmod -R u+rwx .; find . -mindepth 1 -delete");
+        }
+        assert_eq!(in_area(&volume, "aside"), [""; 0]);
+        volume.unmount();
+    }
+}
+
+/// A random call of a shell.
+fn call() -> String {
+    let dirs = ["a", "b", "c", "a/a", "b/b", "a/b", "b/a", "c/c"];
+    let name = || match fastrand::usize(..12) {
+        0 => "z".into(),
+        1 => "l".into(),
+        2..5 => fastrand::choice(dirs).unwrap_or_default().to_string(),
+        _ => format!(
+            "{}/{}",
+            fastrand::choice(dirs).unwrap_or_default(),
+            fastrand::choice(["x", "y", "large"]).unwrap_or_default()
+        ),
+    };
+    match fastrand::usize(..15) {
+        0..4 => format!("mv -T {} {}", name(), name()),
+        4 => format!("mv {} {}", name(), name()),
+        5 => format!("rm -r {}", name()),
+        6 => format!("rm {}", name()),
+        7 => format!("mkdir {}", name()),
+        8 => format!("ln -T {} {}", name(), name()),
+        9 => format!("echo {} >> {}", fastrand::u8(..), name()),
+        10 => format!(
+            "printf {} | dd of={} bs=1 seek={} conv=notrunc",
+            fastrand::u8(..),
+            name(),
+            fastrand::u32(..400_000)
+        ),
+        11 => format!("truncate -s {} {}", fastrand::u32(..400_000), name()),
+        12 => format!("chmod {:o} {}", 0o700 | fastrand::u32(..0o100), name()),
+        13 => format!("ln -sfn {} {}", name(), name()),
+        _ => format!("setfattr -n user.{} -v {} {}", fastrand::u8(..3), fastrand::u8(..), name()),
+    }
+}
+
 fn a_name_of_several_comes_back(dir: &Path) {
     let Some((_volume, tree)) = served(dir, "ext4") else { return };
     plain(&tree, "mkdir -p far/away here; echo x > far/away/x; ln far/away/x here/y; echo z > here/z");
@@ -114,6 +185,19 @@ fn a_name_of_several_comes_back(dir: &Path) {
     let ino = |name: &str| std::fs::metadata(tree.join(name)).unwrap().ino();
     assert_eq!(ino("here/y"), ino("moved"));
     assert_eq!(after.len(), before.len() + 1);
+    // It was made again meanwhile, by another undo: another file, in every way the same.
+    plain(&tree, "mkdir there; echo same > there/one; ln there/one two; touch -d 2001-01-01 two");
+    let (id, again) = (undoable(&tree, "rm two"), undoable(&tree, "rm there/one"));
+    undone(again);
+    undone(id);
+    assert_eq!(ino("two"), ino("there/one"));
+    // Of two that are the same in every way nobody knows which it is.
+    let (id, again) = (undoable(&tree, "rm two"), undoable(&tree, "rm there/one"));
+    undone(again);
+    plain(&tree, "cp -a there/one there/three");
+    assert_eq!(code(&undo(id, &[])), 75);
+    plain(&tree, "rm there/three");
+    undone(id);
     // With all of them gone there is none that it could be one of.
     let id = undoable(&tree, "rm here/y");
     plain(&tree, "rm moved");
