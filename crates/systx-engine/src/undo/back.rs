@@ -340,10 +340,11 @@ impl<O: Os> Back<'_, O> {
         ends.chain([path.len()]).all(|end| self.before.get(&path[..end]) == self.after.get(&path[..end]))
     }
 
-    /// All things that had a name, by one of those, from the deepest on.
+    /// All things by one of their names, where they had one by that, from the deepest on. One that stays may have got a name and changed,
+    /// and have lost none.
     fn deepest_first(&self) -> Vec<usize> {
         let mut paths: HashMap<usize, &[u8]> = HashMap::new();
-        for name in &self.image.before {
+        for name in self.image.before.iter().chain(&self.image.after) {
             paths.entry(name.thing as usize).or_insert(&name.path);
         }
         let mut order: Vec<_> =

@@ -6,7 +6,7 @@
 
 use crate::id::TxId;
 use serde::{Deserialize, Serialize};
-use systx_os::{FileType, Timestamp};
+use systx_os::{FileType, Handle, Timestamp};
 
 /// Version of the encoding; another one is refused.
 pub const IMAGE_VERSION: u32 = 1;
@@ -49,6 +49,8 @@ pub struct Thing {
     pub kind: FileType,
     /// Its inode number, if it was there before.
     pub ino: u64,
+    /// Its identity then: numbers are given out again.
+    pub handle: Option<Handle>,
     /// As it was; `None`: the transaction made it.
     pub before: Option<State>,
     /// As it was left; `None`: it is gone.

@@ -214,7 +214,10 @@ impl<O: Os> Transaction<O> {
         let after = if gone { None } else { Some(self.state_after(ix)?) };
         let object = self.object(ix);
         let (kind, is_dir) = (object.kind, object.dir.is_some());
-        let ino = object.lower.as_ref().map_or(0, |lower| lower.stat.ino);
+        let (ino, handle) = match &object.lower {
+            Some(lower) => (lower.stat.ino, Some(lower.handle)),
+            None => (0, None),
+        };
         let named = before.is_some() && after.is_some() && !is_dir;
         let known = object.names.iter().filter(|_| named);
         let known: Vec<_> = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
@@ -236,6 +239,7 @@ impl<O: Os> Transaction<O> {
         Ok(Thing {
             kind,
             ino,
+            handle,
             before,
             after,
             known,

@@ -147,8 +147,12 @@ impl<O: Os> Transaction<O> {
         }
         if !missing.is_empty() {
             let mut found = Vec::new();
-            self.search(mount, |_, entry, path| {
-                found.extend(missing.contains_key(&entry.ino).then(|| (entry.ino, path.to_vec())));
+            let os = self.mounts[mount].os.clone();
+            self.search(mount, |dir, entry, path| {
+                let same = missing.get(&entry.ino).is_some_and(|(thing, _)| {
+                    os.handle_at(dir, &entry.name).ok() == image.things[*thing as usize].handle
+                });
+                found.extend(same.then(|| (entry.ino, path.to_vec())));
                 found.len() < missing.len()
             })?;
             for (ino, path) in found {

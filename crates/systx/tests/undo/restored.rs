@@ -30,7 +30,7 @@ seq 200000 > large; seq 200000 > cut; seq 200000 > longer; truncate -s 3M sparse
 printf middle | dd of=sparse bs=1 seek=1500000 conv=notrunc status=none
 truncate -s 2M holes; seq 1000 | dd of=holes bs=1 seek=1000000 conv=notrunc status=none
 mkdir renamed; echo r > renamed/r; echo rr > renamed/gone; mkdir stays; echo 1 > stays/1
-echo old > replaced; echo new > over; touch times
+echo old > replaced; echo new > over; touch times; echo lk > linked; ln -s nowhere victim
 touch -h -d '2001-02-03 04:05:06.123456789' gone d/l d/y d/p d/sub/deep/x symlink large times appended attrs
 touch -d '2002-02-03 04:05:06.987654321' d/sub/deep d/sub was-dir
 "#;
@@ -46,6 +46,7 @@ truncate -s 150000 cut; seq 1000 >> longer; rm sparse
 head -c 600000 /dev/urandom | dd of=holes bs=1 seek=500000 conv=notrunc status=none
 mv renamed new-name; echo more >> new-name/r; rm new-name/gone; echo n > new-name/new
 echo 2 > stays/2; mv over replaced; touch times; ln keep keep2; mkdir -p made/in/made; ln -s x made/in/l; mkfifo made/p
+chmod 611 linked; ln linked linked2; mv linked2 victim
 chmod 700 stays
 "#;
 
