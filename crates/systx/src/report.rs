@@ -401,7 +401,7 @@ mod tests {
     }
 
     fn overtaken() -> Overtaken {
-        Overtaken { id: 1, undone_by: None, obstacles: Vec::new(), later: Vec::new() }
+        Overtaken { id: 1, undone_by: Some(2), obstacles: Vec::new(), later: Vec::new() }
     }
 
     #[test]
