@@ -13,6 +13,7 @@ use crate::args::{self, Undoable};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
 use crate::on_end::Notices;
+use crate::progress::Progress;
 use crate::report::{os_words, shown, Ending, Ours, Told};
 use crate::run::{self, failed, told};
 use crate::status::complain;
@@ -201,7 +202,10 @@ fn taken_back(
     // Who ends this process before has undone nothing, and its twin sees to what it leaves.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {
-        Ok(_) => commit(tx, args.undoable, |done| Ending::Committed(done, 0)),
+        Ok(_) => {
+            let _progress = Progress::begin(!args.json);
+            commit(tx, args.undoable, |done| Ending::Committed(done, 0))
+        }
         Err(Ending::Conflict(conflict)) => {
             tx.lose(&conflict);
             Ending::Conflict(conflict)
