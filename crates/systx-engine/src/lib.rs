@@ -20,5 +20,6 @@ pub mod record;
 pub mod recovery;
 pub mod shown;
 pub mod transaction;
+pub mod undo;
 pub mod verbs;
 mod workset;

@@ -5,9 +5,11 @@
 
 mod network;
 mod open;
+mod undo;
 
 pub use network::Network;
 pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
+pub use undo::{Undo, Undoable};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -82,11 +84,13 @@ pub enum Verb {
     Status(Status),
     /// Tells what has committed: who, when, what
     Log(Log),
+    /// Takes a committed transaction back, where nothing has changed since
+    Undo(Undo),
     /// Waits until a transaction has ended, and runs a command then
     OnEnd(OnEnd),
     /// Finishes publications that were cut off, and says what was done
     Recover(Recover),
-    /// Removes displaced objects that were reported, and leftovers of dead transactions
+    /// Removes displaced objects that were reported, leftovers, and what old undos need
     Prune(Prune),
     /// Says which guarantee holds on this machine, with the remedy for each that does not
     Doctor(Json),
@@ -150,6 +154,9 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub changes: Changes,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub undoable: Undoable,
     /// Show what the command writes to standard output only after the commit, and never without one. Standard error comes with
     /// it, or alone when there is no commit. The command sees pipes, also where a terminal is
     #[arg(long)]
@@ -189,6 +196,9 @@ pub struct Shell {
     pub durability: DurabilityArg,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub undoable: Undoable,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub network: Network,
     /// Say which mounts are not served
     #[arg(short, long)]
@@ -221,6 +231,7 @@ Examples:
   systx run -- apt-get install -y hello
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www
+  systx run --undoable -- make install    `systx undo` can take it back later
   systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 
@@ -327,7 +338,8 @@ pub struct Log {
 
 const LOG_HELP: &str = "\
 The youngest comes first. Told are durable commits of the file systems that are mounted now: as many as fit in about a \
-megabyte of each, with at most 20 changes of one. Commits with --durability none leave no record.
+megabyte of each, with at most 20 changes of one. Commits with --durability none leave no record. `undoable` says that `systx \
+undo` has what it needs; whether something has changed since, `systx undo ID --dry-run` tells.
 
 Examples:
   systx log -n 10
@@ -380,6 +392,9 @@ pub struct Prune {
     /// Don't ask
     #[arg(long)]
     pub yes: bool,
+    /// Keep what only the N youngest undoable transactions of each file system could be undone with; 0 keeps nothing
+    #[arg(long, value_name = "N", default_value_t = systx_engine::undo::area::IMAGES_MAX)]
+    pub keep: usize,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub json: Json,

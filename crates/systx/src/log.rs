@@ -7,46 +7,62 @@ use crate::domains::{self, Mounted};
 use crate::report::{put, shown};
 use crate::status::{complain, Answer};
 use serde_json::{json, Value};
+use std::collections::BTreeSet;
 use systx_engine::domain::history::Past;
 use systx_os::linux::{local_time, Linux};
 
 /// `systx log`.
 pub fn log(args: &Log) -> Answer {
     let found = domains::existing(&Linux::new(), &args.json.area)?;
-    let mut rows: Vec<(&Mounted, Past)> = Vec::new();
+    let mut rows: Vec<Row<'_>> = Vec::new();
     for (mounted, domain) in &found.open {
         let past = domain.history().map_err(|e| format!("{}: {e}", mounted.point()))?;
-        rows.extend(past.into_iter().map(|past| (mounted, past)));
+        let images = domain.images().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        let mut images: BTreeSet<_> = images.into_iter().collect();
+        let first = rows.len();
+        // Where a number is there twice, only the last one can have an image.
+        let row = |past: Past| Row { mounted, undoable: images.remove(&past.tx), past };
+        rows.extend(past.into_iter().rev().map(row));
+        rows[first..].reverse();
     }
-    rows.retain(|(_, past)| args.id.is_none_or(|id| past.tx.0 == id));
+    rows.retain(|Row { past, .. }| args.id.is_none_or(|id| past.tx.0 == id));
     // Of several file systems the clock decides; on each their order is that of the commits.
-    rows.sort_by_key(|(_, past)| past.at);
+    rows.sort_by_key(|row| row.past.at);
     rows.reverse();
     rows.truncate(args.number.unwrap_or(usize::MAX));
     complain(&found);
     let known = args.id.is_none() || !rows.is_empty();
     if args.json.json {
-        let rows: Vec<_> = rows.iter().map(|(mounted, past)| row_json(mounted, past)).collect();
+        let rows: Vec<_> = rows.iter().map(row_json).collect();
         return Ok((format!("{}\n", Value::from(rows)), known && found.failed.is_empty()));
     }
     match args.id {
         Some(id) if !known => Err(format!(
             "no durable commit of transaction {id} is known here. `systx list` shows what runs, `systx log` what has committed"
         )),
-        Some(_) => Ok((rows.iter().map(|(mounted, past)| whole(mounted, past)).collect(), true)),
-        None => Ok((rows.iter().map(|(mounted, past)| row(mounted, past)).collect(), found.failed.is_empty())),
+        Some(_) => Ok((rows.iter().map(whole).collect(), true)),
+        None => Ok((rows.iter().map(row).collect(), found.failed.is_empty())),
     }
 }
 
-fn row(mounted: &Mounted, past: &Past) -> String {
-    let Past { tx, at, uid, command, changes, more, .. } = past;
-    let (when, count) = (local_time(*at), changes.len() + more);
-    let what = if count == 1 { "change" } else { "changes" };
-    format!("{tx}  {when}  uid {uid}  {}  {count} {what}  {}\n", mounted.point(), shown(command))
+/// One commit on one file system.
+struct Row<'a> {
+    mounted: &'a Mounted,
+    past: Past,
+    /// What undoing it needs is there.
+    undoable: bool,
 }
 
-fn whole(mounted: &Mounted, past: &Past) -> String {
-    let mut out = row(mounted, past);
+fn row(row: &Row<'_>) -> String {
+    let Row { mounted, past: Past { tx, at, uid, command, changes, more, .. }, undoable } = row;
+    let (when, count) = (local_time(*at), changes.len() + more);
+    let what = if count == 1 { "change" } else { "changes" };
+    let undoable = if *undoable { ", undoable" } else { "" };
+    format!("{tx}  {when}  uid {uid}  {}  {count} {what}{undoable}  {}\n", mounted.point(), shown(command))
+}
+
+fn whole(one: &Row<'_>) -> String {
+    let (mut out, past) = (row(one), &one.past);
     for changed in &past.changes {
         out += &format!("{}\t{}\n", changed.letter, shown(&changed.path));
     }
@@ -56,7 +72,8 @@ fn whole(mounted: &Mounted, past: &Past) -> String {
     out
 }
 
-fn row_json(mounted: &Mounted, past: &Past) -> Value {
+fn row_json(row: &Row<'_>) -> Value {
+    let Row { mounted, past, undoable } = row;
     let changed = |changed: &systx_engine::domain::history::Changed| {
         let mut value = json!({ "kind": changed.letter.to_string() });
         put(&mut value, "path", &changed.path);
@@ -68,6 +85,7 @@ fn row_json(mounted: &Mounted, past: &Past) -> Value {
         "uid": past.uid,
         "changes": past.changes.iter().map(changed).collect::<Vec<_>>(),
         "more": past.more,
+        "undoable": undoable,
     });
     put(&mut value, "mount", &mounted.lower.point);
     put(&mut value, "command", &past.command);

@@ -5,7 +5,7 @@
 //!
 //! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`]; the wait for a command
 //! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`]; what
-//! stays open over several commands is in [`session`].
+//! stays open over several commands is in [`session`]; what is taken back after its commit, in [`undo`].
 #![forbid(unsafe_code)]
 
 mod args;
@@ -30,6 +30,7 @@ mod shell;
 mod status;
 mod supervise;
 mod tree;
+mod undo;
 mod wrap;
 
 use args::{Cli, InstallHooks, Json, Verb};
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         Verb::List(args) => answer(status::list(&args)),
         Verb::Status(args) => answer(status::status(&args)),
         Verb::Log(args) => answer(log::log(&args)),
+        Verb::Undo(args) => ExitCode::from(undo::undo(&args)),
         Verb::OnEnd(args) => ExitCode::from(on_end::on_end(&args)),
         Verb::Recover(args) => answer(status::recover(&args)),
         Verb::Prune(args) => answer(status::prune(&args)),

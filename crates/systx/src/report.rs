@@ -4,6 +4,7 @@
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
 use crate::network::Seen;
+use crate::undo::Overtaken;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
@@ -144,6 +145,8 @@ pub enum Ending {
     Conflict(Conflict),
     /// The commit failed, or its fate is unknown.
     NotCommitted(CommitError),
+    /// What was to be undone has changed since: nothing happened.
+    Overtaken(Box<Overtaken>),
     /// We failed before the commit: nothing happened.
     Failed(String),
 }
@@ -170,7 +173,7 @@ impl Ending {
             Ending::Declined => DECLINED,
             Ending::TooLate(_) | Ending::Expired(_) => TOO_LATE,
             Ending::NotStarted(_, code) => *code,
-            Ending::Conflict(_) => CONFLICT,
+            Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
         }
     }
@@ -245,6 +248,7 @@ impl Ending {
                 };
                 format!("{c}. {} is aborted, nothing happened. {again}.", ours.text())
             }
+            Ending::Overtaken(why) => why.sentence(),
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
@@ -278,6 +282,7 @@ impl Ending {
             Ending::Outside(_) => "outside",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
+            Ending::Overtaken(_) => "overtaken",
             Ending::NotCommitted(CommitError::InDoubt { .. }) => "in-doubt",
             Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
         };
@@ -313,6 +318,7 @@ impl Ending {
                 put(&mut conflict, "path", &c.path);
                 value["conflict"] = conflict;
             }
+            Ending::Overtaken(why) => value["overtaken"] = why.json(),
             _ => {}
         }
         value
@@ -394,6 +400,10 @@ mod tests {
         Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: "contents changed", with })
     }
 
+    fn overtaken() -> Overtaken {
+        Overtaken { id: 1, undone_by: Some(2), obstacles: Vec::new(), later: Vec::new() }
+    }
+
     #[test]
     fn exit_codes_are_those_of_the_contract() {
         let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
@@ -410,6 +420,7 @@ mod tests {
         assert_eq!(Ending::Aborted(Ended::Exited(7)).code(), 7);
         assert_eq!(Ending::Aborted(Ended::Signaled(9)).code(), 137);
         assert_eq!(conflict().code(), 75);
+        assert_eq!(Ending::Overtaken(Box::new(overtaken())).code(), 75);
         assert_eq!(Ending::from(CommitError::InDoubt { error: systx_os::Errno::IO }).code(), 125);
     }
 
@@ -431,6 +442,7 @@ mod tests {
             Ending::Aborted(Ended::Signaled(15)),
             Ending::NotStarted("x: not found".into(), 127),
             conflict(),
+            Ending::Overtaken(Box::new(overtaken())),
             Ending::NotCommitted(CommitError::Refused("an open writer".into())),
             Ending::NotCommitted(CommitError::InDoubt { error: systx_os::Errno::IO }),
             Ending::Failed("no /dev/fuse".into()),

@@ -24,6 +24,7 @@ use crate::session::kept;
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
+use crate::undo;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -68,6 +69,9 @@ pub fn run(args: &Run) -> u8 {
         }
         if args.network.policy().is_some() {
             return tell(args, status, None, &Ending::Failed(network::PART_OF_ANOTHER.into()));
+        }
+        if args.undoable.undoable {
+            return tell(args, status, None, &Ending::Failed(undo::PART_OF_ANOTHER.into()));
         }
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));
@@ -261,15 +265,13 @@ fn attempt(
         .map_err(Ending::Failed)
         .and_then(|()| watched.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
         .and_then(|()| verdict(args, asks, over, trouble, served.and(arrived)))
-        .and_then(|status| diff::before_commit(args, &mut tx, status))
+        .and_then(|status| diff::before_commit(&args.changes, args.json, &mut tx, status))
         .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
     seen.merge(watched);
     let ending = match verdict {
         Ok(status) => {
-            no_room::stage(Stage::Commit);
-            let committed = |done| Ending::Committed(done, status);
             let progress = Progress::begin(!args.json);
-            let ending = tx.commit().map_or_else(Ending::from, committed);
+            let ending = undo::commit(tx, args.undoable, |done| Ending::Committed(done, status));
             drop(progress);
             no_room::stage(Stage::Idle);
             ending
@@ -343,13 +345,12 @@ fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u
         Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
         Err(VerbError::Os(e)) => return Err(Ending::Failed(format!("listing the changes: {e}"))),
     };
-    let patch = Changes { patch: true, ..Changes::default() };
-    let look = Run { changes: patch, ..args.clone() };
+    let look = Changes { patch: true, ..Changes::default() };
     loop {
         match shell::ask(changes, signals) {
             Ok(Wish::Commit) => return Ok(0),
             Ok(Wish::Abort) => return Err(Ending::Declined),
-            Ok(Wish::Look) => diff::before_commit(&look, tx, 0).map(drop)?,
+            Ok(Wish::Look) => diff::before_commit(&look, args.json, tx, 0).map(drop)?,
             Err(e) => return Err(Ending::Failed(format!("asking at the terminal: {e}"))),
         }
     }

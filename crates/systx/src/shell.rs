@@ -23,7 +23,7 @@ pub enum Wish {
 
 /// The run that a shell is.
 pub fn as_run(args: Shell) -> Run {
-    let Shell { only, durability, network, verbose, area } = args;
+    let Shell { only, durability, undoable, network, verbose, area } = args;
     let (command, on_error, changes, asks) = (vec![program()], None, Changes::default(), true);
     let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
     let no_commit = false;
@@ -35,6 +35,7 @@ pub fn as_run(args: Shell) -> Run {
         no_commit,
         timeout,
         changes,
+        undoable,
         hold_output,
         network,
         status_fd,

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use systx_engine::domain::tidy::Report;
 use systx_engine::domain::{Domain, Listed, SlotState};
+use systx_engine::id::TxId;
 use systx_engine::outcome::Displaced;
 use systx_engine::recovery::Recovered;
 use systx_os::Linux;
@@ -146,6 +147,7 @@ pub fn recover(args: &Recover) -> Answer {
         // Of keepers that went with the machine, or together with their twins.
         door::sweep(&Linux::new(), &domain.area.dir);
         let (recovered, error) = finish(domain);
+        let error = error.or(settled(domain).err());
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
         // What somebody else has finished and could not tell anybody.
@@ -181,6 +183,11 @@ fn reports_json(reports: &[Report]) -> Value {
         value
     };
     reports.iter().map(one).collect()
+}
+
+/// Images of those that died before their commit go.
+fn settled(domain: &Domain<Linux>) -> Result<usize, String> {
+    domain.settle_images().map_err(|e| e.to_string())
 }
 
 /// What opening did already, and the rest.
@@ -242,14 +249,29 @@ pub fn prune(args: &Prune) -> Answer {
         out += &describe(mounted, &recovered, error.as_deref(), true);
         all_well &= error.is_none();
         let failed = |e| format!("{point}: {e}");
+        let nobodys = settled(domain).map_err(|e| format!("{point}: {e}"))?;
+        if nobodys > 0 {
+            out += &format!("{point}: removed what was kept to undo {nobodys} that never committed\n");
+        }
         let names = domain.kept_aside().map_err(failed)?;
         let reports = domain.reports().map_err(failed)?;
-        if names.is_empty() && reports.is_empty() {
-            out += &format!("{point}: nothing to remove\n");
+        let mut images = domain.images().map_err(failed)?;
+        images.truncate(images.len().saturating_sub(args.keep));
+        if names.is_empty() && reports.is_empty() && images.is_empty() {
+            if nobodys == 0 {
+                out += &format!("{point}: nothing to remove\n");
+            }
             continue;
         }
-        if !(args.yes || agreed(&point, &names, &reports, &args.json.area)?) {
+        if !(args.yes || agreed(&point, &names, &reports, &images, &args.json.area)?) {
             continue;
+        }
+        for id in images {
+            domain.remove_image(id).map_err(failed)?;
+            out += &format!("{point}: transaction {id} can't be undone any more\n");
+            let mut value = json!({ "undo": id.0 });
+            put(&mut value, "mount", &mounted.lower.point);
+            removed.push(value);
         }
         let mut stays = false;
         for name in names {
@@ -287,16 +309,28 @@ pub fn prune(args: &Prune) -> Answer {
 }
 
 /// Asks on the terminal; anything but yes is no.
-fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], area: &Area) -> Result<bool, String> {
+fn agreed(
+    point: &str,
+    names: &[Vec<u8>],
+    reports: &[Report],
+    images: &[TxId],
+    area: &Area,
+) -> Result<bool, String> {
     let mut err = std::io::stderr().lock();
     let ask = |err: &mut dyn Write| {
-        writeln!(
-            err,
-            "Displaced objects kept on {point} in {}/aside, and reports:",
-            shown(&domains::area_name(area))
-        )?;
+        if !(names.is_empty() && reports.is_empty()) {
+            writeln!(
+                err,
+                "Displaced objects kept on {point} in {}/aside, and reports:",
+                shown(&domains::area_name(area))
+            )?;
+        }
         names.iter().try_for_each(|name| writeln!(err, "  {}", shown(name)))?;
         reports.iter().try_for_each(|report| write!(err, "{}", reported(point, report)))?;
+        if !images.is_empty() {
+            let ids: Vec<_> = images.iter().map(TxId::to_string).collect();
+            writeln!(err, "What these transactions on {point} could be undone with: {}", ids.join(", "))?;
+        }
         write!(err, "Remove them for good? [y/N] ")?;
         err.flush()
     };

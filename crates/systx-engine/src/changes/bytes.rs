@@ -99,7 +99,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The committed file behind a node, open, whatever became of the node.
-    fn committed_file(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
+    pub(crate) fn committed_file(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
         match self.object(ix).lower {
             Some(_) => self.lower_file(ix),
             None => Err(Errno::BADF.into()),

@@ -8,7 +8,7 @@
 //! (what it reads of the committed tree becomes a fact, as for any read).
 
 mod bytes;
-mod names;
+pub(crate) mod names;
 pub mod part;
 
 use crate::outcome::{Verb, VerbError};
@@ -70,7 +70,7 @@ pub struct Version {
     pub rdev: u64,
     /// Modification time.
     pub mtime: Timestamp,
-    node: Node,
+    pub(crate) node: Node,
 }
 
 /// What differs.
@@ -201,7 +201,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// What the transaction has changed of an object of the committed tree.
-    fn changed_object(&mut self, ix: Ix) -> Verb<What> {
+    pub(crate) fn changed_object(&mut self, ix: Ix) -> Verb<What> {
         let (old, new) = (self.committed_attr(ix)?, self.attr(ix)?);
         let contents = self.bytes_changed(ix, (old.size, new.size))?;
         let object = self.object(ix);
@@ -262,7 +262,7 @@ impl<O: Os> Transaction<O> {
 }
 
 /// Names of attributes, on a file system that may have none.
-fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
+pub(crate) fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
     match names {
         Err(VerbError::Os(Errno::OPNOTSUPP)) => Ok(Vec::new()),
         names => names,

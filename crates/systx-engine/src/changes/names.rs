@@ -13,7 +13,7 @@ use systx_os::Os;
 type Named = (Ix, Vec<u8>);
 
 /// What a path had and what it gets, or where an object went.
-pub(super) struct Pair {
+pub(crate) struct Pair {
     pub before: Option<Named>,
     pub after: Option<Named>,
     /// The object got another name of its own, rather than that of a directory above it.
@@ -31,7 +31,7 @@ struct Moves {
 
 impl<O: Os> Transaction<O> {
     /// All pairs that may differ, in no order.
-    pub(super) fn changed_pairs(&self) -> Vec<Pair> {
+    pub(crate) fn changed_pairs(&self) -> Vec<Pair> {
         let (mut pairs, mut paired) = (Vec::new(), HashSet::new());
         let mut pair = |before: Option<Named>, after: Option<Named>, moved| {
             paired.extend(before.iter().chain(&after).map(|(ix, _)| *ix));

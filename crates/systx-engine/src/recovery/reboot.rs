@@ -123,6 +123,9 @@ pub(crate) fn after_reboot<O: Os>(
             highest = highest.max(id);
         }
     }
+    // What is kept to be undone is known by its number alone.
+    let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
+    highest = images.iter().fold(highest, |highest, id| highest.max(id.0));
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
     Ok(After { next, next_tx, replay: outline.replay, checkpoint, kept, undecided, stuck, decided })
 }

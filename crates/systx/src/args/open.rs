@@ -1,6 +1,6 @@
 //! The grammar of the verbs for transactions that stay open.
 
-use super::{Area, DurabilityArg, Network, Timeout};
+use super::{Area, DurabilityArg, Network, Timeout, Undoable};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +18,9 @@ pub struct Begin {
     /// Abort it when it is still open after this time: 90, 1.5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub timeout: Option<Timeout>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub undoable: Undoable,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub network: Network,
@@ -125,6 +128,9 @@ pub struct Commit {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub paths: Paths,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub undoable: Undoable,
 }
 
 /// A part of a transaction.

@@ -9,7 +9,7 @@ mod lines;
 mod patch;
 mod stat;
 
-use crate::args::{Changes, Run};
+use crate::args::Changes;
 use crate::report::{Discarded, Ending};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -22,18 +22,22 @@ use systx_os::{Errno, Linux};
 pub const PART_OF_ANOTHER: &str =
     "--dry-run, --diff, --stat and -p are for a transaction of its own, and this run is part of another one: give them to that";
 
-/// Tells the changes as `args` asks for it, if it does. The command's status comes back if they are to be committed.
-pub fn before_commit(args: &Run, tx: &mut Transaction<Linux>, status: u8) -> Result<u8, Ending> {
-    if !args.changes.are_told() {
+/// Tells the changes as it is asked for, if it is. The command's status comes back if they are to be committed.
+pub fn before_commit(
+    form: &Changes,
+    json: bool,
+    tx: &mut Transaction<Linux>,
+    status: u8,
+) -> Result<u8, Ending> {
+    if !form.are_told() {
         return Ok(status);
     }
     let mut out = Out::new();
-    let told = tx
-        .changes()
-        .and_then(|changes| tell(&args.changes, args.json, tx, &changes, &mut out).map(|()| changes.len()));
+    let told =
+        tx.changes().and_then(|changes| tell(form, json, tx, &changes, &mut out).map(|()| changes.len()));
     out.flush();
     match told {
-        Ok(count) if args.changes.dry_run => Err(Ending::DryRun(count, status)),
+        Ok(count) if form.dry_run => Err(Ending::DryRun(count, status)),
         Ok(_) => Ok(status),
         Err(VerbError::Doomed(conflict)) => Err(Ending::Conflict(*conflict)),
         Err(VerbError::Os(e)) => Err(Ending::Failed(format!("telling what would change: {e}"))),

@@ -8,7 +8,7 @@ use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::args::{Area, DurabilityArg, Timeout};
+use crate::args::{Area, DurabilityArg, Timeout, Undoable};
 use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
@@ -16,6 +16,7 @@ use crate::on_end::Notices;
 use crate::report::{shown, Ending, Ours, Told};
 use crate::run::{self, failed};
 use crate::serving::{Server, Unmounting};
+use crate::undo;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -39,6 +40,8 @@ pub struct Terms<'a> {
     pub only: &'a [PathBuf],
     /// As of `systx run`.
     pub durability: DurabilityArg,
+    /// As of `systx run`.
+    pub undoable: Undoable,
     /// Until then it must have ended.
     pub timeout: Option<&'a Timeout>,
     /// As of `systx run`.
@@ -317,10 +320,11 @@ impl Kept {
         };
         let ending = match why_not {
             None => {
-                no_room::stage(Stage::Commit);
+                let asked = matches!(end, End::Wanted { undoable: true, .. });
+                let undoable = Undoable { undoable: terms.undoable.undoable || asked };
                 match end {
-                    End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone()),
-                    _ => tx.commit().map_or_else(Ending::from, |done| Ending::Committed(done, 0)),
+                    End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone(), undoable),
+                    _ => undo::commit(tx, undoable, |done| Ending::Committed(done, 0)),
                 }
             }
             Some(Ending::Conflict(conflict)) => {

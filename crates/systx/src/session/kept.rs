@@ -56,6 +56,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     let terms = Terms {
         only: &args.only,
         durability: args.durability,
+        undoable: args.undoable,
         timeout: None,
         verbose: args.verbose,
         quiet: args.json,
@@ -95,7 +96,7 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
                 };
             }
             if success {
-                return finish(line, id, Wanted::Commit(None));
+                return finish(line, id, Wanted::Commit(None, args.undoable));
             }
             Ending::Aborted(ended)
         }

@@ -30,6 +30,8 @@ pub enum End {
         by: Vec<u8>,
         /// Only this is to be committed.
         part: Option<Named>,
+        /// What is committed is to be one that can be undone.
+        undoable: bool,
     },
     /// The view can't go on.
     Alarm,
@@ -237,7 +239,7 @@ impl Room {
                     Err(_) => Next::Goes,
                 }
             }
-            Wish::End { commit, by, part } => {
+            Wish::End { commit, by, part, undoable } => {
                 // Before anything is killed for a part that is none.
                 if let Some(named) = part.clone().filter(|_| commit) {
                     let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
@@ -250,7 +252,7 @@ impl Room {
                 // He hears how it came to be.
                 visitor.inside = None;
                 visitor.owner = false;
-                Next::Ends(End::Wanted { commit, by, part })
+                Next::Ends(End::Wanted { commit, by, part, undoable })
             }
             Wish::Diff { stat, patch, json, terminal, part } => {
                 let form = Changes { stat, patch, ..Changes::default() };

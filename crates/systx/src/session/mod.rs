@@ -21,7 +21,7 @@ pub mod part;
 mod visit;
 pub mod wire;
 
-use crate::args::{self, Area, Begin, Commit, Diff, End, Exec};
+use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
 use crate::report::{os_words, shown, Told, CONFLICT, OURS, TOO_LATE};
 use crate::run;
@@ -52,6 +52,7 @@ pub fn begin(args: &Begin) -> u8 {
         false => keeper::begin(keeper::Terms {
             only: &args.only,
             durability: args.durability,
+            undoable: args.undoable,
             timeout: args.timeout.as_ref(),
             verbose: args.verbose,
             quiet: args.json,
@@ -213,7 +214,8 @@ fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Resu
 
 /// `systx commit`; returns the exit code.
 pub fn commit(args: &Commit) -> u8 {
-    let ended = Named::of_args(&args.paths).and_then(|part| end(&args.end, Wanted::Commit(part)));
+    let ended =
+        Named::of_args(&args.paths).and_then(|part| end(&args.end, Wanted::Commit(part, args.undoable)));
     ended.unwrap_or_else(|why| complain(&why))
 }
 
@@ -232,7 +234,7 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
 /// How an open transaction is to end.
 enum Wanted {
     /// With what is named; `None`: with everything.
-    Commit(Option<Named>),
+    Commit(Option<Named>, Undoable),
     Abort,
 }
 
@@ -240,12 +242,12 @@ enum Wanted {
 fn finish(line: &mut Line, id: u64, wanted: Wanted) -> Result<Told, String> {
     // As with a run: who ends this process in mid-commit would not learn what came of it.
     let _held = Signals::hold().map_err(run::failed("holding signals"))?;
-    let (verb, commit, part) = match wanted {
-        Wanted::Commit(part) => ("commit", true, part),
-        Wanted::Abort => ("abort", false, None),
+    let (verb, commit, part, undoable) = match wanted {
+        Wanted::Commit(part, Undoable { undoable }) => ("commit", true, part, undoable),
+        Wanted::Abort => ("abort", false, None, false),
     };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
-    match ask(line, Wish::End { commit, by, part }, &[]) {
+    match ask(line, Wish::End { commit, by, part, undoable }, &[]) {
         Ok(Answer::Ended { told, .. }) => Ok(told),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(_) => Err(UNEXPECTED.into()),

@@ -4,10 +4,11 @@
 //! nothing changes is an error that leaves the transaction open as it is; the rest is given up only together with the commit, and
 //! told name by name. Does not: decide what goes together ([`systx_engine::changes::part`]).
 
-use crate::args::Paths;
+use crate::args::{Paths, Undoable};
 use crate::diff;
 use crate::report::{shown, Ending};
 use crate::run;
+use crate::undo;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
@@ -159,7 +160,7 @@ fn words(why: &Unfit, id: u64) -> String {
 }
 
 /// Commits what is named, and gives up the rest.
-pub fn commit(mut tx: Transaction<Linux>, named: Named) -> Ending {
+pub fn commit(mut tx: Transaction<Linux>, named: Named, undoable: Undoable) -> Ending {
     let discarded = choose(&mut tx, Some(named)).and_then(|chosen| {
         let Chosen { changes, part: Some(part) } = (match chosen {
             Ok(chosen) => chosen,
@@ -173,11 +174,10 @@ pub fn commit(mut tx: Transaction<Linux>, named: Named) -> Ending {
         Ok(Ok(discarded))
     });
     match discarded {
-        Ok(Ok(discarded)) => match tx.commit() {
-            Ok(done) if discarded.is_empty() => Ending::Committed(done, 0),
-            Ok(done) => Ending::Part(done, discarded),
-            Err(e) => Ending::from(e),
-        },
+        Ok(Ok(discarded)) => undo::commit(tx, undoable, |done| match discarded.is_empty() {
+            true => Ending::Committed(done, 0),
+            false => Ending::Part(done, discarded),
+        }),
         // It was possible when it was asked for: a command inside has changed that before it was killed.
         Ok(Err(why)) => {
             tx.abort();

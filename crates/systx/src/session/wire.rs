@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
 /// Of these words. Another one is told, and not understood.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bound of what a visitor says: names of a part, each byte as a number, are the longest that it can be.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
@@ -66,6 +66,8 @@ pub enum Wish {
         by: Vec<u8>,
         /// Only this is to be committed, and the rest given up.
         part: Option<Named>,
+        /// What is committed is to be one that can be undone.
+        undoable: bool,
     },
 }
 

@@ -1,0 +1,246 @@
+//! `undo/` in the area: where images are, which of them belong to a commit, and how many are kept.
+//!
+//! ```text
+//! undo/<id>~/   contents, manifest     of a transaction that is about to commit, or was when its process died
+//! undo/<id>/    contents, manifest     of one that has committed
+//! ```
+//!
+//! Owns: these names. Guarantees: whatever is called `<id>` belongs to a commit: it gets that name from the process that has
+//! committed, or from whoever finds that one dead and `<id>` in the history; what is in neither belongs to nobody, and goes. A
+//! transaction without durability has no history: when it is killed right after its commit, it can't be undone. Numbers of kept
+//! images are not given out again after a reboot. Does not: write images.
+
+use super::image::{Image, Unreadable};
+use crate::domain::history::Past;
+use crate::domain::Domain;
+use crate::id::TxId;
+use crate::log::LogError;
+use crate::publish::patch::read_up_to;
+use crate::publish::reclaim::remove_all;
+use systx_os::{Errno, FileType, Open, Os, Rename, Result};
+
+pub(crate) const DIR: &[u8] = b"undo";
+pub(crate) const MANIFEST: &[u8] = b"manifest";
+pub(crate) const CONTENTS: &[u8] = b"contents";
+/// So many committed transactions of a file system can be undone, unless fewer are asked for: the youngest ones.
+pub const IMAGES_MAX: usize = 50;
+/// No image is larger: its manifest is read into memory.
+const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+
+/// An image that is open.
+pub struct OpenImage<O: Os> {
+    /// What it says.
+    pub image: Image,
+    /// Bytes of files; `None`: there were none.
+    pub contents: Option<O::Fd>,
+}
+
+/// Why an image can't be had.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// Its bytes.
+    Unreadable(Unreadable),
+    /// The kernel.
+    Os(Errno),
+}
+
+impl From<Errno> for ImageError {
+    fn from(e: Errno) -> ImageError {
+        ImageError::Os(e)
+    }
+}
+
+impl core::fmt::Display for ImageError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            ImageError::Unreadable(e) => e.fmt(f),
+            ImageError::Os(e) => write!(f, "reading what was kept of it: {e}"),
+        }
+    }
+}
+
+pub(crate) fn pending_name(id: TxId) -> Vec<u8> {
+    format!("{id}~").into_bytes()
+}
+
+/// Its number, and whether the transaction was still to commit.
+fn parse(name: &[u8]) -> Option<(TxId, bool)> {
+    let text = core::str::from_utf8(name).ok()?;
+    let (digits, pending) = match text.strip_suffix('~') {
+        Some(digits) => (digits, true),
+        None => (text, false),
+    };
+    // No other spelling of a number.
+    let id: u64 = digits.parse().ok().filter(|id: &u64| id.to_string() == digits)?;
+    Some((TxId(id), pending))
+}
+
+/// Numbers of everything that is kept.
+pub(crate) fn numbers<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<TxId>> {
+    let dir = match os.open(area, DIR, Open::Directory) {
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        dir => dir?,
+    };
+    Ok(os.read_dir(&dir)?.iter().filter_map(|entry| parse(&entry.name)).map(|(id, _)| id).collect())
+}
+
+/// Deletes `undo/<name>`. The manifest goes first: what has none is nobody's.
+pub(crate) fn remove<O: Os>(os: &O, undo: &O::Fd, name: &[u8]) -> Result<()> {
+    let dir = match os.open(undo, name, Open::Directory) {
+        Err(Errno::NOENT) => return Ok(()),
+        dir => dir?,
+    };
+    match os.unlink(&dir, MANIFEST) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(e) => return Err(e),
+    }
+    remove_all(os, &dir)?;
+    match os.rmdir(undo, name) {
+        Err(Errno::NOENT) => Ok(()),
+        done => done,
+    }
+}
+
+impl<O: Os> Domain<O> {
+    pub(crate) fn undo_dir(&self) -> Result<Option<O::Fd>> {
+        match self.os.open(&self.area.dir, DIR, Open::Directory) {
+            Err(Errno::NOENT) => Ok(None),
+            dir => dir.map(Some),
+        }
+    }
+
+    /// The committed transactions that have an image, oldest first.
+    pub fn images(&self) -> Result<Vec<TxId>> {
+        let Some(undo) = self.undo_dir()? else { return Ok(Vec::new()) };
+        let entries = self.os.read_dir(&undo)?;
+        let found = entries.iter().filter(|entry| entry.kind == FileType::Directory);
+        let mut ids: Vec<_> = found
+            .filter_map(|entry| parse(&entry.name))
+            .filter(|(_, pending)| !pending)
+            .map(|(id, _)| id)
+            .collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    /// Gives images of the dead to their commits, or to nobody; how many were removed. What they left in flight must have been
+    /// [finished](Domain::finish_in_flight) before.
+    ///
+    /// # Errors
+    /// Of the log.
+    pub fn settle_images(&self) -> core::result::Result<usize, LogError> {
+        let failed = |error| LogError::Os { doing: "looking at what can be undone,", segment: 0, error };
+        let Some(undo) = self.undo_dir().map_err(failed)? else { return Ok(0) };
+        let entries = self.os.read_dir(&undo).map_err(failed)?;
+        let pending: Vec<_> =
+            entries.iter().filter_map(|entry| parse(&entry.name)).filter(|(_, pending)| *pending).collect();
+        let mut removed = 0;
+        // Without its manifest one can't be put back: it was cut off while it was removed.
+        for entry in entries.iter().filter(|entry| parse(&entry.name).is_some_and(|(_, pending)| !pending)) {
+            let dir = match self.os.open(&undo, &entry.name, Open::Directory) {
+                Err(Errno::NOENT) => continue,
+                dir => dir.map_err(failed)?,
+            };
+            if self.os.stat_at(&dir, MANIFEST) == Err(Errno::NOENT) {
+                remove(&self.os, &undo, &entry.name).map_err(failed)?;
+                removed += 1;
+            }
+        }
+        if pending.is_empty() {
+            return Ok(removed);
+        }
+        // In this order: who ends meanwhile has given its image a name, or has removed it.
+        let at_work = self.transactions().map_err(failed)?;
+        let history = self.history()?;
+        for (id, _) in pending.into_iter().filter(|(id, _)| !at_work.iter().any(|other| other.tx == *id)) {
+            let name = pending_name(id);
+            match self.is_committed(&undo, &name, id, &history) {
+                true => match self.os.rename(
+                    (&undo, &name),
+                    (&undo, id.to_string().as_bytes()),
+                    Rename::NoReplace,
+                ) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(e) => return Err(failed(e)),
+                },
+                false => {
+                    remove(&self.os, &undo, &name).map_err(failed)?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether the history has the transaction of an image, and not an older one of that number.
+    fn is_committed(&self, undo: &O::Fd, name: &[u8], id: TxId, history: &[Past]) -> bool {
+        let Some(past) = history.iter().rev().find(|past| past.tx == id) else { return false };
+        let image = self.os.open(undo, name, Open::Directory).map_err(ImageError::from);
+        image.and_then(|dir| self.read_manifest(&dir)).is_ok_and(|image| image.at <= past.at)
+    }
+
+    fn read_manifest(&self, dir: &O::Fd) -> core::result::Result<Image, ImageError> {
+        let fd = self.os.open(dir, MANIFEST, Open::Read)?;
+        let size = self.os.stat(&fd)?.size;
+        if size > MANIFEST_BYTES_MAX {
+            return Err(ImageError::Unreadable(Unreadable::Damaged));
+        }
+        let mut bytes = vec![0; size as usize];
+        let got = read_up_to(&self.os, &fd, &mut bytes, 0)?;
+        Image::decode(&bytes[..got]).map_err(ImageError::Unreadable)
+    }
+
+    /// The image of a committed transaction; `None`: none was kept, or it is kept no more.
+    pub fn image(&self, id: TxId) -> core::result::Result<Option<OpenImage<O>>, ImageError> {
+        let Some(undo) = self.undo_dir()? else { return Ok(None) };
+        let dir = match self.os.open(&undo, id.to_string().as_bytes(), Open::Directory) {
+            Err(Errno::NOENT) => return Ok(None),
+            dir => dir?,
+        };
+        let image = match self.read_manifest(&dir) {
+            Err(ImageError::Os(Errno::NOENT)) => return Ok(None),
+            image => image?,
+        };
+        let contents = match self.os.open(&dir, CONTENTS, Open::Read) {
+            Err(Errno::NOENT) => None,
+            fd => Some(fd?),
+        };
+        Ok(Some(OpenImage { image, contents }))
+    }
+
+    /// Removes the image of a committed transaction, which can't be undone any more.
+    pub fn remove_image(&self, id: TxId) -> Result<()> {
+        match self.undo_dir()? {
+            Some(undo) => remove(&self.os, &undo, id.to_string().as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes all images but those of the youngest `keep` transactions; of which ones.
+    pub fn keep_images(&self, keep: usize) -> Result<Vec<TxId>> {
+        let mut ids = self.images()?;
+        ids.truncate(ids.len().saturating_sub(keep));
+        ids.iter().try_for_each(|id| self.remove_image(*id))?;
+        Ok(ids)
+    }
+
+    /// What tells this domain from all others, as images name it.
+    pub fn image_key(&self) -> [u8; 16] {
+        self.key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_numbers_and_nothing_else() {
+        assert_eq!(parse(b"12"), Some((TxId(12), false)));
+        assert_eq!(parse(b"12~"), Some((TxId(12), true)));
+        for wrong in [&b""[..], b"~", b"012", b"+1", b"12~~", b"a", b"1.2", b"\xff"] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! The bytes of a before-image.
+//!
+//! Owns: the types and their encoding. The file `manifest` is 8 bytes `SYSTXUND`, the version and the CRC32C of the rest (u32 each,
+//! lowest byte first), and the postcard encoding of [`Image`]. The file `contents` beside it has bytes of files as they were, at the
+//! places that the image says; each range has a digest of them. Guarantees: what was not written like this is told and not used.
+
+use crate::id::TxId;
+use serde::{Deserialize, Serialize};
+use systx_os::{FileType, Handle, Timestamp};
+
+/// Version of the encoding; another one is refused.
+pub const IMAGE_VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"SYSTXUND";
+
+/// What a transaction found and left on one file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// Its number there.
+    pub tx: TxId,
+    /// When the image was kept, in seconds since the epoch: before the commit.
+    pub at: i64,
+    /// Its user.
+    pub uid: u32,
+    /// Its command.
+    pub command: Vec<u8>,
+    /// All file systems that it changed, by the key of their area, with its number on each.
+    pub parts: Vec<([u8; 16], TxId)>,
+    /// Whatever it changed. A name is one of these.
+    pub things: Vec<Thing>,
+    /// Names as they were: all that went or whose object changed, and those of whatever else changed.
+    pub before: Vec<Name>,
+    /// Names as it left them.
+    pub after: Vec<Name>,
+}
+
+/// A name, from the root of the mount, and what it names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Name {
+    /// The name. Empty: the root itself.
+    pub path: Vec<u8>,
+    /// Index among the things.
+    pub thing: u32,
+}
+
+/// An object that was changed, or whose names were.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thing {
+    /// Its type.
+    pub kind: FileType,
+    /// Its inode number, if it was there before.
+    pub ino: u64,
+    /// Its identity then: numbers are given out again.
+    pub handle: Option<Handle>,
+    /// As it was; `None`: the transaction made it.
+    pub before: Option<State>,
+    /// As it was left; `None`: it is gone.
+    pub after: Option<State>,
+    /// Names that it has afterwards, as far as the transaction knew them.
+    pub known: Vec<Vec<u8>>,
+    /// Of a file that stays, and of which no name is known: digest of all that it was left with.
+    pub whole: Option<u128>,
+    /// Bytes that differ.
+    pub bytes: Vec<Range>,
+    /// Its access time was set.
+    pub atime_set: bool,
+    /// The modification time of a directory was set, rather than moved by its names.
+    pub mtime_set: bool,
+}
+
+/// Attributes of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Device number of a device node.
+    pub rdev: u64,
+    /// Access time.
+    pub atime: Timestamp,
+    /// Modification time.
+    pub mtime: Timestamp,
+    /// Extended attributes, by name.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Of a symbolic link.
+    pub target: Vec<u8>,
+}
+
+/// A range of a file's bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// From here, in bytes.
+    pub start: u64,
+    /// To here. Either size may be smaller.
+    pub end: u64,
+    /// What was there, from the start on, as far as it is no hole: offset in the file, length, offset in `contents`.
+    pub pieces: Vec<(u64, u64, u64)>,
+    /// Digest of the pieces.
+    pub before: u128,
+    /// Digest of what was left there.
+    pub after: u128,
+}
+
+/// Why an image can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Of another version of systx.
+    Version(u32),
+    /// Not what was written.
+    Damaged,
+}
+
+impl core::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Unreadable::Version(version) => {
+                write!(
+                    f,
+                    "what was kept of it has version {version}, which this version of systx does not know"
+                )
+            }
+            Unreadable::Damaged => f.write_str("what was kept of it is damaged"),
+        }
+    }
+}
+
+impl Image {
+    /// As it stands in `manifest`; `None`: it can't be encoded.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let body = postcard::to_allocvec(self).ok()?;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(IMAGE_VERSION.to_le_bytes());
+        bytes.extend(crc32c::crc32c(&body).to_le_bytes());
+        bytes.extend(body);
+        Some(bytes)
+    }
+
+    /// Reads it. Everything that later code relies on is checked: indices, and that paths are relative and have no empty names.
+    pub fn decode(bytes: &[u8]) -> Result<Image, Unreadable> {
+        let damaged = Unreadable::Damaged;
+        let rest = bytes.strip_prefix(MAGIC).ok_or(damaged)?;
+        let (version, rest) = rest.split_first_chunk::<4>().ok_or(damaged)?;
+        let (crc, body) = rest.split_first_chunk::<4>().ok_or(damaged)?;
+        match u32::from_le_bytes(*version) {
+            IMAGE_VERSION => {}
+            other => return Err(Unreadable::Version(other)),
+        }
+        if u32::from_le_bytes(*crc) != crc32c::crc32c(body) {
+            return Err(damaged);
+        }
+        let image: Image = postcard::from_bytes(body).map_err(|_| damaged)?;
+        let sound = |name: &Name| {
+            (name.thing as usize) < image.things.len()
+                && (name.path.is_empty() || name.path.split(|byte| *byte == b'/').all(is_name))
+        };
+        match image.before.iter().chain(&image.after).all(sound) {
+            true => Ok(image),
+            false => Err(damaged),
+        }
+    }
+
+    /// The thing of a name.
+    pub fn thing(&self, name: &Name) -> &Thing {
+        &self.things[name.thing as usize]
+    }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&0)
+}
+
+impl Thing {
+    /// It was there before and is there afterwards.
+    pub fn stays(&self) -> bool {
+        self.before.is_some() && self.after.is_some()
+    }
+}

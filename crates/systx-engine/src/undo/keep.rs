@@ -1,0 +1,386 @@
+//! Keeping the before-image of a transaction that is about to commit.
+//!
+//! Guarantees: when [`Transaction::keep_image`] returns, everything that [`super::back`] needs is in `undo/<id>~` of every file system
+//! that changes, and on stable storage if the transaction is durable. What is read for it becomes a fact, as it has to be: what was kept
+//! is what was replaced, or the transaction does not commit. Does not: change anything of the transaction.
+
+use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST};
+use super::image::{Image, Name, Range, State, Thing};
+use crate::changes::names::Pair;
+use crate::changes::none_if_unsupported;
+use crate::domain::Domain;
+use crate::facts::join;
+use crate::id::TxId;
+use crate::outcome::{Durability, Verb};
+use crate::publish::place::write_all;
+use crate::transaction::{Attr, Transaction};
+use crate::workset::attributes::from_stat;
+use crate::workset::data::{Data, CHUNK_BYTES};
+use crate::workset::{node_of, Ix};
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{Errno, FileType, Open, Os, Rename};
+use xxhash_rust::xxh3::Xxh3;
+
+/// From this length on bytes begin on a block of `contents`, so that blocks may be shared with it.
+const ALIGNED_BYTES: u64 = 64 << 10;
+const BLOCK_BYTES: u64 = 4096;
+
+/// The images of a transaction whose end is not known yet. Dropped without a word they are left to whoever comes by.
+pub struct Kept<O: Os> {
+    parts: Vec<(Arc<Domain<O>>, TxId)>,
+}
+
+impl<O: Os> Kept<O> {
+    /// It has committed: it can be undone from here on, it and so many others at most of each file system.
+    ///
+    /// # Errors
+    /// Of a rename or a removal. Then the history tells whoever comes by, if the commit was durable.
+    pub fn committed(self, images_max: usize) -> systx_os::Result<()> {
+        for (domain, id) in &self.parts {
+            let Some(undo) = domain.undo_dir()? else { continue };
+            let name = id.to_string();
+            match domain.os.rename((&undo, &pending_name(*id)), (&undo, name.as_bytes()), Rename::NoReplace) {
+                // Somebody has found it in the history.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.parts.iter().try_for_each(|(domain, _)| domain.keep_images(images_max).map(drop))
+    }
+
+    /// It has not committed, and will not.
+    pub fn aborted(self) {
+        for (domain, id) in &self.parts {
+            if let Ok(Some(undo)) = domain.undo_dir() {
+                // What can't be removed is found to be nobody's.
+                let _ = area::remove(&domain.os, &undo, &pending_name(*id));
+            }
+        }
+    }
+}
+
+/// What is to be kept of one file system.
+#[derive(Default)]
+struct Draft {
+    of: HashMap<Ix, u32>,
+    order: Vec<Ix>,
+    before: Vec<Name>,
+    after: Vec<Name>,
+}
+
+impl Draft {
+    fn add(&mut self, ix: Ix) -> u32 {
+        let next = self.order.len() as u32;
+        *self.of.entry(ix).or_insert_with(|| {
+            self.order.push(ix);
+            next
+        })
+    }
+}
+
+/// `contents`, once there is something to be written to it.
+struct Contents<'a, O: Os> {
+    os: &'a O,
+    dir: &'a O::Fd,
+    fd: Option<O::Fd>,
+    end: u64,
+}
+
+impl<O: Os> Contents<'_, O> {
+    /// Where so many bytes will go.
+    fn place(&mut self, len: u64) -> systx_os::Result<(&O::Fd, u64)> {
+        let fd = match self.fd.take() {
+            Some(fd) => fd,
+            None => self.os.create(self.dir, CONTENTS, 0o600)?,
+        };
+        let at = match len >= ALIGNED_BYTES {
+            true => self.end.next_multiple_of(BLOCK_BYTES),
+            false => self.end,
+        };
+        self.end = at + len;
+        Ok((self.fd.insert(fd), at))
+    }
+}
+
+impl<O: Os> Transaction<O> {
+    /// Keeps what undoing this transaction needs, for the case that it commits now. Nobody may work in it any more.
+    ///
+    /// # Errors
+    /// Of the file system, if there is no room for instance: then nothing is kept. `Doomed` as of any read.
+    pub fn keep_image(&mut self) -> Verb<Kept<O>> {
+        let mut drafts = self.drafts()?;
+        let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
+        let parts: Vec<_> =
+            changed.map(|mount| (mount, self.mounts[mount].clone(), self.ids[mount])).collect();
+        let kept = Kept { parts: parts.iter().map(|(_, domain, id)| (domain.clone(), *id)).collect() };
+        let keys: Vec<_> = parts.iter().map(|(_, domain, id)| (domain.image_key(), *id)).collect();
+        for (mount, domain, id) in parts {
+            let draft = std::mem::take(&mut drafts[mount]);
+            if let Err(e) = self.keep_of(&domain, id, draft, &keys) {
+                kept.aborted();
+                return Err(e);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// All names and objects that change. Not the list that people see: a name that an object has in a new directory, as it had in
+    /// the one that was there, is no change to them, and has to go and come back.
+    fn drafts(&mut self) -> Verb<Vec<Draft>> {
+        let mut drafts: Vec<Draft> = self.mounts.iter().map(|_| Draft::default()).collect();
+        let mut pairs: Vec<_> = self.changed_pairs();
+        let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
+        pairs.sort_by_cached_key(path);
+        let (mut before, mut after) = (HashMap::new(), HashMap::new());
+        for pair in &pairs {
+            for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
+                if let Some((ix, path)) = named {
+                    side.insert((self.object(*ix).mount, path.clone()), *ix);
+                }
+            }
+        }
+        for pair in pairs {
+            if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
+                let mount = self.object(*ix).mount;
+                let prefix = |end: usize| (mount, is[..end].to_vec());
+                let ends = is.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                let stays = |end| before.get(&prefix(end)) == after.get(&prefix(end));
+                let in_place = was != is || ends.chain([is.len()]).all(stays);
+                if ix == other && in_place && self.changed_object(*ix)?.is_empty() {
+                    continue;
+                }
+            }
+            let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
+            let draft = &mut drafts[usize::from(self.object(*ix).mount)];
+            if let Some((ix, path)) = pair.before {
+                let thing = draft.add(ix);
+                draft.before.push(Name { path, thing });
+            }
+            if let Some((ix, path)) = pair.after {
+                let thing = draft.add(ix);
+                draft.after.push(Name { path, thing });
+            }
+        }
+        Ok(drafts)
+    }
+
+    fn keep_of(&mut self, domain: &Domain<O>, id: TxId, draft: Draft, keys: &[([u8; 16], TxId)]) -> Verb<()> {
+        let os = domain.os.clone();
+        let durable = self.options.durability == Durability::Durable;
+        let made = os.mkdir(&domain.area.dir, DIR, 0o700);
+        match made {
+            Ok(()) if durable => os.fsync(&domain.area.dir)?,
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let undo = os.open(&domain.area.dir, DIR, Open::Directory)?;
+        let name = pending_name(id);
+        os.mkdir(&undo, &name, 0o700)?;
+        let dir = os.open(&undo, &name, Open::Directory)?;
+        let mut contents = Contents { os: &os, dir: &dir, fd: None, end: 0 };
+        let mut things = Vec::with_capacity(draft.order.len());
+        for ix in draft.order {
+            things.push(self.thing(ix, &mut contents)?);
+        }
+        let image = Image {
+            tx: id,
+            at: os.now().sec,
+            uid: os.uid(),
+            command: self.options.command.clone().into_bytes(),
+            parts: keys.to_vec(),
+            things,
+            before: draft.before,
+            after: draft.after,
+        };
+        let bytes = image.encode().ok_or(Errno::FBIG)?;
+        let manifest = os.create(&dir, MANIFEST, 0o600)?;
+        write_all(&os, &manifest, &bytes, 0)?;
+        if durable {
+            for fd in contents.fd.iter().chain([&manifest, &dir, &undo]) {
+                os.fsync(fd)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn thing(&mut self, ix: Ix, contents: &mut Contents<'_, O>) -> Verb<Thing> {
+        let gone = self.is_gone(ix);
+        let what = match self.object(ix).lower.is_some() && !gone {
+            true => self.changed_object(ix)?,
+            false => Default::default(),
+        };
+        let before = self.state_before(ix)?;
+        let after = if gone { None } else { Some(self.state_after(ix)?) };
+        let object = self.object(ix);
+        let (kind, is_dir) = (object.kind, object.dir.is_some());
+        let (ino, handle) = match &object.lower {
+            Some(lower) => (lower.stat.ino, Some(lower.handle)),
+            None => (0, None),
+        };
+        let named = before.is_some() && after.is_some() && !is_dir;
+        let known = object.names.iter().filter(|_| named);
+        let known: Vec<_> = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
+        let nameless = named && known.is_empty() && kind == FileType::File;
+        let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
+        let ranges = match kind {
+            FileType::File => self.changed_ranges(ix, sizes, what.contents),
+            _ => Vec::new(),
+        };
+        let mut bytes = Vec::with_capacity(ranges.len());
+        for (start, end) in ranges {
+            bytes.push(self.range(ix, (start, end), sizes, contents)?);
+        }
+        // By its inode it is found as long as it is the same object, by this if an undo has made it again.
+        let whole = match after.as_ref().filter(|_| nameless) {
+            Some(after) => Some(self.digest_whole(ix, after.size)?),
+            None => None,
+        };
+        Ok(Thing {
+            kind,
+            ino,
+            handle,
+            before,
+            after,
+            known,
+            whole,
+            bytes,
+            atime_set: what.atime,
+            mtime_set: is_dir && what.mtime,
+        })
+    }
+
+    fn state_before(&mut self, ix: Ix) -> Verb<Option<State>> {
+        let Some(lower) = &self.object(ix).lower else { return Ok(None) };
+        let (fact, attr) = (lower.fact, from_stat(&lower.stat));
+        let mut xattrs = Vec::new();
+        for name in none_if_unsupported(self.facts.xattr_names(fact))? {
+            if let Some(value) = self.facts.xattr(fact, &name)? {
+                xattrs.push((name, value));
+            }
+        }
+        self.state(ix, &attr, xattrs).map(Some)
+    }
+
+    /// Attributes of a node, as they are compared and put back.
+    pub(super) fn state_after(&mut self, ix: Ix) -> Verb<State> {
+        let attr = self.attr(ix)?;
+        let mut xattrs = Vec::new();
+        for name in none_if_unsupported(self.listxattr(node_of(ix)))? {
+            if let Some(value) = self.xattr(ix, &name)? {
+                xattrs.push((name, value));
+            }
+        }
+        self.state(ix, &attr, xattrs)
+    }
+
+    fn state(&mut self, ix: Ix, attr: &Attr, mut xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Verb<State> {
+        xattrs.sort_unstable();
+        let target = match self.object(ix).kind {
+            FileType::Symlink => self.readlink(node_of(ix))?,
+            _ => Vec::new(),
+        };
+        let Attr { uid, gid, nlink, size, rdev, atime, mtime, .. } = *attr;
+        Ok(State { mode: attr.mode & 0o7777, uid, gid, nlink, size, rdev, atime, mtime, xattrs, target })
+    }
+
+    /// Where bytes may differ, in order.
+    fn changed_ranges(&self, ix: Ix, (before, after): (u64, u64), differ: bool) -> Vec<(u64, u64)> {
+        let object = self.object(ix);
+        let end = before.max(after);
+        let kept = object.lower.is_some() && !self.is_gone(ix);
+        let mut ranges: Vec<(u64, u64)> = match &object.data {
+            _ if kept && !differ => Vec::new(),
+            Data::Overlay(overlay) if kept => {
+                let changed = overlay.extents.iter().map(|(range, _)| (range.start, range.end.min(end)));
+                changed.chain([(before.min(after), end)]).collect()
+            }
+            _ => vec![(0, end)],
+        };
+        ranges.retain(|(start, end)| start < end);
+        ranges.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in ranges {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        merged
+    }
+
+    fn range(
+        &mut self,
+        ix: Ix,
+        (start, end): (u64, u64),
+        (before, after): (u64, u64),
+        contents: &mut Contents<'_, O>,
+    ) -> Verb<Range> {
+        let mut buf = vec![0; CHUNK_BYTES.min((end - start) as usize)];
+        let (mut pieces, mut digest) = (Vec::new(), Xxh3::new());
+        if start < before {
+            let file = self.committed_file(ix)?;
+            let os = self.mounts[usize::from(self.object(ix).mount)].os.clone();
+            let (mut at, stop) = (start, end.min(before));
+            while at < stop {
+                // Where data begins is a hint: what is read is a fact.
+                let from = match os.seek(&file.fd, at, false) {
+                    Ok(from) => from,
+                    Err(Errno::NXIO) => break,
+                    Err(_) => at,
+                };
+                let to = os.seek(&file.fd, from, true).unwrap_or(stop).min(stop);
+                if from >= to {
+                    break;
+                }
+                let (fd, place) = contents.place(to - from)?;
+                let mut done = 0;
+                while from + done < to {
+                    let len = buf.len().min((to - from - done) as usize);
+                    let got = self.facts.read(&file, &mut buf[..len], from + done)?;
+                    if got == 0 {
+                        break;
+                    }
+                    write_all(&os, fd, &buf[..got], place + done)?;
+                    digest.update(&buf[..got]);
+                    done += got as u64;
+                }
+                pieces.push((from, done, place));
+                at = to;
+            }
+        }
+        let mut left = Xxh3::new();
+        if start < after {
+            self.digest_bytes(ix, (start, end.min(after)), &mut buf, &mut left)?;
+        }
+        Ok(Range { start, end, pieces, before: digest.digest128(), after: left.digest128() })
+    }
+
+    /// Digest of all bytes of a file.
+    pub(super) fn digest_whole(&mut self, ix: Ix, size: u64) -> Verb<u128> {
+        let (mut buf, mut digest) = (vec![0; CHUNK_BYTES], Xxh3::new());
+        self.digest_bytes(ix, (0, size), &mut buf, &mut digest)?;
+        Ok(digest.digest128())
+    }
+
+    /// Adds bytes of a node to a digest.
+    pub(super) fn digest_bytes(
+        &mut self,
+        ix: Ix,
+        (start, end): (u64, u64),
+        buf: &mut [u8],
+        digest: &mut Xxh3,
+    ) -> Verb<()> {
+        let mut at = start;
+        while at < end {
+            let len = buf.len().min((end - at) as usize);
+            let got = self.read_bytes(ix, &mut buf[..len], at)?;
+            if got == 0 {
+                break;
+            }
+            digest.update(&buf[..got]);
+            at += got as u64;
+        }
+        Ok(())
+    }
+}

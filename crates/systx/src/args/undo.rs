@@ -1,0 +1,78 @@
+//! The grammar of `systx undo`, and of keeping what it needs.
+
+use super::{Area, Changes, DurabilityArg};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Whether a transaction can be undone.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Undoable {
+    /// Keep what `systx undo` needs to take it back after the commit: everything that it changes, as it was. That takes as much room in
+    /// the area as what it removes and overwrites; the 50 youngest of each file system are kept
+    #[arg(long)]
+    pub undoable: bool,
+}
+
+/// `systx undo`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = UNDO_HELP)]
+pub struct Undo {
+    /// Number of a committed transaction, as `systx log` shows it
+    pub id: u64,
+    /// A directory of the file system, where several have an undoable transaction of that number
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Tell what the undo would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Tell what is about to change: a line for each name, as `git diff --name-status`
+    #[arg(long)]
+    pub diff: bool,
+    /// The same with the number of lines that change in each file, as `git diff --stat`
+    #[arg(long)]
+    pub stat: bool,
+    /// The same with the contents, as `git diff`
+    #[arg(short, long)]
+    pub patch: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub undoable: Undoable,
+    /// What the commit waits for
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
+    pub durability: DurabilityArg,
+    /// Write the outcome, and the changes where they are told, as JSON to standard error instead of words
+    #[arg(long)]
+    pub json: bool,
+    /// Say that it committed, too
+    #[arg(short, long)]
+    pub verbose: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+impl Undo {
+    /// What is told.
+    pub fn changes(&self) -> Changes {
+        Changes { dry_run: self.dry_run, diff: self.diff, stat: self.stat, patch: self.patch }
+    }
+}
+
+const UNDO_HELP: &str = "\
+Puts everything back as it was before a transaction that was run with --undoable, by a transaction of its own: all of it takes \
+effect or nothing. That is done only if everything that it changed is as it left it; else each path that has changed since is named, \
+with the transaction that changed it, and nothing happens. Undo those first, the youngest first. Who has only read what it wrote is \
+not known. Directories whose names change get the present time; what is made again has another inode number.
+
+Exit status:
+  0    done
+  75   something has changed since, or changes right now: see the message; nothing happened
+  76   committed, but an outsider's objects stand in the way of some of ours: see the message
+  125  it can't be undone, or systx itself failed: nothing happened; or pending, or in doubt: see the message
+
+Examples:
+  systx run --undoable -- apt-get upgrade -y
+  systx log -n 5                  `undoable` stands in the line of those that can be undone
+  systx undo 12 --dry-run
+  systx undo 12
+  systx undo 12 --undoable        the undo can be undone, too";

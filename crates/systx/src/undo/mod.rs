@@ -1,0 +1,262 @@
+//! `systx undo`: takes a committed transaction back; and the commit of one that may be taken back.
+//!
+//! Owns: the order of things and the words. Where the image of a transaction is (it may have one on each of several file systems) → a
+//! transaction over just those → is all as it was left ([`systx_engine::undo`]) → put back → commit. Guarantees: an undo is committed
+//! as a run is, twin included; one that is refused names everything that stands in its way ([`later`]). Does not: know what was read.
+
+mod later;
+mod overtaken;
+
+pub use overtaken::Overtaken;
+
+use crate::args::{self, Undoable};
+use crate::diff;
+use crate::domains::{self, Existing, Mounted};
+use crate::on_end::Notices;
+use crate::progress::Progress;
+use crate::report::{os_words, shown, Ending, Ours, Told};
+use crate::run::{self, failed, told};
+use crate::status::complain;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use systx_engine::domain::Domain;
+use systx_engine::id::TxId;
+use systx_engine::outcome::{CommitError, Committed, Options, VerbError};
+use systx_engine::transaction::Transaction;
+use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
+use systx_engine::undo::Kept;
+use systx_os::no_room::{self, Stage};
+use systx_os::process::Signals;
+use systx_os::sandbox::twin;
+use systx_os::{Errno, Linux};
+
+/// Why an inner run keeps nothing.
+pub const PART_OF_ANOTHER: &str =
+    "--undoable is for a transaction of its own, and this run is part of another one: give it to that";
+const INSIDE: &str =
+    "an undo is a transaction of its own, and this is inside of another one: do it outside, after that has ended";
+
+/// Commits a transaction in which nobody works any more, one that can be undone if that is asked for.
+pub fn commit(
+    mut tx: Transaction<Linux>,
+    undoable: Undoable,
+    ending: impl FnOnce(Committed) -> Ending,
+) -> Ending {
+    let kept = match undoable.undoable.then(|| tx.keep_image()).transpose() {
+        Ok(kept) => kept,
+        Err(VerbError::Doomed(conflict)) => {
+            tx.lose(&conflict);
+            return Ending::Conflict(*conflict);
+        }
+        Err(e) => {
+            tx.abort();
+            return Ending::Failed(told("keeping what it could be undone with", &e));
+        }
+    };
+    no_room::stage(Stage::Commit);
+    match tx.commit() {
+        Ok(mut done) => {
+            if let Some(Err(e)) = kept.map(|kept| kept.committed(IMAGES_MAX)) {
+                done.warning.get_or_insert(format!("what it could be undone with is not all in place: {e}"));
+            }
+            ending(done)
+        }
+        Err(e) => {
+            // Of one in doubt, too, whoever comes by finds out what became of it.
+            if let Some(kept) = kept.filter(|_| !matches!(e, CommitError::InDoubt { .. })) {
+                Kept::aborted(kept);
+            }
+            Ending::from(e)
+        }
+    }
+}
+
+/// `systx undo`; returns the exit code.
+pub fn undo(args: &args::Undo) -> u8 {
+    let words = ["systx".into(), "undo".into(), OsString::from(args.id.to_string())];
+    systx_os::process::lift_size_limit();
+    let mut notices = Notices::default();
+    let ending = undone(args, &mut notices).unwrap_or_else(Ending::Failed);
+    notices.ended(&ending);
+    let ours = Ours::new(notices.id().map(|id| id.0), &words);
+    run::say(&Told::new(&ending, &ours), args.json, args.verbose, None)
+}
+
+/// An error is one of ours, before the commit.
+fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
+    if domains::inside_a_transaction(&domains::table()?) {
+        return Err(INSIDE.into());
+    }
+    let Parts { mounts, ids } = parts(args)?;
+    let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
+    let twin = twin::start(&keep, || domains::finish(&mounts, &args.area));
+    let twin = twin.map_err(failed("starting the twin"))?;
+    let ending = taken_back(args, &mounts, &ids, notices);
+    twin.reap();
+    ending
+}
+
+/// The file systems that a transaction has changed, with its number on each.
+struct Parts {
+    mounts: Vec<Mounted>,
+    ids: Vec<TxId>,
+}
+
+/// Finds them by the images.
+fn parts(args: &args::Undo) -> Result<Parts, String> {
+    let found = domains::existing(&Linux::new(), &args.area)?;
+    complain(&found);
+    let (id, mut images) = (TxId(args.id), Vec::new());
+    let wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
+    for (mounted, domain) in &found.open {
+        settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
+        if wanted.as_ref().is_some_and(|wanted| *wanted != mounted.lower.point) {
+            continue;
+        }
+        let image = domain.image(id).map_err(|e| format!("transaction {id} on {}: {e}", mounted.point()))?;
+        images.extend(image.map(|OpenImage { image, .. }| (mounted.point(), image)));
+    }
+    let Some((_, first)) = images.first() else { return Err(unknown(id, &found)) };
+    if let Some((point, _)) = images.iter().find(|(_, image)| image.parts != first.parts) {
+        let (one, _) = &images[0];
+        return Err(format!(
+            "several file systems have an undoable transaction {id}: choose by --mount {one} or --mount {point}"
+        ));
+    }
+    let keys = first.parts.clone();
+    let mut open = found.open;
+    let (mut mounts, mut ids) = (Vec::new(), Vec::new());
+    for (key, id) in keys {
+        let Some(n) = open.iter().position(|(_, domain)| domain.image_key() == key) else {
+            return Err(format!(
+                "transaction {} has changed another file system, too, which is not mounted or not open here: mount it first",
+                args.id
+            ));
+        };
+        mounts.push(open.swap_remove(n).0);
+        ids.push(id);
+    }
+    Ok(Parts { mounts, ids })
+}
+
+/// The file system that a directory is on, of those that have an area.
+fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>, String> {
+    let name = || shown(dir.as_os_str().as_bytes());
+    let path = dir.canonicalize().map_err(|e| format!("--mount {}: {}", name(), os_words(&e)))?;
+    let points = found.open.iter().map(|(mounted, _)| &mounted.lower.point);
+    let above = points.filter(|point| path.starts_with(OsStr::from_bytes(point)));
+    let nearest = above.max_by_key(|point| point.len());
+    nearest.cloned().ok_or_else(|| format!("--mount {}: nothing was done by systx there", name()))
+}
+
+/// Finds out which images belong to a commit; how many were nobody's.
+pub fn settle(domain: &Domain<Linux>) -> Result<usize, String> {
+    domain.finish_in_flight().map_err(|e| e.to_string())?;
+    domain.settle_images().map_err(|e| e.to_string())
+}
+
+fn unknown(id: TxId, found: &Existing) -> String {
+    let past = found.open.iter().filter_map(|(_, domain)| domain.history().ok()).flatten();
+    let mut past = past.filter(|past| past.tx == id);
+    match past.next() {
+        Some(_) => format!(
+            "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune`, or not among the \
+             {IMAGES_MAX} youngest)"
+        ),
+        None => format!("no committed transaction {id} is known here. `systx log` shows what has committed"),
+    }
+}
+
+/// The transaction of the undo.
+fn taken_back(
+    args: &args::Undo,
+    mounts: &[Mounted],
+    ids: &[TxId],
+    notices: &mut Notices,
+) -> Result<Ending, String> {
+    let os = Linux::new();
+    let domains = {
+        let _held = Signals::hold().map_err(failed("holding signals"))?;
+        domains::open(&os, mounts, &args.area).map_err(|(_, why)| why)?
+    };
+    run::finish_others(args.json, &domains);
+    let mut images = Vec::with_capacity(ids.len());
+    for ((domain, id), mounted) in domains.iter().zip(ids).zip(mounts) {
+        let unreadable = |e: ImageError| format!("transaction {id}: {e}");
+        let gone = || format!("what was kept of it on {} is gone", mounted.point());
+        images.push(domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?);
+    }
+    let command = images.first().map_or_else(String::new, |open| {
+        let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);
+        format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
+    });
+    no_room::stage(Stage::Before);
+    let options = Options { command, ..run::options(args.durability, &[]) };
+    let begun = Transaction::begin(os, domains.clone(), options);
+    let mut tx = begun.map_err(|e| told("beginning", &e))?;
+    notices.began(&domains, tx.ids());
+    let ready = put_back(&mut tx, args.id, &domains, &images)
+        .and_then(|()| diff::before_commit(&args.changes(), args.json, &mut tx, 0));
+    // Who ends this process before has undone nothing, and its twin sees to what it leaves.
+    let _held = Signals::hold().map_err(failed("holding signals"))?;
+    let ending = match ready {
+        Ok(_) => {
+            let _progress = Progress::begin(!args.json);
+            commit(tx, args.undoable, |done| Ending::Committed(done, 0))
+        }
+        Err(Ending::Conflict(conflict)) => {
+            tx.lose(&conflict);
+            Ending::Conflict(conflict)
+        }
+        Err(ending) => {
+            tx.abort();
+            ending
+        }
+    };
+    no_room::stage(Stage::Idle);
+    Ok(ending)
+}
+
+/// Everything as it was, in the transaction.
+fn put_back(
+    tx: &mut Transaction<Linux>,
+    id: u64,
+    domains: &[Arc<Domain<Linux>>],
+    images: &[OpenImage<Linux>],
+) -> Result<(), Ending> {
+    let mut all = Vec::with_capacity(images.len());
+    for (mount, open) in images.iter().enumerate() {
+        all.push(tx.look_at_image(mount, &open.image).map_err(not_looked)?);
+    }
+    let as_left = all.iter().all(|looked| looked.differs.is_empty());
+    if as_left {
+        for (mount, (open, looked)) in images.iter().zip(&mut all).enumerate() {
+            let found = std::mem::take(looked);
+            let back = tx.put_back(mount, &open.image, found, open.contents.as_ref());
+            *looked = back.map_err(not_put_back)?;
+        }
+    }
+    if all.iter().all(|looked| looked.differs.is_empty()) {
+        return Ok(());
+    }
+    let parts: Vec<_> =
+        domains.iter().zip(images).zip(all.into_iter().map(|looked| looked.differs)).collect();
+    Err(later::overtaken(id, parts).map_or_else(Ending::Failed, |why| Ending::Overtaken(Box::new(why))))
+}
+
+fn not_looked(error: VerbError) -> Ending {
+    match error {
+        VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
+        e => Ending::Failed(told("looking at what it changed", &e)),
+    }
+}
+
+fn not_put_back(error: VerbError) -> Ending {
+    match error {
+        VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
+        VerbError::Os(Errno::UCLEAN) => Ending::Failed("what was kept of it is damaged".into()),
+        e => Ending::Failed(told("putting back what it changed", &e)),
+    }
+}
