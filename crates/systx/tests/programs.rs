@@ -1,5 +1,5 @@
 //! Programs that nobody here wrote, as transactions: committed they leave what a plain run leaves, aborted nothing. The ones
-//! of `scripts/programs` that need no network and that `scripts/deps.sh` installs; and that the comparison can fail.
+//! of `scripts/programs` that need no network and are quick, where they are installed; and that the comparison can fail.
 //!
 //! `cargo test -p systx --test programs [-- PART-OF-A-NAME]`; all programs: `scripts/programs.sh`.
 
@@ -22,6 +22,12 @@ fn main() {
         ("sqlite_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "sqlite")),
         ("dpkg_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "dpkg")),
         ("a_broken_maintainer_script_leaves_no_trace", |dir| agrees(dir, "dpkg-broken")),
+        ("apt_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "apt")),
+        ("a_script_that_fails_in_the_middle_of_apt_leaves_no_trace", |dir| agrees(dir, "apt-broken")),
+        ("vim_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "vim")),
+        ("java_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "java")),
+        ("cargo_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "cargo")),
+        ("postgres_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "postgres")),
         ("a_run_that_differs_is_found_out", a_run_that_differs_is_found_out),
         ("an_abort_that_leaves_a_trace_is_found_out", an_abort_that_leaves_a_trace_is_found_out),
     ]);

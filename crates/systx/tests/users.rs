@@ -20,6 +20,7 @@ fn main() {
     machine::main(&[
         ("all_of_an_ordinary_users_run_or_nothing", all_of_an_ordinary_users_run_or_nothing),
         ("the_command_has_no_privilege_and_its_own_number", the_command_has_no_privilege),
+        ("a_setuid_program_stays_the_users", a_setuid_program_stays_the_users),
         ("what_belongs_to_others_stays_as_it_is", what_belongs_to_others_stays_as_it_is),
         ("what_is_forbidden_fails_as_natively_and_nothing_happens", what_is_forbidden_fails_as_natively),
         (
@@ -185,6 +186,26 @@ fn the_command_has_no_privilege(dir: &Path) {
     let own = w.own.to_str().unwrap();
     let listed = w.verb(&["run", "--only", own, "--", "ls", "-a", own]).output().unwrap();
     assert_eq!(out(&listed), ".\n..\ntree\n", "{}", err(&listed));
+}
+
+/// A limit: root is nobody in the user namespace. docs/limits.md.
+fn a_setuid_program_stays_the_users(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let id = w.tree.join("id");
+    must(Command::new("sh").args(["-c", "cp \"$(command -v id)\" \"$0\" && chmod 4755 \"$0\""]).arg(&id));
+    let plain = w.plain("./id -u");
+    if out(&plain) != "0\n" {
+        println!(
+            "skipped: setuid programs get nothing in {}: {}{}",
+            w.tree.display(),
+            out(&plain),
+            err(&plain)
+        );
+        return;
+    }
+    let told = w.shell("./id -u; ./id -ru; stat -c %a id");
+    assert_eq!((code(&told), out(&told).as_str()), (0, "1000\n1000\n4755\n"), "{}", err(&told));
+    assert_eq!(out(&w.plain("./id -u")), "0\n");
 }
 
 fn what_belongs_to_others_stays_as_it_is(dir: &Path) {
