@@ -70,7 +70,12 @@ a, b = open('small', 'r+b'), open('small', 'r+b')
 fcntl.flock(a, fcntl.LOCK_EX)
 try: fcntl.flock(b, fcntl.LOCK_EX | fcntl.LOCK_NB); print('both')
 except OSError as e: print(e.errno)
-fcntl.flock(a, fcntl.LOCK_UN); fcntl.lockf(b, fcntl.LOCK_EX); print('locked')
+fcntl.flock(a, fcntl.LOCK_UN); fcntl.lockf(b, fcntl.LOCK_EX); print('locked', flush=True)
+if os.fork() == 0:
+    try: fcntl.lockf(a, fcntl.LOCK_EX | fcntl.LOCK_NB); print('both', flush=True)
+    except OSError as e: print(e.errno, flush=True)
+    os._exit(0)
+os.wait()
 ",
     "
 import mmap
