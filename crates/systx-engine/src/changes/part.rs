@@ -9,6 +9,7 @@
 
 use super::Change;
 use crate::facts::join;
+use crate::facts::Name;
 use crate::transaction::Transaction;
 use crate::workset::names::Entry;
 use crate::workset::Ix;
@@ -40,7 +41,7 @@ pub enum Unfit {
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Of every name that changes, by directory and name: its group.
-    names: HashMap<(Ix, Box<[u8]>), usize>,
+    names: HashMap<(Ix, Name), usize>,
     /// The same by the path before, and by the path after, in its mount.
     lost: HashMap<Place, usize>,
     gained: HashMap<Place, usize>,
@@ -90,7 +91,7 @@ struct Unit {
 }
 
 enum What {
-    Name { dir: Ix, name: Box<[u8]>, entry: Entry },
+    Name { dir: Ix, name: Name, entry: Entry },
     Object(Ix),
 }
 

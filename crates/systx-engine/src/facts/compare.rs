@@ -51,7 +51,7 @@ impl<O: Os> Facts<O> {
             (None, None) => return Ok(None),
             (None, Some(_)) => return Ok(Some("name made")),
             (Some(_), None) => return Ok(Some("name removed")),
-            (Some((handle, then)), Some(now)) => (handle, then, now),
+            (Some(known), Some(now)) => (&known.handle, &known.stat, now),
         };
         if now.immutable || now.append_only {
             self.fixed.borrow_mut().insert(*handle);

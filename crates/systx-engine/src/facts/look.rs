@@ -1,7 +1,8 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
 use super::{
-    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Listing, Look, LowerDir, LowerFile, Seen, Which,
+    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
+    Seen, Which,
 };
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
@@ -50,16 +51,17 @@ impl<O: Os> Facts<O> {
         let handle = os.handle(&root)?;
         let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
         let dir = LowerDir::new(domain, root, handle, Vec::new());
+        let known = Arc::new(Known { handle, stat });
         let fact = self.keep(Seen {
             dir: dir.clone(),
-            name: Box::default(),
-            object: Some((handle, stat)),
+            name: Name::from(&b""[..]),
+            object: Some(known.clone()),
             data: None,
             xattrs: None,
             stamped: false,
         });
         self.claim(domain, ObjectId::attr(&handle), fact);
-        Ok((Found { fact, handle, stat }, dir))
+        Ok((Found { fact, known }, dir))
     }
 
     /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
@@ -67,6 +69,11 @@ impl<O: Os> Facts<O> {
     /// Mode and owner of the object are facts; of a regular file size and modification time, too. Everything else that a stat
     /// shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
+        self.entry_named(dir, &Name::from(name))
+    }
+
+    /// The same with a name that is shared.
+    pub(crate) fn entry_named(&mut self, dir: &Arc<LowerDir<O>>, name: &Name) -> Verb<Option<Found>> {
         let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
         let fd = self.opened_now(dir)?;
         let stamp = dir.stamp().is_some();
@@ -79,12 +86,13 @@ impl<O: Os> Facts<O> {
             self.missed(dir, &fd)?;
         }
         let (dir, domain) = (dir.clone(), dir.domain);
-        let fact =
-            self.keep(Seen { dir, name: name.into(), object: found, data: None, xattrs: None, stamped });
+        let known = found.map(|(handle, stat)| Arc::new(Known { handle, stat }));
+        let object = known.clone();
+        let fact = self.keep(Seen { dir, name: name.clone(), object, data: None, xattrs: None, stamped });
         for id in claims {
             self.claim(domain, id, fact);
         }
-        Ok(found.map(|(handle, stat)| Found { fact, handle, stat }))
+        Ok(known.map(|known| Found { fact, known }))
     }
 
     /// Takes the stamp of a directory in which names keep missing, for those to come. (For few of them it would be calls more.)
@@ -138,7 +146,7 @@ impl<O: Os> Facts<O> {
     pub fn dir(&mut self, fact: FactIx) -> Verb<Arc<LowerDir<O>>> {
         let fd = self.present_fd(fact)?;
         let seen = &self.seen[fact.0 as usize];
-        let handle = seen.object.map(|(h, _)| h).ok_or(Errno::NOENT)?;
+        let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
         Ok(LowerDir::new(seen.dir.domain, fd, handle, self.path(fact)))
     }
 
@@ -200,7 +208,10 @@ impl<O: Os> Facts<O> {
     /// Opens a file for reading. Its bytes become a fact, held by its stamp; the stamp is taken before any byte is read.
     pub fn open(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
         let seen = &self.seen[fact.0 as usize];
-        let Some((handle, first)) = seen.object else { return Err(Errno::NOENT.into()) };
+        let Some(Known { handle, stat: first }) = seen.object.as_deref() else {
+            return Err(Errno::NOENT.into());
+        };
+        let (handle, first) = (*handle, *first);
         let domain = seen.dir.domain;
         let os = self.os_of(fact).clone();
         let id = ObjectId::data(&handle);
@@ -243,7 +254,7 @@ impl<O: Os> Facts<O> {
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
         let os = self.os_of(file.fact).clone();
         let seen = &self.seen[file.fact.0 as usize];
-        let (Some(data), Some((handle, _))) = (&seen.data, seen.object) else {
+        let (Some(data), Some(handle)) = (&seen.data, seen.object.as_ref().map(|known| known.handle)) else {
             return Err(Errno::BADF.into());
         };
         if data.hot {
@@ -281,7 +292,7 @@ impl<O: Os> Facts<O> {
     /// An O_PATH descriptor of the object behind a fact, its identity verified.
     pub fn path_fd(&self, fact: FactIx) -> Verb<Arc<O::Fd>> {
         let seen = &self.seen[fact.0 as usize];
-        let Some((handle, _)) = seen.object else { return Err(Errno::NOENT.into()) };
+        let handle = seen.object.as_ref().map(|known| known.handle).ok_or(VerbError::Os(Errno::NOENT))?;
         let os = self.os_of(fact);
         let opened = match self.opened(&seen.dir)? {
             Some(dir) if seen.name.is_empty() => return Ok(dir),
@@ -303,8 +314,8 @@ impl<O: Os> Facts<O> {
 
     fn attr_of(&self, fact: FactIx) -> Verb<(usize, ObjectId)> {
         let seen = &self.seen[fact.0 as usize];
-        let (handle, _) = seen.object.ok_or(VerbError::Os(Errno::NOENT))?;
-        Ok((seen.dir.domain, ObjectId::attr(&handle)))
+        let known = seen.object.as_ref().ok_or(VerbError::Os(Errno::NOENT))?;
+        Ok((seen.dir.domain, ObjectId::attr(&known.handle)))
     }
 
     fn keep(&mut self, seen: Seen<O>) -> FactIx {

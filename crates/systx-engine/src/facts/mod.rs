@@ -31,15 +31,32 @@ use systx_os::{Handle, Os, Stat, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FactIx(pub u32);
 
-/// An object of the committed tree as first seen.
-#[derive(Clone, Copy, Debug)]
+/// An object of the committed tree as first seen. There may be millions: its fact and whoever works on it share what is known of it.
+#[derive(Clone, Debug)]
 pub struct Found {
     /// Its fact.
     pub fact: FactIx,
+    known: Arc<Known>,
+}
+
+/// A name; what holds it may be many.
+pub type Name = Arc<[u8]>;
+
+/// What is known of an object.
+#[derive(Debug)]
+pub struct Known {
     /// Identity.
     pub handle: Handle,
     /// Attributes at that moment.
     pub stat: Stat,
+}
+
+impl std::ops::Deref for Found {
+    type Target = Known;
+
+    fn deref(&self) -> &Known {
+        &self.known
+    }
 }
 
 /// A file of the committed tree, open for reading.
@@ -56,9 +73,9 @@ pub struct LowerFile<O: Os> {
 struct Seen<O: Os> {
     dir: Arc<LowerDir<O>>,
     /// Empty: the directory itself (root of a mount).
-    name: Box<[u8]>,
+    name: Name,
     /// `None`: the name was missing.
-    object: Option<(Handle, Stat)>,
+    object: Option<Arc<Known>>,
     data: Option<Box<DataFact>>,
     xattrs: Option<Box<XattrFacts>>,
     /// The name was missing after the directory's stamp was taken: it is as long as that stands.
@@ -163,7 +180,7 @@ impl<O: Os> Facts<O> {
         let path = self.seen.iter().filter(|seen| seen.dir.domain == domain).find_map(|seen| {
             let of =
                 |handle: &Handle| [ObjectId::attr(handle), ObjectId::data(handle), ObjectId::listing(handle)];
-            let behind = seen.object.as_ref().is_some_and(|(handle, _)| of(handle).contains(&object));
+            let behind = seen.object.as_ref().is_some_and(|known| of(&known.handle).contains(&object));
             match behind || ObjectId::entry(&seen.dir.handle, &seen.name) == object {
                 true => Some(join(&seen.dir.path, &seen.name)),
                 false => of(&seen.dir.handle).contains(&object).then(|| seen.dir.path.clone()),

@@ -5,6 +5,7 @@
 //! object for good and gets another one is a REPLACE, whatever the types; a removed tree is one REMOVE.
 
 use super::{Draft, Ordered, Token};
+use crate::facts::Name;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
 use crate::record::{Act, Step};
@@ -17,7 +18,7 @@ use systx_os::{FileType, Handle, Os};
 /// One changed name.
 struct Changed {
     dir: Ix,
-    name: Box<[u8]>,
+    name: Name,
     before: Option<Ix>,
     now: Option<Ix>,
     /// Of a staged object.

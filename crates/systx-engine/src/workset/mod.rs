@@ -15,7 +15,7 @@ pub(crate) mod names;
 mod restore;
 pub(crate) mod staging;
 
-use crate::facts::{FactIx, Found, LowerDir};
+use crate::facts::{Found, Known, LowerDir, Name};
 use crate::transaction::{Node, Transaction};
 use attributes::Overrides;
 use data::Data;
@@ -42,9 +42,9 @@ pub(crate) struct Object<O: Os> {
     pub links: i32,
     pub ino: u64,
     /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root.
-    pub names: Vec<(Ix, Box<[u8]>)>,
+    pub names: Vec<(Ix, Name)>,
     /// `None`: staged.
-    pub lower: Option<Box<Lower>>,
+    pub lower: Option<Lower>,
     /// An open descriptor of the staged file or of the private copy, while it is of use.
     pub file: Option<Arc<O::Fd>>,
     pub dir: Option<Box<Directory<O>>>,
@@ -54,14 +54,10 @@ pub(crate) struct Object<O: Os> {
 }
 
 // A transaction may touch millions of objects: what is rare is boxed.
-const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Lower>() + size_of::<Entry>() <= 480);
+const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Known>() + size_of::<Entry>() <= 480);
 
 /// The committed tree's side of a node.
-pub(crate) struct Lower {
-    pub fact: FactIx,
-    pub handle: Handle,
-    pub stat: Stat,
-}
+pub(crate) type Lower = Found;
 
 /// A directory's side of a node.
 pub(crate) struct Directory<O: Os> {
@@ -70,7 +66,7 @@ pub(crate) struct Directory<O: Os> {
     /// How the staged directory is reached.
     pub staged: Reach<O>,
     /// Every name that was touched; of a staged directory, every name.
-    pub names: HashMap<Box<[u8]>, Entry>,
+    pub names: HashMap<Name, Entry>,
     /// Names of the committed directory, once they were asked for.
     pub listing: Option<Arc<[Dirent]>>,
     /// Subdirectories added less subdirectories removed.
@@ -108,7 +104,7 @@ impl<O: Os> Directory<O> {
 }
 
 impl<O: Os> Object<O> {
-    fn new(kind: FileType, mount: usize, ino: u64, lower: Option<Box<Lower>>) -> Object<O> {
+    fn new(kind: FileType, mount: usize, ino: u64, lower: Option<Lower>) -> Object<O> {
         let dir = (kind == FileType::Directory).then(Directory::new);
         let data = Data::Base(None);
         let mount = mount as u16;
@@ -179,8 +175,7 @@ impl<O: Os> Transaction<O> {
                 return *ix;
             }
         }
-        let lower = Lower { fact: found.fact, handle: found.handle, stat: found.stat };
-        let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(Box::new(lower))));
+        let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone())));
         if shared {
             self.linked.insert((mount as u16, found.handle), ix);
         }

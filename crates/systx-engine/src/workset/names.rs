@@ -6,6 +6,7 @@
 use super::staging::NO_SLOT;
 use super::Ix;
 use crate::facts::LowerDir;
+use crate::facts::Name;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
 use std::sync::Arc;
@@ -79,13 +80,14 @@ impl<O: Os> Transaction<O> {
         }
         let mount = usize::from(self.object(dir).mount);
         let base = self.lower_dir(dir)?;
-        let found = self.facts.entry(&base, name)?;
+        let name = Name::from(name);
+        let found = self.facts.entry_named(&base, &name)?;
         let ix = found.map(|found| self.lower_node(mount, &found));
         if let Some(ix) = ix {
-            self.object_mut(ix).names.push((dir, name.into()));
+            self.object_mut(ix).names.push((dir, name.clone()));
         }
         if let Some(directory) = &mut self.object_mut(dir).dir {
-            directory.names.insert(name.into(), Entry { now: ix, before: ix, slot: NO_SLOT });
+            directory.names.insert(name, Entry { now: ix, before: ix, slot: NO_SLOT });
         }
         Ok(ix)
     }

@@ -8,6 +8,7 @@ use super::data::Data;
 use super::staging::NO_SLOT;
 use super::Ix;
 use crate::changes::part::Part;
+use crate::facts::Name;
 use crate::outcome::Verb;
 use crate::publish::reclaim::remove_all;
 use crate::transaction::Transaction;
@@ -22,8 +23,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// Of the file system. Then the transaction can only be aborted.
     pub fn keep_only(&mut self, part: &Part) -> Verb<()> {
-        let mut names: Vec<_> =
-            part.other_names().map(|(dir, name)| (dir, Box::<[u8]>::from(name))).collect();
+        let mut names: Vec<_> = part.other_names().map(|(dir, name)| (dir, Name::from(name))).collect();
         // What is inside before what it is in.
         names.sort_by_cached_key(|(dir, name)| (std::cmp::Reverse(self.depth(*dir)), *dir, name.clone()));
         let gone = self.staged_directories_among(&names);
@@ -54,13 +54,13 @@ impl<O: Os> Transaction<O> {
         depth
     }
 
-    fn staged_directories_among(&self, names: &[(Ix, Box<[u8]>)]) -> HashSet<Ix> {
+    fn staged_directories_among(&self, names: &[(Ix, Name)]) -> HashSet<Ix> {
         let now = names.iter().filter_map(|(dir, name)| self.entry(*dir, name)?.now);
         now.filter(|ix| self.object(*ix).is_staged() && self.object(*ix).dir.is_some()).collect()
     }
 
     /// Makes staged directories such that names can be taken from them; what they were.
-    fn open_up(&mut self, names: &[(Ix, Box<[u8]>)], gone: &HashSet<Ix>) -> Verb<HashMap<Ix, Stat>> {
+    fn open_up(&mut self, names: &[(Ix, Name)], gone: &HashSet<Ix>) -> Verb<HashMap<Ix, Stat>> {
         let mut affected: HashSet<Ix> = HashSet::new();
         for dir in names.iter().map(|(dir, _)| *dir).chain(gone.iter().copied()) {
             let mut at = dir;
