@@ -200,6 +200,6 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn pause(&self, ns: u64);
     /// Told by a commit when a part of it begins: for whoever measures.
     fn phase(&self, _phase: Phase) {}
-    /// Told by a publication before it takes a step: how many it has taken, of how many. For whoever waits.
+    /// Told by the publication of an own commit before it takes a step: how many it has taken, of how many. For whoever waits.
     fn steps_taken(&self, _taken: usize, _of: usize) {}
 }

@@ -237,6 +237,12 @@ impl AsFd for Deadline {
     }
 }
 
+/// Whether a terminal or a pipe takes some bytes at once.
+pub fn takes_more(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)
+}
+
 /// A descriptor that is readable when the process has ended, whoever its parent is.
 ///
 /// # Errors

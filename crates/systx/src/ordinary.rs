@@ -87,7 +87,7 @@ pub fn forbidden_by_settings() -> Option<Refusal> {
     } else if says("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         (
             "user namespaces are for root only (kernel.unprivileged_userns_clone)",
-            "As root: sysctl kernel.unprivileged_userns_clone=1, or for systx alone: setcap cap_sys_admin+ep on its program file",
+            "As root: sysctl kernel.unprivileged_userns_clone=1, or for those who may execute systx: setcap cap_sys_admin+ep on its program file",
         )
     } else if says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         (

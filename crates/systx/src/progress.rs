@@ -5,10 +5,11 @@
 //! numbers from a thread of its own.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use systx_os::progress;
+use systx_os::{process, progress};
 
 /// A commit that is over by then is not spoken of.
 const QUICK: Duration = Duration::from_secs(1);
@@ -31,11 +32,13 @@ impl Progress {
             let mut wait = QUICK;
             let mut shown = false;
             while told.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
-                // Who can't be told is not held up.
-                let _ = write!(std::io::stderr(), "{ERASE}systx: {}", line(progress::now()));
-                (wait, shown) = (BETWEEN, true);
+                wait = BETWEEN;
+                if takes_more() {
+                    let _ = write!(std::io::stderr(), "{ERASE}systx: {}", line(progress::now()));
+                    shown = true;
+                }
             }
-            if shown {
+            if shown && takes_more() {
                 let _ = write!(std::io::stderr(), "{ERASE}");
             }
         };
@@ -52,6 +55,11 @@ impl Drop for Progress {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether a line can be written without waiting for who reads the terminal: nobody may be held up by that.
+fn takes_more() -> bool {
+    process::takes_more(std::io::stderr().as_fd())
 }
 
 fn line(now: Option<(usize, usize)>) -> String {

@@ -279,6 +279,8 @@ fn attempt(
         Err(ending) => {
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
+                // An ordinary user's twin ends with the service that this process is, any twin with the container.
+                _ if ordinary::is_ordinary() || std::process::id() == 1 => tx.abort(),
                 _ => left.staged = tx.abandon(),
             }
             ending

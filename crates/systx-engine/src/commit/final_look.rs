@@ -5,7 +5,7 @@ use super::{Commit, Part};
 use crate::domain::{Domain, LEASE_PAUSE_NS, LEASE_ROUNDS};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
-use crate::outcome::{CommitError, Conflict, Party};
+use crate::outcome::{CommitError, Conflict, Party, VerbError};
 use crate::publish::site::{identify, open_object, slot_name};
 use crate::record::{Act, Step};
 use std::collections::HashSet;
@@ -74,7 +74,15 @@ impl<O: Os> Commit<'_, O> {
         let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
-            let fixed = self.facts.check_all(&open).map_err(super::aborted)?;
+            let fixed = match self.facts.check_all(&open) {
+                // Comparing needs descriptors; those leases are only of use where there are enough.
+                Err(VerbError::Os(Errno::MFILE | Errno::NFILE)) if staged > 0 => {
+                    leases.held.truncate(leases.held.len() - staged);
+                    self.facts.check_all(&open)
+                }
+                checked => checked,
+            };
+            let fixed = fixed.map_err(super::aborted)?;
             let of = |part: &Part<O>| Compared {
                 objects: part.objects.read.iter().copied().collect(),
                 fixed: fixed.clone(),

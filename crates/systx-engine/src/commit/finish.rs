@@ -24,6 +24,7 @@ impl<O: Os> Commit<'_, O> {
             let (os, root, aside) = (&domain.os, &domain.area.root, &domain.area.aside);
             let mut site = Site::new(os, root, &change.slots, aside, change.id, Pass::First);
             site.area = Some(&domain.area.dir);
+            site.is_own = true;
             os.phase(Phase::Publish);
             site.patch_targets = std::mem::take(&mut change.patch_targets);
             site.directories = std::mem::take(&mut change.directories);

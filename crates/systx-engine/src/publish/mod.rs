@@ -42,7 +42,9 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     }
     link::bring(site, body)?;
     for (n, step) in body.steps.iter().enumerate() {
-        site.os.steps_taken(n, body.steps.len());
+        if site.is_own {
+            site.os.steps_taken(n, body.steps.len());
+        }
         if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }

@@ -34,6 +34,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub aside: &'a O::Fd,
     /// The area: where it is noted what was displaced, for whoever asks later.
     pub area: Option<&'a O::Fd>,
+    /// It publishes the commit of its own process, which somebody may wait for.
+    pub is_own: bool,
     pub id: TxId,
     pub pass: Pass,
     /// Which slots' contents are tokens.
@@ -155,6 +157,7 @@ impl<'a, O: Os> Site<'a, O> {
             slots,
             aside,
             area: None,
+            is_own: false,
             id,
             pass,
             tokens: TokenHandles::default(),

@@ -22,10 +22,10 @@ use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 pub(crate) const DIR: &[u8] = b"undo";
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const CONTENTS: &[u8] = b"contents";
-/// So many committed transactions of a file system can be undone, unless fewer are asked for: the youngest ones.
+/// So many committed transactions of a file system can be undone, unless fewer are asked for: those that committed last.
 pub const IMAGES_MAX: usize = 50;
-/// No image is larger: its manifest is read into memory.
-const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// No manifest is larger, as it is read into memory: a transaction that needs more can't be undoable.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// An image that is open.
 pub struct OpenImage<O: Os> {
@@ -110,18 +110,28 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// The committed transactions that have an image, oldest first.
+    /// The committed transactions that have an image, in the order of their commits. Numbers are given at the beginning, and one
+    /// that has run for long commits last: it goes by when the manifest was written.
     pub fn images(&self) -> Result<Vec<TxId>> {
         let Some(undo) = self.undo_dir()? else { return Ok(Vec::new()) };
         let entries = self.os.read_dir(&undo)?;
         let found = entries.iter().filter(|entry| entry.kind == FileType::Directory);
-        let mut ids: Vec<_> = found
-            .filter_map(|entry| parse(&entry.name))
-            .filter(|(_, pending)| !pending)
-            .map(|(id, _)| id)
-            .collect();
+        let committed = found.filter_map(|entry| parse(&entry.name)).filter(|(_, pending)| !pending);
+        let mut ids = Vec::new();
+        for (id, _) in committed {
+            let dir = match self.os.open(&undo, id.to_string().as_bytes(), Open::Directory) {
+                Err(Errno::NOENT) => continue,
+                dir => dir?,
+            };
+            // One that was cut off while it was removed comes first.
+            let kept = match self.os.stat_at(&dir, MANIFEST) {
+                Err(Errno::NOENT) => None,
+                stat => Some(stat?.mtime),
+            };
+            ids.push((kept, id));
+        }
         ids.sort_unstable();
-        Ok(ids)
+        Ok(ids.into_iter().map(|(_, id)| id).collect())
     }
 
     /// Gives images of the dead to their commits, or to nobody; how many were removed. What they left in flight must have been
@@ -217,10 +227,11 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Removes all images but those of the youngest `keep` transactions; of which ones.
-    pub fn keep_images(&self, keep: usize) -> Result<Vec<TxId>> {
+    /// Removes all images but those of the last `keep` commits, and never that of `new`, whatever the clock says; of which ones.
+    pub fn keep_images(&self, keep: usize, new: TxId) -> Result<Vec<TxId>> {
         let mut ids = self.images()?;
         ids.truncate(ids.len().saturating_sub(keep));
+        ids.retain(|id| *id != new);
         ids.iter().try_for_each(|id| self.remove_image(*id))?;
         Ok(ids)
     }

@@ -209,7 +209,7 @@ impl<O: Os> Transaction<O> {
             let mut at = range.start;
             for (offset, len, place) in &range.pieces {
                 let (from, to) = (*offset, offset.checked_add(*len).ok_or(Errno::UCLEAN)?);
-                if from < at || to > size {
+                if from < at || to > size || place.checked_add(*len).is_none() {
                     return Err(Errno::UCLEAN.into());
                 }
                 self.clear_bytes(node, (at, from), now)?;

@@ -57,7 +57,7 @@ pub struct Thing {
     pub after: Option<State>,
     /// Names that it has afterwards, as far as the transaction knew them.
     pub known: Vec<Vec<u8>>,
-    /// Of a file that stays, and of which no name is known: digest of all that it was left with.
+    /// Of a file of which only names went: digest of all that it was left with.
     pub whole: Option<u128>,
     /// Bytes that differ.
     pub bytes: Vec<Range>,
@@ -131,14 +131,14 @@ impl core::fmt::Display for Unreadable {
 }
 
 impl Image {
-    /// As it stands in `manifest`; `None`: it can't be encoded.
-    pub fn encode(&self) -> Option<Vec<u8>> {
+    /// As it stands in `manifest`; `None`: it would be longer than this, or can't be encoded.
+    pub fn encode(&self, max: u64) -> Option<Vec<u8>> {
         let body = postcard::to_allocvec(self).ok()?;
         let mut bytes = MAGIC.to_vec();
         bytes.extend(IMAGE_VERSION.to_le_bytes());
         bytes.extend(crc32c::crc32c(&body).to_le_bytes());
         bytes.extend(body);
-        Some(bytes)
+        Some(bytes).filter(|bytes| bytes.len() as u64 <= max)
     }
 
     /// Reads it. Everything that later code relies on is checked: indices, and that paths are relative and have no empty names.
@@ -155,11 +155,9 @@ impl Image {
             return Err(damaged);
         }
         let image: Image = postcard::from_bytes(body).map_err(|_| damaged)?;
-        let sound = |name: &Name| {
-            (name.thing as usize) < image.things.len()
-                && (name.path.is_empty() || name.path.split(|byte| *byte == b'/').all(is_name))
-        };
-        match image.before.iter().chain(&image.after).all(sound) {
+        let sound = |name: &Name| (name.thing as usize) < image.things.len() && is_path(&name.path);
+        let mut known = image.things.iter().flat_map(|thing| &thing.known);
+        match image.before.iter().chain(&image.after).all(sound) && known.all(|path| is_path(path)) {
             true => Ok(image),
             false => Err(damaged),
         }
@@ -171,6 +169,10 @@ impl Image {
     }
 }
 
+fn is_path(path: &[u8]) -> bool {
+    path.is_empty() || path.split(|byte| *byte == b'/').all(is_name)
+}
+
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&0)
 }
@@ -179,5 +181,56 @@ impl Thing {
     /// It was there before and is there afterwards.
     pub fn stays(&self) -> bool {
         self.before.is_some() && self.after.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(known: &[u8], path: &[u8], thing: u32) -> Image {
+        let file = Thing {
+            kind: FileType::File,
+            ino: 1,
+            handle: None,
+            before: None,
+            after: None,
+            known: vec![known.to_vec()],
+            whole: None,
+            bytes: Vec::new(),
+            atime_set: false,
+            mtime_set: false,
+        };
+        Image {
+            tx: TxId(1),
+            at: 0,
+            uid: 0,
+            command: Vec::new(),
+            parts: Vec::new(),
+            things: vec![file],
+            before: vec![Name { path: path.to_vec(), thing }],
+            after: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn no_image_is_longer_than_it_may_be() {
+        let image = of(b"a", b"b", 0);
+        let bytes = image.encode(u64::MAX).unwrap();
+        let len = bytes.len() as u64;
+        assert_eq!(image.encode(len), Some(bytes));
+        assert_eq!(image.encode(len - 1), None);
+    }
+
+    #[test]
+    fn names_are_checked_wherever_they_are() {
+        let read = |image: Image| Image::decode(&image.encode(u64::MAX).unwrap());
+        let sound = of(b"a/b", b"", 0);
+        assert_eq!(read(sound.clone()), Ok(sound));
+        for wrong in [&b"../a"[..], b"/a", b"a//b", b"a/.", b"a\0"] {
+            assert_eq!(read(of(wrong, b"a", 0)), Err(Unreadable::Damaged), "{wrong:?}");
+            assert_eq!(read(of(b"a", wrong, 0)), Err(Unreadable::Damaged), "{wrong:?}");
+        }
+        assert_eq!(read(of(b"a", b"a", 1)), Err(Unreadable::Damaged));
     }
 }

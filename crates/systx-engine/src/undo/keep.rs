@@ -4,7 +4,7 @@
 //! that changes, and on stable storage if the transaction is durable. What is read for it becomes a fact, as it has to be: what was kept
 //! is what was replaced, or the transaction does not commit. Does not: change anything of the transaction.
 
-use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST};
+use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST, MANIFEST_BYTES_MAX};
 use super::image::{Image, Name, Range, State, Thing};
 use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
@@ -17,7 +17,7 @@ use crate::transaction::{Attr, Transaction};
 use crate::workset::attributes::from_stat;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::{node_of, Ix};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
 use xxhash_rust::xxh3::Xxh3;
@@ -46,7 +46,7 @@ impl<O: Os> Kept<O> {
                 Err(e) => return Err(e),
             }
         }
-        self.parts.iter().try_for_each(|(domain, _)| domain.keep_images(images_max).map(drop))
+        self.parts.iter().try_for_each(|(domain, id)| domain.keep_images(images_max, *id).map(drop))
     }
 
     /// It has not committed, and will not.
@@ -107,7 +107,8 @@ impl<O: Os> Transaction<O> {
     /// Keeps what undoing this transaction needs, for the case that it commits now. Nobody may work in it any more.
     ///
     /// # Errors
-    /// Of the file system, if there is no room for instance: then nothing is kept. `Doomed` as of any read.
+    /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an image may be. `Doomed`
+    /// as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
         let mut drafts = self.drafts()?;
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
@@ -180,8 +181,9 @@ impl<O: Os> Transaction<O> {
         let dir = os.open(&undo, &name, Open::Directory)?;
         let mut contents = Contents { os: &os, dir: &dir, fd: None, end: 0 };
         let mut things = Vec::with_capacity(draft.order.len());
-        for ix in draft.order {
-            things.push(self.thing(ix, &mut contents)?);
+        let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
+        for (ix, n) in draft.order.into_iter().zip(0..) {
+            things.push(self.thing(ix, named.contains(&n), &mut contents)?);
         }
         let image = Image {
             tx: id,
@@ -193,7 +195,7 @@ impl<O: Os> Transaction<O> {
             before: draft.before,
             after: draft.after,
         };
-        let bytes = image.encode().ok_or(Errno::FBIG)?;
+        let bytes = image.encode(MANIFEST_BYTES_MAX).ok_or(Errno::FBIG)?;
         let manifest = os.create(&dir, MANIFEST, 0o600)?;
         write_all(&os, &manifest, &bytes, 0)?;
         if durable {
@@ -204,7 +206,8 @@ impl<O: Os> Transaction<O> {
         Ok(())
     }
 
-    fn thing(&mut self, ix: Ix, contents: &mut Contents<'_, O>) -> Verb<Thing> {
+    /// An object, and whether the image has a name that it is left with.
+    fn thing(&mut self, ix: Ix, named_after: bool, contents: &mut Contents<'_, O>) -> Verb<Thing> {
         let gone = self.is_gone(ix);
         let what = match self.object(ix).lower.is_some() && !gone {
             true => self.changed_object(ix)?,
@@ -221,7 +224,7 @@ impl<O: Os> Transaction<O> {
         let named = before.is_some() && after.is_some() && !is_dir;
         let known = object.names.iter().filter(|_| named);
         let known: Vec<_> = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
-        let nameless = named && known.is_empty() && kind == FileType::File;
+        let elsewhere = named && !named_after && kind == FileType::File;
         let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
         let ranges = match kind {
             FileType::File => self.changed_ranges(ix, sizes, what.contents),
@@ -231,8 +234,8 @@ impl<O: Os> Transaction<O> {
         for (start, end) in ranges {
             bytes.push(self.range(ix, (start, end), sizes, contents)?);
         }
-        // By its inode it is found as long as it is the same object, by this if an undo has made it again.
-        let whole = match after.as_ref().filter(|_| nameless) {
+        // By its inode it is known as long as it is the same object, by this if an undo has made it again.
+        let whole = match after.as_ref().filter(|_| elsewhere) {
             Some(after) => Some(self.digest_whole(ix, after.size)?),
             None => None,
         };

@@ -135,9 +135,9 @@ impl<O: Os> Transaction<O> {
                 continue;
             }
             for path in &thing.known {
-                let node = self.walk(path, walked)?;
-                looked.nodes[n] = node.filter(|node| self.object(self.ix(*node)).kind == thing.kind);
-                if looked.nodes[n].is_some() {
+                let Some(node) = self.walk(path, walked)? else { continue };
+                if self.is_it(self.ix(node), thing)? {
+                    looked.nodes[n] = Some(node);
                     break;
                 }
             }
@@ -172,6 +172,21 @@ impl<O: Os> Transaction<O> {
             }
         }
         Ok(())
+    }
+
+    /// Whether what has a name of a file is that file, or one that an undo has made again with all that was in it. Of what has no
+    /// contents all is compared later.
+    fn is_it(&mut self, ix: Ix, thing: &Thing) -> Verb<bool> {
+        let object = self.object(ix);
+        if object.kind != thing.kind {
+            return Ok(false);
+        }
+        let same = object.lower.as_ref().is_some_and(|lower| thing.handle == Some(lower.handle));
+        if same || thing.kind != FileType::File {
+            return Ok(true);
+        }
+        let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(false) };
+        Ok(self.attr(ix)?.size == left.size && self.digest_whole(ix, left.size)? == whole)
     }
 
     /// The one file on a mount that is in every way as one was left: an undo has made it again.

@@ -12,6 +12,7 @@
 use super::require_one_thread;
 use crate::process::last_errno;
 use crate::types::Result;
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, set_dumpable_behavior, DumpableBehavior};
 use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySets};
@@ -52,19 +53,24 @@ pub fn lay_down() -> Result<()> {
     let permitted = capabilities(None)?.permitted & CapabilitySet::SYS_ADMIN;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted, inheritable: none })?;
+    LAID_DOWN.store(!permitted.is_empty(), Ordering::Relaxed);
     // Its own files in /proc are root's otherwise. Nobody gets at it by that: who has fewer capabilities can't trace it.
     set_dumpable_behavior(DumpableBehavior::Dumpable)
 }
 
-/// Whether [`enter`] may do what is kept for root.
+/// Whether [`lay_down`] has kept something for [`enter`], which has not used it yet.
+static LAID_DOWN: AtomicBool = AtomicBool::new(false);
+
+/// Whether [`enter`] may do what is kept for root, by a capability of the program file.
 pub fn may_more() -> bool {
-    capabilities(None).is_ok_and(|now| now.permitted.contains(CapabilitySet::SYS_ADMIN))
+    LAID_DOWN.load(Ordering::Relaxed)
 }
 
-/// Takes up what was laid down.
-fn take_up() -> Result<()> {
+/// Takes up what was laid down, or lays it down again.
+fn take_up(up: bool) -> Result<()> {
     let now = capabilities(None)?;
-    set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })
+    let effective = if up { now.permitted } else { CapabilitySet::empty() };
+    set_capabilities(None, CapabilitySets { effective, ..now })
 }
 
 /// Moves this process into new user and mount namespaces.
@@ -76,13 +82,20 @@ fn take_up() -> Result<()> {
 pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     require_one_thread().map_err(|e| (Entry::Make, e))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    if may_more() {
-        take_up().map_err(|e| (Entry::Make, e))?;
+    let more = may_more();
+    if more {
+        take_up(true).map_err(|e| (Entry::Make, e))?;
     }
     // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces that it leaves.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
-        return Err((Entry::Make, last_errno()));
+        let error = last_errno();
+        if more {
+            take_up(false).map_err(|e| (Entry::Make, e))?;
+        }
+        return Err((Entry::Make, error));
     }
+    // It was one of the namespace that is left behind.
+    LAID_DOWN.store(false, Ordering::Relaxed);
     let write = |path: &str, text: String| {
         std::fs::write(path, text).map_err(|e| (Entry::Map, Errno::from_io_error(&e).unwrap_or(Errno::IO)))
     };

@@ -23,8 +23,10 @@ type Part<'a> = ((&'a Arc<Domain<Linux>>, &'a OpenImage<Linux>), Vec<Differs>);
 /// A later commit, with all that is known of its changes.
 struct Candidate {
     past: Past,
-    /// Of its image.
-    paths: Option<Vec<Vec<u8>>>,
+    /// All paths that it is known to have changed.
+    paths: HashSet<Vec<u8>>,
+    /// What it changed is not known in full.
+    in_part: bool,
     undoable: bool,
 }
 
@@ -87,28 +89,26 @@ fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, S
     }
     let candidate = |past: Past| {
         let undoable = known.contains(&past.tx);
-        let paths = (undoable && past.more > 0).then(|| domain.image(past.tx).ok().flatten()).flatten();
-        let paths = paths.map(|open| {
+        let open = (undoable && past.more > 0).then(|| domain.image(past.tx).ok().flatten()).flatten();
+        let mut paths: HashSet<_> = past.changes.iter().map(|changed| changed.path.clone()).collect();
+        if let Some(open) = &open {
             let names = open.image.before.iter().chain(&open.image.after);
-            names.map(|name| domain.shown(&name.path)).collect()
-        });
-        Candidate { past, paths, undoable }
+            paths.extend(names.map(|name| domain.shown(&name.path)));
+        }
+        Candidate { in_part: past.more > 0 && open.is_none(), past, paths, undoable }
     };
     Ok(later.into_iter().rev().filter(|past| !gone.contains(&past.tx)).map(candidate).collect())
 }
 
 impl Candidate {
     fn touches(&self, path: &[u8]) -> bool {
-        let on_the_way = |changed: &[u8]| {
-            path.strip_prefix(changed).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
-        };
-        let told = self.past.changes.iter().map(|changed| &changed.path[..]);
-        told.chain(self.paths.iter().flatten().map(|path| &path[..])).any(on_the_way)
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        ends.chain([path.len()]).any(|end| self.paths.contains(&path[..end]))
     }
 
     /// Whether not all that it changed is known.
     fn may_touch(&self) -> bool {
-        self.past.more > 0 && self.paths.is_none()
+        self.in_part
     }
 
     fn told(&self) -> Later {

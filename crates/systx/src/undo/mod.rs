@@ -35,6 +35,8 @@ use systx_os::{Errno, Linux};
 /// Why an inner run keeps nothing.
 pub const PART_OF_ANOTHER: &str =
     "--undoable is for a transaction of its own, and this run is part of another one: give it to that";
+const TOO_LARGE: &str = "keeping what it could be undone with: that is more than systx keeps of one transaction, or a file can hold. \
+    It can be committed without --undoable";
 const INSIDE: &str =
     "an undo is a transaction of its own, and this is inside of another one: do it outside, after that has ended";
 
@@ -52,7 +54,10 @@ pub fn commit(
         }
         Err(e) => {
             tx.abort();
-            return Ending::Failed(told("keeping what it could be undone with", &e));
+            return Ending::Failed(match e {
+                VerbError::Os(Errno::FBIG) => TOO_LARGE.into(),
+                e => told("keeping what it could be undone with", &e),
+            });
         }
     };
     no_room::stage(Stage::Commit);
@@ -89,19 +94,20 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
     if domains::inside_a_transaction(&domains::table()?) {
         return Err(INSIDE.into());
     }
-    let Parts { mounts, ids } = parts(args)?;
+    let Parts { mounts, keys } = parts(args)?;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, || domains::finish(&mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
-    let ending = taken_back(args, &mounts, &ids, notices);
+    let ending = taken_back(args, &mounts, &keys, notices);
     twin.reap();
     ending
 }
 
-/// The file systems that a transaction has changed, with its number on each.
+/// The file systems that a transaction has changed.
 struct Parts {
     mounts: Vec<Mounted>,
-    ids: Vec<TxId>,
+    /// Of each the key and its number there, as each of its images has to have them.
+    keys: Vec<([u8; 16], TxId)>,
 }
 
 /// Finds them by the images.
@@ -127,18 +133,17 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
     }
     let keys = first.parts.clone();
     let mut open = found.open;
-    let (mut mounts, mut ids) = (Vec::new(), Vec::new());
-    for (key, id) in keys {
-        let Some(n) = open.iter().position(|(_, domain)| domain.image_key() == key) else {
+    let mut mounts = Vec::new();
+    for (key, _) in &keys {
+        let Some(n) = open.iter().position(|(_, domain)| domain.image_key() == *key) else {
             return Err(format!(
                 "transaction {} has changed another file system, too, which is not mounted or not open here: mount it first",
                 args.id
             ));
         };
         mounts.push(open.swap_remove(n).0);
-        ids.push(id);
     }
-    Ok(Parts { mounts, ids })
+    Ok(Parts { mounts, keys })
 }
 
 /// The file system that a directory is on, of those that have an area.
@@ -163,7 +168,7 @@ fn unknown(id: TxId, found: &Existing) -> String {
     match past.next() {
         Some(_) => format!(
             "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune`, or not among the \
-             {IMAGES_MAX} youngest)"
+             {IMAGES_MAX} that committed last)"
         ),
         None => format!("no committed transaction {id} is known here. `systx log` shows what has committed"),
     }
@@ -173,7 +178,7 @@ fn unknown(id: TxId, found: &Existing) -> String {
 fn taken_back(
     args: &args::Undo,
     mounts: &[Mounted],
-    ids: &[TxId],
+    keys: &[([u8; 16], TxId)],
     notices: &mut Notices,
 ) -> Result<Ending, String> {
     let os = Linux::new();
@@ -182,11 +187,16 @@ fn taken_back(
         domains::open(&os, mounts, &args.area).map_err(|(_, why)| why)?
     };
     run::finish_others(args.json, &domains);
-    let mut images = Vec::with_capacity(ids.len());
-    for ((domain, id), mounted) in domains.iter().zip(ids).zip(mounts) {
+    let mut images = Vec::with_capacity(keys.len());
+    for ((domain, (_, id)), mounted) in domains.iter().zip(keys).zip(mounts) {
         let unreadable = |e: ImageError| format!("transaction {id}: {e}");
         let gone = || format!("what was kept of it on {} is gone", mounted.point());
-        images.push(domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?);
+        let open = domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?;
+        // Numbers are given out again once nothing is kept by them.
+        if open.image.parts != keys {
+            return Err(format!("{}: number {id} there is another transaction's by now", gone()));
+        }
+        images.push(open);
     }
     let command = images.first().map_or_else(String::new, |open| {
         let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);

@@ -6,6 +6,7 @@ use super::*;
 pub const ALL: &[(&str, Case)] = &[
     ("the_log_says_which_can_be_undone", the_log_says_which),
     ("the_youngest_are_kept_and_prune_keeps_fewer", the_youngest_are_kept),
+    ("one_that_began_long_ago_and_commits_last_can_be_undone", one_that_began_long_ago),
     ("open_transactions_can_be_undone_after_their_commit", open_transactions_can_be_undone),
     ("without_room_for_what_is_kept_nothing_happens", without_room_nothing_happens),
     ("a_transaction_without_durability_can_be_undone", without_durability),
@@ -48,6 +49,27 @@ fn the_youngest_are_kept(dir: &Path) {
     undone(ids[52]);
     assert_eq!(std::fs::read_to_string(tree.join("f")).unwrap(), "51\n");
     assert_eq!(code(&undo(ids[51], &[])), 125);
+}
+
+fn one_that_began_long_ago(dir: &Path) {
+    let Some((volume, tree)) = served(dir, "tmpfs") else { return };
+    plain(&tree, "echo 1 > one");
+    let here = tree.to_str().unwrap();
+    let id = out(&verb("begin", &["--only", here, "--undoable"])).trim().to_string();
+    assert_eq!(code(&verb("exec", &[&id, "--", "rm", tree.join("one").to_str().unwrap()])), 0);
+    let first = undoable(&tree, "echo 0 > f");
+    for n in 1..50 {
+        committed(&tree, &["--undoable", "--durability", "none"], &format!("echo {n} > f"));
+    }
+    let done = verb("commit", &[&id]);
+    assert_eq!((code(&done), err(&done)), (0, String::new()));
+    let kept = in_area(&volume, "undo");
+    assert!(kept.len() == 50 && kept.contains(&id) && !kept.contains(&first.to_string()), "{kept:?}");
+    // Nor does its number make it the oldest to prune.
+    assert_eq!(code(&verb("prune", &["--yes", "--keep", "1"])), 0);
+    assert_eq!(in_area(&volume, "undo"), [id.clone()]);
+    undone(id.parse().unwrap());
+    assert_eq!(std::fs::read_to_string(tree.join("one")).unwrap(), "1\n");
 }
 
 fn open_transactions_can_be_undone(dir: &Path) {

@@ -200,6 +200,17 @@ fn a_name_of_several_comes_back(dir: &Path) {
     assert_eq!(code(&undo(id, &[])), 75);
     plain(&tree, "rm there/three");
     undone(id);
+    // The name that it was known to keep is that of a file made again, or of one that only looks the same.
+    plain(&tree, "echo first > p; ln p q");
+    let (id, again) = (undoable(&tree, "stat p >&2; rm q"), undoable(&tree, "rm p"));
+    undone(again);
+    undone(id);
+    assert_eq!(ino("q"), ino("p"));
+    let id = undoable(&tree, "stat p >&2; rm q");
+    plain(&tree, "echo other > r; touch -r p r; mv r p");
+    let before = picture(&tree);
+    assert_eq!(code(&undo(id, &[])), 75);
+    assert_eq!(picture(&tree), before);
     // With all of them gone there is none that it could be one of.
     let id = undoable(&tree, "rm here/y");
     plain(&tree, "rm moved");
@@ -304,7 +315,7 @@ fn a_dry_run_changes_nothing(dir: &Path) {
 }
 
 fn two_file_systems(dir: &Path) {
-    let (Some((one, a)), Some((_other, b))) = (served(dir, "ext4"), served(dir, "tmpfs")) else { return };
+    let (Some((one, a)), Some((other, b))) = (served(dir, "ext4"), served(dir, "tmpfs")) else { return };
     plain(&a, "echo a > a");
     plain(&b, "echo b > b");
     // So that the numbers differ.
@@ -331,6 +342,23 @@ fn two_file_systems(dir: &Path) {
     plain(&b, "echo d > b");
     let (now_a, now_b) = (picture(&a), picture(&b));
     assert_eq!(code(&undo(id, &[])), 75);
+    assert_eq!((picture(&a), picture(&b)), (now_a, now_b));
+    // Nor where what was kept on one of them is gone, and its number is another transaction's.
+    let id = both("echo y > $A/y; echo y > $B/y");
+    let numbers = || in_area(&other, "undo").iter().map(|name| name.parse().unwrap()).collect::<Vec<u64>>();
+    let part = numbers().into_iter().max().unwrap();
+    let stranger = undoable(&b, "echo z > z");
+    let kept = |id: u64| other.area().join("undo").join(id.to_string());
+    std::fs::remove_dir_all(kept(part)).unwrap();
+    let on_a = ["--mount", a.to_str().unwrap()];
+    let output = undo(id, &on_a);
+    assert_eq!(code(&output), 125);
+    assert!(err(&output).contains("is gone"), "{}", err(&output));
+    std::fs::rename(kept(stranger), kept(part)).unwrap();
+    let (now_a, now_b) = (picture(&a), picture(&b));
+    let output = undo(id, &on_a);
+    assert_eq!(code(&output), 125);
+    assert!(err(&output).contains("is another transaction's by now"), "{}", err(&output));
     assert_eq!((picture(&a), picture(&b)), (now_a, now_b));
     // Nor where one is not there.
     let id = both("echo x > $A/x; echo x > $B/x");
