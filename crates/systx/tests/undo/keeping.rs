@@ -67,7 +67,7 @@ fn one_that_began_long_ago(dir: &Path) {
     assert!(kept.len() == 50 && kept.contains(&id) && !kept.contains(&first.to_string()), "{kept:?}");
     // Nor does its number make it the oldest to prune.
     assert_eq!(code(&verb("prune", &["--yes", "--keep", "1"])), 0);
-    assert_eq!(in_area(&volume, "undo"), [id.clone()]);
+    assert_eq!(in_area(&volume, "undo").as_slice(), std::slice::from_ref(&id));
     undone(id.parse().unwrap());
     assert_eq!(std::fs::read_to_string(tree.join("one")).unwrap(), "1\n");
 }
