@@ -5,7 +5,7 @@ set -eu
 
 # command:package
 wanted="cc:gcc cc:libc6-dev make:make tar:tar mke2fs:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs setfattr:attr setfacl:acl setquota:quota
-unshare:util-linux losetup:mount strace:strace setcap:libcap2-bin xz:xz-utils script:bsdutils python3:python3 kill:procps"
+unshare:util-linux losetup:mount strace:strace setcap:libcap2-bin xz:xz-utils script:bsdutils python3:python3 pgrep:procps"
 
 export PATH="$PATH:/usr/sbin:/sbin"
 missing=""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Programs of the papers, and of today, until durable: plainly, in a transaction, on an overlay that nobody merges back, and by `try`.
 #   scripts/workloads.sh                 all; writes docs/workloads.md. An hour or so; root, a loop device, the network
-#   scripts/workloads.sh lfs git         some groups of scripts/workloads, printed only
+#   scripts/workloads.sh lfs git         some groups of scripts/workloads, printed only; OUT=FILE: written there
 #   REPEATS=9 ROWS='lfs-create|git-gc'   repeats (default 5); only rows whose whole name matches
 # A group sets `rows`, defines `work_ROW` for each, with - as _, and may define `prepare` (once), `ready_ROW` (before each run, not measured),
 # `needs` (commands) and `target_ROW`. They run in $T, a tree of its own on a fresh ext4 with its journal; the three ways take turns.
@@ -24,7 +24,10 @@ if [ -z "${WORKLOADS_INSIDE-}" ]; then
     WORKLOADS_INSIDE=1 unshare --mount --propagation private bash scripts/workloads.sh "$@" || status=$?
     [ "$status" = 0 ] || exit "$status"
     if [ $# = 0 ] && [ -z "${ROWS-}" ]; then
-        cp "$SCRATCH/table" docs/workloads.md
+        OUT=${OUT:-docs/workloads.md}
+    fi
+    if [ -n "${OUT-}" ]; then
+        cp "$SCRATCH/table" "$OUT"
     else
         cat "$SCRATCH/table"
     fi

@@ -71,14 +71,21 @@ unsafe fn clone3(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> Result<Side> {
     }
 }
 
-/// Fails with `EBUSY` when this process has more than one thread.
+/// Fails with `EBUSY` when this process has more than one thread. One that was joined is counted by the kernel until it has ended
+/// altogether, a moment later, and nothing tells when: so it is asked for a while.
 fn require_one_thread() -> Result<()> {
-    match std::fs::metadata("/proc/self/task") {
-        // A directory's link count is 2 and one for each directory in it: proc(5).
-        Ok(task) if std::os::unix::fs::MetadataExt::nlink(&task) == 3 => Ok(()),
-        Ok(_) => Err(Errno::BUSY),
-        Err(e) => Err(Errno::from_io_error(&e).unwrap_or(Errno::NOENT)),
+    const TIMES: usize = 200;
+    const BETWEEN: std::time::Duration = std::time::Duration::from_micros(500);
+    for n in 0..TIMES {
+        match std::fs::metadata("/proc/self/task") {
+            // A directory's link count is 2 and one for each directory in it: proc(5).
+            Ok(task) if std::os::unix::fs::MetadataExt::nlink(&task) == 3 => return Ok(()),
+            Ok(_) if n + 1 < TIMES => std::thread::sleep(BETWEEN),
+            Ok(_) => {}
+            Err(e) => return Err(Errno::from_io_error(&e).unwrap_or(Errno::NOENT)),
+        }
     }
+    Err(Errno::BUSY)
 }
 
 /// Closes every descriptor from 3 on but those in `keep`, which is sorted in place.
