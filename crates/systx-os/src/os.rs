@@ -26,6 +26,13 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: openat2(2), RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV.
     fn open(&self, dir: &Self::Fd, name: &[u8], how: Open) -> Result<Self::Fd>;
+    /// The same; `None`: nothing has that name.
+    fn open_if_there(&self, dir: &Self::Fd, name: &[u8], how: Open) -> Result<Option<Self::Fd>> {
+        match self.open(dir, name, how) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
     /// Opens the object behind `fd` (often an O_PATH descriptor) once more.
     fn reopen(&self, fd: &Self::Fd, how: Open) -> Result<Self::Fd>;
     /// Opens an object by its handle; `mount` is any descriptor on the same mount. `ESTALE` when it is gone,

@@ -8,7 +8,7 @@
 mod machine;
 
 use machine::processes::{children, Held, Stopped};
-use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
+use machine::user::{open_fuse_to_all, ORDINARY, UNPRIVILEGED, USER};
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, systx, AREA};
 use std::io::Write;
@@ -641,17 +641,9 @@ fn a_capability_makes_the_namespace(dir: &Path) {
     std::fs::copy(systx(), &program).unwrap();
     must(Command::new("setcap").arg("cap_sys_admin+ep").arg(&program));
     let (program, tree) = (program.to_str().unwrap(), w.tree.to_str().unwrap());
-    let user = [
-        "setpriv",
-        "--reuid=1000",
-        "--regid=1000",
-        "--clear-groups",
-        "--inh-caps=-all",
-        "--ambient-caps=-all",
-    ];
     let as_user = |words: &[&str]| {
-        let mut command = Command::new(user[0]);
-        command.args(&user[1..]).args(words).current_dir(&w.tree).stdin(Stdio::null());
+        let mut command = Command::new(ORDINARY[0]);
+        command.args(&ORDINARY[1..]).args(words).current_dir(&w.tree).stdin(Stdio::null());
         command.env("HOME", &w.beside).env_remove("XDG_STATE_HOME").output().unwrap()
     };
     let run = |program: &str, script: &str| {

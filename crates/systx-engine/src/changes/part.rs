@@ -8,8 +8,7 @@
 //! name as the transaction shows it; making a choice changes nothing. Does not: give the rest up ([`Transaction::keep_only`]).
 
 use super::Change;
-use crate::facts::join;
-use crate::facts::Name;
+use crate::facts::{join, Name};
 use crate::transaction::Transaction;
 use crate::workset::names::Entry;
 use crate::workset::Ix;

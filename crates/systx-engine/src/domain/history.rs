@@ -138,11 +138,8 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
 fn kept<O: Os>(os: &O, area: &O::Fd) -> Result<BTreeMap<(Lsn, TxId), Past>> {
     let mut all = BTreeMap::new();
     for name in [OLDER, FILE] {
-        let bytes = match os.open(area, name, Open::Read) {
-            Ok(fd) => read_file(os, &fd)?,
-            Err(Errno::NOENT) => continue,
-            Err(error) => return Err(error),
-        };
+        let Some(fd) = os.open_if_there(area, name, Open::Read)? else { continue };
+        let bytes = read_file(os, &fd)?;
         let text = String::from_utf8_lossy(&bytes);
         all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));
     }

@@ -205,10 +205,7 @@ impl<O: Os> Domain<O> {
 /// The shelf that a record's slots are on; `None`: on none, or it is gone.
 pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
     let Some(Shelved { owner, .. }) = body.shelved else { return Ok(None) };
-    match os.open(area, name_of(&body.boot, owner).as_bytes(), Open::Directory) {
-        Err(Errno::NOENT) => Ok(None),
-        dir => dir.map(Some),
-    }
+    os.open_if_there(area, name_of(&body.boot, owner).as_bytes(), Open::Directory)
 }
 
 /// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they were sealed.

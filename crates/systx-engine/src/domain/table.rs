@@ -152,10 +152,8 @@ impl<O: Os> Table<O> {
 
     /// The table, if it is ready.
     fn look(os: &O, area: &Area<O>, boot: [u64; 2]) -> Result<Option<Table<O>>, TableError> {
-        let file = match os.open(&area.dir, NAME, Open::ReadWrite) {
-            Err(Errno::NOENT) => return Ok(None),
-            file => file.map_err(failed("open"))?,
-        };
+        let file = os.open_if_there(&area.dir, NAME, Open::ReadWrite).map_err(failed("open"))?;
+        let Some(file) = file else { return Ok(None) };
         let stat = os.stat(&file).map_err(failed("look at"))?;
         if stat.kind() != systx_os::FileType::File {
             return Err(TableError::NotAFile);

@@ -65,11 +65,7 @@ fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut at: u64) -> Result
 
 /// Opens the directory of the log; `None` when there is none.
 pub(super) fn open_dir<O: Os>(os: &O, area: &O::Fd) -> Result<Option<O::Fd>, LogError> {
-    match os.open(area, b"log", Open::Directory) {
-        Ok(dir) => Ok(Some(dir)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(LogError::os("opening the directory of", 0)(e)),
-    }
+    os.open_if_there(area, b"log", Open::Directory).map_err(LogError::os("opening the directory of", 0))
 }
 
 /// Opens, or makes, the directory of the log.

@@ -54,11 +54,8 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for entry in os.read_dir(area)? {
         let Some(tx) = number(&entry.name) else { continue };
-        let bytes = match os.open(area, &entry.name, Open::Read) {
-            Ok(fd) => read_file(os, &fd)?,
-            Err(Errno::NOENT) => continue,
-            Err(e) => return Err(e),
-        };
+        let Some(fd) = os.open_if_there(area, &entry.name, Open::Read)? else { continue };
+        let bytes = read_file(os, &fd)?;
         let text = String::from_utf8_lossy(&bytes);
         reports.extend(text.lines().filter_map(|line| parse(tx, line)));
     }

@@ -78,19 +78,13 @@ fn parse(name: &[u8]) -> Option<(TxId, bool)> {
 
 /// Numbers of everything that is kept.
 pub(crate) fn numbers<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<TxId>> {
-    let dir = match os.open(area, DIR, Open::Directory) {
-        Err(Errno::NOENT) => return Ok(Vec::new()),
-        dir => dir?,
-    };
+    let Some(dir) = os.open_if_there(area, DIR, Open::Directory)? else { return Ok(Vec::new()) };
     Ok(os.read_dir(&dir)?.iter().filter_map(|entry| parse(&entry.name)).map(|(id, _)| id).collect())
 }
 
 /// Deletes `undo/<name>`. The manifest goes first: what has none is nobody's.
 pub(crate) fn remove<O: Os>(os: &O, undo: &O::Fd, name: &[u8]) -> Result<()> {
-    let dir = match os.open(undo, name, Open::Directory) {
-        Err(Errno::NOENT) => return Ok(()),
-        dir => dir?,
-    };
+    let Some(dir) = os.open_if_there(undo, name, Open::Directory)? else { return Ok(()) };
     match os.unlink(&dir, MANIFEST) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
@@ -104,10 +98,7 @@ pub(crate) fn remove<O: Os>(os: &O, undo: &O::Fd, name: &[u8]) -> Result<()> {
 
 impl<O: Os> Domain<O> {
     pub(crate) fn undo_dir(&self) -> Result<Option<O::Fd>> {
-        match self.os.open(&self.area.dir, DIR, Open::Directory) {
-            Err(Errno::NOENT) => Ok(None),
-            dir => dir.map(Some),
-        }
+        self.os.open_if_there(&self.area.dir, DIR, Open::Directory)
     }
 
     /// The committed transactions that have an image, in the order of their commits. Numbers are given at the beginning, and one
@@ -119,10 +110,8 @@ impl<O: Os> Domain<O> {
         let committed = found.filter_map(|entry| parse(&entry.name)).filter(|(_, pending)| !pending);
         let mut ids = Vec::new();
         for (id, _) in committed {
-            let dir = match self.os.open(&undo, id.to_string().as_bytes(), Open::Directory) {
-                Err(Errno::NOENT) => continue,
-                dir => dir?,
-            };
+            let name = id.to_string();
+            let Some(dir) = self.os.open_if_there(&undo, name.as_bytes(), Open::Directory)? else { continue };
             // One that was cut off while it was removed comes first.
             let kept = match self.os.stat_at(&dir, MANIFEST) {
                 Err(Errno::NOENT) => None,
@@ -143,17 +132,14 @@ impl<O: Os> Domain<O> {
         let failed = |error| LogError::Os { doing: "looking at what can be undone,", segment: 0, error };
         let Some(undo) = self.undo_dir().map_err(failed)? else { return Ok(0) };
         let entries = self.os.read_dir(&undo).map_err(failed)?;
-        let pending: Vec<_> =
-            entries.iter().filter_map(|entry| parse(&entry.name)).filter(|(_, pending)| *pending).collect();
+        let images = entries.iter().filter_map(|entry| parse(&entry.name));
+        let (pending, settled): (Vec<_>, Vec<_>) = images.partition(|(_, pending)| *pending);
         let mut removed = 0;
         // Without its manifest one can't be put back: it was cut off while it was removed.
-        for entry in entries.iter().filter(|entry| parse(&entry.name).is_some_and(|(_, pending)| !pending)) {
-            let dir = match self.os.open(&undo, &entry.name, Open::Directory) {
-                Err(Errno::NOENT) => continue,
-                dir => dir.map_err(failed)?,
-            };
-            if self.os.stat_at(&dir, MANIFEST) == Err(Errno::NOENT) {
-                remove(&self.os, &undo, &entry.name).map_err(failed)?;
+        for name in settled.into_iter().map(|(id, _)| id.to_string()) {
+            let dir = self.os.open_if_there(&undo, name.as_bytes(), Open::Directory).map_err(failed)?;
+            if dir.is_some_and(|dir| self.os.stat_at(&dir, MANIFEST) == Err(Errno::NOENT)) {
+                remove(&self.os, &undo, name.as_bytes()).map_err(failed)?;
                 removed += 1;
             }
         }
@@ -204,18 +190,15 @@ impl<O: Os> Domain<O> {
     /// The image of a committed transaction; `None`: none was kept, or it is kept no more.
     pub fn image(&self, id: TxId) -> core::result::Result<Option<OpenImage<O>>, ImageError> {
         let Some(undo) = self.undo_dir()? else { return Ok(None) };
-        let dir = match self.os.open(&undo, id.to_string().as_bytes(), Open::Directory) {
-            Err(Errno::NOENT) => return Ok(None),
-            dir => dir?,
+        let name = id.to_string();
+        let Some(dir) = self.os.open_if_there(&undo, name.as_bytes(), Open::Directory)? else {
+            return Ok(None);
         };
         let image = match self.read_manifest(&dir) {
             Err(ImageError::Os(Errno::NOENT)) => return Ok(None),
             image => image?,
         };
-        let contents = match self.os.open(&dir, CONTENTS, Open::Read) {
-            Err(Errno::NOENT) => None,
-            fd => Some(fd?),
-        };
+        let contents = self.os.open_if_there(&dir, CONTENTS, Open::Read)?;
         Ok(Some(OpenImage { image, contents }))
     }
 

@@ -8,7 +8,9 @@
 
 use super::image::{Image, Name, State, Thing};
 use super::look::{split, Looked};
-use crate::outcome::{Verb, VerbError};
+use crate::changes::none_if_unsupported;
+use crate::facts::on_the_way;
+use crate::outcome::Verb;
 use crate::publish::patch::read_up_to;
 use crate::transaction::{Access, Caller, Node, SetAttr, SetTime, Transaction};
 use crate::workset::data::CHUNK_BYTES;
@@ -289,10 +291,7 @@ impl<O: Os> Transaction<O> {
 
     fn give_xattrs(&mut self, node: Node, state: &State) -> Verb<()> {
         let ix = self.ix(node);
-        let now = match self.listxattr(node) {
-            Err(VerbError::Os(Errno::OPNOTSUPP)) => Vec::new(),
-            now => now?,
-        };
+        let now = none_if_unsupported(self.listxattr(node))?;
         for name in now.iter().filter(|name| !state.xattrs.iter().any(|(known, _)| known == *name)) {
             self.removexattr(node, name)?;
         }
@@ -335,9 +334,7 @@ impl<O: Os> Transaction<O> {
 impl<O: Os> Back<'_, O> {
     /// Whether a name is the same before and after, in directories that are the same.
     fn in_place(&self, name: &Name) -> bool {
-        let path = &name.path[..];
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        ends.chain([path.len()]).all(|end| self.before.get(&path[..end]) == self.after.get(&path[..end]))
+        on_the_way(&name.path).all(|path| self.before.get(path) == self.after.get(path))
     }
 
     /// All things by one of their names, where they had one by that, from the deepest on. One that stays may have got a name and changed,

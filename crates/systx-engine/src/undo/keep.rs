@@ -9,7 +9,7 @@ use super::image::{Image, Name, Range, State, Thing};
 use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
 use crate::domain::Domain;
-use crate::facts::join;
+use crate::facts::{join, on_the_way};
 use crate::id::TxId;
 use crate::outcome::{Durability, Verb};
 use crate::publish::place::write_all;
@@ -144,10 +144,11 @@ impl<O: Os> Transaction<O> {
         for pair in pairs {
             if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
                 let mount = self.object(*ix).mount;
-                let prefix = |end: usize| (mount, is[..end].to_vec());
-                let ends = is.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-                let stays = |end| before.get(&prefix(end)) == after.get(&prefix(end));
-                let in_place = was != is || ends.chain([is.len()]).all(stays);
+                let stays = |path: &[u8]| {
+                    let at = (mount, path.to_vec());
+                    before.get(&at) == after.get(&at)
+                };
+                let in_place = was != is || on_the_way(is).all(stays);
                 if ix == other && in_place && self.changed_object(*ix)?.is_empty() {
                     continue;
                 }

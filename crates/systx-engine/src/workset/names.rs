@@ -5,8 +5,7 @@
 
 use super::staging::NO_SLOT;
 use super::Ix;
-use crate::facts::LowerDir;
-use crate::facts::Name;
+use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
 use std::sync::Arc;

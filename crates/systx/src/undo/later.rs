@@ -11,7 +11,7 @@ use systx_engine::domain::history::Past;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::undo::area::OpenImage;
-use systx_engine::undo::{Differs, Image};
+use systx_engine::undo::{on_the_way, Differs, Image};
 use systx_os::Linux;
 
 /// The command of an undo begins so, and goes on with the number.
@@ -43,7 +43,7 @@ pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
             let path = domain.shown(&path);
             let surely: Vec<_> = all.iter().filter(|one| one.touches(&path)).collect();
             let sure = !surely.is_empty();
-            let by = if sure { surely } else { all.iter().filter(|one| one.may_touch()).collect() };
+            let by = if sure { surely } else { all.iter().filter(|one| one.in_part).collect() };
             let by: Vec<_> = by.into_iter().map(|one| one.past.tx.0).collect();
             named.extend(by.iter().copied());
             overtaken.obstacles.push(Obstacle { path, what, by, sure });
@@ -102,13 +102,7 @@ fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, S
 
 impl Candidate {
     fn touches(&self, path: &[u8]) -> bool {
-        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-        ends.chain([path.len()]).any(|end| self.paths.contains(&path[..end]))
-    }
-
-    /// Whether not all that it changed is known.
-    fn may_touch(&self) -> bool {
-        self.in_part
+        on_the_way(path).any(|path| self.paths.contains(path))
     }
 
     fn told(&self) -> Later {

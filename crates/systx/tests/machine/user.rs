@@ -18,6 +18,10 @@ pub const UNPRIVILEGED: [&str; 8] = [
     "--",
 ];
 
+/// The same, but a program file may still give them capabilities.
+#[allow(dead_code)] // not by every suite
+pub const ORDINARY: &[&str] = UNPRIVILEGED.split_at(6).0;
+
 /// Makes /dev/fuse one that everybody may open, as on most systems, in this program's own mount namespace.
 pub fn open_fuse_to_all(dir: &Path) {
     let node = dir.join("fuse");
