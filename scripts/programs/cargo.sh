@@ -1,8 +1,8 @@
 # A crate without dependencies: build, test, install.
 needs=cargo
 named='/incremental/'
-# A map in the order of its hashes.
-dated='rustc_info[.]json$'
+# A map in the order of its hashes; a database of when each crate was used last, in seconds.
+dated='rustc_info[.]json$|[.]global-cache$'
 prepare() { cargo new -q --vcs none --name tiny crate && echo 'fn main() { println!("{}", env!("CARGO_PKG_NAME")); }' >crate/src/main.rs; }
 work() {
     cd crate

@@ -22,7 +22,8 @@ pub struct Meter {
 struct Read {
     counts: [AtomicU64; CALLS.len()],
     syncs: Mutex<Spent>,
-    marks: Mutex<Vec<Mark>>,
+    /// `None`: not asked for.
+    marks: Mutex<Option<Vec<Mark>>>,
 }
 
 impl Read {
@@ -56,11 +57,10 @@ impl Meter {
         Meter { os: Linux::new(), read: Arc::new(Read::zero()) }
     }
 
-    /// Sets everything to zero.
+    /// Sets counts and times to zero.
     pub fn reset(&self) {
         self.read.counts.iter().for_each(|n| n.store(0, Ordering::Relaxed));
         *self.read.syncs.lock().unwrap_or_else(PoisonError::into_inner) = Spent::default();
-        self.take_marks();
     }
 
     /// Calls of one name so far.
@@ -87,9 +87,10 @@ impl Meter {
         *self.read.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The moments marked since the last call.
+    /// The moments marked since the last call; none before the first, which asks for them. A mark costs reading a clock.
     pub fn take_marks(&self) -> Vec<Mark> {
-        std::mem::take(&mut self.read.marks.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut marks = self.read.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        marks.replace(Vec::new()).unwrap_or_default()
     }
 
     /// This moment.
@@ -208,7 +209,8 @@ through! {
         self.os.handle_at(dir, name)
     }
     fn phase(&self, _phase: Phase) {
-        let mark = self.now_mark();
-        self.read.marks.lock().unwrap_or_else(PoisonError::into_inner).push(mark);
+        if let Some(marks) = &mut *self.read.marks.lock().unwrap_or_else(PoisonError::into_inner) {
+            marks.push(self.now_mark());
+        }
     }
 }

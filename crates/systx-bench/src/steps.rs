@@ -64,7 +64,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             for n in 0..count {
                 change(&mut t, d, n)?;
             }
-            world.meter.reset();
+            world.meter.take_marks();
             let begin = world.meter.now_mark();
             steps = t.commit()?.steps;
             let end = world.meter.now_mark();

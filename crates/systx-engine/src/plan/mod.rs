@@ -10,6 +10,8 @@ mod data;
 mod names;
 mod small;
 
+pub(crate) use small::SMALL_OBJECTS_MAX;
+
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Verb, VerbError};
 use crate::publish::site::Directories;

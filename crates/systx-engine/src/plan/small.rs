@@ -8,10 +8,11 @@ use crate::transaction::Transaction;
 use crate::workset::staging::NO_SLOT;
 use crate::workset::Ix;
 use std::collections::HashMap;
+use std::sync::Arc;
 use systx_os::{FileType, Open, Os};
 
 /// Most objects that ride in a record.
-const SMALL_OBJECTS_MAX: usize = 16;
+pub(crate) const SMALL_OBJECTS_MAX: usize = 16;
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
@@ -25,7 +26,9 @@ impl<O: Os> Transaction<O> {
             usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
         };
         let staged: Vec<Ix> = self.all().filter(|ix| here(self, *ix)).collect();
-        if self.carry(draft, &staged)? {
+        let carried = self.carry(draft, &staged);
+        self.let_go_of_closed();
+        if carried? {
             return Ok(());
         }
         let mut count = draft.slot_patches;
@@ -58,8 +61,7 @@ impl<O: Os> Transaction<O> {
                 _ => None,
             };
             let Some(slot) = slot.filter(|slot| *slot != NO_SLOT) else { return Ok(false) };
-            let kind = object.kind;
-            let Some(small) = self.small(draft.mount, slot, kind, left)? else { return Ok(false) };
+            let Some(small) = self.small(*ix, slot, left)? else { return Ok(false) };
             left -= small.content.len() as u64;
             carried.insert(slot, small);
         }
@@ -86,9 +88,14 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The object in a slot, whole; `None` if it has more than `most` bytes.
-    fn small(&mut self, mount: usize, slot: u32, kind: FileType, most: u64) -> Verb<Option<Small>> {
+    fn small(&mut self, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
+        let object = self.object(ix);
+        let (mount, kind) = (usize::from(object.mount), object.kind);
         let how = if kind == FileType::File { Open::Read } else { Open::Path };
-        let fd = self.open_slot(mount, slot, how)?;
+        let fd = match object.file.clone() {
+            Some(fd) if self.os.uid() == 0 => fd,
+            _ => Arc::new(self.open_slot(mount, slot, how)?),
+        };
         let stat = self.os.stat(&fd)?;
         if object_bytes(&stat) > most {
             return Ok(None);

@@ -55,6 +55,10 @@ impl<O: Os> Transaction<O> {
         if object.opens > 0 {
             return;
         }
+        if self.keep_closed(ix) {
+            return;
+        }
+        let object = self.object_mut(ix);
         (object.file, object.read_only) = (None, false);
         match &mut object.data {
             Data::Base(file) => *file = None,

@@ -8,6 +8,7 @@
 
 use super::data::Data;
 use super::{Ix, Reach};
+use crate::plan::SMALL_OBJECTS_MAX;
 use crate::transaction::Transaction;
 use std::collections::VecDeque;
 use systx_os::Os;
@@ -19,11 +20,13 @@ const LEAST: usize = 2;
 pub(crate) struct Held {
     queue: VecDeque<Ix>,
     most: usize,
+    /// Staged files that are open although nobody has them open.
+    closed: Vec<Ix>,
 }
 
 impl Default for Held {
     fn default() -> Held {
-        Held { queue: VecDeque::new(), most: usize::MAX }
+        Held { queue: VecDeque::new(), most: usize::MAX, closed: Vec::new() }
     }
 }
 
@@ -43,6 +46,27 @@ impl<O: Os> Transaction<O> {
             let Some(first) = self.held.queue.pop_front() else { return };
             self.object_mut(first).held = false;
             self.let_go(first);
+        }
+    }
+
+    /// Keeps a staged file open that its last opener has closed, if it is one of few: the record will want its bytes.
+    pub(crate) fn keep_closed(&mut self, ix: Ix) -> bool {
+        let object = self.object(ix);
+        let wanted = object.is_staged() && object.file.is_some() && !object.names.is_empty();
+        // That of an ordinary user may be open for writing only.
+        if !wanted || self.held.closed.len() >= SMALL_OBJECTS_MAX || self.os.uid() != 0 {
+            return false;
+        }
+        self.held.closed.push(ix);
+        true
+    }
+
+    /// Closes those: from the commit point on others have them, and run them.
+    pub(crate) fn let_go_of_closed(&mut self) {
+        for ix in std::mem::take(&mut self.held.closed) {
+            if self.object(ix).opens == 0 {
+                self.object_mut(ix).file = None;
+            }
         }
     }
 
