@@ -4,6 +4,7 @@
 
 #[path = "../alone/mod.rs"]
 mod alone;
+mod dialogue;
 mod ends;
 mod keeping;
 mod open;
@@ -16,7 +17,8 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 
 fn main() {
-    let cases: Vec<_> = [open::ALL, part::ALL, ends::ALL, keeping::ALL, terminal::ALL].concat();
+    let cases: Vec<_> =
+        [open::ALL, part::ALL, ends::ALL, keeping::ALL, terminal::ALL, dialogue::ALL].concat();
     alone::enter(&["tmpfs", "ext4"], &cases, &[]);
 }
 

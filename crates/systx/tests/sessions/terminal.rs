@@ -13,16 +13,16 @@ pub const ALL: &[(&str, Case)] = &[
 ];
 
 /// A program at a terminal of its own, where somebody types.
-struct Typed {
+pub struct Typed {
     script: Child,
     shown: String,
     /// What was shown before that, all of it.
-    before: String,
+    pub before: String,
 }
 
 impl Typed {
     /// bash, without anybody's start files; `None`, with a reason printed, where it can't be had.
-    fn bash(p: &Place) -> Option<Typed> {
+    pub fn bash(p: &Place) -> Option<Typed> {
         // Who started the tests in the background has an interrupt ignored by all below.
         let script = Command::new("env")
             .args(["--default-signal=INT,QUIT,TSTP,CONT", "script", "-qec"])
@@ -44,12 +44,12 @@ impl Typed {
         }
     }
 
-    fn types(&mut self, keys: &str) {
+    pub fn types(&mut self, keys: &str) {
         self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
     }
 
     /// Waits until something is shown that was not shown before.
-    fn shows(&mut self, text: &str) {
+    pub fn shows(&mut self, text: &str) {
         loop {
             if let Some(at) = self.shown.find(text) {
                 self.before.extend(self.shown.drain(..at + text.len()));
@@ -72,7 +72,7 @@ impl Typed {
     }
 
     /// The rest of the line that was begun.
-    fn line(&mut self) -> String {
+    pub fn line(&mut self) -> String {
         while !self.shown.contains("\r\n") {
             self.more("the end of a line");
         }
@@ -82,7 +82,7 @@ impl Typed {
         line
     }
 
-    fn ends(mut self) {
+    pub fn ends(mut self) {
         self.types("exit\n");
         self.script.wait().unwrap();
     }
