@@ -8,7 +8,7 @@ mod machine;
 use machine::picture::{difference, picture};
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, recover, rounds, run, shell, verb};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,6 +28,7 @@ fn main() {
         ("one_byte_of_a_huge_sparse_file_costs_no_copy", one_byte_of_a_huge_sparse_file_costs_no_copy),
         ("one_name_in_a_wide_directory_commits", one_name_in_a_wide_directory_commits),
         ("many_new_files_commit_at_once", many_new_files_commit_at_once),
+        ("what_is_looked_at_takes_little_memory", what_is_looked_at_takes_little_memory),
     ]);
 }
 
@@ -306,6 +307,46 @@ fn one_name_in_a_wide_directory_commits(dir: &Path) {
     assert!(!served.join("n7").exists() && !served.join("n8").exists());
     assert!(served.join("m8").exists() && served.join("new").exists() && served.join("n9").exists());
     settled(&volume);
+}
+
+fn what_is_looked_at_takes_little_memory(dir: &Path) {
+    // Just below a size at which tables of names grow, where an object takes least; long: the size that docs/benchmarks.md speaks of.
+    let files = rounds(14_000, 50_000);
+    let Some((volume, served)) = world(dir, files) else { return };
+    for n in 0..files {
+        let dir = served.join((n / 1000).to_string());
+        if n % 1000 == 0 {
+            std::fs::create_dir(&dir).unwrap();
+        }
+        std::fs::File::create(dir.join(n.to_string())).unwrap();
+    }
+    let script = "ls -d 0 && read -r x && find . -type f -size 0 | wc -l && read -r x && exit 1";
+    let mut command = run(&served, &[], &["sh", "-c", script]);
+    let mut systx = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, stdout) = (systx.stdin.take().unwrap(), BufReader::new(systx.stdout.take().unwrap()));
+    let mut bytes = [0, 0];
+    let mut said = Vec::new();
+    for (line, bytes) in stdout.lines().zip(&mut bytes) {
+        said.push(line.unwrap());
+        *bytes = resident_bytes(systx.id());
+        stdin.write_all(b"go on\n").unwrap();
+    }
+    assert_eq!(code(&systx.wait_with_output().unwrap()), 1);
+    assert_eq!(said, ["0".to_string(), files.to_string()]);
+    let each = (bytes[1] - bytes[0]) / files;
+
+    assert!(each <= LOOKED_AT_BYTES_MAX, "{each} bytes an object");
+    settled(&volume);
+}
+
+/// The target for an object that was touched.
+const LOOKED_AT_BYTES_MAX: usize = 700;
+
+/// Memory of a process that is in use, in bytes. Source: proc_pid_status(5).
+fn resident_bytes(pid: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1024
 }
 
 fn many_new_files_commit_at_once(dir: &Path) {

@@ -56,6 +56,16 @@ pub(crate) struct Object<O: Os> {
 // A transaction may touch millions of objects: what is rare is boxed.
 const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Known>() + size_of::<Entry>() <= 480);
 
+impl<O: Os> Object<O> {
+    /// Gives it one more name. Most have one: a vector's first room, for four, would be a tenth of what an object takes.
+    pub fn add_name(&mut self, dir: Ix, name: Name) {
+        if self.names.is_empty() {
+            self.names.reserve_exact(1);
+        }
+        self.names.push((dir, name));
+    }
+}
+
 /// The committed tree's side of a node.
 pub(crate) type Lower = Found;
 

@@ -83,7 +83,7 @@ impl<O: Os> Transaction<O> {
         let found = self.facts.entry_named(&base, &name)?;
         let ix = found.map(|found| self.lower_node(mount, &found));
         if let Some(ix) = ix {
-            self.object_mut(ix).names.push((dir, name.clone()));
+            self.object_mut(ix).add_name(dir, name.clone());
         }
         if let Some(directory) = &mut self.object_mut(dir).dir {
             directory.names.insert(name, Entry { now: ix, before: ix, slot: NO_SLOT });
@@ -189,7 +189,7 @@ impl<O: Os> Transaction<O> {
             }
         }
         let object = self.object_mut(ix);
-        object.names.push((dir, name.into()));
+        object.add_name(dir, name.into());
         object.links += 1;
     }
 
