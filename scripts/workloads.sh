@@ -7,6 +7,7 @@
 # A group sets `rows`, defines `work_ROW` for each, with - as _, and may define `prepare` (once), `ready_ROW` (before each run, not measured),
 # `needs` (commands) and `target_ROW`. They run in $T, a tree of its own on a fresh ext4 with its journal; the three ways take turns.
 # A row whose name begins with abort- is measured from the last word of its command to the end of systx: what an abort takes.
+# One whose name begins with inside- measures itself: it writes microseconds to descriptor 3.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -66,25 +67,32 @@ fresh() { # group file, row: the tree as this row begins
 # shellcheck disable=SC2016
 script='. "$1"; cd "$3"; T=$3 HOME=$3/home; "work_$2"; [ "$2" = "${2#abort_}" ] || { echo "${EPOCHREALTIME/[.,]/}" >&3; exit 1; }'
 
-# Each prints how long it took, in microseconds.
+# Each way prints how long it took, in microseconds.
+took() { # row, since when
+    sync -f "$FS"
+    case $1 in
+    inside_*) cat "$SCRATCH/end" ;;
+    *) echo $(($(now) - $2)) ;;
+    esac
+}
 plain() { # group file, row
     local from
     from=$(now)
-    bash -euc "$script" bash "$1" "$2" "$T" 3>&1 >"$SCRATCH/said" 2>&1 </dev/null || return 1
-    sync -f "$FS"
-    echo $(($(now) - from))
+    bash -euc "$script" bash "$1" "$2" "$T" 3>"$SCRATCH/end" >"$SCRATCH/said" 2>&1 </dev/null || return 1
+    took "$2" "$from"
 }
 transaction() {
     local from status=0
     from=$(now)
     "$SYSTX" run --only "$T" -- bash -euc "$script" bash "$1" "$2" "$T" 3>"$SCRATCH/end" >"$SCRATCH/said" 2>&1 </dev/null || status=$?
-    if [ -s "$SCRATCH/end" ]; then
+    case $2 in
+    abort_*)
         [ "$status" = 1 ] || return 1
-        from=$(cat "$SCRATCH/end")
-        status=0
-    fi
-    [ "$status" = 0 ] || return 1
-    echo $(($(now) - from))
+        echo $(($(now) - $(cat "$SCRATCH/end")))
+        ;;
+    inside_*) [ "$status" = 0 ] && cat "$SCRATCH/end" ;;
+    *) [ "$status" = 0 ] && echo $(($(now) - from)) ;; # durable, and so without a sync
+    esac
 }
 overlay() {
     local from status=0
@@ -92,9 +100,8 @@ overlay() {
     mkdir "$FS/upper" "$FS/work" "$FS/merged"
     mount -t overlay -o "lowerdir=$T,upperdir=$FS/upper,workdir=$FS/work" none "$FS/merged" || return 1
     from=$(now)
-    bash -euc "$script" bash "$1" "$2" "$FS/merged" 3>/dev/null >"$SCRATCH/said" 2>&1 </dev/null || status=$?
-    sync -f "$FS"
-    [ "$status" != 0 ] || echo $(($(now) - from))
+    bash -euc "$script" bash "$1" "$2" "$FS/merged" 3>"$SCRATCH/end" >"$SCRATCH/said" 2>&1 </dev/null || status=$?
+    [ "$status" != 0 ] || took "$2" "$from"
     umount "$FS/merged"
     return "$status"
 }
@@ -105,17 +112,15 @@ with_try() {
     mkdir "$FS/sandbox"
     printf '%s\n' "$script" >"$SCRATCH/script" # it joins the words of a command to a text
     from=$(now)
-    TMPDIR=$FS/sandbox try -y bash -eu "$SCRATCH/script" "$1" "$2" "$T" 3>/dev/null >"$SCRATCH/said" 2>&1 </dev/null || return 1
-    sync -f "$FS"
-    echo $(($(now) - from))
+    TMPDIR=$FS/sandbox try -y bash -eu "$SCRATCH/script" "$1" "$2" "$T" 3>"$SCRATCH/end" >"$SCRATCH/said" 2>&1 </dev/null || return 1
+    took "$2" "$from"
 }
 with_sandlock() {
     local from
     from=$(now)
     sandlock run --workdir "$T" -w "$T" -w /dev -w /tmp -r / --net-allow '*' -- bash -euc "$script" bash "$1" "$2" "$T" \
-        3>/dev/null >"$SCRATCH/said" 2>&1 </dev/null || return 1
-    sync -f "$FS"
-    echo $(($(now) - from))
+        3>"$SCRATCH/end" >"$SCRATCH/said" 2>&1 </dev/null || return 1
+    took "$2" "$from"
 }
 with_branchfs() {
     local from status=0 base=$FS/branches
@@ -123,10 +128,9 @@ with_branchfs() {
     mkdir -p "$base/at" "$base/store"
     branchfs mount --base "$T" --storage "$base/store" "$base/at" >"$SCRATCH/said" 2>&1 </dev/null || return 1
     from=$(now)
-    { branchfs create --storage "$base/store" it "$base/at" && bash -euc "$script" bash "$1" "$2" "$base/at" 3>/dev/null &&
+    { branchfs create --storage "$base/store" it "$base/at" && bash -euc "$script" bash "$1" "$2" "$base/at" 3>"$SCRATCH/end" &&
         branchfs commit --storage "$base/store" "$base/at"; } >"$SCRATCH/said" 2>&1 </dev/null || status=$?
-    sync -f "$FS"
-    [ "$status" != 0 ] || echo $(($(now) - from))
+    [ "$status" != 0 ] || took "$2" "$from"
     branchfs unmount --storage "$base/store" "$base/at" >/dev/null 2>&1 </dev/null || umount -l "$base/at"
     return "$status"
 }
@@ -137,7 +141,7 @@ summary() { # of numbers in a file, in µs: minimum and median, in ms
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", a / b }'; }
 
 row() { # group file, name
-    local file=$1 name=$2 id=${2//-/_} way target=– min median plain_min plain_median after='' count=0
+    local file=$1 name=$2 id=${2//-/_} way target=– min median plain_min plain_median after='' count=0 repeat found
     local cells=''
     rm -f "$SCRATCH"/*.us
     for repeat in $(seq "$repeats"); do
@@ -149,13 +153,16 @@ row() { # group file, name
             fresh "$file" "$id"
             if ! "$way" "$file" "$id" >"$SCRATCH/took"; then
                 [[ $way = with_* ]] || fail "$name, $way, failed"
-                rm -f "$SCRATCH/$way.us"
+                echo "workloads: $name $way: $(tail -n 1 "$SCRATCH/said")" >&2
                 continue
             fi
             cat "$SCRATCH/took" >>"$SCRATCH/$way.us"
             case $way in
             plain) after=$(names) count=$(find "$T" | wc -l) ;;
-            with_*) [ "$(find "$T" | wc -l)" = "$count" ] || : >"$SCRATCH/$way.us" ;;
+            with_*)
+                found=$(find "$T" | wc -l)
+                [ "$found" = "$count" ] || { echo "workloads: $name $way: left $found names for $count" >&2 && rm "$SCRATCH/$way.us"; }
+                ;;
             transaction) [ -z "$after" ] || [ "$(names)" = "$after" ] || [ -n "${named_by_chance-}" ] || fail "$name leaves other names than plainly" ;;
             esac
         done
