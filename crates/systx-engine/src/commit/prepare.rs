@@ -7,10 +7,10 @@ use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
-use crate::plan::Plan;
+use crate::plan::{Plan, Staged};
 use crate::publish::site::{open_object, slot_name, Directories};
 use crate::publish::tokens::{self, TokenHandles};
-use crate::record::{Act, Body, Shelved, BODY_VERSION};
+use crate::record::{Act, Body, Shelved, Step, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
@@ -108,6 +108,9 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
             let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
             tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
             acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
+            if plan.staged != Staged::default() {
+                all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
+            }
             // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens
             // have been.
             let sealed = match shelved {
@@ -152,6 +155,21 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         sealed,
         header: None,
     })
+}
+
+/// Whether each slot has what its step needs: to publication an empty one would mean that it is in place already. What the record
+/// carries has been looked at.
+fn all_there<O: Os>(os: &O, slots: &O::Fd, steps: &[Step]) -> Result<(), Errno> {
+    let there: HashSet<_> = os.read_dir(slots)?.into_iter().map(|entry| entry.name).collect();
+    let mut needed = steps.iter().filter(|step| match step.act {
+        Act::Place { .. } | Act::Replace { .. } | Act::Patch(_) => step.slot != Step::NO_SLOT,
+        // Their slots begin as tokens, just made.
+        Act::Link { .. } | Act::Remove { .. } | Act::Take { .. } | Act::Attr { .. } => false,
+    });
+    match needed.all(|step| there.contains(&slot_name(step.slot)[..])) {
+        true => Ok(()),
+        false => Err(Errno::NOENT),
+    }
 }
 
 /// Opens every file that is changed in place, so that publication can't fail on it.

@@ -9,7 +9,7 @@ use crate::workset::staging::NO_SLOT;
 use crate::workset::Ix;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{FileType, Open, Os};
+use systx_os::{Errno, FileType, Open, Os};
 
 /// Most objects that ride in a record.
 pub(crate) const SMALL_OBJECTS_MAX: usize = 16;
@@ -97,6 +97,10 @@ impl<O: Os> Transaction<O> {
             _ => Arc::new(self.open_slot(mount, slot, how)?),
         };
         let stat = self.os.stat(&fd)?;
+        if stat.nlink == 0 {
+            // Somebody has deleted it in its slot.
+            return Err(Errno::NOENT.into());
+        }
         if object_bytes(&stat) > most {
             return Ok(None);
         }
@@ -118,7 +122,7 @@ impl<O: Os> Transaction<O> {
                     xattrs.push((name, value));
                 }
             }
-            Err(systx_os::Errno::OPNOTSUPP) => {}
+            Err(Errno::OPNOTSUPP) => {}
             Err(e) => return Err(e.into()),
         }
         Ok(Some(Small {
