@@ -1,0 +1,19 @@
+//! An ordinary user's runs: what `systx run` promises holds without any privilege, for what is his.
+//!
+//! Every run here is of a made-up user without capabilities, in a user namespace that systx makes. /dev/fuse is a node that everybody
+//! may open, as on most systems, in this program's own mount namespace.
+//!
+//! `cargo test -p systx --test users [-- PART-OF-A-NAME]`
+
+mod cut;
+mod effects;
+#[path = "../machine/mod.rs"]
+mod machine;
+mod machines;
+mod parties;
+mod reach;
+mod world;
+
+fn main() {
+    machine::main(&[effects::ALL, parties::ALL, cut::ALL, reach::ALL, machines::ALL].concat());
+}
