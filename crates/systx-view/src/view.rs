@@ -1,5 +1,6 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
+use crate::dispatch::ShownAs;
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
@@ -19,6 +20,8 @@ pub(crate) struct Connection {
     pub(crate) root: Node,
     pub(crate) alive: bool,
     pub(crate) passthrough: bool,
+    /// Its root is not the user's.
+    shared: Option<ShownAs>,
     agreed: Agreed,
     stack_depth: u32,
 }
@@ -131,6 +134,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 root,
                 alive: true,
                 passthrough: false,
+                shared: None,
                 agreed,
                 stack_depth,
             });
@@ -180,6 +184,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.written.clone()
     }
 
+    /// Shows the root of a mount as one that belongs to this user, and refuses what only its true owner may do. For a root in
+    /// which all may make names, in a user namespace where its owner is nobody. To be called before [`View::serve`].
+    pub fn share(&mut self, mount: usize, shown_as: ShownAs) {
+        self.connections[mount].shared = Some(shown_as);
+    }
+
     /// The descriptors from which it answers: no process that asks it may have copies of them.
     pub fn answers_from(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.connections.iter().map(|link| link.device.as_fd())
@@ -222,6 +232,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(crate) fn root(&self, connection: usize) -> Node {
         self.connections[connection].root
+    }
+    pub(crate) fn shared(&self, connection: usize) -> Option<ShownAs> {
+        self.connections[connection].shared
     }
     pub(crate) fn device(&self, connection: usize) -> &Device {
         &self.connections[connection].device

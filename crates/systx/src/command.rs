@@ -38,7 +38,7 @@ pub fn directory() -> Result<CString, String> {
 }
 
 /// The tree that it sees, over these views of the served mounts.
-pub fn root(tree: &Tree, lower: &[Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
+pub fn root(tree: &Tree, lower: &[&Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
     for (view, mounted) in views.iter().zip(lower) {
         let set = set_attributes(view, mounted.lower.attributes);
         set.map_err(|e| format!("{}: {e}", mounted.point()))?;

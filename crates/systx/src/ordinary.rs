@@ -4,7 +4,11 @@
 //! root never comes by here, and what an ordinary user does needs no right but his own. Does not: serve what is not his: in a
 //! user namespace everybody else's objects are nobody's, and the kernel lets nobody change those.
 //!
+//! Which directories a run over the whole tree serves is found by [`places`].
+//!
 //! The register is a directory of symbolic links in the user's own state, one to each directory that has an area.
+
+pub mod places;
 
 use crate::report::shown;
 use crate::tree::is_below;
@@ -140,6 +144,15 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     })
 }
 
+/// The mount table in which these places are mounts.
+pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
+    let mount = |place: &Vec<u8>| match mount_of(table, place) {
+        Some(mount) => Ok((place.clone(), mount)),
+        None => Err(format!("{}: on no mount", shown(place))),
+    };
+    Ok(narrow(table, &places.iter().map(mount).collect::<Result<Vec<_>, _>>()?))
+}
+
 /// The mount table in which the user's own directories above `only` are mounts.
 pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
     let mut tops: Vec<(Vec<u8>, Mount)> = Vec::new();
@@ -152,12 +165,15 @@ pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String
     Ok(narrow(table, &tops))
 }
 
-/// The mount table in which this very directory of the user's is a mount: the one that has an area need not be the topmost any more.
+/// S_ISVTX: nobody but the owners of the two takes a name from such a directory.
+const STICKY: u32 = 0o1000;
+
+/// The mount table in which this very directory is a mount: the one that has an area need not be the topmost any more. It is the
+/// user's, or sticky as /tmp.
 pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
     let mount = mount_of(table, top).ok_or_else(|| format!("{}: on no mount", shown(top)))?;
-    let owned =
-        std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(|m| m.uid() == Linux::new().uid());
-    match owned {
+    let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
+    match std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
         true => Ok(narrow(table, &[(top.to_vec(), mount)])),
         false => Err(format!("{}: another user's", shown(top))),
     }
@@ -203,13 +219,15 @@ pub fn remember(top: &[u8]) {
     let _ = made;
 }
 
-/// The directories that were noted and are there, and the user's home.
+/// The directories that were noted and are there, the user's home, and those where areas are made without a home to note them in.
 pub fn remembered() -> Vec<Vec<u8>> {
     let links =
         register().filter(|register| is_own(register)).and_then(|register| std::fs::read_dir(register).ok());
     let noted = links.into_iter().flatten().filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let mut found: Vec<_> = noted.chain(home).filter_map(|dir| dir.canonicalize().ok()).collect();
+    let habitual = places::HABITUAL.iter().map(PathBuf::from);
+    let mut found: Vec<_> =
+        noted.chain(home).chain(habitual).filter_map(|dir| dir.canonicalize().ok()).collect();
     found.retain(|dir| dir.is_dir());
     found.sort();
     found.dedup();

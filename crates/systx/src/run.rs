@@ -12,18 +12,18 @@ use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::back_off;
 use crate::command;
 use crate::diff;
-use crate::domains::{self, Mounted};
+use crate::domains;
 use crate::network::{self, Answering, Seen, Watcher};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
 use crate::progress::Progress;
 use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
+use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
-use crate::tree::Tree;
 use crate::undo;
 use std::ffi::OsString;
 use std::io::Write;
@@ -38,7 +38,7 @@ use systx_os::fuse::EventFd;
 use systx_os::linux::NofileLimit;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
-use systx_os::sandbox::mounts::{self, Mount};
+use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::{spawn, Command, News};
 use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux, Os};
@@ -79,15 +79,15 @@ pub fn run(args: &Run) -> u8 {
     if let Some(keep) = kept::Keep::of(args) {
         return kept::run(args, keep, status);
     }
-    let table = match enter(table) {
-        Ok(table) => table,
+    let from = match Standpoint::enter(table, &args.only) {
+        Ok(from) => from,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
     let mut seen = Seen::new(args.network.policy());
-    let ending = guarded(args, &table, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
+    let ending = guarded(args, from, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
@@ -95,33 +95,19 @@ pub fn run(args: &Run) -> u8 {
     say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
 }
 
-/// Becomes able to mount, and says which mounts there are then.
-pub fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
-    if !ordinary::is_ordinary() {
-        return Ok(table);
-    }
-    ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
-    domains::table()
-}
-
 /// All tries, with a twin. An error is one of ours, before the commit.
 fn guarded(
     args: &Run,
-    table: &[Mount],
+    from: Standpoint,
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
 ) -> Result<Ending, String> {
-    let tree = domains::plan(table, &args.only)?;
-    if args.verbose {
-        for (point, fs_type) in &tree.read_only {
-            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
-        }
-    }
-    let lower = domains::hold(&tree.lower)?;
+    let scope = Scope::take(from, &args.only, args.verbose)?;
+    let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
-        twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ended = tries(args, &tree, &lower, notices, leaving);
+        twin::start(&keep, || domains::finish(lower, &args.area)).map_err(failed("starting the twin"))?;
+    let ended = tries(args, &scope, notices, leaving);
     if matches!(&ended, Ok((_, left)) if left.staged) {
         twin.bequeath();
         return ended.map(|(ending, _left)| ending);
@@ -142,17 +128,16 @@ struct Left {
 
 fn tries(
     args: &Run,
-    tree: &Tree,
-    lower: &[Mounted],
+    scope: &Scope,
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
 ) -> Result<(Ending, Left), String> {
     let os = Linux::new();
-    let domains = {
+    let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?
+        scope.open(&os, &args.area, args.verbose, args.json)?
     };
-    finish_others(args.json, &domains);
+    finish_others(args.json, &served.domains);
     let limit = NofileLimit::now();
     let mut age = None;
     // One for all tries.
@@ -161,8 +146,7 @@ fn tries(
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, rest) =
-            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
+        let (ending, rest) = attempt(args, &served, (&mut age, Next::IfItLoses), leaving, notices)?;
         let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
         let by_an_outsider = conflict.with == Party::Outsider;
         drop(rest);
@@ -177,7 +161,7 @@ fn tries(
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output, seen), notices)
+    attempt(args, &served, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
 
 /// Whether there is another try.
@@ -190,9 +174,7 @@ enum Next {
 /// One try. Between two of them signals are not held: they end what is not running.
 fn attempt(
     args: &Run,
-    tree: &Tree,
-    lower: &[Mounted],
-    domains: &[Arc<Domain<Linux>>],
+    served: &Opened<'_>,
     (age, next): (&mut Option<Age>, Next),
     (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
@@ -201,20 +183,22 @@ fn attempt(
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     no_room::stage(Stage::Before);
-    let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args.durability, &args.command));
+    let begun =
+        Transaction::begin(os.clone(), served.domains.clone(), options(args.durability, &args.command));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
-    notices.began(domains, tx.ids());
+    notices.began(&served.domains, tx.ids());
     if let Some(age) = age {
         tx.inherit(age);
     }
     if next == Next::IfItLoses {
         *age = Some(tx.will_be_tried_again());
     }
-    let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
+    let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
         let why = told(failed.doing, &failed.error);
         failed.tx.abort();
         why
     })?;
+    served.share(&mut view);
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
@@ -225,7 +209,7 @@ fn attempt(
         env: command::environment(id, prompt)?,
         directory: command::directory()?,
         umask: os.inherited_umask(),
-        root: command::root(tree, lower, views)?,
+        root: command::root(&served.tree, &served.lower, views)?,
         answering: Vec::new(),
         watch,
     };

@@ -121,6 +121,11 @@ impl<O: Os> Area<O> {
             Err(Errno::NOENT) if !create => return Ok(None),
             // A symbolic link is never followed.
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(AreaError::NotADirectory),
+            // One's own opens.
+            Err(Errno::ACCESS) => match os.stat_at(parent, name) {
+                Ok(stat) if stat.uid != os.uid() => return Err(AreaError::Owner(stat.uid)),
+                _ => return Err(AreaError::Os("open the directory", Errno::ACCESS)),
+            },
             opened => opened.map_err(failed("open the directory"))?,
         };
         check(os, &dir)?;

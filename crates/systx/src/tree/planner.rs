@@ -117,6 +117,28 @@ impl Planner {
         Ok(base)
     }
 
+    /// Everything as it stands, and read-only, but what the kernel talks through.
+    pub fn read_only(&mut self, visible: &[(&Mount, Seen)]) -> Result<(), String> {
+        self.steps.push(Step::AllReadOnly);
+        // A new /proc comes over the old one, and what is on it.
+        let elsewhere = |m: &Mount| m.point != b"/" && is_below(&m.point, b"/proc").is_none();
+        for (mount, seen) in visible.iter().filter(|(m, _)| elsewhere(m)) {
+            let at = relative(&mount.point, b"/")?;
+            let read_only = mount.attributes.read_only || mount.file_system_read_only;
+            match (mount.point.as_slice(), mount.fs_type.as_slice()) {
+                (b"/dev/shm", b"tmpfs") => {
+                    self.steps.push(fresh("tmpfs", Some(("mode", "1777")), at));
+                }
+                (_, b"mqueue") => self.steps.push(fresh("mqueue", None, at)),
+                _ if fate(mount, *seen) == Fate::Stays && !read_only => {
+                    self.steps.push(Step::Writable { at });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// A view for each file system that can be served.
     pub fn views(&mut self, visible: &[(&Mount, Seen)]) {
         for (mount, _) in visible.iter().filter(|(m, seen)| fate(m, *seen) == Fate::Served) {

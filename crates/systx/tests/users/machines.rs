@@ -116,7 +116,7 @@ fn doctor_says_what_holds(dir: &Path) {
     assert_eq!(code(&doctor), 0, "{text}{}", err(&doctor));
     let own = w.own.display();
     for begin in [
-        format!("weak privilege: user {USER}: `systx run --only DIR` serves"),
+        format!("weak privilege: user {USER}: `systx run` serves {}, {own}, ", w.beside.display()),
         "ok   user namespaces: allowed".into(),
         format!("ok   area on {own}: there, and nobody else can enter it"),
         format!("weak opening by handle on {own}: "),

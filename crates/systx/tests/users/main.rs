@@ -12,8 +12,11 @@ mod machine;
 mod machines;
 mod parties;
 mod reach;
+mod whole_programs;
+mod whole_tree;
 mod world;
 
 fn main() {
-    machine::main(&[effects::ALL, parties::ALL, cut::ALL, reach::ALL, machines::ALL].concat());
+    let own = [effects::ALL, parties::ALL, cut::ALL, reach::ALL, machines::ALL].concat();
+    machine::main(&[&own, whole_tree::ALL, whole_programs::ALL].concat());
 }
