@@ -133,7 +133,12 @@ pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
     let os = Linux::new();
     let hold = |lower: &Lower| -> Result<Mounted, Errno> {
         let copy = Detached::of(&lower.point)?;
-        let shared = os.uid() != 0 && os.stat(&copy.root)?.uid != os.uid();
+        let stat = os.stat(&copy.root)?;
+        let shared = os.uid() != 0 && stat.uid != os.uid();
+        // Another directory than the one that was looked at.
+        if shared && !ordinary::places::is_open_to_all(stat.mode) {
+            return Err(Errno::ACCESS);
+        }
         Ok(Mounted { lower: lower.clone(), copy, shared })
     };
     let told = |n, lower: &Lower, e| (n, ordinary::cannot_hold(&lower.point, e));

@@ -135,6 +135,14 @@ impl<O: Os> Area<O> {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(AreaError::Os("open the file `format`", e)),
         }
+        // Whoever tidies a directory like /tmp takes empty ones that were not used for long.
+        if create {
+            for name in [&b"tx"[..], b"aside"] {
+                if os.stat_at(&dir, name) == Err(Errno::NOENT) {
+                    made(os.mkdir(&dir, name, 0o700)).map_err(failed("make the directories"))?;
+                }
+            }
+        }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
         Ok(Some(Area { root, dir, tx, aside, moved }))

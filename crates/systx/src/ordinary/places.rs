@@ -129,8 +129,12 @@ fn look(path: &[u8]) -> Option<std::fs::Metadata> {
 
 /// Whether he can make names in a directory, and keep what he made: it is his, or root's and open to all.
 fn is_open_to_him(dir: &std::fs::Metadata) -> bool {
-    let is_open_to_all = dir.mode() & OPEN_TO_ALL == OPEN_TO_ALL && dir.mode() & SETGID == 0;
-    dir.uid() == Linux::new().uid() || (dir.uid() == 0 && is_open_to_all)
+    dir.uid() == Linux::new().uid() || (dir.uid() == 0 && is_open_to_all(dir.mode()))
+}
+
+/// Whether, by its mode, all may make names in a directory and take only their own from it.
+pub fn is_open_to_all(mode: u32) -> bool {
+    mode & OPEN_TO_ALL == OPEN_TO_ALL && mode & SETGID == 0
 }
 
 #[cfg(test)]

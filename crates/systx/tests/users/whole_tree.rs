@@ -8,6 +8,7 @@ use super::machine::processes::Stopped;
 use super::machine::user::USER;
 use super::machine::{code, err, have, must, out, Case, AREA};
 use super::world::{world, World};
+use std::io::Write;
 use std::os::unix::fs::{chown, symlink, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -21,6 +22,8 @@ pub const ALL: &[(&str, Case)] = &[
     ("whole_an_area_that_others_have_made_is_not_used", an_area_of_others_is_not_used),
     ("whole_an_area_in_tmp_is_its_users_alone", an_area_in_tmp_is_its_users_alone),
     ("whole_mounts_in_his_home_leave_it_out", mounts_in_his_home_leave_it_out),
+    ("whole_a_mount_of_his_is_served", a_mount_of_his_is_served),
+    ("whole_a_cleaned_area_is_made_anew", a_cleaned_area_is_made_anew),
     ("whole_nothing_left_to_serve_is_refused", nothing_left_is_refused),
     ("whole_every_verb_works", every_verb_works),
     ("whole_a_transaction_stays_open", a_transaction_stays_open),
@@ -378,6 +381,44 @@ fn mounts_in_his_home_leave_it_out(dir: &Path) {
     assert_eq!((code(&there), w.own.join("proj/p").exists()), (0, true), "{}", err(&there));
 }
 
+fn a_mount_of_his_is_served(dir: &Path) {
+    let Some(w) = whole(dir) else { return };
+    let mounted = w.dir.join("runtime");
+    std::fs::create_dir(&mounted).unwrap();
+    let owner = format!("uid={USER},gid={USER},mode=700");
+    must(Command::new("mount").args(["-t", "tmpfs", "-o", &owner, "none"]).arg(&mounted));
+    let at = mounted.to_str().unwrap();
+    let failed = run(&w, &[], &format!("echo x >{at}/x; echo y >/tmp/y; cat {at}/x; exit 3"));
+    assert_eq!((code(&failed), out(&failed)), (3, "x\n".into()), "{}", err(&failed));
+    assert!(!mounted.join("x").exists());
+    let done = run(&w, &[], &format!("echo x >{at}/x; echo y >/tmp/y"));
+    assert_eq!((code(&done), err(&done)), (0, String::new()));
+    assert!(mounted.join("x").exists() && Path::new("/tmp/y").exists());
+    // With something mounted on it, as on a desktop, it can't be: then it is as it is, and its sockets can be reached.
+    let inner = mounted.join("doc");
+    std::fs::create_dir(&inner).unwrap();
+    must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inner));
+    let told = run(&w, &[], &format!("echo y >>/tmp/y; cat {at}/x; echo z >{at}/z"));
+    assert_eq!((code(&told), out(&told)), (1, "x\n".into()), "{}", err(&told));
+    assert!(
+        err(&told).contains("z: Read-only file system") && !err(&told).contains("systx: /"),
+        "{}",
+        err(&told)
+    );
+}
+
+fn a_cleaned_area_is_made_anew(dir: &Path) {
+    let Some(w) = whole(dir) else { return };
+    let area = format!("/tmp/{AREA}-{USER}");
+    for (n, cleaned) in ["", "/log", "/format", "/table", "/owners", "/tx", "/aside"].iter().enumerate() {
+        assert_eq!(code(&run(&w, &[], "echo x >/tmp/x")), 0);
+        must(Command::new("rm").args(["-rf", &format!("{area}{cleaned}")]));
+        let done = run(&w, &[], &format!("echo {n} >/tmp/n"));
+        assert_eq!((code(&done), err(&done)), (0, String::new()), "{cleaned}");
+        assert_eq!(std::fs::read_to_string("/tmp/n").unwrap(), format!("{n}\n"), "{cleaned}");
+    }
+}
+
 fn nothing_left_is_refused(dir: &Path) {
     let Some(w) = whole(dir) else { return };
     for open in ["/tmp", "/var/tmp"] {
@@ -416,6 +457,13 @@ fn every_verb_works(dir: &Path) {
         let answer = verb(&w, USER, words).output().unwrap();
         assert_eq!(code(&answer), 0, "{words:?}: {}{}", out(&answer), err(&answer));
     }
+    let mut shell = verb(&w, USER, &["shell"]);
+    let mut shell =
+        shell.env("SHELL", "/bin/sh").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(b"echo s >/tmp/s; echo x >/usr/x; cat /tmp/s >~/s").unwrap();
+    let shell = shell.wait_with_output().unwrap();
+    assert_eq!((code(&shell), w.own.join("s").exists()), (0, true), "{}", err(&shell));
+    assert!(err(&shell).contains("/usr/x: Read-only file system"), "{}", err(&shell));
     // A run inside joins, and --only serves what it served.
     let inner = format!(
         "{} run --area-name {AREA} -- sh -c 'echo i >/tmp/i'; cat /tmp/i; exit 4",
