@@ -65,7 +65,7 @@ impl Planner {
             fate => {
                 if fate == Fate::ReadOnly {
                     return Err(format!(
-                        "/ is on {}, which can't be served: name directories with --only",
+                        "/ is on {}, which can't be served: name directories on other mounts, a container's volumes for instance, with --only",
                         shown(&root.0.fs_type)
                     ));
                 }
