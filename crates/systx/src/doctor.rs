@@ -134,7 +134,7 @@ fn look(area: &Area) -> Vec<Line> {
         Ok(tree) => {
             lines.extend(tree.read_only.iter().map(|(point, fs_type)| left_out(point, fs_type)));
             match domains::hold(&tree.lower) {
-                Err(e) => lines.push(line("mounts", Holds::No, e, Some("Run as root"))),
+                Err(e) => lines.push(line("mounts", Holds::No, e, None)),
                 Ok(mounts) => mounts.iter().for_each(|mounted| lines.extend(file_system(&os, mounted, area))),
             }
         }

@@ -22,6 +22,7 @@ mod on_end;
 mod ordinary;
 mod output;
 mod progress;
+mod remedy;
 mod report;
 mod run;
 mod scope;

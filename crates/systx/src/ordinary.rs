@@ -10,6 +10,7 @@
 
 pub mod places;
 
+use crate::remedy;
 use crate::report::shown;
 use crate::tree::is_below;
 use crate::tree::owned::{narrow, way};
@@ -71,7 +72,9 @@ pub fn fuse() -> Result<(), Refusal> {
             std::io::ErrorKind::PermissionDenied if is_ordinary() => {
                 "Let everybody open it, as most systems do: chmod 0666 /dev/fuse"
             }
-            _ => "Load the module: modprobe fuse",
+            // Of a container's list of devices.
+            std::io::ErrorKind::PermissionDenied => "Give the container the device: --device /dev/fuse",
+            _ => "Load the module: modprobe fuse; and give a container the device: --device /dev/fuse",
         };
         Refusal::new(format!("/dev/fuse: {e}"), remedy)
     })
@@ -138,7 +141,7 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
     top.map(|top| (top, mount)).ok_or_else(|| {
         format!(
-            "neither {} nor a directory above it belongs to user {uid}: only root can serve it",
+            "neither {} nor a directory above it belongs to user {uid}: only root can serve it; name a directory of yours, or use sudo",
             shown(dir)
         )
     })
@@ -184,9 +187,18 @@ pub fn cannot_hold(point: &[u8], error: Errno) -> String {
     match error {
         // The kernel does not show a user what lies below mounts that are not his.
         Errno::INVAL if is_ordinary() => {
-            format!("{}: something is mounted below it, so only root can serve it", shown(point))
+            format!("{}: something is mounted below it, so only root can serve it; name a directory beside that", shown(point))
         }
-        error => format!("{}: {error}", shown(point)),
+        Errno::INVAL => format!(
+            "{}: what is mounted below it can't be looked under from this user namespace: name directories with --only, \
+             a container's volumes for instance",
+            shown(point)
+        ),
+        Errno::PERM if !is_ordinary() => format!(
+            "{}: {error}; root without CAP_SYS_ADMIN can't mount: give a container --cap-add SYS_ADMIN, or use systx outside of it",
+            shown(point)
+        ),
+        error => format!("{}: {error}{}", shown(point), remedy::and_step(error)),
     }
 }
 

@@ -4,6 +4,7 @@
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
 use crate::network::Seen;
+use crate::remedy;
 use crate::undo::Overtaken;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -252,7 +253,13 @@ impl Ending {
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
-            Ending::NotCommitted(e) => format!("aborted, nothing happened: {e}."),
+            Ending::NotCommitted(e) => {
+                let step = match e {
+                    CommitError::Failed { error, .. } => remedy::and_step(*error),
+                    _ => String::new(),
+                };
+                format!("aborted, nothing happened: {e}{step}.")
+            }
         }
     }
 

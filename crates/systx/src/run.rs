@@ -18,6 +18,7 @@ use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
 use crate::progress::Progress;
+use crate::remedy;
 use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
@@ -292,6 +293,8 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
     }
 }
 
+const SERVING: &str = "serving the command's files";
+
 /// The command's status, if the transaction is to be committed; else why it isn't.
 fn verdict(
     args: &Run,
@@ -307,7 +310,7 @@ fn verdict(
         (None, Over::NotStarted(news)) => Err(not_started(&args.command, news)),
         (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
             Ok(()) => Ok(status),
-            Err(e) => Err(Ending::Failed(format!("serving the command's files: {e}"))),
+            Err(e) => Err(Ending::Failed(remedy::with_step(SERVING, e))),
         },
         (None, Over::Ended(ended)) => Err(Ending::Aborted(ended)),
         (None, Over::TooLate) => {
@@ -316,8 +319,8 @@ fn verdict(
         // Only SIGKILL can end pid 1 of a namespace.
         (None, Over::Lost) => Err(Ending::Aborted(Ended::Signaled(9))),
         (None, Over::Doomed) => {
-            let why = served.err().map_or_else(|| "it ended".into(), |e| e.to_string());
-            Err(Ending::Failed(format!("serving the command's files: {why}")))
+            let ended = || format!("{SERVING}: it ended; run again");
+            Err(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
         }
     }
 }
@@ -329,7 +332,7 @@ fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u
         Ok(changes) if changes.is_empty() => return Ok(0),
         Ok(changes) => changes.len(),
         Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
-        Err(VerbError::Os(e)) => return Err(Ending::Failed(format!("listing the changes: {e}"))),
+        Err(VerbError::Os(e)) => return Err(Ending::Failed(remedy::with_step("listing the changes", e))),
     };
     let look = Changes { patch: true, ..Changes::default() };
     loop {
@@ -348,9 +351,20 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         News::NotExecuted(e) => not_executed(command, e),
         News::NotBuilt { at, error } => {
             let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
-            Ending::Failed(format!("could not mount /{at} for the command: {error}"))
+            let step = match (at.as_str(), error) {
+                // mount_too_revealing in the kernel: who is root in a user namespace gets no more than he sees.
+                ("proc", Errno::PERM) => {
+                    "; parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
+                     systempaths=unconfined), or run systx as root"
+                        .into()
+                }
+                _ => remedy::and_step(error),
+            };
+            Ending::Failed(format!("could not mount /{at} for the command: {error}{step}"))
         }
-        News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
+        News::NoDirectory(e) => Ending::Failed(format!(
+            "could not enter the working directory: {e}; start in one that is there, and open to you, by the same path inside"
+        )),
         News::NotWatched(e) => {
             let why = match e {
                 Errno::BUSY => "somebody watches the calls here already, a sandbox or a container's manager",
@@ -358,9 +372,11 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
             };
             Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
         }
-        News::NotEntered(e) => Ending::Failed(format!("could not enter the transaction: {e}")),
+        News::NotEntered(e) => Ending::Failed(format!(
+            "could not enter the transaction: {e}; `systx list` shows whether it is still open"
+        )),
         News::Stopped | News::Ended(_) | News::Ready => {
-            Ending::Failed("pid 1 of the command ended too early".into())
+            Ending::Failed("pid 1 of the command ended too early; run again, somebody has killed it".into())
         }
     }
 }
@@ -368,8 +384,21 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
 fn not_executed(command: &[OsString], error: Errno) -> Ending {
     let name = command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
     let (why, code) = match error {
-        Errno::NOENT => (format!("{name}: command not found"), NOT_FOUND),
-        e => (format!("{name}: can't be executed: {e}"), NOT_EXECUTABLE),
+        Errno::NOENT => {
+            let step = match name.contains('/') {
+                true => "check its path, and for a script the program in its first line",
+                false => "check its name, and PATH",
+            };
+            (format!("{name}: command not found; {step}"), NOT_FOUND)
+        }
+        e => {
+            let step = match e {
+                Errno::ACCESS => "make it executable (chmod +x), or name the program that is to run it",
+                Errno::NOEXEC => "give it a first line like #!/bin/sh, or name the program that is to run it",
+                _ => "try it without systx",
+            };
+            (format!("{name}: can't be executed: {e}; {step}"), NOT_EXECUTABLE)
+        }
     };
     Ending::NotStarted(why, code)
 }
@@ -409,15 +438,15 @@ pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u
     told.code
 }
 
-/// An error of a system call, with what was being done.
+/// An error of a system call, with what was being done, and the next step.
 pub fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
-    move |e| format!("{doing}: {e}")
+    move |e| remedy::with_step(doing, e)
 }
 
-/// An error of a verb, with what was being done.
+/// An error of a verb, with what was being done, and the next step.
 pub fn told(doing: &str, error: &VerbError) -> String {
     match error {
-        VerbError::Os(e) => format!("{doing}: {e}"),
+        VerbError::Os(e) => remedy::with_step(doing, *e),
         VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),
     }
 }

@@ -28,6 +28,7 @@ impl Standpoint {
     /// Becomes able to mount, and looks at what there is for a run that serves what `only` says.
     pub fn enter(table: Vec<Mount>, only: &[PathBuf]) -> Result<Standpoint, String> {
         if !ordinary::is_ordinary() {
+            ordinary::fuse().map_err(|refusal| refusal.to_string())?;
             return Ok(Standpoint { table, places: None });
         }
         // Before: in there nobody can tell root's directories from anybody's.

@@ -13,6 +13,7 @@ use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
+use crate::remedy;
 use crate::report::{Ending, Ours, Told};
 use crate::run::{self, failed};
 use crate::scope::{Opened, Scope, Standpoint};
@@ -66,7 +67,7 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
     match line.hear::<Answer>() {
         Ok(Some((Answer::Look(look), _))) => Ok((line, look)),
         Ok(Some((Answer::Refused(why), _))) => Err(why),
-        _ => Err("the process that was to keep the transaction has died".into()),
+        _ => Err("the process that was to keep the transaction has died; begin again".into()),
     }
 }
 
@@ -163,7 +164,7 @@ fn commit_or_alarm(end: &End) -> bool {
 }
 
 fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
-    let first = domains.first().ok_or("there is no file system to serve")?;
+    let first = domains.first().ok_or("there is no file system to serve; `systx doctor` says why")?;
     first.area.dir.try_clone().map_err(|e| e.to_string())
 }
 
@@ -176,6 +177,8 @@ fn sweep(lower: &[Mounted], area: &Area) {
         }
     }
 }
+
+const SERVING: &str = "serving the files inside";
 
 /// An open transaction: served, with pid 1 of its namespaces.
 pub struct Kept {
@@ -231,7 +234,7 @@ impl Kept {
                     _ => "building the tree".into(),
                 })
             }
-            None => return Err("pid 1 of the namespaces was killed".into()),
+            None => return Err("pid 1 of the namespaces was killed; begin again".into()),
         }
         let watch = to.map(|to| Watch { to, own_network });
         let entry = Entry::of(&child, watch).map_err(failed("opening the namespaces"))?;
@@ -303,17 +306,19 @@ impl Kept {
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
             (End::Wanted { commit: true, .. }, None) => {
-                served.and(arrived).err().map(|e| Ending::Failed(format!("serving the files inside: {e}")))
+                served.and(arrived).err().map(|e| Ending::Failed(remedy::with_step(SERVING, e)))
             }
             (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
             (End::Expired, None) => {
                 Some(Ending::Expired(terms.timeout.map_or_else(String::new, |t| t.text.clone())))
             }
-            (End::Lost, None) => Some(Ending::Failed("pid 1 of its namespaces was killed".into())),
-            (End::Alarm, None) => Some(Ending::Failed(format!(
-                "serving the files inside: {}",
-                served.err().map_or_else(|| "it ended".into(), |e| e.to_string())
-            ))),
+            (End::Lost, None) => {
+                Some(Ending::Failed("pid 1 of its namespaces was killed; begin again".into()))
+            }
+            (End::Alarm, None) => {
+                let ended = || format!("{SERVING}: it ended; begin again");
+                Some(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
+            }
         };
         let ending = match why_not {
             None => {

@@ -48,7 +48,7 @@ pub fn begin(args: &Begin) -> u8 {
     let ours = std::env::args_os().skip(1);
     let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
     let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
-        true => Err("this is inside of a transaction already, and what it does is part of that".into()),
+        true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
         false => keeper::begin(keeper::Terms {
             only: &args.only,
             durability: args.durability,

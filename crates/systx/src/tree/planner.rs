@@ -56,7 +56,7 @@ impl Planner {
     /// All of the tree.
     pub fn whole(&mut self, visible: &[(&Mount, Seen)]) -> Result<Base, String> {
         let root =
-            visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo")?;
+            visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo; in a chroot name directories on mounts with --only, or make its root a mount: mount --bind ROOT ROOT")?;
         let base = match fate(root.0, root.1) {
             Fate::Served => {
                 self.replaced.push(root.0.id);
@@ -160,14 +160,17 @@ impl Planner {
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
                 .ok_or_else(|| format!("{} is on no mount", shown(dir)))?;
             if fate(mount, *seen) != Fate::Served {
-                return Err(format!(
-                    "{} can't be served: it is on {}, mounted {}",
-                    shown(dir),
-                    shown(&mount.fs_type),
-                    match mount.attributes.read_only || mount.file_system_read_only {
-                        true => "read-only",
-                        false => "where systx leaves everything as it is",
+                let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
+                    true => ("read-only", "mount it writable, or name another directory"),
+                    false => {
+                        let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
+                        ("where systx leaves everything as it is", step)
                     }
+                };
+                return Err(format!(
+                    "{} can't be served: it is on {}, mounted {mounted}; {step}",
+                    shown(dir),
+                    shown(&mount.fs_type)
                 ));
             }
             let at = relative(dir, b"/")?;

@@ -170,6 +170,17 @@ fn everything_else_is_read_only(dir: &Path) {
     assert!(err(&told).contains(&served), "{}", err(&told));
     assert_eq!(std::fs::read_to_string(Path::new(hidden).join("file")).unwrap(), "old\n");
     assert_eq!(std::fs::read_to_string(w.own.join("a")).unwrap(), "home\n");
+    // Neither is what others could take from him.
+    for (mode, owner) in [(0o777, 0), (0o1777, OTHER), (0o3777, 0)] {
+        let open = w.dir.join(format!("open-{mode:o}"));
+        std::fs::create_dir(&open).unwrap();
+        chown(&open, Some(owner), Some(owner)).unwrap();
+        std::fs::set_permissions(&open, PermissionsExt::from_mode(mode)).unwrap();
+        let mut there = verb(&w, USER, &["run", "--", "sh", "-c", "echo x >x"]);
+        let there = there.env("TMPDIR", &open).current_dir(&open).output().unwrap();
+        assert!(err(&there).contains("x: Read-only file system"), "{mode:o}: {}", err(&there));
+        assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "{mode:o}");
+    }
     // From there it is served, with all that is his above it.
     let here = || verb(&w, USER, &["run", "--", "sh", "-c", "echo new >file"]);
     let there = here().current_dir(hidden).output().unwrap();
