@@ -5,8 +5,10 @@
 
 mod machine;
 
+use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use machine::volume::Volume;
 use machine::{code, err, must, out, systx};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -20,6 +22,10 @@ fn main() {
         ),
         ("a_container_that_lacks_something_is_told_what", what_is_missing_is_told),
         ("in_a_user_namespace_volumes_are_served", in_a_user_namespace_volumes_are_served),
+        (
+            "an_ordinary_user_in_a_container_has_what_he_could_change",
+            an_ordinary_user_has_what_he_could_change,
+        ),
     ]);
 }
 
@@ -31,6 +37,7 @@ struct Made<'a> {
     /// In front of the words inside.
     before: &'a [&'a str],
     without_fuse: bool,
+    without_masks: bool,
 }
 
 struct Container {
@@ -38,15 +45,17 @@ struct Container {
     volume: PathBuf,
 }
 
-/// What happens in the new namespaces before the words are executed; $1 is the root, $2 whether it has /dev/fuse. As in
-/// containers, /sys is read-only and parts of /proc are masked.
-const ENTER: &str = r#"set -e; mount --rbind "$1" "$1"; cd "$1"; fuse=$2; shift 2
+/// What happens in the new namespaces before the words are executed; $1 is the root, $2 whether it has /dev/fuse, $3 whether, as in
+/// most containers, parts of /proc are masked.
+const ENTER: &str = r#"set -e; mount --rbind "$1" "$1"; cd "$1"; fuse=$2; masks=$3; shift 3
 mount -t proc proc proc; mount -t tmpfs -o mode=755 none dev
 devices="null zero urandom"; [ "$fuse" = no ] || devices="$devices fuse"
 for device in $devices; do : >dev/$device; mount --bind /dev/$device dev/$device; done
 mkdir dev/shm; mount -t tmpfs none dev/shm
 mount -t sysfs -o ro sysfs sys || true
-mount --bind dev/null proc/version; mount -t tmpfs -o ro none proc/irq; mount --bind proc/sys proc/sys; mount -o remount,bind,ro proc/sys
+if [ "$masks" = yes ]; then
+    mount --bind dev/null proc/version; mount -t tmpfs -o ro none proc/irq; mount --bind proc/sys proc/sys; mount -o remount,bind,ro proc/sys
+fi
 pivot_root . old; cd /; umount -l /old; rmdir /old
 exec "$@""#;
 
@@ -72,6 +81,7 @@ impl Container {
         }
         machine::programs_below(&root);
         std::fs::copy(systx(), root.join("opt/systx")).unwrap();
+        std::fs::set_permissions(root.join("tmp"), PermissionsExt::from_mode(0o1777)).unwrap();
         let volume = part("volume");
         must(Command::new("mount").arg("--bind").arg(&volume).arg(root.join("volume")));
         Some(Container { root, volume })
@@ -82,9 +92,15 @@ impl Container {
         unshare
             .args(made.unshare)
             .args(["--mount", "--pid", "--fork", "--ipc", "--uts", "--net", "--cgroup"]);
-        let fuse = if made.without_fuse { "no" } else { "yes" };
+        let [fuse, masks] =
+            [made.without_fuse, made.without_masks].map(|without| if without { "no" } else { "yes" });
         std::fs::create_dir_all(self.root.join("old")).unwrap();
-        unshare.args(["--", "sh", "-c", ENTER, "sh"]).arg(&self.root).arg(fuse).args(made.before).args(words);
+        unshare
+            .args(["--", "sh", "-c", ENTER, "sh"])
+            .arg(&self.root)
+            .args([fuse, masks])
+            .args(made.before)
+            .args(words);
         unshare.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null()).output().unwrap()
     }
 
@@ -173,4 +189,28 @@ fn in_a_user_namespace_volumes_are_served(dir: &Path) {
     let done =
         c.run(made, &["--only", "/volume"], "echo v >/volume/v; mkdir /volume/d; mv /volume/v /volume/d");
     assert_eq!((code(&done), c.read("volume/d/v")), (0, Some("v\n".into())), "{}", err(&done));
+}
+
+fn an_ordinary_user_has_what_he_could_change(dir: &Path) {
+    let Some(c) = Container::new(dir, "overlay") else { return };
+    open_fuse_to_all(dir);
+    std::os::unix::fs::chown(&c.volume, Some(USER), Some(USER)).unwrap();
+    let made = Made { before: &UNPRIVILEGED, without_masks: true, ..Default::default() };
+    let script = "echo v >/volume/v; echo x >/tmp/x";
+    let failed = c.run(made, &["--verbose"], &format!("{script}; exit 3"));
+    assert_eq!((code(&failed), c.read("volume/v")), (3, None), "{}", err(&failed));
+    assert!(
+        err(&failed).contains("systx: served: /volume. Everything else is read-only inside."),
+        "{}",
+        err(&failed)
+    );
+    let done = c.run(made, &[], &format!("{script}; true"));
+    assert_eq!((code(&done), c.read("volume/v")), (0, Some("v\n".into())), "{}", err(&done));
+    assert!(err(&done).contains("/tmp/x: Read-only file system"), "{}", err(&done));
+    // Who does not see all of /proc gets no new one.
+    let masked = c.run(Made { without_masks: false, ..made }, &[], "echo not reached");
+    assert_eq!((code(&masked), out(&masked)), (125, String::new()), "{}", err(&masked));
+    let words = "could not mount /proc for the command: Operation not permitted (os error 1); parts of /proc are hidden here";
+    assert!(err(&masked).contains(words) && err(&masked).contains("nothing happened"), "{}", err(&masked));
+    must(Command::new("umount").arg("/dev/fuse"));
 }
