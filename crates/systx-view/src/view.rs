@@ -40,8 +40,12 @@ impl core::fmt::Display for Trouble {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Trouble::Doomed(conflict) => conflict.fmt(f),
-            Trouble::Unusable(0) => f.write_str("the kernel's FUSE protocol is older than 7.33"),
-            Trouble::Unusable(missing) => write!(f, "the kernel's FUSE lacks capabilities {missing:#x}"),
+            Trouble::Unusable(0) => {
+                f.write_str("the kernel's FUSE protocol is older than 7.33; use Linux 5.12 or later")
+            }
+            Trouble::Unusable(missing) => {
+                write!(f, "the kernel's FUSE lacks capabilities {missing:#x}; use Linux 5.12 or later")
+            }
         }
     }
 }

@@ -33,7 +33,8 @@ pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>,
 
 /// Our working directory.
 pub fn directory() -> Result<CString, String> {
-    let directory = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+    let directory = std::env::current_dir()
+        .map_err(|e| format!("the working directory: {e}; change to one that is there"))?;
     c_string(directory.into_os_string())
 }
 

@@ -5,6 +5,7 @@
 
 use crate::args::Area;
 use crate::ordinary;
+use crate::remedy;
 use crate::report::{os_words, shown};
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
@@ -165,9 +166,10 @@ pub fn open<M: Borrow<Mounted>>(
             format!("{area}: another user has taken this name; he or root can remove what has it")
         }
         OpenError::Area(e) => {
-            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(&name))
+            let step = step(&OpenError::Area(e));
+            format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown(&name))
         }
-        e => format!("{}: {e}", point(n)),
+        e => format!("{}: {e}{}", point(n), step(&e)),
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
@@ -177,6 +179,14 @@ pub fn open<M: Borrow<Mounted>>(
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
+}
+
+/// The next step after an error of a system call.
+fn step(error: &OpenError) -> String {
+    match error {
+        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => remedy::and_step(*e),
+        _ => String::new(),
+    }
 }
 
 /// The domains of this machine.

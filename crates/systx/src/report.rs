@@ -510,4 +510,14 @@ mod tests {
         let text = ending.sentence(&ours());
         assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
     }
+
+    #[test]
+    fn a_commit_that_failed_on_a_full_disk_says_what_to_do() {
+        let error = systx_os::Errno::NOSPC;
+        let ending =
+            Ending::NotCommitted(CommitError::Failed { doing: "reserving space", path: Vec::new(), error });
+        let text = ending.sentence(&Ours::new(None, &[]));
+        assert!(text.starts_with("aborted, nothing happened: reserving space: No space left"), "{text}");
+        assert!(text.ends_with("; make room on that file system."), "{text}");
+    }
 }

@@ -52,7 +52,14 @@ pub const HELD_PART: u64 = 2;
 pub fn run(args: &Run) -> u8 {
     let status = match args.status_fd.map(process::inherited).transpose() {
         Ok(status) => status,
-        Err(e) => return tell(args, None, None, &Ending::Failed(format!("--status-fd: {e}"))),
+        Err(e) => {
+            return tell(
+                args,
+                None,
+                None,
+                &Ending::Failed(format!("--status-fd: {e}; open it for writing, as with 3>outcome.json")),
+            )
+        }
     };
     let table = match domains::table() {
         Ok(table) => table,

@@ -79,7 +79,7 @@ impl core::fmt::Display for OpenError {
             OpenError::Table(e) => e.fmt(f),
             OpenError::Owners(e) => e.fmt(f),
             OpenError::Log(e) => e.fmt(f),
-            OpenError::Unsupported(what) => write!(f, "this file system has no {what}"),
+            OpenError::Unsupported(what) => write!(f, "this file system has no {what}; keep what is to be transactional on ext4, xfs, btrfs or tmpfs"),
             OpenError::Pending { id, path, error } => write!(
                 f,
                 "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
