@@ -22,6 +22,7 @@ pub mod serve;
 pub mod view;
 pub mod wire;
 
+pub use dispatch::ShownAs;
 pub use view::{Failed, Trouble, View, Written};
 
 /// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a

@@ -1,5 +1,6 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
+use crate::dispatch::ShownAs;
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
@@ -19,6 +20,8 @@ pub(crate) struct Connection {
     pub(crate) root: Node,
     pub(crate) alive: bool,
     pub(crate) passthrough: bool,
+    /// Its root is not the user's.
+    shared: Option<ShownAs>,
     agreed: Agreed,
     stack_depth: u32,
 }
@@ -37,8 +40,12 @@ impl core::fmt::Display for Trouble {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Trouble::Doomed(conflict) => conflict.fmt(f),
-            Trouble::Unusable(0) => f.write_str("the kernel's FUSE protocol is older than 7.33"),
-            Trouble::Unusable(missing) => write!(f, "the kernel's FUSE lacks capabilities {missing:#x}"),
+            Trouble::Unusable(0) => {
+                f.write_str("the kernel's FUSE protocol is older than 7.33; use Linux 5.12 or later")
+            }
+            Trouble::Unusable(missing) => {
+                write!(f, "the kernel's FUSE lacks capabilities {missing:#x}; use Linux 5.12 or later")
+            }
         }
     }
 }
@@ -131,6 +138,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 root,
                 alive: true,
                 passthrough: false,
+                shared: None,
                 agreed,
                 stack_depth,
             });
@@ -180,6 +188,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.written.clone()
     }
 
+    /// Shows the root of a mount as one that belongs to this user, and refuses what only its true owner may do. For a root in
+    /// which all may make names, in a user namespace where its owner is nobody. To be called before [`View::serve`].
+    pub fn share(&mut self, mount: usize, shown_as: ShownAs) {
+        self.connections[mount].shared = Some(shown_as);
+    }
+
     /// The descriptors from which it answers: no process that asks it may have copies of them.
     pub fn answers_from(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.connections.iter().map(|link| link.device.as_fd())
@@ -222,6 +236,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(crate) fn root(&self, connection: usize) -> Node {
         self.connections[connection].root
+    }
+    pub(crate) fn shared(&self, connection: usize) -> Option<ShownAs> {
+        self.connections[connection].shared
     }
     pub(crate) fn device(&self, connection: usize) -> &Device {
         &self.connections[connection].device

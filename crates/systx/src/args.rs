@@ -131,7 +131,8 @@ pub struct Area {
 #[command(after_help = RUN_HELP)]
 pub struct Run {
     /// Serve only this directory and what is mounted below it; may be repeated. Outside of it the command runs
-    /// natively: what it does there takes effect at once and stays. Users other than root need it, with directories of theirs
+    /// natively: what it does there takes effect at once and stays. Without it: all files; of users other than root those that
+    /// they can change, and everything else is read-only
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
     /// What the commit waits for

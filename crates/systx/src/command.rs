@@ -33,12 +33,13 @@ pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>,
 
 /// Our working directory.
 pub fn directory() -> Result<CString, String> {
-    let directory = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+    let directory = std::env::current_dir()
+        .map_err(|e| format!("the working directory: {e}; change to one that is there"))?;
     c_string(directory.into_os_string())
 }
 
 /// The tree that it sees, over these views of the served mounts.
-pub fn root(tree: &Tree, lower: &[Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
+pub fn root(tree: &Tree, lower: &[&Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
     for (view, mounted) in views.iter().zip(lower) {
         let set = set_attributes(view, mounted.lower.attributes);
         set.map_err(|e| format!("{}: {e}", mounted.point()))?;

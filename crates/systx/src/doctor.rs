@@ -6,6 +6,7 @@
 use crate::args::Area;
 use crate::domains::{self, Mounted};
 use crate::ordinary;
+use crate::ordinary::places::{places, Places};
 use crate::report::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
@@ -89,25 +90,30 @@ pub fn json(area: &Area) -> (Value, bool) {
 
 const USER_NAMESPACES: &str = "user namespaces";
 
-/// The directories in which an ordinary user has areas, and his home.
-fn own_directories(os: &Linux, area: &Area) -> Vec<Line> {
+/// What a run of an ordinary user's serves, and what it leaves out.
+fn own_places(os: &Linux, area: &Area, places: Places) -> Vec<Line> {
     let mut failed = Vec::new();
-    let mounts = match domains::own(
-        ordinary::remembered(),
-        |table, dir| ordinary::table_for(table, &[dir.to_vec()]),
-        &mut failed,
-    ) {
+    let seen_as = |table: &[_], place: &[u8]| ordinary::table_with(table, &[place.to_vec()]);
+    let mounts = match domains::own(places.found, seen_as, &mut failed) {
         Ok(mounts) => mounts,
-        Err(e) => return vec![line("directories", Holds::No, e, None)],
+        Err(e) => return vec![line(DIRECTORIES, Holds::No, e, None)],
     };
-    let failed = failed.into_iter().map(|why| line("directories", Holds::Weaker, why, None));
-    failed.chain(mounts.iter().flat_map(|mounted| file_system(os, mounted, area))).collect()
+    let left_out = places.left_out.iter().map(|(point, why)| {
+        line_of(point, DIRECTORIES, Holds::Weaker, format!("read-only inside: {why}"), None)
+    });
+    let failed = failed.into_iter().map(|why| line(DIRECTORIES, Holds::Weaker, why, None));
+    left_out.chain(failed).chain(mounts.iter().flat_map(|mounted| file_system(os, mounted, area))).collect()
 }
+
+const DIRECTORIES: &str = "directories";
 
 fn look(area: &Area) -> Vec<Line> {
     let os = Linux::new();
+    let table = domains::table();
+    // Before the user namespace is entered.
+    let places = table.as_ref().ok().filter(|_| ordinary::is_ordinary()).map(|table| places(table));
     let mut lines = vec![
-        privilege(&os),
+        privilege(&os, places.as_ref()),
         kernel(),
         fuse(),
         passthrough(&os),
@@ -116,19 +122,19 @@ fn look(area: &Area) -> Vec<Line> {
         hooks(),
         twin(),
     ];
-    if ordinary::is_ordinary() {
+    if let Some(places) = places {
         // Without a user namespace nothing can be looked at, and that is said.
         if lines.iter().all(|line| line.subject != USER_NAMESPACES || line.holds != Holds::No) {
-            lines.extend(own_directories(&os, area));
+            lines.extend(own_places(&os, area, places));
         }
         return lines;
     }
-    match domains::table().and_then(|table| domains::plan(&table, &[])) {
+    match table.and_then(|table| domains::plan(&table, &[])) {
         Err(e) => lines.push(line("mounts", Holds::No, e, None)),
         Ok(tree) => {
             lines.extend(tree.read_only.iter().map(|(point, fs_type)| left_out(point, fs_type)));
             match domains::hold(&tree.lower) {
-                Err(e) => lines.push(line("mounts", Holds::No, e, Some("Run as root"))),
+                Err(e) => lines.push(line("mounts", Holds::No, e, None)),
                 Ok(mounts) => mounts.iter().for_each(|mounted| lines.extend(file_system(&os, mounted, area))),
             }
         }
@@ -136,17 +142,22 @@ fn look(area: &Area) -> Vec<Line> {
     lines
 }
 
-fn privilege(os: &Linux) -> Line {
+fn privilege(os: &Linux, places: Option<&Places>) -> Line {
     let subject = "privilege";
     match (os.uid(), ordinary::is_nobody()) {
         (0, _) => line(subject, Holds::Yes, "root: `systx run` serves the whole tree", None),
         (_, Some(refusal)) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
-        (uid, None) => line(
-            subject,
-            Holds::Weaker,
-            format!("user {uid}: `systx run --only DIR` serves directories of yours"),
-            Some("The whole tree, and what belongs to others, needs root: use sudo"),
-        ),
+        (uid, None) => {
+            let served = places.map_or(&[][..], |places| &places.found);
+            let served: Vec<_> = served.iter().map(|place| shown(place)).collect();
+            let served = if served.is_empty() { "nothing".into() } else { served.join(", ") };
+            line(
+                subject,
+                Holds::Weaker,
+                format!("user {uid}: `systx run` serves {served}; everything else is read-only inside"),
+                Some("What belongs to others needs root: use sudo"),
+            )
+        }
     }
 }
 

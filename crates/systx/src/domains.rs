@@ -5,15 +5,16 @@
 
 use crate::args::Area;
 use crate::ordinary;
+use crate::remedy;
 use crate::report::{os_words, shown};
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use systx_engine::domain::{open_all, Domain, Location, OpenError};
+use systx_engine::domain::{open_all, AreaError, Domain, Location, OpenError};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};
 
@@ -23,12 +24,18 @@ pub struct Mounted {
     pub lower: Lower,
     /// The copy.
     pub copy: Detached,
+    shared: bool,
 }
 
 impl Mounted {
     /// Where it is mounted, for messages.
     pub fn point(&self) -> String {
         shown(&self.lower.point)
+    }
+
+    /// Whether its root is an ordinary user's to make names in, and not his own.
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 }
 
@@ -54,7 +61,17 @@ pub fn inside_a_transaction(table: &[Mount]) -> bool {
 /// A transaction's number in decimal.
 const ID_BYTES_MAX: usize = 20;
 
-/// Plans the tree of a mount table for the directories in `only`, or for all of it.
+/// Whether `--only` leaves nothing out.
+pub fn is_everything(only: &[PathBuf]) -> bool {
+    only.is_empty() || only.iter().any(|dir| dir.canonicalize().is_ok_and(|dir| dir == Path::new("/")))
+}
+
+/// Plans an ordinary user's whole tree, with these places served.
+pub fn plan_places(table: &[Mount], places: &[Vec<u8>]) -> Result<Tree, String> {
+    tree::plan_places(table, &ordinary::table_with(table, places)?, places, &see)
+}
+
+/// Plans the tree of a mount table for the directories in `only`, or for all of it, which only root can ask for.
 pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
     let only = only
         .iter()
@@ -67,13 +84,10 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let everything = only.is_empty() || only.iter().any(|dir| dir == b"/");
     if ordinary::is_ordinary() {
-        return match everything {
-            true => Err("as an ordinary user name the directories to be served: --only DIR. The whole tree needs root".into()),
-            false => tree::plan(&ordinary::table_for(table, &only)?, &only, &see),
-        };
+        return tree::plan(&ordinary::table_for(table, &only)?, &only, &see);
     }
+    let everything = only.is_empty() || only.iter().any(|dir| dir == b"/");
     for dir in only.iter().filter(|_| !everything) {
         is_served_from_its_mount(table, dir)?;
     }
@@ -112,11 +126,24 @@ pub fn served() -> Result<Vec<Lower>, String> {
 
 /// Takes hold of the planned mounts.
 pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>, String> {
-    let hold = |lower: &Lower| match Detached::of(&lower.point) {
-        Ok(copy) => Ok(Mounted { lower: lower.clone(), copy }),
-        Err(e) => Err(ordinary::cannot_hold(&lower.point, e)),
+    hold_all(lower).map_err(|(_, why)| why)
+}
+
+/// The same; an error says on which of them.
+pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
+    let os = Linux::new();
+    let hold = |lower: &Lower| -> Result<Mounted, Errno> {
+        let copy = Detached::of(&lower.point)?;
+        let stat = os.stat(&copy.root)?;
+        let shared = os.uid() != 0 && stat.uid != os.uid();
+        // Another directory than the one that was looked at.
+        if shared && !ordinary::places::is_open_to_all(stat.mode) {
+            return Err(Errno::ACCESS);
+        }
+        Ok(Mounted { lower: lower.clone(), copy, shared })
     };
-    lower.iter().map(hold).collect()
+    let told = |n, lower: &Lower, e| (n, ordinary::cannot_hold(&lower.point, e));
+    lower.iter().enumerate().map(|(n, lower)| hold(lower).map_err(|e| told(n, lower, e))).collect()
 }
 
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
@@ -133,10 +160,16 @@ pub fn open<M: Borrow<Mounted>>(
         .collect();
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
     let failed = |n: usize, e: OpenError| match e {
-        OpenError::Area(e) => {
-            format!("{}/{}: {e}", point(n).trim_end_matches('/'), shown(&name))
+        // In his namespace others have no number.
+        OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
+            let area = format!("{}/{}", point(n).trim_end_matches('/'), shown(&name));
+            format!("{area}: another user has taken this name; he or root can remove what has it")
         }
-        e => format!("{}: {e}", point(n)),
+        OpenError::Area(e) => {
+            let step = step(&OpenError::Area(e));
+            format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown(&name))
+        }
+        e => format!("{}: {e}{}", point(n), step(&e)),
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
@@ -146,6 +179,14 @@ pub fn open<M: Borrow<Mounted>>(
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
+}
+
+/// The next step after an error of a system call.
+fn step(error: &OpenError) -> String {
+    match error {
+        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => remedy::and_step(*e),
+        _ => String::new(),
+    }
 }
 
 /// The domains of this machine.
@@ -180,7 +221,9 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
             false
         }
     });
-    let domains = open_what_opens(os, &mut mounts, area, &mut failed);
+    let mut unopened = Vec::new();
+    let domains = open_what_opens(os, &mut mounts, area, &mut unopened);
+    failed.extend(unopened.into_iter().map(|(_, why)| why));
     Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
 }
 
@@ -206,19 +249,19 @@ pub fn own(
     Ok(mounts)
 }
 
-/// Opens as many as possible; the others leave `mounts`.
-fn open_what_opens<M: Borrow<Mounted>>(
+/// Opens as many as possible; the others leave `mounts`, and are told by where they are mounted.
+pub fn open_what_opens<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
     area: &Area,
-    failed: &mut Vec<String>,
+    failed: &mut Vec<(Vec<u8>, String)>,
 ) -> Vec<Arc<Domain<Linux>>> {
     loop {
         match open(os, mounts, area) {
             Ok(domains) => return domains,
             Err((n, e)) => {
-                failed.push(e);
-                mounts.remove(n);
+                let mount = mounts.remove(n);
+                failed.push((mount.borrow().lower.point.clone(), e));
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Owns: the wiring of the crates, arguments, output and exit codes. Guarantees: what it says goes to standard error
 //! while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
 //!
-//! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`]; the wait for a command
+//! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`], and taken hold of in [`scope`]; the wait for a command
 //! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`]; what
 //! stays open over several commands is in [`session`]; what is taken back after its commit, in [`undo`].
 #![forbid(unsafe_code)]
@@ -22,8 +22,10 @@ mod on_end;
 mod ordinary;
 mod output;
 mod progress;
+mod remedy;
 mod report;
 mod run;
+mod scope;
 mod serving;
 mod session;
 mod shell;

@@ -4,8 +4,13 @@
 //! root never comes by here, and what an ordinary user does needs no right but his own. Does not: serve what is not his: in a
 //! user namespace everybody else's objects are nobody's, and the kernel lets nobody change those.
 //!
+//! Which directories a run over the whole tree serves is found by [`places`].
+//!
 //! The register is a directory of symbolic links in the user's own state, one to each directory that has an area.
 
+pub mod places;
+
+use crate::remedy;
 use crate::report::shown;
 use crate::tree::is_below;
 use crate::tree::owned::{narrow, way};
@@ -67,7 +72,9 @@ pub fn fuse() -> Result<(), Refusal> {
             std::io::ErrorKind::PermissionDenied if is_ordinary() => {
                 "Let everybody open it, as most systems do: chmod 0666 /dev/fuse"
             }
-            _ => "Load the module: modprobe fuse",
+            // Of a container's list of devices.
+            std::io::ErrorKind::PermissionDenied => "Give the container the device: --device /dev/fuse",
+            _ => "Load the module: modprobe fuse; and give a container the device: --device /dev/fuse",
         };
         Refusal::new(format!("/dev/fuse: {e}"), remedy)
     })
@@ -134,10 +141,19 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
     top.map(|top| (top, mount)).ok_or_else(|| {
         format!(
-            "neither {} nor a directory above it belongs to user {uid}: only root can serve it",
+            "neither {} nor a directory above it belongs to user {uid}: only root can serve it; name a directory of yours, or use sudo",
             shown(dir)
         )
     })
+}
+
+/// The mount table in which these places are mounts.
+pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
+    let mount = |place: &Vec<u8>| match mount_of(table, place) {
+        Some(mount) => Ok((place.clone(), mount)),
+        None => Err(format!("{}: on no mount", shown(place))),
+    };
+    Ok(narrow(table, &places.iter().map(mount).collect::<Result<Vec<_>, _>>()?))
 }
 
 /// The mount table in which the user's own directories above `only` are mounts.
@@ -152,12 +168,15 @@ pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String
     Ok(narrow(table, &tops))
 }
 
-/// The mount table in which this very directory of the user's is a mount: the one that has an area need not be the topmost any more.
+/// S_ISVTX: nobody but the owners of the two takes a name from such a directory.
+const STICKY: u32 = 0o1000;
+
+/// The mount table in which this very directory is a mount: the one that has an area need not be the topmost any more. It is the
+/// user's, or sticky as /tmp.
 pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
     let mount = mount_of(table, top).ok_or_else(|| format!("{}: on no mount", shown(top)))?;
-    let owned =
-        std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(|m| m.uid() == Linux::new().uid());
-    match owned {
+    let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
+    match std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
         true => Ok(narrow(table, &[(top.to_vec(), mount)])),
         false => Err(format!("{}: another user's", shown(top))),
     }
@@ -168,9 +187,18 @@ pub fn cannot_hold(point: &[u8], error: Errno) -> String {
     match error {
         // The kernel does not show a user what lies below mounts that are not his.
         Errno::INVAL if is_ordinary() => {
-            format!("{}: something is mounted below it, so only root can serve it", shown(point))
+            format!("{}: something is mounted below it, so only root can serve it; name a directory beside that", shown(point))
         }
-        error => format!("{}: {error}", shown(point)),
+        Errno::INVAL => format!(
+            "{}: what is mounted below it can't be looked under from this user namespace: name directories with --only, \
+             a container's volumes for instance",
+            shown(point)
+        ),
+        Errno::PERM if !is_ordinary() => format!(
+            "{}: {error}; root without CAP_SYS_ADMIN can't mount: give a container --cap-add SYS_ADMIN, or use systx outside of it",
+            shown(point)
+        ),
+        error => format!("{}: {error}{}", shown(point), remedy::and_step(error)),
     }
 }
 
@@ -203,13 +231,15 @@ pub fn remember(top: &[u8]) {
     let _ = made;
 }
 
-/// The directories that were noted and are there, and the user's home.
+/// The directories that were noted and are there, the user's home, and those where areas are made without a home to note them in.
 pub fn remembered() -> Vec<Vec<u8>> {
     let links =
         register().filter(|register| is_own(register)).and_then(|register| std::fs::read_dir(register).ok());
     let noted = links.into_iter().flatten().filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let mut found: Vec<_> = noted.chain(home).filter_map(|dir| dir.canonicalize().ok()).collect();
+    let habitual = places::HABITUAL.iter().map(PathBuf::from);
+    let mut found: Vec<_> =
+        noted.chain(home).chain(habitual).filter_map(|dir| dir.canonicalize().ok()).collect();
     found.retain(|dir| dir.is_dir());
     found.sort();
     found.dedup();

@@ -4,6 +4,7 @@
 //! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
 
 use crate::network::Seen;
+use crate::remedy;
 use crate::undo::Overtaken;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -252,7 +253,13 @@ impl Ending {
             Ending::NotCommitted(e @ CommitError::InDoubt { .. }) => {
                 format!("{e}. Run `systx recover` to learn whether it is committed; don't run the command again before.")
             }
-            Ending::NotCommitted(e) => format!("aborted, nothing happened: {e}."),
+            Ending::NotCommitted(e) => {
+                let step = match e {
+                    CommitError::Failed { error, .. } => remedy::and_step(*error),
+                    _ => String::new(),
+                };
+                format!("aborted, nothing happened: {e}{step}.")
+            }
         }
     }
 
@@ -502,5 +509,15 @@ mod tests {
             Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() }, 0);
         let text = ending.sentence(&ours());
         assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
+    }
+
+    #[test]
+    fn a_commit_that_failed_on_a_full_disk_says_what_to_do() {
+        let error = systx_os::Errno::NOSPC;
+        let ending =
+            Ending::NotCommitted(CommitError::Failed { doing: "reserving space", path: Vec::new(), error });
+        let text = ending.sentence(&Ours::new(None, &[]));
+        assert!(text.starts_with("aborted, nothing happened: reserving space: No space left"), "{text}");
+        assert!(text.ends_with("; make room on that file system."), "{text}");
     }
 }

@@ -12,18 +12,19 @@ use crate::args::{Changes, DurabilityArg, OnError, Run};
 use crate::back_off;
 use crate::command;
 use crate::diff;
-use crate::domains::{self, Mounted};
+use crate::domains;
 use crate::network::{self, Answering, Seen, Watcher};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
 use crate::progress::Progress;
+use crate::remedy;
 use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
+use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
 use crate::shell::{self, Wish};
 use crate::supervise::{supervise, Ends, Over};
-use crate::tree::Tree;
 use crate::undo;
 use std::ffi::OsString;
 use std::io::Write;
@@ -38,7 +39,7 @@ use systx_os::fuse::EventFd;
 use systx_os::linux::NofileLimit;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
-use systx_os::sandbox::mounts::{self, Mount};
+use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::{spawn, Command, News};
 use systx_os::sandbox::twin;
 use systx_os::{Errno, Linux, Os};
@@ -51,7 +52,14 @@ pub const HELD_PART: u64 = 2;
 pub fn run(args: &Run) -> u8 {
     let status = match args.status_fd.map(process::inherited).transpose() {
         Ok(status) => status,
-        Err(e) => return tell(args, None, None, &Ending::Failed(format!("--status-fd: {e}"))),
+        Err(e) => {
+            return tell(
+                args,
+                None,
+                None,
+                &Ending::Failed(format!("--status-fd: {e}; open it for writing, as with 3>outcome.json")),
+            )
+        }
     };
     let table = match domains::table() {
         Ok(table) => table,
@@ -79,15 +87,15 @@ pub fn run(args: &Run) -> u8 {
     if let Some(keep) = kept::Keep::of(args) {
         return kept::run(args, keep, status);
     }
-    let table = match enter(table) {
-        Ok(table) => table,
+    let from = match Standpoint::enter(table, &args.only) {
+        Ok(from) => from,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
     let mut seen = Seen::new(args.network.policy());
-    let ending = guarded(args, &table, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
+    let ending = guarded(args, from, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
@@ -95,33 +103,19 @@ pub fn run(args: &Run) -> u8 {
     say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
 }
 
-/// Becomes able to mount, and says which mounts there are then.
-pub fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
-    if !ordinary::is_ordinary() {
-        return Ok(table);
-    }
-    ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
-    domains::table()
-}
-
 /// All tries, with a twin. An error is one of ours, before the commit.
 fn guarded(
     args: &Run,
-    table: &[Mount],
+    from: Standpoint,
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
 ) -> Result<Ending, String> {
-    let tree = domains::plan(table, &args.only)?;
-    if args.verbose {
-        for (point, fs_type) in &tree.read_only {
-            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
-        }
-    }
-    let lower = domains::hold(&tree.lower)?;
+    let scope = Scope::take(from, &args.only, args.verbose)?;
+    let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
-        twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ended = tries(args, &tree, &lower, notices, leaving);
+        twin::start(&keep, || domains::finish(lower, &args.area)).map_err(failed("starting the twin"))?;
+    let ended = tries(args, &scope, notices, leaving);
     if matches!(&ended, Ok((_, left)) if left.staged) {
         twin.bequeath();
         return ended.map(|(ending, _left)| ending);
@@ -142,17 +136,16 @@ struct Left {
 
 fn tries(
     args: &Run,
-    tree: &Tree,
-    lower: &[Mounted],
+    scope: &Scope,
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
 ) -> Result<(Ending, Left), String> {
     let os = Linux::new();
-    let domains = {
+    let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        domains::open(&os, lower, &args.area).map_err(|(_, why)| why)?
+        scope.open(&os, &args.area, args.verbose, args.json)?
     };
-    finish_others(args.json, &domains);
+    finish_others(args.json, &served.domains);
     let limit = NofileLimit::now();
     let mut age = None;
     // One for all tries.
@@ -161,8 +154,7 @@ fn tries(
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, rest) =
-            attempt(args, tree, lower, &domains, (&mut age, Next::IfItLoses), leaving, notices)?;
+        let (ending, rest) = attempt(args, &served, (&mut age, Next::IfItLoses), leaving, notices)?;
         let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
         let by_an_outsider = conflict.with == Party::Outsider;
         drop(rest);
@@ -177,7 +169,7 @@ fn tries(
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }
-    attempt(args, tree, lower, &domains, (&mut age, Next::Never), (&deadline, output, seen), notices)
+    attempt(args, &served, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
 
 /// Whether there is another try.
@@ -190,9 +182,7 @@ enum Next {
 /// One try. Between two of them signals are not held: they end what is not running.
 fn attempt(
     args: &Run,
-    tree: &Tree,
-    lower: &[Mounted],
-    domains: &[Arc<Domain<Linux>>],
+    served: &Opened<'_>,
     (age, next): (&mut Option<Age>, Next),
     (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
@@ -201,20 +191,22 @@ fn attempt(
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     no_room::stage(Stage::Before);
-    let begun = Transaction::begin(os.clone(), domains.to_vec(), options(args.durability, &args.command));
+    let begun =
+        Transaction::begin(os.clone(), served.domains.clone(), options(args.durability, &args.command));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
-    notices.began(domains, tx.ids());
+    notices.began(&served.domains, tx.ids());
     if let Some(age) = age {
         tx.inherit(age);
     }
     if next == Next::IfItLoses {
         *age = Some(tx.will_be_tried_again());
     }
-    let (mut view, views) = View::new(tx, lower.len()).map_err(|failed| {
+    let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
         let why = told(failed.doing, &failed.error);
         failed.tx.abort();
         why
     })?;
+    served.share(&mut view);
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
@@ -225,7 +217,7 @@ fn attempt(
         env: command::environment(id, prompt)?,
         directory: command::directory()?,
         umask: os.inherited_umask(),
-        root: command::root(tree, lower, views)?,
+        root: command::root(&served.tree, &served.lower, views)?,
         answering: Vec::new(),
         watch,
     };
@@ -308,6 +300,8 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
     }
 }
 
+const SERVING: &str = "serving the command's files";
+
 /// The command's status, if the transaction is to be committed; else why it isn't.
 fn verdict(
     args: &Run,
@@ -323,7 +317,7 @@ fn verdict(
         (None, Over::NotStarted(news)) => Err(not_started(&args.command, news)),
         (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
             Ok(()) => Ok(status),
-            Err(e) => Err(Ending::Failed(format!("serving the command's files: {e}"))),
+            Err(e) => Err(Ending::Failed(remedy::with_step(SERVING, e))),
         },
         (None, Over::Ended(ended)) => Err(Ending::Aborted(ended)),
         (None, Over::TooLate) => {
@@ -332,8 +326,8 @@ fn verdict(
         // Only SIGKILL can end pid 1 of a namespace.
         (None, Over::Lost) => Err(Ending::Aborted(Ended::Signaled(9))),
         (None, Over::Doomed) => {
-            let why = served.err().map_or_else(|| "it ended".into(), |e| e.to_string());
-            Err(Ending::Failed(format!("serving the command's files: {why}")))
+            let ended = || format!("{SERVING}: it ended; run again");
+            Err(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
         }
     }
 }
@@ -345,7 +339,7 @@ fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u
         Ok(changes) if changes.is_empty() => return Ok(0),
         Ok(changes) => changes.len(),
         Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
-        Err(VerbError::Os(e)) => return Err(Ending::Failed(format!("listing the changes: {e}"))),
+        Err(VerbError::Os(e)) => return Err(Ending::Failed(remedy::with_step("listing the changes", e))),
     };
     let look = Changes { patch: true, ..Changes::default() };
     loop {
@@ -364,9 +358,20 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         News::NotExecuted(e) => not_executed(command, e),
         News::NotBuilt { at, error } => {
             let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
-            Ending::Failed(format!("could not mount /{at} for the command: {error}"))
+            let step = match (at.as_str(), error) {
+                // mount_too_revealing in the kernel: who is root in a user namespace gets no more than he sees.
+                ("proc", Errno::PERM) => {
+                    "; parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
+                     systempaths=unconfined), or run systx as root"
+                        .into()
+                }
+                _ => remedy::and_step(error),
+            };
+            Ending::Failed(format!("could not mount /{at} for the command: {error}{step}"))
         }
-        News::NoDirectory(e) => Ending::Failed(format!("could not enter the working directory: {e}")),
+        News::NoDirectory(e) => Ending::Failed(format!(
+            "could not enter the working directory: {e}; start in one that is there, and open to you, by the same path inside"
+        )),
         News::NotWatched(e) => {
             let why = match e {
                 Errno::BUSY => "somebody watches the calls here already, a sandbox or a container's manager",
@@ -374,9 +379,11 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
             };
             Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
         }
-        News::NotEntered(e) => Ending::Failed(format!("could not enter the transaction: {e}")),
+        News::NotEntered(e) => Ending::Failed(format!(
+            "could not enter the transaction: {e}; `systx list` shows whether it is still open"
+        )),
         News::Stopped | News::Ended(_) | News::Ready => {
-            Ending::Failed("pid 1 of the command ended too early".into())
+            Ending::Failed("pid 1 of the command ended too early; run again, somebody has killed it".into())
         }
     }
 }
@@ -384,8 +391,21 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
 fn not_executed(command: &[OsString], error: Errno) -> Ending {
     let name = command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
     let (why, code) = match error {
-        Errno::NOENT => (format!("{name}: command not found"), NOT_FOUND),
-        e => (format!("{name}: can't be executed: {e}"), NOT_EXECUTABLE),
+        Errno::NOENT => {
+            let step = match name.contains('/') {
+                true => "check its path, and for a script the program in its first line",
+                false => "check its name, and PATH",
+            };
+            (format!("{name}: command not found; {step}"), NOT_FOUND)
+        }
+        e => {
+            let step = match e {
+                Errno::ACCESS => "make it executable (chmod +x), or name the program that is to run it",
+                Errno::NOEXEC => "give it a first line like #!/bin/sh, or name the program that is to run it",
+                _ => "try it without systx",
+            };
+            (format!("{name}: can't be executed: {e}; {step}"), NOT_EXECUTABLE)
+        }
     };
     Ending::NotStarted(why, code)
 }
@@ -425,15 +445,15 @@ pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u
     told.code
 }
 
-/// An error of a system call, with what was being done.
+/// An error of a system call, with what was being done, and the next step.
 pub fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
-    move |e| format!("{doing}: {e}")
+    move |e| remedy::with_step(doing, e)
 }
 
-/// An error of a verb, with what was being done.
+/// An error of a verb, with what was being done, and the next step.
 pub fn told(doing: &str, error: &VerbError) -> String {
     match error {
-        VerbError::Os(e) => format!("{doing}: {e}"),
+        VerbError::Os(e) => remedy::with_step(doing, *e),
         VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),
     }
 }

@@ -50,7 +50,7 @@ fn write(args: &Wrap, dir: &Path) -> Answer {
         let program = program(dir, name)?;
         // Another one of that name would be as little use inside of a transaction.
         if same_file(&program, &systx) || Some(name.as_os_str()) == systx.file_name() {
-            return Err("systx is no program to wrap".into());
+            return Err("systx is no program to wrap; name the programs that it is to run".into());
         }
         let at = dir.join(name);
         may_be_ours(&at)?;
@@ -76,7 +76,9 @@ fn program(dir: &Path, name: &OsStr) -> Result<PathBuf, String> {
         return Err(format!("{}: name a program as it is typed, without a directory", shown(bytes)));
     }
     let found = on_path(name).find(|at| at.parent() != Some(dir) && !is_ours(at));
-    found.ok_or_else(|| format!("{}: there is no such program on the path", shown(bytes)))
+    found.ok_or_else(|| {
+        format!("{}: there is no such program on the path; install it first, or check PATH", shown(bytes))
+    })
 }
 
 fn on_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
@@ -172,7 +174,7 @@ fn may_be_ours(at: &Path) -> Result<(), String> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(named(at, &e)),
         Ok(meta) if meta.is_file() && is_ours(at) => Ok(()),
-        Ok(_) => Err(format!("{} was not written by `systx wrap`: left alone", path(at))),
+        Ok(_) => Err(format!("{} was not written by `systx wrap`: left alone; move it away first, or choose another place with --dir", path(at))),
     }
 }
 

@@ -115,7 +115,7 @@ fn world(dir: &Path, kind: &'static str, who: Who) -> Option<World> {
     std::fs::write(world.served.join("b"), vec![b'x'; 100_000]).unwrap();
     std::fs::write(world.served.join("large"), vec![b'y'; 3_000_000]).unwrap();
     if who == Who::User {
-        must(Command::new("chown").args(["-R", "1000:1000"]).arg(&top));
+        must(Command::new("chown").args(["-R", &format!("{USER}:{USER}")]).arg(&top));
         std::fs::create_dir(dir.join("home")).unwrap();
         chown(dir.join("home"), Some(USER), Some(USER)).unwrap();
         open_fuse_to_all(dir);

@@ -45,7 +45,10 @@ pub(super) fn prepare<O: Os>(
     let mut parts: Vec<Part<O>> = Vec::new();
     let several = drafts.iter().filter(|d| !d.plan.steps.is_empty()).count() > 1;
     if several && durability == Durability::None {
-        return Err(CommitError::Refused("durability `none` is for changes on one file system only".into()));
+        return Err(CommitError::Refused(
+            "durability `none` is for changes on one file system only: leave it out, or name one with --only"
+                .into(),
+        ));
     }
     for mut draft in drafts {
         let read: Vec<_> = facts.read_set(draft.mount).collect();

@@ -121,6 +121,11 @@ impl<O: Os> Area<O> {
             Err(Errno::NOENT) if !create => return Ok(None),
             // A symbolic link is never followed.
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(AreaError::NotADirectory),
+            // One's own opens.
+            Err(Errno::ACCESS) => match os.stat_at(parent, name) {
+                Ok(stat) if stat.uid != os.uid() => return Err(AreaError::Owner(stat.uid)),
+                _ => return Err(AreaError::Os("open the directory", Errno::ACCESS)),
+            },
             opened => opened.map_err(failed("open the directory"))?,
         };
         check(os, &dir)?;
@@ -129,6 +134,14 @@ impl<O: Os> Area<O> {
             Err(Errno::NOENT) if create => make(os, parent, &dir)?,
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(AreaError::Os("open the file `format`", e)),
+        }
+        // Whoever tidies a directory like /tmp takes empty ones that were not used for long.
+        if create {
+            for name in [&b"tx"[..], b"aside"] {
+                if os.stat_at(&dir, name) == Err(Errno::NOENT) {
+                    made(os.mkdir(&dir, name, 0o700)).map_err(failed("make the directories"))?;
+                }
+            }
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;

@@ -79,7 +79,7 @@ impl core::fmt::Display for OpenError {
             OpenError::Table(e) => e.fmt(f),
             OpenError::Owners(e) => e.fmt(f),
             OpenError::Log(e) => e.fmt(f),
-            OpenError::Unsupported(what) => write!(f, "this file system has no {what}"),
+            OpenError::Unsupported(what) => write!(f, "this file system has no {what}; keep what is to be transactional on ext4, xfs, btrfs or tmpfs"),
             OpenError::Pending { id, path, error } => write!(
                 f,
                 "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
@@ -213,26 +213,26 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail is given up as soon as nobody uses it: the recovery that
-    /// follows learns what the disk holds.
+    /// Opens the table. One whose log has seen a sync fail, or was deleted, is given up as soon as nobody uses it: the recovery
+    /// that follows learns what the disk holds.
     fn table(
         os: &O,
         area: &Area<O>,
         info: &FsInfo,
         owners: &Owners<O>,
     ) -> core::result::Result<Opened<O>, OpenError> {
-        let poisoned = |table: &Table<O>| {
+        let useless = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, info.uuid);
-            log.map(|log| log.is_poisoned()).map_err(OpenError::Log)
+            log.map(|log| log.is_poisoned() || log.is_gone()).map_err(OpenError::Log)
         };
         let open = || Table::open(os, area, owners).map_err(OpenError::Table);
         let table = match open()? {
-            Opened::Ready(table) if poisoned(&table)? => table,
+            Opened::Ready(table) if useless(&table)? => table,
             opened => return Ok(opened),
         };
         // Byte 0: nobody rebuilds it meanwhile.
         if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
-            if poisoned(&table)? && !owners.anybody() {
+            if useless(&table)? && !owners.anybody() {
                 table.condemn();
             }
         }

@@ -81,6 +81,15 @@ pub(super) fn make_dir<O: Os>(os: &O, area: &O::Fd) -> Result<O::Fd, LogError> {
     os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory of", 0))
 }
 
+/// Whether a segment is not there. What can't be found out is found out by whoever opens it.
+pub(super) fn is_missing<O: Os>(os: &O, area: &O::Fd, number: u64) -> bool {
+    match open_dir(os, area) {
+        Ok(None) => true,
+        Ok(Some(dir)) => os.stat_at(&dir, &format::name(number)) == Err(Errno::NOENT),
+        Err(_) => false,
+    }
+}
+
 /// Numbers of all segments, ascending. Other names are somebody else's and are left alone.
 pub(super) fn list<O: Os>(os: &O, dir: &O::Fd) -> Result<Vec<u64>, LogError> {
     let entries = os.read_dir(dir).map_err(LogError::os("listing the directory of", 0))?;

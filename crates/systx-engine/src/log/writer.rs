@@ -129,6 +129,12 @@ impl<O: Os> Log<O> {
         matches!(self.shared.state(), State::Poisoned(_))
     }
 
+    /// Whether the segment that is written to was deleted, as by whoever tidies a directory like /tmp: nothing can be appended.
+    pub fn is_gone(&self) -> bool {
+        let bodies = self.shared.bodies();
+        bodies.unit != 0 && segment::is_missing(&self.os, &self.area, bodies.segment)
+    }
+
     /// Place of the next cell.
     pub fn end(&self) -> LogPos {
         self.shared.cells()

@@ -28,7 +28,8 @@ pub enum Base {
     Mount(usize),
 }
 
-/// One change of the tree. Paths have no leading slash and are seen from the base; none of them is empty.
+/// One change of the tree. Paths have no leading slash and are seen from the base; none of them is empty. But
+/// [`Step::AllReadOnly`] they change one mount each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Mounts a detached mount with all that is mounted on it.
@@ -59,6 +60,13 @@ pub enum Step {
         /// Where.
         at: CString,
     },
+    /// Makes every mount of the tree read-only, hidden ones included. Before the first mount of the base is changed.
+    AllReadOnly,
+    /// Makes a mount writable again.
+    Writable {
+        /// Where.
+        at: CString,
+    },
     /// Mounts a fresh instance of a kernel file system.
     Fresh {
         /// Type: `proc`, `tmpfs`, …
@@ -78,7 +86,9 @@ impl Step {
             | Step::Part { at, .. }
             | Step::Move { at }
             | Step::ReadOnly { at }
+            | Step::Writable { at }
             | Step::Fresh { at, .. } => at,
+            Step::AllReadOnly => c"",
         }
     }
 }
@@ -152,7 +162,14 @@ impl Root {
                 rustix::mount::move_mount(old, at.as_c_str(), base, at.as_c_str(), MoveMountFlags::empty())
             }
             Step::ReadOnly { at } => {
-                set_attributes_at(base, at, 0, Attributes { read_only: true, ..Default::default() })
+                set_attributes_at(base, at, 0, Attributes { read_only: true, ..Default::default() }, 0)
+            }
+            Step::AllReadOnly => {
+                let all = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+                set_attributes_at(base, c"", all, Attributes { read_only: true, ..Default::default() }, 0)
+            }
+            Step::Writable { at } => {
+                set_attributes_at(base, at, 0, Attributes::default(), libc::MOUNT_ATTR_RDONLY)
             }
             Step::Fresh { fs_type, option, at } => {
                 let context = rustix::mount::fsopen(fs_type.as_c_str(), FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -198,10 +215,17 @@ pub fn set_attributes(mount: &OwnedFd, attributes: Attributes) -> Result<()> {
     if attributes == Attributes::default() {
         return Ok(());
     }
-    set_attributes_at(mount.as_fd(), c"", libc::AT_EMPTY_PATH, attributes)
+    set_attributes_at(mount.as_fd(), c"", libc::AT_EMPTY_PATH, attributes, 0)
 }
 
-fn set_attributes_at(dir: BorrowedFd<'_>, path: &CStr, flags: i32, attributes: Attributes) -> Result<()> {
+/// Sets these options and clears those in `cleared`, bits as in linux/mount.h.
+fn set_attributes_at(
+    dir: BorrowedFd<'_>,
+    path: &CStr,
+    flags: i32,
+    attributes: Attributes,
+    cleared: u64,
+) -> Result<()> {
     let Attributes { read_only, nosuid, nodev, noexec } = attributes;
     let bit = |on: bool, flag: u64| if on { flag } else { 0 };
     let set = libc::mount_attr {
@@ -209,7 +233,7 @@ fn set_attributes_at(dir: BorrowedFd<'_>, path: &CStr, flags: i32, attributes: A
             | bit(nosuid, libc::MOUNT_ATTR_NOSUID)
             | bit(nodev, libc::MOUNT_ATTR_NODEV)
             | bit(noexec, libc::MOUNT_ATTR_NOEXEC),
-        attr_clr: 0,
+        attr_clr: cleared,
         propagation: 0,
         userns_fd: 0,
     };

@@ -43,12 +43,14 @@ impl Kill {
 
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn getattr(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        reply.attr(&self.tx.getattr(call.node)?);
+        let attr = self.tx.getattr(call.node)?;
+        reply.attr(&self.shown(&call, call.node, attr));
         Ok(())
     }
 
     pub(super) fn setattr(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: SetattrIn = call.take()?;
+        self.may_change_attributes(&call)?;
         let mut set = wanted(&args);
         if set.uid.is_some() || set.gid.is_some() {
             // chown(2) of anything but a directory clears them, also for root (fs/open.c, chown_common).

@@ -13,7 +13,10 @@ mod data;
 mod listing;
 mod names;
 mod open;
+mod shared;
 mod xattrs;
+
+pub use shared::ShownAs;
 
 use crate::call::Call;
 use crate::view::View;
@@ -204,6 +207,59 @@ mod tests {
             let io = -Errno::IO.raw_os_error();
             assert_eq!(error(view.answer(0, ask(nodeid).as_bytes(), &mut reply)), io);
         }
+        view.finish().abort();
+        std::fs::remove_dir_all(&scratch).unwrap();
+    }
+
+    /// As the kernel would not ask, which knows the true owner of a name: it is not left to it.
+    #[test]
+    fn a_root_that_is_shown_as_the_users_gives_him_no_owners_right() {
+        let scratch = std::env::temp_dir().join(format!("systx-shared-{}", std::process::id()));
+        let mut view = view(&scratch);
+        std::fs::create_dir(scratch.join("dir")).unwrap();
+        view.share(0, ShownAs { uid: 4711, gid: 4712 });
+        let mut reply = Reply::new();
+        let mut ask = |opcode: Opcode, body: &[u8]| {
+            let len = 40 + body.len() as u32;
+            let header = InHeader { len, opcode: opcode as u32, nodeid: 1, uid: 4711, ..Default::default() };
+            view.answer(0, &[header.as_bytes(), body].concat(), &mut reply).unwrap().to_vec()
+        };
+        let error = |bytes: &[u8]| OutHeader::read_from_prefix(bytes).unwrap().0.error;
+        let shown = ask(Opcode::Getattr, &[0; 16]);
+        // fuse_attr behind the validity: its owner follows 64 bytes and the link count.
+        let word = |at: usize| u32::from_ne_bytes(shown[at..at + 4].try_into().unwrap());
+        assert_eq!((error(&shown), word(16 + 16 + 68), word(16 + 16 + 72)), (0, 4711, 4712));
+        let rename = |from: &str, to: &str| {
+            [&1u64.to_ne_bytes()[..], from.as_bytes(), b"\0", to.as_bytes(), b"\0"].concat()
+        };
+        let mode = [&crate::wire::layout::fattr::MODE.to_ne_bytes()[..], &[0; 84]].concat();
+        for (opcode, body) in [
+            (Opcode::Unlink, b"file\0".to_vec()),
+            (Opcode::Rmdir, b"dir\0".to_vec()),
+            (Opcode::Rename, rename("file", "other")),
+            (Opcode::Rename, rename("dir", "other")),
+            (Opcode::Setattr, mode),
+            (Opcode::Removexattr, b"user.a\0".to_vec()),
+        ] {
+            assert_eq!(error(&ask(opcode, &body)), -Errno::PERM.raw_os_error(), "{opcode:?}");
+        }
+        // What he makes himself he may take away, and move; but not onto what is another's.
+        assert_eq!(error(&ask(Opcode::Unlink, b"missing\0")), -Errno::NOENT.raw_os_error());
+        let made = view.transaction().symlink(
+            Node(1),
+            b"own",
+            b"x",
+            systx_engine::transaction::Caller { uid: 4711, gid: 4712, umask: 0 },
+        );
+        made.unwrap();
+        let mut ask = |opcode: Opcode, body: &[u8]| {
+            let len = 40 + body.len() as u32;
+            let header = InHeader { len, opcode: opcode as u32, nodeid: 1, uid: 4711, ..Default::default() };
+            error(view.answer(0, &[header.as_bytes(), body].concat(), &mut reply).unwrap())
+        };
+        assert_eq!(ask(Opcode::Rename, &rename("own", "file")), -Errno::PERM.raw_os_error());
+        assert_eq!(ask(Opcode::Rename, &rename("own", "other")), 0);
+        assert_eq!(ask(Opcode::Unlink, b"other\0"), 0);
         view.finish().abort();
         std::fs::remove_dir_all(&scratch).unwrap();
     }

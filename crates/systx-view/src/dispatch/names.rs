@@ -53,29 +53,39 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     pub(super) fn unlink(&mut self, mut call: Call<'_>) -> Verb<()> {
-        self.tx.unlink(call.node, call.name()?)
+        let name = call.name()?;
+        self.may_take(&call, call.node, name)?;
+        self.tx.unlink(call.node, name)
     }
 
     pub(super) fn rmdir(&mut self, mut call: Call<'_>) -> Verb<()> {
-        self.tx.rmdir(call.node, call.name()?)
+        let name = call.name()?;
+        self.may_take(&call, call.node, name)?;
+        self.tx.rmdir(call.node, name)
     }
 
     pub(super) fn rename(&mut self, mut call: Call<'_>) -> Verb<()> {
         let args: RenameIn = call.take()?;
-        let (name, new_name) = (call.name()?, call.name()?);
-        self.tx.rename(call.node, name, call.other(args.newdir)?, new_name, Rename::Replace)
+        self.move_name(call, args.newdir, Rename::Replace)
     }
 
     pub(super) fn rename2(&mut self, mut call: Call<'_>) -> Verb<()> {
         let args: Rename2In = call.take()?;
-        let (name, new_name) = (call.name()?, call.name()?);
         let how = match args.flags {
             0 => Rename::Replace,
             NOREPLACE => Rename::NoReplace,
             EXCHANGE => Rename::Exchange,
             _ => return Err(Errno::INVAL.into()),
         };
-        self.tx.rename(call.node, name, call.other(args.newdir)?, new_name, how)
+        self.move_name(call, args.newdir, how)
+    }
+
+    fn move_name(&mut self, mut call: Call<'_>, new_dir: u64, how: Rename) -> Verb<()> {
+        let (name, new_name) = (call.name()?, call.name()?);
+        let new_dir = call.other(new_dir)?;
+        self.may_take(&call, call.node, name)?;
+        self.may_take(&call, new_dir, new_name)?;
+        self.tx.rename(call.node, name, new_dir, new_name, how)
     }
 
     pub(super) fn link(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {

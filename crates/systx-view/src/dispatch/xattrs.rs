@@ -46,6 +46,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             SetxattrIn { size: old.size, flags: old.flags, ..Default::default() }
         };
         let (name, value) = (call.text()?, call.bytes(args.size)?);
+        self.may_change_attributes(&call)?;
         let mode = match args.flags {
             0 => SetXattr::Any,
             CREATE => SetXattr::Create,
@@ -64,6 +65,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     pub(super) fn removexattr(&mut self, mut call: Call<'_>) -> Verb<()> {
-        self.tx.removexattr(call.node, call.text()?)
+        let name = call.text()?;
+        self.may_change_attributes(&call)?;
+        self.tx.removexattr(call.node, name)
     }
 }

@@ -13,8 +13,10 @@ use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
-use crate::report::{shown, Ending, Ours, Told};
+use crate::remedy;
+use crate::report::{Ending, Ours, Told};
 use crate::run::{self, failed};
+use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::undo;
 use std::ffi::OsString;
@@ -65,7 +67,7 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
     match line.hear::<Answer>() {
         Ok(Some((Answer::Look(look), _))) => Ok((line, look)),
         Ok(Some((Answer::Refused(why), _))) => Err(why),
-        _ => Err("the process that was to keep the transaction has died".into()),
+        _ => Err("the process that was to keep the transaction has died; begin again".into()),
     }
 }
 
@@ -86,32 +88,27 @@ fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
 fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     // Standard error stays until there is nothing to say there any more.
     process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
-    let table = run::enter(domains::table()?)?;
+    let from = Standpoint::enter(domains::table()?, terms.only)?;
     process::lift_size_limit();
-    let tree = domains::plan(&table, terms.only)?;
-    if terms.verbose {
-        for (point, fs_type) in &tree.read_only {
-            eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
-        }
-    }
-    let lower = domains::hold(&tree.lower)?;
+    let scope = Scope::take(from, terms.only, terms.verbose)?;
+    let lower = scope.lower();
     std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, || {
-        domains::finish(&lower, terms.area);
-        sweep(&lower, terms.area);
+        domains::finish(lower, terms.area);
+        sweep(lower, terms.area);
     });
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
-    let ended = held_open(terms, &tree, &lower, &signals, (room, &mut notices));
+    let ended = held_open(terms, &scope, &signals, (room, &mut notices));
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
     }
     // Not while it waits for a word that it had a conflict: then nothing is left to be finished.
     twin.reap();
-    drop(lower);
+    drop(scope);
     let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
     let mut told = Told::new(&ending, &ours).having(&seen);
@@ -130,29 +127,30 @@ fn ours(terms: &Terms<'_>, id: u64) -> Ours {
 /// From the opening of the domains to their closing.
 fn held_open(
     terms: &Terms<'_>,
-    tree: &crate::tree::Tree,
-    lower: &[Mounted],
+    scope: &Scope,
     signals: &Signals,
     (room, notices): (&mut Room, &mut Notices),
 ) -> Result<(Ending, End, Seen), String> {
     let os = Linux::new();
-    let domains = domains::open(&os, lower, terms.area).map_err(|(_, why)| why)?;
-    run::finish_others(terms.quiet, &domains);
+    let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
+    let domains = &served.domains;
+    run::finish_others(terms.quiet, domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
     no_room::stage(Stage::Before);
     let options = run::options(terms.durability, terms.command);
     let begun = Transaction::begin(os.clone(), domains.to_vec(), options);
     let tx = begun.map_err(|e| run::told("beginning", &e))?;
-    notices.began(&domains, tx.ids());
+    notices.began(domains, tx.ids());
     let id = tx.id().0;
-    let (view, views) = View::new(tx, lower.len()).map_err(|failed| {
+    let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
         let why = run::told(failed.doing, &failed.error);
         failed.tx.abort();
         why
     })?;
-    let mut kept = Kept::new((tree, terms.network), lower, signals, view, views)?;
+    served.share(&mut view);
+    let mut kept = Kept::new(&served, terms.network, signals, view, views)?;
     // Only who can come in finds it.
-    room.open(Door::new(&os, &first_area(&domains)?, id)?, id);
+    room.open(Door::new(&os, &first_area(domains)?, id)?, id);
     let end = room.stay(&mut kept, signals, &deadline);
     room.close(&end);
     let (ending, seen) = kept.end(&end, terms)?;
@@ -166,7 +164,7 @@ fn commit_or_alarm(end: &End) -> bool {
 }
 
 fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
-    let first = domains.first().ok_or("there is no file system to serve")?;
+    let first = domains.first().ok_or("there is no file system to serve; `systx doctor` says why")?;
     first.area.dir.try_clone().map_err(|e| e.to_string())
 }
 
@@ -179,6 +177,8 @@ fn sweep(lower: &[Mounted], area: &Area) {
         }
     }
 }
+
+const SERVING: &str = "serving the files inside";
 
 /// An open transaction: served, with pid 1 of its namespaces.
 pub struct Kept {
@@ -196,8 +196,8 @@ pub struct Kept {
 
 impl Kept {
     fn new(
-        (tree, network): (&crate::tree::Tree, Option<Policy>),
-        lower: &[Mounted],
+        served: &Opened<'_>,
+        network: Option<Policy>,
         signals: &Signals,
         mut view: View<Linux>,
         views: Vec<OwnedFd>,
@@ -212,7 +212,7 @@ impl Kept {
             env: Vec::new(),
             directory: c"/".into(),
             umask: 0,
-            root: command::root(tree, lower, views)?,
+            root: command::root(&served.tree, &served.lower, views)?,
             answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
             watch,
         };
@@ -234,7 +234,7 @@ impl Kept {
                     _ => "building the tree".into(),
                 })
             }
-            None => return Err("pid 1 of the namespaces was killed".into()),
+            None => return Err("pid 1 of the namespaces was killed; begin again".into()),
         }
         let watch = to.map(|to| Watch { to, own_network });
         let entry = Entry::of(&child, watch).map_err(failed("opening the namespaces"))?;
@@ -306,17 +306,19 @@ impl Kept {
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
             (End::Wanted { commit: true, .. }, None) => {
-                served.and(arrived).err().map(|e| Ending::Failed(format!("serving the files inside: {e}")))
+                served.and(arrived).err().map(|e| Ending::Failed(remedy::with_step(SERVING, e)))
             }
             (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
             (End::Expired, None) => {
                 Some(Ending::Expired(terms.timeout.map_or_else(String::new, |t| t.text.clone())))
             }
-            (End::Lost, None) => Some(Ending::Failed("pid 1 of its namespaces was killed".into())),
-            (End::Alarm, None) => Some(Ending::Failed(format!(
-                "serving the files inside: {}",
-                served.err().map_or_else(|| "it ended".into(), |e| e.to_string())
-            ))),
+            (End::Lost, None) => {
+                Some(Ending::Failed("pid 1 of its namespaces was killed; begin again".into()))
+            }
+            (End::Alarm, None) => {
+                let ended = || format!("{SERVING}: it ended; begin again");
+                Some(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
+            }
         };
         let ending = match why_not {
             None => {

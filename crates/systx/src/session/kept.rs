@@ -17,7 +17,7 @@ use systx_os::process::{Deadline, Ended};
 
 /// Why an inner run keeps nothing open.
 pub const PART_OF_ANOTHER: &str =
-    "--no-commit and --on-error keep are for a transaction of its own, and this run is part of another one";
+    "--no-commit and --on-error keep are for a transaction of its own, and this run is part of another one: give them to that";
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

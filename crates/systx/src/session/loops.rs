@@ -11,6 +11,7 @@ use super::part::{self, Named};
 use super::wire::{Answer, Inside, Line, Look, Request, Wish, VERSION};
 use crate::args::Changes;
 use crate::diff;
+use crate::remedy;
 use crate::report::Told;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -318,7 +319,9 @@ fn asked<T>(
     match kept.ask(question) {
         Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
         Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
-        Ok(Some(Err(VerbError::Os(e)))) => Err(Unheard::Refused(format!("telling what would change: {e}"))),
+        Ok(Some(Err(VerbError::Os(e)))) => {
+            Err(Unheard::Refused(remedy::with_step("telling what would change", e)))
+        }
         Ok(None) => Err(Unheard::Ends(End::Alarm)),
         Err(why) if kept.serves() => Err(Unheard::Refused(why)),
         Err(_) => Err(Unheard::Ends(End::Alarm)),

@@ -48,7 +48,7 @@ pub fn begin(args: &Begin) -> u8 {
     let ours = std::env::args_os().skip(1);
     let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
     let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
-        true => Err("this is inside of a transaction already, and what it does is part of that".into()),
+        true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
         false => keeper::begin(keeper::Terms {
             only: &args.only,
             durability: args.durability,
@@ -196,7 +196,8 @@ fn changes(
 
 /// From a keeper of another version.
 const UNEXPECTED: &str = "the keeper of the transaction is another version of systx: use that one";
-const NO_KEEPER: &str = "the keeper of the transaction was killed: it is aborted, nothing happened";
+const NO_KEEPER: &str =
+    "the keeper of the transaction was killed: it is aborted, nothing happened; begin again";
 
 /// One question, one answer.
 fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
@@ -208,7 +209,10 @@ fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Resu
     match said.and_then(|()| line.hear::<Answer>()) {
         Ok(Some((answer, _))) => Ok(answer),
         Ok(None) => Err(NO_KEEPER.into()),
-        Err(e) => Err(format!("asking the keeper of the transaction: {}", os_words(&e))),
+        Err(e) => Err(format!(
+            "asking the keeper of the transaction: {}; `systx list` shows whether it still runs",
+            os_words(&e)
+        )),
     }
 }
 

@@ -6,6 +6,7 @@
 use super::wire::{Answer, Line, Request, Wish, VERSION};
 use super::{ask, UNEXPECTED};
 use crate::command;
+use crate::remedy;
 use crate::report::Told;
 use crate::run::failed;
 use crate::supervise::{supervise, Ends, Over};
@@ -90,7 +91,7 @@ pub fn visit(
         Err(Errno::INVAL | Errno::PERM) => {
             return Err("the transaction was begun in another container or user namespace: go there".into())
         }
-        Err(e) => return Err(format!("going into the transaction: {e}")),
+        Err(e) => return Err(remedy::with_step("going into the transaction", e)),
     };
     match over {
         Over::Ended(ended) => Ok(Went::Ended(ended)),

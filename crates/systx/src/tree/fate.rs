@@ -4,6 +4,7 @@
 
 use super::path::is_below;
 use super::Seen;
+use crate::report::shown;
 use systx_os::sandbox::mounts::Mount;
 
 /// File systems that the engine serves.
@@ -42,6 +43,15 @@ pub enum Fate {
     Stays,
     /// It is there, and can't be changed.
     ReadOnly,
+}
+
+/// Why the directories of a mount can't be served, if they can't.
+pub fn can_be_served(mount: &Mount) -> Result<(), String> {
+    match fate(mount, Seen::Directory) {
+        Fate::Served => Ok(()),
+        _ if mount.attributes.read_only || mount.file_system_read_only => Err("mounted read-only".into()),
+        _ => Err(format!("{} can't be served", shown(&mount.fs_type))),
+    }
 }
 
 pub fn fate(mount: &Mount, seen: Seen) -> Fate {

@@ -16,6 +16,9 @@
 //!
 //! With `--only DIR…` views cover these directories; below them the same rules hold, outside of them the command runs
 //! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
+//!
+//! An ordinary user's whole tree is what stands, made read-only, with views over the places in which he can change anything
+//! ([`plan_places`]); what the kernel talks through stays, and POSIX IPC is the command's own.
 
 mod fate;
 pub mod owned;
@@ -24,6 +27,7 @@ mod planner;
 #[cfg(test)]
 mod tests;
 
+pub use fate::can_be_served;
 pub use path::is_below;
 
 use path::depth;
@@ -43,7 +47,7 @@ pub struct Lower {
 }
 
 /// The command's tree.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     /// What it starts from.
     pub base: Base,
@@ -87,6 +91,23 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
             Base::Same
         }
     };
+    Ok(planned(planner, base))
+}
+
+/// Plans the whole tree of an ordinary user. `narrowed`: the mount table in which his `places` are mounts.
+pub fn plan_places(
+    mounts: &[Mount],
+    narrowed: &[Mount],
+    places: &[Vec<u8>],
+    see: &dyn Fn(&Mount) -> Seen,
+) -> Result<Tree, String> {
+    let mut planner = Planner::new(narrowed);
+    planner.read_only(&visible(mounts, see))?;
+    planner.parts(&visible(narrowed, see), places)?;
+    Ok(planned(planner, Base::Same))
+}
+
+fn planned(mut planner: Planner, base: Base) -> Tree {
     let served = planner.lower.len();
     // Copies were numbered from the end of the address space, because the number of views was not known yet.
     for step in &mut planner.steps {
@@ -94,13 +115,13 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
             *mount = if *mount >= COPIED { *mount - COPIED + served } else { *mount };
         }
     }
-    Ok(Tree {
+    Tree {
         base,
         lower: planner.lower,
         copied: planner.copied,
         steps: planner.steps,
         read_only: planner.read_only,
-    })
+    }
 }
 
 /// The mounts that are not hidden by others, from the root downwards.

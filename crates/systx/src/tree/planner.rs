@@ -56,7 +56,7 @@ impl Planner {
     /// All of the tree.
     pub fn whole(&mut self, visible: &[(&Mount, Seen)]) -> Result<Base, String> {
         let root =
-            visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo")?;
+            visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo; in a chroot name directories on mounts with --only, or make its root a mount: mount --bind ROOT ROOT")?;
         let base = match fate(root.0, root.1) {
             Fate::Served => {
                 self.replaced.push(root.0.id);
@@ -65,7 +65,7 @@ impl Planner {
             fate => {
                 if fate == Fate::ReadOnly {
                     return Err(format!(
-                        "/ is on {}, which can't be served: name directories with --only",
+                        "/ is on {}, which can't be served: name directories on other mounts, a container's volumes for instance, with --only",
                         shown(&root.0.fs_type)
                     ));
                 }
@@ -117,6 +117,28 @@ impl Planner {
         Ok(base)
     }
 
+    /// Everything as it stands, and read-only, but what the kernel talks through.
+    pub fn read_only(&mut self, visible: &[(&Mount, Seen)]) -> Result<(), String> {
+        self.steps.push(Step::AllReadOnly);
+        // A new /proc comes over the old one, and what is on it.
+        let elsewhere = |m: &Mount| m.point != b"/" && is_below(&m.point, b"/proc").is_none();
+        for (mount, seen) in visible.iter().filter(|(m, _)| elsewhere(m)) {
+            let at = relative(&mount.point, b"/")?;
+            let read_only = mount.attributes.read_only || mount.file_system_read_only;
+            match (mount.point.as_slice(), mount.fs_type.as_slice()) {
+                (b"/dev/shm", b"tmpfs") => {
+                    self.steps.push(fresh("tmpfs", Some(("mode", "1777")), at));
+                }
+                (_, b"mqueue") => self.steps.push(fresh("mqueue", None, at)),
+                _ if fate(mount, *seen) == Fate::Stays && !read_only => {
+                    self.steps.push(Step::Writable { at });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// A view for each file system that can be served.
     pub fn views(&mut self, visible: &[(&Mount, Seen)]) {
         for (mount, _) in visible.iter().filter(|(m, seen)| fate(m, *seen) == Fate::Served) {
@@ -138,14 +160,17 @@ impl Planner {
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
                 .ok_or_else(|| format!("{} is on no mount", shown(dir)))?;
             if fate(mount, *seen) != Fate::Served {
-                return Err(format!(
-                    "{} can't be served: it is on {}, mounted {}",
-                    shown(dir),
-                    shown(&mount.fs_type),
-                    match mount.attributes.read_only || mount.file_system_read_only {
-                        true => "read-only",
-                        false => "where systx leaves everything as it is",
+                let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
+                    true => ("read-only", "mount it writable, or name another directory"),
+                    false => {
+                        let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
+                        ("where systx leaves everything as it is", step)
                     }
+                };
+                return Err(format!(
+                    "{} can't be served: it is on {}, mounted {mounted}; {step}",
+                    shown(dir),
+                    shown(&mount.fs_type)
                 ));
             }
             let at = relative(dir, b"/")?;

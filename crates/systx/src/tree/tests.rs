@@ -208,3 +208,31 @@ fn what_can_be_served_is_found_also_where_the_root_cannot_be() {
     assert!(plan(&container, &[], &directory).is_err());
     assert_eq!(points(&container), [b"/tmp".to_vec(), b"/data".to_vec()]);
 }
+
+#[test]
+fn around_a_users_places_everything_is_read_only_but_what_the_kernel_talks_through() {
+    let mut mounts = machine();
+    mounts.push(mount(11, 5, "0:11", "/", "/dev/pts", "devpts", ""));
+    mounts.push(mount(12, 5, "0:12", "/", "/dev/mqueue", "mqueue", ""));
+    mounts.push(mount(13, 2, "0:13", "/", "/proc/sys/fs/binfmt_misc", "binfmt_misc", ""));
+    let places = [b"/home/u".to_vec(), b"/tmp".to_vec()];
+    let narrowed = owned::narrow(
+        &mounts,
+        &[(places[0].clone(), mounts[0].clone()), (places[1].clone(), mounts[6].clone())],
+    );
+    let tree = plan_places(&mounts, &narrowed, &places, &directory).unwrap();
+    assert_eq!((tree.base, tree.steps.first()), (Base::Same, Some(&Step::AllReadOnly)));
+    let writable: Vec<_> =
+        tree.steps.iter().filter(|s| matches!(s, Step::Writable { .. })).map(Step::at).collect();
+    assert_eq!(writable, [c"sys", c"dev/pts", c"sys/fs/cgroup"]);
+    for fresh in ["proc", "dev/shm", "dev/mqueue"] {
+        assert!(matches!(step_at(&tree, fresh)[..], [Step::Fresh { .. }]), "{fresh}");
+    }
+    assert_eq!(tree.lower.iter().map(|l| l.point.clone()).collect::<Vec<_>>(), places);
+    for (n, at) in [(0, "home/u"), (1, "tmp")] {
+        assert!(
+            matches!(step_at(&tree, at)[..], [Step::Mount { .. }, Step::Part { mount, .. }] if *mount == n),
+            "{at}"
+        );
+    }
+}

@@ -153,7 +153,9 @@ fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>, String> {
     let points = found.open.iter().map(|(mounted, _)| &mounted.lower.point);
     let above = points.filter(|point| path.starts_with(OsStr::from_bytes(point)));
     let nearest = above.max_by_key(|point| point.len());
-    nearest.cloned().ok_or_else(|| format!("--mount {}: nothing was done by systx there", name()))
+    nearest.cloned().ok_or_else(|| {
+        format!("--mount {}: nothing was done by systx there; `systx status` lists where", name())
+    })
 }
 
 /// Finds out which images belong to a commit; how many were nobody's.
@@ -194,7 +196,10 @@ fn taken_back(
         let open = domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?;
         // Numbers are given out again once nothing is kept by them.
         if open.image.parts != keys {
-            return Err(format!("{}: number {id} there is another transaction's by now", gone()));
+            return Err(format!(
+                "{}: number {id} there is another transaction's by now; `systx log` tells what has committed",
+                gone()
+            ));
         }
         images.push(open);
     }
@@ -266,7 +271,7 @@ fn not_looked(error: VerbError) -> Ending {
 fn not_put_back(error: VerbError) -> Ending {
     match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
-        VerbError::Os(Errno::UCLEAN) => Ending::Failed("what was kept of it is damaged".into()),
+        VerbError::Os(Errno::UCLEAN) => Ending::Failed("what was kept of it is damaged; what has changed since then has to be put back by hand: `systx log ID` tells what it was".into()),
         e => Ending::Failed(told("putting back what it changed", &e)),
     }
 }

@@ -4,13 +4,13 @@ use super::must;
 use std::path::Path;
 use std::process::Command;
 
-pub const USER: u32 = 1000;
+pub const USER: u32 = 61234;
 
 /// In front of his commands.
 pub const UNPRIVILEGED: [&str; 8] = [
     "setpriv",
-    "--reuid=1000",
-    "--regid=1000",
+    "--reuid=61234",
+    "--regid=61234",
     "--clear-groups",
     "--inh-caps=-all",
     "--ambient-caps=-all",

@@ -83,7 +83,10 @@ fn exit_codes_tell_who_failed(p: &Place) {
     let run = |word: &str| p.systx(&[], &[word]).output().unwrap();
     let missing = run("no-such-command");
     assert_eq!(code(&missing), 127);
-    assert_eq!(err(&missing), "systx: aborted, nothing happened: no-such-command: command not found.\n");
+    assert_eq!(
+        err(&missing),
+        "systx: aborted, nothing happened: no-such-command: command not found; check its name, and PATH.\n"
+    );
     p.write("data", "");
     assert_eq!(code(&run("./data")), 126);
     let ours = Command::new(SYSTX).args(["run", "--only", "/no/such/directory", "true"]).output().unwrap();

@@ -12,6 +12,7 @@ mod diff;
 mod doctor;
 mod kinds;
 mod log;
+mod mounts;
 mod names;
 mod nesting;
 mod on_end;
@@ -78,7 +79,7 @@ fn main() {
             }
         }
     }
-    for (name, case) in whole::ALL.iter().chain(beside::ALL) {
+    for (name, case) in whole::ALL.iter().chain(beside::ALL).chain(mounts::ALL) {
         if name.contains(&wanted) {
             case(&scratch.root());
             println!("test whole::{name} ... ok");

@@ -92,7 +92,7 @@ fn what_is_wrapped_is_listed_and_unwrapped(p: &Place) {
     std::fs::write(w.wrap.join("mine"), "#!/bin/sh\n").unwrap();
     let foreign = w.systx(&["--remove", NAME, "mine"]);
     assert_eq!(code(&foreign), 125);
-    assert!(err(&foreign).contains("mine was not written by `systx wrap`: left alone."), "{}", err(&foreign));
+    assert!(err(&foreign).contains("mine was not written by `systx wrap`: left alone; move it away first, or choose another place with --dir."), "{}", err(&foreign));
     assert!(w.wrap.join(NAME).exists(), "one name is wrong, and the others are removed");
     let removed = w.systx(&["--remove", NAME, "sh"]);
     assert_eq!((code(&removed), out(&removed).lines().count()), (0, 2), "{}", err(&removed));
@@ -109,12 +109,15 @@ fn what_can_not_be_wrapped_is_said(p: &Place) {
         assert!(err(&output).contains(why), "{}", err(&output));
         assert!(!w.wrap.join(NAME).exists());
     };
-    wrong(&[NAME, "no-such-program"], "no-such-program: there is no such program on the path.");
+    wrong(
+        &[NAME, "no-such-program"],
+        "no-such-program: there is no such program on the path; install it first, or check PATH.",
+    );
     wrong(&[NAME, "/bin/sh"], "/bin/sh: name a program as it is typed, without a directory.");
     wrong(&[], "Usage: ");
     std::fs::create_dir(&w.wrap).unwrap();
     std::fs::write(w.wrap.join("sh"), "#!/bin/sh\n").unwrap();
-    wrong(&[NAME, "sh"], "sh was not written by `systx wrap`: left alone.");
+    wrong(&[NAME, "sh"], "sh was not written by `systx wrap`: left alone; move it away first, or choose another place with --dir.");
 }
 
 fn what_else_stands_there_is_let_be(p: &Place) {

@@ -83,7 +83,10 @@ fn a_command_inside_keeps_what_is_its_callers(p: &Place) {
     let killed = open.shell("kill -TERM $$");
     assert_eq!(all(&killed), (143, String::new(), String::new()));
     let missing = open.verb("exec", &["--", "no-such-command"]);
-    assert_eq!(all(&missing), (127, String::new(), "systx: no-such-command: command not found.\n".into()));
+    assert_eq!(
+        all(&missing),
+        (127, String::new(), "systx: no-such-command: command not found; check its name, and PATH.\n".into())
+    );
     assert_eq!(open.verb("exec", &["--", "/dev/null"]).status.code(), Some(126));
     // Without a command, the user's shell.
     let shell = open.command("exec", &[]).env("SHELL", "/bin/pwd").output().unwrap();

@@ -1,0 +1,151 @@
+//! Where an ordinary user can change anything: what a run of his over the whole tree serves.
+//!
+//! Owns: which directories these are. Guarantees: a bounded number of paths is looked at, each once, and no directory is listed:
+//! places that programs are told of by the environment, those where files are made by habit, the working directory, mounts, and
+//! where he has run before. A place is the topmost directory of his own on the way there, or one of root's in which all may
+//! make names and nobody takes those of others (the sticky bit). Does not: find what else may be his; that is read-only inside.
+//!
+//! To be asked before a user namespace is entered: in there root is nobody, as everybody else.
+
+use super::remembered;
+use crate::report::shown;
+use crate::tree::owned::way;
+use crate::tree::{self, is_below};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use systx_os::sandbox::mounts::Mount;
+use systx_os::{Linux, Os};
+
+/// Directories in which everybody makes files. /dev/shm is the command's own.
+pub const HABITUAL: [&str; 2] = ["/tmp", "/var/tmp"];
+/// Variables that tell programs where to keep files.
+const TOLD_BY: [&str; 7] = [
+    "HOME",
+    "TMPDIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+];
+/// Where they keep them in his home when they are not told: for a home that can't be served as a whole.
+const IN_HOME: [&str; 3] = [".cache", ".config", ".local"];
+
+/// S_ISVTX and S_IWOTH: all may make names in such a directory, and take their own only.
+const OPEN_TO_ALL: u32 = 0o1002;
+/// S_ISGID: what is made in there has a group that is nobody's in his namespace.
+const SETGID: u32 = 0o2000;
+
+/// Places, and those that can't be served.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Paths without symbolic links, none below another one.
+    pub found: Vec<Vec<u8>>,
+    /// With the reason, as a fragment.
+    pub left_out: Vec<(Vec<u8>, String)>,
+}
+
+/// Looks for them.
+pub fn places(table: &[Mount]) -> Places {
+    let mut places = Places::default();
+    for dir in candidates(table) {
+        match place_of(table, &dir) {
+            Some(Ok(place)) => places.found.push(place),
+            Some(Err(why)) => places.left_out.push((dir, why)),
+            None => {}
+        }
+    }
+    places.found.sort();
+    places.found.dedup_by(|below, top| is_below(below, top).is_some());
+    // What lies in a place is served with it.
+    let found = &places.found;
+    places.left_out.retain(|(dir, _)| !found.iter().any(|top| is_below(dir, top).is_some()));
+    places
+}
+
+/// Directories to be looked at, without symbolic links, each once.
+fn candidates(table: &[Mount]) -> Vec<Vec<u8>> {
+    let uid = Linux::new().uid();
+    let told = TOLD_BY.iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let home = home_of(uid).or_else(|| std::env::var_os("HOME").map(PathBuf::from));
+    let in_home = home.iter().flat_map(|home| IN_HOME.iter().map(|name| home.join(name)));
+    let usual = HABITUAL.iter().map(PathBuf::from).chain([PathBuf::from(format!("/run/user/{uid}"))]);
+    let mounts = table.iter().filter(|mount| tree::can_be_served(mount).is_ok());
+    let mounts = mounts.map(|mount| PathBuf::from(OsStr::from_bytes(&mount.point)));
+    let noted = remembered().into_iter().map(|dir| PathBuf::from(OsStr::from_bytes(&dir)));
+    let here = std::env::current_dir().into_iter();
+    let all = told.chain(home.clone()).chain(in_home).chain(usual).chain(mounts).chain(noted).chain(here);
+    let found = all.filter(|dir| dir.is_absolute()).filter_map(|dir| dir.canonicalize().ok());
+    let mut found: Vec<_> = found.filter(|dir| dir.is_dir()).map(bytes).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn bytes(path: PathBuf) -> Vec<u8> {
+    path.into_os_string().as_bytes().to_vec()
+}
+
+/// His home by /etc/passwd. Names that only a network knows are not asked for: HOME says where those live.
+fn home_of(uid: u32) -> Option<PathBuf> {
+    let users = std::fs::read("/etc/passwd").ok()?;
+    home_in(&users, uid).map(|home| Path::new(OsStr::from_bytes(home)).into())
+}
+
+fn home_in(users: &[u8], uid: u32) -> Option<&[u8]> {
+    users.split(|b| *b == b'\n').find_map(|line| {
+        let fields: Vec<_> = line.split(|b| *b == b':').collect();
+        let number: u32 = core::str::from_utf8(fields.get(2)?).ok()?.parse().ok()?;
+        (number == uid).then_some(*fields.get(5)?)
+    })
+}
+
+/// The topmost place on the way to a directory, on its file system, below which nothing is mounted that the kernel would not
+/// let him copy. `None`: nothing on that way is his or everybody's.
+fn place_of(table: &[Mount], dir: &[u8]) -> Option<Result<Vec<u8>, String>> {
+    let mount = super::mount_of(table, dir)?;
+    let device = look(dir)?.dev();
+    let is_place = |path: &&[u8]| look(path).is_some_and(|m| m.dev() == device && is_open_to_him(&m));
+    let on_the_way: Vec<_> = way(dir, &mount.point).filter(is_place).collect();
+    let top = on_the_way.first()?;
+    if let Err(why) = tree::can_be_served(&mount) {
+        return Some(Err(why));
+    }
+    let bears = |path: &[u8]| table.iter().find(|m| m.point != path && is_below(&m.point, path).is_some());
+    match on_the_way.iter().find(|path| bears(path).is_none()) {
+        Some(place) => Some(Ok(place.to_vec())),
+        None => {
+            let what = bears(top).map_or_else(String::new, |mount| shown(&mount.point));
+            Some(Err(format!("{what} is mounted below it, so only root can serve it")))
+        }
+    }
+}
+
+fn look(path: &[u8]) -> Option<std::fs::Metadata> {
+    std::fs::symlink_metadata(OsStr::from_bytes(path)).ok()
+}
+
+/// Whether he can make names in a directory, and keep what he made: it is his, or root's and open to all.
+fn is_open_to_him(dir: &std::fs::Metadata) -> bool {
+    dir.uid() == Linux::new().uid() || (dir.uid() == 0 && is_open_to_all(dir.mode()))
+}
+
+/// Whether, by its mode, all may make names in a directory and take only their own from it.
+pub fn is_open_to_all(mode: u32) -> bool {
+    mode & OPEN_TO_ALL == OPEN_TO_ALL && mode & SETGID == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_found_by_its_users_number() {
+        let users = b"root:x:0:0:root:/root:/bin/sh\nbroken\nu:x:1000:100:U,,,:/home/u:/bin/sh\n";
+        assert_eq!(home_in(users, 1000), Some(&b"/home/u"[..]));
+        assert_eq!(home_in(users, 100), None, "that is a group");
+        assert_eq!(home_in(b"", 0), None);
+    }
+}

@@ -1,0 +1,47 @@
+//! The next step after an error of a system call, where one is known.
+//!
+//! Owns: the words for it. Guarantees: a step is something that the reader can do or look at; where nothing is known that would
+//! help, nothing is said. Does not: know what was being done; who does has better words.
+
+use systx_os::Errno;
+
+/// What to do, as a fragment that follows a semicolon.
+fn step(error: Errno) -> Option<&'static str> {
+    Some(match error {
+        Errno::MFILE => "raise its limit on open files (ulimit -n)",
+        Errno::NFILE => "close files of other programs, or raise sysctl fs.file-max",
+        Errno::NOMEM => "free memory, or give its container or service more",
+        Errno::AGAIN => "raise the limit on processes (ulimit -u, or pids.max of its container or service)",
+        Errno::NOSPC => "make room on that file system",
+        Errno::DQUOT => "make room, or ask for a larger quota",
+        Errno::ROFS => "mount it writable; if it was, the kernel's log (dmesg) says why it is not any more",
+        Errno::IO => "look at the kernel's log (dmesg): the disk may be failing",
+        Errno::PERM | Errno::ACCESS => "`systx doctor` says what is forbidden here",
+        Errno::NOSYS => "it takes Linux 5.12 or later, and a sandbox that lets it call the kernel",
+        _ => return None,
+    })
+}
+
+/// An error with what was being done and the next step.
+pub fn with_step(doing: &str, error: Errno) -> String {
+    format!("{doing}: {error}{}", and_step(error))
+}
+
+/// The next step, to follow the words of an error.
+pub fn and_step(error: Errno) -> String {
+    step(error).map_or_else(String::new, |step| format!("; {step}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_follows_where_one_is_known() {
+        assert_eq!(
+            with_step("opening /dev/null", Errno::MFILE),
+            "opening /dev/null: Too many open files (os error 24); raise its limit on open files (ulimit -n)"
+        );
+        assert_eq!(with_step("forking", Errno::BUSY), "forking: Device or resource busy (os error 16)");
+    }
+}

@@ -1,0 +1,22 @@
+//! An ordinary user's runs: what `systx run` promises holds without any privilege, for what is his.
+//!
+//! Every run here is of a made-up user without capabilities, in a user namespace that systx makes. /dev/fuse is a node that everybody
+//! may open, as on most systems, in this program's own mount namespace.
+//!
+//! `cargo test -p systx --test users [-- PART-OF-A-NAME]`
+
+mod cut;
+mod effects;
+#[path = "../machine/mod.rs"]
+mod machine;
+mod machines;
+mod parties;
+mod reach;
+mod whole_programs;
+mod whole_tree;
+mod world;
+
+fn main() {
+    let own = [effects::ALL, parties::ALL, cut::ALL, reach::ALL, machines::ALL].concat();
+    machine::main(&[&own, whole_tree::ALL, whole_programs::ALL].concat());
+}
