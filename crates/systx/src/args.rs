@@ -134,7 +134,11 @@ pub struct Run {
     /// natively: what it does there takes effect at once and stays. Users other than root need it, with directories of theirs
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// What the commit waits for
+    /// Inside of a transaction: a subtransaction, which commits into that one, or is undone alone. Without this option an inner run is a
+    /// part of the outer one; outside of any transaction this option changes nothing
+    #[arg(long)]
+    pub sub: bool,
+    /// What the commit waits for; of a subtransaction that is up to the outer one
     #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
     pub durability: DurabilityArg,
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound

@@ -38,13 +38,15 @@ pub struct Ours {
     pub command: Vec<u8>,
     /// Whether it stays open over several commands.
     pub kept: bool,
+    /// Whether it is inside of another one.
+    pub sub: bool,
 }
 
 impl Ours {
     /// The transaction of this process.
     pub fn new(id: Option<u64>, command: &[std::ffi::OsString]) -> Ours {
         let words: Vec<_> = command.iter().map(|word| word.as_encoded_bytes()).collect();
-        Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false }
+        Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false, sub: false }
     }
 
     /// As a sentence begins with it; the other party's command is cut off at the same length.
@@ -110,6 +112,20 @@ pub struct Discarded {
     /// For programs.
     pub value: Value,
 }
+
+/// What is said of a transaction that is in no other one, and of one that is.
+const SUB_WORDS: [(&str, &str); 4] = [
+    ("aborted, nothing happened", "undone, the outer transaction goes on"),
+    ("committed: all changes are in place.", "committed: all changes are part of the outer transaction."),
+    (
+        "The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now.",
+        "The next subtransaction finishes it, or the end of the outer transaction, which can't commit before.",
+    ),
+    (
+        "Run `systx recover` to learn whether it is committed; don't run the command again before.",
+        "The outer transaction finishes it, or can't commit.",
+    ),
+];
 
 /// As many of them are told in words.
 const DISCARDED_LINES_MAX: usize = 100;
@@ -194,6 +210,14 @@ impl Ending {
 
     /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
     pub fn sentence(&self, ours: &Ours) -> String {
+        let sentence = self.sentence_of_one(ours);
+        match ours.sub {
+            true => SUB_WORDS.iter().fold(sentence, |text, (alone, inside)| text.replacen(alone, inside, 1)),
+            false => sentence,
+        }
+    }
+
+    fn sentence_of_one(&self, ours: &Ours) -> String {
         match self {
             Ending::Committed(Committed { pending: Some(why), .. }, _) => format!(
                 "committed, publication pending: {why}. The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now."
@@ -287,6 +311,9 @@ impl Ending {
             Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
         };
         let mut value = json!({ "outcome": outcome, "status": self.code(), "message": self.sentence(ours), "pid": ours.pid });
+        if ours.sub {
+            value["sub"] = true.into();
+        }
         if let Some(id) = ours.id {
             value["id"] = id.into();
         }

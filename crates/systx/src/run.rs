@@ -22,6 +22,7 @@ use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
 use crate::shell::{self, Wish};
+use crate::sub;
 use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
 use crate::undo;
@@ -57,7 +58,8 @@ pub fn run(args: &Run) -> u8 {
         Ok(table) => table,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
-    if domains::inside_a_transaction(&table) {
+    let around = sub::around(&table);
+    if around.is_some() && !args.sub {
         if args.changes.are_told() {
             return tell(args, status, None, &Ending::Failed(diff::PART_OF_ANOTHER.into()));
         }
@@ -76,22 +78,33 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));
     }
-    if let Some(keep) = kept::Keep::of(args) {
+    if let Some(keep) = kept::Keep::of(args).filter(|_| around.is_none()) {
         return kept::run(args, keep, status);
     }
+    let inner = match around.as_ref().map(|around| around.run(args)).transpose() {
+        Ok(inner) => inner,
+        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    };
+    let args = inner.as_ref().unwrap_or(args);
     let table = match enter(table) {
         Ok(table) => table,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    };
+    // The same mounts, under other numbers in a mount namespace of one's own.
+    let (table, depth) = match &around {
+        Some(around) => (around.table(table), around.depth_inside()),
+        None => (table, 1),
     };
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
     let mut seen = Seen::new(args.network.policy());
-    let ending = guarded(args, &table, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
+    let ending =
+        guarded(args, (&table, depth), &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
-    let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
+    let ours = Ours { sub: depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
     say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
 }
 
@@ -107,7 +120,7 @@ pub fn enter(table: Vec<Mount>) -> Result<Vec<Mount>, String> {
 /// All tries, with a twin. An error is one of ours, before the commit.
 fn guarded(
     args: &Run,
-    table: &[Mount],
+    (table, depth): (&[Mount], u32),
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
 ) -> Result<Ending, String> {
@@ -121,7 +134,7 @@ fn guarded(
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin =
         twin::start(&keep, || domains::finish(&lower, &args.area)).map_err(failed("starting the twin"))?;
-    let ended = tries(args, &tree, &lower, notices, leaving);
+    let ended = tries(args, (&tree, depth), &lower, notices, leaving);
     if matches!(&ended, Ok((_, left)) if left.staged) {
         twin.bequeath();
         return ended.map(|(ending, _left)| ending);
@@ -142,7 +155,7 @@ struct Left {
 
 fn tries(
     args: &Run,
-    tree: &Tree,
+    tree: (&Tree, u32),
     lower: &[Mounted],
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
@@ -170,7 +183,7 @@ fn tries(
         // The next command inherits it, as this one did.
         limit.restore().map_err(failed("lowering the limit on open files"))?;
         if args.verbose {
-            let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
+            let ours = Ours { sub: tree.1 > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
         // Among transactions the older one goes first. A program outside knows no age: it is given time to come to its end.
@@ -190,7 +203,7 @@ enum Next {
 /// One try. Between two of them signals are not held: they end what is not running.
 fn attempt(
     args: &Run,
-    tree: &Tree,
+    (tree, depth): (&Tree, u32),
     lower: &[Mounted],
     domains: &[Arc<Domain<Linux>>],
     (age, next): (&mut Option<Age>, Next),
@@ -215,6 +228,8 @@ fn attempt(
         failed.tx.abort();
         why
     })?;
+    view.lies_at(depth);
+    let last = sub::last(&views, view.divided().map_err(failed("making an eventfd"))?)?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
@@ -228,6 +243,7 @@ fn attempt(
         root: command::root(tree, lower, views)?,
         answering: Vec::new(),
         watch,
+        last: Some(last),
     };
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
@@ -280,7 +296,8 @@ fn attempt(
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
                 // An ordinary user's twin ends with the service that this process is, any twin with the container.
-                _ if ordinary::is_ordinary() || std::process::id() == 1 => tx.abort(),
+                // That of a subtransaction with the outer one.
+                _ if ordinary::is_ordinary() || std::process::id() == 1 || depth > 1 => tx.abort(),
                 _ => left.staged = tx.abandon(),
             }
             ending
@@ -375,7 +392,8 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
             Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
         }
         News::NotEntered(e) => Ending::Failed(format!("could not enter the transaction: {e}")),
-        News::Stopped | News::Ended(_) | News::Ready => {
+        News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
+        News::Stopped | News::Ended(_) | News::Ready | News::Finished => {
             Ending::Failed("pid 1 of the command ended too early".into())
         }
     }

@@ -16,6 +16,7 @@ use crate::on_end::Notices;
 use crate::report::{shown, Ending, Ours, Told};
 use crate::run::{self, failed};
 use crate::serving::{Server, Unmounting};
+use crate::sub;
 use crate::undo;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -207,6 +208,7 @@ impl Kept {
         let (watch, reception) = network.map(Policy::watch).transpose()?.unzip();
         let own_network = watch.as_ref().is_some_and(|watch: &Watch| watch.own_network);
         let to = watch.as_ref().map(|watch| watch.to.try_clone()).transpose().map_err(|e| e.to_string())?;
+        let last = sub::last(&views, view.divided().map_err(failed("making an eventfd"))?)?;
         let command = Command {
             argv: Vec::new(),
             env: Vec::new(),
@@ -215,6 +217,7 @@ impl Kept {
             root: command::root(tree, lower, views)?,
             answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
             watch,
+            last: Some(last),
         };
         let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
         let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
