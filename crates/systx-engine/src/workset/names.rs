@@ -122,7 +122,8 @@ impl<O: Os> Transaction<O> {
         }
         // A name that was looked up and is known is none of ours.
         let known = self.object(dir).dir.as_ref().is_some_and(|d| d.names.contains_key(name));
-        if !known && self.is_hidden(dir, name) {
+        // That of a subtransaction is another one than ours, which may have the same name.
+        if !known && !is_sub_area(name) && self.is_hidden(dir, name) {
             return Err(Errno::ACCESS.into());
         }
         match &self.object(dir).lower {

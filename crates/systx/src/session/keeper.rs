@@ -268,6 +268,25 @@ impl Kept {
         Ok(!alarm)
     }
 
+    /// Ends everybody inside, and finishes what subtransactions were cut off by that. An error keeps it from committing.
+    fn finish(&self) -> Result<(), Ending> {
+        self.child.finish();
+        loop {
+            let [alarm, _] = process::wait_readable([self.alarm.as_fd(), self.child.talk().as_fd()]);
+            if alarm {
+                // It is told why elsewhere.
+                self.child.silence();
+                return Ok(());
+            }
+            match self.child.news() {
+                Some(News::Finished) => return Ok(()),
+                Some(News::NotFinished) => return Err(run::not_started(&[], News::NotFinished)),
+                Some(_) => {}
+                None => return Err(Ending::Failed("pid 1 of its namespaces was killed".into())),
+            }
+        }
+    }
+
     /// Whether there is a view.
     pub fn serves(&self) -> bool {
         self.server.is_some()
@@ -291,12 +310,18 @@ impl Kept {
 
     /// Ends it as it is to end.
     fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<(Ending, Seen), String> {
-        self.child.silence();
+        let commit = matches!(end, End::Wanted { commit: true, .. });
+        let finished = match commit {
+            true => self.finish(),
+            false => {
+                self.child.silence();
+                Ok(())
+            }
+        };
         self.silenced.ring();
         self.child.reap();
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
-        let commit = matches!(end, End::Wanted { commit: true, .. });
         let arrived = if commit { self.synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
         let (view, served) = server.stop()?;
@@ -309,7 +334,9 @@ impl Kept {
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
             (End::Wanted { commit: true, .. }, None) => {
-                served.and(arrived).err().map(|e| Ending::Failed(format!("serving the files inside: {e}")))
+                let served =
+                    served.and(arrived).map_err(|e| Ending::Failed(format!("serving the files inside: {e}")));
+                served.and(finished).err()
             }
             (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
             (End::Expired, None) => {
