@@ -64,7 +64,7 @@ impl World {
     /// A pair of FIFOs by which two processes wait for each other.
     pub fn fifos(&self, names: &[&str]) {
         for name in names {
-            must(Command::new("mkfifo").arg(self.beside.join(name)));
+            must(Command::new("mkfifo").args(["-m", "666"]).arg(self.beside.join(name)));
         }
     }
 
