@@ -101,6 +101,7 @@ impl Around {
                 "this would be more than {DEPTH_MAX} transactions in one another; leave --sub out, and it joins the one around it"
             ));
         }
+        systx_os::linux::prove_nothing();
         let mut run = args.clone();
         // Whether it survives is up to the outer one, where a sync does nothing. But only a log makes one of several file systems.
         run.durability = DurabilityArg::Durable;
@@ -139,6 +140,7 @@ pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
 /// Finishes the subtransactions of the transaction that has these views. Nobody is left in there.
 fn finish(views: &[OwnedFd]) -> Result<(), String> {
     let os = Linux::new();
+    systx_os::linux::prove_nothing();
     let _ = systx_os::linux::raise_nofile_limit();
     let mut areas = Vec::new();
     for view in views {

@@ -56,6 +56,12 @@ impl<O: Os> Transaction<O> {
         false
     }
 
+    /// Whether an object stands directly in such a directory: its table, for instance.
+    pub(crate) fn is_of_sub_area(&self, ix: Ix) -> bool {
+        let holds = |dir: Ix| self.sub_areas.iter().any(|(.., entry)| entry.now == Some(dir));
+        self.object(ix).names.first().is_some_and(|(dir, _)| holds(*dir))
+    }
+
     /// The paths of such directories on a mount, from its root.
     pub fn sub_areas(&self, root: Node) -> Vec<Vec<u8>> {
         let mount = self.object(self.ix(root)).mount;
