@@ -22,7 +22,7 @@ use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
 use crate::shell::{self, Wish};
-use crate::sub;
+use crate::sub::{self, Around};
 use crate::supervise::{supervise, Ends, Over};
 use crate::tree::Tree;
 use crate::undo;
@@ -81,19 +81,20 @@ pub fn run(args: &Run) -> u8 {
     if let Some(keep) = kept::Keep::of(args).filter(|_| around.is_none()) {
         return kept::run(args, keep, status);
     }
-    let inner = match around.as_ref().map(|around| around.run(args)).transpose() {
-        Ok(inner) => inner,
-        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    let depth = around.as_ref().map_or(1, Around::depth_inside);
+    let inner = around.as_ref().map(|around| around.run(args)).transpose();
+    let (inner, table) = match inner.and_then(|inner| Ok((inner, enter(table)?))) {
+        Ok(both) => both,
+        Err(why) => {
+            let ours = Ours { sub: depth > 1, ..Ours::new(None, &args.command) };
+            return say(&Told::new(&Ending::Failed(why), &ours), args.json, args.verbose, status);
+        }
     };
     let args = inner.as_ref().unwrap_or(args);
-    let table = match enter(table) {
-        Ok(table) => table,
-        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
-    };
     // The same mounts, under other numbers in a mount namespace of one's own.
-    let (table, depth) = match &around {
-        Some(around) => (around.table(table), around.depth_inside()),
-        None => (table, 1),
+    let table = match &around {
+        Some(around) => around.table(table),
+        None => table,
     };
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();

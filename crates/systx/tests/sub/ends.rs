@@ -32,7 +32,9 @@ fn what_it_commits_is_what_a_plain_run_leaves(dir: &Path) {
     for kind in KINDS {
         let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 128 }) else { continue };
         let served = tree(&volume.point, &generations);
-        for (from, script) in [(1, "\"$S\" run --sub -- sh -c \"$0\""), (0, "\"$S\" run --sub -- sh -c \"$0\"; exit 0")] {
+        for (from, script) in
+            [(1, "\"$S\" run --sub -- sh -c \"$0\""), (0, "\"$S\" run --sub -- sh -c \"$0\"; exit 0")]
+        {
             let mut outer = run(&served, &[], &["sh", "-c", script, &generations.script()]);
             generations.environment(&mut outer, from, &tell.path);
             let output = outer.env("S", systx()).output().unwrap();
@@ -81,9 +83,13 @@ fn it_changes_what_the_outer_one_has_made(dir: &Path) {
 
 fn with_the_outer_one_it_is_undone(dir: &Path) {
     each(dir, SETUP, |w| {
-        let output = w.run(&[], "sub -- sh -c 'echo x > a; echo n > new; rm -r dir' || exit 9; cat a new; exit 3");
+        let output =
+            w.run(&[], "sub -- sh -c 'echo x > a; echo n > new; rm -r dir' || exit 9; cat a new; exit 3");
         assert_eq!((code(&output), out(&output).as_str()), (3, "x\nn\n"), "{}", err(&output));
-        assert_eq!((w.names(), w.read("a")), (["a", "dir", "large"].map(String::from).to_vec(), "a\n".into()));
+        assert_eq!(
+            (w.names(), w.read("a")),
+            (["a", "dir", "large"].map(String::from).to_vec(), "a\n".into())
+        );
         w.nothing_is_left();
     });
 }
@@ -176,7 +182,11 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
         let mut command = Command::new(UNPRIVILEGED[0]);
         command.args(&UNPRIVILEGED[1..]).arg(&program).args(["run", "--area-name", AREA, "--only", "."]);
         command.args(["--", "sh", "-c", &inner(script)]).current_dir(&w.tree).stdin(Stdio::null());
-        command.env("S", &program).env("HOME", &w.beside).env("BESIDE", &w.beside).env_remove("XDG_STATE_HOME");
+        command
+            .env("S", &program)
+            .env("HOME", &w.beside)
+            .env("BESIDE", &w.beside)
+            .env_remove("XDG_STATE_HOME");
         command.output().unwrap()
     };
     // What a command has made read-only is published by whoever has its privileges at that moment.
@@ -219,7 +229,12 @@ fn the_whole_tree_has_some(dir: &Path) {
     let run = |script: &str| {
         let mut chroot = Command::new("chroot");
         chroot.arg(&root).args(["/opt/systx", "run", "--", "/bin/sh", "-c", &inner(script)]);
-        chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("S", "/opt/systx").current_dir("/").output().unwrap()
+        chroot
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("S", "/opt/systx")
+            .current_dir("/")
+            .output()
+            .unwrap()
     };
     let output = run(
         "echo o > /work/o; sub -- sh -c 'cat /work/o; echo s > /work/s; echo t > /tmp/t; echo w > /window/w; cat /data/inner/w' || exit 9
@@ -231,7 +246,11 @@ fn the_whole_tree_has_some(dir: &Path) {
     for (path, text) in [("work/o", "o\n"), ("work/s", "s\n"), ("tmp/t", "t\n"), ("data/inner/w", "w\n")] {
         assert_eq!(std::fs::read_to_string(root.join(path)).unwrap(), text);
     }
-    let found = must(Command::new("find").args([root.join("tmp"), root.join("work"), root.join(".systx")]).args(["-name", "*sub-*"]));
+    let found = must(
+        Command::new("find")
+            .args([root.join("tmp"), root.join("work"), root.join(".systx")])
+            .args(["-name", "*sub-*"]),
+    );
     assert_eq!(found, "");
 }
 

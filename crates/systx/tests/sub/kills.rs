@@ -22,7 +22,11 @@ pub const ALL: &[(&str, Case)] = &[
 fn start(bench: &Bench, wrapper: &str, next: &str) -> Child {
     let script = format!("{wrapper} \"$S\" run --sub -- sh -c \"$0\"; {next}");
     let outer = run(&bench.served, &[], &["sh", "-c", &script, &bench.generations.script()]);
-    spawn(&outer, |command| bench.generations.environment(command, bench.now, &bench.tell.path), &bench.served)
+    spawn(
+        &outer,
+        |command| bench.generations.environment(command, bench.now, &bench.tell.path),
+        &bench.served,
+    )
 }
 
 fn spawn(outer: &Command, environment: impl FnOnce(&mut Command), dir: &Path) -> Child {
@@ -71,8 +75,11 @@ fn end(bench: &Bench, what: &str) {
     println!("{what}: {} × all old, {} × all new, no mixture", bench.stayed, bench.went_on);
     assert!(bench.stayed > 0 && bench.went_on > 0, "only one outcome was seen");
     let left = std::fs::read_dir(bench.served.parent().unwrap()).unwrap();
-    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    left.retain(|name| ![AREA, "lost+found", bench.served.file_name().unwrap().to_str().unwrap()].contains(&&**name));
+    let mut left: Vec<_> =
+        left.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    left.retain(|name| {
+        ![AREA, "lost+found", bench.served.file_name().unwrap().to_str().unwrap()].contains(&&**name)
+    });
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -88,7 +95,11 @@ fn kill_before(bench: &mut Bench, calls: &[(String, usize)], next: &str) {
         bench.settled(&format!("killed before {call} {count}"));
         // What the outer one saw last is what it has committed.
         if let Some(saw) = out(&output).lines().last() {
-            assert_eq!(saw == "new", before != bench.now, "killed before {call} {count}: the outer one saw {saw}");
+            assert_eq!(
+                saw == "new",
+                before != bench.now,
+                "killed before {call} {count}: the outer one saw {saw}"
+            );
         }
     }
 }
@@ -113,7 +124,8 @@ fn its_twin_finishes_it(dir: &Path) {
 /// The inner `systx` of a running transaction. Its twin and its pid 1 have the same words, and are its children.
 fn inner_systx(pid: u32) -> Option<Held> {
     let begins = [systx().as_os_str().as_encoded_bytes(), b"\0run\0--sub\0"].concat();
-    let is_it = |pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(&begins));
+    let is_it =
+        |pid| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.starts_with(&begins));
     children(pid).into_iter().find_map(|child| match is_it(child.pid) {
         true => Some(child),
         false => inner_systx(child.pid),

@@ -36,7 +36,10 @@ fn nobody_sees_it_before_its_commit(dir: &Path) {
         w.fifos(&["one", "two"]);
         let first = "echo new > new; echo x > c; rm -r dir; mkdir made; chmod 600 d";
         let script = beside(first, "ls -A; cat c; stat -c %a d", "true");
-        assert_eq!(w.commits(&format!("{script}; ls -A; cat c")), "c\nd\ndir\n0\n644\n0\nc\nd\nmade\nnew\nx\n");
+        assert_eq!(
+            w.commits(&format!("{script}; ls -A; cat c")),
+            "c\nd\ndir\n0\n644\n0\nc\nd\nmade\nnew\nx\n"
+        );
         assert_eq!(w.names(), ["c", "d", "made", "new"]);
     });
 }
@@ -66,7 +69,11 @@ fn a_change_beside_it_is_a_conflict(dir: &Path) {
             let output = w.run(&[], &format!("{script}; ls -A | grep made; echo {n} > $BESIDE/on; exit 5"));
             let text = said(w);
             assert_eq!((code(&output), out(&output).as_str()), (5, "75\n"), "{seen}; {changed}: {text}");
-            assert!(text.starts_with("systx: conflict on ") && text.contains("is undone, the outer transaction goes on. Run again"), "{text}");
+            assert!(
+                text.starts_with("systx: conflict on ")
+                    && text.contains("is undone, the outer transaction goes on. Run again"),
+                "{text}"
+            );
             assert_eq!(std::fs::read_to_string(w.beside.join("on")).unwrap(), format!("{n}\n"));
         }
         w.nothing_is_left();
@@ -78,7 +85,10 @@ fn a_change_of_what_it_has_not_seen(dir: &Path) {
         w.fifos(&["one", "two"]);
         let script = beside("cat c; echo s > s", "echo 1 > d; echo o > o; rm -r dir", "cat d; echo 2 > c");
         assert_eq!(w.commits(&script), "0\n1\n0\n");
-        assert_eq!((w.names().join(" "), w.read("c"), w.read("d")), ("c d o s".into(), "2\n".into(), "1\n".into()));
+        assert_eq!(
+            (w.names().join(" "), w.read("c"), w.read("d")),
+            ("c d o s".into(), "2\n".into(), "1\n".into())
+        );
     });
 }
 
@@ -119,8 +129,13 @@ fn by_trying_again(dir: &Path) {
 
 fn who_has_a_file_open_sees_the_commit(dir: &Path) {
     each(dir, SETUP, |w| {
-        let said = w.commits("exec 3<> c; sub -- sh -c 'echo 12345 > c; echo 6 >> d' || exit 9; cat <&3; echo 7 >> d");
-        assert_eq!((said.as_str(), w.read("c").as_str(), w.read("d").as_str()), ("12345\n", "12345\n", "0\n6\n7\n"));
+        let said = w.commits(
+            "exec 3<> c; sub -- sh -c 'echo 12345 > c; echo 6 >> d' || exit 9; cat <&3; echo 7 >> d",
+        );
+        assert_eq!(
+            (said.as_str(), w.read("c").as_str(), w.read("d").as_str()),
+            ("12345\n", "12345\n", "0\n6\n7\n")
+        );
     });
 }
 

@@ -32,8 +32,12 @@ impl World {
     pub fn new(dir: &Path, kind: &'static str, setup: &str) -> Option<World> {
         let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 128 })?;
         let mount = volume.point.clone();
-        let world =
-            World { _volume: volume, tree: mount.join("tree"), beside: dir.join(format!("{kind}.beside")), mount };
+        let world = World {
+            _volume: volume,
+            tree: mount.join("tree"),
+            beside: dir.join(format!("{kind}.beside")),
+            mount,
+        };
         for made in [&world.tree, &world.beside] {
             std::fs::create_dir(made).unwrap();
         }
@@ -75,7 +79,8 @@ impl World {
     /// Names in the tree.
     pub fn names(&self) -> Vec<String> {
         let names = std::fs::read_dir(&self.tree).unwrap();
-        let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> =
+            names.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         names
     }
@@ -86,7 +91,8 @@ impl World {
         assert_eq!(found, "");
         // Slots of the dead would be found by whoever recovers, and by nobody before: a table is in each area.
         let tables = must(Command::new("find").arg(&self.mount).args(["-name", "table", "-path", "*/tx/*"]));
-        let shelved = must(Command::new("find").arg(&self.mount).args(["-name", "table", "-path", "*/slots.*"]));
+        let shelved =
+            must(Command::new("find").arg(&self.mount).args(["-name", "table", "-path", "*/slots.*"]));
         assert_eq!((tables.as_str(), shelved.as_str()), ("", ""));
     }
 }
