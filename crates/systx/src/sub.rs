@@ -7,6 +7,7 @@
 
 use crate::args::{Area, DurabilityArg, Run};
 use crate::report::shown;
+use crate::run::failed;
 use crate::{network, session, undo};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,8 +18,9 @@ use systx_engine::domain::{finish_sub_areas, Location};
 use systx_engine::transaction::SUB_AREA_PREFIX;
 use systx_os::fuse::EventFd;
 use systx_os::sandbox::mounts::{self, Detached, Mount};
+use systx_os::sandbox::own;
 use systx_os::sandbox::spawn::Last;
-use systx_os::{Linux, Open, Os};
+use systx_os::{Errno, Linux, Open, Os, Stat};
 use systx_view::{DEPTH_ATTRIBUTE, ID_ATTRIBUTE, SUB_AREAS_ATTRIBUTE};
 
 /// So many transactions may lie in one another. Each has namespaces of its own, of which the kernel allows 32 in one another.
@@ -130,36 +132,88 @@ pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
     let work = Box::new(move || match finish(&views) {
         Ok(()) => true,
         Err(why) => {
-            eprintln!("systx: a subtransaction that was cut off: {why}.");
+            eprintln!("systx: subtransactions: {why}.");
             false
         }
     });
     Ok(Last { due, keep, work })
 }
 
+/// An area of subtransactions.
+struct Site {
+    /// The directory that it is in, open for reading: the kernel finds objects by handle from no other.
+    dir: Arc<OwnedFd>,
+    name: Vec<u8>,
+    /// Whose it is.
+    uid: u32,
+    gid: u32,
+}
+
+impl Site {
+    fn location(&self) -> Location<'_, Linux> {
+        Location { root: self.dir.clone(), parent: &*self.dir, name: &self.name }
+    }
+}
+
 /// Finishes the subtransactions of the transaction that has these views. Nobody is left in there.
 fn finish(views: &[OwnedFd]) -> Result<(), String> {
     let os = Linux::new();
     systx_os::linux::prove_nothing();
+    // With fewer descriptors a large publication may fail, and with it the outer transaction.
     let _ = systx_os::linux::raise_nofile_limit();
-    let mut areas = Vec::new();
+    let mut sites: Vec<Site> = Vec::new();
     for view in views {
         // On a mount of our own: what the command has mounted there is none of ours.
-        let copy = Detached::of_mount(view).map_err(|e| e.to_string())?;
-        for path in copy.attribute(SUB_AREAS_ATTRIBUTE).map_err(|e| e.to_string())?.split(|byte| *byte == 0) {
-            let mut names: Vec<&[u8]> =
-                path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).collect();
-            let Some(area) = names.pop() else { continue };
-            let mut dir = os.dup(&copy.root).map_err(|e| e.to_string())?;
-            for name in names {
-                dir = os.open(&dir, name, Open::Path).map_err(|e| format!("{}: {e}", shown(path)))?;
-            }
-            // For reading, as the kernel finds objects by handle from no other.
-            let dir = os.reopen(&dir, Open::Directory).map_err(|e| format!("{}: {e}", shown(path)))?;
-            areas.push((Arc::new(dir), area.to_vec()));
+        let copy = Detached::of_mount(view).map_err(failed("copying a mount"))?;
+        let paths = copy.attribute(SUB_AREAS_ATTRIBUTE).map_err(failed("asking for its areas"))?;
+        for path in paths.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            sites.push(site(&os, &copy.root, path).map_err(|e| format!("{}: {e}", shown(path)))?);
         }
     }
-    let sites: Vec<_> =
-        areas.iter().map(|(dir, name)| Location { root: dir.clone(), parent: &**dir, name }).collect();
-    finish_sub_areas(&os, &sites)
+    let mut users: Vec<_> = sites.iter().map(|site| (site.uid, site.gid)).collect();
+    users.sort_unstable();
+    users.dedup_by_key(|(uid, _)| *uid);
+    for (uid, gid) in users {
+        let theirs: Vec<_> = sites.iter().filter(|site| site.uid == uid).collect();
+        let done = match uid == os.uid() {
+            true => finish_of_one(&os, &theirs),
+            // What is another user's only he may finish.
+            false => {
+                own::as_user(uid, gid, || finish_of_one(&os, &theirs)).map_err(failed("becoming its user"))?
+            }
+        };
+        if !done {
+            return Err(format!("what user {uid} has left could not be finished"));
+        }
+    }
+    Ok(())
+}
+
+fn site(os: &Linux, root: &OwnedFd, path: &[u8]) -> Result<Site, Errno> {
+    let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let name = names.pop().unwrap_or_default().to_vec();
+    let mut dir = os.dup(root)?;
+    for name in names {
+        dir = os.open(&dir, name, Open::Path)?;
+    }
+    let dir = Arc::new(os.reopen(&dir, Open::Directory)?);
+    let Stat { uid, gid, .. } = os.stat_at(&dir, &name)?;
+    Ok(Site { dir, name, uid, gid })
+}
+
+/// Finishes what is in the areas of one user, and says what he has to know; whether all is done.
+fn finish_of_one(os: &Linux, sites: &[&Site]) -> bool {
+    let locations: Vec<_> = sites.iter().map(|site| site.location()).collect();
+    match finish_sub_areas(os, &locations) {
+        Ok(kept) => {
+            for (_, name) in kept {
+                eprintln!("systx: what a subtransaction has displaced is {name} now, at the top of what it has served.");
+            }
+            true
+        }
+        Err(why) => {
+            eprintln!("systx: a subtransaction that was cut off: {why}.");
+            false
+        }
+    }
 }

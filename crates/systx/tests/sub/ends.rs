@@ -20,6 +20,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("an_open_transaction_has_some", an_open_transaction_has_some),
     ("a_shell_has_some", a_shell_has_some),
     ("an_ordinary_users_transaction_has_some", an_ordinary_users_transaction_has_some),
+    ("a_user_in_a_transaction_of_root_has_some", a_user_in_a_transaction_of_root_has_some),
     ("the_whole_tree_has_some", the_whole_tree_has_some),
     ("what_still_runs_at_the_end_of_the_outer_one_is_undone", what_still_runs_is_undone),
     ("outside_of_any_transaction_it_is_an_ordinary_one", outside_it_is_an_ordinary_one),
@@ -209,6 +210,35 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
     must(Command::new("umount").arg("/dev/fuse"));
     let noted = w.beside.join(".local/state/systx/areas");
     assert_eq!(std::fs::read_dir(noted).unwrap().count(), 1, "its areas are found by nobody else");
+}
+
+fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    must(
+        Command::new("sh")
+            .args(["-c", "mkdir his; echo h > his/h; chown -R 1000:1000 his"])
+            .current_dir(&w.tree),
+    );
+    open_fuse_to_all(dir);
+    w.fifos(&["ready"]);
+    let his = format!("his() {{ {} \"$S\" run --sub \"$@\"; }}; cd his", UNPRIVILEGED.join(" "));
+    let program = w.beside.join("systx");
+    std::fs::copy(systx(), &program).unwrap();
+    let run = |script: &str| {
+        let mut outer = w.outer(&[], &format!("{his}; {script}"));
+        outer.env("S", &program).env("HOME", "/nonexistent").output().unwrap()
+    };
+    let output = run(
+        "his --only . -- sh -c 'echo s > s; rm h' || exit 9; his --only . -- sh -c 'rm s; false' 2>/dev/null; echo $?
+        his --only . -- sh -c 'echo l > left; echo > $BESIDE/ready; exec sleep 1000' & read x < $BESIDE/ready; sub -- sh -c 'echo r > ../r'",
+    );
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "1\n", ""));
+    assert_eq!(w.names(), ["a", "dir", "his", "large", "r"]);
+    let names: Vec<_> =
+        std::fs::read_dir(w.tree.join("his")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["s"]);
+    w.nothing_is_left();
+    must(Command::new("umount").arg("/dev/fuse"));
 }
 
 fn the_whole_tree_has_some(dir: &Path) {
