@@ -236,6 +236,7 @@ Examples:
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www
   systx run --undoable -- make install    `systx undo` can take it back later
+  systx run -- sh -c 'systx run --sub -- ./risky || echo without it; ./rest'
   systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 

@@ -114,7 +114,7 @@ pub struct Discarded {
 }
 
 /// What is said of a transaction that is in no other one, and of one that is.
-const SUB_WORDS: [(&str, &str); 4] = [
+const SUB_WORDS: [(&str, &str); 5] = [
     ("aborted, nothing happened", "undone, the outer transaction goes on"),
     ("committed: all changes are in place.", "committed: all changes are part of the outer transaction."),
     (
@@ -124,6 +124,10 @@ const SUB_WORDS: [(&str, &str); 4] = [
     (
         "Run `systx recover` to learn whether it is committed; don't run the command again before.",
         "The outer transaction finishes it, or can't commit.",
+    ),
+    (
+        "Look at them, then remove them with `systx prune`.",
+        "At the end of the outer transaction they are in the directory that this one has served, as systx-displaced.1 and so on.",
     ),
 ];
 
@@ -419,7 +423,7 @@ mod tests {
     use systx_engine::outcome::Displaced;
 
     fn ours() -> Ours {
-        Ours { id: Some(815), pid: 77, command: b"make install".to_vec(), kept: false }
+        Ours { id: Some(815), pid: 77, command: b"make install".to_vec(), kept: false, sub: false }
     }
 
     fn conflict() -> Ending {
@@ -517,6 +521,39 @@ mod tests {
             "{text}"
         );
         assert!(ending.json(&ours())["conflict"]["with"]["pid"].is_null());
+    }
+
+    #[test]
+    fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
+        let inner = Ours { sub: true, ..ours() };
+        let committed = |pending: Option<&str>| {
+            let done = Committed { pending: pending.map(str::to_string), ..Committed::default() };
+            Ending::Committed(Committed { steps: 1, ..done }, 0)
+        };
+        let doubt = Ending::NotCommitted(CommitError::InDoubt { error: systx_os::Errno::IO });
+        for ending in [
+            committed(None),
+            committed(Some("no room")),
+            Ending::Committed(
+                Committed {
+                    displaced: vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }],
+                    ..Committed::default()
+                },
+                0,
+            ),
+            doubt,
+            Ending::Aborted(Ended::Exited(3)),
+            Ending::Declined,
+            Ending::Failed("why".into()),
+        ] {
+            let (alone, inside) = (ending.sentence(&ours()), ending.sentence(&inner));
+            assert_ne!(alone, inside);
+            for wrong in ["nothing happened", "in place", "systx recover", "systx prune"] {
+                assert!(!inside.contains(wrong), "{inside}");
+            }
+            assert_eq!(ending.json(&inner)["sub"], true);
+            assert!(ending.json(&ours()).get("sub").is_none());
+        }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! ends, and with it the kernel kills whatever is left in the namespace before [`Child::reap`] returns; when `systx`
 //! dies, pid 1 is killed. Does not: interpret the command's status.
 //!
-//! Between clone and exec only system calls are made: everything that needs memory is prepared before.
+//! Between clone and exec only system calls are made: everything that needs memory is prepared before. What pid 1 does last may
+//! need some: it is a copy of a process with one thread.
 
 use super::root::{Root, Stage};
 use super::watch::{self, Watch};

@@ -67,6 +67,9 @@ fn undone_it_leaves_the_outer_one_as_it_was(dir: &Path) {
 
 fn it_changes_what_the_outer_one_has_made(dir: &Path) {
     each(dir, SETUP, |w| {
+        let served = "mkdir own; sub --only own -- sh -c 'echo s > own/s; echo n > beside; mv own/s own/t; false' 2>/dev/null; ls -A own; \
+            sub --only own -- sh -c 'echo s > own/s' || exit 9; ls -A own; rm -r own beside";
+        assert_eq!(w.commits(served), "s\n");
         let said = w.commits(
             "echo more >> a; mkdir -p made/deep; echo f > made/deep/f; mv dir moved; rm large; echo t > twice
             sub -- sh -c 'cat a made/deep/f moved/b; ls; mv made/deep up; rmdir made; echo sub >> a; mv moved/b moved/c

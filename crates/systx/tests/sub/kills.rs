@@ -1,12 +1,15 @@
 //! kill -9 of a subtransaction, before each of its calls and at any instant: when the outer transaction commits, all of it is there
 //! or nothing, and nothing else of it.
 
-use super::machine::bench::{calls_in, Bench, CALLS};
+use super::machine::bench::{calls_in, few_calls_in, Bench, CALLS};
 use super::machine::pair::Pair;
 use super::machine::processes::{children, let_pass, Held};
+use super::machine::user::{open_fuse_to_all, UNPRIVILEGED};
 use super::machine::volume::Volume;
 use super::machine::{code, err, have, must, out, rounds, run, systx, Case, AREA};
+use super::world::World;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -15,6 +18,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("its_twin_finishes_it_while_the_outer_one_goes_on", its_twin_finishes_it),
     ("killed_with_its_twin_it_is_finished_at_the_end_of_the_outer_one", killed_with_its_twin),
     ("of_two_file_systems_it_is_on_both_or_on_neither", on_both_or_on_neither),
+    ("an_ordinary_users_is_there_as_a_whole_or_not_at_all", an_ordinary_users),
     ("the_outer_one_killed_at_any_instant_leaves_nothing_of_either", the_outer_one_killed),
 ];
 
@@ -197,6 +201,50 @@ fn on_both_or_on_neither(dir: &Path) {
     }
     println!("{} × all old, {} × all new, no mixture", pair.stayed, pair.went_on);
     assert!(pair.stayed > 0 && pair.went_on > 0, "only one outcome was seen");
+}
+
+fn an_ordinary_users(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let setup = "rm -rf dir; mkdir dir; echo b > dir/b; chmod 555 dir; chown -R 1000:1000 dir";
+    let Some(w) = World::new(dir, "ext4", setup) else { return };
+    must(Command::new("chown").arg("-R").arg("1000:1000").arg(&w.tree).arg(&w.beside));
+    let program = w.beside.join("systx");
+    std::fs::copy(systx(), &program).unwrap();
+    open_fuse_to_all(dir);
+    // Its twin is killed with everybody else, and pid 1 of the outer one needs a user namespace's privileges: it is read-only again.
+    let change = "chmod 755 dir; mv dir/b dir/c; echo n > dir/n; chmod 555 dir";
+    let user = |script: &str| {
+        let mut command = Command::new(UNPRIVILEGED[0]);
+        command.args(&UNPRIVILEGED[1..]).arg(&program).args(["run", "--area-name", AREA, "--only", "."]);
+        command.args(["--", "sh", "-c", script]).current_dir(&w.tree).stdin(Stdio::null());
+        command.env("S", &program).env("HOME", &w.beside).env("CHANGE", change);
+        let output = command.output().unwrap();
+        assert_eq!(code(&output), 0, "{script}: {}", err(&output));
+        let names = std::fs::read_dir(w.tree.join("dir")).unwrap();
+        let mut names: Vec<_> = names.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let mode = std::fs::metadata(w.tree.join("dir")).unwrap().mode() & 0o777;
+        w.nothing_is_left();
+        match (names.join(" ").as_str(), mode) {
+            ("b", 0o555) => 0,
+            ("c n", 0o555) => 1,
+            mixture => panic!("{script}: {mixture:?}"),
+        }
+    };
+    let run = "\"$S\" run --sub -- sh -c \"$CHANGE\"; true";
+    let trace = w.beside.join("trace");
+    assert_eq!(user(&format!("{} {run}", strace(trace.to_str().unwrap(), ""))), 1);
+    let mut seen = [0; 2];
+    for (call, count) in sample(few_calls_in(&trace), 25) {
+        must(Command::new("sh").args(["-c", setup]).current_dir(&w.tree));
+        let inject = format!("-e inject={call}:signal=KILL:when={count}");
+        seen[user(&format!("{} {run}", strace("/dev/null", &inject)))] += 1;
+    }
+    must(Command::new("umount").arg("/dev/fuse"));
+    println!("{} × all old, {} × all new, no mixture", seen[0], seen[1]);
+    assert!(seen[0] > 0 && seen[1] > 0, "only one outcome was seen");
 }
 
 fn the_outer_one_killed(dir: &Path) {

@@ -13,6 +13,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("two_that_change_different_files_both_commit", two_with_different_files_both_commit),
     ("who_has_a_file_open_sees_what_it_has_committed", who_has_a_file_open_sees_the_commit),
     ("a_store_by_who_has_a_file_mapped_is_a_conflict", a_store_through_a_mapping_is_a_conflict),
+    ("it_takes_no_lease_on_what_may_be_mapped", it_takes_no_lease),
     ("a_conflict_of_the_outer_one_ends_both", a_conflict_of_the_outer_one_ends_both),
     ("what_the_kernel_has_forgotten_is_found_again", what_the_kernel_has_forgotten),
 ];
@@ -157,6 +158,21 @@ fn a_store_through_a_mapping_is_a_conflict(dir: &Path) {
         let output = w.run(&[], &script);
         assert_eq!((code(&output), out(&output).as_str()), (0, "75\n7\n"), "{}{}", err(&output), said(w));
         assert_eq!((w.names().join(" "), w.read("c")), ("c copy d dir".into(), "7\n".into()));
+    });
+}
+
+/// That a store is lost between a look and a write is a matter of nanoseconds; that it can be, is not.
+fn it_takes_no_lease(dir: &Path) {
+    if !super::machine::have("strace") {
+        return;
+    }
+    each(dir, SETUP, |w| {
+        let script = "strace -f -qq -e trace=fcntl -o $BESIDE/trace \"$S\" run --sub -- sh -c 'cat c; echo 1 > c; echo n > n' || exit 9";
+        assert_eq!(w.commits(script), "0\n");
+        let trace = std::fs::read_to_string(w.beside.join("trace")).unwrap();
+        let leases: Vec<_> =
+            trace.lines().filter(|line| line.contains("F_SETLEASE") && !line.contains("F_UNLCK")).collect();
+        assert!(trace.contains("fcntl(") && leases.is_empty(), "{leases:?}");
     });
 }
 
