@@ -23,6 +23,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_user_in_a_transaction_of_root_has_some", a_user_in_a_transaction_of_root_has_some),
     ("the_whole_tree_has_some", the_whole_tree_has_some),
     ("what_still_runs_at_the_end_of_the_outer_one_is_undone", what_still_runs_is_undone),
+    ("what_the_outer_one_has_mounted_is_native_to_both", what_the_outer_one_has_mounted_is_native),
     ("outside_of_any_transaction_it_is_an_ordinary_one", outside_it_is_an_ordinary_one),
 ];
 
@@ -211,8 +212,6 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
     assert_eq!(w.names(), [area.as_str(), "a", "deep", "dir", "large", "outer", "ro", "s"]);
     w.nothing_is_left();
     must(Command::new("umount").arg("/dev/fuse"));
-    let noted = w.beside.join(".local/state/systx/areas");
-    assert_eq!(std::fs::read_dir(noted).unwrap().count(), 1, "its areas are found by nobody else");
 }
 
 fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
@@ -229,8 +228,12 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     std::fs::copy(systx(), &program).unwrap();
     let run = |script: &str| {
         let mut outer = w.outer(&[], &format!("{his}; {script}"));
-        outer.env("S", &program).env("HOME", "/nonexistent").output().unwrap()
+        outer.env("S", &program).env("HOME", &w.beside).env_remove("XDG_STATE_HOME").output().unwrap()
     };
+    chown(&w.beside, Some(USER), Some(USER)).unwrap();
+    // In a directory that is new itself its area moves no time either.
+    let new = "mkdir new; chown 1000:1000 new; touch -d @1000000000 new; cd new; his --only . -- true; stat -c %Y .; ls -A; cd ..; rmdir new";
+    assert_eq!(out(&run(new)), "1000000000\n");
     let output = run(
         "his --only . -- sh -c 'echo s > s; rm h' || exit 9; his --only . -- sh -c 'rm s; false' 2>/dev/null; echo $?
         his --only . -- sh -c 'echo l > left; echo > $BESIDE/ready; exec sleep 1000' & read x < $BESIDE/ready; sub -- sh -c 'echo r > ../r'",
@@ -241,6 +244,7 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
         std::fs::read_dir(w.tree.join("his")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["s"]);
     w.nothing_is_left();
+    assert!(!w.beside.join(".local").exists(), "an area that goes with the outer one is noted nowhere");
     must(Command::new("umount").arg("/dev/fuse"));
 }
 
@@ -295,6 +299,16 @@ fn what_still_runs_is_undone(dir: &Path) {
         );
         assert_eq!((said.as_str(), w.names().join(" ").as_str()), ("", "a dir large outer"));
     });
+}
+
+fn what_the_outer_one_has_mounted_is_native(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    let said = w.commits(
+        "mkdir m; mount -t tmpfs none m; sub -- sh -c 'echo x > m/x; echo y > dir/y; exit 3' 2>/dev/null; echo $?; ls -A m dir; \
+        sub -- sh -c 'echo z > dir/z; rm m/x' || exit 9; ls -A m dir",
+    );
+    assert_eq!(said, "3\ndir:\nb\n\nm:\nx\ndir:\nb\nz\n\nm:\n");
+    assert_eq!(w.names(), ["a", "dir", "large", "m"]);
 }
 
 fn outside_it_is_an_ordinary_one(dir: &Path) {

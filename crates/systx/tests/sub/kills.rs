@@ -6,7 +6,7 @@ use super::machine::pair::Pair;
 use super::machine::processes::{children, let_pass, Held};
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED};
 use super::machine::volume::Volume;
-use super::machine::{code, err, have, must, out, rounds, run, systx, Case, AREA};
+use super::machine::{code, err, have, must, out, recover, rounds, run, systx, Case, AREA};
 use super::world::World;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -269,5 +269,12 @@ fn the_outer_one_killed(dir: &Path) {
         let now = bench.generations.whole(&bench.served, &format!("round {round}, killed after {us} µs"));
         assert_eq!(now, bench.now, "round {round}");
     }
+    recover();
+    let mount = bench.served.parent().unwrap();
+    assert_eq!(must(Command::new("find").arg(mount).args(["-name", "*.sub-*"])), "");
+    assert_eq!(
+        must(Command::new("find").arg(mount.join(AREA)).args(["-mindepth", "2", "-name", "table"])),
+        ""
+    );
     bench.undisturbed();
 }
