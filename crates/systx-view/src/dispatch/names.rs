@@ -15,7 +15,7 @@ const EXCHANGE: u32 = 2;
 
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        let name = call.name()?;
+        let name = call.name_or_dots()?;
         let found = match name {
             // Asked for by open_by_handle_at(2), of what the kernel has forgotten (fs/fuse/inode.c, fuse_get_dentry).
             b"." => self.tx.known(call.node)?,
