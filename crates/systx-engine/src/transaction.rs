@@ -5,13 +5,16 @@
 //! Guarantees: a verb answers exactly as the plain system call would. Does not: check permissions and sticky bits; that is
 //! the caller's part (the kernel's, in a view).
 
+pub use crate::workset::sub_area::{is_sub_area, PREFIX as SUB_AREA_PREFIX};
+
 use crate::contention::Contention;
 use crate::domain::Domain;
-use crate::facts::Facts;
+use crate::facts::{Facts, Name};
 use crate::id::TxId;
 use crate::outcome::{Options, Verb};
 use crate::workset::held::Held;
 use crate::workset::memory::Room;
+use crate::workset::names::Entry;
 use crate::workset::staging::Staging;
 use crate::workset::{Ix, Object};
 use std::collections::HashMap;
@@ -137,6 +140,8 @@ pub struct Transaction<O: Os> {
     pub(crate) nodes: Vec<Object<O>>,
     /// Nodes of lower files with several names.
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
+    /// Areas of subtransactions: directory, name, and where it leads.
+    pub(crate) sub_areas: Vec<(Ix, Name, Entry)>,
     /// Which of them have descriptors.
     pub(crate) held: Held,
     /// For bytes of small files.
@@ -162,6 +167,7 @@ impl<O: Os> Transaction<O> {
             staging,
             nodes: Vec::new(),
             linked: HashMap::new(),
+            sub_areas: Vec::new(),
             held: Held::default(),
             room: Room::default(),
         };

@@ -8,11 +8,12 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use systx_os::fuse::EventFd;
 use systx_os::process::{Ended, Signals};
 use systx_os::sandbox::apart;
 use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::root::{Base, Root, Step};
-use systx_os::sandbox::spawn::{spawn, Child, Command, News};
+use systx_os::sandbox::spawn::{spawn, Child, Command, Last, News};
 use systx_os::sandbox::twin;
 
 fn main() {
@@ -21,7 +22,7 @@ fn main() {
         return;
     }
     let scratch = Scratch::new();
-    let cases: [(&str, Case); 14] = [
+    let cases: [(&str, Case); 15] = [
         ("status_of_the_command_arrives", status_of_the_command_arrives),
         ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
         ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
@@ -29,6 +30,7 @@ fn main() {
         ("a_directory_that_is_not_there_is_told_apart", a_directory_that_is_not_there_is_told_apart),
         ("a_step_that_fails_names_its_place", a_step_that_fails_names_its_place),
         ("daemons_die_with_the_command", daemons_die_with_the_command),
+        ("what_is_last_happens_when_nobody_else_is_left", what_is_last_happens_when_nobody_else_is_left),
         ("a_signal_reaches_the_command", a_signal_reaches_the_command),
         ("a_stop_is_told_and_can_be_undone", a_stop_is_told_and_can_be_undone),
         ("a_dropped_child_is_killed", a_dropped_child_is_killed),
@@ -81,6 +83,7 @@ fn command(argv: &[&str], dir: &Path) -> Command {
         root: Root { base: Base::Same, mounts: Vec::new(), steps: vec![proc] },
         answering: Vec::new(),
         watch: None,
+        last: None,
     }
 }
 
@@ -147,6 +150,57 @@ fn daemons_die_with_the_command(dir: &Path) {
     // The daemon may have written its line or not; what counts is that nobody holds the FIFO open any more.
     let mut read = || rustix::io::read(&reader, &mut buf).unwrap();
     assert!(read() == 0 || read() == 0, "no writer is left");
+}
+
+fn what_is_last_happens_when_nobody_else_is_left(dir: &Path) {
+    let others = || {
+        let all = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+        all.filter(|name| name.parse::<u32>().is_ok_and(|pid| pid != 1)).count()
+    };
+    let begin = |argv: &[&str], rung: bool, says: bool| {
+        let due = EventFd::new().unwrap();
+        if rung {
+            due.ring();
+        }
+        let told = dir.join("told");
+        let work = Box::new(move || {
+            std::fs::write(&told, others().to_string()).unwrap();
+            says
+        });
+        start(Command { last: Some(Last { due, keep: Vec::new(), work }), ..command(argv, dir) })
+    };
+    let told = || {
+        let told = std::fs::read_to_string(dir.join("told")).ok();
+        let _ = std::fs::remove_file(dir.join("told"));
+        told
+    };
+    // What has left its group and its session, and heeds no signal.
+    let script = "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM HUP; sleep 1000' & done; exit 6";
+    let leaves_others = ["sh", "-c", script];
+    for (rung, says, news, happened) in [
+        (true, true, News::Ended(Ended::Exited(6)), Some("0".to_string())),
+        (true, false, News::NotFinished, Some("0".to_string())),
+        (false, true, News::Ended(Ended::Exited(6)), None),
+    ] {
+        let mut child = begin(&leaves_others, rung, says);
+        assert_eq!(child.news(), Some(news));
+        // Before it was told.
+        assert_eq!(told(), happened);
+        child.reap();
+    }
+    // A pid 1 that is alone does it when it is asked to, and not when everything is killed.
+    let mut child = begin(&[], true, true);
+    assert_eq!(child.news(), Some(News::Ready));
+    child.finish();
+    assert_eq!((child.news(), told()), (Some(News::Finished), Some("0".to_string())));
+    child.reap();
+    let mut child = begin(&[], true, true);
+    assert_eq!(child.news(), Some(News::Ready));
+    child.silence();
+    child.reap();
+    assert_eq!(told(), None);
 }
 
 fn a_signal_reaches_the_command(dir: &Path) {

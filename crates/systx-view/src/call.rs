@@ -42,6 +42,10 @@ impl<'a> Call<'a> {
     pub fn name(&mut self) -> Result<&'a [u8], Errno> {
         self.request.name()
     }
+    /// Takes a name, or `.` or `..`.
+    pub fn name_or_dots(&mut self) -> Result<&'a [u8], Errno> {
+        self.request.name_or_dots()
+    }
     /// Takes a string that is no name.
     pub fn text(&mut self) -> Result<&'a [u8], Malformed> {
         self.request.text()

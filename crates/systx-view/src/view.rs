@@ -68,6 +68,10 @@ pub struct View<O: Os> {
     silenced: Option<EventFd>,
     pub(crate) beside: Beside,
     pub(crate) written: Written,
+    /// Rung when a subtransaction makes its area.
+    pub(crate) divided: EventFd,
+    /// How many transactions deep it is.
+    pub(crate) depth: u32,
 }
 
 /// Whether a file was opened for writing in a view since it was made. Without that there is no mapping to store through.
@@ -121,8 +125,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// Makes a view over devices that are opened already, one for each mount, such as those of another user namespace.
     /// The caller mounts them: [`Device::mount`].
     pub fn with_devices(mut tx: Transaction<O>, devices: Vec<Device>) -> Result<View<O>, Box<Failed<O>>> {
-        let alarm = match EventFd::new() {
-            Ok(alarm) => alarm,
+        let (alarm, divided) = match EventFd::new().and_then(|alarm| Ok((alarm, EventFd::new()?))) {
+            Ok(both) => both,
             Err(e) => return Err(Box::new(Failed { tx, doing: "making an eventfd", error: e.into() })),
         };
         let mut connections = Vec::with_capacity(devices.len());
@@ -160,6 +164,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
             silenced,
             beside,
             written,
+            divided,
+            depth: 1,
         })
     }
 
@@ -181,6 +187,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// when all programs are being killed, so that none of them complains of what is not its fault.
     pub fn speak_after(&mut self, silenced: EventFd) {
         self.silenced = Some(silenced);
+    }
+
+    /// Rung as soon as there are subtransactions: those that were cut off have to be finished before [`View::finish`].
+    pub fn divided(&self) -> Result<EventFd, Errno> {
+        self.divided.try_clone()
+    }
+
+    /// Says how many transactions deep this one is.
+    pub fn lies_at(&mut self, depth: u32) {
+        self.depth = depth;
     }
 
     /// Whether there may be bytes to wait for before [`View::finish`].

@@ -135,7 +135,11 @@ pub struct Run {
     /// they can change, and everything else is read-only
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// What the commit waits for
+    /// Inside of a transaction: a subtransaction, which commits into that one, or is undone alone. Without this option an inner run is a
+    /// part of the outer one; outside of any transaction this option changes nothing
+    #[arg(long)]
+    pub sub: bool,
+    /// What the commit waits for; of a subtransaction that is up to the outer one
     #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
     pub durability: DurabilityArg,
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound
@@ -233,6 +237,7 @@ Examples:
   systx run --retry 3 -- sh -c 'n=$(cat counter); echo $((n+1)) > counter'
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www
   systx run --undoable -- make install    `systx undo` can take it back later
+  systx run -- sh -c 'systx run --sub -- ./risky || echo without it; ./rest'
   systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 

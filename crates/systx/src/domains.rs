@@ -7,6 +7,7 @@ use crate::args::Area;
 use crate::ordinary;
 use crate::remedy;
 use crate::report::{os_words, shown};
+use crate::sub;
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
@@ -15,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use systx_engine::domain::{open_all, AreaError, Domain, Location, OpenError};
+use systx_engine::transaction::is_sub_area;
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};
 
@@ -44,22 +46,10 @@ pub fn table() -> Result<Vec<Mount>, String> {
     mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))
 }
 
-/// Whether this process is inside a transaction already: then some mount is a view that answers.
-///
-/// Neither the name of a mount is proof, since any user may give it to his own, nor the environment, since any program may
-/// set it. What root mounted as a view, and what answers with a transaction's number, is one.
+/// Whether this process is inside a transaction already.
 pub fn inside_a_transaction(table: &[Mount]) -> bool {
-    let os = Linux::new();
-    let mounted_by = |mount: &Mount| mount.user_id.is_some_and(|id| id == 0 || id == os.uid());
-    let views = table.iter().filter(|m| m.fs_type == b"fuse.systx" && m.source == b"systx" && mounted_by(m));
-    views.filter(|m| mounts::look(&m.point).is_ok_and(|found| found.mount_id == m.id)).any(|m| {
-        let answer = mounts::attribute(&m.point, systx_view::ID_ATTRIBUTE, ID_BYTES_MAX);
-        answer.is_ok_and(|id| std::str::from_utf8(&id).is_ok_and(|id| id.parse::<u64>().is_ok()))
-    })
+    sub::around(table).is_some()
 }
-
-/// A transaction's number in decimal.
-const ID_BYTES_MAX: usize = 20;
 
 /// Whether `--only` leaves nothing out.
 pub fn is_everything(only: &[PathBuf]) -> bool {
@@ -71,7 +61,7 @@ pub fn plan_places(table: &[Mount], places: &[Vec<u8>]) -> Result<Tree, String> 
     tree::plan_places(table, &ordinary::table_with(table, places)?, places, &see)
 }
 
-/// Plans the tree of a mount table for the directories in `only`, or for all of it, which only root can ask for.
+/// Plans the tree of a mount table for the directories in `only`, or for all of it.
 pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
     let only = only
         .iter()
@@ -173,7 +163,7 @@ pub fn open<M: Borrow<Mounted>>(
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
-        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0) {
+        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0 && !is_sub_area(&name)) {
             ordinary::remember(&mounted.borrow().lower.point);
         }
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));

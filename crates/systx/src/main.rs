@@ -30,6 +30,7 @@ mod serving;
 mod session;
 mod shell;
 mod status;
+mod sub;
 mod supervise;
 mod tree;
 mod undo;

@@ -21,7 +21,7 @@ use systx_os::{process, streams, Errno};
 
 /// Why an inner run holds nothing back.
 pub const PART_OF_ANOTHER: &str =
-    "--hold-output is for a transaction of its own, and this run is part of another one: give it to that";
+    "--hold-output is for a transaction of its own, and this run is part of another one: give it to that, or make this one of its own with --sub";
 
 /// As much as a pipe usually holds.
 const PIECE_BYTES_MAX: usize = 64 << 10;

@@ -39,13 +39,15 @@ pub struct Ours {
     pub command: Vec<u8>,
     /// Whether it stays open over several commands.
     pub kept: bool,
+    /// Whether it is inside of another one.
+    pub sub: bool,
 }
 
 impl Ours {
     /// The transaction of this process.
     pub fn new(id: Option<u64>, command: &[std::ffi::OsString]) -> Ours {
         let words: Vec<_> = command.iter().map(|word| word.as_encoded_bytes()).collect();
-        Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false }
+        Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false, sub: false }
     }
 
     /// As a sentence begins with it; the other party's command is cut off at the same length.
@@ -111,6 +113,24 @@ pub struct Discarded {
     /// For programs.
     pub value: Value,
 }
+
+/// What is said of a transaction that is in no other one, and of one that is.
+const SUB_WORDS: [(&str, &str); 5] = [
+    ("aborted, nothing happened", "undone, the outer transaction goes on"),
+    ("committed: all changes are in place.", "committed: all changes are part of the outer transaction."),
+    (
+        "The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now.",
+        "The next subtransaction finishes it, or the end of the outer transaction, which can't commit before.",
+    ),
+    (
+        "Run `systx recover` to learn whether it is committed; don't run the command again before.",
+        "The outer transaction finishes it, or can't commit.",
+    ),
+    (
+        "Look at them, then remove them with `systx prune`.",
+        "At the end of the outer transaction they are in the directory that this one has served, as systx-displaced.1 and so on.",
+    ),
+];
 
 /// As many of them are told in words.
 const DISCARDED_LINES_MAX: usize = 100;
@@ -195,6 +215,14 @@ impl Ending {
 
     /// What happened, on which side of the commit point, and what to do; without the leading `systx: `.
     pub fn sentence(&self, ours: &Ours) -> String {
+        let sentence = self.sentence_of_one(ours);
+        match ours.sub {
+            true => SUB_WORDS.iter().fold(sentence, |text, (alone, inside)| text.replacen(alone, inside, 1)),
+            false => sentence,
+        }
+    }
+
+    fn sentence_of_one(&self, ours: &Ours) -> String {
         match self {
             Ending::Committed(Committed { pending: Some(why), .. }, _) => format!(
                 "committed, publication pending: {why}. The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now."
@@ -294,6 +322,9 @@ impl Ending {
             Ending::NotCommitted(_) | Ending::Failed(_) => "failed",
         };
         let mut value = json!({ "outcome": outcome, "status": self.code(), "message": self.sentence(ours), "pid": ours.pid });
+        if ours.sub {
+            value["sub"] = true.into();
+        }
         if let Some(id) = ours.id {
             value["id"] = id.into();
         }
@@ -399,7 +430,7 @@ mod tests {
     use systx_engine::outcome::Displaced;
 
     fn ours() -> Ours {
-        Ours { id: Some(815), pid: 77, command: b"make install".to_vec(), kept: false }
+        Ours { id: Some(815), pid: 77, command: b"make install".to_vec(), kept: false, sub: false }
     }
 
     fn conflict() -> Ending {
@@ -497,6 +528,39 @@ mod tests {
             "{text}"
         );
         assert!(ending.json(&ours())["conflict"]["with"]["pid"].is_null());
+    }
+
+    #[test]
+    fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
+        let inner = Ours { sub: true, ..ours() };
+        let committed = |pending: Option<&str>| {
+            let done = Committed { pending: pending.map(str::to_string), ..Committed::default() };
+            Ending::Committed(Committed { steps: 1, ..done }, 0)
+        };
+        let doubt = Ending::NotCommitted(CommitError::InDoubt { error: systx_os::Errno::IO });
+        for ending in [
+            committed(None),
+            committed(Some("no room")),
+            Ending::Committed(
+                Committed {
+                    displaced: vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }],
+                    ..Committed::default()
+                },
+                0,
+            ),
+            doubt,
+            Ending::Aborted(Ended::Exited(3)),
+            Ending::Declined,
+            Ending::Failed("why".into()),
+        ] {
+            let (alone, inside) = (ending.sentence(&ours()), ending.sentence(&inner));
+            assert_ne!(alone, inside);
+            for wrong in ["nothing happened", "in place", "systx recover", "systx prune"] {
+                assert!(!inside.contains(wrong), "{inside}");
+            }
+            assert_eq!(ending.json(&inner)["sub"], true);
+            assert!(ending.json(&ours()).get("sub").is_none());
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
 use crate::shell::{self, Wish};
+use crate::sub::{self, Around};
 use crate::supervise::{supervise, Ends, Over};
 use crate::undo;
 use std::ffi::OsString;
@@ -65,7 +66,8 @@ pub fn run(args: &Run) -> u8 {
         Ok(table) => table,
         Err(why) => return tell(args, status, None, &Ending::Failed(why)),
     };
-    if domains::inside_a_transaction(&table) {
+    let around = sub::around(&table);
+    if around.is_some() && !args.sub {
         if args.changes.are_told() {
             return tell(args, status, None, &Ending::Failed(diff::PART_OF_ANOTHER.into()));
         }
@@ -84,13 +86,24 @@ pub fn run(args: &Run) -> u8 {
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));
     }
-    if let Some(keep) = kept::Keep::of(args) {
+    if let Some(keep) = kept::Keep::of(args).filter(|_| around.is_none()) {
         return kept::run(args, keep, status);
     }
-    let from = match Standpoint::enter(table, &args.only) {
-        Ok(from) => from,
-        Err(why) => return tell(args, status, None, &Ending::Failed(why)),
+    let depth = around.as_ref().map_or(1, Around::depth_inside);
+    let inner = around.as_ref().map(|around| around.run(args)).transpose();
+    let entered = inner.and_then(|inner| {
+        let args = inner.as_ref().unwrap_or(args);
+        let from = Standpoint::enter(table, &args.only, around.as_ref())?;
+        Ok((inner, from))
+    });
+    let (inner, from) = match entered {
+        Ok(both) => both,
+        Err(why) => {
+            let ours = Ours { sub: depth > 1, ..Ours::new(None, &args.command) };
+            return say(&Told::new(&Ending::Failed(why), &ours), args.json, args.verbose, status);
+        }
     };
+    let args = inner.as_ref().unwrap_or(args);
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
     let mut output = Output::new(args.hold_output);
@@ -99,7 +112,7 @@ pub fn run(args: &Run) -> u8 {
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
-    let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
+    let ours = Ours { sub: depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
     say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
 }
 
@@ -162,7 +175,8 @@ fn tries(
         // The next command inherits it, as this one did.
         limit.restore().map_err(failed("lowering the limit on open files"))?;
         if args.verbose {
-            let ours = Ours::new(notices.id().map(|id| id.0), &args.command);
+            let ours =
+                Ours { sub: served.depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
         // Among transactions the older one goes first. A program outside knows no age: it is given time to come to its end.
@@ -207,6 +221,9 @@ fn attempt(
         why
     })?;
     served.share(&mut view);
+    let depth = served.depth;
+    view.lies_at(depth);
+    let last = sub::last(&views, view.divided().map_err(failed("making an eventfd"))?)?;
     let synced =
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
@@ -220,6 +237,7 @@ fn attempt(
         root: command::root(&served.tree, &served.lower, views)?,
         answering: Vec::new(),
         watch,
+        last: Some(last),
     };
     command.answering = view.answers_from().map(|device| device.as_raw_fd()).collect();
     let alarm = view.alarm().map_err(failed("making an eventfd"))?;
@@ -272,7 +290,8 @@ fn attempt(
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
                 // An ordinary user's twin ends with the service that this process is, any twin with the container.
-                _ if ordinary::is_ordinary() || std::process::id() == 1 => tx.abort(),
+                // That of a subtransaction with the outer one.
+                _ if ordinary::is_ordinary() || std::process::id() == 1 || depth > 1 => tx.abort(),
                 _ => left.staged = tx.abandon(),
             }
             ending
@@ -382,7 +401,8 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         News::NotEntered(e) => Ending::Failed(format!(
             "could not enter the transaction: {e}; `systx list` shows whether it is still open"
         )),
-        News::Stopped | News::Ended(_) | News::Ready => {
+        News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
+        News::Stopped | News::Ended(_) | News::Ready | News::Finished => {
             Ending::Failed("pid 1 of the command ended too early; run again, somebody has killed it".into())
         }
     }

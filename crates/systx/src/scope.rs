@@ -9,6 +9,7 @@ use crate::domains::{self, Mounted};
 use crate::ordinary;
 use crate::ordinary::places::{places, Places};
 use crate::report::shown;
+use crate::sub::Around;
 use crate::tree::Tree;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,26 +21,40 @@ use systx_view::{ShownAs, View};
 /// From where a run looks at its machine: as root, or from within an ordinary user's namespace.
 pub struct Standpoint {
     table: Vec<Mount>,
+    /// How many transactions deep it is to run: 1 outside of any.
+    depth: u32,
     /// Of an ordinary user's whole tree.
     places: Option<Places>,
 }
 
 impl Standpoint {
-    /// Becomes able to mount, and looks at what there is for a run that serves what `only` says.
-    pub fn enter(table: Vec<Mount>, only: &[PathBuf]) -> Result<Standpoint, String> {
+    /// Becomes able to mount, and looks at what there is for a run that serves what `only` says, inside of the transaction `around` it
+    /// if there is one.
+    pub fn enter(table: Vec<Mount>, only: &[PathBuf], around: Option<&Around>) -> Result<Standpoint, String> {
+        let depth = around.map_or(1, Around::depth_inside);
         if !ordinary::is_ordinary() {
             ordinary::fuse().map_err(|refusal| refusal.to_string())?;
-            return Ok(Standpoint { table, places: None });
+            return Ok(Standpoint { table: seen_from(around, table), depth, places: None });
         }
-        // Before: in there nobody can tell root's directories from anybody's.
-        let places = domains::is_everything(only).then(|| places(&table));
+        // Before: in there nobody can tell root's directories from anybody's. What the outer transaction serves is the whole tree of an
+        // inner one.
+        let places = (around.is_none() && domains::is_everything(only)).then(|| places(&table));
         ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
-        Ok(Standpoint { table: domains::table()?, places })
+        // The same mounts, under other numbers in a mount namespace of one's own.
+        Ok(Standpoint { table: seen_from(around, domains::table()?), depth, places })
+    }
+}
+
+fn seen_from(around: Option<&Around>, table: Vec<Mount>) -> Vec<Mount> {
+    match around {
+        Some(around) => around.table(table),
+        None => table,
     }
 }
 
 /// What a run is to serve, with a hold on it.
 pub struct Scope {
+    depth: u32,
     tree: Tree,
     lower: Vec<Mounted>,
     /// Of an ordinary user's whole tree: the mount table and the places, for who has to do without one of them.
@@ -48,6 +63,8 @@ pub struct Scope {
 
 /// What a run serves.
 pub struct Opened<'a> {
+    /// How many transactions deep it is.
+    pub depth: u32,
     /// The command's tree.
     pub tree: Tree,
     /// Its served mounts.
@@ -64,7 +81,7 @@ impl Scope {
             _ => {
                 let tree = domains::plan(&from.table, only)?;
                 let lower = domains::hold(&tree.lower)?;
-                Scope { tree, lower, places: None }
+                Scope { depth: from.depth, tree, lower, places: None }
             }
         };
         if verbose {
@@ -95,7 +112,7 @@ impl Scope {
         if lower.is_empty() {
             return Err(nothing_left(&left_out));
         }
-        Ok(Scope { tree, lower, places: Some((table, found)) })
+        Ok(Scope { depth: 1, tree, lower, places: Some((table, found)) })
     }
 
     /// What a twin keeps.
@@ -108,7 +125,7 @@ impl Scope {
         let mut lower: Vec<&Mounted> = self.lower.iter().collect();
         let Some((table, places)) = &self.places else {
             let domains = domains::open(os, &lower, area).map_err(|(_, why)| why)?;
-            return Ok(Opened { tree: self.tree.clone(), lower, domains });
+            return Ok(Opened { depth: self.depth, tree: self.tree.clone(), lower, domains });
         };
         let mut left_out = Vec::new();
         let domains = domains::open_what_opens(os, &mut lower, area, &mut left_out);
@@ -130,7 +147,7 @@ impl Scope {
             let served: Vec<_> = lower.iter().map(|mounted| mounted.point()).collect();
             eprintln!("systx: served: {}. Everything else is read-only inside.", served.join(", "));
         }
-        Ok(Opened { tree, lower, domains })
+        Ok(Opened { depth: self.depth, tree, lower, domains })
     }
 }
 

@@ -26,9 +26,10 @@ pub fn as_run(args: Shell) -> Run {
     let Shell { only, durability, undoable, network, verbose, area } = args;
     let (command, on_error, changes, asks) = (vec![program()], None, Changes::default(), true);
     let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
-    let no_commit = false;
+    let (no_commit, sub) = (false, false);
     Run {
         only,
+        sub,
         durability,
         retry,
         on_error,

@@ -69,7 +69,9 @@ impl<O: Os> Transaction<O> {
         for ((_, path), ix) in goes {
             pair(Some((ix, path)), None, false);
         }
-        for ix in self.all().filter(|ix| self.is_touched(*ix) && !self.is_gone(*ix)) {
+        for ix in
+            self.all().filter(|ix| self.is_touched(*ix) && !self.is_gone(*ix) && !self.is_in_sub_area(*ix))
+        {
             if !paired.contains(&ix) {
                 let (before, after) = self.kept_name(ix);
                 pairs.push(Pair {
@@ -96,6 +98,7 @@ impl<O: Os> Transaction<O> {
         for dir in self.all() {
             let object = self.object(dir);
             let Some(directory) = &object.dir else { continue };
+            let hidden = self.is_in_sub_area(dir);
             // A root's fact has the path of the root.
             let here = object.lower.as_ref().map(|lower| self.facts.path(lower.fact));
             let mut now_here = None;
@@ -103,7 +106,7 @@ impl<O: Os> Transaction<O> {
                 if let (Some(before), Some(here)) = (entry.before, &here) {
                     moves.entry(before).or_default().lost.push(join(here, name));
                 }
-                if let Some(now) = entry.now {
+                if let Some(now) = entry.now.filter(|_| !hidden) {
                     let here = now_here.get_or_insert_with(|| self.path(dir));
                     moves.entry(now).or_default().gained.push(join(here, name));
                 }

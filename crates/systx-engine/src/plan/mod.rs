@@ -165,6 +165,9 @@ impl<O: Os> Transaction<O> {
     /// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
     /// staged. Nothing happened.
     pub(crate) fn plan(&mut self) -> Result<Vec<(Plan, Directories<O>)>, CommitError> {
+        if !self.sub_areas.is_empty() {
+            return Err(CommitError::Refused("a subtransaction was not finished".into()));
+        }
         let mut inline_left = INLINE_BYTES_MAX;
         let mut plans = Vec::with_capacity(self.mounts.len());
         for mount in 0..self.mounts.len() {

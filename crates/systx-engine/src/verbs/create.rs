@@ -6,6 +6,7 @@ use crate::workset::acl::{self, Acl};
 use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::staging::Spot;
+use crate::workset::sub_area::is_sub_area;
 use crate::workset::{node_of, Ix};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
@@ -103,8 +104,12 @@ impl<O: Os> Transaction<O> {
             return Err(Errno::EXIST.into());
         }
         self.may_create_in(dir, name)?;
+        let hidden = is_sub_area(name);
+        if hidden && !matches!(new, New::Directory) {
+            return Err(Errno::ACCESS.into());
+        }
         let mount = usize::from(self.object(dir).mount);
-        let in_slot = !self.object(dir).is_staged();
+        let in_slot = hidden || !self.object(dir).is_staged();
         let shape = self.shape(dir, new, mode, caller, in_slot)?;
         let (spot, slot) = self.new_spot(dir, name)?;
         let (fd, stat) = self.make_at(&spot, new, &shape)?;
@@ -114,7 +119,9 @@ impl<O: Os> Transaction<O> {
             self.hold(ix);
         }
         self.name(dir, name, ix, slot);
-        self.touch(dir, Change::Real)?;
+        if !hidden {
+            self.touch(dir, Change::Real)?;
+        }
         Ok((node_of(ix), from_stat(&stat)))
     }
 

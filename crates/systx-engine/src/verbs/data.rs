@@ -70,7 +70,12 @@ impl<O: Os> Transaction<O> {
 
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
     pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
-        let object = self.object(self.ix(node));
+        let ix = self.ix(node);
+        // A lock that tells who lives hangs on a mapping, which would be one of the private file.
+        if self.is_of_sub_area(ix) {
+            return None;
+        }
+        let object = self.object(ix);
         match &object.data {
             Data::Overlay(_) | Data::Memory(_) => None,
             Data::Base(_) if !object.is_staged() => None,

@@ -4,6 +4,7 @@ use crate::commit::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
+use crate::workset::sub_area::is_sub_area;
 use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Os};
 
@@ -13,6 +14,15 @@ impl<O: Os> Transaction<O> {
         match self.find(self.ix(dir), name)? {
             Some(ix) => Ok(Some((node_of(ix), self.attr(ix)?))),
             None => Ok(None),
+        }
+    }
+
+    /// A node that was given out, if there is anything left of it.
+    pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
+        let ix = self.ix(node);
+        match self.is_gone(ix) {
+            true => Ok(None),
+            false => Ok(Some((node, self.attr(ix)?))),
         }
     }
 
@@ -44,6 +54,9 @@ impl<O: Os> Transaction<O> {
         let (ix, dir) = (self.ix(node), self.ix(dir));
         if self.find(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
+        }
+        if is_sub_area(name) {
+            return Err(Errno::ACCESS.into());
         }
         if self.object(ix).mount != self.object(dir).mount {
             return Err(Errno::XDEV.into());
@@ -116,6 +129,9 @@ impl<O: Os> Transaction<O> {
         }
         self.unname(dir, name);
         self.reap(ix);
-        self.touch(dir, change)
+        match is_sub_area(name) {
+            true => Ok(()),
+            false => self.touch(dir, change),
+        }
     }
 }

@@ -4,6 +4,7 @@ use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use crate::workset::names::Change;
 use crate::workset::staging::NO_SLOT;
+use crate::workset::sub_area::is_sub_area;
 use crate::workset::Ix;
 use systx_os::{Errno, FileType, Os, Rename};
 
@@ -22,6 +23,9 @@ impl<O: Os> Transaction<O> {
         how: Rename,
     ) -> Verb<()> {
         let (from, to) = ((self.ix(dir), name), (self.ix(new_dir), new_name));
+        if is_sub_area(name) || is_sub_area(new_name) {
+            return Err(Errno::ACCESS.into());
+        }
         if self.object(from.0).mount != self.object(to.0).mount {
             return Err(Errno::XDEV.into());
         }

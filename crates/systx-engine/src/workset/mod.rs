@@ -14,6 +14,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 mod restore;
 pub(crate) mod staging;
+pub(crate) mod sub_area;
 
 use crate::facts::{Found, Known, LowerDir, Name};
 use crate::transaction::{Node, Transaction};

@@ -4,6 +4,7 @@
 //! change of a name needs: link counts, subdirectories, times of the directory.
 
 use super::staging::NO_SLOT;
+use super::sub_area::is_sub_area;
 use super::Ix;
 use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
@@ -34,6 +35,9 @@ pub(crate) enum Change {
 
 impl<O: Os> Transaction<O> {
     pub(crate) fn entry(&self, dir: Ix, name: &[u8]) -> Option<Entry> {
+        if is_sub_area(name) {
+            return self.sub_area(dir, name);
+        }
         self.object(dir).dir.as_ref().and_then(|d| d.names.get(name)).copied()
     }
 
@@ -66,6 +70,9 @@ impl<O: Os> Transaction<O> {
         let Some(directory) = &object.dir else { return Err(Errno::NOTDIR.into()) };
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
+        }
+        if is_sub_area(name) {
+            return Ok(self.sub_area(dir, name).and_then(|entry| entry.now));
         }
         if let Some(entry) = directory.names.get(name) {
             return Ok(entry.now);
@@ -115,7 +122,8 @@ impl<O: Os> Transaction<O> {
         }
         // A name that was looked up and is known is none of ours.
         let known = self.object(dir).dir.as_ref().is_some_and(|d| d.names.contains_key(name));
-        if !known && self.is_hidden(dir, name) {
+        // That of a subtransaction is another one than ours, which may have the same name.
+        if !known && !is_sub_area(name) && self.is_hidden(dir, name) {
             return Err(Errno::ACCESS.into());
         }
         match &self.object(dir).lower {
@@ -153,6 +161,9 @@ impl<O: Os> Transaction<O> {
 
     /// Takes a name away; its object, if staged, is where it was.
     pub(crate) fn unname(&mut self, dir: Ix, name: &[u8]) {
+        if is_sub_area(name) {
+            return self.unname_sub_area(dir, name);
+        }
         let staged = self.object(dir).is_staged();
         let Some(directory) = &mut self.object_mut(dir).dir else { return };
         let was = match directory.names.get_mut(name) {
@@ -178,6 +189,9 @@ impl<O: Os> Transaction<O> {
 
     /// Makes a name, which must be missing, one of `ix`.
     pub(crate) fn name(&mut self, dir: Ix, name: &[u8], ix: Ix, slot: u32) {
+        if is_sub_area(name) {
+            return self.name_sub_area(dir, name, ix, slot);
+        }
         let is_dir = self.object(ix).kind == FileType::Directory;
         if let Some(directory) = &mut self.object_mut(dir).dir {
             directory.subdirs += i32::from(is_dir);

@@ -3,6 +3,7 @@
 //! Owns: one private directory a mount, made at the first need, its slots (decimal names), and the way from a name that the
 //! program sees to the place where the object is.
 
+use super::sub_area::is_sub_area;
 use super::{Ix, Reach};
 use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
 use crate::id::ObjectId;
@@ -126,9 +127,14 @@ impl<O: Os> Transaction<O> {
         Ok(fd)
     }
 
+    /// Whether what is staged under a name really has that name.
+    fn is_in_place(&self, dir: Ix, name: &[u8]) -> bool {
+        self.object(dir).is_staged() && !is_sub_area(name)
+    }
+
     /// Where the staged object under a name is.
     pub(crate) fn spot_at(&mut self, dir: Ix, name: &[u8]) -> Verb<Spot<O>> {
-        if self.object(dir).is_staged() {
+        if self.is_in_place(dir, name) {
             return Ok(Spot { dir: self.staged_dir(dir)?, name: name.into() });
         }
         let slot = self.entry(dir, name).map_or(NO_SLOT, |e| e.slot);
@@ -149,7 +155,7 @@ impl<O: Os> Transaction<O> {
 
     /// Where a staged object goes that is to be made under a name: in place, or a new slot.
     pub(crate) fn new_spot(&mut self, dir: Ix, name: &[u8]) -> Verb<(Spot<O>, u32)> {
-        if self.object(dir).is_staged() {
+        if self.is_in_place(dir, name) {
             return Ok((Spot { dir: self.staged_dir(dir)?, name: name.into() }, NO_SLOT));
         }
         let mount = usize::from(self.object(dir).mount);

@@ -29,6 +29,7 @@ use rustix::fs::Mode;
 use crate::os::Os;
 use crate::types::*;
 
+pub use lease::prove_nothing;
 pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
 pub use owner::OwnedByte;

@@ -14,6 +14,8 @@ const EXT4_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Of FUSE, only views of transactions are ever asked about for a transaction.
+const VIEW_MAGIC: u64 = 0x6573_5546;
 
 /// Rounds of change → stat until two fall into one tick of the coarse clock. A tick is 1–10 ms and a round takes
 /// microseconds; who is so slow that none do would have to straddle a tick in each of them to be misled.
@@ -25,7 +27,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, uuid) = identify(&dir)?;
     let file = Scratch::file(&dir)?;
-    let listed = !matches!(kind, FsKind::Other(_));
+    let (listed, view) = (!matches!(kind, FsKind::Other(_)), kind == FsKind::Other(VIEW_MAGIC));
     let file_stamps = listed && file_stamps(file.fd())?;
     let (handles, open_by_handle) = handles(&dir, &stat)?;
     Ok(FsInfo {
@@ -36,10 +38,11 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
         dir_stamps: file_stamps && kind != FsKind::Tmpfs,
         reflinks: match kind {
             FsKind::Btrfs => true,
-            FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Tmpfs => false,
+            FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Tmpfs | FsKind::Other(VIEW_MAGIC) => false,
             FsKind::Xfs | FsKind::Other(_) => reflinks(&dir, file.fd())?,
         },
-        rename_flags: listed || rename_flags(&dir)?,
+        // Experiments have names, which who clears an area takes away.
+        rename_flags: listed || view || rename_flags(&dir)?,
         leases: leases(file.fd()),
         handles,
         open_by_handle,

@@ -176,6 +176,30 @@ impl Detached {
         Ok(Detached { root: Arc::new(root), copy })
     }
 
+    /// Copies the mount of a descriptor, from its root, without the mounts on it.
+    pub fn of_mount(mount: &OwnedFd) -> Result<Detached> {
+        let how =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        let copy = rustix::mount::open_tree(mount, c"", how)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::openat(&copy, c".", flags, Mode::empty())?;
+        Ok(Detached { root: Arc::new(root), copy })
+    }
+
+    /// Value of an extended attribute of its root, however long.
+    pub fn attribute(&self, name: &str) -> Result<Vec<u8>> {
+        let mut value = vec![0; 4096];
+        loop {
+            match rustix::fs::fgetxattr(&self.root, name, &mut value[..]) {
+                Err(Errno::RANGE) => value.resize(value.len() * 2, 0),
+                length => {
+                    value.truncate(length?);
+                    return Ok(value);
+                }
+            }
+        }
+    }
+
     /// Its descriptors, for a twin to keep.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.root.as_fd(), self.copy.as_fd()]

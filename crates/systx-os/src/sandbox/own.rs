@@ -9,8 +9,8 @@
 //!
 //! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
 
-use super::require_one_thread;
-use crate::process::last_errno;
+use super::{clone3, exit_now, require_one_thread, Side};
+use crate::process::{last_errno, Ended};
 use crate::types::Result;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
@@ -105,6 +105,30 @@ pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
     keep(KEPT).map_err(|e| (Entry::Map, e))?;
     super::mounts::Detached::of(b"/proc/self/fd").map(drop).map_err(|e| (Entry::Mount, e))
+}
+
+/// Does something as another user, in a process of its own; whether it has said yes. For root.
+///
+/// # Errors
+/// `EBUSY` when this process has more than one thread; else what clone3 answers.
+pub fn as_user(uid: u32, gid: u32, work: impl FnOnce() -> bool) -> Result<bool> {
+    require_one_thread()?;
+    // SAFETY: one thread (checked); the child ends in `_exit` below.
+    match unsafe { clone3(0, None) }? {
+        Side::Child => {
+            // SAFETY: no groups are read from the null pointer; the other two take numbers.
+            let became = unsafe {
+                libc::setgroups(0, core::ptr::null()) == 0
+                    && libc::setresgid(gid, gid, gid) == 0
+                    && libc::setresuid(uid, uid, uid) == 0
+            };
+            // Its bugs must not run on into the caller's frames.
+            let done =
+                became && std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(false);
+            exit_now(i32::from(!done))
+        }
+        Side::Parent(pidfd, _) => Ok(crate::process::wait(&pidfd)? == Ended::Exited(0)),
+    }
 }
 
 /// Gives up all privileges of this process, unless it is root's.

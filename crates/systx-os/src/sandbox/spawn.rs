@@ -4,15 +4,17 @@
 //! ends, and with it the kernel kills whatever is left in the namespace before [`Child::reap`] returns; when `systx`
 //! dies, pid 1 is killed. Does not: interpret the command's status.
 //!
-//! Between clone and exec only system calls are made: everything that needs memory is prepared before.
+//! Between clone and exec only system calls are made: everything that needs memory is prepared before. What pid 1 does last may
+//! need some: it is a copy of a process with one thread.
 
 use super::root::{Root, Stage};
 use super::watch::{self, Watch};
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
+use crate::fuse::EventFd;
 use crate::process::{last_errno, set_of, Ended, Signals};
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 use std::ffi::CString;
 
@@ -33,6 +35,18 @@ pub struct Command {
     pub answering: Vec<RawFd>,
     /// Whether the calls are watched by which it reaches what is outside.
     pub watch: Option<Watch>,
+    /// What is to be done inside at the end.
+    pub last: Option<Last>,
+}
+
+/// What pid 1 does when nobody else is left inside, before it tells of the end.
+pub struct Last {
+    /// Rung when there is something to do.
+    pub due: EventFd,
+    /// Descriptors that `work` uses, by their numbers.
+    pub keep: Vec<RawFd>,
+    /// Does it; whether that has succeeded.
+    pub work: Box<dyn Fn() -> bool>,
 }
 
 /// What pid 1 tells.
@@ -55,6 +69,10 @@ pub enum News {
     NotWatched(Errno),
     /// The tree stands, and nobody is in it: there was no command.
     Ready,
+    /// What was to be done at the end has failed.
+    NotFinished,
+    /// What was to be done at the end is done: the answer to [`Child::finish`].
+    Finished,
     /// The command was stopped by a signal.
     Stopped,
     /// The command ended; pid 1 is on its way out.
@@ -72,16 +90,19 @@ pub struct Child {
 }
 
 /// Who stands between `systx` and a command.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Pid 1: its end is everybody's.
-    Init,
+#[derive(Clone, Copy)]
+pub(super) enum Role<'a> {
+    /// Pid 1: its end is everybody's. With what it is to do last.
+    Init(Option<&'a Last>),
     /// Who came later, with a command of its own; others stay.
     Guest,
 }
 
 /// What pid 1 gets instead of a signal: kill all others, then end. A guest kills its command.
 const EVERYTHING: i32 = 0;
+
+/// As [`EVERYTHING`], with what is to be done at the end. No signal has this number.
+const FINISH: i32 = 255;
 
 /// Far beyond what killing takes.
 const SILENCE_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -101,6 +122,8 @@ impl Message {
     const READY: u32 = 8;
     pub(super) const NOT_ENTERED: u32 = 9;
     pub(super) const NOT_WATCHED: u32 = 10;
+    const NOT_FINISHED: u32 = 11;
+    const FINISHED: u32 = 12;
     /// And from here on: the step with index kind - STEP_FAILED.
     const STEP_FAILED: u32 = 1000;
 
@@ -165,6 +188,8 @@ impl Child {
             Message::NOT_ENTERED => News::NotEntered(error()),
             Message::NOT_WATCHED => News::NotWatched(error()),
             Message::READY => News::Ready,
+            Message::NOT_FINISHED => News::NotFinished,
+            Message::FINISHED => News::Finished,
             Message::STOPPED => News::Stopped,
             Message::EXITED => News::Ended(Ended::Exited(value as u8)),
             Message::SIGNALED => News::Ended(Ended::Signaled(value as u8)),
@@ -195,6 +220,11 @@ impl Child {
         // Until it has left, as told by the end of the messages; a pid 1 that was stopped can't.
         while rustix::event::poll(&mut fds, Some(&SILENCE_LIMIT)) == Ok(1) && self.news().is_some() {}
         self.kill();
+    }
+
+    /// Asks pid 1 to kill everybody else, to do what is to be done at the end, and to end itself. Its [news](Child::news) tell of it.
+    pub fn finish(&self) {
+        self.signal(FINISH);
     }
 
     /// Kills everything in the namespace; of a guest its command.
@@ -291,32 +321,60 @@ fn init(
             exit_now(1);
         }
     }
-    // Nothing is mounted from here on.
-    if let Err(error) = super::own::drop_privileges() {
-        Message(Message::ENTER_FAILED, error.raw_os_error()).send(talk);
-        exit_now(1);
-    }
     // Children must be waited for even if `systx` was started with SIGCHLD ignored.
     let ignored_before = child_signal_default();
     let Ok(children) = children_signal() else { exit_now(1) };
     if command.argv.is_empty() {
-        // SAFETY: this process uses nothing but these two from here on and ends in `_exit`.
-        unsafe { close_all_but(&mut [talk.as_raw_fd(), children.as_raw_fd()]) };
+        let mut keep = command.last.as_ref().map_or_else(Vec::new, Last::descriptors);
+        keep.extend([talk.as_raw_fd(), children.as_raw_fd()]);
+        // SAFETY: this process uses nothing but these from here on and ends in `_exit`.
+        unsafe { close_all_but(&mut keep) };
         Message(Message::READY, 0).send(talk);
-        serve(talk, &children, None, Role::Init)
+        serve(talk, &children, None, Role::Init(command.last.as_ref()))
     }
     // SAFETY: this copy has one thread; the child's side is `execute`, which never returns.
     let (pidfd, pid) = match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => execute(command.umask, argv, env, talk, signals, ignored_before),
+        Ok(Side::Child) => {
+            // Pid 1 keeps them for the end.
+            if let Err(error) = super::own::drop_privileges() {
+                Message(Message::ENTER_FAILED, error.raw_os_error()).send(talk);
+                exit_now(1);
+            }
+            execute(command.umask, argv, env, talk, signals, ignored_before)
+        }
         Ok(Side::Parent(pidfd, pid)) => (pidfd, pid),
         Err(error) => {
             Message(Message::NOT_EXECUTED, error.raw_os_error()).send(talk);
             exit_now(1);
         }
     };
-    // SAFETY: this process uses nothing but these three from here on and ends in `_exit`.
-    unsafe { close_all_but(&mut [talk.as_raw_fd(), children.as_raw_fd(), pidfd.as_raw_fd()]) };
-    serve(talk, &children, Some((&pidfd, pid)), Role::Init)
+    let mut keep = command.last.as_ref().map_or_else(Vec::new, Last::descriptors);
+    keep.extend([talk.as_raw_fd(), children.as_raw_fd(), pidfd.as_raw_fd()]);
+    // SAFETY: this process uses nothing but these from here on and ends in `_exit`.
+    unsafe { close_all_but(&mut keep) };
+    serve(talk, &children, Some((&pidfd, pid)), Role::Init(command.last.as_ref()))
+}
+
+impl Last {
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.keep.iter().copied().chain([self.due.as_fd().as_raw_fd()]).collect()
+    }
+
+    /// Ends everybody else, and does it if there is something to do; whether that has succeeded.
+    fn done(&self) -> bool {
+        // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+        // Locks that tell who lives go with address spaces: whoever can be waited for has none any more.
+        // SAFETY: a null status is allowed; nothing else is memory.
+        while unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WALL) } > 0
+            || last_errno() == Errno::INTR
+        {}
+        if !self.due.is_rung() {
+            return true;
+        }
+        // Its bugs must not run on into the caller's frames.
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.work)())).unwrap_or(false)
+    }
 }
 
 /// Reaps, reports and forwards until the command ends; without one, until `systx` says or dies.
@@ -324,8 +382,9 @@ pub(super) fn serve(
     talk: &OwnedFd,
     children: &OwnedFd,
     command: Option<(&OwnedFd, libc::pid_t)>,
-    role: Role,
+    role: Role<'_>,
 ) -> ! {
+    let is_init = matches!(role, Role::Init(_));
     loop {
         let mut fds = [PollFd::new(talk, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
         if rustix::event::poll(&mut fds, None).is_err() {
@@ -335,8 +394,11 @@ pub(super) fn serve(
             let mut signal = [0u8];
             match rustix::io::read(talk, &mut signal) {
                 // `systx` is gone. The kernel kills everybody with pid 1.
-                Ok(0) | Err(_) if role == Role::Init => exit_now(1),
-                Ok(_) if i32::from(signal[0]) == EVERYTHING && role == Role::Init => {
+                Ok(0) | Err(_) if is_init => exit_now(1),
+                Ok(_) if i32::from(signal[0]) == FINISH && is_init => {
+                    leave(talk, role, Message(Message::FINISHED, 0));
+                }
+                Ok(_) if i32::from(signal[0]) == EVERYTHING && is_init => {
                     // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
                     unsafe { libc::kill(-1, libc::SIGKILL) };
                     exit_now(1)
@@ -356,12 +418,23 @@ pub(super) fn serve(
         if !fds[1].revents().is_empty() {
             let mut taken = [0u8; size_of::<libc::signalfd_siginfo>()];
             let _ = rustix::io::read(children, &mut taken);
-            reap_children(talk, command.map(|(_, pid)| pid));
+            reap_children(talk, command.map(|(_, pid)| pid), role);
         }
     }
 }
 
-fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>) {
+/// Tells of the end when what is to be done before it is done, and ends.
+fn leave(talk: &OwnedFd, role: Role<'_>, message: Message) -> ! {
+    let done = match role {
+        Role::Init(Some(last)) => last.done(),
+        Role::Init(None) | Role::Guest => true,
+    };
+    (if done { message } else { Message(Message::NOT_FINISHED, 0) }).send(talk);
+    // Of pid 1: the kernel now kills what is left and lets nobody reap us before all of it is gone.
+    exit_now(0)
+}
+
+fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>, role: Role<'_>) {
     loop {
         let mut status = 0;
         // SAFETY: `status` is a valid place for an int.
@@ -379,9 +452,7 @@ fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>) {
                 true => Message(Message::EXITED, libc::WEXITSTATUS(status)),
                 false => Message(Message::SIGNALED, libc::WTERMSIG(status)),
             };
-            message.send(talk);
-            // Of pid 1: the kernel now kills what is left and lets nobody reap us before all of it is gone.
-            exit_now(0);
+            leave(talk, role, message);
         }
     }
 }

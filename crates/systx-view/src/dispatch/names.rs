@@ -6,6 +6,7 @@ use crate::wire::layout::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
 use crate::wire::Reply;
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
+use systx_engine::transaction::is_sub_area;
 use systx_os::{Errno, Os, Rename};
 
 /// RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2(2). RENAME_WHITEOUT is for stacked file systems.
@@ -14,8 +15,17 @@ const EXCHANGE: u32 = 2;
 
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        let name = call.name()?;
-        match self.tx.lookup(call.node, name)? {
+        let name = call.name_or_dots()?;
+        let found = match name {
+            // Asked for by open_by_handle_at(2), of what the kernel has forgotten (fs/fuse/inode.c, fuse_get_dentry).
+            b"." => self.tx.known(call.node)?,
+            b".." => {
+                let parent = self.tx.parent(call.node);
+                self.tx.known(parent)?
+            }
+            name => self.tx.lookup(call.node, name)?,
+        };
+        match found {
             Some((node, attr)) => self.introduce(&call, node, &attr, reply),
             None => reply.no_entry(),
         }
@@ -47,7 +57,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(super) fn mkdir(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: MkdirIn = call.take()?;
-        let (node, attr) = self.tx.mkdir(call.node, call.name()?, args.mode, call.caller(args.umask))?;
+        let name = call.name()?;
+        let (node, attr) = self.tx.mkdir(call.node, name, args.mode, call.caller(args.umask))?;
+        if is_sub_area(name) {
+            self.divided.ring();
+        }
         self.introduce(&call, node, &attr, reply);
         Ok(())
     }

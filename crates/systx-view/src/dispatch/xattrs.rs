@@ -22,7 +22,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if name == crate::ID_ATTRIBUTE.as_bytes() {
             return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
         }
-        let value = self.tx.getxattr(call.node, name)?;
+        let value = match name {
+            name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => self.depth.to_string().into_bytes(),
+            name if name == crate::SUB_AREAS_ATTRIBUTE.as_bytes() => self
+                .tx
+                .sub_areas(call.root)
+                .into_iter()
+                .flat_map(|path| path.into_iter().chain([0]))
+                .collect(),
+            name => self.tx.getxattr(call.node, name)?,
+        };
         Ok(reply.sized(&value, args.size)?)
     }
 

@@ -11,6 +11,7 @@ const PAGE_BYTES: u32 = 4096;
 pub mod flag {
     pub const ASYNC_READ: u64 = 1 << 0;
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    pub const EXPORT_SUPPORT: u64 = 1 << 4;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const DONT_MASK: u64 = 1 << 6;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
@@ -42,6 +43,7 @@ const NEEDED: u64 = flag::ATOMIC_O_TRUNC
 /// itself which entries it describes. No locks: those that stay inside the view are the kernel's.
 const WANTED: u64 = NEEDED
     | flag::ASYNC_READ
+    | flag::EXPORT_SUPPORT
     | flag::DO_READDIRPLUS
     | flag::PARALLEL_DIROPS
     | flag::CACHE_SYMLINKS

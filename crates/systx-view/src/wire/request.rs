@@ -62,12 +62,14 @@ impl<'a> Request<'a> {
     /// # Errors
     /// `ENAMETOOLONG`: the kernel passes up to 1024 bytes, the file systems below take 255.
     pub fn name(&mut self) -> Result<&'a [u8], Errno> {
-        let name = self.text()?;
-        match name.len() {
-            0 => Err(Errno::IO),
-            1..=255 if name.contains(&b'/') || name == b"." || name == b".." => Err(Errno::IO),
-            1..=255 => Ok(name),
-            _ => Err(Errno::NAMETOOLONG),
+        checked(self.text()?)
+    }
+
+    /// The same, or `.` or `..`: asked for only by who opens by handle what the kernel has forgotten.
+    pub fn name_or_dots(&mut self) -> Result<&'a [u8], Errno> {
+        match self.text()? {
+            dots @ (b"." | b"..") => Ok(dots),
+            name => checked(name),
         }
     }
 
@@ -76,6 +78,15 @@ impl<'a> Request<'a> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or(Malformed)?;
         self.rest = rest;
         Ok(bytes)
+    }
+}
+
+fn checked(name: &[u8]) -> Result<&[u8], Errno> {
+    match name.len() {
+        0 => Err(Errno::IO),
+        1..=255 if name.contains(&b'/') || name == b"." || name == b".." => Err(Errno::IO),
+        1..=255 => Ok(name),
+        _ => Err(Errno::NAMETOOLONG),
     }
 }
 
@@ -170,6 +181,8 @@ mod tests {
             (&long, Errno::NAMETOOLONG),
         ] {
             assert_eq!(Request::parse(&raw(1, name)).unwrap().name(), Err(error));
+            let dots = name.starts_with(b".");
+            assert_eq!(Request::parse(&raw(1, name)).unwrap().name_or_dots().is_ok(), dots);
         }
         assert!(Request::parse(&raw(1, &long[1..])).unwrap().name().is_ok());
     }

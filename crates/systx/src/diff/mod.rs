@@ -20,7 +20,7 @@ use systx_os::{Errno, Linux};
 
 /// Why an inner run tells nothing.
 pub const PART_OF_ANOTHER: &str =
-    "--dry-run, --diff, --stat and -p are for a transaction of its own, and this run is part of another one: give them to that";
+    "--dry-run, --diff, --stat and -p are for a transaction of its own, and this run is part of another one: give them to that, or make this one of its own with --sub";
 
 /// Tells the changes as it is asked for, if it is. The command's status comes back if they are to be committed.
 pub fn before_commit(

@@ -18,6 +18,7 @@ use crate::report::{Ending, Ours, Told};
 use crate::run::{self, failed};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
+use crate::sub;
 use crate::undo;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -88,7 +89,7 @@ fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
 fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     // Standard error stays until there is nothing to say there any more.
     process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
-    let from = Standpoint::enter(domains::table()?, terms.only)?;
+    let from = Standpoint::enter(domains::table()?, terms.only, None)?;
     process::lift_size_limit();
     let scope = Scope::take(from, terms.only, terms.verbose)?;
     let lower = scope.lower();
@@ -207,6 +208,7 @@ impl Kept {
         let (watch, reception) = network.map(Policy::watch).transpose()?.unzip();
         let own_network = watch.as_ref().is_some_and(|watch: &Watch| watch.own_network);
         let to = watch.as_ref().map(|watch| watch.to.try_clone()).transpose().map_err(|e| e.to_string())?;
+        let last = sub::last(&views, view.divided().map_err(failed("making an eventfd"))?)?;
         let command = Command {
             argv: Vec::new(),
             env: Vec::new(),
@@ -215,6 +217,7 @@ impl Kept {
             root: command::root(&served.tree, &served.lower, views)?,
             answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
             watch,
+            last: Some(last),
         };
         let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
         let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
@@ -265,6 +268,25 @@ impl Kept {
         Ok(!alarm)
     }
 
+    /// Ends everybody inside, and finishes what subtransactions were cut off by that. An error keeps it from committing.
+    fn finish(&self) -> Result<(), Ending> {
+        self.child.finish();
+        loop {
+            let [alarm, _] = process::wait_readable([self.alarm.as_fd(), self.child.talk().as_fd()]);
+            if alarm {
+                // It is told why elsewhere.
+                self.child.silence();
+                return Ok(());
+            }
+            match self.child.news() {
+                Some(News::Finished) => return Ok(()),
+                Some(News::NotFinished) => return Err(run::not_started(&[], News::NotFinished)),
+                Some(_) => {}
+                None => return Err(Ending::Failed("pid 1 of its namespaces was killed".into())),
+            }
+        }
+    }
+
     /// Whether there is a view.
     pub fn serves(&self) -> bool {
         self.server.is_some()
@@ -288,12 +310,18 @@ impl Kept {
 
     /// Ends it as it is to end.
     fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<(Ending, Seen), String> {
-        self.child.silence();
+        let commit = matches!(end, End::Wanted { commit: true, .. });
+        let finished = match commit {
+            true => self.finish(),
+            false => {
+                self.child.silence();
+                Ok(())
+            }
+        };
         self.silenced.ring();
         self.child.reap();
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
-        let commit = matches!(end, End::Wanted { commit: true, .. });
         let arrived = if commit { self.synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
         let (view, served) = server.stop()?;
@@ -306,7 +334,8 @@ impl Kept {
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
             (End::Wanted { commit: true, .. }, None) => {
-                served.and(arrived).err().map(|e| Ending::Failed(remedy::with_step(SERVING, e)))
+                let served = served.and(arrived).map_err(|e| Ending::Failed(remedy::with_step(SERVING, e)));
+                served.and(finished).err()
             }
             (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
             (End::Expired, None) => {

@@ -8,13 +8,14 @@ use crate::report::shown;
 use systx_os::sandbox::mounts::Mount;
 
 /// File systems that the engine serves.
-pub const SERVED: [&[u8]; 6] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs"];
+pub const SERVED: [&[u8]; 7] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs", crate::sub::VIEW];
 
 /// File systems through which the kernel talks: what is written there is a word to it, and kept by nobody.
 ///
 /// Not among them, although the kernel makes their files: devtmpfs, hugetlbfs and ramfs, where anybody can make files that
 /// stay; efivarfs and pstore, whose files outlive the machine's power. Device files work on a read-only mount.
-const KERNEL: [&[u8]; 18] = [
+const KERNEL: [&[u8]; 19] = [
+    crate::sub::NATIVE,
     b"proc",
     b"sysfs",
     b"devpts",

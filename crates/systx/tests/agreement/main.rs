@@ -17,7 +17,7 @@ mod alone;
 mod play;
 mod tree;
 
-use alone::place::{code, err, out, Place, KINDS};
+use alone::place::{code, err, out, Place, KINDS, SYSTX};
 use alone::{long, role, Case};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,8 +25,9 @@ use std::process::{Command, Output};
 
 fn main() {
     let cases: &[(&str, Case)] = &[
-        ("random_calls_answer_in_a_view_as_outside_and_a_commit_makes_them_real", |p| agree(p, 0)),
-        ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000)),
+        ("random_calls_answer_in_a_view_as_outside_and_a_commit_makes_them_real", |p| agree(p, 0, &[])),
+        ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000, &[])),
+        ("random_calls_in_a_subtransaction_do_so_too", |p| agree(p, 0, &[SYSTX, "run", "--sub", "--"])),
         ("collapsing_and_inserting_ranges_are_refused_and_change_nothing", ranges_are_refused),
     ];
     alone::enter(
@@ -51,8 +52,8 @@ fn seeds() -> Vec<u64> {
 /// beyond them they are filled with zeros, which then are data.
 const XFS_RESERVES: u64 = 16;
 
-fn agree(p: &Place, uid: u32) {
-    let plain_all = p.mount.join(format!("plain.{uid}"));
+fn agree(p: &Place, uid: u32, through: &[&str]) {
+    let plain_all = p.mount.join(format!("plain.{uid}.{}", through.len()));
     std::fs::create_dir(&plain_all).unwrap();
     let (mut calls, zeroes) = (0, u8::from(play::zeroes(&plain_all)));
     for seed in seeds() {
@@ -70,6 +71,7 @@ fn agree(p: &Place, uid: u32) {
         let words = [seed.to_string(), steps.to_string(), uid.to_string(), zeroes.to_string()];
         let words = role("play", &words.each_ref().map(String::as_str));
         let natively = Command::new(&words[0]).args(&words[1..]).current_dir(&plain).output().unwrap();
+        let words: Vec<_> = through.iter().map(ToString::to_string).chain(words).collect();
         let inside = p.systx(&[], &words).current_dir(&viewed).output().unwrap();
         assert_eq!(code(&natively), 0, "seed {seed}: {}", err(&natively));
         calls += same_answers(seed, &natively, &inside);

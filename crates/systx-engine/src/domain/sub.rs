@@ -1,0 +1,87 @@
+//! The end of a transaction's subtransactions: what was cut off is finished, and their areas go.
+//!
+//! Guarantees: afterwards each of them is committed into the transaction as a whole, or not at all, and nothing of an area is left;
+//! else it is an error, and the transaction must not commit. What was displaced stays, under a name beside the area. To be called
+//! when no process of any of them is left.
+
+use super::open::{open_all, Location};
+use crate::publish::reclaim::remove_all;
+use systx_os::{Errno, Open, Os, Rename};
+
+/// What a displaced object's name begins with, when its area goes; a number follows.
+const DISPLACED: &str = "systx-displaced.";
+
+/// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with the index of its area.
+///
+/// # Errors
+/// A fragment.
+pub fn finish_sub_areas<O: Os>(os: &O, sites: &[Location<'_, O>]) -> Result<Vec<(usize, String)>, String> {
+    let domains = open_all(os, sites).map_err(|(_, e)| e.to_string())?;
+    for domain in &domains {
+        let mut recovered = domain.recovered.clone();
+        recovered.merge(domain.finish_dead().map_err(|e| e.to_string())?);
+        if let Some(why) = recovered.unfinished.into_iter().next() {
+            return Err(why);
+        }
+    }
+    drop(domains);
+    let mut kept = Vec::new();
+    for (n, site) in sites.iter().enumerate() {
+        let names = remove(os, site).map_err(|e| format!("removing its area: {e}"))?;
+        kept.extend(names.into_iter().map(|name| (n, name)));
+    }
+    Ok(kept)
+}
+
+fn remove<O: Os>(os: &O, site: &Location<'_, O>) -> Result<Vec<String>, Errno> {
+    let area = os.open(site.parent, site.name, Open::Directory)?;
+    let aside = os.open(&area, b"aside", Open::Directory)?;
+    let (mut kept, mut number) = (Vec::new(), 0u32);
+    for entry in os.read_dir(&aside)? {
+        loop {
+            number += 1;
+            let name = format!("{DISPLACED}{number}");
+            match os.rename((&aside, &entry.name), (site.parent, name.as_bytes()), Rename::NoReplace) {
+                Err(Errno::EXIST) => {}
+                renamed => {
+                    renamed?;
+                    kept.push(name);
+                    break;
+                }
+            }
+        }
+    }
+    remove_all(os, &area)?;
+    os.rmdir(site.parent, site.name)?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Domain;
+    use super::*;
+    use std::sync::Arc;
+    use systx_os::FsKind;
+    use systx_sim::machine::Machine;
+
+    #[test]
+    fn an_area_goes_and_what_it_keeps_for_others_stays() {
+        let machine = Machine::with(FsKind::Tmpfs);
+        let os = machine.spawn("ends");
+        let root = Arc::new(os.root(0));
+        let site = || Location { root: root.clone(), parent: &*root, name: b".area" };
+        drop(Domain::open(&os, site()).expect("opens"));
+        let aside =
+            os.open(&os.open(&root, b".area", Open::Directory).unwrap(), b"aside", Open::Directory).unwrap();
+        for name in [&b"1.0"[..], b"1.1"] {
+            let file = os.create(&aside, name, 0o600).unwrap();
+            os.pwrite(&file, name, 0).unwrap();
+        }
+        os.create(&root, b"systx-displaced.1", 0o600).unwrap();
+        let kept = finish_sub_areas(&os, &[site()]).expect("finishes");
+        assert_eq!(kept, [(0, "systx-displaced.2".to_string()), (0, "systx-displaced.3".to_string())]);
+        let mut names: Vec<_> = os.read_dir(&root).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        assert_eq!(names, [&b"systx-displaced.1"[..], b"systx-displaced.2", b"systx-displaced.3"]);
+    }
+}

@@ -1,0 +1,117 @@
+//! Options and messages of subtransactions.
+
+use super::machine::{code, err, out, Case};
+use super::world::World;
+use std::path::Path;
+
+pub const ALL: &[(&str, Case)] = &[
+    ("each_ending_says_that_it_is_the_inner_ones", each_ending_says_whose_it_is),
+    ("options_that_make_sense_work", options_that_make_sense_work),
+    ("options_that_make_none_are_refused", options_that_make_none_are_refused),
+    ("programs_are_told_that_it_is_a_subtransaction", programs_are_told),
+    ("without_the_option_an_inner_run_is_a_part", without_the_option_it_is_a_part),
+    ("its_name_is_nobodys_own", its_name_is_nobodys_own),
+];
+
+const SETUP: &str = "echo a > a; mkdir dir";
+
+/// What the inner one says on standard error, with its status, in an outer one that commits.
+fn said(w: &World, script: &str) -> (String, String) {
+    let output = w.run(&[], &format!("{script}; echo $?"));
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    (out(&output), err(&output))
+}
+
+fn each_ending_says_whose_it_is(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    let undone = |why: &str| format!("systx: undone, the outer transaction goes on: {why}.\n");
+    for (script, status, words) in [
+        ("sub -- sh -c 'echo x > x; exit 3'", "3", undone("the command exited with status 3")),
+        ("sub -- sh -c 'echo x > x; kill -9 $$'", "137", undone("the command was killed by signal 9")),
+        ("sub -- no-such-command", "127", undone("no-such-command: command not found")),
+        ("sub --timeout 0.2 -- sh -c 'echo x > x; sleep 1000'", "124",
+            "systx: undone, the outer transaction goes on: the command had not ended after 0.2 s. Give it more with --timeout, or none.\n".into()),
+        ("sub -v -- sh -c 'echo y > y'", "0", "systx: committed: all changes are part of the outer transaction.\n".into()),
+        ("sub -v -- true", "0", "systx: committed; there was nothing to change.\n".into()),
+    ] {
+        assert_eq!(said(&w, script), (format!("{status}\n"), words), "{script}");
+    }
+    assert_eq!(w.names(), ["a", "dir", "y"]);
+    w.nothing_is_left();
+}
+
+fn options_that_make_sense_work(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    let tree = w.tree.to_str().unwrap();
+    // Told, and not committed.
+    let (output, words) = said(&w, "sub --dry-run -- sh -c 'rm a; echo n > n'");
+    assert_eq!(output, "0\n");
+    assert_eq!(
+        words,
+        format!("D\t{tree}/a\nA\t{tree}/n\nsystx: dry run, nothing happened: 2 changes are not committed.\n")
+    );
+    // Against what the outer one has, not against what everybody has.
+    let (output, words) = said(&w, "echo o > o; rm a; sub --diff -- sh -c 'echo more >> o; echo n > n'");
+    assert_eq!((output.as_str(), words), ("0\n", format!("A\t{tree}/n\nM\t{tree}/o\n")));
+    assert_eq!((w.read("o"), w.names().join(" ")), ("o\nmore\n".into(), "dir n o".into()));
+    let (output, words) = said(&w, "sub -p -- sh -c 'echo p > p'");
+    assert!(output == "0\n" && words.contains("+p\n"), "{words}");
+    // What is held back of an inner one leaves into the outer one's output.
+    let script =
+        "sub --hold-output -- sh -c 'echo lost; exit 1' 2>/dev/null; sub --hold-output -- sh -c 'echo kept'";
+    assert_eq!(said(&w, script).0, "kept\n0\n");
+    // What a failed one did, too.
+    let (output, words) = said(&w, "sub -v --on-error commit -- sh -c 'echo f > f; exit 5'");
+    assert_eq!((output.as_str(), w.read("f").as_str()), ("5\n", "f\n"), "{words}");
+    // Only one directory; elsewhere it is at once a part of the outer one.
+    assert_eq!(
+        said(&w, "sub --only dir -- sh -c 'echo i > dir/i; echo u > u; false' 2>/dev/null; ls dir u").0,
+        "dir:\n0\n".replace("dir:\n", "u\n\ndir:\n")
+    );
+    // Durability is up to the outer one.
+    assert_eq!(said(&w, "sub --durability none -- sh -c 'echo d > d'").0, "0\n");
+    assert_eq!(w.read("d"), "d\n");
+    w.nothing_is_left();
+}
+
+fn options_that_make_none_are_refused(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    for option in ["-n", "--on-error keep", "--undoable", "-x", "--network allow"] {
+        let (output, words) = said(&w, &format!("sub {option} -- sh -c 'echo x > x'"));
+        assert_eq!(output, "125\n", "{option}: {words}");
+        assert!(
+            words.starts_with("systx: undone, the outer transaction goes on: ")
+                && words.contains("part of another one"),
+            "{option}: {words}"
+        );
+    }
+    assert_eq!(w.names(), ["a", "dir"]);
+}
+
+fn programs_are_told(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    for (script, outcome) in [("echo x > x", "committed"), ("rm a; exit 4", "aborted")] {
+        let (_, words) = said(&w, &format!("sub --json -v -- sh -c '{script}'"));
+        let value: serde_json::Value = serde_json::from_str(&words).unwrap();
+        assert_eq!((&value["sub"], &value["outcome"]), (&true.into(), &outcome.into()), "{words}");
+    }
+    let (output, _) = said(&w, "sub --status-fd 3 -- sh -c 'echo $SYSTX_ID > id' 3>&1; echo $SYSTX_ID");
+    assert!(output.contains("\"sub\":true") && output.contains("\"outcome\":\"committed\""), "{output}");
+}
+
+fn without_the_option_it_is_a_part(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    // Also in a subtransaction: a part of that one.
+    let script =
+        "sub -- sh -c '\"$S\" run -- sh -c \"echo i > i; exit 3\"; echo $?; exit 4' 2>/dev/null; echo $?; ls";
+    assert_eq!(said(&w, script).0, "3\n4\na\ndir\n0\n");
+}
+
+fn its_name_is_nobodys_own(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    let script = "sub -- true; ls -A; rmdir dir; mv a b; for c in 'mv -T b .systx.sub-0' 'mv .systx.sub-0 c' 'ln b .systx.sub-1' \
+        'touch .systx.sub-1' 'rmdir .systx.sub-0'; do $c 2>/dev/null && echo $c; done; sub -- sh -c 'ls -A; echo s > s'";
+    assert_eq!(said(&w, script).0, "a\ndir\nb\n0\n");
+    assert_eq!(w.names(), ["b", "s"]);
+    w.nothing_is_left();
+}
