@@ -201,7 +201,7 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
         sub -- sh -c 'rm -rf a s; exit 5' 2>/dev/null; echo $?; cat dir/c ro/r deep",
     );
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
-    assert_eq!(out(&output), "1000\nCapEff:\t0000000000000000\n5\nb\nr\ndeep\n");
+    assert_eq!(out(&output), format!("{USER}\nCapEff:\t0000000000000000\n5\nb\nr\ndeep\n"));
     let area = format!("{AREA}-{USER}");
     assert_eq!(w.names(), [area.as_str(), "a", "deep", "dir", "large", "ro", "s"]);
     assert_eq!(std::fs::metadata(w.tree.join("deep")).unwrap().uid(), USER);
@@ -218,7 +218,8 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
     must(
         Command::new("sh")
-            .args(["-c", "mkdir his; echo h > his/h; chown -R 1000:1000 his"])
+            .arg("-c")
+            .arg(format!("mkdir his; echo h > his/h; chown -R {USER}:{USER} his"))
             .current_dir(&w.tree),
     );
     open_fuse_to_all(dir);
@@ -232,8 +233,8 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     };
     chown(&w.beside, Some(USER), Some(USER)).unwrap();
     // In a directory that is new itself its area moves no time either.
-    let new = "mkdir new; chown 1000:1000 new; touch -d @1000000000 new; cd new; his --only . -- true; stat -c %Y .; ls -A; cd ..; rmdir new";
-    assert_eq!(out(&run(new)), "1000000000\n");
+    let new = format!("mkdir new; chown {USER}:{USER} new; touch -d @1000000000 new; cd new; his --only . -- true; stat -c %Y .; ls -A; cd ..; rmdir new");
+    assert_eq!(out(&run(&new)), "1000000000\n");
     let output = run(
         "his --only . -- sh -c 'echo s > s; rm h' || exit 9; his --only . -- sh -c 'rm s; false' 2>/dev/null; echo $?
         his --only . -- sh -c 'echo l > left; echo > $BESIDE/ready; exec sleep 1000' & read x < $BESIDE/ready; sub -- sh -c 'echo r > ../r'",

@@ -4,7 +4,7 @@
 use super::machine::bench::{calls_in, few_calls_in, Bench, CALLS};
 use super::machine::pair::Pair;
 use super::machine::processes::{children, let_pass, Held};
-use super::machine::user::{open_fuse_to_all, UNPRIVILEGED};
+use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
 use super::machine::{code, err, have, must, out, recover, rounds, run, systx, Case, AREA};
 use super::world::World;
@@ -207,9 +207,10 @@ fn an_ordinary_users(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let setup = "rm -rf dir; mkdir dir; echo b > dir/b; chmod 555 dir; chown -R 1000:1000 dir";
+    let owner = format!("{USER}:{USER}");
+    let setup = &format!("rm -rf dir; mkdir dir; echo b > dir/b; chmod 555 dir; chown -R {owner} dir");
     let Some(w) = World::new(dir, "ext4", setup) else { return };
-    must(Command::new("chown").arg("-R").arg("1000:1000").arg(&w.tree).arg(&w.beside));
+    must(Command::new("chown").arg("-R").arg(&owner).arg(&w.tree).arg(&w.beside));
     let program = w.beside.join("systx");
     std::fs::copy(systx(), &program).unwrap();
     open_fuse_to_all(dir);
