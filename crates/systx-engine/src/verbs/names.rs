@@ -114,6 +114,9 @@ impl<O: Os> Transaction<O> {
 
     /// Takes a name away, with the object if it is staged and this was its last name.
     pub(super) fn drop_name(&mut self, dir: Ix, name: &[u8], ix: Ix) -> Verb<()> {
+        if self.object(ix).kind == FileType::Directory {
+            self.drop_sub_areas(ix)?;
+        }
         let mut change = Change::Remembered;
         if self.object(ix).is_staged() {
             // What is open keeps its bytes by its descriptor. Nobody tells whether a directory is: it may be.

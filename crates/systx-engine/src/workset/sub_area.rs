@@ -8,8 +8,10 @@
 use super::names::Entry;
 use super::Ix;
 use crate::facts::Name;
+use crate::outcome::Verb;
+use crate::publish::reclaim::remove_all;
 use crate::transaction::{Node, Transaction};
-use systx_os::Os;
+use systx_os::{Errno, Open, Os};
 
 /// What the name of such a directory begins with; the number of its user follows.
 pub const PREFIX: &str = ".systx.sub-";
@@ -39,6 +41,30 @@ impl<O: Os> Transaction<O> {
         if let Some(ix) = entry.now {
             self.object_mut(ix).names.clear();
         }
+    }
+
+    /// Such directories go with the one that they are in. Whoever works in there has lost all that he works on.
+    ///
+    /// # Errors
+    /// `EBUSY` while something of the committed tree is in there, on its way to somewhere else.
+    pub(crate) fn drop_sub_areas(&mut self, dir: Ix) -> Verb<()> {
+        while let Some((_, name, entry)) = self.sub_areas.iter().find(|(at, ..)| *at == dir).cloned() {
+            let Some(area) = entry.now else { return Err(Errno::STALE.into()) };
+            let inside: Vec<Ix> = self.all().filter(|ix| self.is_within(*ix, area)).collect();
+            if inside.iter().any(|ix| !self.object(*ix).is_staged()) {
+                return Err(Errno::BUSY.into());
+            }
+            let spot = self.spot_at(dir, &name)?;
+            remove_all(&self.os, &self.os.open(&spot.dir, &spot.name, Open::Path)?)?;
+            self.os.rmdir(&spot.dir, &spot.name)?;
+            for ix in inside {
+                let object = self.object_mut(ix);
+                object.names.clear();
+                object.dir.iter_mut().for_each(|dir| dir.names.clear());
+            }
+            self.unname_sub_area(dir, &name);
+        }
+        Ok(())
     }
 
     /// Whether an object is in such a directory, or is one.

@@ -216,15 +216,11 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
 
 fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
-    must(
-        Command::new("sh")
-            .arg("-c")
-            .arg(format!("mkdir his; echo h > his/h; chown -R {USER}:{USER} his"))
-            .current_dir(&w.tree),
-    );
+    let own = &format!("mkdir his; echo h > his/h; chown -R {USER}:{USER} his");
+    must(Command::new("sh").args(["-c", own]).current_dir(&w.tree));
     open_fuse_to_all(dir);
     w.fifos(&["ready"]);
-    let his = format!("his() {{ {} \"$S\" run --sub \"$@\"; }}; cd his", UNPRIVILEGED.join(" "));
+    let his = format!("his() {{ {} \"$S\" run --sub \"$@\"; }}", UNPRIVILEGED.join(" "));
     let program = w.beside.join("systx");
     std::fs::copy(systx(), &program).unwrap();
     let run = |script: &str| {
@@ -233,10 +229,16 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     };
     chown(&w.beside, Some(USER), Some(USER)).unwrap();
     // In a directory that is new itself its area moves no time either.
-    let new = format!("mkdir new; chown {USER}:{USER} new; touch -d @1000000000 new; cd new; his --only . -- true; stat -c %Y .; ls -A; cd ..; rmdir new");
-    assert_eq!(out(&run(&new)), "1000000000\n");
+    let new = &format!("mkdir new; chown {USER}:{USER} new; touch -d @1000000000 new; cd new; his --only . -- true; stat -c %Y .; ls -A; cd ..; rmdir new");
+    let output = run(new);
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "1000000000\n", ""));
+    // And goes with it, also where it lay in a directory that was there before.
+    let output = run("cd his; his --only . -- sh -c 'rm h'; cd ..; rmdir his");
+    assert_eq!((code(&output), err(&output).as_str(), w.names().join(" ")), (0, "", "a dir large".into()));
+    w.nothing_is_left();
+    must(Command::new("sh").args(["-c", own]).current_dir(&w.tree));
     let output = run(
-        "his --only . -- sh -c 'echo s > s; rm h' || exit 9; his --only . -- sh -c 'rm s; false' 2>/dev/null; echo $?
+        "cd his; his --only . -- sh -c 'echo s > s; rm h' || exit 9; his --only . -- sh -c 'rm s; false' 2>/dev/null; echo $?
         his --only . -- sh -c 'echo l > left; echo > $BESIDE/ready; exec sleep 1000' & read x < $BESIDE/ready; sub -- sh -c 'echo r > ../r'",
     );
     assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "1\n", ""));
