@@ -28,7 +28,7 @@ fn each_ending_says_whose_it_is(dir: &Path) {
     for (script, status, words) in [
         ("sub -- sh -c 'echo x > x; exit 3'", "3", undone("the command exited with status 3")),
         ("sub -- sh -c 'echo x > x; kill -9 $$'", "137", undone("the command was killed by signal 9")),
-        ("sub -- no-such-command", "127", undone("no-such-command: command not found")),
+        ("sub -- no-such-command", "127", undone("no-such-command: command not found; check its name, and PATH")),
         ("sub --timeout 0.2 -- sh -c 'echo x > x; sleep 1000'", "124",
             "systx: undone, the outer transaction goes on: the command had not ended after 0.2 s. Give it more with --timeout, or none.\n".into()),
         ("sub -v -- sh -c 'echo y > y'", "0", "systx: committed: all changes are part of the outer transaction.\n".into()),
