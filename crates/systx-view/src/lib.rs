@@ -18,6 +18,7 @@ pub mod files;
 pub mod habits;
 pub mod listings;
 pub mod nodes;
+mod passing;
 pub mod serve;
 pub mod view;
 pub mod wire;

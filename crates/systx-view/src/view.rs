@@ -3,6 +3,7 @@
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
+use crate::passing::Passing;
 use crate::wire::{flag, Agreed};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,7 @@ pub struct View<O: Os> {
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
+    pub(crate) passing: Passing,
     pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
@@ -145,6 +147,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             known,
             files,
             listings,
+            passing: Passing::default(),
             habits,
             direct,
             trouble,

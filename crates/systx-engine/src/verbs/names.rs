@@ -42,7 +42,7 @@ impl<O: Os> Transaction<O> {
     /// Gives an object one more name.
     pub fn link(&mut self, node: Node, dir: Node, name: &[u8]) -> Verb<Attr> {
         let (ix, dir) = (self.ix(node), self.ix(dir));
-        if self.find(dir, name)?.is_some() {
+        if self.find_to_change(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if self.object(ix).mount != self.object(dir).mount {

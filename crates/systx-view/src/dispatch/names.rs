@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
-use crate::wire::Reply;
+use crate::wire::{Lasts, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
 use systx_os::{Errno, Os, Rename};
@@ -16,8 +16,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let name = call.name()?;
         match self.tx.lookup(call.node, name)? {
-            Some((node, attr)) => self.introduce(&call, node, &attr, reply),
-            None => reply.no_entry(),
+            Some((node, attr)) => {
+                let lasts = Lasts::forever_if(self.tx.name_stays(call.node, name));
+                self.introduce_by(&call, node, &attr, lasts, reply);
+            }
+            None => reply.no_entry(Lasts::forever_if(self.tx.name_stays(call.node, name))),
         }
         if self.listings.has(call.node) {
             self.habits.looked_up(call.thread);

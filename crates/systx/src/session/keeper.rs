@@ -8,7 +8,7 @@ use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::args::{Area, DurabilityArg, Timeout, Undoable};
+use crate::args::{Area, Promise, Timeout, Undoable};
 use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
@@ -39,7 +39,7 @@ pub struct Terms<'a> {
     /// As of `systx run`.
     pub only: &'a [PathBuf],
     /// As of `systx run`.
-    pub durability: DurabilityArg,
+    pub promise: Promise,
     /// As of `systx run`.
     pub undoable: Undoable,
     /// Until then it must have ended.
@@ -140,7 +140,7 @@ fn held_open(
     run::finish_others(terms.quiet, &domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
     no_room::stage(Stage::Before);
-    let options = run::options(terms.durability, terms.command);
+    let options = run::options(terms.promise, terms.command);
     let begun = Transaction::begin(os.clone(), domains.to_vec(), options);
     let tx = begun.map_err(|e| run::told("beginning", &e))?;
     notices.began(&domains, tx.ids());

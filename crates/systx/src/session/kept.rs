@@ -55,7 +55,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     }
     let terms = Terms {
         only: &args.only,
-        durability: args.durability,
+        promise: args.promise,
         undoable: args.undoable,
         timeout: None,
         verbose: args.verbose,

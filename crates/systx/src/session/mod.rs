@@ -51,7 +51,7 @@ pub fn begin(args: &Begin) -> u8 {
         true => Err("this is inside of a transaction already, and what it does is part of that".into()),
         false => keeper::begin(keeper::Terms {
             only: &args.only,
-            durability: args.durability,
+            promise: args.promise,
             undoable: args.undoable,
             timeout: args.timeout.as_ref(),
             verbose: args.verbose,

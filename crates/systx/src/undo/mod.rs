@@ -9,7 +9,7 @@ mod overtaken;
 
 pub use overtaken::Overtaken;
 
-use crate::args::{self, Undoable};
+use crate::args::{self, IsolationArg, Promise, Undoable};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
 use crate::on_end::Notices;
@@ -203,7 +203,8 @@ fn taken_back(
         format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
     });
     no_room::stage(Stage::Before);
-    let options = Options { command, ..run::options(args.durability, &[]) };
+    let promise = Promise { durability: args.durability, isolation: IsolationArg::Serializable };
+    let options = Options { command, ..run::options(promise, &[]) };
     let begun = Transaction::begin(os, domains.clone(), options);
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
     notices.began(&domains, tx.ids());

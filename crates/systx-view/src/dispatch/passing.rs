@@ -1,0 +1,77 @@
+//! What is asked for only where nodes may pass (degree 2): directories that are opened and closed, nodes that are forgotten, and what
+//! the kernel must be told when a file is opened that may have changed since it was looked at.
+
+use crate::call::Call;
+use crate::nodes::node_of;
+use crate::view::View;
+use crate::wire::layout::{BatchForgetIn, ForgetIn, ForgetOne, OpenOut, ReleaseIn};
+use crate::wire::{stale_attributes, Opcode, Reply, Request};
+use std::os::fd::AsFd;
+use systx_engine::outcome::{Isolation, Verb};
+use systx_engine::transaction::{Access, Node};
+use systx_os::{Errno, Os};
+
+/// A file that passes and is not open, before it is opened.
+pub(super) type Before = Option<()>;
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    /// While a directory is open it stays as it is.
+    pub(super) fn opendir(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        if self.tx.options().isolation == Isolation::Serializable {
+            return Err(Errno::NOSYS.into());
+        }
+        let before = self.before_open(call.node);
+        self.tx.open(call.node, Access::Read, false)?;
+        self.after_open(&call, before)?;
+        // Without FOPEN_CACHE_DIR: its listing is asked for each time.
+        reply.put(&OpenOut { fh: 0, open_flags: 0, backing_id: 0 });
+        Ok(())
+    }
+
+    pub(super) fn releasedir(&mut self, mut call: Call<'_>) -> Verb<()> {
+        let _: ReleaseIn = call.take()?;
+        self.tx.close(call.node);
+        if self.tx.opens(call.node) == 0 && !self.tx.stays(call.node) {
+            self.listings.forget(call.node);
+        }
+        Ok(())
+    }
+
+    /// FORGET and BATCH_FORGET, which nobody waits for. What can't be understood is left.
+    pub(super) fn forget(&mut self, connection: usize, opcode: Opcode, mut request: Request<'_>) {
+        match opcode {
+            Opcode::Forget => {
+                if let Ok(ForgetIn { nlookup }) = request.take() {
+                    self.forget_one(connection, request.header.nodeid, nlookup);
+                }
+            }
+            Opcode::BatchForget => {
+                let Ok(BatchForgetIn { count, .. }) = request.take() else { return };
+                for _ in 0..count {
+                    let Ok(ForgetOne { nodeid, nlookup }) = request.take() else { return };
+                    self.forget_one(connection, nodeid, nlookup);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget_one(&mut self, connection: usize, id: u64, times: u64) {
+        if let Some(node) = node_of(id, self.root(connection)).filter(|node| *node <= self.known) {
+            self.tx.forget_node(node, times);
+        }
+    }
+
+    pub(super) fn before_open(&mut self, node: Node) -> Before {
+        (!self.tx.stays(node) && self.tx.opens(node) == 0).then_some(())
+    }
+
+    /// What the kernel knows of the file may be older than what was opened.
+    pub(super) fn after_open(&mut self, call: &Call<'_>, before: Before) -> Verb<()> {
+        if before.is_some() {
+            // It waits for no lock that the request holds. A failure means that there is nothing to forget.
+            let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
+        }
+        Ok(())
+    }
+}
