@@ -28,10 +28,9 @@ pub(crate) struct Passing {
 impl Passing {
     /// The kernel is told of one.
     pub fn push(&mut self, connection: usize, node: Node) {
-        if self.queued.insert(node) {
-            self.queue.push_back((connection, node));
-            self.fresh += 1;
-        }
+        // A number that was given again is in the queue still.
+        self.fresh += 1;
+        self.again(connection, node);
     }
 
     /// Those that it should forget now.
