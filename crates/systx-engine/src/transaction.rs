@@ -15,7 +15,7 @@ use crate::workset::memory::Room;
 use crate::workset::passing::Claim;
 use crate::workset::staging::Staging;
 use crate::workset::{Ix, Object};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use systx_os::{FileType, Handle, Os, Timestamp};
 
@@ -138,6 +138,8 @@ pub struct Transaction<O: Os> {
     pub(crate) nodes: Vec<Object<O>>,
     /// Numbers of nodes that are free again.
     pub(crate) vacant: Vec<Ix>,
+    /// Nodes that were looked up last without being claimed, each held by a descriptor.
+    pub(crate) recent: VecDeque<(Ix, Arc<O::Fd>)>,
     /// Bytes of files that are open, copied to memory.
     pub(crate) copied_bytes: u64,
     /// Nodes of lower files with several names; where nodes pass, of all lower objects.
@@ -167,6 +169,7 @@ impl<O: Os> Transaction<O> {
             staging,
             nodes: Vec::new(),
             vacant: Vec::new(),
+            recent: VecDeque::new(),
             copied_bytes: 0,
             linked: HashMap::new(),
             held: Held::default(),

@@ -122,7 +122,7 @@ impl<O: Os> Facts<O> {
 
     /// The usual case of a first touch, by two loads and two calls: nothing was in flight before the look and nobody was
     /// numbered until after it, so no rule can say no, whatever the look finds.
-    pub(super) fn look_in_quiet(&self, dir: &LowerDir<O>, fd: &O::Fd, name: &[u8]) -> Verb<Option<Look>> {
+    fn look_in_quiet(&self, dir: &LowerDir<O>, fd: &O::Fd, name: &[u8]) -> Verb<Option<Look>> {
         if !self.domains[dir.domain].quiet()? {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl<O: Os> Facts<O> {
     }
 
     /// First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
-    pub(super) fn look_twice(
+    fn look_twice(
         &mut self,
         dir: &LowerDir<O>,
         fd: &O::Fd,

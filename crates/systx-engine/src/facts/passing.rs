@@ -28,16 +28,34 @@ pub(super) struct Watched<O: Os> {
     stat: Stat,
 }
 
+/// What a name was when it was looked at, and a descriptor (O_PATH) of that.
+pub(crate) type Glance<O> = Option<(Arc<Known>, Arc<<O as Os>::Fd>)>;
+
 impl<O: Os> Facts<O> {
     /// What a name is now. A directory that is gone has none.
-    pub(crate) fn glance(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Arc<Known>>> {
+    pub(crate) fn glance(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Glance<O>> {
         let Some(fd) = self.opened(dir)? else { return Ok(None) };
-        let (found, claims) = match self.look_in_quiet(dir, &fd, name)? {
-            Some(found) => (found, claims_of(dir, name, &found)),
-            None => self.look_twice(dir, &fd, name, &|| super::join(&dir.path, name))?,
-        };
-        self.met(dir.domain, &claims);
-        Ok(found.map(|(handle, stat)| Arc::new(Known { handle, stat })))
+        let os = self.domains[dir.domain].os.clone();
+        if self.domains[dir.domain].quiet()? {
+            // As of a fact: nothing was in flight before the look, and nobody was numbered until after it.
+            let found = hold(&os, &fd, name)?;
+            if self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s) {
+                self.met(dir.domain, &claims(dir, name, &found));
+                return Ok(found);
+            }
+        }
+        let path: &dyn Fn() -> Vec<u8> = &|| super::join(&dir.path, name);
+        let entry = [ObjectId::entry(&dir.handle, name)];
+        loop {
+            let first = self.touch(dir.domain, &entry, path, |_| hold(&os, &fd, name))?;
+            let claims = claims(dir, name, &first);
+            let again = self.touch(dir.domain, &claims, path, |_| hold(&os, &fd, name))?;
+            let handle = |found: &Glance<O>| found.as_ref().map(|(known, _)| known.handle);
+            if handle(&first) == handle(&again) {
+                self.met(dir.domain, &claims);
+                return Ok(again);
+            }
+        }
     }
 
     /// The names of a directory now, without the area of the domain.
@@ -56,12 +74,21 @@ impl<O: Os> Facts<O> {
     /// Opens a file as it is now; whether it may be copied to memory is the caller's to say. What is not is [`Facts::watch`]ed.
     ///
     /// # Errors
-    /// `ESTALE`: its name is no longer its.
-    pub(crate) fn open_passing(&mut self, fact: FactIx, may_copy: bool) -> Verb<(Found, LowerFile<O>)> {
+    /// `ESTALE`: its name is no longer its, and it is not `held` either.
+    pub(crate) fn open_passing(
+        &mut self,
+        fact: FactIx,
+        held: Option<&O::Fd>,
+        may_copy: bool,
+    ) -> Verb<(Found, LowerFile<O>)> {
         let seen = &self.seen[fact.0 as usize];
         let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
         let (os, domain, id) = (self.os_of(fact).clone(), seen.dir.domain, ObjectId::data(&handle));
-        let opened = match self.opened(&seen.dir)? {
+        let opened = match self.opened(&seen.dir)?.filter(|_| held.is_none()) {
+            _ if held.is_some() => {
+                let again = |held| self.domains[domain].open_past_leases(id, || os.reopen(held, Open::Read));
+                held.map_or(Err(Errno::NOENT), again)
+            }
             Some(dir) => self.domains[domain].open_past_leases(id, || os.open(&dir, &seen.name, Open::Read)),
             None => Err(Errno::NOENT),
         };
@@ -126,6 +153,13 @@ impl<O: Os> Facts<O> {
         Ok(bytes.len())
     }
 
+    /// The directory that was found under a name and is held since, as a base for names.
+    pub(crate) fn dir_held(&self, fact: FactIx, fd: Arc<O::Fd>) -> Verb<Arc<LowerDir<O>>> {
+        let seen = &self.seen[fact.0 as usize];
+        let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
+        Ok(LowerDir::new(seen.dir.domain, fd, handle, self.path(fact)))
+    }
+
     /// Notes where something was seen that is no fact.
     pub(crate) fn note_at(&mut self, dir: &Arc<LowerDir<O>>, name: &Name, known: Arc<Known>) -> Found {
         let (object, name) = (Some(known.clone()), name.clone());
@@ -172,6 +206,22 @@ impl<O: Os> Facts<O> {
         }
         Ok(())
     }
+}
+
+/// Opens what a name is, and looks at that: of one object, whatever becomes of the name meanwhile.
+fn hold<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Glance<O>> {
+    match os.open(dir, name, Open::Path) {
+        Ok(fd) => {
+            let known = Known { handle: os.handle(&fd)?, stat: os.stat(&fd)? };
+            Ok(Some((Arc::new(known), Arc::new(fd))))
+        }
+        Err(Errno::NOENT | Errno::STALE) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn claims<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Glance<O>) -> Vec<ObjectId> {
+    claims_of(dir, name, &found.as_ref().map(|(known, _)| (known.handle, known.stat)))
 }
 
 /// A file as it is between two writes of outsiders, and its bytes if they are few: publications have been waited for.

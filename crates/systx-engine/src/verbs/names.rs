@@ -30,6 +30,9 @@ impl<O: Os> Transaction<O> {
             _ if object.kind != FileType::Symlink => Err(Errno::INVAL.into()),
             Some(lower) => {
                 let fact = lower.fact;
+                if let Some(held) = self.recently(ix) {
+                    return Ok(self.os.read_link(&held)?);
+                }
                 self.facts.read_link(fact)
             }
             None => {

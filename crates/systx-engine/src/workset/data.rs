@@ -78,7 +78,8 @@ impl<O: Os> Transaction<O> {
         let Some(lower) = &object.lower else { return Err(Errno::BADF.into()) };
         let fact = lower.fact;
         if object.claim == Claim::Passing {
-            return Ok(Arc::new(self.facts.open_passing(fact, false)?.1));
+            let held = self.recently(ix);
+            return Ok(Arc::new(self.facts.open_passing(fact, held.as_deref(), false)?.1));
         }
         let file = Arc::new(self.facts.open(fact)?);
         let object = self.object_mut(ix);

@@ -16,6 +16,9 @@ use systx_os::{Dirent, Errno, FileType, Os};
 
 /// Room for the bytes of all open files that pass; beyond, they are read where they are.
 const COPIED_ALL_MAX: u64 = 64 << 20;
+/// So many nodes are held from the lookup of their names to what is asked of them next: what was found is then what is opened,
+/// also where somebody gives the name to another object all the time.
+const RECENT_MAX: usize = 32;
 /// Bytes compared at a time.
 const CHUNK_BYTES: usize = 128 << 10;
 
@@ -92,6 +95,7 @@ impl<O: Os> Transaction<O> {
                 self.facts.forget(lower.fact);
             }
             self.vacant.push(at);
+            self.recent.retain(|(held, _)| *held != at);
             let Some(parent) = parent else { return };
             self.object_mut(parent).below -= 1;
             at = parent;
@@ -105,15 +109,40 @@ impl<O: Os> Transaction<O> {
         }
         let Some(base) = self.dir_now(dir)? else { return Ok(None) };
         match self.facts.glance(&base, name)? {
-            Some(known) => Ok(Some(self.meet(dir, &base, name, known))),
+            Some((known, fd)) => {
+                let ix = self.meet(dir, &base, name, known);
+                if self.object(ix).claim == Claim::Passing {
+                    if self.recent.len() == RECENT_MAX {
+                        self.recent.pop_front();
+                    }
+                    self.recent.push_back((ix, fd));
+                }
+                Ok(Some(ix))
+            }
             None => Ok(None),
         }
+    }
+
+    /// What was found when the name of a node was looked up a moment ago.
+    pub(crate) fn recently(&self, ix: Ix) -> Option<Arc<O::Fd>> {
+        let recent = self.recent.iter().rev().find(|(held, _)| *held == ix);
+        recent.filter(|_| self.object(ix).claim == Claim::Passing).map(|(_, fd)| fd.clone())
     }
 
     /// The committed directory behind a node, open; `None`: it is gone.
     fn dir_now(&mut self, ix: Ix) -> Verb<Option<Arc<LowerDir<O>>>> {
         let object = self.object(ix);
+        let held = object.lower.as_ref().map(|lower| lower.fact).zip(self.recently(ix));
         match object.dir.as_ref().and_then(|dir| dir.base.clone()) {
+            None if held.is_some() => {
+                let Some((fact, fd)) = held else { return Ok(None) };
+                let base = self.facts.dir_held(fact, fd)?;
+                if let Some(dir) = &mut self.object_mut(ix).dir {
+                    dir.base = Some(base.clone());
+                }
+                self.hold(ix);
+                Ok(Some(base))
+            }
             Some(base) if object.claim == Claim::Passing && !base.is_open() => {
                 if !self.facts.reopen(&base)? {
                     return Ok(None);
@@ -284,7 +313,8 @@ impl<O: Os> Transaction<O> {
         };
         let (fact, size) = (lower.fact, lower.stat.size);
         let room = self.copied_bytes + size <= COPIED_ALL_MAX;
-        let (found, file) = self.facts.open_passing(fact, room)?;
+        let held = self.recently(ix);
+        let (found, file) = self.facts.open_passing(fact, held.as_deref(), room)?;
         match &file.bytes {
             Bytes::Copied(bytes) => self.copied_bytes += bytes.len() as u64,
             _ => self.facts.watch(&found, &file),
@@ -327,6 +357,7 @@ impl<O: Os> Transaction<O> {
                 Some(base) => self.facts.glance(&base, &name)?,
                 None => None,
             };
+            let found = found.map(|(known, _)| known);
             let same =
                 |known: &Arc<Known>| self.object(ix).lower.as_ref().is_some_and(|l| l.handle == known.handle);
             if let Some(known) = found.filter(same) {
@@ -334,8 +365,9 @@ impl<O: Os> Transaction<O> {
                 return Ok(());
             }
         }
-        // A directory that was moved or removed is still somebody's working directory.
+        // What was moved or removed is still what was found, and a directory somebody's working directory.
         let dir = self.object(ix).dir.as_ref().and_then(|dir| dir.base.as_ref()?.kept());
+        let dir = dir.or_else(|| self.recently(ix));
         let (Some(fd), Some(lower)) = (dir, &self.object(ix).lower) else { return Err(Errno::STALE.into()) };
         let (handle, stat) = (lower.handle, self.os.stat(&fd)?);
         self.object_mut(ix).lower = Some(self.facts.note(fact, Arc::new(Known { handle, stat })));

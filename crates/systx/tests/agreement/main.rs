@@ -25,8 +25,9 @@ use std::process::{Command, Output};
 
 fn main() {
     let cases: &[(&str, Case)] = &[
-        ("random_calls_answer_in_a_view_as_outside_and_a_commit_makes_them_real", |p| agree(p, 0)),
-        ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000)),
+        ("random_calls_answer_in_a_view_as_outside_and_a_commit_makes_them_real", |p| agree(p, 0, &[])),
+        ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000, &[])),
+        ("random_calls_at_degree_2_do_so_too", |p| agree(p, 0, &["--isolation", "committed"])),
         ("collapsing_and_inserting_ranges_are_refused_and_change_nothing", ranges_are_refused),
     ];
     alone::enter(
@@ -51,8 +52,8 @@ fn seeds() -> Vec<u64> {
 /// beyond them they are filled with zeros, which then are data.
 const XFS_RESERVES: u64 = 16;
 
-fn agree(p: &Place, uid: u32) {
-    let plain_all = p.mount.join(format!("plain.{uid}"));
+fn agree(p: &Place, uid: u32, options: &[&str]) {
+    let plain_all = p.mount.join(format!("plain.{uid}{}", options.concat()));
     std::fs::create_dir(&plain_all).unwrap();
     let (mut calls, zeroes) = (0, u8::from(play::zeroes(&plain_all)));
     for seed in seeds() {
@@ -70,7 +71,7 @@ fn agree(p: &Place, uid: u32) {
         let words = [seed.to_string(), steps.to_string(), uid.to_string(), zeroes.to_string()];
         let words = role("play", &words.each_ref().map(String::as_str));
         let natively = Command::new(&words[0]).args(&words[1..]).current_dir(&plain).output().unwrap();
-        let inside = p.systx(&[], &words).current_dir(&viewed).output().unwrap();
+        let inside = p.systx(options, &words).current_dir(&viewed).output().unwrap();
         assert_eq!(code(&natively), 0, "seed {seed}: {}", err(&natively));
         calls += same_answers(seed, &natively, &inside);
         assert_eq!((code(&inside), err(&inside).as_str()), (0, ""), "seed {seed}");
