@@ -26,11 +26,12 @@ fn main() {
         ("the_directories_on_the_way_to_a_change_stay_claimed", directories_on_the_way_stay_claimed),
         ("the_source_of_a_copy_does_not", the_source_of_a_copy_does_not),
         ("an_update_by_two_opens_may_be_lost_and_by_one_is_not", an_update_by_two_opens_may_be_lost),
+        ("an_append_goes_behind_what_came_since_the_lookup", an_append_goes_behind_what_came_since),
         ("write_skew_is_permitted", write_skew_is_permitted),
         ("nothing_uncommitted_is_seen", nothing_uncommitted_is_seen),
         ("memory_does_not_grow_with_what_was_read", memory_does_not_grow_with_what_was_read),
     ];
-    alone::enter(&["tmpfs", "ext4"], cases, &[]);
+    alone::enter(&["tmpfs", "ext4"], cases, &[("append", append_to_what_was_found)]);
 }
 
 fn outside(p: &Place, script: &str) {
@@ -324,6 +325,32 @@ fn an_update_by_two_opens_may_be_lost(p: &Place) {
         p.write("count", "1\n");
         let end = inside(p, n, options, script, || other(p, "read n < count; echo $((n + 1)) > count"));
         assert_eq!((code(&end), p.read("count").as_str()), expected, "{script}: {}", err(&end));
+    }
+}
+
+/// Role: finds `f`, waits, and appends to what it has found.
+fn append_to_what_was_found(turn: &[String]) {
+    use rustix::fs::{open, Mode, OFlags};
+    use std::os::fd::AsRawFd;
+    let found = open("f", OFlags::PATH, Mode::empty()).unwrap();
+    let beside = std::env::var("BESIDE").unwrap();
+    std::fs::write(format!("{beside}/here{}", turn[0]), "here\n").unwrap();
+    std::fs::read(format!("{beside}/word{}", turn[0])).unwrap();
+    let again = || {
+        open(format!("/proc/self/fd/{}", found.as_raw_fd()), OFlags::WRONLY | OFlags::APPEND, Mode::empty())
+    };
+    // The kernel can't look up again what has no name here; a path it would.
+    let file = again().or_else(|_| again()).unwrap();
+    assert_eq!(rustix::io::write(&file, b"ours\n"), Ok(5));
+}
+
+fn an_append_goes_behind_what_came_since(p: &Place) {
+    for (n, (who, act)) in (1..).zip(OTHERS) {
+        p.write("f", "first\n");
+        let meeting = meet(p, n, COMMITTED, &alone::role("append", &[&n.to_string()]));
+        act(p, "echo theirs >> f");
+        let end = meeting.end();
+        assert_eq!((code(&end), p.read("f").as_str()), (0, "first\ntheirs\nours\n"), "{who}: {}", err(&end));
     }
 }
 

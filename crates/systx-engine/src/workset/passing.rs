@@ -50,6 +50,11 @@ impl<O: Os> Transaction<O> {
         !self.passes() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
     }
 
+    /// Size of the committed object when it was looked at last, in bytes.
+    pub fn size_seen(&self, node: Node) -> u64 {
+        self.object(self.ix(node)).lower.as_ref().map_or(0, |lower| lower.stat.size)
+    }
+
     /// How often a node is open.
     pub fn opens(&self, node: Node) -> u32 {
         self.object(self.ix(node)).opens

@@ -29,7 +29,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         let before = self.before_open(call.node);
         self.tx.open(call.node, access, truncate)?;
-        self.after_open(&call, before)?;
+        self.after_open(&call, before, access, truncate)?;
         let handle = self.admit(&call, access, truncate, args.open_flags);
         let handle = handle.inspect_err(|_| self.tx.close(call.node))?;
         let mut out = open_out(if before.is_some() { handle.without_pages() } else { handle });

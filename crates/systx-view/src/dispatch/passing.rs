@@ -11,8 +11,8 @@ use systx_engine::outcome::{Isolation, Verb};
 use systx_engine::transaction::{Access, Node};
 use systx_os::{Errno, Os};
 
-/// A file that passes and is not open, before it is opened.
-pub(super) type Before = Option<()>;
+/// The size that the kernel knows of a node that passes and is not open, before it is opened; `None` of others.
+pub(super) type Before = Option<u64>;
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// While a directory is open it stays as it is.
@@ -22,7 +22,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         let before = self.before_open(call.node);
         self.tx.open(call.node, Access::Read, false)?;
-        self.after_open(&call, before)?;
+        self.after_open(&call, before, Access::Read, false)?;
         // Without FOPEN_CACHE_DIR: its listing is asked for each time.
         reply.put(&OpenOut { fh: 0, open_flags: 0, backing_id: 0 });
         Ok(())
@@ -63,14 +63,27 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     pub(super) fn before_open(&mut self, node: Node) -> Before {
-        (!self.tx.stays(node) && self.tx.opens(node) == 0).then_some(())
+        (!self.tx.stays(node) && self.tx.opens(node) == 0).then(|| self.tx.size_seen(node))
     }
 
     /// What the kernel knows of the file may be older than what was opened.
-    pub(super) fn after_open(&mut self, call: &Call<'_>, before: Before) -> Verb<()> {
-        if before.is_some() {
-            // It waits for no lock that the request holds. A failure means that there is nothing to forget.
-            let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
+    ///
+    /// # Errors
+    /// `ESTALE`, after undoing the open: to who appends the kernel says by itself where the file ends. It looks the name up again, and
+    /// what it is told then stays, as a file that is opened for writing is claimed.
+    pub(super) fn after_open(
+        &mut self,
+        call: &Call<'_>,
+        before: Before,
+        access: Access,
+        truncate: bool,
+    ) -> Verb<()> {
+        let Some(size) = before else { return Ok(()) };
+        // It waits for no lock that the request holds. A failure means that there is nothing to forget.
+        let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
+        if access != Access::Read && !truncate && self.tx.size_seen(call.node) != size {
+            self.tx.close(call.node);
+            return Err(Errno::STALE.into());
         }
         Ok(())
     }
