@@ -5,6 +5,7 @@ use crate::habits::Habits;
 use crate::listings::Listings;
 use crate::passing::Passing;
 use crate::wire::{flag, Agreed};
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct View<O: Os> {
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
     pub(crate) passing: Passing,
+    /// Claimed nodes that were opened since they are.
+    pub(crate) settled: HashSet<Node>,
     pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
@@ -148,6 +151,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             files,
             listings,
             passing: Passing::default(),
+            settled: HashSet::new(),
             habits,
             direct,
             trouble,

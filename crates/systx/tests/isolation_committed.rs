@@ -27,6 +27,7 @@ fn main() {
         ("the_source_of_a_copy_does_not", the_source_of_a_copy_does_not),
         ("an_update_by_two_opens_may_be_lost_and_by_one_is_not", an_update_by_two_opens_may_be_lost),
         ("an_append_goes_behind_what_came_since_the_lookup", an_append_goes_behind_what_came_since),
+        ("what_is_claimed_after_it_was_read_is_read_anew", what_is_claimed_is_read_anew),
         ("write_skew_is_permitted", write_skew_is_permitted),
         ("nothing_uncommitted_is_seen", nothing_uncommitted_is_seen),
         ("memory_does_not_grow_with_what_was_read", memory_does_not_grow_with_what_was_read),
@@ -45,8 +46,11 @@ fn other(p: &Place, script: &str) {
     assert_eq!(code(&end), 0, "{script}: {}", err(&end));
 }
 
+/// Runs a script.
+type Act = fn(&Place, &str);
+
 /// By whom: a program outside, and a transaction.
-const OTHERS: [(&str, fn(&Place, &str)); 2] = [("outside", outside), ("a transaction", other)];
+const OTHERS: [(&str, Act); 2] = [("outside", outside), ("a transaction", other)];
 
 fn inside(p: &Place, n: u32, options: &[&str], script: &str, meanwhile: impl FnOnce()) -> Output {
     let meeting = meet(p, n, options, &["sh", "-c", &script.replace("TURN", &turn(n))]);
@@ -128,11 +132,10 @@ fn backups_of_a_tree_that_changes_all_the_time(p: &Place) {
         }
         let archive = p.beside.join("archive");
         for n in 0..backups {
-            let options: Vec<_> = COMMITTED.iter().copied().collect();
             // To a pipe, and to a file inside. New names come and go in these directories: names that a backup has listed
             // and does not find any more are a warning, and status 1, of tar's.
             let words = ["tar", "-cf", if n % 2 == 0 { "-" } else { "archive" }, "--exclude=*.new", "d"];
-            let mut run = p.systx(&options, &words);
+            let mut run = p.systx(COMMITTED, &words);
             let end = if n % 2 == 0 {
                 let file = std::fs::File::create(&archive).unwrap();
                 run.stdout(Stdio::from(file)).stderr(Stdio::piped()).spawn().unwrap().wait_with_output()
@@ -354,9 +357,34 @@ fn an_append_goes_behind_what_came_since(p: &Place) {
     }
 }
 
+/// The kernel has pages of what was read before; what is claimed may be another version, also if no open claims it.
+fn what_is_claimed_is_read_anew(p: &Place) {
+    let mut n = 0;
+    for (who, act) in OTHERS {
+        for claim in ["chmod 600 f", "ln f g", "mv f g; mv g f", "touch -m f", "exec 3>> f"] {
+            for (other, expected) in
+                [("printf LONGER > f", "LONGER"), ("printf X | dd of=f conv=notrunc status=none", "Xirst")]
+            {
+                n += 1;
+                p.write("f", "first");
+                let script = format!("cat f; TURN {claim}; cat f");
+                let end = inside(p, n, COMMITTED, &script, || act(p, other));
+                assert_eq!(
+                    (code(&end), out(&end)),
+                    (0, format!("first{expected}")),
+                    "{who}: {claim}: {}",
+                    err(&end)
+                );
+                outside(p, "rm -f f g");
+            }
+        }
+    }
+}
+
 fn write_skew_is_permitted(p: &Place) {
     for (n, options, expected) in [(1, COMMITTED, 0), (2, &[][..], 75)] {
-        (p.write("a", "on\n"), p.write("b", "on\n"));
+        p.write("a", "on\n");
+        p.write("b", "on\n");
         let off = |ours: &str| format!("grep -q on a && grep -q on b && TURN echo off > {ours}");
         let end = inside(p, n, options, &off("a"), || other(p, &off("b").replace("TURN ", "")));
         assert_eq!(code(&end), expected, "{}", err(&end));

@@ -9,6 +9,8 @@ mod compare;
 mod look;
 mod lower_dir;
 mod passing;
+#[cfg(test)]
+mod passing_tests;
 mod refresh;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.after_open(&call, before, access, truncate)?;
         let handle = self.admit(&call, access, truncate, args.open_flags);
         let handle = handle.inspect_err(|_| self.tx.close(call.node))?;
-        let mut out = open_out(if before.is_some() { handle.without_pages() } else { handle });
+        let mut out = open_out(if before.pages_stay { handle } else { handle.without_pages() });
         if args.flags & FMODE_EXEC != 0 {
             self.files.execute(call.node);
             out.fh |= FH_EXECUTING;

@@ -11,8 +11,15 @@ use systx_engine::outcome::{Isolation, Verb};
 use systx_engine::transaction::{Access, Node};
 use systx_os::{Errno, Os};
 
-/// The size that the kernel knows of a node that passes and is not open, before it is opened; `None` of others.
-pub(super) type Before = Option<u64>;
+/// A node before it is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    /// The size that the kernel knows of it, if it passes and is not open.
+    size: Option<u64>,
+    /// The pages that the kernel has of it are of what will be opened. Of what has passed they are of another version, perhaps, also when
+    /// it is claimed by now.
+    pub pages_stay: bool,
+}
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// While a directory is open it stays as it is.
@@ -62,8 +69,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
     }
 
-    pub(super) fn before_open(&mut self, node: Node) -> Before {
-        (!self.tx.stays(node) && self.tx.opens(node) == 0).then(|| self.tx.size_seen(node))
+    pub(super) fn before_open(&self, node: Node) -> Before {
+        if self.tx.options().isolation == Isolation::Serializable {
+            return Before { size: None, pages_stay: true };
+        }
+        let open = self.tx.opens(node) > 0;
+        let size = (!open && !self.tx.stays(node)).then(|| self.tx.size_seen(node));
+        Before { size, pages_stay: open || self.settled.contains(&node) }
     }
 
     /// What the kernel knows of the file may be older than what was opened.
@@ -78,12 +90,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
         access: Access,
         truncate: bool,
     ) -> Verb<()> {
-        let Some(size) = before else { return Ok(()) };
-        // It waits for no lock that the request holds. A failure means that there is nothing to forget.
-        let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
-        if access != Access::Read && !truncate && self.tx.size_seen(call.node) != size {
-            self.tx.close(call.node);
-            return Err(Errno::STALE.into());
+        if let Some(size) = before.size {
+            // It waits for no lock that the request holds. A failure means that there is nothing to forget.
+            let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
+            if access != Access::Read && !truncate && self.tx.size_seen(call.node) != size {
+                self.tx.close(call.node);
+                return Err(Errno::STALE.into());
+            }
+        }
+        if self.tx.options().isolation == Isolation::Committed && self.tx.stays(call.node) {
+            self.settled.insert(call.node);
         }
         Ok(())
     }
