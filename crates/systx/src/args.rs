@@ -413,7 +413,7 @@ pub struct Prune {
     /// Don't ask
     #[arg(long)]
     pub yes: bool,
-    /// Keep what only the N youngest undoable transactions of each file system could be undone with; 0 keeps nothing
+    /// Keep only what those N undoable transactions of each file system that committed last could be undone with; 0 keeps nothing
     #[arg(long, value_name = "N", default_value_t = systx_engine::undo::area::IMAGES_MAX)]
     pub keep: usize,
     #[command(flatten)]
