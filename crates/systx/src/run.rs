@@ -299,6 +299,9 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
         let mut recovered = domain.recovered.clone();
         // What can't be finished is met again by whoever needs it, and told then.
         recovered.merge(domain.finish_in_flight().unwrap_or_default());
+        if !recovered.is_empty() {
+            let _ = domain.settle_images();
+        }
         let count = recovered.displaced.len();
         if count > 0 && !json {
             eprintln!(
