@@ -13,6 +13,7 @@ use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
+use crate::progress::Progress;
 use crate::report::{shown, Ending, Ours, Told};
 use crate::run::{self, failed};
 use crate::serving::{Server, Unmounting};
@@ -322,6 +323,11 @@ impl Kept {
             None => {
                 let asked = matches!(end, End::Wanted { undoable: true, .. });
                 let undoable = Undoable { undoable: terms.undoable.undoable || asked };
+                let terminal = match end {
+                    End::Wanted { terminal, .. } => terminal.as_ref().and_then(|fd| fd.try_clone().ok()),
+                    _ => None,
+                };
+                let _progress = Progress::at(terminal);
                 match end {
                     End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone(), undoable),
                     _ => undo::commit(tx, undoable, |done| Ending::Committed(done, 0)),
