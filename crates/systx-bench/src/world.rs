@@ -64,7 +64,7 @@ impl World {
 
     /// Begins a transaction.
     pub fn begin_with(&self, durability: Durability) -> Outcome<Work> {
-        let options = Options { durability, command: "bench".into() };
+        let options = Options { durability, command: "bench".into(), ..Options::default() };
         let t = Transaction::begin(self.meter.clone(), vec![self.domain.clone()], options).map_err(said)?;
         Ok(Work(t))
     }

@@ -14,11 +14,23 @@ pub enum Durability {
     None,
 }
 
+/// How long what a transaction has only read must stay as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// To the commit (degree 3).
+    #[default]
+    Serializable,
+    /// While it is open (degree 2). What the transaction changes stays claimed to the commit all the same.
+    Committed,
+}
+
 /// What to know of a transaction from the start.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Durability of the commit.
     pub durability: Durability,
+    /// Isolation from others.
+    pub isolation: Isolation,
     /// Command line, for messages to others.
     pub command: String,
 }

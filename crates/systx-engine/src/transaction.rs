@@ -11,13 +11,14 @@ use crate::contention::Contention;
 use crate::domain::Domain;
 use crate::facts::{Facts, Name};
 use crate::id::TxId;
-use crate::outcome::{Options, Verb};
+use crate::outcome::{Isolation, Options, Verb};
 use crate::workset::held::Held;
 use crate::workset::memory::Room;
 use crate::workset::names::Entry;
+use crate::workset::passing::Claim;
 use crate::workset::staging::Staging;
 use crate::workset::{Ix, Object};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use systx_os::{FileType, Handle, Os, Timestamp};
 
@@ -138,7 +139,13 @@ pub struct Transaction<O: Os> {
     pub(crate) staging: Vec<Option<Staging<O>>>,
     /// Its nodes; the number of one is its place plus 1.
     pub(crate) nodes: Vec<Object<O>>,
-    /// Nodes of lower files with several names.
+    /// Numbers of nodes that are free again.
+    pub(crate) vacant: Vec<Ix>,
+    /// Nodes that were looked up last without being claimed, each held by a descriptor.
+    pub(crate) recent: VecDeque<(Ix, Arc<O::Fd>)>,
+    /// Bytes of files that are open, copied to memory.
+    pub(crate) copied_bytes: u64,
+    /// Nodes of lower files with several names; where nodes pass, of all lower objects.
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
     /// Areas of subtransactions: directory, name, and where it leads.
     pub(crate) sub_areas: Vec<(Ix, Name, Entry)>,
@@ -166,14 +173,21 @@ impl<O: Os> Transaction<O> {
             refusal: None,
             staging,
             nodes: Vec::new(),
+            vacant: Vec::new(),
+            recent: VecDeque::new(),
+            copied_bytes: 0,
             linked: HashMap::new(),
             sub_areas: Vec::new(),
             held: Held::default(),
             room: Room::default(),
         };
         for mount in 0..t.mounts.len() {
-            let (found, dir) = t.facts.root(mount)?;
+            let passes = t.options.isolation == Isolation::Committed;
+            let (found, dir) = if passes { t.facts.passing_root(mount)? } else { t.facts.root(mount)? };
             let ix = t.lower_node(mount, &found);
+            if passes {
+                t.object_mut(ix).claim = Claim::Passing;
+            }
             if let Some(directory) = &mut t.object_mut(ix).dir {
                 directory.base = Some(dir);
             }
@@ -209,6 +223,11 @@ impl<O: Os> Transaction<O> {
     /// Makes the transaction one that can't commit, and says why. The first reason stays.
     pub fn refused(&mut self, why: String) {
         self.refusal.get_or_insert(why);
+    }
+
+    /// Its inode number.
+    pub fn ino(&self, node: Node) -> u64 {
+        self.object(self.ix(node)).ino
     }
 
     /// Some present path of a node, from the root of its mount, for messages.

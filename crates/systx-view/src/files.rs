@@ -42,6 +42,14 @@ const FH_DIRECT: u64 = 1;
 pub(crate) const FH_EXECUTING: u64 = 2;
 
 impl Handle {
+    /// The same, if the pages of earlier opens may be wrong.
+    pub fn without_pages(self) -> Handle {
+        match self {
+            Handle::Cached { .. } => Handle::Cached { keep: false },
+            direct => direct,
+        }
+    }
+
     /// The number that comes back with RELEASE.
     pub fn fh(self) -> u64 {
         match self {

@@ -18,6 +18,7 @@ pub mod files;
 pub mod habits;
 pub mod listings;
 pub mod nodes;
+mod passing;
 pub mod serve;
 pub mod view;
 pub mod wire;
@@ -28,7 +29,8 @@ pub use view::{Failed, Trouble, View, Written};
 /// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a
 /// view. It is in no list, and no other file system takes a name like this one.
 pub const ID_ATTRIBUTE: &str = "systx.id";
-/// One that tells how many transactions deep this is: 1 for one that is in no other one.
+/// One that tells how many transactions deep this is: 1 for one that is in no other one. One that can have none in it has no such
+/// attribute.
 pub const DEPTH_ATTRIBUTE: &str = "systx.depth";
 /// One that tells where areas of subtransactions are: their paths from the root of the mount, with a NUL behind each.
 pub const SUB_AREAS_ATTRIBUTE: &str = "systx.sub-areas";

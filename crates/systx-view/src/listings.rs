@@ -94,6 +94,11 @@ impl Listings {
         }
     }
 
+    /// Forgets a directory.
+    pub fn forget(&mut self, dir: Node) {
+        self.dirs.remove(&dir);
+    }
+
     /// Whether a directory was listed.
     pub fn has(&self, dir: Node) -> bool {
         self.dirs.contains_key(&dir)

@@ -103,6 +103,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 Err(e) => return Err(e),
             }
         }
+        self.ask_to_forget();
         Ok(true)
     }
 }

@@ -4,7 +4,9 @@ use crate::dispatch::ShownAs;
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
+use crate::passing::Passing;
 use crate::wire::{flag, Agreed};
+use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -61,6 +63,9 @@ pub struct View<O: Os> {
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
+    pub(crate) passing: Passing,
+    /// Claimed nodes that were opened since they are.
+    pub(crate) settled: HashSet<Node>,
     pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
@@ -157,6 +162,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
             known,
             files,
             listings,
+            passing: Passing::default(),
+            settled: HashSet::new(),
             habits,
             direct,
             trouble,

@@ -139,9 +139,9 @@ pub struct Run {
     /// part of the outer one; outside of any transaction this option changes nothing
     #[arg(long)]
     pub sub: bool,
-    /// What the commit waits for; of a subtransaction that is up to the outer one
-    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
-    pub durability: DurabilityArg,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub promise: Promise,
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
@@ -196,9 +196,9 @@ pub struct Shell {
     /// As of `systx run`
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// What the commit waits for
-    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
-    pub durability: DurabilityArg,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub promise: Promise,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub undoable: Undoable,
@@ -238,6 +238,7 @@ Examples:
   systx run --only /srv/www -- tar -xf site.tar -C /srv/www
   systx run --undoable -- make install    `systx undo` can take it back later
   systx run -- sh -c 'systx run --sub -- ./risky || echo without it; ./rest'
+  systx run --isolation committed -- tar -cf /backup/srv.tar /srv      reads what has committed, and is in nobody's way
   systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 
@@ -307,6 +308,26 @@ impl Timeout {
         let text = if unit.is_none() { format!("{text} s") } else { text.into() };
         Ok(Timeout { text, time })
     }
+}
+
+/// What a transaction promises.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Promise {
+    /// What the commit waits for; of a subtransaction that is up to the outer one
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
+    pub durability: DurabilityArg,
+    /// How long what the command has only read must stay as it was
+    #[arg(long, value_enum, default_value_t = IsolationArg::Serializable)]
+    pub isolation: IsolationArg,
+}
+
+/// See `Isolation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IsolationArg {
+    /// To the commit: it is as if nothing else ran between
+    Serializable,
+    /// While it is open: for backups and whoever reads for long. What it changes stays claimed to the commit
+    Committed,
 }
 
 /// See `Durability`.
@@ -398,7 +419,7 @@ pub struct Prune {
     /// Don't ask
     #[arg(long)]
     pub yes: bool,
-    /// Keep what only the N youngest undoable transactions of each file system could be undone with; 0 keeps nothing
+    /// Keep only what those N undoable transactions of each file system that committed last could be undone with; 0 keeps nothing
     #[arg(long, value_name = "N", default_value_t = systx_engine::undo::area::IMAGES_MAX)]
     pub keep: usize,
     #[command(flatten)]
@@ -505,6 +526,8 @@ mod tests {
             &["systx", "run", "--", "a", "--json", "", "x y"][..],
             &["systx", "run", "-v", "--only", "/a", "--only=b", "--retry", "3", "a", "--help"],
             &["systx", "run", "--durability", "none", "--on-error=keep", "--timeout", "2h", "a"],
+            &["systx", "run", "--isolation", "committed", "--", "a", "--isolation"],
+            &["systx", "run", "--isolation", "none", "a"],
             &["systx", "run", "--help"],
             &["systx", "run", "-h", "a"],
             &["systx", "run", "--version", "a"],

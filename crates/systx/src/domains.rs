@@ -268,6 +268,8 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
     for domain in &domains {
         // Nobody listens here; what is unfinished is told by the next use of systx.
         let _ = domain.finish_dead();
+        // What it could be undone with is its commit's, or nobody's.
+        let _ = domain.settle_images();
     }
 }
 

@@ -1,11 +1,12 @@
 //! What is told at a terminal while a commit takes long.
 //!
-//! Owns: one line on standard error, on which side of the commit point it is and how far. Guarantees: it is gone when the commit is over;
+//! Owns: one line on standard error (of `systx commit`, whose keeper commits, on its), on which side of the commit point it is and how far. Guarantees: it is gone when the commit is over;
 //! nothing is written where standard error is no terminal, or the commit is quick. Does not: slow the commit down: it looks at two
 //! numbers from a thread of its own.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -21,11 +22,14 @@ const ERASE: &str = "\r\x1b[K";
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
-    /// Begins, if there is a terminal and `wanted`.
+    /// Begins at standard error, if that is a terminal and it is `wanted`.
     pub fn begin(wanted: bool) -> Progress {
-        if !wanted || !std::io::stderr().is_terminal() {
-            return Progress(None);
-        }
+        Progress::at(if wanted { terminal() } else { None })
+    }
+
+    /// Begins at a terminal, perhaps another process's.
+    pub fn at(terminal: Option<OwnedFd>) -> Progress {
+        let Some(mut to) = terminal.map(File::from).filter(File::is_terminal) else { return Progress(None) };
         progress::note(0, 0);
         let (over, told) = channel();
         let tell = move || {
@@ -33,13 +37,13 @@ impl Progress {
             let mut shown = false;
             while told.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 wait = BETWEEN;
-                if takes_more() {
-                    let _ = write!(std::io::stderr(), "{ERASE}systx: {}", line(progress::now()));
+                if takes_more(&to) {
+                    let _ = to.write_all(format!("{ERASE}systx: {}", line(progress::now())).as_bytes());
                     shown = true;
                 }
             }
-            if shown && takes_more() {
-                let _ = write!(std::io::stderr(), "{ERASE}");
+            if shown && takes_more(&to) {
+                let _ = to.write_all(ERASE.as_bytes());
             }
         };
         // Without a thread nothing is told.
@@ -58,8 +62,14 @@ impl Drop for Progress {
 }
 
 /// Whether a line can be written without waiting for who reads the terminal: nobody may be held up by that.
-fn takes_more() -> bool {
-    process::takes_more(std::io::stderr().as_fd())
+fn takes_more(terminal: &File) -> bool {
+    process::takes_more(terminal.as_fd())
+}
+
+/// Standard error, if it is a terminal.
+pub fn terminal() -> Option<OwnedFd> {
+    let stderr = std::io::stderr();
+    stderr.is_terminal().then(|| stderr.as_fd().try_clone_to_owned().ok()).flatten()
 }
 
 fn line(now: Option<(usize, usize)>) -> String {

@@ -8,7 +8,7 @@
 //! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
 //! later try inherits is their owner's.
 
-use crate::args::{Changes, DurabilityArg, OnError, Run};
+use crate::args::{Changes, DurabilityArg, IsolationArg, OnError, Promise, Run};
 use crate::back_off;
 use crate::command;
 use crate::diff;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use systx_engine::contention::Age;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::{Durability, Options, Party, VerbError};
+use systx_engine::outcome::{Durability, Isolation, Options, Party, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
 use systx_os::linux::NofileLimit;
@@ -205,8 +205,7 @@ fn attempt(
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     no_room::stage(Stage::Before);
-    let begun =
-        Transaction::begin(os.clone(), served.domains.clone(), options(args.durability, &args.command));
+    let begun = Transaction::begin(os.clone(), served.domains.clone(), options(args.promise, &args.command));
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
     notices.began(&served.domains, tx.ids());
     if let Some(age) = age {
@@ -310,6 +309,9 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
         let mut recovered = domain.recovered.clone();
         // What can't be finished is met again by whoever needs it, and told then.
         recovered.merge(domain.finish_in_flight().unwrap_or_default());
+        if !recovered.is_empty() {
+            let _ = domain.settle_images();
+        }
         let count = recovered.displaced.len();
         if count > 0 && !json {
             eprintln!(
@@ -431,13 +433,17 @@ fn not_executed(command: &[OsString], error: Errno) -> Ending {
 }
 
 /// What a transaction is begun with.
-pub fn options(durability: DurabilityArg, command: &[OsString]) -> Options {
-    let durability = match durability {
+pub fn options(promise: Promise, command: &[OsString]) -> Options {
+    let durability = match promise.durability {
         DurabilityArg::Durable => Durability::Durable,
         DurabilityArg::None => Durability::None,
     };
+    let isolation = match promise.isolation {
+        IsolationArg::Serializable => Isolation::Serializable,
+        IsolationArg::Committed => Isolation::Committed,
+    };
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    Options { durability, command: words.join(" ") }
+    Options { durability, isolation, command: words.join(" ") }
 }
 
 /// Says how it ended, where it was asked for, and returns the exit code.

@@ -23,14 +23,14 @@ pub enum Wish {
 
 /// The run that a shell is.
 pub fn as_run(args: Shell) -> Run {
-    let Shell { only, durability, undoable, network, verbose, area } = args;
+    let Shell { only, promise, undoable, network, verbose, area } = args;
     let (command, on_error, changes, asks) = (vec![program()], None, Changes::default(), true);
     let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
     let (no_commit, sub) = (false, false);
     Run {
         only,
         sub,
-        durability,
+        promise,
         retry,
         on_error,
         no_commit,

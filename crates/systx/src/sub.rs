@@ -30,8 +30,8 @@ pub const DEPTH_MAX: u32 = 8;
 pub struct Around {
     /// Where its views are mounted.
     points: Vec<Vec<u8>>,
-    /// How many transactions deep that is.
-    depth: u32,
+    /// How many transactions deep that is; `None`: it takes no inner ones.
+    depth: Option<u32>,
 }
 
 /// The transaction that this process is inside of: then some mount is a view that answers.
@@ -49,9 +49,9 @@ pub fn around(table: &[Mount]) -> Option<Around> {
             std::str::from_utf8(&answer).ok()?.parse::<u64>().ok()
         };
         if number(ID_ATTRIBUTE).is_some() {
-            let depth = number(DEPTH_ATTRIBUTE).and_then(|depth| u32::try_from(depth).ok()).unwrap_or(1);
+            let depth = number(DEPTH_ATTRIBUTE).and_then(|depth| u32::try_from(depth).ok());
             let around = around.get_or_insert(Around { points: Vec::new(), depth });
-            around.depth = around.depth.max(depth);
+            around.depth = around.depth.zip(depth).map(|(one, other)| one.max(other));
             around.points.push(view.point.clone());
         }
     }
@@ -70,7 +70,7 @@ pub const NATIVE: &[u8] = b"systx.native";
 impl Around {
     /// How many transactions deep an inner one will be.
     pub fn depth_inside(&self) -> u32 {
-        self.depth + 1
+        1 + self.depth.unwrap_or(1)
     }
 
     /// The mount table with the views as what is to be served, and everything else as what is not.
@@ -98,15 +98,24 @@ impl Around {
         if session::kept::Keep::of(args).is_some() {
             return Err(session::kept::PART_OF_ANOTHER.into());
         }
-        if self.depth >= DEPTH_MAX {
-            return Err(format!(
-                "this would be more than {DEPTH_MAX} transactions in one another; leave --sub out, and it joins the one around it"
-            ));
+        let leave_it = "leave --sub out, and it joins the one around it";
+        match self.depth {
+            None => {
+                return Err(format!(
+                    "a transaction of isolation `committed` has no subtransactions; {leave_it}"
+                ))
+            }
+            Some(DEPTH_MAX..) => {
+                return Err(format!(
+                    "this would be more than {DEPTH_MAX} transactions in one another; {leave_it}"
+                ))
+            }
+            Some(_) => {}
         }
         systx_os::linux::prove_nothing();
         let mut run = args.clone();
         // Whether it survives is up to the outer one, where a sync does nothing. But only a log makes one of several file systems.
-        run.durability = DurabilityArg::Durable;
+        run.promise.durability = DurabilityArg::Durable;
         run.area = Area { area_name: area_name() };
         if run.only.is_empty() && !self.points.iter().any(|point| point == b"/") {
             run.only = self.points.iter().map(|point| PathBuf::from(OsStr::from_bytes(point))).collect();

@@ -159,6 +159,10 @@ pub(crate) fn run<O: Os>(
     durability: Durability,
     command: &str,
 ) -> Result<Committed, CommitError> {
+    if durability == Durability::Durable && !mutant::on(Mutant::NoV4) {
+        let doing = "syncing what was read";
+        facts.sync_met().map_err(|error| CommitError::Failed { doing, path: Vec::new(), error })?;
+    }
     if drafts.iter().all(|d| d.plan.steps.is_empty()) {
         return read_only(facts, &drafts, durability);
     }

@@ -1,8 +1,8 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
 use super::{
-    join, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
-    Seen, Which,
+    join, Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile,
+    Name, Seen, Which,
 };
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
@@ -17,7 +17,7 @@ const MISSES_BEFORE_STAMP: u32 = if cfg!(test) { 1 } else { 4 };
 impl<O: Os> Facts<O> {
     /// R1 for one object or several that are looked at together: slots before the look, the ring after it. Any other order
     /// can show half a commit.
-    fn touch<T>(
+    pub(super) fn touch<T>(
         &mut self,
         domain: usize,
         objects: &[ObjectId],
@@ -44,8 +44,16 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// The root of a mount.
+    /// The root of a mount: a fact.
     pub fn root(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
+        let (found, dir) = self.passing_root(domain)?;
+        self.seen[found.fact.0 as usize].claimed = true;
+        self.claim(domain, ObjectId::attr(&found.handle), found.fact);
+        Ok((found, dir))
+    }
+
+    /// The root of a mount: no fact.
+    pub(crate) fn passing_root(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
         let os = self.domains[domain].os.clone();
         let root = self.domains[domain].area.root.clone();
         let handle = os.handle(&root)?;
@@ -59,8 +67,8 @@ impl<O: Os> Facts<O> {
             data: None,
             xattrs: None,
             stamped: false,
+            claimed: false,
         });
-        self.claim(domain, ObjectId::attr(&handle), fact);
         Ok((Found { fact, known }, dir))
     }
 
@@ -88,7 +96,8 @@ impl<O: Os> Facts<O> {
         let (dir, domain) = (dir.clone(), dir.domain);
         let known = found.map(|(handle, stat)| Arc::new(Known { handle, stat }));
         let object = known.clone();
-        let fact = self.keep(Seen { dir, name: name.clone(), object, data: None, xattrs: None, stamped });
+        let (name, data, xattrs, claimed) = (name.clone(), None, None, true);
+        let fact = self.keep(Seen { dir, name, object, data, xattrs, stamped, claimed });
         for id in claims {
             self.claim(domain, id, fact);
         }
@@ -183,7 +192,11 @@ impl<O: Os> Facts<O> {
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
         let value = self.touch(domain, &[id], &|| path.clone(), |_| current_xattr(&os, &fd, name))?;
-        let facts = self.seen[fact.0 as usize].xattrs.get_or_insert_default();
+        let seen = &mut self.seen[fact.0 as usize];
+        if !seen.claimed {
+            return Ok(value);
+        }
+        let facts = seen.xattrs.get_or_insert_default();
         if !facts.values.iter().any(|(n, _)| **n == *name) {
             facts.values.push((name.into(), value.clone()));
         }
@@ -197,7 +210,11 @@ impl<O: Os> Facts<O> {
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
         let names = self.touch(domain, &[id], &|| path.clone(), |_| current_names(&os, &fd))?;
-        let known = &mut self.seen[fact.0 as usize].xattrs.get_or_insert_default().names;
+        let seen = &mut self.seen[fact.0 as usize];
+        if !seen.claimed {
+            return Ok(names);
+        }
+        let known = &mut seen.xattrs.get_or_insert_default().names;
         if known.as_ref().is_some_and(|known| *known != names) {
             return Err(self.changed(self.shown(fact), "extended attributes changed"));
         }
@@ -246,12 +263,17 @@ impl<O: Os> Facts<O> {
             let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
         }
-        Ok(LowerFile { fd, fact, size: stat.size })
+        Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size })
     }
 
     /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a store need not move the
     /// stamp, the bytes are a first touch of their own, by the rule for all of them.
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        let fd = match &file.bytes {
+            Bytes::File(fd) => fd,
+            Bytes::Passing(fd) => return self.read_passing(file.fact, fd, buf, offset),
+            Bytes::Copied(bytes) => return Ok(copy_from(bytes, buf, offset)),
+        };
         let os = self.os_of(file.fact).clone();
         let seen = &self.seen[file.fact.0 as usize];
         let (Some(data), Some(handle)) = (&seen.data, seen.object.as_ref().map(|known| known.handle)) else {
@@ -261,7 +283,7 @@ impl<O: Os> Facts<O> {
             let (domain, path, asked) = (seen.dir.domain, self.path(file.fact), buf.len());
             let bytes = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| {
                 let mut bytes = vec![0; asked];
-                let got = read_up_to(&os, &file.fd, &mut bytes, offset)?;
+                let got = read_up_to(&os, fd, &mut bytes, offset)?;
                 bytes.truncate(got);
                 Ok(bytes)
             })?;
@@ -273,17 +295,19 @@ impl<O: Os> Facts<O> {
             return Ok(bytes.len());
         }
         let (size, ctime) = (data.size, data.ctime);
-        let got = read_up_to(&os, &file.fd, buf, offset)?;
-        let now = os.stat(&file.fd)?;
+        let got = read_up_to(&os, fd, buf, offset)?;
+        let now = os.stat(fd)?;
         if (now.size, now.ctime) != (size, ctime) {
             return Err(self.changed(self.shown(file.fact), "contents changed"));
         }
         Ok(got)
     }
 
-    /// The same as [`Facts::path_fd`], for a transaction that runs: who replaced the object is told.
-    fn present_fd(&mut self, fact: FactIx) -> Verb<Arc<O::Fd>> {
+    /// The same as [`Facts::path_fd`], for a transaction that runs: who replaced the object is told. What is no fact may be replaced:
+    /// `ESTALE`, after which the kernel looks the name up once more.
+    pub(super) fn present_fd(&mut self, fact: FactIx) -> Verb<Arc<O::Fd>> {
         match self.path_fd(fact) {
+            Err(VerbError::Doomed(_)) if !self.seen[fact.0 as usize].claimed => Err(Errno::STALE.into()),
             Err(doomed @ VerbError::Doomed(_)) => self.refresh_all().and(Err(doomed)),
             opened => opened,
         }
@@ -308,7 +332,7 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    fn os_of(&self, fact: FactIx) -> &O {
+    pub(super) fn os_of(&self, fact: FactIx) -> &O {
         &self.domains[self.seen[fact.0 as usize].dir.domain].os
     }
 
@@ -318,7 +342,11 @@ impl<O: Os> Facts<O> {
         Ok((seen.dir.domain, ObjectId::attr(&known.handle)))
     }
 
-    fn keep(&mut self, seen: Seen<O>) -> FactIx {
+    pub(super) fn keep(&mut self, seen: Seen<O>) -> FactIx {
+        if let Some(place) = self.vacant.pop() {
+            self.seen[place as usize] = seen;
+            return FactIx(place);
+        }
         self.seen.push(seen);
         FactIx(self.seen.len() as u32 - 1)
     }
@@ -346,8 +374,16 @@ fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
     }
 }
 
+/// Bytes at `offset` of what is in memory; short only at its end.
+pub(crate) fn copy_from(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
+    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+    let got = buf.len().min(bytes.len() - from);
+    buf[..got].copy_from_slice(&bytes[from..from + got]);
+    got
+}
+
 /// Which conflict objects a look at a name claims.
-fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
+pub(super) fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
     let mut claims = Vec::with_capacity(3);
     claims.push(ObjectId::entry(&dir.handle, name));
     if let Some((handle, stat)) = found {

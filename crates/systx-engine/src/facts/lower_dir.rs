@@ -87,6 +87,14 @@ impl<O: Os> Facts<O> {
         Ok(())
     }
 
+    /// Makes a directory that is no fact keep a descriptor again; whether it is still there.
+    pub(crate) fn reopen(&mut self, dir: &LowerDir<O>) -> Result<bool> {
+        let fd = self.opened(dir)?;
+        let there = fd.is_some();
+        *lock(&dir.fd) = fd;
+        Ok(there)
+    }
+
     /// A descriptor of a directory; `None`: it is gone.
     pub(super) fn opened(&self, dir: &LowerDir<O>) -> Result<Option<Arc<O::Fd>>> {
         if let Some(fd) = &*lock(&dir.fd) {

@@ -8,11 +8,14 @@ mod claims;
 mod compare;
 mod look;
 mod lower_dir;
+mod passing;
+#[cfg(test)]
+mod passing_tests;
 mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use look::current_xattr;
+pub(crate) use look::{copy_from, current_xattr};
 
 pub(crate) use compare::OpenFiles;
 pub use lower_dir::LowerDir;
@@ -22,10 +25,11 @@ use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
 use claims::Claims;
 use lower_dir::Passing;
+use passing::Watched;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
-use systx_os::{Handle, Os, Stat, Timestamp};
+use systx_os::{Errno, Handle, Os, Stat, Timestamp};
 
 /// Number of an object fact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -61,12 +65,34 @@ impl std::ops::Deref for Found {
 
 /// A file of the committed tree, open for reading.
 pub struct LowerFile<O: Os> {
-    /// Descriptor.
-    pub fd: O::Fd,
+    /// Where its bytes come from.
+    pub(crate) bytes: Bytes<O>,
     /// Its fact.
     pub fact: FactIx,
     /// Size when it was opened, in bytes.
     pub size: u64,
+}
+
+/// Where the bytes of a committed file come from.
+pub(crate) enum Bytes<O: Os> {
+    /// The file; what is delivered is compared.
+    File(O::Fd),
+    /// The file; it is no fact ([`passing`]).
+    Passing(Arc<O::Fd>),
+    /// Memory: what it was when it was opened.
+    Copied(Vec<u8>),
+}
+
+impl<O: Os> LowerFile<O> {
+    /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
+    pub(crate) fn seek(&self, os: &O, offset: u64, hole: bool) -> Result<u64, Errno> {
+        match &self.bytes {
+            Bytes::File(fd) => os.seek(fd, offset, hole),
+            Bytes::Passing(fd) => os.seek(&**fd, offset, hole),
+            Bytes::Copied(_) if offset >= self.size => Err(Errno::NXIO),
+            Bytes::Copied(_) => Ok(if hole { self.size } else { offset }),
+        }
+    }
 }
 
 /// What is known of one name and the object behind it.
@@ -80,6 +106,8 @@ struct Seen<O: Os> {
     xattrs: Option<Box<XattrFacts>>,
     /// The name was missing after the directory's stamp was taken: it is as long as that stands.
     stamped: bool,
+    /// It is a fact. Otherwise only the place of what was looked at last: nobody compares it.
+    claimed: bool,
 }
 
 /// What was read of a file's bytes.
@@ -135,6 +163,12 @@ pub struct Facts<O: Os> {
     seen: Vec<Seen<O>>,
     listings: Vec<Listing<O>>,
     passing: Passing<O>,
+    /// Places in `seen` that are free again.
+    vacant: Vec<u32>,
+    /// Files that are open without being facts.
+    watched: Vec<Watched<O>>,
+    /// Of each domain: something that was looked at without becoming a fact may not be durable yet.
+    met_unsynced: Vec<bool>,
     /// Immutable or append-only objects that a comparison has met.
     fixed: RefCell<HashSet<Handle>>,
 }
@@ -144,8 +178,10 @@ impl<O: Os> Facts<O> {
     pub fn new(domains: Vec<Arc<Domain<O>>>) -> Facts<O> {
         let snapshots = domains.iter().map(|d| d.table.next()).collect();
         let ids = domains.iter().map(|_| Claims::default()).collect();
+        let met_unsynced = vec![false; domains.len()];
         let (seen, listings, passing) = (Vec::new(), Vec::new(), Passing::default());
-        Facts { domains, snapshots, ids, seen, listings, passing, fixed: RefCell::default() }
+        let (vacant, watched, fixed) = (Vec::new(), Vec::new(), RefCell::default());
+        Facts { domains, snapshots, ids, seen, listings, passing, vacant, watched, met_unsynced, fixed }
     }
 
     /// R in one domain.

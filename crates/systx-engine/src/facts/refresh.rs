@@ -40,21 +40,27 @@ impl<O: Os> Facts<O> {
             // Without a name where the ring was overrun.
             let mut hits: Vec<(usize, Option<Who>)> = Vec::new();
             let mut look_hit = false;
-            let ids = &self.ids[d];
+            let mut open_hits: Vec<(usize, Option<Who>)> = Vec::new();
+            let (ids, watched) = (&self.ids[d], &self.watched);
+            let open = || watched.iter().enumerate().filter(|(_, file)| file.domain == d);
             let overrun = domain.scan_ring(self.snapshots[d], now, |changed, who| {
                 look_hit |= looking.iter().any(|o| changed.may_contain(*o));
                 ids.hits(changed, |n| hits.push((n, Some(who))));
+                let hit = open().filter(|(_, file)| changed.may_contain(file.data));
+                open_hits.extend(hit.map(|(n, _)| (n, Some(who))));
             });
             if overrun {
                 look_hit = true;
                 hits = (0..ids.len()).map(|n| (n, None)).collect();
+                open_hits = open().map(|(n, _)| (n, None)).collect();
             }
-            if hits.is_empty() && !look_hit {
+            if hits.is_empty() && open_hits.is_empty() && !look_hit {
                 self.snapshots[d] = now;
                 continue;
             }
             // Whoever was numbered but has not published yet must be waited for, or the comparison reads half of it.
             let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d].get(*n).0).collect();
+            objects.extend(open_hits.iter().map(|(n, _)| self.watched[*n].data));
             objects.extend_from_slice(looking);
             if let Err(stuck) = domain.await_slots(&objects)? {
                 let changed = stuck.footprint.changed();
@@ -70,13 +76,19 @@ impl<O: Os> Facts<O> {
                     return Err(self.doomed(path, what, with));
                 }
             }
+            for (n, who) in open_hits {
+                if let Some(path) = self.open_file_differs(n)? {
+                    let with = who.map_or(Party::Unknown, |who| domain.party(who.tx, who.pid));
+                    return Err(self.doomed(path, "contents changed while it was open", with));
+                }
+            }
             self.snapshots[d] = now;
             fresh &= !look_hit;
         }
     }
 
     /// The error that `what` is no longer true: another transaction's doing if the ring says so, else an outsider's.
-    pub(super) fn changed(&mut self, path: Vec<u8>, what: &'static str) -> VerbError {
+    pub(crate) fn changed(&mut self, path: Vec<u8>, what: &'static str) -> VerbError {
         match self.refresh_all() {
             Err(named) => named,
             Ok(()) => self.doomed(path, what, Party::Outsider),
@@ -100,6 +112,9 @@ impl<O: Os> Facts<O> {
         self.fixed.borrow_mut().clear();
         let mut unmoved = HashMap::new();
         for n in 0..self.seen.len() {
+            if !self.seen[n].claimed {
+                continue;
+            }
             if self.is_missing_still(n, &mut unmoved)? {
                 continue;
             }

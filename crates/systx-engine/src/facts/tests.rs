@@ -39,7 +39,7 @@ fn begin(
     durability: Durability,
     command: &str,
 ) -> Transaction<SimOs> {
-    let options = Options { durability, command: command.into() };
+    let options = Options { durability, command: command.into(), ..Options::default() };
     Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins")
 }
 

@@ -328,12 +328,12 @@ impl<O: Os> Transaction<O> {
             let (mut at, stop) = (start, end.min(before));
             while at < stop {
                 // Where data begins is a hint: what is read is a fact.
-                let from = match os.seek(&file.fd, at, false) {
+                let from = match file.seek(&os, at, false) {
                     Ok(from) => from,
                     Err(Errno::NXIO) => break,
                     Err(_) => at,
                 };
-                let to = os.seek(&file.fd, from, true).unwrap_or(stop).min(stop);
+                let to = file.seek(&os, from, true).unwrap_or(stop).min(stop);
                 if from >= to {
                     break;
                 }

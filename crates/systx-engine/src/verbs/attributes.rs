@@ -15,7 +15,9 @@ const CAPABILITY: &[u8] = b"security.capability";
 impl<O: Os> Transaction<O> {
     /// Attributes.
     pub fn getattr(&mut self, node: Node) -> Verb<Attr> {
-        self.attr(self.ix(node))
+        let ix = self.ix(node);
+        self.renew(ix)?;
+        self.attr(ix)
     }
 
     /// Changes attributes and returns what they are then.

@@ -79,6 +79,7 @@ impl<O: Os> Transaction<O> {
     /// Makes a nameless regular file; [`Transaction::link`] may name it later.
     pub fn tmpfile(&mut self, dir: Node, mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
         let dir = self.ix(dir);
+        self.claim(dir)?;
         self.may_create_in(dir, b"")?;
         let mount = usize::from(self.object(dir).mount);
         let shape = self.shape(dir, New::File, mode, caller, true)?;
@@ -100,7 +101,7 @@ impl<O: Os> Transaction<O> {
         caller: Caller,
     ) -> Verb<(Node, Attr)> {
         let dir = self.ix(dir);
-        if self.find(dir, name)?.is_some() {
+        if self.find_to_change(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         self.may_create_in(dir, name)?;

@@ -4,6 +4,7 @@ use crate::outcome::Verb;
 use crate::transaction::{Access, Node, Transaction};
 use crate::workset::data::{Data, CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
+use crate::workset::passing::Claim;
 use crate::workset::Ix;
 use systx_os::{Errno, Fallocate, FileType, Os};
 
@@ -16,6 +17,9 @@ impl<O: Os> Transaction<O> {
         let ix = self.ix(node);
         if self.object(ix).kind == FileType::Directory && (access != Access::Read || truncate) {
             return Err(Errno::ISDIR.into());
+        }
+        if self.object(ix).kind == FileType::Directory {
+            self.renew(ix)?;
         }
         self.object_mut(ix).opens += 1;
         let ready = match self.object(ix).kind {
@@ -31,6 +35,8 @@ impl<O: Os> Transaction<O> {
     fn prepare_open(&mut self, ix: Ix, access: Access, truncate: bool) -> Verb<()> {
         if self.object(ix).is_staged() {
             self.staged_fd(ix, access)?;
+        } else if self.object(ix).claim == Claim::Passing && access == Access::Read && !truncate {
+            return self.open_passing(ix);
         } else if access != Access::Read && !truncate {
             self.may_change(ix)?;
             let small = self.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);
@@ -60,12 +66,17 @@ impl<O: Os> Transaction<O> {
         }
         let object = self.object_mut(ix);
         (object.file, object.read_only) = (None, false);
-        match &mut object.data {
+        if let Some(dir) = &mut object.dir {
+            dir.listed = None;
+        }
+        self.close_passing(ix);
+        match &mut self.object_mut(ix).data {
             Data::Base(file) => *file = None,
             Data::Overlay(overlay) => overlay.lower = None,
             Data::Private(_) | Data::Memory(_) => {}
         }
         self.reap(ix);
+        self.let_pass(ix);
     }
 
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
@@ -201,7 +212,7 @@ impl<O: Os> Transaction<O> {
         }
         let Data::Overlay(overlay) = &self.object(ix).data else {
             let file = self.lower_file(ix)?;
-            return Ok(self.os.seek(&file.fd, offset, hole)?);
+            return Ok(file.seek(&self.os, offset, hole)?);
         };
         if offset >= overlay.size {
             return Err(Errno::NXIO.into());

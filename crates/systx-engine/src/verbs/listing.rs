@@ -20,6 +20,7 @@ impl<O: Os> Transaction<O> {
         }
         let committed: Arc<[Dirent]> = match object.is_staged() {
             true => Arc::from([]),
+            false if self.passes() => self.names_now(ix)?,
             false => self.listing(ix)?,
         };
         let mut out = Vec::with_capacity(committed.len());

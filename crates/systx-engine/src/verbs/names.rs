@@ -4,6 +4,7 @@ use crate::commit::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
+use crate::workset::passing::Claim;
 use crate::workset::sub_area::is_sub_area;
 use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Os};
@@ -17,10 +18,10 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// A node that was given out, if there is anything left of it.
+    /// A node that was given out, if there is anything left of it. The number of one that passes may be another one's by now.
     pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
         let ix = self.ix(node);
-        match self.is_gone(ix) {
+        match self.object(ix).claim != Claim::ToTheEnd || self.is_gone(ix) {
             true => Ok(None),
             false => Ok(Some((node, self.attr(ix)?))),
         }
@@ -40,6 +41,9 @@ impl<O: Os> Transaction<O> {
             _ if object.kind != FileType::Symlink => Err(Errno::INVAL.into()),
             Some(lower) => {
                 let fact = lower.fact;
+                if let Some(held) = self.recently(ix) {
+                    return Ok(self.os.read_link(&held)?);
+                }
                 self.facts.read_link(fact)
             }
             None => {
@@ -52,7 +56,7 @@ impl<O: Os> Transaction<O> {
     /// Gives an object one more name.
     pub fn link(&mut self, node: Node, dir: Node, name: &[u8]) -> Verb<Attr> {
         let (ix, dir) = (self.ix(node), self.ix(dir));
-        if self.find(dir, name)?.is_some() {
+        if self.find_to_change(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
         if is_sub_area(name) {

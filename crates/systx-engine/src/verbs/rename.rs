@@ -30,7 +30,7 @@ impl<O: Os> Transaction<O> {
             return Err(Errno::XDEV.into());
         }
         let source = self.find_some(from.0, name)?;
-        let target = self.find(to.0, new_name)?;
+        let target = self.find_to_change(to.0, new_name)?;
         match (how, target) {
             (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
             (Rename::Exchange, None) => return Err(Errno::NOENT.into()),

@@ -152,8 +152,10 @@ impl<O: Os> Transaction<O> {
         Ok(attr)
     }
 
-    /// `EPERM` for a lower object that the file system keeps from changing, `EROFS` in a subvolume of its own.
-    pub(crate) fn may_change(&self, ix: Ix) -> Verb<()> {
+    /// Before an object changes. `EPERM` for a lower object that the file system keeps from changing, `EROFS` in a subvolume of its
+    /// own.
+    pub(crate) fn may_change(&mut self, ix: Ix) -> Verb<()> {
+        self.claim(ix)?;
         match &self.object(ix).lower {
             Some(_) if self.is_in_subvolume(ix) => Err(Errno::ROFS.into()),
             Some(lower) if lower.stat.immutable || lower.stat.append_only => Err(Errno::PERM.into()),

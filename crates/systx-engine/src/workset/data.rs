@@ -7,9 +7,10 @@
 
 use super::extents::{Extent, Extents};
 use super::memory::Memory;
+use super::passing::Claim;
 use super::staging::NO_SLOT;
 use super::Ix;
-use crate::facts::LowerFile;
+use crate::facts::{copy_from, LowerFile};
 use crate::outcome::Verb;
 use crate::publish::patch::read_up_to;
 use crate::transaction::{Access, Transaction};
@@ -76,6 +77,10 @@ impl<O: Os> Transaction<O> {
         }
         let Some(lower) = &object.lower else { return Err(Errno::BADF.into()) };
         let fact = lower.fact;
+        if object.claim == Claim::Passing {
+            let held = self.recently(ix);
+            return Ok(Arc::new(self.facts.open_passing(fact, held.as_deref(), false)?.1));
+        }
         let file = Arc::new(self.facts.open(fact)?);
         let object = self.object_mut(ix);
         let keep = object.opens > 0;
@@ -243,10 +248,7 @@ impl<O: Os> Transaction<O> {
             return Ok(read_up_to(&self.os, &fd, buf, offset)?);
         }
         if let Some(memory) = self.memory(ix) {
-            let from = usize::try_from(offset).unwrap_or(usize::MAX).min(memory.bytes.len());
-            let got = buf.len().min(memory.bytes.len() - from);
-            buf[..got].copy_from_slice(&memory.bytes[from..from + got]);
-            return Ok(got);
+            return Ok(copy_from(&memory.bytes, buf, offset));
         }
         let Data::Overlay(overlay) = &self.object(ix).data else {
             let file = self.lower_file(ix)?;

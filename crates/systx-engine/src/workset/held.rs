@@ -7,6 +7,7 @@
 //! are few and stay open.
 
 use super::data::Data;
+use super::passing::Claim;
 use super::{Ix, Reach};
 use crate::plan::SMALL_OBJECTS_MAX;
 use crate::transaction::Transaction;
@@ -98,6 +99,10 @@ impl<O: Os> Transaction<O> {
 
     fn let_go_of_file(&mut self, ix: Ix) {
         let object = self.object(ix);
+        // What is open stays what it was when it was opened.
+        if object.claim == Claim::Passing {
+            return;
+        }
         // Without privileges its own permission bits, which may have changed, could keep us out.
         if object.is_staged() && (object.names.is_empty() || self.os.uid() != 0) {
             return;

@@ -12,6 +12,7 @@ pub(crate) mod extents;
 pub(crate) mod held;
 pub(crate) mod memory;
 pub(crate) mod names;
+pub(crate) mod passing;
 mod restore;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
@@ -21,6 +22,7 @@ use crate::transaction::{Node, Transaction};
 use attributes::Overrides;
 use data::Data;
 use names::Entry;
+use passing::Claim;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -39,6 +41,12 @@ pub(crate) struct Object<O: Os> {
     pub read_only: bool,
     /// It is in the queue of nodes with descriptors.
     pub held: bool,
+    /// Whether what is known of it is a fact.
+    pub claim: Claim,
+    /// How often the kernel was told of it without having forgotten it since. Counted, as `below`, where nodes may pass.
+    pub told: u32,
+    /// Nodes that pass whose name is in it.
+    pub below: u32,
     /// Names added less names removed, of a lower object.
     pub links: i32,
     pub ino: u64,
@@ -80,6 +88,8 @@ pub(crate) struct Directory<O: Os> {
     pub names: HashMap<Name, Entry>,
     /// Names of the committed directory, once they were asked for.
     pub listing: Option<Arc<[Dirent]>>,
+    /// The same while the directory is open, as no fact.
+    pub listed: Option<Arc<[Dirent]>>,
     /// Subdirectories added less subdirectories removed.
     pub subdirs: i32,
     /// When names of a lower directory changed last.
@@ -107,6 +117,7 @@ impl<O: Os> Directory<O> {
             staged: Reach::Name,
             names: HashMap::new(),
             listing: None,
+            listed: None,
             subdirs: 0,
             changed: None,
             default_acl: None,
@@ -125,6 +136,9 @@ impl<O: Os> Object<O> {
             opens: 0,
             read_only: false,
             held: false,
+            claim: Claim::ToTheEnd,
+            told: 0,
+            below: 0,
             links: 0,
             ino,
             names: Vec::new(),
@@ -168,12 +182,16 @@ impl<O: Os> Transaction<O> {
         &mut self.nodes[ix.get() as usize - 1]
     }
 
-    /// Numbers of all nodes.
+    /// Numbers of all nodes. One that is vacant is nothing that has no name.
     pub(crate) fn all(&self) -> impl Iterator<Item = Ix> {
         (1..=self.nodes.len() as u32).filter_map(Ix::new)
     }
 
     pub(crate) fn push(&mut self, object: Object<O>) -> Ix {
+        if let Some(ix) = self.vacant.pop() {
+            *self.object_mut(ix) = object;
+            return ix;
+        }
         self.nodes.push(object);
         Ix::new(self.nodes.len() as u32).unwrap_or_else(|| unreachable!("one was pushed"))
     }

@@ -84,11 +84,23 @@ impl<O: Os> Transaction<O> {
         if staged || self.is_hidden(dir, name) {
             return Ok(None);
         }
+        if self.passes() {
+            return self.glance(dir, name);
+        }
+        self.claim_name(dir, name)
+    }
+
+    /// The first touch of a name of the committed tree as a fact.
+    pub(super) fn claim_name(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         let mount = usize::from(self.object(dir).mount);
         let base = self.lower_dir(dir)?;
         let name = Name::from(name);
         let found = self.facts.entry_named(&base, &name)?;
-        let ix = found.map(|found| self.lower_node(mount, &found));
+        let ix = match found {
+            Some(found) if self.passes() => Some(self.adopt(mount, found)?),
+            Some(found) => Some(self.lower_node(mount, &found)),
+            None => None,
+        };
         if let Some(ix) = ix {
             self.object_mut(ix).add_name(dir, name.clone());
         }
@@ -98,9 +110,9 @@ impl<O: Os> Transaction<O> {
         Ok(ix)
     }
 
-    /// As [`Transaction::find`] for a name that must be there.
+    /// As [`Transaction::find_to_change`] for a name that must be there.
     pub(crate) fn find_some(&mut self, dir: Ix, name: &[u8]) -> Verb<Ix> {
-        self.find(dir, name)?.ok_or(Errno::NOENT.into())
+        self.find_to_change(dir, name)?.ok_or(Errno::NOENT.into())
     }
 
     /// Whether a name is that of our own area.

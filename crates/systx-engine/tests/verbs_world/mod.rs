@@ -57,7 +57,7 @@ pub fn begin(domain: &Arc<Domain<Linux>>) -> Transaction<Linux> {
     Transaction::begin(
         Linux::new(),
         vec![domain.clone()],
-        Options { durability: Durability::None, command: "test".into() },
+        Options { durability: Durability::None, command: "test".into(), ..Options::default() },
     )
     .unwrap()
 }

@@ -44,7 +44,7 @@ impl Kill {
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn getattr(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let attr = self.tx.getattr(call.node)?;
-        reply.attr(&self.shown(&call, call.node, attr));
+        reply.attr(&self.shown(&call, call.node, attr), self.lasts(call.node));
         Ok(())
     }
 
@@ -65,7 +65,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         } else if set.size.is_some() && !set.kill_priv && self.is_privileged(call.node)? {
             self.kill_privileges(&call, call.node, Kill::Capability)?;
         }
-        reply.attr(&self.tx.setattr(call.node, &set)?);
+        let attr = self.tx.setattr(call.node, &set)?;
+        reply.attr(&attr, self.lasts(call.node));
         if set.mode.is_some_and(|mode| mode & SETUID_SETGID != 0) {
             self.files.set_privileged(call.node, true);
         }

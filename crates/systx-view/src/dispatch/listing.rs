@@ -6,7 +6,7 @@ use crate::view::View;
 use crate::wire::layout::ReadIn;
 use crate::wire::{Dirent, Plus, Reply};
 use std::os::fd::AsFd;
-use systx_engine::outcome::{Verb, VerbError};
+use systx_engine::outcome::{Isolation, Verb, VerbError};
 use systx_engine::transaction::{Attr, DirEntry, Node};
 use systx_os::{FileType, Os};
 
@@ -16,6 +16,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     pub(super) fn readdirplus(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        if self.tx.options().isolation == Isolation::Committed {
+            return self.list(call, reply, Detail::Nothing);
+        }
         let files = self.habits.wants_files(call.thread);
         self.list(call, reply, if files { Detail::All } else { Detail::AllButFiles })
     }
@@ -58,7 +61,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let plus = || if detail == Detail::Names { Plus::No } else { Plus::Unknown };
         for (name, next) in [(&b"."[..], 1), (b"..", FIRST)].into_iter().filter(|(_, next)| *next > offset) {
             let node = if next == FIRST { self.tx.parent(dir) } else { dir };
-            let ino = self.tx.getattr(node)?.ino;
+            let ino = self.tx.ino(node);
             if !reply.dirent(Dirent { name, ino, kind: FileType::Directory, next }, plus()) {
                 return Ok(false);
             }
@@ -69,7 +72,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// What is told of an entry beyond its name. It is looked up now: the snapshot may be older than a rename.
     fn details(&mut self, dir: Node, entry: &DirEntry, detail: Detail) -> Verb<Option<(Node, Attr)>> {
         let wanted = match detail {
-            Detail::Names => false,
+            Detail::Names | Detail::Nothing => false,
             Detail::AllButFiles => entry.node.is_some() || entry.kind != FileType::File,
             Detail::All => true,
         };
@@ -87,7 +90,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
 /// [`Habits`](crate::habits::Habits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
+    /// For READDIR.
     Names,
+    /// For READDIRPLUS: nothing that is told would be kept.
+    Nothing,
     AllButFiles,
     All,
 }

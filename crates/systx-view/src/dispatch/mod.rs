@@ -4,7 +4,7 @@
 //! system; what it knows of files it has from [`Transaction`](systx_engine::transaction::Transaction).
 //!
 //! Not answered, which the kernel takes as "never ask again" (`ENOSYS`): FSYNC, FSYNCDIR, FLUSH, because durability comes
-//! with the commit; OPENDIR, because listings are cached; ACCESS, because the kernel checks permissions; STATX, because
+//! with the commit; OPENDIR, because listings are cached (but see `passing`); ACCESS, because the kernel checks permissions; STATX, because
 //! the engine knows no times of birth; POLL. Locks and leases were not agreed on: they stay in the kernel, inside the
 //! view.
 
@@ -13,6 +13,7 @@ mod data;
 mod listing;
 mod names;
 mod open;
+mod passing;
 mod shared;
 mod xattrs;
 
@@ -21,7 +22,7 @@ pub use shared::ShownAs;
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::InitIn;
-use crate::wire::{negotiate, Answer, Opcode, Reply, Request};
+use crate::wire::{negotiate, Answer, Lasts, Opcode, Reply, Request};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Attr, Node};
@@ -40,7 +41,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
         reply.clear();
         let result = match Opcode::from_wire(request.header.opcode) {
             None => Err(Errno::NOSYS),
-            Some(opcode) if !opcode.has_reply() => return None,
+            Some(opcode) if !opcode.has_reply() => {
+                self.forget(connection, opcode, request);
+                return None;
+            }
             Some(Opcode::Init) => self.init(connection, request, reply),
             Some(Opcode::Destroy) => Ok(()),
             Some(opcode) => {
@@ -75,6 +79,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
             Opcode::Lseek => self.lseek(call, reply),
             Opcode::Fallocate => self.fallocate(call),
             Opcode::CopyFileRange | Opcode::CopyFileRange64 => self.copy_file_range(opcode, call, reply),
+            Opcode::Opendir => self.opendir(call, reply),
+            Opcode::Releasedir => self.releasedir(call),
             Opcode::Readdir => self.readdir(call, reply),
             Opcode::Readdirplus => self.readdirplus(call, reply),
             Opcode::Statfs => self.statfs(call, reply),
@@ -93,12 +99,26 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// A node's number for the kernel, which may use it from now on.
     fn number(&mut self, call: &Call<'_>, node: Node) -> u64 {
         self.known = self.known.max(node);
+        if self.tx.told(node) && !self.tx.stays(node) {
+            self.passing.push(call.connection, node);
+        }
         call.id(node)
     }
 
-    /// Answers with a node.
+    /// Answers with a node that has just got a name, or was found under one that stays.
     fn introduce(&mut self, call: &Call<'_>, node: Node, attr: &Attr, reply: &mut Reply) {
-        reply.entry(self.number(call, node), attr);
+        self.introduce_by(call, node, attr, Lasts::Forever, reply);
+    }
+
+    /// Answers with a node.
+    fn introduce_by(&mut self, call: &Call<'_>, node: Node, attr: &Attr, name: Lasts, reply: &mut Reply) {
+        let lasts = self.lasts(node);
+        reply.entry(self.number(call, node), attr, name, lasts);
+    }
+
+    /// How long the kernel may keep attributes.
+    fn lasts(&self, node: Node) -> Lasts {
+        Lasts::forever_if(self.tx.stays(node))
     }
 
     /// The number that a program gets. A doomed transaction's owner is told first.

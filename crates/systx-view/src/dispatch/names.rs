@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
-use crate::wire::Reply;
+use crate::wire::{Lasts, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
 use systx_engine::transaction::is_sub_area;
@@ -16,18 +16,21 @@ const EXCHANGE: u32 = 2;
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn lookup(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let name = call.name_or_dots()?;
-        let found = match name {
+        let (found, lasts) = match name {
             // Asked for by open_by_handle_at(2), of what the kernel has forgotten (fs/fuse/inode.c, fuse_get_dentry).
-            b"." => self.tx.known(call.node)?,
+            b"." => (self.tx.known(call.node)?, Lasts::Forever),
             b".." => {
                 let parent = self.tx.parent(call.node);
-                self.tx.known(parent)?
+                (self.tx.known(parent)?, Lasts::Forever)
             }
-            name => self.tx.lookup(call.node, name)?,
+            name => {
+                let found = self.tx.lookup(call.node, name)?;
+                (found, Lasts::forever_if(self.tx.name_stays(call.node, name)))
+            }
         };
         match found {
-            Some((node, attr)) => self.introduce(&call, node, &attr, reply),
-            None => reply.no_entry(),
+            Some((node, attr)) => self.introduce_by(&call, node, &attr, lasts, reply),
+            None => reply.no_entry(lasts),
         }
         if self.listings.has(call.node) {
             self.habits.looked_up(call.thread);

@@ -27,10 +27,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if truncate && access == Access::Read && self.files.is_executing(call.node) {
             return Err(Errno::TXTBSY.into());
         }
+        let before = self.before_open(call.node);
         self.tx.open(call.node, access, truncate)?;
+        self.after_open(&call, before, access, truncate)?;
         let handle = self.admit(&call, access, truncate, args.open_flags);
         let handle = handle.inspect_err(|_| self.tx.close(call.node))?;
-        let mut out = open_out(handle);
+        let mut out = open_out(if before.pages_stay { handle } else { handle.without_pages() });
         if args.flags & FMODE_EXEC != 0 {
             self.files.execute(call.node);
             out.fh |= FH_EXECUTING;

@@ -5,7 +5,7 @@ use crate::view::View;
 use crate::wire::layout::{GetxattrIn, SetxattrCompatIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::wire::{flag, Reply};
 use std::os::fd::AsFd;
-use systx_engine::outcome::Verb;
+use systx_engine::outcome::{Isolation, Verb};
 use systx_engine::transaction::SetAttr;
 use systx_os::{Errno, Os, SetXattr};
 
@@ -23,7 +23,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
         }
         let value = match name {
-            name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => self.depth.to_string().into_bytes(),
+            // What passes is found again by no handle, which an inner one needs.
+            name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => match self.tx.options().isolation {
+                Isolation::Serializable => self.depth.to_string().into_bytes(),
+                Isolation::Committed => return Err(Errno::NODATA.into()),
+            },
             name if name == crate::SUB_AREAS_ATTRIBUTE.as_bytes() => self
                 .tx
                 .sub_areas(call.root)

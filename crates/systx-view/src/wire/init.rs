@@ -57,6 +57,8 @@ const WANTED: u64 = NEEDED
 pub struct Agreed {
     /// The wanted capabilities that the kernel has.
     pub flags: u64,
+    /// The kernel forgets nodes when it is asked to ([`super::forget_unused`]).
+    pub prunes: bool,
 }
 
 impl Agreed {
@@ -82,6 +84,7 @@ pub enum Answer {
 /// Minimum kernel version: 5.12 (HANDLE_KILLPRIV_V2); 6.9 for passthrough.
 pub fn negotiate(asked: &InitIn, stack_depth: u32) -> Answer {
     const MINOR: u32 = 45;
+    const PRUNE_MINOR: u32 = 45;
     let mut out = InitOut { major: 7, minor: MINOR, ..Default::default() };
     if asked.major > 7 {
         return Answer::Again(out);
@@ -107,7 +110,7 @@ pub fn negotiate(asked: &InitIn, stack_depth: u32) -> Answer {
         // The backing file's file system must be below this depth; 2 is the kernel's limit for whole stacks.
         out.max_stack_depth = (stack_depth + 1).min(2);
     }
-    Answer::Ready(out, Agreed { flags })
+    Answer::Ready(out, Agreed { flags, prunes: asked.minor >= PRUNE_MINOR })
 }
 
 #[cfg(test)]

@@ -101,6 +101,14 @@ layouts! {
     GetxattrOut = 8 { size: u32, padding: u32 }
     /// Notification: what is cached of a node is no longer true. With a negative `off` only its attributes.
     NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64 }
+    /// Notification: the kernel should forget nodes that nobody uses; so many numbers follow.
+    NotifyPruneOut = 16 { count: u32, padding: u32, spare: u64 }
+    /// FORGET.
+    ForgetIn = 8 { nlookup: u64 }
+    /// BATCH_FORGET; so many of the next follow.
+    BatchForgetIn = 8 { count: u32, dummy: u32 }
+    /// One node of a BATCH_FORGET.
+    ForgetOne = 16 { nodeid: u64, nlookup: u64 }
     /// Start of an entry of a READDIR reply; the name follows, padded to 8 bytes.
     WireDirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
@@ -134,6 +142,8 @@ pub mod fopen {
 
 /// The notification of [`NotifyInvalInodeOut`].
 pub const NOTIFY_INVAL_INODE: i32 = 2;
+/// The notification of [`NotifyPruneOut`]. Minimum kernel version: 6.18 (protocol 7.45).
+pub const NOTIFY_PRUNE: i32 = 9;
 /// OPEN, CREATE: setuid and setgid bits are to be cleared with the truncation (`open_flags`).
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// WRITE: setuid and setgid bits are to be cleared (`write_flags`).

@@ -27,7 +27,9 @@ pub enum Opcode {
     Listxattr = 23,
     Removexattr = 24,
     Init = 26,
+    Opendir = 27,
     Readdir = 28,
+    Releasedir = 29,
     Create = 35,
     Interrupt = 36,
     Destroy = 38,
@@ -43,7 +45,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    const ALL: [Opcode; 35] = [
+    const ALL: [Opcode; 37] = [
         Opcode::Lookup,
         Opcode::Forget,
         Opcode::Getattr,
@@ -66,7 +68,9 @@ impl Opcode {
         Opcode::Listxattr,
         Opcode::Removexattr,
         Opcode::Init,
+        Opcode::Opendir,
         Opcode::Readdir,
+        Opcode::Releasedir,
         Opcode::Create,
         Opcode::Interrupt,
         Opcode::Destroy,

@@ -87,18 +87,19 @@ impl Reply {
     }
 
     /// Puts a node that the kernel may now refer to by `id`.
-    pub fn entry(&mut self, id: u64, attr: &Attr) {
-        self.put(&entry(id, attr));
+    pub fn entry(&mut self, id: u64, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) {
+        self.put(&entry(id, attr, name_lasts, attr_lasts));
     }
 
-    /// Puts "there is no such name", to be kept for ever.
-    pub fn no_entry(&mut self) {
-        self.put(&EntryOut { entry_valid: FOREVER, ..Default::default() });
+    /// Puts "there is no such name".
+    pub fn no_entry(&mut self, lasts: Lasts) {
+        self.put(&EntryOut { entry_valid: lasts.name_secs(), ..Default::default() });
     }
 
     /// Puts attributes.
-    pub fn attr(&mut self, attr: &Attr) {
-        self.put(&AttrOut { attr_valid: FOREVER, attr_valid_nsec: 0, dummy: 0, attr: wire_attr(attr) });
+    pub fn attr(&mut self, attr: &Attr, lasts: Lasts) {
+        let (attr_valid, attr_valid_nsec) = lasts.attr_time();
+        self.put(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: wire_attr(attr) });
     }
 
     /// Puts the size of a value (asked for with size 0) or the value.
@@ -125,7 +126,7 @@ impl Reply {
         match plus {
             Plus::No => {}
             Plus::Unknown => self.put(&EntryOut::default()),
-            Plus::Node(id, attr) => self.entry(id, attr),
+            Plus::Node(id, attr) => self.entry(id, attr, Lasts::Forever, Lasts::Forever),
         }
         let namelen = entry.name.len() as u32;
         self.put(&WireDirent {
@@ -148,6 +149,55 @@ pub fn stale_attributes(id: u64) -> [u8; 40] {
     message[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     message[HEADER_BYTES..].copy_from_slice(body.as_bytes());
     message
+}
+
+/// The message that asks the kernel to forget nodes that nobody uses. It takes no lock of a directory.
+pub fn forget_unused(ids: &[u64]) -> Vec<u8> {
+    let body = NotifyPruneOut { count: ids.len() as u32, padding: 0, spare: 0 };
+    let len = HEADER_BYTES + size_of::<NotifyPruneOut>() + size_of_val(ids);
+    let header = OutHeader { len: len as u32, error: NOTIFY_PRUNE, unique: 0 };
+    let mut message = Vec::with_capacity(len);
+    message.extend_from_slice(header.as_bytes());
+    message.extend_from_slice(body.as_bytes());
+    message.extend_from_slice(ids.as_bytes());
+    message
+}
+
+/// How long the kernel may keep what it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lasts {
+    /// As long as the transaction runs.
+    Forever,
+    /// Not at all. A name is looked up each time; attributes are for the call that looked it up, and are kept for one tick of
+    /// the kernel's clock (1 to 10 ms), which is the least that it keeps them without asking twice in each call.
+    Moment,
+}
+
+impl Lasts {
+    /// [`Lasts::Forever`] if so.
+    pub fn forever_if(so: bool) -> Lasts {
+        if so {
+            Lasts::Forever
+        } else {
+            Lasts::Moment
+        }
+    }
+
+    fn name_secs(self) -> u64 {
+        match self {
+            Lasts::Forever => FOREVER,
+            Lasts::Moment => 0,
+        }
+    }
+
+    /// Seconds and nanoseconds.
+    fn attr_time(self) -> (u64, u32) {
+        match self {
+            Lasts::Forever => (FOREVER, 0),
+            // Rounded up to a tick: time_to_jiffies() in fs/fuse/dir.c.
+            Lasts::Moment => (0, 1),
+        }
+    }
 }
 
 /// A directory entry.
@@ -174,14 +224,15 @@ pub enum Plus<'a> {
     Node(u64, &'a Attr),
 }
 
-fn entry(id: u64, attr: &Attr) -> EntryOut {
+fn entry(id: u64, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) -> EntryOut {
+    let (attr_valid, attr_valid_nsec) = attr_lasts.attr_time();
     EntryOut {
         nodeid: id,
         generation: 0,
-        entry_valid: FOREVER,
-        attr_valid: FOREVER,
+        entry_valid: name_lasts.name_secs(),
+        attr_valid,
         entry_valid_nsec: 0,
-        attr_valid_nsec: 0,
+        attr_valid_nsec,
         attr: wire_attr(attr),
     }
 }
@@ -242,7 +293,7 @@ mod tests {
     #[test]
     fn a_missing_name_is_node_zero_for_ever() {
         let mut reply = Reply::new();
-        reply.no_entry();
+        reply.no_entry(Lasts::Forever);
         let bytes = reply.finish(1, Ok(()));
         assert_eq!(bytes.len(), 16 + 128);
         assert_eq!(bytes[16..24], [0; 8]);
@@ -253,7 +304,7 @@ mod tests {
     #[test]
     fn an_entry_carries_true_inode_number_and_times_before_1970() {
         let mut reply = Reply::new();
-        reply.entry(42, &attr());
+        reply.entry(42, &attr(), Lasts::Forever, Lasts::Forever);
         let bytes = reply.finish(1, Ok(())).to_vec();
         assert_eq!(bytes[16], 42);
         assert_eq!(bytes[16 + 40], 1, "ino");

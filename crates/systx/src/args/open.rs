@@ -1,6 +1,6 @@
 //! The grammar of the verbs for transactions that stay open.
 
-use super::{Area, DurabilityArg, Network, Timeout, Undoable};
+use super::{Area, Network, Promise, Timeout, Undoable};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ pub struct Begin {
     /// As of `systx run`
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// What the commit waits for
-    #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
-    pub durability: DurabilityArg,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub promise: Promise,
     /// Abort it when it is still open after this time: 90, 1.5m, 2h, 1d
     #[arg(long, value_name = "TIME", value_parser = Timeout::parse)]
     pub timeout: Option<Timeout>,

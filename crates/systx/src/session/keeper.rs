@@ -8,11 +8,12 @@ use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::args::{Area, DurabilityArg, Timeout, Undoable};
+use crate::args::{Area, Promise, Timeout, Undoable};
 use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
+use crate::progress::Progress;
 use crate::remedy;
 use crate::report::{Ending, Ours, Told};
 use crate::run::{self, failed};
@@ -42,7 +43,7 @@ pub struct Terms<'a> {
     /// As of `systx run`.
     pub only: &'a [PathBuf],
     /// As of `systx run`.
-    pub durability: DurabilityArg,
+    pub promise: Promise,
     /// As of `systx run`.
     pub undoable: Undoable,
     /// Until then it must have ended.
@@ -138,7 +139,7 @@ fn held_open(
     run::finish_others(terms.quiet, domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
     no_room::stage(Stage::Before);
-    let options = run::options(terms.durability, terms.command);
+    let options = run::options(terms.promise, terms.command);
     let begun = Transaction::begin(os.clone(), domains.to_vec(), options);
     let tx = begun.map_err(|e| run::told("beginning", &e))?;
     notices.began(domains, tx.ids());
@@ -353,6 +354,11 @@ impl Kept {
             None => {
                 let asked = matches!(end, End::Wanted { undoable: true, .. });
                 let undoable = Undoable { undoable: terms.undoable.undoable || asked };
+                let terminal = match end {
+                    End::Wanted { terminal, .. } => terminal.as_ref().and_then(|fd| fd.try_clone().ok()),
+                    _ => None,
+                };
+                let _progress = Progress::at(terminal);
                 match end {
                     End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone(), undoable),
                     _ => undo::commit(tx, undoable, |done| Ending::Committed(done, 0)),

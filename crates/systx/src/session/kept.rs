@@ -9,6 +9,7 @@ use super::visit::{visit, Went};
 use super::wire::{Answer, Line, Wish};
 use super::{ask, changes, finish, Changes, Wanted};
 use crate::args::{OnError, Run};
+use crate::progress;
 use crate::report::{Ending, Ours, Told};
 use crate::run;
 use std::io::IsTerminal;
@@ -55,7 +56,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     }
     let terms = Terms {
         only: &args.only,
-        durability: args.durability,
+        promise: args.promise,
         undoable: args.undoable,
         timeout: None,
         verbose: args.verbose,
@@ -96,7 +97,8 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
                 };
             }
             if success {
-                return finish(line, id, Wanted::Commit(None, args.undoable));
+                let terminal = if args.json { None } else { progress::terminal() };
+                return finish(line, id, Wanted::Commit(None, args.undoable), terminal);
             }
             Ending::Aborted(ended)
         }
@@ -108,7 +110,7 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
         Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
     };
     // It has no trace already where there is nobody any more.
-    let _ = finish(line, id, Wanted::Abort);
+    let _ = finish(line, id, Wanted::Abort, None);
     Ok(Told::new(&ending, ours))
 }
 

@@ -33,6 +33,8 @@ pub enum End {
         part: Option<Named>,
         /// What is committed is to be one that can be undone.
         undoable: bool,
+        /// Where he wants to see how far the commit is.
+        terminal: Option<OwnedFd>,
     },
     /// The view can't go on.
     Alarm,
@@ -253,7 +255,8 @@ impl Room {
                 // He hears how it came to be.
                 visitor.inside = None;
                 visitor.owner = false;
-                Next::Ends(End::Wanted { commit, by, part, undoable })
+                let terminal = fds.into_iter().next();
+                Next::Ends(End::Wanted { commit, by, part, undoable, terminal })
             }
             Wish::Diff { stat, patch, json, terminal, part } => {
                 let form = Changes { stat, patch, ..Changes::default() };

@@ -23,6 +23,7 @@ pub mod wire;
 
 use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
+use crate::progress;
 use crate::report::{os_words, shown, Told, CONFLICT, OURS, TOO_LATE};
 use crate::run;
 use crate::shell;
@@ -30,6 +31,7 @@ use crate::status;
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
 use visit::Went;
@@ -51,7 +53,7 @@ pub fn begin(args: &Begin) -> u8 {
         true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
         false => keeper::begin(keeper::Terms {
             only: &args.only,
-            durability: args.durability,
+            promise: args.promise,
             undoable: args.undoable,
             timeout: args.timeout.as_ref(),
             verbose: args.verbose,
@@ -231,7 +233,8 @@ pub fn abort(args: &End) -> u8 {
 
 fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let mut found = door::find(&args.session)?;
-    let told = finish(&mut found.line, found.look.id, wanted)?;
+    let terminal = if args.json { None } else { progress::terminal() };
+    let told = finish(&mut found.line, found.look.id, wanted, terminal)?;
     Ok(run::say(&told, args.json, args.verbose, None))
 }
 
@@ -243,7 +246,7 @@ enum Wanted {
 }
 
 /// Ends an open transaction.
-fn finish(line: &mut Line, id: u64, wanted: Wanted) -> Result<Told, String> {
+fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Told, String> {
     // As with a run: who ends this process in mid-commit would not learn what came of it.
     let _held = Signals::hold().map_err(run::failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
@@ -251,7 +254,8 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted) -> Result<Told, String> {
         Wanted::Abort => ("abort", false, None, false),
     };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
-    match ask(line, Wish::End { commit, by, part, undoable }, &[]) {
+    let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
+    match ask(line, Wish::End { commit, by, part, undoable }, &shown) {
         Ok(Answer::Ended { told, .. }) => Ok(told),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(_) => Err(UNEXPECTED.into()),

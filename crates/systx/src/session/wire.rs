@@ -58,7 +58,7 @@ pub enum Wish {
         /// Only of this.
         part: Option<Named>,
     },
-    /// The end.
+    /// The end. A terminal may come with it, to show there how far a commit is.
     End {
         /// Whether it is to be committed.
         commit: bool,

@@ -9,7 +9,7 @@ mod overtaken;
 
 pub use overtaken::Overtaken;
 
-use crate::args::{self, Undoable};
+use crate::args::{self, IsolationArg, Promise, Undoable};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
 use crate::on_end::Notices;
@@ -117,10 +117,10 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
     let (id, mut images) = (TxId(args.id), Vec::new());
     let wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
     for (mounted, domain) in &found.open {
-        settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
         if wanted.as_ref().is_some_and(|wanted| *wanted != mounted.lower.point) {
             continue;
         }
+        settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
         let image = domain.image(id).map_err(|e| format!("transaction {id} on {}: {e}", mounted.point()))?;
         images.extend(image.map(|OpenImage { image, .. }| (mounted.point(), image)));
     }
@@ -141,7 +141,11 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
                 args.id
             ));
         };
-        mounts.push(open.swap_remove(n).0);
+        let (mounted, domain) = open.swap_remove(n);
+        if wanted.is_some() {
+            settle(&domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
+        }
+        mounts.push(mounted);
     }
     Ok(Parts { mounts, keys })
 }
@@ -208,7 +212,8 @@ fn taken_back(
         format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
     });
     no_room::stage(Stage::Before);
-    let options = Options { command, ..run::options(args.durability, &[]) };
+    let promise = Promise { durability: args.durability, isolation: IsolationArg::Serializable };
+    let options = Options { command, ..run::options(promise, &[]) };
     let begun = Transaction::begin(os, domains.clone(), options);
     let mut tx = begun.map_err(|e| told("beginning", &e))?;
     notices.began(&domains, tx.ids());

@@ -27,7 +27,8 @@ fn main() {
     let cases: &[(&str, Case)] = &[
         ("random_calls_answer_in_a_view_as_outside_and_a_commit_makes_them_real", |p| agree(p, 0, &[])),
         ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000, &[])),
-        ("random_calls_in_a_subtransaction_do_so_too", |p| agree(p, 0, &[SYSTX, "run", "--sub", "--"])),
+        ("random_calls_in_a_subtransaction_do_so_too", |p| agree(p, 0, &["--", SYSTX, "run", "--sub"])),
+        ("random_calls_at_degree_2_do_so_too", |p| agree(p, 0, &["--isolation", "committed"])),
         ("collapsing_and_inserting_ranges_are_refused_and_change_nothing", ranges_are_refused),
     ];
     alone::enter(
@@ -71,8 +72,7 @@ fn agree(p: &Place, uid: u32, through: &[&str]) {
         let words = [seed.to_string(), steps.to_string(), uid.to_string(), zeroes.to_string()];
         let words = role("play", &words.each_ref().map(String::as_str));
         let natively = Command::new(&words[0]).args(&words[1..]).current_dir(&plain).output().unwrap();
-        let words: Vec<_> = through.iter().map(ToString::to_string).chain(words).collect();
-        let inside = p.systx(&[], &words).current_dir(&viewed).output().unwrap();
+        let inside = p.systx(through, &words).current_dir(&viewed).output().unwrap();
         assert_eq!(code(&natively), 0, "seed {seed}: {}", err(&natively));
         calls += same_answers(seed, &natively, &inside);
         assert_eq!((code(&inside), err(&inside).as_str()), (0, ""), "seed {seed}");

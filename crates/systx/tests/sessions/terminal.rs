@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 pub const ALL: &[(&str, Case)] = &[
     ("keys_reach_the_command_and_a_stopped_one_comes_back", keys_reach_the_command),
     ("keys_reach_the_command_of_a_run_and_an_interrupt_aborts_it", keys_reach_the_command_of_a_run),
+    ("a_long_commit_tells_how_far_it_is_to_whoever_asked_for_it", a_long_commit_tells_how_far_it_is),
     ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
 ];
 
@@ -171,4 +172,52 @@ fn a_shell_inside_has_job_control(p: &Place) {
     typed.ends();
     assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
     assert_eq!(p.read("x"), "x\n");
+}
+
+/// The keeper commits; the terminal is that of `systx commit`.
+fn a_long_commit_tells_how_far_it_is(p: &Place) {
+    // The same everywhere, and seconds long.
+    if !p.mount.ends_with("ext4") {
+        return;
+    }
+    if !Command::new("strace").arg("-V").output().is_ok_and(|o| o.status.success()) {
+        return println!("skipped: no strace");
+    }
+    let commit = |options: &str| {
+        let session = begin(p, &[]);
+        let six = session.shell("for n in 1 2 3 4 5 6; do rm -f $n; echo >$n; done");
+        assert_eq!(code(&six), 0, "{}", err(&six));
+        // Each step takes a while before it begins.
+        let mut strace = Command::new("strace");
+        strace
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-p"])
+            .arg(session.keeper.pid.to_string());
+        strace.args(["-e", "inject=renameat2:delay_enter=400000"]);
+        let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
+        let status = format!("/proc/{}/status", session.keeper.pid);
+        while std::fs::read_to_string(&status).unwrap().contains("TracerPid:\t0\n") {
+            assert!(strace.try_wait().unwrap().is_none(), "strace can't be attached");
+            std::thread::yield_now();
+        }
+        let words = format!("{SYSTX} commit --area-name {AREA} {options} {}", session.id);
+        let mut terminal = Command::new("script");
+        terminal.args(["-qec", &words, "/dev/null"]).current_dir(&p.served).stdin(Stdio::null());
+        let ended = terminal.env("SHELL", "/bin/sh").output();
+        if ended.is_err() {
+            session.verb("abort", &[]);
+        }
+        strace.wait().unwrap();
+        ended
+    };
+    let output = match commit("") {
+        Ok(output) => output,
+        Err(e) => return println!("skipped: script(1) can't be run: {e}"),
+    };
+    let told = out(&output);
+    assert_eq!(code(&output), 0, "{told:?}");
+    assert!(told.contains("\r\x1b[Ksystx: committed; step ") && told.contains(" of 6\r\x1b[K"), "{told:?}");
+    assert!(told.ends_with("\r\x1b[K"), "{told:?}");
+    // Who reads JSON gets nothing else.
+    let told = out(&commit("--json").unwrap());
+    assert!(told.contains("committed") && !told.contains("\x1b"), "{told:?}");
 }

@@ -8,6 +8,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("each_ending_says_that_it_is_the_inner_ones", each_ending_says_whose_it_is),
     ("options_that_make_sense_work", options_that_make_sense_work),
     ("options_that_make_none_are_refused", options_that_make_none_are_refused),
+    ("isolation_is_each_ones_own_and_degree_2_has_none_in_it", isolation_is_each_ones_own),
     ("programs_are_told_that_it_is_a_subtransaction", programs_are_told),
     ("without_the_option_an_inner_run_is_a_part", without_the_option_it_is_a_part),
     ("its_name_is_nobodys_own", its_name_is_nobodys_own),
@@ -86,6 +87,35 @@ fn options_that_make_none_are_refused(dir: &Path) {
         );
     }
     assert_eq!(w.names(), ["a", "dir"]);
+}
+
+fn isolation_is_each_ones_own(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", SETUP) else { return };
+    // A neighbour changes what it has read and closed, and what it has not seen.
+    w.fifos(&["read", "changed"]);
+    let script = |isolation: &str| {
+        format!(
+            "sub --isolation {isolation} -- sh -c 'cat a; echo > $BESIDE/read; read x < $BESIDE/changed; cat a dir/n; echo s > s' &
+            read x < $BESIDE/read; echo b > a; echo n > dir/n; echo > $BESIDE/changed; wait $!; echo $?; cat s; rm -f s dir/n; echo a > a"
+        )
+    };
+    let output = w.run(&[], &script("committed"));
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "a\nb\nn\n0\ns\n", ""));
+    let output = w.run(&[], &script("serializable"));
+    assert!(out(&output).contains("\n75\n"), "{}{}", out(&output), err(&output));
+    // What passes can't be found again by an inner one.
+    let output = w.run(
+        &["--isolation", "committed"],
+        "sub -- sh -c 'echo x > x'; echo $?; \"$S\" run -- sh -c 'echo y > y'; echo $?",
+    );
+    assert_eq!((code(&output), out(&output).as_str()), (0, "125\n0\n"));
+    assert!(
+        err(&output).contains("isolation `committed` has no subtransactions; leave --sub out"),
+        "{}",
+        err(&output)
+    );
+    assert_eq!(w.names(), ["a", "dir", "y"]);
+    w.nothing_is_left();
 }
 
 fn programs_are_told(dir: &Path) {

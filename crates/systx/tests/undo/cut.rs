@@ -6,6 +6,7 @@ use super::*;
 
 pub const ALL: &[(&str, Case)] = &[
     ("killed_anywhere_a_transaction_can_be_undone_if_and_only_if_it_has_committed", killed_while_it_is_kept),
+    ("the_twin_of_a_killed_run_gives_its_image_to_its_commit_or_removes_it", the_twin_settles_the_image),
     ("killed_anywhere_an_undo_has_happened_or_not", killed_while_it_is_undone),
     ("after_a_power_failure_what_had_committed_can_be_undone", after_a_power_failure),
 ];
@@ -79,6 +80,34 @@ fn killed_while_it_is_kept(dir: &Path) {
         },
     );
     assert!(seen[0] > CALLS.len() && seen[1] > 10, "{seen:?}");
+}
+
+/// Nobody else comes by.
+fn the_twin_settles_the_image(dir: &Path) {
+    let Some((volume, tree)) = served(dir, "ext4") else { return };
+    if !have("strace") {
+        return;
+    }
+    plain(&tree, SETUP);
+    undone(undoable(&tree, "echo a > a"));
+    let mut kept = [0, 0];
+    for (call, n) in CALLS.into_iter().flat_map(|call| (1..16).map(move |n| (call, n))) {
+        let command = run(&tree, &["--undoable"], &["sh", "-e", "-c", "echo more >> f; echo > new; rm new"]);
+        let Ok(stopped) = Stopped::after(dir, &command, call, n) else { continue };
+        let images = || in_area(&volume, "undo");
+        let is_pending = |images: &[String]| images.iter().any(|name| name.ends_with('~'));
+        let (before, count) = (is_pending(&images()), images().len());
+        stopped.owner.kill();
+        stopped.owner.gone();
+        drop(stopped.go_on());
+        // `status` finishes nothing: it is only what takes time.
+        let tries = (0..1000).map(|_| drop(verb("status", &[])));
+        assert!(tries.into_iter().any(|()| !is_pending(&images())), "{call} {n}: {:?}", images());
+        if before {
+            kept[usize::from(images().len() == count)] += 1;
+        }
+    }
+    assert!(kept[0] > 0 && kept[1] > 0, "removed, kept: {kept:?}");
 }
 
 fn killed_while_it_is_undone(dir: &Path) {

@@ -5,6 +5,7 @@ use super::*;
 use std::os::unix::fs::MetadataExt;
 
 pub const ALL: &[(&str, Case)] = &[
+    ("a_file_system_that_is_not_meant_is_left_alone", what_is_not_meant_is_left_alone),
     ("everything_that_a_transaction_changes_comes_back", everything_comes_back),
     ("renames_come_back_whatever_their_order_was", renames_come_back),
     ("whatever_transactions_do_comes_back_one_by_one", whatever_transactions_do),
@@ -376,4 +377,17 @@ fn undoable_on(a: &Path, b: &Path, script: &str) -> u64 {
     let output = command.env("A", a).env("B", b).output().unwrap();
     assert_eq!(machine::code(&output), 0, "{}", err(&output));
     outcome(&output)["id"].as_u64().unwrap()
+}
+
+fn what_is_not_meant_is_left_alone(dir: &Path) {
+    let (Some((one, a)), Some((_other, b))) = (served(dir, "ext4"), served(dir, "tmpfs")) else { return };
+    undoable(&a, "echo a > a");
+    undoable(&b, "echo b > b");
+    // What somebody who was killed has left there.
+    let left = one.area().join("undo/99999~");
+    std::fs::create_dir(&left).unwrap();
+    assert_eq!(code(&undo(99998, &["--mount", b.to_str().unwrap()])), 125);
+    assert!(left.exists());
+    assert_eq!(code(&undo(99998, &["--mount", a.to_str().unwrap()])), 125);
+    assert!(!left.exists());
 }

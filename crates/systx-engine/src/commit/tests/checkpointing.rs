@@ -150,7 +150,8 @@ fn each_commit_has_one_line_in_the_history_wherever_a_checkpoint_or_a_recovery_i
 /// Commits something whose record fills a segment of the log, and lets go of all that is published.
 fn go_on_and_let_go(os: &SimOs, name: &str) {
     let domain = open(os).expect("opens");
-    let options = Options { durability: Durability::Durable, command: "x".repeat(1 << 20) };
+    let options =
+        Options { durability: Durability::Durable, command: "x".repeat(1 << 20), ..Options::default() };
     let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins");
     t.create(t.root(0), name.as_bytes(), 0o600, ROOT).expect("creates");
     t.commit().expect("commits");

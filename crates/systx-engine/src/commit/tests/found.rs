@@ -24,7 +24,7 @@ fn copy(world: &Machine) -> Machine {
 }
 
 fn begin(os: &SimOs) -> Verb<Transaction<SimOs>> {
-    let options = Options { durability: Durability::Durable, command: String::new() };
+    let options = Options { durability: Durability::Durable, command: String::new(), ..Options::default() };
     Transaction::begin(os.clone(), vec![open(os).expect("opens")], options)
 }
 

@@ -187,7 +187,7 @@ fn transaction(
 ) {
     let durability = if rng.u8(0..100) < set.none { Durability::None } else { Durability::Durable };
     let at = log.begin(me, durability);
-    let options = Options { durability, command: String::new() };
+    let options = Options { durability, command: String::new(), ..Options::default() };
     let mut writes = false;
     let mut body = || -> Verb<Transaction<SimOs>> {
         let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options.clone())?;

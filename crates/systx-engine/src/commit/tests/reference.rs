@@ -256,7 +256,7 @@ struct Done {
 
 fn client(os: &SimOs, domain: &Arc<Domain<SimOs>>, rng: &mut fastrand::Rng, done: &Mutex<Vec<Done>>) {
     let durability = [Durability::Durable, Durability::None][usize::from(rng.bool())];
-    let options = Options { durability, command: String::new() };
+    let options = Options { durability, command: String::new(), ..Options::default() };
     let mut steps = Vec::new();
     let mut body = || -> Verb<Transaction<SimOs>> {
         let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options.clone())?;

@@ -61,7 +61,7 @@ const CHOSEN: [&str; 3] = ["w/chosen", "w/replaced", "w/attr"];
 
 fn begin(os: &SimOs) -> Result<Transaction<SimOs>, CommitError> {
     let domain = open(os).map_err(|e| CommitError::Refused(e.to_string()))?;
-    let options = Options { durability: Durability::Durable, command: String::new() };
+    let options = Options { durability: Durability::Durable, command: String::new(), ..Options::default() };
     Transaction::begin(os.clone(), vec![domain], options).map_err(crate::commit::aborted)
 }
 

@@ -76,7 +76,7 @@ fn world(fs: FsKind) -> Machine {
 /// Runs the transaction; notes how many calls were made before its commit.
 fn transact(os: &SimOs, play: (&[Step], Durability), first: &AtomicU64) -> Result<Committed, CommitError> {
     let domain = open(os).map_err(|e| CommitError::Refused(e.to_string()))?;
-    let options = Options { durability: play.1, command: String::new() };
+    let options = Options { durability: play.1, command: String::new(), ..Options::default() };
     let body = || -> Verb<Transaction<SimOs>> {
         let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options)?;
         verbs::take(&mut t, play.0)?;

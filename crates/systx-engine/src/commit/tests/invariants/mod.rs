@@ -78,7 +78,11 @@ fn grow(os: &SimOs, systems: usize, top: &str, n: usize, durability: Durability)
     let mounts = open_each(os, systems).map_err(CommitError::Refused)?;
     let me = Caller { uid: 0, gid: 0, umask: 0 };
     let body = || -> Verb<Transaction<SimOs>> {
-        let mut t = Transaction::begin(os.clone(), mounts, Options { durability, command: String::new() })?;
+        let mut t = Transaction::begin(
+            os.clone(),
+            mounts,
+            Options { durability, command: String::new(), ..Options::default() },
+        )?;
         for fs in 0..systems {
             let root = t.root(fs);
             // A fact that others may change.

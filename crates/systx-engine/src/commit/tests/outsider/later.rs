@@ -22,7 +22,8 @@ pub(super) fn commit(machine: &Machine, body: impl FnOnce(&mut Transaction<SimOs
     let os = machine.spawn("owner");
     let run = || {
         let domain: Arc<Domain<SimOs>> = open(&os).expect("opens");
-        let options = Options { durability: Durability::Durable, command: String::new() };
+        let options =
+            Options { durability: Durability::Durable, command: String::new(), ..Options::default() };
         let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
         let dir = below(&mut t).expect("is there");
         body(&mut t, dir).expect("works");

@@ -45,7 +45,8 @@ fn new_bytes() -> Vec<u8> {
 fn rewrite(os: &SimOs) -> Result<Committed, CommitError> {
     let failed = |e: VerbError| crate::commit::aborted(e);
     let domain = open(os).map_err(|e| CommitError::Refused(e.to_string()))?;
-    let options = Options { durability: Durability::Durable, command: "rewrite".into() };
+    let options =
+        Options { durability: Durability::Durable, command: "rewrite".into(), ..Options::default() };
     let mut t = Transaction::begin(os.clone(), vec![domain], options).map_err(failed)?;
     let root = t.root(0);
     let mut node = root;

@@ -1,0 +1,403 @@
+//! Nodes that pass: what a transaction of isolation `committed` looks at and does not change (degree 2).
+//!
+//! Owns: [`Claim`], the way of a node from passing to claimed, and its end. A name that is looked up is looked at each time, and nothing
+//! of it is kept but the node, for as long as the kernel knows it. While a file or directory is open it stays what it was when it was
+//! opened. What is to be changed is claimed first ([`Transaction::claim`]), with the directories on its way: from then on it is a
+//! node with a fact like any of a serializable transaction, and planning and commit know of no other. Guarantees: memory for what is
+//! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
+
+use super::data::Data;
+use super::{Ix, Object};
+use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
+use crate::outcome::{Isolation, Verb};
+use crate::transaction::{Node, Transaction};
+use std::sync::Arc;
+use systx_os::{Dirent, Errno, FileType, Os};
+
+/// Room for the bytes of all open files that pass; beyond, they are read where they are.
+const COPIED_ALL_MAX: u64 = 64 << 20;
+/// So many nodes are held from the lookup of their names to what is asked of them next: what was found is then what is opened,
+/// also where somebody gives the name to another object all the time.
+const RECENT_MAX: usize = 32;
+/// Bytes compared at a time.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// Whether a node's state in the committed tree is a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// To the end of the transaction.
+    ToTheEnd,
+    /// No: it is what it was when it was looked at last, or opened.
+    Passing,
+    /// There is no node with this number now.
+    Vacant,
+}
+
+impl<O: Os> Transaction<O> {
+    /// Whether what is only read becomes no fact.
+    pub(crate) fn passes(&self) -> bool {
+        self.options.isolation == Isolation::Committed
+    }
+
+    /// Whether what is known of a node will be true as long as the transaction runs.
+    pub fn stays(&self, node: Node) -> bool {
+        self.object(self.ix(node)).claim == Claim::ToTheEnd
+    }
+
+    /// The same of a name.
+    pub fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
+        let dir = self.ix(dir);
+        !self.passes() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
+    }
+
+    /// Size of the committed object when it was looked at last, in bytes.
+    pub fn size_seen(&self, node: Node) -> u64 {
+        self.object(self.ix(node)).lower.as_ref().map_or(0, |lower| lower.stat.size)
+    }
+
+    /// How often a node is open.
+    pub fn opens(&self, node: Node) -> u32 {
+        self.object(self.ix(node)).opens
+    }
+
+    /// Notes that the kernel was told of a node; whether it did not know it.
+    pub fn told(&mut self, node: Node) -> bool {
+        let ix = self.ix(node);
+        let object = self.object_mut(ix);
+        object.told = object.told.saturating_add(1);
+        object.told == 1
+    }
+
+    /// Whether the kernel knows a node by number, of those that may pass.
+    pub fn is_told(&self, node: Node) -> bool {
+        let object = self.object(self.ix(node));
+        object.claim == Claim::Passing && object.told > 0
+    }
+
+    /// The kernel has forgotten a node as often as it was told of it so many times. Its number may be given to another one.
+    pub fn forget_node(&mut self, node: Node, times: u64) {
+        let ix = self.ix(node);
+        let object = self.object_mut(ix);
+        object.told = u32::try_from(times).map_or(0, |times| object.told.saturating_sub(times));
+        self.let_pass(ix);
+    }
+
+    /// Drops a node that nobody knows any more, and with the last one in it its directory.
+    pub(crate) fn let_pass(&mut self, ix: Ix) {
+        let mut at = ix;
+        loop {
+            let object = self.object(at);
+            let used = object.told > 0 || object.opens > 0 || object.below > 0 || self.is_root(at);
+            if object.claim != Claim::Passing || used {
+                return;
+            }
+            let parent = object.names.first().map(|(parent, _)| *parent);
+            let mut vacant = Object::new(FileType::Symlink, usize::from(object.mount), 0, None);
+            vacant.claim = Claim::Vacant;
+            if let Some(lower) = std::mem::replace(self.object_mut(at), vacant).lower {
+                let mount = self.object(at).mount;
+                self.linked.remove(&(mount, lower.handle));
+                self.facts.forget(lower.fact);
+            }
+            self.vacant.push(at);
+            self.recent.retain(|(held, _)| *held != at);
+            let Some(parent) = parent else { return };
+            self.object_mut(parent).below -= 1;
+            at = parent;
+        }
+    }
+
+    /// What a name is now, without claiming it.
+    pub(super) fn glance(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
+        if self.is_gone(dir) {
+            return Ok(None);
+        }
+        let Some(base) = self.dir_now(dir)? else { return Ok(None) };
+        match self.facts.glance(&base, name)? {
+            Some((known, fd)) => {
+                let ix = self.meet(dir, &base, name, known);
+                if self.object(ix).claim == Claim::Passing {
+                    if self.recent.len() == RECENT_MAX {
+                        self.recent.pop_front();
+                    }
+                    self.recent.push_back((ix, fd));
+                }
+                Ok(Some(ix))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// What was found when the name of a node was looked up a moment ago.
+    pub(crate) fn recently(&self, ix: Ix) -> Option<Arc<O::Fd>> {
+        let recent = self.recent.iter().rev().find(|(held, _)| *held == ix);
+        recent.filter(|_| self.object(ix).claim == Claim::Passing).map(|(_, fd)| fd.clone())
+    }
+
+    /// The committed directory behind a node, open; `None`: it is gone.
+    fn dir_now(&mut self, ix: Ix) -> Verb<Option<Arc<LowerDir<O>>>> {
+        let object = self.object(ix);
+        let held = object.lower.as_ref().map(|lower| lower.fact).zip(self.recently(ix));
+        match object.dir.as_ref().and_then(|dir| dir.base.clone()) {
+            None if held.is_some() => {
+                let Some((fact, fd)) = held else { return Ok(None) };
+                let base = self.facts.dir_held(fact, fd)?;
+                if let Some(dir) = &mut self.object_mut(ix).dir {
+                    dir.base = Some(base.clone());
+                }
+                self.hold(ix);
+                Ok(Some(base))
+            }
+            Some(base) if object.claim == Claim::Passing && !base.is_open() => {
+                if !self.facts.reopen(&base)? {
+                    return Ok(None);
+                }
+                self.hold(ix);
+                Ok(Some(base))
+            }
+            _ => self.lower_dir(ix).map(Some),
+        }
+    }
+
+    /// The node of what was found under a name.
+    fn meet(&mut self, dir: Ix, base: &Arc<LowerDir<O>>, name: &[u8], known: Arc<Known>) -> Ix {
+        let mount = self.object(dir).mount;
+        let Some(&ix) = self.linked.get(&(mount, known.handle)) else {
+            let found = self.facts.note_at(base, &Name::from(name), known);
+            return self.pass(usize::from(mount), (dir, Name::from(name)), &found);
+        };
+        let object = self.object(ix);
+        let (claim, open, fact) = (object.claim, object.opens > 0, object.lower.as_ref().map(|l| l.fact));
+        let (Claim::Passing, Some(fact)) = (claim, fact) else { return ix };
+        if self.is_root(ix) {
+            return ix;
+        }
+        if !object.names.first().is_some_and(|(d, n)| *d == dir && **n == *name) {
+            self.leave(ix);
+            let name = Name::from(name);
+            self.facts.note_move(fact, base, &name);
+            self.object_mut(dir).below += 1;
+            let object = self.object_mut(ix);
+            object.names.push((dir, name));
+            if let Some(dir) = &mut object.dir {
+                dir.base = None;
+            }
+        }
+        if !open {
+            self.object_mut(ix).lower = Some(self.facts.note(fact, known));
+        }
+        ix
+    }
+
+    /// Makes a node that passes.
+    fn pass(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
+        let mut object = Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone()));
+        object.claim = Claim::Passing;
+        object.names.push((dir, name));
+        let ix = self.push(object);
+        self.object_mut(dir).below += 1;
+        self.linked.insert((mount as u16, found.handle), ix);
+        ix
+    }
+
+    /// Takes the name from a node that passes.
+    fn leave(&mut self, ix: Ix) {
+        if let Some((parent, _)) = self.object_mut(ix).names.pop() {
+            self.object_mut(parent).below -= 1;
+            self.let_pass(parent);
+        }
+    }
+
+    /// What a name is, to be changed: it stays claimed to the end, with the directories on its way.
+    pub(crate) fn find_to_change(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
+        self.claim(dir)?;
+        let object = self.object(dir);
+        let committed = self.passes() && !object.is_staged() && object.dir.is_some();
+        let known = object.dir.as_ref().is_some_and(|d| d.names.contains_key(name));
+        if !committed || known || self.is_gone(dir) {
+            return self.find(dir, name);
+        }
+        // What is no name is told so by a lookup.
+        let plain = !name.is_empty() && name.len() <= 255 && !name.contains(&b'/') && !name.contains(&0);
+        if !plain || self.is_hidden(dir, name) {
+            return self.find(dir, name);
+        }
+        self.claim_name(dir, name)
+    }
+
+    /// Makes what a node is in the committed tree a fact, and what its directories are.
+    ///
+    /// # Errors
+    /// `ESTALE`: it is not where it was seen; the kernel looks it up once more.
+    pub(crate) fn claim(&mut self, ix: Ix) -> Verb<()> {
+        if self.object(ix).claim != Claim::Passing {
+            return Ok(());
+        }
+        if self.is_root(ix) {
+            let mount = usize::from(self.object(ix).mount);
+            let (found, base) = self.facts.root(mount)?;
+            let object = self.object_mut(ix);
+            (object.lower, object.claim) = (Some(found), Claim::ToTheEnd);
+            if let Some(dir) = &mut object.dir {
+                dir.base = Some(base);
+            }
+            return Ok(());
+        }
+        let Some((parent, name)) = self.object(ix).names.first().cloned() else {
+            return Err(Errno::STALE.into());
+        };
+        match self.find_to_change(parent, &name)? {
+            Some(found) if found == ix => Ok(()),
+            _ => Err(Errno::STALE.into()),
+        }
+    }
+
+    /// The node of a name that has just become a fact; what passed does so no more.
+    pub(super) fn adopt(&mut self, mount: usize, found: Found) -> Verb<Ix> {
+        let Some(&ix) = self.linked.get(&(mount as u16, found.handle)) else {
+            let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone())));
+            self.linked.insert((mount as u16, found.handle), ix);
+            return Ok(ix);
+        };
+        if self.object(ix).claim == Claim::ToTheEnd {
+            return Ok(ix);
+        }
+        if self.object(ix).opens > 0 && self.object(ix).kind == FileType::File {
+            self.compare_open(ix, &found)?;
+        }
+        self.close_passing(ix);
+        self.leave(ix);
+        let old = self.object_mut(ix).lower.replace(found);
+        old.inspect(|old| self.facts.forget(old.fact));
+        let path = self.object(ix).lower.as_ref().map(|lower| self.facts.path(lower.fact));
+        let object = self.object_mut(ix);
+        object.claim = Claim::ToTheEnd;
+        if let Data::Base(file) = &mut object.data {
+            *file = None;
+        }
+        if let Some(dir) = &mut object.dir {
+            dir.base = dir.base.take().filter(|base| Some(&base.path) == path.as_ref());
+        }
+        Ok(ix)
+    }
+
+    /// What is open for reading is claimed: it can be changed only if nobody else has.
+    fn compare_open(&mut self, ix: Ix, found: &Found) -> Verb<()> {
+        let object = self.object(ix);
+        let (Data::Base(Some(read)), Some(lower)) = (&object.data, &object.lower) else { return Ok(()) };
+        let (read, was) = (read.clone(), lower.stat);
+        let now = self.facts.open(found.fact)?;
+        let same = match &read.bytes {
+            Bytes::Copied(bytes) => now.size == bytes.len() as u64 && self.has_bytes(&now, bytes)?,
+            _ => (was.size, was.mtime, was.ctime) == (found.stat.size, found.stat.mtime, found.stat.ctime),
+        };
+        match same {
+            true => Ok(()),
+            false => {
+                Err(self.facts.changed(self.facts.shown(found.fact), "contents changed while it was open"))
+            }
+        }
+    }
+
+    fn has_bytes(&mut self, file: &LowerFile<O>, bytes: &[u8]) -> Verb<bool> {
+        let mut buf = vec![0; bytes.len().min(CHUNK_BYTES)];
+        for (n, chunk) in bytes.chunks(CHUNK_BYTES).enumerate() {
+            let got = self.facts.read(file, &mut buf[..chunk.len()], (n * CHUNK_BYTES) as u64)?;
+            if buf[..got] != *chunk {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens a file that passes: it stays as it is now for all who have it open.
+    pub(crate) fn open_passing(&mut self, ix: Ix) -> Verb<()> {
+        let object = self.object(ix);
+        let Some(lower) = object.lower.as_ref().filter(|_| matches!(object.data, Data::Base(None))) else {
+            return Ok(());
+        };
+        let (fact, size) = (lower.fact, lower.stat.size);
+        let room = self.copied_bytes + size <= COPIED_ALL_MAX;
+        let held = self.recently(ix);
+        let (found, file) = self.facts.open_passing(fact, held.as_deref(), room)?;
+        match &file.bytes {
+            Bytes::Copied(bytes) => self.copied_bytes += bytes.len() as u64,
+            _ => self.facts.watch(&found, &file),
+        }
+        let object = self.object_mut(ix);
+        (object.lower, object.data) = (Some(found), Data::Base(Some(Arc::new(file))));
+        Ok(())
+    }
+
+    /// Lets go of what was open of a node that passes.
+    pub(crate) fn close_passing(&mut self, ix: Ix) {
+        let object = self.object(ix);
+        if object.claim != Claim::Passing {
+            return;
+        }
+        let Data::Base(Some(file)) = &object.data else { return };
+        match &file.bytes {
+            Bytes::Copied(bytes) => self.copied_bytes -= bytes.len() as u64,
+            _ => {
+                let fact = file.fact;
+                self.facts.unwatch(fact);
+            }
+        }
+        self.object_mut(ix).data = Data::Base(None);
+    }
+
+    /// Looks at a node that passes once more, unless it is open.
+    ///
+    /// # Errors
+    /// `ESTALE`: it is not where it was seen.
+    pub(crate) fn renew(&mut self, ix: Ix) -> Verb<()> {
+        let object = self.object(ix);
+        let Some(fact) = object.lower.as_ref().map(|lower| lower.fact) else { return Ok(()) };
+        if object.claim != Claim::Passing || object.opens > 0 {
+            return Ok(());
+        }
+        if let Some((parent, name)) = object.names.first().cloned() {
+            let base = self.dir_now(parent)?;
+            let found = match base {
+                Some(base) => self.facts.glance(&base, &name)?,
+                None => None,
+            };
+            let found = found.map(|(known, _)| known);
+            let same =
+                |known: &Arc<Known>| self.object(ix).lower.as_ref().is_some_and(|l| l.handle == known.handle);
+            if let Some(known) = found.filter(same) {
+                self.object_mut(ix).lower = Some(self.facts.note(fact, known));
+                return Ok(());
+            }
+        }
+        // What was moved or removed is still what was found, and a directory somebody's working directory.
+        let dir = self.object(ix).dir.as_ref().and_then(|dir| dir.base.as_ref()?.kept());
+        let dir = dir.or_else(|| self.recently(ix));
+        let (Some(fd), Some(lower)) = (dir, &self.object(ix).lower) else { return Err(Errno::STALE.into()) };
+        let (handle, stat) = (lower.handle, self.os.stat(&fd)?);
+        self.object_mut(ix).lower = Some(self.facts.note(fact, Arc::new(Known { handle, stat })));
+        Ok(())
+    }
+
+    /// The committed names of a directory: as they are now, or were when they were first read since it was opened.
+    pub(crate) fn names_now(&mut self, ix: Ix) -> Verb<Arc<[Dirent]>> {
+        let Some(dir) = &self.object(ix).dir else { return Err(Errno::NOTDIR.into()) };
+        if let Some(known) = dir.listing.as_ref().or(dir.listed.as_ref()) {
+            return Ok(known.clone());
+        }
+        let names: Arc<[Dirent]> = match self.dir_now(ix)? {
+            Some(base) => self.facts.names_now(&base)?.into(),
+            None => Arc::from([]),
+        };
+        let object = self.object_mut(ix);
+        if let Some(dir) = object.dir.as_mut().filter(|_| object.opens > 0) {
+            dir.listed = Some(names.clone());
+        }
+        Ok(names)
+    }
+
+    /// Nodes that there are, for who looks after memory.
+    pub fn nodes_now(&self) -> usize {
+        self.nodes.len() - self.vacant.len()
+    }
+}

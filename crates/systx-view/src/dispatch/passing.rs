@@ -1,0 +1,106 @@
+//! What is asked for only where nodes may pass (degree 2): directories that are opened and closed, nodes that are forgotten, and what
+//! the kernel must be told when a file is opened that may have changed since it was looked at.
+
+use crate::call::Call;
+use crate::nodes::node_of;
+use crate::view::View;
+use crate::wire::layout::{BatchForgetIn, ForgetIn, ForgetOne, OpenOut, ReleaseIn};
+use crate::wire::{stale_attributes, Opcode, Reply, Request};
+use std::os::fd::AsFd;
+use systx_engine::outcome::{Isolation, Verb};
+use systx_engine::transaction::{Access, Node};
+use systx_os::{Errno, Os};
+
+/// A node before it is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    /// The size that the kernel knows of it, if it passes and is not open.
+    size: Option<u64>,
+    /// The pages that the kernel has of it are of what will be opened. Of what has passed they are of another version, perhaps, also when
+    /// it is claimed by now.
+    pub pages_stay: bool,
+}
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    /// While a directory is open it stays as it is.
+    pub(super) fn opendir(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        if self.tx.options().isolation == Isolation::Serializable {
+            return Err(Errno::NOSYS.into());
+        }
+        let before = self.before_open(call.node);
+        self.tx.open(call.node, Access::Read, false)?;
+        self.after_open(&call, before, Access::Read, false)?;
+        // Without FOPEN_CACHE_DIR: its listing is asked for each time.
+        reply.put(&OpenOut { fh: 0, open_flags: 0, backing_id: 0 });
+        Ok(())
+    }
+
+    pub(super) fn releasedir(&mut self, mut call: Call<'_>) -> Verb<()> {
+        let _: ReleaseIn = call.take()?;
+        self.tx.close(call.node);
+        if self.tx.opens(call.node) == 0 && !self.tx.stays(call.node) {
+            self.listings.forget(call.node);
+        }
+        Ok(())
+    }
+
+    /// FORGET and BATCH_FORGET, which nobody waits for. What can't be understood is left.
+    pub(super) fn forget(&mut self, connection: usize, opcode: Opcode, mut request: Request<'_>) {
+        match opcode {
+            Opcode::Forget => {
+                if let Ok(ForgetIn { nlookup }) = request.take() {
+                    self.forget_one(connection, request.header.nodeid, nlookup);
+                }
+            }
+            Opcode::BatchForget => {
+                let Ok(BatchForgetIn { count, .. }) = request.take() else { return };
+                for _ in 0..count {
+                    let Ok(ForgetOne { nodeid, nlookup }) = request.take() else { return };
+                    self.forget_one(connection, nodeid, nlookup);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget_one(&mut self, connection: usize, id: u64, times: u64) {
+        if let Some(node) = node_of(id, self.root(connection)).filter(|node| *node <= self.known) {
+            self.tx.forget_node(node, times);
+        }
+    }
+
+    pub(super) fn before_open(&self, node: Node) -> Before {
+        if self.tx.options().isolation == Isolation::Serializable {
+            return Before { size: None, pages_stay: true };
+        }
+        let open = self.tx.opens(node) > 0;
+        let size = (!open && !self.tx.stays(node)).then(|| self.tx.size_seen(node));
+        Before { size, pages_stay: open || self.settled.contains(&node) }
+    }
+
+    /// What the kernel knows of the file may be older than what was opened.
+    ///
+    /// # Errors
+    /// `ESTALE`, after undoing the open: to who appends the kernel says by itself where the file ends. It looks the name up again, and
+    /// what it is told then stays, as a file that is opened for writing is claimed.
+    pub(super) fn after_open(
+        &mut self,
+        call: &Call<'_>,
+        before: Before,
+        access: Access,
+        truncate: bool,
+    ) -> Verb<()> {
+        if let Some(size) = before.size {
+            // It waits for no lock that the request holds. A failure means that there is nothing to forget.
+            let _ = self.device(call.connection).write(&stale_attributes(call.id(call.node)));
+            if access != Access::Read && !truncate && self.tx.size_seen(call.node) != size {
+                self.tx.close(call.node);
+                return Err(Errno::STALE.into());
+            }
+        }
+        if self.tx.options().isolation == Isolation::Committed && self.tx.stays(call.node) {
+            self.settled.insert(call.node);
+        }
+        Ok(())
+    }
+}

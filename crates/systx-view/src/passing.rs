@@ -1,0 +1,95 @@
+//! Nodes that the kernel should forget soon: those that pass (degree 2).
+//!
+//! The kernel keeps what it was told of until it needs memory. So it is asked, from time to time, to forget what nobody uses; each
+//! FORGET then frees a node here. Guarantees: as many nodes are known as are in use, and a bounded number more. On kernels
+//! that can't be asked (before 6.18) they go when the kernel needs memory.
+
+use crate::view::View;
+use crate::wire::forget_unused;
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::AsFd;
+use systx_engine::transaction::Node;
+use systx_os::Os;
+
+/// So many are left alone: a program comes back to what it looked at a moment ago.
+const KEPT: usize = 2048;
+/// As many are asked for at a time.
+const BATCH: usize = 1024;
+
+/// Nodes that pass and that the kernel knows, in the order in which it was told; each with its connection.
+#[derive(Debug, Default)]
+pub(crate) struct Passing {
+    queue: VecDeque<(usize, Node)>,
+    queued: HashSet<Node>,
+    /// Told since the kernel was asked last.
+    fresh: usize,
+}
+
+impl Passing {
+    /// The kernel is told of one.
+    pub fn push(&mut self, connection: usize, node: Node) {
+        // A number that was given again is in the queue still.
+        self.fresh += 1;
+        self.again(connection, node);
+    }
+
+    /// Those that it should forget now.
+    fn due(&mut self) -> Vec<(usize, Node)> {
+        if self.queue.len() < KEPT + BATCH || self.fresh < BATCH {
+            return Vec::new();
+        }
+        self.fresh = 0;
+        let due: Vec<_> = self.queue.drain(..BATCH).collect();
+        for (_, node) in &due {
+            self.queued.remove(node);
+        }
+        due
+    }
+
+    /// One that it may have kept, as somebody uses it.
+    fn again(&mut self, connection: usize, node: Node) {
+        if self.queued.insert(node) {
+            self.queue.push_back((connection, node));
+        }
+    }
+}
+
+impl<O: Os<Fd: AsFd>> View<O> {
+    /// Asks the kernel to forget nodes, if there are too many. Between two answers: no request of ours holds anything then.
+    pub(crate) fn ask_to_forget(&mut self) {
+        let mut due = self.passing.due();
+        due.retain(|(_, node)| self.tx.is_told(*node));
+        for connection in 0..self.connections.len() {
+            let mine = || due.iter().filter(|(c, _)| *c == connection).map(|(_, node)| *node);
+            let root = self.root(connection);
+            let closed = mine().filter(|node| self.tx.opens(*node) == 0);
+            let ids: Vec<u64> = closed.map(|node| crate::nodes::id_of(node, root)).collect();
+            if !ids.is_empty() && self.agreed(connection).prunes {
+                // What it does not know any more it leaves out; an error has no other consequence than memory.
+                let _ = self.device(connection).write(&forget_unused(&ids));
+            }
+        }
+        due.into_iter().for_each(|(connection, node)| self.passing.again(connection, node));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_long_ago_is_asked_for_first_and_again_while_it_is_kept() {
+        let mut passing = Passing::default();
+        let (mut asked, mut told) = (Vec::new(), 0);
+        for n in 0..(KEPT + 3 * BATCH) as u64 {
+            passing.push(0, Node(n));
+            told += 1;
+            let due = passing.due();
+            // The first one is in use for ever, and all others are forgotten.
+            due.iter().filter(|(_, node)| node.0 == 0).for_each(|(c, node)| passing.again(*c, *node));
+            asked.extend(due.into_iter().map(|(_, node)| node.0));
+            assert!(told - asked.len() <= KEPT + BATCH);
+        }
+        assert_eq!(asked[..BATCH], (0..BATCH as u64).collect::<Vec<_>>());
+    }
+}
