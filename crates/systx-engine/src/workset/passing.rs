@@ -396,8 +396,9 @@ impl<O: Os> Transaction<O> {
         Ok(names)
     }
 
-    /// Nodes that there are, for who looks after memory.
-    pub fn nodes_now(&self) -> usize {
+    /// Nodes that there are.
+    #[cfg(test)]
+    pub(crate) fn nodes_now(&self) -> usize {
         self.nodes.len() - self.vacant.len()
     }
 }
