@@ -198,7 +198,7 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
     let output = user(
         "chmod 555 dir; sub -- sh -c 'id -u; grep CapEff /proc/self/status; echo s > s; chmod 755 dir; mv dir/b dir/c; chmod 555 dir
             mkdir ro; echo r > ro/r; chmod 500 ro; \"$S\" run --sub -- sh -c \"echo deep > deep; chmod 400 a\"' || exit 9
-        sub -- sh -c 'rm -rf a s; exit 5' 2>/dev/null; echo $?; cat dir/c ro/r deep",
+        sub -- sh -c 'rm -rf a s; exit 5' 2>/dev/null; echo $?; cat dir/c ro/r deep; readlink /proc/1/fd/0 >/dev/null && echo pid 1 is open; cat /proc/1/environ 2>/dev/null; true",
     );
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
     assert_eq!(out(&output), format!("{USER}\nCapEff:\t0000000000000000\n5\nb\nr\ndeep\n"));
