@@ -5,10 +5,10 @@ use super::{Commit, Part};
 use crate::domain::{Domain, LEASE_PAUSE_NS, LEASE_ROUNDS};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
-use crate::outcome::{CommitError, Conflict, Party, VerbError};
+use crate::outcome::{CommitError, Conflict, Party};
 use crate::publish::site::{identify, open_object, slot_name};
 use crate::record::{Act, Step};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};
 
@@ -74,24 +74,28 @@ impl<O: Os> Commit<'_, O> {
         let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
-            let fixed = match self.facts.check_all(&open) {
-                // Comparing needs descriptors; those leases are only of use where there are enough.
-                Err(VerbError::Os(Errno::MFILE | Errno::NFILE)) if staged > 0 => {
+            match self.compare_all(&open) {
+                // Looking needs descriptors; those leases are only of use where there are enough.
+                Err(CommitError::Failed { error: Errno::MFILE | Errno::NFILE, .. }) if staged > 0 => {
                     leases.held.truncate(leases.held.len() - staged);
-                    self.facts.check_all(&open)
+                    self.compare_all(&open)?;
                 }
-                checked => checked,
-            };
-            let fixed = fixed.map_err(super::aborted)?;
-            let of = |part: &Part<O>| Compared {
-                objects: part.objects.read.iter().copied().collect(),
-                fixed: fixed.clone(),
-            };
-            let compared: Vec<_> = self.parts.iter().map(of).collect();
-            self.check_befores(&compared)?;
-            self.still_possible(&compared)?;
+                compared => compared?,
+            }
         }
         Ok(leases)
+    }
+
+    /// Compares with the present: what was read, what steps expect, and whether each is possible.
+    fn compare_all(&mut self, open: &HashMap<Handle, Arc<O::Fd>>) -> Result<(), CommitError> {
+        let fixed = self.facts.check_all(open).map_err(super::aborted)?;
+        let of = |part: &Part<O>| Compared {
+            objects: part.objects.read.iter().copied().collect(),
+            fixed: fixed.clone(),
+        };
+        let compared: Vec<_> = self.parts.iter().map(of).collect();
+        self.check_befores(&compared)?;
+        self.still_possible(&compared)
     }
 
     /// To abort rather than to displace. Names that are facts have been compared.

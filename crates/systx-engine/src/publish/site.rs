@@ -83,7 +83,12 @@ impl<O: Os> Directories<O> {
         if let Some(fd) = self.0.get(dir) {
             return Ok(Some(fd.clone()));
         }
-        let Some(fd) = open_object(os, root, dir, path, b"", Open::Path)? else { return Ok(None) };
+        let mut found = open_object(os, root, dir, path, b"", Open::Path);
+        if matches!(found, Err(Errno::MFILE | Errno::NFILE)) && !self.0.is_empty() {
+            self.0.clear();
+            found = open_object(os, root, dir, path, b"", Open::Path);
+        }
+        let Some(fd) = found? else { return Ok(None) };
         if self.0.len() >= DIRECTORIES_MAX {
             self.0.clear();
         }
@@ -221,5 +226,29 @@ impl<'a, O: Os> Site<'a, O> {
             // On a full disk there is no line; what was kept is listed all the same.
             let _ = reports::keep(self.os, area, self.id, displaced);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use systx_os::FsKind;
+    use systx_sim::machine::{Call, Fault, Machine, Plant};
+
+    #[test]
+    fn a_directory_is_found_without_a_descriptor_to_spare() {
+        let machine = Machine::with(FsKind::Ext4);
+        machine.plant(0, &[("one", Plant::Dir), ("two", Plant::Dir)]).expect("planting");
+        let os = machine.spawn("publisher");
+        let root = os.root(0);
+        let of = |name: &[u8]| os.handle_at(&root, name).expect("there");
+        let mut directories = Directories::default();
+        let mut find = |name: &[u8]| directories.find(&os, &root, &of(name), name).map(|dir| dir.is_some());
+        assert_eq!(find(b"one"), Ok(true));
+        machine.fault(Fault::fail(Call::OpenHandle, Errno::MFILE));
+        assert_eq!(find(b"two"), Ok(true), "what is kept is let go of");
+        machine.fault(Fault { times: 2, ..Fault::fail(Call::OpenHandle, Errno::MFILE) });
+        assert_eq!(find(b"one"), Err(Errno::MFILE));
+        os.exit();
     }
 }
