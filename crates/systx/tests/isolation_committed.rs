@@ -432,7 +432,7 @@ fn memory_does_not_grow_with_what_was_read(p: &Place) {
     if !kernel_forgets() {
         return println!("not compared: before Linux 6.18 the kernel can't be asked to forget what it knows");
     }
-    assert!(kept > 300 && passed < 60, "{kept} and {passed} bytes a file");
+    assert!(kept > 300 && passed < 150, "{kept} and {passed} bytes a file");
 }
 
 fn kernel_forgets() -> bool {

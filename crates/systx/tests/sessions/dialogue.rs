@@ -53,7 +53,11 @@ fn every_verb(p: &Place) {
     assert_eq!(p.read("a"), "one\n");
     let log = day.line(&format!("systx log {area}"), 0);
     assert!(log.contains("undoable"), "{log}");
-    day.line(&format!("n=$(systx log --json {area} | sed 's/.*\"id\":\\([0-9]*\\).*/\\1/;q')"), 0);
+    // The youngest: other cases have had this place before.
+    day.line(
+        &format!("n=$(systx log -n 1 --json {area} | grep -o '\"id\":[0-9]*' | head -n 1 | cut -d: -f2)"),
+        0,
+    );
     day.line(&format!("systx undo {area} --mount {} $n", p.mount.display()), 0);
     assert!(!p.served.join("a").exists());
 
@@ -88,11 +92,14 @@ fn every_verb(p: &Place) {
     assert_eq!(p.read("a"), "three\n");
     day.line(&format!("n=$(systx begin {area} --only .)"), 0);
     day.typed.types(&format!(
-        "systx on-end {area} $n -- sh -c 'echo $SYSTX_OUTCOME > {}/ended' & sleep 0\n",
-        p.beside.display()
+        "systx on-end {area} $n -- sh -c 'echo $SYSTX_OUTCOME > {}/ended' & until ls {}/ends/$n.* 2>/dev/null; do :; done\n",
+        p.beside.display(),
+        p.mount.join(AREA).display()
     ));
+    day.typed.shows("/ends/");
     day.typed.shows("prompt> ");
-    day.typed.types(&format!("systx commit {area} $n; wait\n"));
+    day.typed.types(&format!("systx commit {area} $n; wait; echo wai\"\"ted\n"));
+    day.typed.shows("waited");
     day.typed.shows("prompt> ");
     day.typed.before.clear();
     assert_eq!(std::fs::read_to_string(p.beside.join("ended")).unwrap(), "committed\n");
