@@ -5,6 +5,7 @@
 //! choose where it is, and never removes anything but its own temporary files; what another user has put in its place root
 //! moves aside.
 
+use crate::workset::acl;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
 
@@ -203,8 +204,13 @@ fn check_format<O: Os>(os: &O, file: &O::Fd) -> Result<(), AreaError> {
 
 /// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd) -> Result<(), AreaError> {
+    inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;
+    // Somebody may have been killed between making it and the first line.
+    for name in [&b"tx"[..], b"aside"] {
+        inherit_nothing(os, &os.open(dir, name, Open::Directory).map_err(failed("open the directories"))?)?;
+    }
     loop {
         let temporary = [TEMPORARY, format!("{:016x}", os.random()).as_bytes()].concat();
         let file = os.create(dir, &temporary, 0o600).map_err(failed("make the file `format`"))?;
@@ -232,6 +238,15 @@ fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd) -> Result<(), AreaError> {
     os.fsync(dir).map_err(failed("sync the directory"))?;
     // The parent may be open by identity only, or unreadable for us; then the whole file system goes.
     os.fsync(parent).or_else(|_| os.syncfs(dir)).map_err(failed("sync the directory"))
+}
+
+/// Takes the default ACL away that a directory got from the one that it was made in: else what is staged in it would have that
+/// list, and let in whom the directory that it is for does not.
+fn inherit_nothing<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
+    match os.removexattr(dir, acl::DEFAULT) {
+        Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
+        Err(e) => Err(AreaError::Os("take the inherited default ACL", e)),
+    }
 }
 
 fn write<O: Os>(os: &O, file: &O::Fd) -> systx_os::Result<()> {

@@ -5,11 +5,12 @@ use super::model::{info_of, only, signature_of, Plain};
 use super::senior::SENIORITY_AGAIN_NS;
 use super::*;
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId};
+use crate::workset::acl;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use systx_os::{Linux, Open, Os, Rename, Timestamp, Words};
+use systx_os::{Errno, Linux, Open, Os, Rename, SetXattr, Timestamp, Words};
 
 const ME: OwnerIx = OwnerIx(7);
 
@@ -280,6 +281,36 @@ fn an_area_is_made_once_and_a_half_made_one_is_finished() {
     assert_eq!(names, [&b"aside"[..], b"format", b"tx"]);
     assert!(s.area(false).unwrap().is_some());
     assert!(s.area(true).unwrap().is_some());
+}
+
+#[test]
+fn what_is_made_in_an_area_inherits_nothing_from_the_directory_that_it_is_in() {
+    let s = Scratch::new();
+    // user::rwx, user:1234:rwx, group::r-x, mask::rwx, other::r-x, each with its number.
+    let entries = [(1, 7, u32::MAX), (2, 7, 1234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let mut list = 2u32.to_ne_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        list.extend([u16::to_ne_bytes(tag), u16::to_ne_bytes(bits)].concat());
+        list.extend(id.to_ne_bytes());
+    }
+    match s.os.setxattr(&s.dir, acl::DEFAULT, &list, SetXattr::Any) {
+        Err(Errno::OPNOTSUPP) => return println!("skipped: no lists here"),
+        set => set.unwrap(),
+    }
+    // Once from the beginning, and once as it is found when its maker was killed.
+    for half_made in [false, true] {
+        if half_made {
+            s.os.mkdir(&s.dir, b"area", 0o700).unwrap();
+            let area = s.os.open(&s.dir, b"area", Open::Directory).unwrap();
+            s.os.mkdir(&area, b"tx", 0o700).unwrap();
+        }
+        let area = s.area(true).unwrap().unwrap();
+        for dir in [&area.dir, &area.tx, &area.aside] {
+            let file = s.os.create(dir, b"file", 0o640).unwrap();
+            assert_eq!(s.os.getxattr(&file, acl::ACCESS), Err(Errno::NODATA));
+        }
+        std::fs::remove_dir_all(s.path.join("area")).unwrap();
+    }
 }
 
 #[test]

@@ -242,3 +242,60 @@ fn who_builds_on_what_he_has_read_of_a_result_without_durability_syncs_it() {
         });
     }
 }
+
+#[test]
+fn an_outsider_can_put_no_directory_below_itself() {
+    play(|world| {
+        let mut tx = world.committed();
+        let (above, below) = (find(&mut tx, "a").unwrap(), find(&mut tx, "a/b").unwrap());
+        let root = world.os.root(0);
+        let open = |dir, name| world.os.open(dir, name, Open::Directory).unwrap();
+        let move_to = |from, to| world.os.rename(from, to, Rename::NoReplace).unwrap();
+        let a = open(&root, b"a");
+        move_to((&a, b"b"), (&root, b"b"));
+        move_to((&root, b"a"), (&open(&root, b"b"), b"a"));
+        // Whoever works in `b` still has it where it was.
+        assert_eq!(tx.lookup(below, b"a"), Err(Errno::STALE.into()));
+        assert_eq!(tx.create(below, b"new", 0o644, CALLER).map(drop), Err(Errno::STALE.into()));
+        // Looked up from the top all is where it is now.
+        assert_eq!((find(&mut tx, "b").unwrap(), find(&mut tx, "b/a").unwrap()), (below, above));
+        tx.create(above, b"new", 0o644, CALLER).unwrap();
+        assert!(tx.commit().is_ok());
+        world.os.stat_at(&open(&open(&root, b"b"), b"a"), b"new").unwrap();
+    });
+}
+
+#[test]
+fn a_number_that_is_given_again_is_told_apart() {
+    play(|world| {
+        let mut tx = world.committed();
+        let mut last = None;
+        for name in ["read", "other", "read"] {
+            let node = find(&mut tx, name).unwrap();
+            let now = (node, tx.generation(node));
+            assert_ne!(last.replace(now), Some(now));
+            tx.told(node);
+            tx.forget_node(node, 1);
+        }
+        let nodes = tx.nodes_now();
+        let again = find(&mut tx, "other").unwrap();
+        assert_eq!((Some(again), tx.nodes_now()), (last.map(|(node, _)| node), nodes + 1));
+    });
+}
+
+/// Names of subtransactions' areas are the transaction's own, whatever the tree has.
+#[test]
+fn what_an_outsider_calls_as_an_area_is_called_is_no_area() {
+    play(|world| {
+        world.os.mkdir(&world.os.root(0), b".systx.sub-7", 0o755).unwrap();
+        for isolation in [Isolation::Serializable, Isolation::Committed] {
+            let mut tx = world.begin(isolation, Durability::None);
+            let root = tx.root(0);
+            assert_eq!(tx.lookup(root, b".systx.sub-7"), Ok(None));
+            assert_eq!(tx.rmdir(root, b".systx.sub-7"), Err(Errno::NOENT.into()));
+            tx.mkdir(root, b".systx.sub-7", 0o700, CALLER).unwrap();
+            assert_eq!(tx.rmdir(root, b".systx.sub-7"), Ok(()));
+            tx.abort();
+        }
+    });
+}

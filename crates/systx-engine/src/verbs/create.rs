@@ -111,7 +111,11 @@ impl<O: Os> Transaction<O> {
         }
         let mount = usize::from(self.object(dir).mount);
         let in_slot = hidden || !self.object(dir).is_staged();
-        let shape = self.shape(dir, new, mode, caller, in_slot)?;
+        let mut shape = self.shape(dir, new, mode, caller, in_slot)?;
+        if hidden {
+            // Root finishes it as its owner and group (`finish_sub_areas`). Only a group that the caller has may be that.
+            (shape.gid, shape.mode) = (caller.gid, shape.mode & !SETGID);
+        }
         let (spot, slot) = self.new_spot(dir, name)?;
         let (fd, stat) = self.make_at(&spot, new, &shape)?;
         let ix = self.staged_node(mount, &stat);

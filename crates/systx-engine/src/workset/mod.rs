@@ -43,6 +43,8 @@ pub(crate) struct Object<O: Os> {
     pub held: bool,
     /// Whether what is known of it is a fact.
     pub claim: Claim,
+    /// How many nodes that passed had its number before.
+    pub generation: u32,
     /// How often the kernel was told of it without having forgotten it since. Counted, as `below`, where nodes may pass.
     pub told: u32,
     /// Nodes that pass whose name is in it.
@@ -137,6 +139,7 @@ impl<O: Os> Object<O> {
             read_only: false,
             held: false,
             claim: Claim::ToTheEnd,
+            generation: 0,
             told: 0,
             below: 0,
             links: 0,
@@ -189,7 +192,8 @@ impl<O: Os> Transaction<O> {
 
     pub(crate) fn push(&mut self, object: Object<O>) -> Ix {
         if let Some(ix) = self.vacant.pop() {
-            *self.object_mut(ix) = object;
+            let generation = self.object(ix).generation;
+            *self.object_mut(ix) = Object { generation, ..object };
             return ix;
         }
         self.nodes.push(object);

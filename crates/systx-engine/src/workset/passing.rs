@@ -7,6 +7,7 @@
 //! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
 
 use super::data::Data;
+use super::sub_area::is_sub_area;
 use super::{Ix, Object};
 use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
 use crate::outcome::{Isolation, Verb};
@@ -55,6 +56,11 @@ impl<O: Os> Transaction<O> {
         self.object(self.ix(node)).lower.as_ref().map_or(0, |lower| lower.stat.size)
     }
 
+    /// Tells a node from those that had its number before.
+    pub fn generation(&self, node: Node) -> u32 {
+        self.object(self.ix(node)).generation
+    }
+
     /// How often a node is open.
     pub fn opens(&self, node: Node) -> u32 {
         self.object(self.ix(node)).opens
@@ -94,6 +100,7 @@ impl<O: Os> Transaction<O> {
             let parent = object.names.first().map(|(parent, _)| *parent);
             let mut vacant = Object::new(FileType::Symlink, usize::from(object.mount), 0, None);
             vacant.claim = Claim::Vacant;
+            vacant.generation = self.object(at).generation.wrapping_add(1);
             if let Some(lower) = std::mem::replace(self.object_mut(at), vacant).lower {
                 let mount = self.object(at).mount;
                 self.linked.remove(&(mount, lower.handle));
@@ -115,7 +122,7 @@ impl<O: Os> Transaction<O> {
         let Some(base) = self.dir_now(dir)? else { return Ok(None) };
         match self.facts.glance(&base, name)? {
             Some((known, fd)) => {
-                let ix = self.meet(dir, &base, name, known);
+                let ix = self.meet(dir, &base, name, known)?;
                 if self.object(ix).claim == Claim::Passing {
                     if self.recent.len() == RECENT_MAX {
                         self.recent.pop_front();
@@ -160,19 +167,26 @@ impl<O: Os> Transaction<O> {
     }
 
     /// The node of what was found under a name.
-    fn meet(&mut self, dir: Ix, base: &Arc<LowerDir<O>>, name: &[u8], known: Arc<Known>) -> Ix {
+    ///
+    /// # Errors
+    /// `ESTALE`: it is above this directory, which has been moved and was not met at its new place yet. A node below itself would have
+    /// no path.
+    fn meet(&mut self, dir: Ix, base: &Arc<LowerDir<O>>, name: &[u8], known: Arc<Known>) -> Verb<Ix> {
         let mount = self.object(dir).mount;
         let Some(&ix) = self.linked.get(&(mount, known.handle)) else {
             let found = self.facts.note_at(base, &Name::from(name), known);
-            return self.pass(usize::from(mount), (dir, Name::from(name)), &found);
+            return Ok(self.pass(usize::from(mount), (dir, Name::from(name)), &found));
         };
         let object = self.object(ix);
         let (claim, open, fact) = (object.claim, object.opens > 0, object.lower.as_ref().map(|l| l.fact));
-        let (Claim::Passing, Some(fact)) = (claim, fact) else { return ix };
+        let (Claim::Passing, Some(fact)) = (claim, fact) else { return Ok(ix) };
         if self.is_root(ix) {
-            return ix;
+            return Ok(ix);
         }
         if !object.names.first().is_some_and(|(d, n)| *d == dir && **n == *name) {
+            if self.is_within(dir, ix) {
+                return Err(Errno::STALE.into());
+            }
             self.leave(ix);
             let name = Name::from(name);
             self.facts.note_move(fact, base, &name);
@@ -186,7 +200,7 @@ impl<O: Os> Transaction<O> {
         if !open {
             self.object_mut(ix).lower = Some(self.facts.note(fact, known));
         }
-        ix
+        Ok(ix)
     }
 
     /// Makes a node that passes.
@@ -219,7 +233,7 @@ impl<O: Os> Transaction<O> {
         }
         // What is no name is told so by a lookup.
         let plain = !name.is_empty() && name.len() <= 255 && !name.contains(&b'/') && !name.contains(&0);
-        if !plain || self.is_hidden(dir, name) {
+        if !plain || is_sub_area(name) || self.is_hidden(dir, name) {
             return self.find(dir, name);
         }
         self.claim_name(dir, name)

@@ -99,6 +99,12 @@ impl<O: Os> Transaction<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::{Domain, Location};
+    use crate::outcome::Options;
+    use crate::transaction::Caller;
+    use std::sync::Arc;
+    use systx_os::FsKind;
+    use systx_sim::machine::{run_process, Machine};
 
     #[test]
     fn the_name_of_an_area_has_a_users_number() {
@@ -106,5 +112,29 @@ mod tests {
         for other in [&b".systx.sub-"[..], b".systx.sub", b".systx.sub-0x", b".systx", b"a.systx.sub-0"] {
             assert!(!is_sub_area(other));
         }
+    }
+
+    /// Root finishes it with the owner's and the group's rights: who made it must have had them.
+    #[test]
+    fn an_area_is_its_makers_own_also_in_a_directory_that_passes_its_group_on() {
+        let os = Machine::with(FsKind::Ext4).spawn("makes");
+        let done = run_process(&os, || {
+            let root = Arc::new(os.root(0));
+            os.mkdir(&root, b"shared", 0o777).unwrap();
+            let shared = os.open(&root, b"shared", Open::Path).unwrap();
+            os.chown(&shared, 0, 50).unwrap();
+            os.chmod(&shared, 0o2777).unwrap();
+            let site = Location { root: root.clone(), parent: &*root, name: b".systx" };
+            let domain = Domain::open(&os, site).unwrap();
+            let mut tx = Transaction::begin(os.clone(), vec![domain], Options::default()).unwrap();
+            let dir = tx.lookup(tx.root(0), b"shared").unwrap().unwrap().0;
+            let caller = Caller { uid: 7, gid: 8, umask: 0 };
+            let made = tx.mkdir(dir, b".systx.sub-7", 0o700, caller).unwrap().1;
+            assert_eq!((made.uid, made.gid, made.mode & 0o7777), (7, 8, 0o700));
+            let other = tx.mkdir(dir, b"other", 0o700, caller).unwrap().1;
+            assert_eq!((other.uid, other.gid, other.mode & 0o7777), (7, 50, 0o2700));
+            tx.abort();
+        });
+        done.expect("lives");
     }
 }

@@ -22,7 +22,7 @@ pub use shared::ShownAs;
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::InitIn;
-use crate::wire::{negotiate, Answer, Lasts, Opcode, Reply, Request};
+use crate::wire::{negotiate, Answer, Id, Lasts, Opcode, Reply, Request};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Attr, Node};
@@ -97,12 +97,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 
     /// A node's number for the kernel, which may use it from now on.
-    fn number(&mut self, call: &Call<'_>, node: Node) -> u64 {
+    fn number(&mut self, call: &Call<'_>, node: Node) -> Id {
         self.known = self.known.max(node);
         if self.tx.told(node) && !self.tx.stays(node) {
             self.passing.push(call.connection, node);
         }
-        call.id(node)
+        Id { number: call.id(node), generation: self.tx.generation(node) }
     }
 
     /// Answers with a node that has just got a name, or was found under one that stays.

@@ -11,5 +11,5 @@ pub mod request;
 
 pub use init::{flag, negotiate, Agreed, Answer};
 pub use opcode::Opcode;
-pub use reply::{forget_unused, stale_attributes, Dirent, Lasts, Plus, Reply};
+pub use reply::{forget_unused, stale_attributes, Dirent, Id, Lasts, Plus, Reply};
 pub use request::{Malformed, Request};

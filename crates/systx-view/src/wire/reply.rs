@@ -87,7 +87,7 @@ impl Reply {
     }
 
     /// Puts a node that the kernel may now refer to by `id`.
-    pub fn entry(&mut self, id: u64, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) {
+    pub fn entry(&mut self, id: Id, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) {
         self.put(&entry(id, attr, name_lasts, attr_lasts));
     }
 
@@ -213,6 +213,15 @@ pub struct Dirent<'a> {
     pub next: u64,
 }
 
+/// A node, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id {
+    /// Its number on the connection.
+    pub number: u64,
+    /// How many other nodes had that number before: file handles hold both.
+    pub generation: u32,
+}
+
 /// What READDIRPLUS says of an entry.
 #[derive(Clone, Copy, Debug)]
 pub enum Plus<'a> {
@@ -220,15 +229,15 @@ pub enum Plus<'a> {
     No,
     /// Nothing: the kernel asks when it needs to know.
     Unknown,
-    /// This, by its number on the connection.
-    Node(u64, &'a Attr),
+    /// This.
+    Node(Id, &'a Attr),
 }
 
-fn entry(id: u64, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) -> EntryOut {
+fn entry(id: Id, attr: &Attr, name_lasts: Lasts, attr_lasts: Lasts) -> EntryOut {
     let (attr_valid, attr_valid_nsec) = attr_lasts.attr_time();
     EntryOut {
-        nodeid: id,
-        generation: 0,
+        nodeid: id.number,
+        generation: u64::from(id.generation),
         entry_valid: name_lasts.name_secs(),
         attr_valid,
         entry_valid_nsec: 0,
@@ -304,9 +313,10 @@ mod tests {
     #[test]
     fn an_entry_carries_true_inode_number_and_times_before_1970() {
         let mut reply = Reply::new();
-        reply.entry(42, &attr(), Lasts::Forever, Lasts::Forever);
+        reply.entry(Id { number: 42, generation: 7 }, &attr(), Lasts::Forever, Lasts::Forever);
         let bytes = reply.finish(1, Ok(())).to_vec();
         assert_eq!(bytes[16], 42);
+        assert_eq!(bytes[16 + 8..16 + 16], [7, 0, 0, 0, 0, 0, 0, 0], "generation");
         assert_eq!(bytes[16 + 40], 1, "ino");
         assert_eq!(bytes[16 + 40 + 24..16 + 40 + 32], [0xff; 8], "atime -1");
     }
@@ -319,8 +329,9 @@ mod tests {
         assert!(reply.dirent(e, Plus::No));
         assert_eq!(reply.body_bytes(), 32);
         let long = Dirent { name: b"123456789", next: 2, ..e };
-        assert!(!reply.dirent(long, Plus::Node(5, &attr())));
-        assert!(reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(5, &attr())));
+        let id = Id { number: 5, generation: 0 };
+        assert!(!reply.dirent(long, Plus::Node(id, &attr())));
+        assert!(reply.dirent(Dirent { name: b"12345678", ..long }, Plus::Node(id, &attr())));
         let bytes = reply.finish(1, Ok(())).to_vec();
         assert_eq!(bytes.len(), 16 + 32 + 128 + 24 + 8);
         assert_eq!(bytes[16 + 16..16 + 32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);
