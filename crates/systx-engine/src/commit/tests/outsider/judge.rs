@@ -152,6 +152,14 @@ impl Seen<'_> {
         if self.in_the_gap && self.act.in_place() && same(end, after) {
             return None;
         }
+        // In the moment before ours is appended: both are whole.
+        if let (Some(before), Some(after), Some(end), Act::WriteOpenSinceBefore) =
+            (before, after, end, self.act)
+        {
+            if appended_behind(before, theirs, after, end) {
+                return None;
+            }
+        }
         Some(format!("{path}: his {}, and {}", told(Some(theirs), Some(theirs)), told(after, end)))
     }
 
@@ -235,6 +243,20 @@ fn merged(before: &Look, theirs: &Look, after: &Look, end: &Look) -> bool {
         && part(before.mode & 0o777, theirs.mode & 0o777, after.mode & 0o777, end.mode & 0o777)
         && part(before.owner, theirs.owner, after.owner, end.owner)
         && part(xattr(before), xattr(theirs), xattr(after), xattr(end))
+}
+
+/// Whether what the transaction appends to a file stands behind what he has written there, and that is whole. A redo after a power
+/// loss patches the sectors before, which are as they were.
+fn appended_behind(before: &Look, theirs: &Look, after: &Look, end: &Look) -> bool {
+    let Some(tail) = after.content.strip_prefix(&before.content[..]) else { return false };
+    let (len, his) = (theirs.content.len(), theirs.content.len().saturating_sub(HIS.len()));
+    let either = |n: usize| [theirs, after].iter().any(|look| look.content.get(n) == end.content.get(n));
+    !tail.is_empty()
+        && end.content.len() == len + tail.len()
+        && end.content.ends_with(tail)
+        && end.content[his..len] == theirs.content[his..]
+        && (0..his).all(either)
+        && (end.mode, end.owner, &end.xattrs) == (theirs.mode, theirs.owner, &theirs.xattrs)
 }
 
 /// Differences between two trees, for messages.
