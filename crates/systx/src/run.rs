@@ -74,14 +74,8 @@ pub fn run(args: &Run) -> u8 {
         if args.hold_output {
             return tell(args, status, None, &Ending::Failed(output::PART_OF_ANOTHER.into()));
         }
-        if kept::Keep::of(args).is_some() {
-            return tell(args, status, None, &Ending::Failed(kept::PART_OF_ANOTHER.into()));
-        }
-        if args.network.policy().is_some() {
-            return tell(args, status, None, &Ending::Failed(network::PART_OF_ANOTHER.into()));
-        }
-        if args.undoable.undoable {
-            return tell(args, status, None, &Ending::Failed(undo::PART_OF_ANOTHER.into()));
+        if let Some(why) = sub::is_the_outermost_ones(args) {
+            return tell(args, status, None, &Ending::Failed(why.into()));
         }
         // Flat nesting: the inner one joins the outer one.
         return tell(args, status, None, &not_executed(&args.command, process::exec(&args.command)));

@@ -89,14 +89,8 @@ impl Around {
 
     /// What is meant by the options of an inner one.
     pub fn run(&self, args: &Run) -> Result<Run, String> {
-        if args.network.policy().is_some() {
-            return Err(network::PART_OF_ANOTHER.into());
-        }
-        if args.undoable.undoable {
-            return Err(undo::PART_OF_ANOTHER.into());
-        }
-        if session::kept::Keep::of(args).is_some() {
-            return Err(session::kept::PART_OF_ANOTHER.into());
+        if let Some(why) = is_the_outermost_ones(args) {
+            return Err(why.into());
         }
         let leave_it = "leave --sub out, and it joins the one around it";
         match self.depth {
@@ -122,6 +116,17 @@ impl Around {
         }
         Ok(run)
     }
+}
+
+/// Why the options are none of a run inside of a transaction, joined or not: they are of the outermost one alone.
+pub fn is_the_outermost_ones(args: &Run) -> Option<&'static str> {
+    if session::kept::Keep::of(args).is_some() {
+        return Some(session::kept::PART_OF_ANOTHER);
+    }
+    if args.network.policy().is_some() {
+        return Some(network::PART_OF_ANOTHER);
+    }
+    args.undoable.undoable.then_some(undo::PART_OF_ANOTHER)
 }
 
 /// An ordinary user's gets his number in any case.

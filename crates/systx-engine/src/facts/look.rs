@@ -9,7 +9,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{Party, Verb, VerbError};
 use crate::publish::patch::read_up_to;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, FsInfo, Lease, Open, Os, Result};
+use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
 
 /// So many missing names in a directory are compared one by one. (In tests few, so that they have both.)
 const MISSES_BEFORE_STAMP: u32 = if cfg!(test) { 1 } else { 4 };
@@ -82,13 +82,9 @@ impl<O: Os> Facts<O> {
 
     /// The same with a name that is shared.
     pub(crate) fn entry_named(&mut self, dir: &Arc<LowerDir<O>>, name: &Name) -> Verb<Option<Found>> {
-        let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
-        let fd = self.opened_now(dir)?;
+        let (fd, os) = (self.opened_now(dir)?, self.domains[dir.domain].os.clone());
         let stamp = dir.stamp().is_some();
-        let (found, claims) = match self.look_in_quiet(dir, &fd, name)? {
-            Some(found) => (found, claims_of(dir, name, &found)),
-            None => self.look_twice(dir, &fd, name, path)?,
-        };
+        let (found, claims) = self.first_look(dir, name, || look_at(&os, &fd, name), |found| *found)?;
         let stamped = found.is_none() && stamp;
         if found.is_none() && !stamp {
             self.missed(dir, &fd)?;
@@ -120,35 +116,47 @@ impl<O: Os> Facts<O> {
         Ok(())
     }
 
-    /// The usual case of a first touch, by two loads and two calls: nothing was in flight before the look and nobody was
-    /// numbered until after it, so no rule can say no, whatever the look finds.
-    fn look_in_quiet(&self, dir: &LowerDir<O>, fd: &O::Fd, name: &[u8]) -> Verb<Option<Look>> {
-        if !self.domains[dir.domain].quiet()? {
-            return Ok(None);
-        }
-        let found = look_at(&self.domains[dir.domain].os, fd, name)?;
-        let unmoved = self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s);
-        Ok(unmoved.then_some(found))
-    }
-
-    /// First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
-    fn look_twice(
+    /// A look at a name by the rule for first touches (R1), and the objects that it says something of. `known` is what of a find
+    /// counts.
+    pub(super) fn first_look<T>(
         &mut self,
         dir: &LowerDir<O>,
-        fd: &O::Fd,
         name: &[u8],
-        path: &dyn Fn() -> Vec<u8>,
-    ) -> Verb<(Look, Vec<ObjectId>)> {
-        let os = self.domains[dir.domain].os.clone();
-        let entry = vec![ObjectId::entry(&dir.handle, name)];
+        look: impl Fn() -> Result<Option<T>>,
+        known: impl Fn(&T) -> (Handle, Stat),
+    ) -> Verb<(Option<T>, Vec<ObjectId>)> {
+        let claims = |found: &Option<T>| claims_of(dir, name, &found.as_ref().map(&known));
+        if let Some(found) = self.look_in_quiet(dir.domain, &look)? {
+            let claims = claims(&found);
+            return Ok((found, claims));
+        }
+        // First the name, then the object behind it, which is an object of its own: it is touched by the rule, too.
+        let path: &dyn Fn() -> Vec<u8> = &|| join(&dir.path, name);
+        let entry = [ObjectId::entry(&dir.handle, name)];
+        let handle = |found: &Option<T>| found.as_ref().map(|found| known(found).0);
         loop {
-            let first = self.touch(dir.domain, &entry, path, |_| look_at(&os, fd, name))?;
-            let claims = claims_of(dir, name, &first);
-            let again = self.touch(dir.domain, &claims, path, |_| look_at(&os, fd, name))?;
-            if first.map(|(handle, _)| handle) == again.map(|(handle, _)| handle) {
+            let first = self.touch(dir.domain, &entry, path, |_| look())?;
+            let claims = claims(&first);
+            let again = self.touch(dir.domain, &claims, path, |_| look())?;
+            if handle(&first) == handle(&again) {
                 return Ok((again, claims));
             }
         }
+    }
+
+    /// The usual case of a first touch, by two loads and the look's calls: nothing was in flight before the look and nobody was
+    /// numbered until after it, so no rule can say no, whatever the look finds.
+    fn look_in_quiet<T>(
+        &self,
+        domain: usize,
+        look: impl Fn() -> Result<Option<T>>,
+    ) -> Verb<Option<Option<T>>> {
+        if !self.domains[domain].quiet()? {
+            return Ok(None);
+        }
+        let found = look()?;
+        let unmoved = self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s);
+        Ok(unmoved.then_some(found))
     }
 
     /// Opens the directory behind a fact as a base for names.
@@ -383,7 +391,7 @@ pub(crate) fn copy_from(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
 }
 
 /// Which conflict objects a look at a name claims.
-pub(super) fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
+fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
     let mut claims = Vec::with_capacity(3);
     claims.push(ObjectId::entry(&dir.handle, name));
     if let Some((handle, stat)) = found {

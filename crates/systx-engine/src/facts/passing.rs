@@ -4,7 +4,6 @@
 //! Guarantees: what is delivered is committed, and of one commit: nothing half-published, neither within a look nor while a file is
 //! open. Does not: compare anything afterwards, but for large files that are open ([`Watched`]).
 
-use super::look::claims_of;
 use super::{Bytes, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
 use crate::id::ObjectId;
 use crate::outcome::Verb;
@@ -36,26 +35,10 @@ impl<O: Os> Facts<O> {
     pub(crate) fn glance(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Glance<O>> {
         let Some(fd) = self.opened(dir)? else { return Ok(None) };
         let os = self.domains[dir.domain].os.clone();
-        if self.domains[dir.domain].quiet()? {
-            // As of a fact: nothing was in flight before the look, and nobody was numbered until after it.
-            let found = hold(&os, &fd, name)?;
-            if self.domains.iter().zip(&self.snapshots).all(|(d, s)| d.table.next() == *s) {
-                self.met(dir.domain, &claims(dir, name, &found));
-                return Ok(found);
-            }
-        }
-        let path: &dyn Fn() -> Vec<u8> = &|| super::join(&dir.path, name);
-        let entry = [ObjectId::entry(&dir.handle, name)];
-        loop {
-            let first = self.touch(dir.domain, &entry, path, |_| hold(&os, &fd, name))?;
-            let claims = claims(dir, name, &first);
-            let again = self.touch(dir.domain, &claims, path, |_| hold(&os, &fd, name))?;
-            let handle = |found: &Glance<O>| found.as_ref().map(|(known, _)| known.handle);
-            if handle(&first) == handle(&again) {
-                self.met(dir.domain, &claims);
-                return Ok(again);
-            }
-        }
+        let known = |(known, _): &(Arc<Known>, Arc<O::Fd>)| (known.handle, known.stat);
+        let (found, claims) = self.first_look(dir, name, || hold(&os, &fd, name), known)?;
+        self.met(dir.domain, &claims);
+        Ok(found)
     }
 
     /// The names of a directory now, without the area of the domain.
@@ -218,10 +201,6 @@ fn hold<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Glance<O>> {
         Err(Errno::NOENT | Errno::STALE) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn claims<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Glance<O>) -> Vec<ObjectId> {
-    claims_of(dir, name, &found.as_ref().map(|(known, _)| (known.handle, known.stat)))
 }
 
 /// A file as it is between two writes of outsiders, and its bytes if they are few: publications have been waited for.

@@ -58,7 +58,9 @@ impl<O: Os> Transaction<O> {
         if !wanted || self.held.closed.len() >= SMALL_OBJECTS_MAX || self.os.uid() != 0 {
             return false;
         }
-        self.held.closed.push(ix);
+        if !self.held.closed.contains(&ix) {
+            self.held.closed.push(ix);
+        }
         true
     }
 

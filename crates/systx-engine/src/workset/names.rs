@@ -13,7 +13,7 @@ use std::sync::Arc;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 /// Longest name, in bytes.
-const NAME_MAX: usize = 255;
+pub(super) const NAME_MAX: usize = 255;
 
 /// A touched name.
 #[derive(Clone, Copy, Debug)]

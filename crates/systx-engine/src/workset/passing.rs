@@ -7,6 +7,7 @@
 //! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
 
 use super::data::Data;
+use super::names::NAME_MAX;
 use super::sub_area::is_sub_area;
 use super::{Ix, Object};
 use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
@@ -192,7 +193,7 @@ impl<O: Os> Transaction<O> {
             self.facts.note_move(fact, base, &name);
             self.object_mut(dir).below += 1;
             let object = self.object_mut(ix);
-            object.names.push((dir, name));
+            object.add_name(dir, name);
             if let Some(dir) = &mut object.dir {
                 dir.base = None;
             }
@@ -207,7 +208,7 @@ impl<O: Os> Transaction<O> {
     fn pass(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
         let mut object = Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone()));
         object.claim = Claim::Passing;
-        object.names.push((dir, name));
+        object.add_name(dir, name);
         let ix = self.push(object);
         self.object_mut(dir).below += 1;
         self.linked.insert((mount as u16, found.handle), ix);
@@ -232,7 +233,7 @@ impl<O: Os> Transaction<O> {
             return self.find(dir, name);
         }
         // What is no name is told so by a lookup.
-        let plain = !name.is_empty() && name.len() <= 255 && !name.contains(&b'/') && !name.contains(&0);
+        let plain = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&b'/') && !name.contains(&0);
         if !plain || is_sub_area(name) || self.is_hidden(dir, name) {
             return self.find(dir, name);
         }
