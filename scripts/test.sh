@@ -60,9 +60,10 @@ if [ "$status" != 0 ]; then
 fi
 # Suites without the test harness (they must be alone in their process) print no result line: their lines are counted.
 awk -v verdict="$verdict" '
-    function section() { if (!counted) passed += lines; lines = 0; counted = 0 }
+    function section() { if (!counted) { passed += lines; failed += bad }; lines = bad = counted = 0 }
     /^ +(Running|Doc-tests) / { section() }
     /^test .* [.][.][.] ok$/ { lines++ }
+    /^test .* [.][.][.] FAILED$/ { bad++ }
     /^test result:/ { counted = 1; for (i = 4; i <= NF; i++) { n = $(i - 1) + 0
         if ($i ~ /^passed/) passed += n; if ($i ~ /^failed/) failed += n; if ($i ~ /^ignored/) ignored += n } }
     END { section(); printf "test result: %s. %d passed; %d failed; %d ignored; all crates\n", verdict, passed, failed, ignored }

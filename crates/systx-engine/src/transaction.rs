@@ -18,7 +18,7 @@ use crate::workset::names::Entry;
 use crate::workset::passing::Claim;
 use crate::workset::staging::Staging;
 use crate::workset::{Ix, Object};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use systx_os::{FileType, Handle, Os, Timestamp};
 
@@ -147,6 +147,8 @@ pub struct Transaction<O: Os> {
     pub(crate) copied_bytes: u64,
     /// Nodes of lower files with several names; where nodes pass, of all lower objects.
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
+    /// Inode numbers of lower objects that became facts when they were met.
+    pub(crate) met: HashSet<u64>,
     /// Areas of subtransactions: directory, name, and where it leads.
     pub(crate) sub_areas: Vec<(Ix, Name, Entry)>,
     /// Which of them have descriptors.
@@ -177,6 +179,7 @@ impl<O: Os> Transaction<O> {
             recent: VecDeque::new(),
             copied_bytes: 0,
             linked: HashMap::new(),
+            met: HashSet::new(),
             sub_areas: Vec::new(),
             held: Held::default(),
             room: Room::default(),
@@ -184,7 +187,7 @@ impl<O: Os> Transaction<O> {
         for mount in 0..t.mounts.len() {
             let passes = t.options.isolation == Isolation::Committed;
             let (found, dir) = if passes { t.facts.passing_root(mount)? } else { t.facts.root(mount)? };
-            let ix = t.lower_node(mount, &found);
+            let ix = t.lower_node(mount, &found)?;
             if passes {
                 t.object_mut(ix).claim = Claim::Passing;
             }

@@ -16,6 +16,7 @@ use crate::id::{OwnerIx, TxId};
 use crate::log::Entry;
 use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::remove_all;
+use crate::publish::site::slot_number;
 use crate::record::{Body, Shelved};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,9 +53,8 @@ fn name_of(boot: &[u8; 16], owner: impl std::fmt::Display) -> String {
 
 /// The first slot of the transaction that an entry of a shelf belongs to; `None`: it belongs to all.
 fn owner_of(name: &[u8]) -> Option<u32> {
-    // The token of LINKs is `<slot>l`.
-    let digits = name.strip_suffix(b"l").unwrap_or(name);
-    let slot: u32 = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    // The token of LINKs is a slot's name and `l`.
+    let slot = slot_number(name.strip_suffix(b"l").unwrap_or(name))?;
     Some(slot / SLOTS_MAX * SLOTS_MAX)
 }
 
@@ -234,6 +234,7 @@ pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
 mod tests {
     use super::*;
     use crate::domain::Location;
+    use crate::publish::site::slot_name;
     use systx_sim::machine::{run_process, Machine};
 
     /// An inode of 128 bytes has room for 31 bits of seconds: the kernel would put the highest instead.
@@ -264,12 +265,12 @@ mod tests {
             let first = first_slot(TxId(id));
             assert!(first.checked_add(SLOTS_MAX).is_some_and(|end| end < crate::record::Step::NO_SLOT));
             assert_ne!(first, first_slot(TxId(id.wrapping_add(1))));
-            let last = (first + SLOTS_MAX - 1).to_string();
-            for name in [last.clone(), format!("{last}l"), first.to_string()] {
-                assert_eq!(owner_of(name.as_bytes()), Some(first));
+            let last = slot_name(first + SLOTS_MAX - 1);
+            for name in [last.clone(), [&last[..], b"l"].concat(), slot_name(first)] {
+                assert_eq!(owner_of(&name), Some(first));
             }
         }
-        for name in [TOKEN, b"target", b"l"] {
+        for name in [TOKEN, b"target", b"l", b"4000", b"4-", b"-"] {
             assert_eq!(owner_of(name), None);
         }
     }

@@ -1,7 +1,7 @@
 //! R2: moves the snapshot forward over commits that did not touch what was seen.
 
 use super::compare::OpenFiles;
-use super::{Facts, Which};
+use super::{FactIx, Facts, Which};
 use crate::domain::Who;
 use crate::id::ObjectId;
 use crate::outcome::{Party, Verb, VerbError};
@@ -84,6 +84,20 @@ impl<O: Os> Facts<O> {
             }
             self.snapshots[d] = now;
             fresh &= !look_hit;
+        }
+    }
+
+    /// Compares one fact with the present.
+    ///
+    /// # Errors
+    /// `Doomed` when it is no longer true.
+    pub(crate) fn check(&mut self, fact: FactIx) -> Verb<()> {
+        if !self.seen[fact.0 as usize].claimed {
+            return Ok(());
+        }
+        match self.compare(Which::Seen(fact.0), &OpenFiles::<O>::new())? {
+            Some((path, what)) => Err(self.changed(path, what)),
+            None => Ok(()),
         }
     }
 

@@ -13,6 +13,11 @@ use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
 /// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
 /// follow each other.
 pub(crate) const DIRECTORIES_MAX: usize = 64;
+/// So many slots have names that are only numbers.
+const SHORT_NAMES: u32 = 64;
+/// Bytes of the names of all others (73 fill a block), and what makes them so long.
+const LONG_NAME: usize = 48;
+const FILL: u8 = b'-';
 
 /// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,9 +103,21 @@ impl<O: Os> Directories<O> {
     }
 }
 
-/// Name of a slot in `tx/<id>`.
+/// Name of a slot in `tx/<id>`: its number. Where there are many it is a long name: ext4 goes through a block of a directory entry by
+/// entry, at each look and each change of a name, and of long names few fill one.
 pub(crate) fn slot_name(slot: u32) -> Vec<u8> {
-    slot.to_string().into_bytes()
+    let mut name = slot.to_string().into_bytes();
+    if slot >= SHORT_NAMES {
+        name.resize(LONG_NAME, FILL);
+    }
+    name
+}
+
+/// The number of a slot, by its name.
+pub(crate) fn slot_number(name: &[u8]) -> Option<u32> {
+    let digits = name.iter().position(|byte| *byte == FILL).map_or(name, |at| &name[..at]);
+    let slot = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (slot_name(slot) == name).then_some(slot)
 }
 
 /// The object under a name, if any.

@@ -86,7 +86,7 @@ impl<O: Os> Transaction<O> {
         let staging = self.staging(mount)?.dir.clone();
         let fd = Arc::new(self.os.tmpfile(&staging, shape.make_with)?);
         let stat = self.finish(&fd, &shape, FileType::File)?;
-        let ix = self.staged_node(mount, &stat);
+        let ix = self.staged_node(mount, &stat)?;
         self.object_mut(ix).file = Some(fd);
         self.hold(ix);
         Ok((node_of(ix), from_stat(&stat)))
@@ -118,7 +118,7 @@ impl<O: Os> Transaction<O> {
         }
         let (spot, slot) = self.new_spot(dir, name)?;
         let (fd, stat) = self.make_at(&spot, new, &shape)?;
-        let ix = self.staged_node(mount, &stat);
+        let ix = self.staged_node(mount, &stat)?;
         if fd.is_some() {
             self.object_mut(ix).file = fd;
             self.hold(ix);

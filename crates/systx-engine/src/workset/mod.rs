@@ -18,6 +18,7 @@ pub(crate) mod staging;
 pub(crate) mod sub_area;
 
 use crate::facts::{Found, Known, LowerDir, Name};
+use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use attributes::Overrides;
 use data::Data;
@@ -162,6 +163,11 @@ impl<O: Os> Object<O> {
     }
 }
 
+/// An inode number of a mount; two of them may meet, which costs a look.
+fn number(mount: usize, ino: u64) -> u64 {
+    ino ^ (mount as u64) << 48
+}
+
 /// The public number of a node.
 pub(crate) fn node_of(ix: Ix) -> Node {
     Node(u64::from(ix.get()))
@@ -201,23 +207,41 @@ impl<O: Os> Transaction<O> {
     }
 
     /// A node for an object of the committed tree: the one that stands for it already, if it is a file of several names.
-    pub(crate) fn lower_node(&mut self, mount: usize, found: &Found) -> Ix {
+    pub(crate) fn lower_node(&mut self, mount: usize, found: &Found) -> Verb<Ix> {
         let shared = found.stat.nlink > 1 && found.stat.kind() != FileType::Directory;
         if shared {
             if let Some(ix) = self.linked.get(&(mount as u16, found.handle)) {
-                return *ix;
+                return Ok(*ix);
             }
         }
+        self.tell_apart(mount, found.stat.ino)?;
+        self.met.insert(number(mount, found.stat.ino));
         let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone())));
         if shared {
             self.linked.insert((mount as u16, found.handle), ix);
         }
-        ix
+        Ok(ix)
     }
 
     /// A node for a new object.
-    pub(crate) fn staged_node(&mut self, mount: usize, stat: &Stat) -> Ix {
-        self.push(Object::new(stat.kind(), mount, stat.ino, None))
+    pub(crate) fn staged_node(&mut self, mount: usize, stat: &Stat) -> Verb<Ix> {
+        self.tell_apart(mount, stat.ino)?;
+        Ok(self.push(Object::new(stat.kind(), mount, stat.ino, None)))
+    }
+
+    /// Looks again at whatever was met under an inode number that another object has now: programs take two objects with one
+    /// number for one, and `mv` or `cp` fail for it, with a status of theirs.
+    ///
+    /// # Errors
+    /// `Doomed`: what was met is gone, and its number was given away.
+    fn tell_apart(&mut self, mount: usize, ino: u64) -> Verb<()> {
+        if !self.met.contains(&number(mount, ino)) {
+            return Ok(());
+        }
+        let same = |object: &Object<O>| usize::from(object.mount) == mount && object.ino == ino;
+        let met = self.nodes.iter().filter(|object| same(object));
+        let facts: Vec<_> = met.filter_map(|object| object.lower.as_ref().map(|lower| lower.fact)).collect();
+        facts.into_iter().try_for_each(|fact| self.facts.check(fact))
     }
 
     pub(crate) fn is_root(&self, ix: Ix) -> bool {

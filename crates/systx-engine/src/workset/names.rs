@@ -98,7 +98,7 @@ impl<O: Os> Transaction<O> {
         let found = self.facts.entry_named(&base, &name)?;
         let ix = match found {
             Some(found) if self.passes() => Some(self.adopt(mount, found)?),
-            Some(found) => Some(self.lower_node(mount, &found)),
+            Some(found) => Some(self.lower_node(mount, &found)?),
             None => None,
         };
         if let Some(ix) = ix {

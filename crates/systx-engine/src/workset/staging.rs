@@ -1,6 +1,6 @@
 //! The staging directory: where new objects and private bytes really are.
 //!
-//! Owns: one private directory a mount, made at the first need, its slots (decimal names), and the way from a name that the
+//! Owns: one private directory a mount, made at the first need, its slots, and the way from a name that the
 //! program sees to the place where the object is.
 
 use super::sub_area::is_sub_area;

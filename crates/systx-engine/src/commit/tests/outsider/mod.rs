@@ -13,6 +13,7 @@ mod rewritten;
 
 use super::world::*;
 use crate::outcome::{CommitError, Committed, Durability};
+use crate::publish::site::slot_number;
 use acts::{plant, Act, Outsider, ACTS, HIS, TARGETS};
 use judge::{at_old_names, differences, path_of_slot, Seen};
 use std::collections::BTreeSet;
@@ -52,10 +53,7 @@ impl Stage {
         let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
         let look = calls.iter().position(|p| p.call == Call::Lease).expect("the final look takes leases");
         // Each step begins with what its slot holds, and all of them with the token of the LINKs.
-        let is_slot = |name: &[u8]| {
-            let digits = name.strip_suffix(b"l").unwrap_or(name);
-            !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-        };
+        let is_slot = |name: &[u8]| slot_number(name.strip_suffix(b"l").unwrap_or(name)).is_some();
         let is_step = |p: &PointInfo| p.call == Call::HandleAt && is_slot(&p.name);
         let publishing = look + calls[look..].iter().position(is_step).expect("steps are taken");
         let body = match durability {
