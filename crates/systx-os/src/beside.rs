@@ -23,6 +23,10 @@ const TALK: u32 = 32;
 const TALK_MAX: u32 = 1 << 20;
 /// Requests after which it looks again where the other thread is.
 const FOLLOW: u32 = 512;
+/// Looks in vain before a request that are many: on one CPU who answers runs again when the next request is there.
+const WAITS: u32 = 3;
+/// So many such requests in a row, and the two are apart.
+const WAITED: u32 = 4;
 /// Requests after which others are trusted again not to want the CPU.
 const TRUST: u32 = 4096;
 /// Who has no CPU before so many answers is among others who want it.
@@ -39,6 +43,10 @@ pub struct Beside {
     enough: u32,
     near: bool,
     answers: u32,
+    /// Looks in vain since the last request.
+    waits: u32,
+    /// Requests in a row before which there were many of them.
+    waited: u32,
     watched: Option<(Arc<Watched>, JoinHandle<()>)>,
     refused: bool,
 }
@@ -73,6 +81,11 @@ impl Beside {
         } else if self.in_a_row >= self.enough.max(TALK) && !self.refused {
             self.join();
         }
+    }
+
+    /// Notes a look in vain.
+    pub fn not_asked(&mut self) {
+        self.waits = self.waits.saturating_add(1);
     }
 
     /// Whether it runs only where nobody else wants to.
@@ -137,9 +150,20 @@ impl Beside {
         if self.answers % TRUST == 0 {
             self.enough /= 2;
         }
-        if self.answers % FOLLOW == 0 && !follow(self.asker) {
+        if (self.is_apart() || self.answers % FOLLOW == 0) && !follow(self.asker) {
             self.part();
         }
+    }
+
+    /// Whether, at a request, the two seem to have come apart: the kernel wakes who asks on another CPU if a third thread wants this
+    /// one for an instant, and from then on there.
+    fn is_apart(&mut self) -> bool {
+        self.waited = if std::mem::take(&mut self.waits) < WAITS { 0 } else { self.waited + 1 };
+        let apart = self.waited == WAITED;
+        if apart {
+            self.waited = 0;
+        }
+        apart
     }
 
     /// Starts the watcher, which finds out whether it may be done at all.
@@ -175,6 +199,11 @@ impl Watched {
             && set_policy(0, libc::SCHED_OTHER);
         self.unable.store(!able, SeqCst);
         self.able.store(able, SeqCst);
+        // A thread of the ordinary policy counts for some time after it has gone to sleep (delayed dequeue in kernel/sched/fair.c), and
+        // each look would part the two, on whose CPU it mostly is. Without the privilege it does.
+        if able {
+            set_policy(0, libc::SCHED_FIFO);
+        }
         let mut last = 0;
         while able && !self.over.load(SeqCst) {
             if !self.near.load(SeqCst) {
@@ -193,9 +222,9 @@ impl Watched {
     }
 }
 
-/// Sets the policy of a thread of this process; 0 is the calling one. Its nice value stays.
+/// Sets the policy of a thread of this process, of real-time ones with the lowest priority; 0 is the calling one. Its nice value stays.
 fn set_policy(thread: u32, policy: i32) -> bool {
-    let param = libc::sched_param { sched_priority: 0 };
+    let param = libc::sched_param { sched_priority: i32::from(policy == libc::SCHED_FIFO) };
     // SAFETY: the call reads one `struct sched_param`, which `param` is, and keeps no pointer.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, &raw const param) };
     done == 0
@@ -293,6 +322,21 @@ mod tests {
             assert!(beside.enough > TALK, "and asks for more the next time");
         }
         end_one();
+    }
+
+    #[test]
+    fn who_waits_for_each_of_several_requests_is_apart() {
+        let mut beside = Beside::default();
+        let mut requests = |waits: &[u32]| {
+            let mut apart = |waits: &u32| {
+                (0..*waits).for_each(|_| beside.not_asked());
+                beside.is_apart()
+            };
+            waits.iter().map(&mut apart).collect::<Vec<_>>()
+        };
+        assert_eq!(requests(&[3, 9, 3]), [false; 3]);
+        assert_eq!(requests(&[3, 0, 3, 3, 2]), [true, false, false, false, false]);
+        assert_eq!(requests(&[3, 3, 3, 3, 3]), [false, false, false, true, false]);
     }
 
     #[test]

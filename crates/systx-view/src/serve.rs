@@ -59,6 +59,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 idle = Instant::now();
                 left = left.saturating_sub(served);
             } else if idle.elapsed() < limit {
+                self.beside.not_asked();
                 let_others_run();
             } else {
                 self.beside.part();
