@@ -228,6 +228,11 @@ impl<O: Os> Transaction<O> {
         self.refusal.get_or_insert(why);
     }
 
+    /// Its type.
+    pub fn kind(&self, node: Node) -> FileType {
+        self.object(self.ix(node)).kind
+    }
+
     /// Its inode number.
     pub fn ino(&self, node: Node) -> u64 {
         self.object(self.ix(node)).ino

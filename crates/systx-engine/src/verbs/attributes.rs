@@ -3,6 +3,7 @@
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Node, SetAttr, SetTime, Transaction};
 use crate::workset::acl::{self, Acl};
+use crate::workset::attributes::CAPABILITY;
 use crate::workset::data::Data;
 use crate::workset::Ix;
 use systx_os::{Errno, FileType, Os, Timestamp};
@@ -10,7 +11,6 @@ use systx_os::{Errno, FileType, Os, Timestamp};
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
-const CAPABILITY: &[u8] = b"security.capability";
 
 impl<O: Os> Transaction<O> {
     /// Attributes.
@@ -61,8 +61,10 @@ impl<O: Os> Transaction<O> {
         if mode & GROUP_EXECUTE != 0 {
             mode &= !SETGID;
         }
+        // What stays may be dropped by the chown itself.
+        let to_set = (set.mode.is_some() || had & (SETUID | SETGID) != 0).then_some(mode);
         if self.object(ix).kind != FileType::File {
-            return Ok((set.mode.is_some() || mode != had).then_some(mode));
+            return Ok(to_set);
         }
         match self.xattr(ix, CAPABILITY) {
             Ok(None) | Err(VerbError::Os(Errno::OPNOTSUPP)) => {}
@@ -74,7 +76,7 @@ impl<O: Os> Transaction<O> {
             Ok(before) => self.override_xattr(ix, CAPABILITY, before, None),
             Err(e) => return Err(e),
         }
-        Ok((set.mode.is_some() || mode != had).then_some(mode))
+        Ok(to_set)
     }
 
     fn set_staged(
@@ -91,11 +93,12 @@ impl<O: Os> Transaction<O> {
         let fd = self.any_fd(ix)?;
         let mut mode = mode;
         if owner {
-            let before = self.os.stat(&fd)?;
+            // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller: then `mode` has what is left.
+            let keep = !set.kill_priv && mode.is_none();
+            let before = if keep { self.os.stat(&fd)?.perm() } else { 0 };
             self.os.chown(&fd, set.uid.unwrap_or(u32::MAX), set.gid.unwrap_or(u32::MAX))?;
-            // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller.
-            if mode.is_none() && before.perm() & (SETUID | SETGID) != 0 {
-                mode = Some(before.perm());
+            if before & (SETUID | SETGID) != 0 {
+                mode = Some(before);
             }
         }
         if let Some(mode) = mode {

@@ -4,6 +4,7 @@
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use crate::workset::acl::{self, Acl};
+use crate::workset::attributes::CAPABILITY;
 use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Open, Os, SetXattr};
 
@@ -54,6 +55,7 @@ impl<O: Os> Transaction<O> {
         if self.object(ix).is_staged() {
             let fd = self.any_fd(ix)?;
             self.os.setxattr(&fd, name, value, mode)?;
+            self.object_mut(ix).incapable &= name != CAPABILITY;
             if let Some(dir) = &mut self.object_mut(ix).dir {
                 dir.default_acl = None;
             }

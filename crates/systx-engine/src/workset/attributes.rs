@@ -37,6 +37,9 @@ impl Overrides {
     }
 }
 
+/// Privileges of a program file.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
 /// What stat(2) says of a staged object.
 pub(crate) fn from_stat(stat: &Stat) -> Attr {
     Attr {
@@ -193,6 +196,7 @@ impl<O: Os> Transaction<O> {
                 let fact = lower.fact;
                 self.facts.xattr(fact, name)
             }
+            (None, _) if object.incapable && name == CAPABILITY => Ok(None),
             (None, _) => {
                 let fd = self.any_fd(ix)?;
                 match self.os.getxattr(&fd, name) {

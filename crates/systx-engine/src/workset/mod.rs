@@ -42,6 +42,8 @@ pub(crate) struct Object<O: Os> {
     pub read_only: bool,
     /// It is in the queue of nodes with descriptors.
     pub held: bool,
+    /// It was made here, and never got a capability: the kernel asks for it before the first write to each new file.
+    pub incapable: bool,
     /// Whether what is known of it is a fact.
     pub claim: Claim,
     /// How many nodes that passed had its number before.
@@ -139,6 +141,7 @@ impl<O: Os> Object<O> {
             opens: 0,
             read_only: false,
             held: false,
+            incapable: false,
             claim: Claim::ToTheEnd,
             generation: 0,
             told: 0,
@@ -226,7 +229,8 @@ impl<O: Os> Transaction<O> {
     /// A node for a new object.
     pub(crate) fn staged_node(&mut self, mount: usize, stat: &Stat) -> Verb<Ix> {
         self.tell_apart(mount, stat.ino)?;
-        Ok(self.push(Object::new(stat.kind(), mount, stat.ino, None)))
+        let new = Object::new(stat.kind(), mount, stat.ino, None);
+        Ok(self.push(Object { incapable: true, ..new }))
     }
 
     /// Looks again at whatever was met under an inode number that another object has now: programs take two objects with one

@@ -54,12 +54,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let mut set = wanted(&args);
         if set.uid.is_some() || set.gid.is_some() {
             // chown(2) of anything but a directory clears them, also for root (fs/open.c, chown_common).
-            set.kill_priv |= !is_directory(self.tx.getattr(call.node)?.mode);
+            set.kill_priv |= self.tx.kind(call.node) != FileType::Directory;
         } else if args.valid & CHANGES == 0 {
             // What is left of chown(2) with neither owner nor group, and of a write through a passthrough handle to a
             // file that got setuid or setgid since it was opened: the kernel leaves out what HANDLE_KILLPRIV_V2 has the
             // server do (fs/fuse/dir.c, fuse_setattr), and asks for nothing else.
-            if !is_directory(self.tx.getattr(call.node)?.mode) {
+            if self.tx.kind(call.node) != FileType::Directory {
                 self.kill_privileges(&call, call.node, Kill::All)?;
             }
         } else if set.size.is_some() && !set.kill_priv && self.is_privileged(call.node)? {
@@ -117,10 +117,6 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         Ok(())
     }
-}
-
-fn is_directory(mode: u32) -> bool {
-    FileType::from_mode(mode) == Some(FileType::Directory)
 }
 
 fn wanted(args: &SetattrIn) -> SetAttr {
