@@ -148,7 +148,7 @@ pub struct Transaction<O: Os> {
     /// Nodes of lower files with several names; where nodes pass, of all lower objects.
     pub(crate) linked: HashMap<(u16, Handle), Ix>,
     /// Inode numbers of lower objects that became facts when they were met.
-    pub(crate) met: HashSet<u64>,
+    pub(crate) met: HashSet<u32>,
     /// Areas of subtransactions: directory, name, and where it leads.
     pub(crate) sub_areas: Vec<(Ix, Name, Entry)>,
     /// Which of them have descriptors.

@@ -24,6 +24,7 @@ use attributes::Overrides;
 use data::Data;
 use names::Entry;
 use passing::Claim;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -55,8 +56,8 @@ pub(crate) struct Object<O: Os> {
     /// Names added less names removed, of a lower object.
     pub links: i32,
     pub ino: u64,
-    /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root.
-    pub names: Vec<(Ix, Name)>,
+    /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root. Most have one.
+    pub names: SmallVec<[(Ix, Name); 1]>,
     /// `None`: staged.
     pub lower: Option<Lower>,
     /// An open descriptor of the staged file or of the private copy, while it is of use.
@@ -69,16 +70,6 @@ pub(crate) struct Object<O: Os> {
 
 // A transaction may touch millions of objects: what is rare is boxed.
 const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Known>() + size_of::<Entry>() <= 480);
-
-impl<O: Os> Object<O> {
-    /// Gives it one more name. Most have one: a vector's first room, for four, would be a tenth of what an object takes.
-    pub fn add_name(&mut self, dir: Ix, name: Name) {
-        if self.names.is_empty() {
-            self.names.reserve_exact(1);
-        }
-        self.names.push((dir, name));
-    }
-}
 
 /// The committed tree's side of a node.
 pub(crate) type Lower = Found;
@@ -148,7 +139,7 @@ impl<O: Os> Object<O> {
             below: 0,
             links: 0,
             ino,
-            names: Vec::new(),
+            names: SmallVec::new(),
             lower,
             file: None,
             dir,
@@ -166,9 +157,9 @@ impl<O: Os> Object<O> {
     }
 }
 
-/// An inode number of a mount; two of them may meet, which costs a look.
-fn number(mount: usize, ino: u64) -> u64 {
-    ino ^ (mount as u64) << 48
+/// An inode number of a mount, folded, as there is one for each object. Two of them may meet, which costs a look at all nodes.
+fn number(mount: usize, ino: u64) -> u32 {
+    (ino ^ ino >> 32) as u32 ^ (mount as u32) << 24
 }
 
 /// The public number of a node.

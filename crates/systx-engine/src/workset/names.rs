@@ -102,7 +102,7 @@ impl<O: Os> Transaction<O> {
             None => None,
         };
         if let Some(ix) = ix {
-            self.object_mut(ix).add_name(dir, name.clone());
+            self.object_mut(ix).names.push((dir, name.clone()));
         }
         if let Some(directory) = &mut self.object_mut(dir).dir {
             directory.names.insert(name, Entry { now: ix, before: ix, slot: NO_SLOT });
@@ -215,7 +215,7 @@ impl<O: Os> Transaction<O> {
             }
         }
         let object = self.object_mut(ix);
-        object.add_name(dir, name.into());
+        object.names.push((dir, name.into()));
         object.links += 1;
     }
 

@@ -193,7 +193,7 @@ impl<O: Os> Transaction<O> {
             self.facts.note_move(fact, base, &name);
             self.object_mut(dir).below += 1;
             let object = self.object_mut(ix);
-            object.add_name(dir, name);
+            object.names.push((dir, name));
             if let Some(dir) = &mut object.dir {
                 dir.base = None;
             }
@@ -208,7 +208,7 @@ impl<O: Os> Transaction<O> {
     fn pass(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
         let mut object = Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone()));
         object.claim = Claim::Passing;
-        object.add_name(dir, name);
+        object.names.push((dir, name));
         let ix = self.push(object);
         self.object_mut(dir).below += 1;
         self.linked.insert((mount as u16, found.handle), ix);

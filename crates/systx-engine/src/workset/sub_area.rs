@@ -30,7 +30,7 @@ impl<O: Os> Transaction<O> {
 
     pub(super) fn name_sub_area(&mut self, dir: Ix, name: &[u8], ix: Ix, slot: u32) {
         self.sub_areas.push((dir, Name::from(name), Entry { now: Some(ix), before: None, slot }));
-        self.object_mut(ix).add_name(dir, name.into());
+        self.object_mut(ix).names.push((dir, name.into()));
     }
 
     pub(super) fn unname_sub_area(&mut self, dir: Ix, name: &[u8]) {
