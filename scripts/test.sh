@@ -61,6 +61,8 @@ fi
 # Suites without the test harness (they must be alone in their process) print no result line: their lines are counted.
 awk -v verdict="$verdict" '
     function section() { if (!counted) { passed += lines; failed += bad }; lines = bad = counted = 0 }
+    # Of one that ended in its first failure no line says so.
+    /^error: test failed/ { if (!counted && !bad) bad = 1 }
     /^ +(Running|Doc-tests) / { section() }
     /^test .* [.][.][.] ok$/ { lines++ }
     /^test .* [.][.][.] FAILED$/ { bad++ }

@@ -10,7 +10,7 @@ use crate::wire::init::TRANSFER_BYTES_MAX;
 use crate::wire::{Reply, Request};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use systx_os::beside::let_others_run;
+use systx_os::beside::{ask_for_short_slices, let_others_run};
 use systx_os::fuse::{wait, EventFd};
 use systx_os::{Errno, Os};
 
@@ -30,6 +30,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause. The connections are ended then, so
     /// that nobody waits for an answer for ever.
     pub fn serve(&mut self, until: &EventFd) -> Result<(), Errno> {
+        ask_for_short_slices();
         let served = self.serve_until(until);
         self.beside.end();
         if served.is_err() {

@@ -6,7 +6,7 @@
 
 mod alone;
 
-use alone::place::{code, err, out, Place};
+use alone::place::{self, code, err, out, Place};
 use alone::{long, meet, turn, Case};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -30,6 +30,9 @@ fn main() {
         ("what_is_claimed_after_it_was_read_is_read_anew", what_is_claimed_is_read_anew),
         ("write_skew_is_permitted", write_skew_is_permitted),
         ("nothing_uncommitted_is_seen", nothing_uncommitted_is_seen),
+        ("a_commit_of_it_can_be_undone", a_commit_of_it_can_be_undone),
+        ("a_part_of_it_commits", a_part_of_it_commits),
+        ("over_two_file_systems_it_is_one", over_two_file_systems_it_is_one),
         ("memory_does_not_grow_with_what_was_read", memory_does_not_grow_with_what_was_read),
     ];
     alone::enter(&["tmpfs", "ext4"], cases, &[("append", append_to_what_was_found)]);
@@ -446,4 +449,97 @@ fn peak_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// `systx VERB ARGS`, from the served directory.
+fn verb(p: &Place, verb: &str, args: &[&str]) -> Output {
+    let mut systx = Command::new(place::SYSTX);
+    systx.args([verb, "--area-name", place::AREA]).args(args);
+    systx.current_dir(&p.served).stdin(Stdio::null()).output().unwrap()
+}
+
+fn a_commit_of_it_can_be_undone(p: &Place) {
+    outside(p, "mkdir d; echo kept > kept; echo old > d/f; echo gone > gone");
+    let before = p.picture();
+    let change =
+        "cat kept d/f; TURN echo new > d/f; rm gone; mkdir n; echo n > n/n; echo $SYSTX_ID > $BESIDE/id";
+    let options = [COMMITTED, &["--undoable"]].concat();
+    // Of what it has only read, no image is taken: others change it before, and after.
+    let end = inside(p, 1, &options, change, || outside(p, "echo theirs > kept"));
+    assert_eq!(code(&end), 0, "{}", err(&end));
+    let id = std::fs::read_to_string(p.beside.join("id")).unwrap();
+    other(p, "echo more >> kept");
+    let mount = p.mount.to_str().unwrap();
+    let undone = verb(p, "undo", &["--mount", mount, id.trim()]);
+    assert_eq!(code(&undone), 0, "{}", err(&undone));
+    assert_eq!(p.read("kept"), "theirs\nmore\n");
+    let names = |picture: &str| {
+        // Type, mode and contents; what comes back is a new object.
+        let kept = |line: &str| line.split(' ').take(3).collect::<Vec<_>>().join(" ");
+        picture
+            .lines()
+            .filter(|line| !line.starts_with("kept") && *line != "kept")
+            .map(kept)
+            .collect::<Vec<_>>()
+    };
+    let after = p.picture().replace("theirs\nmore\n", "");
+    assert_eq!(names(&after), names(&before));
+
+    // What it has changed is asked for, as ever.
+    let end = inside(p, 2, &options, change, || {});
+    assert_eq!(code(&end), 0, "{}", err(&end));
+    let id = std::fs::read_to_string(p.beside.join("id")).unwrap();
+    outside(p, "echo theirs > d/f");
+    let refused = verb(p, "undo", &["--mount", mount, id.trim()]);
+    assert_eq!(code(&refused), 75, "{}", err(&refused));
+    assert_eq!((p.read("d/f"), p.read("n/n")), ("theirs\n".into(), "n\n".into()));
+}
+
+fn a_part_of_it_commits(p: &Place) {
+    // What was only read keeps no part from committing; what was changed does, also where it is left out.
+    for (theirs, status, g) in [("d/g", 75, "theirs\n"), ("kept", 0, "old\n")] {
+        outside(p, "mkdir d; echo kept > kept; echo old > d/f; echo old > d/g");
+        let begun = verb(p, "begin", &[&["--only", p.served.to_str().unwrap()], COMMITTED].concat());
+        assert_eq!(code(&begun), 0, "{}", err(&begun));
+        let id = out(&begun).trim().to_string();
+        let change = "cat kept; echo new > d/f; echo new > d/g; echo new > n";
+        let done = verb(p, "exec", &[&id, "--", "sh", "-c", change]);
+        assert_eq!((code(&done), out(&done)), (0, "kept\n".into()), "{}", err(&done));
+        outside(p, &format!("echo theirs > {theirs}"));
+        let done = verb(p, "commit", &[&id, "--only", "d/f"]);
+        assert_eq!(code(&done), status, "{}", err(&done));
+        let f = if status == 0 { "new\n" } else { "old\n" };
+        assert_eq!((&p.read("d/f")[..], &p.read("d/g")[..], p.served.join("n").exists()), (f, g, false));
+        outside(p, "rm -r d kept");
+    }
+}
+
+fn over_two_file_systems_it_is_one(p: &Place) {
+    let other_one = p.beside.join("other");
+    std::fs::create_dir(&other_one).unwrap();
+    place::must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&other_one));
+    let script = |change: &str| format!("cat r $BESIDE/other/r; TURN {change}");
+    let change =
+        script("echo new > c; echo new > $BESIDE/other/c; cat r $BESIDE/other/r > $BESIDE/other/seen");
+    let options = [COMMITTED, &["--only", other_one.to_str().unwrap()]].concat();
+    let plant = "for d in . $BESIDE/other; do echo old > $d/r; echo old > $d/c; done";
+    let both = |name: &str| {
+        [&p.served, &other_one].map(|dir| std::fs::read_to_string(dir.join(name)).unwrap_or_default())
+    };
+    let at = |script: &str| outside(p, &script.replace("$BESIDE", p.beside.to_str().unwrap()));
+
+    at(plant);
+    let end = inside(p, 1, &options, &change, || at("echo theirs > r; echo theirs > $BESIDE/other/r"));
+    assert_eq!(code(&end), 0, "{}", err(&end));
+    // Each look is of what is committed then.
+    assert_eq!(out(&end), "old\nold\n");
+    assert_eq!((both("c"), &both("seen")[1][..]), (["new\n".into(), "new\n".into()], "theirs\ntheirs\n"));
+
+    // What it changes on the one is claimed, and nothing happens on either.
+    at(&format!("rm $BESIDE/other/seen; {plant}"));
+    let claims = "echo more >> c; echo more >> $BESIDE/other/c; TURN echo new > n";
+    let end = inside(p, 2, &options, claims, || at("echo theirs > $BESIDE/other/c"));
+    assert_eq!(code(&end), 75, "{}", err(&end));
+    assert_eq!((both("c"), both("n")), (["old\n".into(), "theirs\n".into()], ["".into(), "".into()]));
+    place::must(Command::new("umount").arg(&other_one));
 }
