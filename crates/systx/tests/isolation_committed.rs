@@ -508,6 +508,8 @@ fn a_part_of_it_commits(p: &Place) {
         outside(p, &format!("echo theirs > {theirs}"));
         let done = verb(p, "commit", &[&id, "--only", "d/f"]);
         assert_eq!(code(&done), status, "{}", err(&done));
+        // Whoever was told by `commit` need not end it.
+        assert!(!out(&verb(p, "list", &[])).contains("over, see"));
         let f = if status == 0 { "new\n" } else { "old\n" };
         assert_eq!((&p.read("d/f")[..], &p.read("d/g")[..], p.served.join("n").exists()), (f, g, false));
         outside(p, "rm -r d kept");

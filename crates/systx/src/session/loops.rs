@@ -249,7 +249,11 @@ impl Room {
                     match found {
                         Ok(()) => {}
                         Err(Unheard::Refused(why)) => return say(visitor, &Answer::Refused(why)),
-                        Err(Unheard::Ends(end)) => return Next::Ends(end),
+                        Err(Unheard::Ends(end)) => {
+                            // He wanted its end, and hears of it.
+                            self.door = None;
+                            return Next::Ends(end);
+                        }
                     }
                 }
                 // He hears how it came to be.
