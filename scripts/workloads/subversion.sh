@@ -5,7 +5,7 @@ target_svn_install="1.25"
 . "$PROGRAMS/lib/fetch"
 prepare() {
     unpacked subversion source && cd source
-    ./configure --quiet --prefix=/usr/local --without-serf --without-berkeley-db --without-swig --without-apxs --disable-nls CFLAGS=-O0
+    ./configure --quiet --prefix=/usr/local --with-lz4=internal --with-utf8proc=internal --without-serf --without-berkeley-db --without-swig --without-apxs --disable-nls CFLAGS=-O0
     make -s -j2
 }
 work_svn_install() { make -s -C source install DESTDIR="$T/installed"; }
