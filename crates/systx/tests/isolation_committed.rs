@@ -495,18 +495,29 @@ fn a_commit_of_it_can_be_undone(p: &Place) {
     assert_eq!((p.read("d/f"), p.read("n/n")), ("theirs\n".into(), "n\n".into()));
 }
 
+/// An open transaction, which a failed case must not leave behind.
+struct Begun<'a>(&'a Place, String);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        // It mostly has ended.
+        verb(self.0, "abort", &[&self.1]);
+    }
+}
+
 fn a_part_of_it_commits(p: &Place) {
     // What was only read keeps no part from committing; what was changed does, also where it is left out.
     for (theirs, status, g) in [("d/g", 75, "theirs\n"), ("kept", 0, "old\n")] {
         outside(p, "mkdir d; echo kept > kept; echo old > d/f; echo old > d/g");
         let begun = verb(p, "begin", &[&["--only", p.served.to_str().unwrap()], COMMITTED].concat());
         assert_eq!(code(&begun), 0, "{}", err(&begun));
-        let id = out(&begun).trim().to_string();
+        let begun = Begun(p, out(&begun).trim().to_string());
+        let id = &begun.1;
         let change = "cat kept; echo new > d/f; echo new > d/g; echo new > n";
-        let done = verb(p, "exec", &[&id, "--", "sh", "-c", change]);
+        let done = verb(p, "exec", &[id, "--", "sh", "-c", change]);
         assert_eq!((code(&done), out(&done)), (0, "kept\n".into()), "{}", err(&done));
         outside(p, &format!("echo theirs > {theirs}"));
-        let done = verb(p, "commit", &[&id, "--only", "d/f"]);
+        let done = verb(p, "commit", &[id, "--only", "d/f"]);
         assert_eq!(code(&done), status, "{}", err(&done));
         // Whoever was told by `commit` need not end it.
         assert!(!out(&verb(p, "list", &[])).contains("over, see"));
