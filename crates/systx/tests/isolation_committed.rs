@@ -531,9 +531,8 @@ fn over_two_file_systems_it_is_one(p: &Place) {
     let other_one = p.beside.join("other");
     std::fs::create_dir(&other_one).unwrap();
     place::must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&other_one));
-    let script = |change: &str| format!("cat r $BESIDE/other/r; TURN {change}");
-    let change =
-        script("echo new > c; echo new > $BESIDE/other/c; cat r $BESIDE/other/r > $BESIDE/other/seen");
+    let change = "cat r $BESIDE/other/r; TURN echo new > c; echo new > $BESIDE/other/c; \
+                  cat r $BESIDE/other/r > $BESIDE/other/seen";
     let options = [COMMITTED, &["--only", other_one.to_str().unwrap()]].concat();
     let plant = "for d in . $BESIDE/other; do echo old > $d/r; echo old > $d/c; done";
     let both = |name: &str| {
@@ -542,7 +541,7 @@ fn over_two_file_systems_it_is_one(p: &Place) {
     let at = |script: &str| outside(p, &script.replace("$BESIDE", p.beside.to_str().unwrap()));
 
     at(plant);
-    let end = inside(p, 1, &options, &change, || at("echo theirs > r; echo theirs > $BESIDE/other/r"));
+    let end = inside(p, 1, &options, change, || at("echo theirs > r; echo theirs > $BESIDE/other/r"));
     assert_eq!(code(&end), 0, "{}", err(&end));
     // Each look is of what is committed then.
     assert_eq!(out(&end), "old\nold\n");

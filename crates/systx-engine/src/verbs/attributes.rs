@@ -61,8 +61,10 @@ impl<O: Os> Transaction<O> {
         if mode & GROUP_EXECUTE != 0 {
             mode &= !SETGID;
         }
-        // What stays may be dropped by the chown itself.
-        let to_set = (set.mode.is_some() || had & (SETUID | SETGID) != 0).then_some(mode);
+        // The real chown of a staged object may drop what is to stay.
+        let chowned = self.object(ix).is_staged() && (set.uid.is_some() || set.gid.is_some());
+        let stays = chowned && mode & (SETUID | SETGID) != 0;
+        let to_set = (set.mode.is_some() || mode != had || stays).then_some(mode);
         if self.object(ix).kind != FileType::File {
             return Ok(to_set);
         }
