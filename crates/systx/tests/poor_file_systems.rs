@@ -7,6 +7,7 @@ mod machine;
 
 use machine::picture::{difference, picture};
 use machine::volume::Volume;
+use machine::word::{hear, say};
 use machine::{code, err, must, out, run, shell, verb};
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -71,13 +72,13 @@ impl Waiting {
         }
         let script = format!("{before}; echo here > $HERE; read word < $WORD; {after}");
         let mut systx = run(served, &[], &["sh", "-c", &script]);
-        let systx = systx.env("HERE", &here).env("WORD", &word).stderr(Stdio::piped()).spawn().unwrap();
-        assert_eq!(std::fs::read_to_string(&here).unwrap(), "here\n");
+        let mut systx = systx.env("HERE", &here).env("WORD", &word).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(hear(&here, &mut systx), "here\n");
         Waiting { systx, word }
     }
 
-    fn end(self) -> Output {
-        std::fs::OpenOptions::new().write(true).open(self.word).unwrap().write_all(b"go\n").unwrap();
+    fn end(mut self) -> Output {
+        say(&self.word, &mut self.systx, "go");
         self.systx.wait_with_output().unwrap()
     }
 }

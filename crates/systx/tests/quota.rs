@@ -11,6 +11,7 @@ use machine::picture::{difference, picture};
 use machine::processes::{children, Held, Stopped, Tell};
 use machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use machine::volume::Volume;
+use machine::word::say;
 use machine::{code, err, have, must, out, systx, AREA};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -299,10 +300,10 @@ fn a_quota_met_at_the_commit_aborts_it(dir: &Path) {
             let before = picture(&w.served);
             let mut command = w.run(&[], &format!("{changes}; echo here > $TELL; read line < $WAIT"));
             command.env("TELL", &tell.path).env("WAIT", &wait).stderr(Stdio::piped());
-            let child = command.spawn().unwrap();
+            let mut child = command.spawn().unwrap();
             assert!(tell.wait(&child), "{}", err(&child.wait_with_output().unwrap()));
             w.leave(Some(0), Some(0));
-            std::fs::write(&wait, "go\n").unwrap();
+            say(&wait, &mut child, "go");
             let output = child.wait_with_output().unwrap();
             match code(&output) {
                 // It had all that it needed.

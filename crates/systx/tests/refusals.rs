@@ -8,8 +8,8 @@ mod machine;
 use machine::picture::{difference, picture};
 use machine::processes::Stopped;
 use machine::volume::Volume;
+use machine::word::{hear, say};
 use machine::{code, err, have, must, recover, run, shell, verb};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -102,8 +102,8 @@ impl World {
         // Beside what is served the command reaches the file system natively.
         let script = format!("{script}; echo here > {}; read word < {}", here.display(), word.display());
         let mut systx = run(&self.served, &[], &["sh", "-c", &script]);
-        let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+        let mut systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(hear(&here, &mut systx), "here\n");
         Meeting { systx, word }
     }
 
@@ -128,8 +128,8 @@ struct Meeting {
 }
 
 impl Meeting {
-    fn end(self) -> Output {
-        std::fs::OpenOptions::new().write(true).open(&self.word).unwrap().write_all(b"go\n").unwrap();
+    fn end(mut self) -> Output {
+        say(&self.word, &mut self.systx, "go");
         self.systx.wait_with_output().unwrap()
     }
 }

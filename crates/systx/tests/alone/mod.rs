@@ -7,9 +7,9 @@
 #[allow(dead_code)] // Each program uses its part.
 pub mod place;
 
+use place::word::{hear, say};
 use place::{Place, Scratch};
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -106,9 +106,8 @@ pub fn turn(n: u32) -> String {
 pub fn meet<S: AsRef<OsStr>>(p: &Place, n: u32, options: &[&str], command: &[S]) -> Meeting {
     let (here, word) = (p.fifo(&format!("here{n}")), p.fifo(&format!("word{n}")));
     let mut systx = p.systx(options, command);
-    let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Opening waits for the command to open the other end.
-    assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+    let mut systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(hear(&here, &mut systx), "here\n");
     Meeting { systx, word }
 }
 
@@ -116,22 +115,7 @@ pub fn meet<S: AsRef<OsStr>>(p: &Place, n: u32, options: &[&str], command: &[S])
 impl Meeting {
     /// Gives the word, unless the command was ended where it waits, and returns its end.
     pub fn end(mut self) -> Output {
-        use std::os::unix::fs::OpenOptionsExt;
-        loop {
-            // Without waiting: nobody opens the other end of a command that is dead.
-            match std::fs::OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&self.word) {
-                Ok(mut word) => {
-                    // A reader that dies now gets nothing, and nothing is missed.
-                    let _ = word.write_all(b"go\n");
-                    break;
-                }
-                Err(_) if self.systx.try_wait().unwrap().is_some() => break,
-                Err(_) => std::thread::yield_now(),
-            }
-        }
+        say(&self.word, &mut self.systx, "go");
         self.systx.wait_with_output().unwrap()
     }
 }
-
-/// Of fcntl(2), on the architectures that Rust's tier 1 and 2 Linux targets share but mips and sparc.
-const O_NONBLOCK: i32 = 0o4000;

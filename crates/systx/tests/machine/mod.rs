@@ -17,6 +17,7 @@ pub mod processes;
 pub mod tidy;
 pub mod user;
 pub mod volume;
+pub mod word;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ mod world;
 #[path = "../machine/user.rs"]
 mod user;
 
+use alone::place::word::{hear, say};
 use alone::place::{code, err, must, out, Place};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -295,12 +296,12 @@ fn after_a_conflict_it_is_watched_again(p: &Place) {
         alone::turn(1)
     );
     let options = ["--network", "deny", "--retry", "1"];
-    let meeting = alone::meet(p, 1, &options, &["sh", "-c", &script]);
+    let mut meeting = alone::meet(p, 1, &options, &["sh", "-c", &script]);
     p.write("count", "41\n");
     // The second try waits for a word of its own.
     let word = p.beside.join("word1");
-    std::fs::write(&word, "go\n").unwrap();
-    assert_eq!(std::fs::read_to_string(p.beside.join("here1")).unwrap(), "here\n");
+    say(&word, &mut meeting.systx, "go");
+    assert_eq!(hear(&p.beside.join("here1"), &mut meeting.systx), "here\n");
     let (code, out, err) = all(&meeting.end());
     assert_eq!(code, 0, "{err}");
     assert!(out.ends_with(EPERM) && err.contains("denied: caller (pid "), "{out}{err}");

@@ -1,5 +1,6 @@
 //! What a run tells of its changes before it commits them, or does not.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};
 use super::Case;
 use std::os::unix::ffi::OsStrExt;
@@ -266,10 +267,10 @@ fn a_conflict_that_is_met_while_telling_is_a_conflict(p: &Place) {
     let (here, word) = (p.fifo("here"), p.fifo("word"));
     let script = "cat f > copy; echo > $BESIDE/here; read w < $BESIDE/word; echo 2 >> f";
     let mut systx = p.systx(&["--dry-run", "-p"], &["sh", "-c", script]);
-    let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::fs::read(here).unwrap();
+    let mut systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    hear(&here, &mut systx);
     p.write("f", "theirs\n");
-    std::fs::write(word, "go\n").unwrap();
+    say(&word, &mut systx, "go");
     let output = systx.wait_with_output().unwrap();
     assert_eq!(code(&output), 75, "{}", err(&output));
     assert_eq!(p.read("f"), "theirs\n");

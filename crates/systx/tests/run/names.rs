@@ -1,5 +1,6 @@
 //! Names that are no text, in what is told of them.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};
 use super::Case;
 use std::ffi::OsStr;
@@ -22,10 +23,10 @@ fn conflict(p: &Place, options: &[&str]) -> std::process::Output {
     let (here, word) = (p.fifo("here"), p.fifo("word"));
     let script = "cat *committed* > copy; echo > $BESIDE/here; read w < $BESIDE/word; echo 2 > *committed*";
     let mut systx = p.systx(options, &["sh", "-c", script]);
-    let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::fs::read(here).unwrap();
+    let mut systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    hear(&here, &mut systx);
     std::fs::write(&file, "theirs\n").unwrap();
-    std::fs::write(word, "go\n").unwrap();
+    say(&word, &mut systx, "go");
     let output = systx.wait_with_output().unwrap();
     assert_eq!(code(&output), 75, "{}", err(&output));
     output
@@ -54,11 +55,11 @@ fn a_name_commands_no_terminal(p: &Place) {
 fn a_command_in_a_list_commands_no_terminal(p: &Place) {
     let (here, word) = (p.fifo("here"), p.fifo("word"));
     let script = "echo > $BESIDE/here; read w < $BESIDE/word; : \x1b[2J";
-    let systx = p.systx(&[], &["sh", "-c", script]).spawn();
-    std::fs::read(here).unwrap();
+    let mut systx = p.systx(&[], &["sh", "-c", script]).spawn().unwrap();
+    hear(&here, &mut systx);
     let list = Command::new(SYSTX).args(["list", "--area-name", AREA]).output().unwrap();
-    std::fs::write(word, "go\n").unwrap();
-    assert!(systx.unwrap().wait().unwrap().success());
+    say(&word, &mut systx, "go");
+    assert!(systx.wait().unwrap().success());
     assert!(out(&list).contains(r"\033[2J"), "{:?}", out(&list));
     out(&list).lines().for_each(quiet);
 }

@@ -1,5 +1,6 @@
 //! `systx on-end`: who waits for the end of a transaction is told how it ended.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, must, out, Place, AREA, SYSTX};
 use super::Case;
 use std::process::{Child, Command, Output, Stdio};
@@ -26,6 +27,11 @@ fn on_end(id: &str, command: &[&str]) -> Command {
 
 const TELL: [&str; 3] = ["sh", "-c", "echo $SYSTX_ID $SYSTX_OUTCOME; exit 3"];
 
+/// The number that a run says.
+fn said(p: &Place, run: &mut Child) -> String {
+    hear(&p.beside.join("id"), run).trim().to_string()
+}
+
 /// A run that has said its number and waits for a word.
 struct Waiting {
     run: Child,
@@ -40,17 +46,13 @@ impl Waiting {
         }
         let script = format!("{script} echo $SYSTX_ID > $BESIDE/id; read word < $BESIDE/word; exit $word");
         let mut run = p.systx(options, &["sh", "-c", &script]);
-        let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let id = Waiting::said(p);
+        let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let id = said(p, &mut run);
         Waiting { run, id }
     }
 
-    fn said(p: &Place) -> String {
-        std::fs::read_to_string(p.beside.join("id")).unwrap().trim().to_string()
-    }
-
-    fn say(&self, p: &Place, word: &str) {
-        std::fs::write(p.beside.join("word"), format!("{word}\n")).unwrap();
+    fn say(&mut self, p: &Place, word: &str) {
+        say(&p.beside.join("word"), &mut self.run, word);
     }
 
     /// Starts somebody who waits for its end, and returns when he does.
@@ -98,7 +100,7 @@ fn who_waits_for_a_try_is_told_that_it_lost(p: &Place) {
     p.write("seen", "22\n");
     one.say(p, "0");
     // The second try runs, and the first one has ended.
-    let second = Waiting::said(p);
+    let second = said(p, &mut one.run);
     assert_eq!(told_of(first), (3, format!("{} aborted\n", one.id)));
     one.id = second;
     let second = one.awaited(p);

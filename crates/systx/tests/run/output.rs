@@ -1,5 +1,6 @@
 //! `--hold-output`: what is printed leaves after the commit, or not at all.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, must, out, Place, AREA, SYSTX};
 use super::Case;
 use std::process::{Command, Stdio};
@@ -28,10 +29,10 @@ fn held_output_leaves_after_the_commit(p: &Place) {
     let mut run = p.systx(HOLD, &["sh", "-c", script]);
     let to = p.beside.join("out");
     run.stdout(std::fs::File::create(&to).unwrap()).stderr(Stdio::piped());
-    let run = run.spawn().unwrap();
-    assert_eq!(std::fs::read_to_string(&fifo).unwrap(), "there\n");
+    let mut run = run.spawn().unwrap();
+    assert_eq!(hear(&fifo, &mut run), "there\n");
     assert_eq!(std::fs::read_to_string(&to).unwrap(), "", "it has left before the end");
-    std::fs::write(&fifo, "go\n").unwrap();
+    say(&fifo, &mut run, "go");
     let output = run.wait_with_output().unwrap();
     assert_eq!((code(&output), err(&output).as_str()), (0, "warned\n"));
     assert_eq!(
@@ -67,19 +68,19 @@ fn of_a_try_that_lost_never_leaves(p: &Place) {
         echo $((n + 1)) > count";
     let start = |options: &[&str]| {
         let mut run = p.systx(options, &["sh", "-c", script]);
-        let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        assert_eq!(std::fs::read_to_string(&here).unwrap(), "here\n");
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(hear(&here, &mut run), "here\n");
         p.write("count", "5\n");
-        std::fs::write(&go, "go\n").unwrap();
+        say(&go, &mut run, "go");
         run
     };
     let lost = start(HOLD).wait_with_output().unwrap();
     assert_eq!((code(&lost), out(&lost).as_str()), (75, ""), "{}", err(&lost));
     assert!(err(&lost).starts_with("trying\nsystx: conflict on "), "{}", err(&lost));
     p.write("count", "1\n");
-    let again = start(&["--hold-output", "--retry", "1"]);
-    assert_eq!(std::fs::read_to_string(&here).unwrap(), "here\n");
-    std::fs::write(&go, "go\n").unwrap();
+    let mut again = start(&["--hold-output", "--retry", "1"]);
+    assert_eq!(hear(&here, &mut again), "here\n");
+    say(&go, &mut again, "go");
     let again = again.wait_with_output().unwrap();
     assert_eq!((code(&again), out(&again).as_str(), err(&again).as_str()), (0, "5 apples\n", "trying\n"));
 }

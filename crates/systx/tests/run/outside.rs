@@ -1,8 +1,9 @@
 //! What others do meanwhile: signals, kills, edits; and what they see.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};
 use super::Case;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -33,17 +34,16 @@ const MEET: &str = "echo here > $BESIDE/here; read word < $BESIDE/word;";
 fn meet(p: &Place, options: &[&str], script: &str) -> Meeting {
     let (here, word) = (p.fifo("here"), p.fifo("word"));
     let mut command = p.systx(options, &["sh", "-c", script]);
-    let systx = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Opening waits for the command to open the other end.
-    assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+    let mut systx = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(hear(&here, &mut systx), "here\n");
     Meeting { systx, word }
 }
 
 impl Meeting {
-    fn go_on(&self) {
-        std::fs::OpenOptions::new().write(true).open(&self.word).unwrap().write_all(b"go\n").unwrap();
+    fn go_on(&mut self) {
+        say(&self.word, &mut self.systx, "go");
     }
-    fn end(self) -> Output {
+    fn end(mut self) -> Output {
         self.go_on();
         self.systx.wait_with_output().unwrap()
     }

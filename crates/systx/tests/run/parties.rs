@@ -1,5 +1,6 @@
 //! Conflicts between two runs: who is told, of whom, in words and in JSON.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, Place};
 use super::Case;
 use std::process::{Child, Output, Stdio};
@@ -21,13 +22,13 @@ fn reader(p: &Place, options: &[&str], script: &str) -> Child {
     let (here, _word) = (p.fifo("here"), p.fifo("word"));
     p.write("count", "1\n");
     let mut systx = p.systx(options, &["sh", "-c", script]);
-    let child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::fs::read(here).unwrap();
+    let mut child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    hear(&here, &mut child);
     child
 }
 
-fn end(p: &Place, child: Child) -> Output {
-    std::fs::write(p.beside.join("word"), "go\n").unwrap();
+fn end(p: &Place, mut child: Child) -> Output {
+    say(&p.beside.join("word"), &mut child, "go");
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 75, "{}", err(&output));
     output

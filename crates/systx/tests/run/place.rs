@@ -7,6 +7,8 @@ use tidy::tidy;
 
 #[path = "../machine/tidy.rs"]
 mod tidy;
+#[path = "../machine/word.rs"]
+pub mod word;
 
 pub const SYSTX: &str = env!("CARGO_BIN_EXE_systx");
 /// Not the usual name: a command that looks at all file systems must not touch the machine's own areas.

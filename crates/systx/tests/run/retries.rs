@@ -1,5 +1,6 @@
 //! `--retry`: a later try is as old as the first, so nobody is overtaken for ever.
 
+use super::place::word::{hear, say};
 use super::place::{code, err, Place, AREA};
 use super::Case;
 use std::collections::HashSet;
@@ -45,18 +46,17 @@ fn has_lost(p: &Place) -> Child {
     let script = "read n < count; echo try >> $BESIDE/tries; echo here > $BESIDE/here; \
         read w < $BESIDE/word; echo $((n + 1)) > count";
     let mut systx = p.systx(&["--retry", "1"], &["sh", "-c", script]);
-    let child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Opening waits for the command to open the other end.
-    assert_eq!(std::fs::read_to_string(&here).unwrap(), "here\n");
+    let mut child = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert_eq!(hear(&here, &mut child), "here\n");
     let first = p.shell(INCREMENT);
     assert_eq!(code(&first), 0, "{}", err(&first));
-    std::fs::write(word, "go\n").unwrap();
-    assert_eq!(std::fs::read_to_string(&here).unwrap(), "here\n");
+    say(&word, &mut child, "go");
+    assert_eq!(hear(&here, &mut child), "here\n");
     child
 }
 
-fn end(p: &Place, child: Child) -> Output {
-    std::fs::write(p.beside.join("word"), "go\n").unwrap();
+fn end(p: &Place, mut child: Child) -> Output {
+    say(&p.beside.join("word"), &mut child, "go");
     child.wait_with_output().unwrap()
 }
 
@@ -103,10 +103,10 @@ fn each_try_has_the_limits_on_open_files_of_the_first(p: &Place) {
     limited.args(["-c", "ulimit -Sn 200 && ulimit -Hn 300 && exec \"$@\"", "sh"]);
     limited.arg(inner.get_program()).args(inner.get_args()).current_dir(&p.served).env("BESIDE", &p.beside);
     limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = limited.spawn().unwrap();
-    assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+    let mut child = limited.spawn().unwrap();
+    assert_eq!(hear(&here, &mut child), "here\n");
     p.write("count", "41\n");
-    std::fs::write(word, "go\n").unwrap();
+    say(&word, &mut child, "go");
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert_eq!(p.read("count"), "42\n");

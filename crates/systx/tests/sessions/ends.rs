@@ -160,11 +160,11 @@ fn a_doomed_command_is_killed_before(p: &Place) {
     p.write("a", "1\n");
     p.write("b", "2\n");
     let open = begin(p, &[]);
-    let child =
+    let mut child =
         open.waiting(1, "cat a;", "cat b || echo complaint > $BESIDE/complaint; echo on > $BESIDE/on");
     let other = open.waiting(2, "", "echo on > $BESIDE/on");
     assert_eq!(p.shell("echo 9 > a; echo 9 > b").status.code(), Some(0));
-    open.say(1);
+    open.say(1, &mut child);
     let (code, said, why) = all(&child.wait_with_output().unwrap());
     assert_eq!((code, said.as_str()), (75, "1\n"), "{why}");
     assert!(why.starts_with("systx: conflict on ") && why.lines().count() == 1, "{why}");

@@ -11,6 +11,7 @@ mod open;
 mod part;
 mod terminal;
 
+use alone::place::word::{hear, say};
 use alone::place::{code, err, out, Place, AREA, SYSTX};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::os::fd::OwnedFd;
@@ -95,14 +96,14 @@ impl Session<'_> {
         let here = self.p.fifo(&format!("here{n}"));
         self.p.fifo(&format!("word{n}"));
         let script = format!("{before} echo here > $BESIDE/here{n}; read word < $BESIDE/word{n}; {after}");
-        let child = self.command("exec", &["--", "sh", "-c", &script]).spawn().unwrap();
-        assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+        let mut child = self.command("exec", &["--", "sh", "-c", &script]).spawn().unwrap();
+        assert_eq!(hear(&here, &mut child), "here\n");
         child
     }
 
     /// Lets it go on.
-    fn say(&self, n: u32) {
-        std::fs::write(self.p.beside.join(format!("word{n}")), "go\n").unwrap();
+    fn say(&self, n: u32, child: &mut Child) {
+        say(&self.p.beside.join(format!("word{n}")), child, "go");
     }
 }
 

@@ -1,6 +1,7 @@
 //! While it is open.
 
-use super::alone::{place::*, Case};
+use super::alone::place::{word::hear, *};
+use super::alone::Case;
 use super::{all, begin, nobody_is_kept, systx};
 use std::io::Write;
 use std::process::Stdio;
@@ -113,14 +114,14 @@ fn several_commands_run_at_the_same_time(p: &Place) {
         .find(|row| row["id"].as_u64() == open.id.parse().ok());
     let row = row.unwrap();
     assert_eq!((row["state"].as_str(), row["open"]["inside"].as_array().unwrap().len()), (Some("open"), 2));
-    open.say(2);
+    open.say(2, &mut other);
     assert_eq!(other.wait().unwrap().code(), Some(4));
     // Who is over is listed no more.
     let inside = |told: &str| told.matches("  inside: ").count();
     while inside(&out(&systx(p, "list", &[]).output().unwrap())) != 1 {
         std::thread::yield_now();
     }
-    open.say(1);
+    open.say(1, &mut one);
     assert_eq!(one.wait().unwrap().code(), Some(0));
     assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
     assert_eq!(p.read("two"), "2\n1\n");
@@ -162,7 +163,7 @@ fn diff_tells_in_every_form(p: &Place) {
     // It goes on as before, also for who was inside meanwhile.
     let mut child = open.waiting(1, "exec 3>>text;", "echo three >&3");
     assert_eq!(sorted(&out(&open.verb("diff", &[]))), sorted(&lines));
-    open.say(1);
+    open.say(1, &mut child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
     assert_eq!((p.read("text").as_str(), p.read("there").as_str()), ("one\ntwo\nthree\n", "m\n"));
@@ -186,10 +187,10 @@ fn diff_tells_what_was_stored_through_a_mapping(p: &Place) {
     let here = p.fifo("here1");
     p.fifo("word1");
     let mut child = open.command("exec", &["--", "sh", "-c", store]).spawn().unwrap();
-    assert_eq!(std::fs::read_to_string(here).unwrap(), "here\n");
+    assert_eq!(hear(&here, &mut child), "here\n");
     let patch = out(&open.verb("diff", &["-p"]));
     assert!(patch.contains("+xyzaaa"), "{patch}");
-    open.say(1);
+    open.say(1, &mut child);
     child.wait().unwrap();
     assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
     assert!(p.read("mapped").starts_with("xyza"));

@@ -150,7 +150,7 @@ fn a_part_that_is_none(p: &Place) {
     assert!(refused(&["--only"]).contains("--only"), "a path is missing");
     assert_eq!(p.picture(), before);
     // Nobody was killed, and it is as it was.
-    open.say(1);
+    open.say(1, &mut child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(open.verb("commit", &["--only", "late", "d"]).status.code(), Some(0));
     assert_eq!((p.read("late"), p.read("d/a")), ("late\n".into(), "new\n".into()));

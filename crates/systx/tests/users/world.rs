@@ -2,6 +2,7 @@
 
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
+use super::machine::word::hear;
 use super::machine::{must, out, systx, AREA};
 use std::io::Write;
 use std::os::unix::fs::chown;
@@ -154,8 +155,8 @@ impl Waiting {
         let word = std::fs::OpenOptions::new().read(true).write(true).open(w.beside.join("word")).unwrap();
         let script = format!("{before}; echo here >$BESIDE/here; read word <$BESIDE/word; {after}");
         let mut systx = w.run(options, &script);
-        let systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        assert_eq!(std::fs::read_to_string(w.beside.join("here")).unwrap(), "here\n");
+        let mut systx = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(hear(&w.beside.join("here"), &mut systx), "here\n");
         Waiting { systx, word }
     }
 
