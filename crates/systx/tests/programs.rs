@@ -29,6 +29,7 @@ fn main() {
         ("cargo_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "cargo")),
         ("postgres_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "postgres")),
         ("a_run_that_differs_is_found_out", a_run_that_differs_is_found_out),
+        ("plain_runs_that_agree_by_chance_are_told_apart", plain_runs_that_agree_by_chance_are_told_apart),
         ("an_abort_that_leaves_a_trace_is_found_out", an_abort_that_leaves_a_trace_is_found_out),
     ]);
 }
@@ -86,6 +87,21 @@ fn a_run_that_differs_is_found_out(dir: &Path) {
         let Some(output) = tried(&dir, &program, &systx()) else { return };
         assert_eq!(code(&output), 1, "{difference}: {}", out(&output));
         assert!(out(&output).starts_with("FAILED "), "{difference}: {}", out(&output));
+    }
+}
+
+fn plain_runs_that_agree_by_chance_are_told_apart(dir: &Path) {
+    // As a date does when midnight passes between the second run and those in transactions.
+    for (n, difference) in
+        ["echo two > f", "chmod 600 f", "rm s", "mkdir more", "echo words"].iter().enumerate()
+    {
+        let dir = dir.join(n.to_string());
+        std::fs::create_dir(&dir).unwrap();
+        let runs = dir.join("runs");
+        let work = format!("echo >> {0}; if [ $(wc -l < {0}) -gt 2 ]; then {difference}; fi", runs.display());
+        let Some(output) = tried(&dir, &planted(&dir, &work), &systx()) else { return };
+        assert_eq!(code(&output), 0, "{difference}: {}", out(&output));
+        assert!(out(&output).starts_with("ok "), "{difference}: {}", out(&output));
     }
 }
 
