@@ -3,6 +3,7 @@ needs=git
 # Names of packs depend on the order in which objects became old.
 named='[.]git/objects/pack/pack-|^origin.git/objects/pack/pack-'
 dated='index$|objects/info/'
+. "$PROGRAMS/lib/git"
 prepare() {
     who && git init -q -b main seed && cd seed
     for n in {1..12}; do
@@ -11,11 +12,6 @@ prepare() {
         git add -A && git commit -q -m "$n"
     done
     git clone -q --bare . ../origin.git && cd .. && rm -rf seed
-}
-who() {
-    export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.invalid GIT_COMMITTER_NAME=c GIT_COMMITTER_EMAIL=c@example.invalid
-    export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_CONFIG_NOSYSTEM=1
-    export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=pack.threads GIT_CONFIG_VALUE_0=1
 }
 work() {
     who
