@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Programs that nobody here wrote, as transactions: each committed run must leave what a plain run leaves, each aborted
 # one nothing (programs/try.sh says how). Usage: scripts/programs.sh [NAME...], without names all
-# but `machine`: apt-get over the whole of this machine, in transactions that abort (programs/lib/machine). Needs root.
+# but `machine`: apt-get over the whole of this machine, in transactions that abort, with COMMIT=1 also in some that commit
+# (programs/lib/machine). Needs root.
 # SYSTX=PROGRAM takes that instead of building one; KEEP=1 keeps the scratch directory with logs and pictures.
 # FSTYPE=xfs or btrfs takes that instead of ext4. Everything happens on a scratch file system in an image file, mounted in a mount namespace of its own.
 set -euo pipefail

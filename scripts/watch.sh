@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Ends test programs that hang, and says where. Usage: scripts/watch.sh CARGO-PID LOG
 #
-# When LOG has not grown for SYSTX_SILENCE seconds (900), prints what every process is doing, with kernel stacks, and
+# When LOG has not grown for SYSTX_SILENCE seconds (600), prints what every process is doing, with kernel stacks, and
 # kills what CARGO-PID has started: cargo counts a failure and goes on with the next program.
 set -uo pipefail
-cargo=$1 log=$2 limit=${SYSTX_SILENCE:-900}
+cargo=$1 log=$2 limit=${SYSTX_SILENCE:-600}
 
 descendants() {
     local child
