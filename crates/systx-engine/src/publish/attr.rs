@@ -98,6 +98,11 @@ pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<
             continue;
         }
         let (path, name) = (&step.at.path, &step.at.name);
+        if let Some(kept) = site.patch_targets.get(object) {
+            let mtime = site.os.stat(kept)?.mtime;
+            site.found.insert(*object, Found { mtime, fd: None });
+            continue;
+        }
         // What can't be opened yet, because it is to be moved first, is looked at when its turn comes.
         if let Some(fd) = open_object(site.os, site.root, object, path, name, Open::Path)? {
             let mtime = site.os.stat(&fd)?.mtime;

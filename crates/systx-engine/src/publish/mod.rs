@@ -15,6 +15,7 @@ mod remove;
 mod replace;
 pub(crate) mod reports;
 pub(crate) mod site;
+pub(crate) mod targets;
 pub(crate) mod tokens;
 
 use crate::outcome::Displaced;

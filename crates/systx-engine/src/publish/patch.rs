@@ -42,6 +42,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         false => None,
     };
     let lease = WriteLease::hold(os, &target, fresh);
+    let stays_open = fresh && lease.exclusive && site.keeps_targets;
     let mut theirs = false;
     let growth = patch.size_after.saturating_sub(patch.size_before);
     let size = os.stat(&target)?.size;
@@ -76,6 +77,9 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         theirs |= append(os, &target, slot.as_ref(), patch)?;
     }
     drop(lease);
+    if stays_open {
+        site.keep_target(patch.file, target);
+    }
     // What a later record of the same log wrote is no outsider's: a redo can't tell the two apart and stays silent.
     if theirs && !redo {
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");

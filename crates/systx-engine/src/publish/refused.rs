@@ -67,9 +67,13 @@ fn has_room<O: Os>(site: &Site<'_, O>) -> bool {
 /// # Errors
 /// It can't be kept either, now: the step stays to be done.
 fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static str) -> Result<()> {
-    // What has been made immutable, or runs, since it was published refuses to be looked at for writing.
-    if site.pass == Pass::Redo && is_done(site, step)? {
-        return Ok(());
+    if site.pass == Pass::Redo {
+        // Opened here once more: a lease of our own would keep us out.
+        site.patch_targets.clear();
+        // What has been made immutable, or runs, since it was published refuses to be looked at for writing.
+        if is_done(site, step)? {
+            return Ok(());
+        }
     }
     let slot = slot_name(step.slot);
     let held = |site: &Site<'_, O>| identify(site.os, site.slots, &slot);

@@ -1,6 +1,7 @@
 //! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
 
 use super::reports;
+use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use crate::facts::LowerDir;
 use crate::id::TxId;
@@ -45,8 +46,10 @@ pub(crate) struct Site<'a, O: Os> {
     pub pass: Pass,
     /// Which slots' contents are tokens.
     pub tokens: TokenHandles,
-    /// Files opened for writing before the commit point, by handle.
-    pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    /// Files opened for writing before the commit point, or by an earlier record of a redo.
+    pub patch_targets: Targets<O>,
+    /// Files that are patched stay open under their leases, in `patch_targets`.
+    pub keeps_targets: bool,
     pub displaced: Vec<Displaced>,
     /// What a redo sets the times of, as it found it.
     pub found: HashMap<Handle, Found<O>>,
@@ -183,7 +186,8 @@ impl<'a, O: Os> Site<'a, O> {
             id,
             pass,
             tokens: TokenHandles::default(),
-            patch_targets: HashMap::new(),
+            patch_targets: Targets::<O>::new(),
+            keeps_targets: false,
             displaced: Vec::new(),
             found: HashMap::new(),
             directories: Directories::default(),
@@ -199,6 +203,11 @@ impl<'a, O: Os> Site<'a, O> {
     /// Path of a step's name, for messages.
     pub fn path_of(&self, at: &At) -> Vec<u8> {
         crate::facts::join(&at.path, &at.name)
+    }
+
+    /// Keeps a patched file open for the records that follow.
+    pub fn keep_target(&mut self, object: Handle, fd: Arc<O::Fd>) {
+        targets::keep::<O>(&mut self.patch_targets, object, fd);
     }
 
     /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.

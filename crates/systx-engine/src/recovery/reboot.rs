@@ -14,6 +14,7 @@ use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Replay};
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
+use crate::publish::targets::{self, Targets};
 use crate::publish::{publish, Pending};
 use crate::record::{Act, Body};
 use std::collections::{HashMap, HashSet};
@@ -65,6 +66,9 @@ pub(crate) fn after_reboot<O: Os>(
     let mut decided = Vec::new();
     let mut past = Vec::new();
     let mut stuck: Vec<Stuck> = Vec::new();
+    // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open whatever is there.
+    let mut redo =
+        Redo { os, area, keeps_targets: info.open_by_handle && os.uid() == 0, targets: Targets::<O>::new() };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
@@ -77,7 +81,7 @@ pub(crate) fn after_reboot<O: Os>(
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
-                let reclaimed = redo_or_keep(os, area, (lsn, entry), body, &later, &mut stuck, recovered);
+                let reclaimed = redo.or_keep((lsn, entry), body, &later, &mut stuck, recovered);
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
                 let finished = reclaimed && logs.settled(body);
                 if !finished {
@@ -89,7 +93,7 @@ pub(crate) fn after_reboot<O: Os>(
                 match if told { Decision::Forward } else { logs.decision(body) } {
                     Decision::Forward => {
                         past.push(Past::of(lsn, entry.written, body));
-                        if !redo_or_keep(os, area, (lsn, entry), body, &later, &mut stuck, recovered) {
+                        if !redo.or_keep((lsn, entry), body, &later, &mut stuck, recovered) {
                             checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                         }
                         decided.push(Cell::Committed { id });
@@ -109,6 +113,7 @@ pub(crate) fn after_reboot<O: Os>(
             _ => {}
         }
     }
+    drop(redo);
     // Whatever may be redone once more needs its slots, which say that it was taken already.
     let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
     let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
@@ -139,59 +144,91 @@ fn changes(act: &Act, object: &Handle) -> bool {
     }
 }
 
-/// Publishes one record again, or keeps it for later; whether it is published and its slots are reclaimed.
-fn redo_or_keep<O: Os>(
-    os: &O,
-    area: &Area<O>,
-    (lsn, entry): (Lsn, &Entry),
-    body: &Body,
-    later: &dyn Fn(&Handle) -> bool,
-    stuck: &mut Vec<Stuck>,
-    recovered: &mut Recovered,
-) -> bool {
-    let id = body.id;
-    // Whoever opens the domain tries it once more, and tells.
-    let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
-    let pending = match earlier {
-        Some(earlier) => earlier.pending.clone(),
-        None => match redo(os, area, body, later, recovered) {
-            Ok(reclaimed) => return reclaimed,
-            Err(pending) => pending,
-        },
-    };
-    // A record has a body, or it would not be here.
-    if let Some(at) = entry.cell.body() {
-        stuck.push(Stuck { lsn, id, body: body.clone(), at, pending });
-    }
-    false
+/// Publishes records again, one after the other.
+struct Redo<'a, O: Os> {
+    os: &'a O,
+    area: &'a Area<O>,
+    keeps_targets: bool,
+    /// Files that records patch, open from one to the next.
+    targets: Targets<O>,
 }
 
-/// Publishes one record again; whether its slots are reclaimed, too.
-fn redo<O: Os>(
-    os: &O,
-    area: &Area<O>,
-    body: &Body,
-    later: &dyn Fn(&Handle) -> bool,
-    recovered: &mut Recovered,
-) -> core::result::Result<bool, Pending> {
-    let failed = |error| Pending { path: Vec::new(), error };
-    let (slots, lost) = slots_of(os, area, body).map_err(failed)?;
-    if lost {
-        recovered.unfinished.push(format!(
-            "transaction {}: the file system lost objects that were synced; it is incomplete",
-            body.id
-        ));
+impl<O: Os> Redo<'_, O> {
+    /// Publishes one record again, or keeps it for later; whether it is published and its slots are reclaimed.
+    fn or_keep(
+        &mut self,
+        (lsn, entry): (Lsn, &Entry),
+        body: &Body,
+        later: &dyn Fn(&Handle) -> bool,
+        stuck: &mut Vec<Stuck>,
+        recovered: &mut Recovered,
+    ) -> bool {
+        let id = body.id;
+        // Whoever opens the domain tries it once more, and tells.
+        let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
+        let pending = match earlier {
+            Some(earlier) => earlier.pending.clone(),
+            None => match self.with_room(body, later, recovered) {
+                Ok(reclaimed) => return reclaimed,
+                Err(pending) => pending,
+            },
+        };
+        // A record has a body, or it would not be here.
+        if let Some(at) = entry.cell.body() {
+            stuck.push(Stuck { lsn, id, body: body.clone(), at, pending });
+        }
+        false
     }
-    let slots = slots.as_ref().unwrap_or(&area.tx);
-    let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
-    site.area = Some(&area.dir);
-    site.changed_later = Some(later);
-    let displaced = publish(&mut site, body)?;
-    recovered.displaced.extend(displaced);
-    let reclaimed = reclaim(&mut site, body).is_ok();
-    recovered.displaced.append(&mut site.displaced);
-    recovered.finished += 1;
-    Ok(reclaimed)
+
+    /// Publishes one record again, if need be with the descriptors of what is kept open; whether its slots are reclaimed, too.
+    fn with_room(
+        &mut self,
+        body: &Body,
+        later: &dyn Fn(&Handle) -> bool,
+        recovered: &mut Recovered,
+    ) -> core::result::Result<bool, Pending> {
+        match self.publish(body, later, recovered) {
+            Err(pending)
+                if matches!(pending.error, Errno::MFILE | Errno::NFILE) && !self.targets.is_empty() =>
+            {
+                self.targets.clear();
+                self.publish(body, later, recovered)
+            }
+            done => done,
+        }
+    }
+
+    /// Publishes one record again; whether its slots are reclaimed, too.
+    fn publish(
+        &mut self,
+        body: &Body,
+        later: &dyn Fn(&Handle) -> bool,
+        recovered: &mut Recovered,
+    ) -> core::result::Result<bool, Pending> {
+        let (os, area) = (self.os, self.area);
+        let failed = |error| Pending { path: Vec::new(), error };
+        let in_place = targets::before_record(os, &mut self.targets, body);
+        let (slots, lost) = slots_of(os, area, body).map_err(failed)?;
+        if lost {
+            recovered.unfinished.push(format!(
+                "transaction {}: the file system lost objects that were synced; it is incomplete",
+                body.id
+            ));
+        }
+        let slots = slots.as_ref().unwrap_or(&area.tx);
+        let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
+        site.area = Some(&area.dir);
+        site.changed_later = Some(later);
+        site.keeps_targets = self.keeps_targets && in_place;
+        site.patch_targets = std::mem::take(&mut self.targets);
+        let published = publish(&mut site, body);
+        self.targets = std::mem::take(&mut site.patch_targets);
+        recovered.displaced.extend(published?);
+        let reclaimed = reclaim(&mut site, body).is_ok();
+        recovered.displaced.append(&mut site.displaced);
+        recovered.finished += 1;
+        Ok(reclaimed)
+    }
 }
 
 /// The logs of other domains, each read once.

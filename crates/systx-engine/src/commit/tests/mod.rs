@@ -12,6 +12,7 @@ mod invariants;
 mod links;
 mod mutants;
 mod outsider;
+mod redone;
 mod reference;
 mod review;
 mod shelf;

@@ -1,0 +1,217 @@
+//! Records on the same file, redone one after the other: what an outsider does between two of them, and what other records do.
+
+use super::stuck::change;
+use super::world::*;
+use crate::outcome::{CommitError, Committed};
+use crate::recovery::Recovered;
+use crate::transaction::Access;
+use std::sync::{Arc, Mutex};
+use systx_os::{Errno, FsKind, Open, Os, Rename};
+use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Plant, SimFd, SimOs};
+
+const SECTOR: usize = 512;
+/// Size from which a file that is written anew is replaced.
+const LARGE: usize = (1 << 20) + SECTOR;
+
+/// Writes into an existing file, in place.
+fn write(os: &SimOs, name: &[u8], sector: usize, bytes: &[u8]) -> Result<Committed, CommitError> {
+    change(&open(os).expect("opens"), |t, w| {
+        let (node, _) = t.lookup(w, name)?.expect("it is there");
+        t.open(node, Access::Write, false)?;
+        t.write_at(node, bytes, (sector * SECTOR) as u64)?;
+        t.close(node);
+        Ok(())
+    })
+}
+
+/// What `work` has committed over the files `w/a` and `w/b`, and the power is gone: nothing of it is in the tree.
+fn lost(work: impl FnOnce(&SimOs)) -> Machine {
+    let machine = machine(FsKind::Ext4);
+    let old = vec![b'.'; 4 * SECTOR];
+    let objects = [("w/a", Plant::File(&old)), ("w/b", Plant::File(&old)), ("w/c", Plant::File(b"theirs"))];
+    machine.plant(0, &objects).expect("planting");
+    machine.plant(0, &[("w/large", Plant::File(&vec![b'.'; LARGE]))]).expect("planting");
+    machine.settle();
+    let os = machine.spawn("owner");
+    run_process(&os, || work(&os)).expect("not killed");
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    machine
+}
+
+/// Two records on `w/a`, which change a sector each.
+fn twice() -> Machine {
+    lost(|os| {
+        write(os, b"a", 0, b"first").expect("commits");
+        write(os, b"a", 1, b"second").expect("commits");
+    })
+}
+
+/// Recovers; `between` is called before each call that follows the first so many records, with the number of this call.
+fn recover(
+    machine: &Machine,
+    records: usize,
+    mut between: impl FnMut(&Machine, u64) + Send + 'static,
+) -> Recovered {
+    let os = machine.spawn("recovery");
+    let (mut redone, mut calls) = (0, 0);
+    machine.set_hook(move |machine, point| {
+        if redone >= records {
+            between(machine, calls);
+            calls += 1;
+        }
+        // A patch's last step sets the time.
+        redone += usize::from(point.call == Call::Utimens);
+    });
+    let recovered = run_process(&os, || open(&os).expect("opens").recovered.clone());
+    machine.clear_hook();
+    machine.clear_plans();
+    os.exit();
+    recovered.expect("not killed")
+}
+
+fn sector(machine: &Machine, path: &str, n: usize) -> String {
+    let content = machine.look(0, path).expect("it is there").content;
+    String::from_utf8_lossy(&content[n * SECTOR..][..6]).into_owned()
+}
+
+/// A file stays open, and whoever waits for it is let in also where no further record changes it.
+#[test]
+fn who_waits_for_a_file_gets_it_before_the_next_record_of_whatever_file() {
+    let machine = lost(|os| {
+        for (name, n) in [(b"a", 0), (b"b", 0), (b"b", 1)] {
+            write(os, name, n, b"ours").expect("commits");
+        }
+    });
+    let outsider = machine.outsider("outsider");
+    let tries = Arc::new(Mutex::new(Vec::new()));
+    let told = tries.clone();
+    let recovered = recover(&machine, 1, move |machine, call| {
+        let mut tries = told.lock().expect("whole");
+        let second_done = sector(machine, "w/b", 0).starts_with("ours");
+        if call == 0 || (second_done && tries.len() == 1) {
+            tries.push(outsider.open_path(0, "w/a", Open::Write).err());
+        }
+    });
+    assert_eq!(recovered.finished, 3);
+    assert_eq!(*tries.lock().expect("whole"), [Some(Errno::AGAIN), None], "kept, and let go of");
+}
+
+/// He opens it as soon as the first one is redone, and stores before any call of the second.
+#[test]
+fn what_an_outsider_writes_between_two_records_of_a_file_stays() {
+    let world = twice();
+    for at in 0.. {
+        let machine = world.fork();
+        machine.set_word_points(false);
+        let outsider = machine.outsider("outsider");
+        let stored = Arc::new(Mutex::new(false));
+        let told = stored.clone();
+        let mut held: Option<SimFd> = None;
+        let recovered = recover(&machine, 1, move |machine, call| {
+            if call == 0 {
+                let refused = outsider.open_path(0, "w/a", Open::ReadWrite).err();
+                assert_eq!(refused, Some(Errno::AGAIN), "it is kept");
+                // The kernel ends a lease that isn't given back for so long.
+                machine.advance_ns(60_000_000_000);
+                held = outsider.open_path(0, "w/a", Open::ReadWrite).ok();
+            }
+            if call == at {
+                let held = held.as_ref().expect("has it open");
+                outsider.pwrite(held, b"theirs", SECTOR as u64).expect("writes");
+                *told.lock().expect("whole") = true;
+            }
+        });
+        assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
+        if !*stored.lock().expect("whole") {
+            assert!(at > 0);
+            break;
+        }
+        assert_eq!(sector(&machine, "w/a", 0), "first.");
+        assert_eq!(sector(&machine, "w/a", 1), "theirs", "stored before call {at}");
+    }
+}
+
+#[test]
+fn a_file_that_was_replaced_between_two_records_is_not_changed_by_the_second() {
+    let machine = twice();
+    let outsider = machine.outsider("outsider");
+    let recovered = recover(&machine, 1, move |_, call| {
+        if call == 0 {
+            let w = outsider.open_path(0, "w", Open::Directory).expect("opens");
+            outsider.rename((&w, b"c"), (&w, b"a"), Rename::Replace).expect("renames");
+        }
+    });
+    assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
+    let told: Vec<_> = recovered.displaced.iter().map(|displaced| displaced.what).collect();
+    assert!(told.contains(&"contents not changed: removed by somebody else"), "{recovered:?}");
+    assert_eq!(machine.look(0, "w/a").expect("it is there").content, b"theirs");
+}
+
+#[test]
+fn a_file_that_nobody_may_open_any_more_is_not_changed_by_the_second_of_two_records() {
+    for (immutable, append_only) in [(true, false), (false, true)] {
+        let machine = twice();
+        let recovered = recover(&machine, 1, move |machine, call| {
+            if call == 0 {
+                machine.set_flags(0, "w/a", immutable, append_only).expect("sets");
+            }
+        });
+        assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
+        assert_eq!((&sector(&machine, "w/a", 0)[..], &sector(&machine, "w/a", 1)[..]), ("first.", "......"));
+        assert!(recovered.displaced.iter().any(|displaced| displaced.aside.is_some()), "{recovered:?}");
+    }
+}
+
+/// The old file is deleted only if nobody has it open, this recovery included.
+#[test]
+fn a_file_that_one_record_changes_and_the_next_writes_anew_is_no_outsiders() {
+    let new = vec![b'n'; LARGE];
+    let machine = lost(|os| {
+        write(os, b"large", 0, b"first").expect("commits");
+        let domain = open(os).expect("opens");
+        change(&domain, |t, w| {
+            let (node, _) = t.lookup(w, b"large")?.expect("it is there");
+            t.open(node, Access::Write, true)?;
+            t.write_at(node, &new, 0)?;
+            t.close(node);
+            Ok(())
+        })
+        .expect("commits");
+        write(os, b"large", 1, b"third").expect("commits");
+    });
+    let recovered = recover(&machine, 1, |_, _| {});
+    assert_eq!((recovered.finished, &recovered.unfinished[..]), (3, &[][..]));
+    assert_eq!(recovered.displaced, []);
+    assert_eq!(
+        (&sector(&machine, "w/large", 0)[..], &sector(&machine, "w/large", 1)[..]),
+        ("nnnnnn", "thirdn")
+    );
+}
+
+/// What is refused for good is looked at once more, through a descriptor of its own.
+#[test]
+fn a_change_that_is_refused_is_set_aside_also_where_an_earlier_one_was_not() {
+    let machine = twice();
+    let recovered = recover(&machine, 1, |machine, call| {
+        if call == 0 {
+            machine.fault(Fault::fail(Call::Pwrite, Errno::PERM));
+        }
+    });
+    assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
+    assert!(recovered.displaced.iter().any(|displaced| displaced.aside.is_some()), "{recovered:?}");
+}
+
+#[test]
+fn what_is_kept_open_takes_no_descriptor_that_a_record_needs() {
+    let machine = lost(|os| {
+        write(os, b"a", 0, b"first").expect("commits");
+        write(os, b"b", 0, b"second").expect("commits");
+    });
+    let recovered = recover(&machine, 1, |machine, call| {
+        if call == 0 {
+            machine.fault(Fault::fail(Call::OpenHandle, Errno::MFILE));
+        }
+    });
+    assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
+    assert_eq!(sector(&machine, "w/b", 0), "second");
+}
