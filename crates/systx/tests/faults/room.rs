@@ -13,6 +13,8 @@ use super::Case;
 
 pub const ALL: &[(&str, Case)] = &[
     ("a_full_disk_aborts_and_says_so", a_full_disk_aborts_and_says_so),
+    ("a_run_begins_without_a_free_block", a_run_begins_without_a_free_block),
+    ("a_run_begins_where_shared_blocks_cant_be_tried", a_run_begins_where_shared_blocks_cant_be_tried),
     ("a_read_only_file_system_is_refused", a_read_only_file_system_is_refused),
     ("an_immutable_file_aborts_before_the_commit_point", an_immutable_file_aborts_before_the_commit_point),
     ("too_few_descriptors_are_told", too_few_descriptors_are_told),
@@ -54,6 +56,75 @@ fn a_full_disk_aborts_and_says_so(dir: &Path) {
     assert_eq!(std::fs::read_to_string(w.served.join("d/new")).unwrap(), "new\n");
     std::fs::remove_file(filler).unwrap();
     w.works();
+}
+
+/// Not one block is free, for root neither. What takes away commits, or says that there is no room and changes nothing.
+fn a_run_begins_without_a_free_block(dir: &Path) {
+    let Some(w) = world(dir, 64) else { return };
+    std::fs::write(w.served.join("d/below"), "below\n").unwrap();
+    if !take_every_block(&w.volume) {
+        return;
+    }
+    let output = shell(&w.served, "cat a; ls d");
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "two\nbelow\n", ""));
+    let mut committed = 0;
+    for script in ["rm d/below", "rm -r d", "mv a e", "chmod 600 b", "echo new > new", "rm b", "rm -rf ./*"] {
+        let before = picture(&w.served);
+        let output = shell(&w.served, script);
+        let text = err(&output);
+        assert!(!text.contains("probing"), "{script}: {text}");
+        match code(&output) {
+            0 => committed += usize::from(picture(&w.served) != before),
+            1 | 2 | 125 => {
+                assert!(
+                    text.contains("No space left") && text.contains("nothing happened"),
+                    "{script}: {text}"
+                );
+                let after = picture(&w.served);
+                assert!(after == before, "{script}: {}", difference(&after, &before));
+            }
+            other => panic!("{script}: {other}: {text}"),
+        }
+    }
+    println!("without a free block: {committed} of 7 changes");
+    std::fs::remove_file(w.volume.point.join("filler")).unwrap();
+    std::fs::write(w.served.join("a"), "one\n").unwrap();
+    w.works();
+}
+
+/// Whether blocks can be shared is asked by writing one, which no other part of a run's beginning does.
+fn a_run_begins_where_shared_blocks_cant_be_tried(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(w) = Volume::new(dir, "xfs", 320).and_then(world_on) else { return };
+    let trace = dir.join("trace");
+    for error in ["ENOSPC", "EDQUOT"] {
+        let inject = format!("inject=pwrite64:error={error}:when=1");
+        let command = run(&w.served, &[], &["cat", "a"]);
+        let output =
+            traced(&command, &["-o", trace.to_str().unwrap(), "-e", &inject], "pwrite64").output().unwrap();
+        assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "two\n", ""));
+        let failed = std::fs::read_to_string(&trace).unwrap();
+        let failed = failed.lines().find(|line| line.contains("(INJECTED)")).expect("one call fails");
+        assert!(failed.contains("4096, 0) = -1"), "another call: {failed}");
+    }
+    w.works();
+}
+
+/// Takes also what is set aside for root and for the file system itself; false, with a reason printed, where it can't be had.
+fn take_every_block(volume: &Volume) -> bool {
+    let script = "dev=$(findmnt -no SOURCE $POINT) && echo 0 > /sys/fs/ext4/${dev##*/}/reserved_clusters || exit 1; \
+        cat /dev/zero > $POINT/filler 2>/dev/null; sync -f $POINT; \
+        while dd if=/dev/zero of=$POINT/filler oflag=append,direct conv=notrunc bs=4096 count=1 status=none 2>/dev/null || \
+        dd if=/dev/zero of=$POINT/filler oflag=append,direct conv=notrunc bs=1024 count=1 status=none 2>/dev/null; do :; done; \
+        sync -f $POINT; stat -f -c %f $POINT";
+    let told = Command::new("sh").args(["-c", script]).env("POINT", &volume.point).output().unwrap();
+    let full = told.status.success() && out(&told).trim() == "0";
+    if !full {
+        println!("skipped: blocks are left: {}{}", out(&told), err(&told));
+    }
+    full
 }
 
 fn a_read_only_file_system_is_refused(dir: &Path) {
