@@ -26,7 +26,7 @@ pub(super) fn bring<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::
     }
     for (n, step) in links() {
         let Act::Link { object, found } = &step.act else { continue };
-        if let Err(error) = link(site, step, object, found) {
+        if let Err(error) = site.with_room(|site| link(site, step, object, found)) {
             refused::set_aside_or_wait(site, n, step, error)?;
         }
     }

@@ -49,20 +49,25 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }
-        let done = match &step.act {
-            Act::Place { small } => place::place(site, step, small.as_ref()),
-            Act::Link { .. } => place::place(site, step, None),
-            Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
-            Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
-            Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
-            Act::Patch(patch) => patch::patch(site, step, patch),
-            Act::Attr { object, changes } => attr::change(site, step, object, changes),
-        };
+        let done = site.with_room(|site| take(site, body, step));
         if let Err(error) = done {
             refused::set_aside_or_wait(site, n, step, error)?;
         }
     }
     Ok(std::mem::take(&mut site.displaced))
+}
+
+/// Takes one step, or what is left of it.
+fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), Errno> {
+    match &step.act {
+        Act::Place { small } => place::place(site, step, small.as_ref()),
+        Act::Link { .. } => place::place(site, step, None),
+        Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
+        Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
+        Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
+        Act::Patch(patch) => patch::patch(site, step, patch),
+        Act::Attr { object, changes } => attr::change(site, step, object, changes),
+    }
 }
 
 fn pending(step: &Step, error: Errno) -> Pending {

@@ -205,6 +205,24 @@ impl<'a, O: Os> Site<'a, O> {
         crate::facts::join(&at.path, &at.name)
     }
 
+    /// Does part of a publication; where descriptors have run out, once more without those that are kept to save opening.
+    ///
+    /// A part that is cut off by an error goes on where it stopped, as one that is cut off by a kill does.
+    pub fn with_room<T>(&mut self, act: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
+        match act(self) {
+            Err(Errno::MFILE | Errno::NFILE) if self.let_go() => act(self),
+            done => done,
+        }
+    }
+
+    /// Closes descriptors that can be had again; whether there were any. Files that are patched stay open: what they were opened
+    /// for before the commit point may not be permitted any more.
+    fn let_go(&mut self) -> bool {
+        let found = self.found.values_mut().filter_map(|found| found.fd.take()).count();
+        let directories = std::mem::take(&mut self.directories).0;
+        found > 0 || !directories.is_empty()
+    }
+
     /// Keeps a patched file open for the records that follow.
     pub fn keep_target(&mut self, object: Handle, fd: Arc<O::Fd>) {
         targets::keep::<O>(&mut self.patch_targets, object, fd);

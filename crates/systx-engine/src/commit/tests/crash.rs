@@ -5,7 +5,7 @@ mod part;
 use super::world::*;
 use crate::outcome::{CommitError, Displaced, Durability};
 use systx_os::{Errno, FsKind, Os};
-use systx_sim::machine::{run_process, Crash, Fault, Machine, Tree};
+use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Tree};
 
 /// Before, after, and the number of calls between.
 ///
@@ -373,6 +373,41 @@ fn any_failing_call(kind: Kind) {
         seen[0], seen[1], seen[2], seen[3]
     );
     assert!(seen.iter().all(|n| *n > 0), "every end is seen: {seen:?}");
+}
+
+#[test]
+fn a_moment_without_descriptors_leaves_nothing_to_publish() {
+    let world = machine(FsKind::Ext4);
+    let commit = |failing: Option<u64>| {
+        let machine = copy(&world);
+        let os = machine.spawn("owner");
+        if let Some(point) = failing {
+            machine.fault(Fault::fail_point(&os, point, Errno::MFILE));
+        }
+        machine.start_trace();
+        let told = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable)).expect("lives");
+        let taken = machine.take_trace();
+        machine.clear_plans();
+        os.exit();
+        (told, public(&machine), taken)
+    };
+    let before = public(&world);
+    let (_, after, calls) = commit(None);
+    let opens = calls.iter().filter(|c| matches!(c.call, Call::Open | Call::OpenHandle | Call::Reopen));
+    let mut committed = 0;
+    for open in opens {
+        let (told, tree, _) = commit(Some(open.point));
+        let at = format!("{open:?}: {told:?}");
+        match told {
+            Ok(done) => {
+                assert!(done.pending.is_none(), "{at}");
+                assert_eq!(tree, after, "{at}");
+                committed += 1;
+            }
+            Err(_) => assert_eq!(tree, before, "{at}"),
+        }
+    }
+    assert!(committed > 10, "{committed}");
 }
 
 #[test]
