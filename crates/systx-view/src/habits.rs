@@ -5,6 +5,7 @@
 //! thread is told of files once it has looked at most of those that it was not told of.
 
 use std::collections::HashMap;
+use systx_engine::transaction::Node;
 
 /// Listings in a row with files told. Then one without: a thread whose files are told shows no interest in them.
 const TRUSTED: u32 = 32;
@@ -17,6 +18,18 @@ struct Habit {
     hidden: u64,
     looked_up: u64,
     trusted: u32,
+    reading: Option<Reading>,
+}
+
+/// A directory that a thread has not read to its end yet, and how many files of it were hidden.
+///
+/// Who begins it anew reads the same names again and looks at each file once: `rm -r` reads the first names to see whether
+/// the directory is empty, and then all of them. Counted twice, they would hide its habit for as long as there are files
+/// further up that it has not come to.
+#[derive(Debug)]
+struct Reading {
+    dir: Node,
+    hidden: u64,
 }
 
 /// What is known of the threads that ask.
@@ -24,9 +37,10 @@ struct Habit {
 pub struct Habits(HashMap<u32, Habit>);
 
 impl Habits {
-    /// Whether to tell a thread, with the listing that it now reads, of the files in it.
-    pub fn wants_files(&mut self, thread: u32) -> bool {
+    /// Whether to tell a thread, with the part of a directory that it now reads, of the files in it.
+    pub fn wants_files(&mut self, thread: u32, dir: Node, offset: u64) -> bool {
         let Some(habit) = self.0.get_mut(&thread) else { return false };
+        habit.goes_on(dir, offset);
         if habit.hidden == 0 || habit.looked_up * 2 < habit.hidden {
             return false;
         }
@@ -38,15 +52,25 @@ impl Habits {
         true
     }
 
-    /// Notes that a thread got the names of so many files, and no more of them.
-    pub fn hidden(&mut self, thread: u32, files: u64) {
+    /// Notes that a thread got the names of so many files of a directory, and no more of them.
+    pub fn hidden(&mut self, thread: u32, dir: Node, files: u64) {
         if files == 0 {
             return;
         }
         if self.0.len() >= THREADS_MAX && !self.0.contains_key(&thread) {
             self.0.clear();
         }
-        self.0.entry(thread).or_default().hidden += files;
+        let habit = self.0.entry(thread).or_default();
+        habit.hidden += files;
+        let reading = habit.reading.get_or_insert(Reading { dir, hidden: 0 });
+        reading.hidden += files;
+    }
+
+    /// Notes that a thread has read a directory to its end.
+    pub fn ended(&mut self, thread: u32) {
+        if let Some(habit) = self.0.get_mut(&thread) {
+            habit.reading = None;
+        }
     }
 
     /// Notes that a thread looked at an entry of a directory that was listed.
@@ -57,16 +81,28 @@ impl Habits {
     }
 }
 
+impl Habit {
+    fn goes_on(&mut self, dir: Node, offset: u64) {
+        let Some(reading) = self.reading.take_if(|reading| reading.dir != dir || offset == 0) else { return };
+        if reading.dir == dir {
+            self.hidden -= reading.hidden;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DIR: Node = Node(3);
+    const OTHER: Node = Node(4);
 
     #[test]
     fn who_reads_names_only_is_never_told_of_files() {
         let mut habits = Habits::default();
         for _ in 0..100 {
-            assert!(!habits.wants_files(7));
-            habits.hidden(7, 30);
+            assert!(!habits.wants_files(7, OTHER, 0));
+            habits.hidden(7, DIR, 30);
             habits.looked_up(7);
         }
     }
@@ -74,28 +110,54 @@ mod tests {
     #[test]
     fn who_looks_at_most_files_is_told_of_the_next_ones() {
         let mut habits = Habits::default();
-        habits.hidden(7, 30);
+        habits.hidden(7, DIR, 30);
         (0..15).for_each(|_| habits.looked_up(7));
-        assert!(habits.wants_files(7));
-        assert!(!habits.wants_files(8), "another thread is another reader");
+        assert!(habits.wants_files(7, OTHER, 0));
+        assert!(!habits.wants_files(8, OTHER, 0), "another thread is another reader");
+    }
+
+    #[test]
+    fn names_of_a_directory_that_is_begun_anew_before_its_end_count_once() {
+        let mut habits = Habits::default();
+        for _ in 0..3 {
+            assert!(!habits.wants_files(7, DIR, 0));
+            habits.hidden(7, DIR, 20);
+        }
+        assert!(!habits.wants_files(7, DIR, 22));
+        habits.hidden(7, DIR, 10);
+        habits.ended(7);
+        (0..15).for_each(|_| habits.looked_up(7));
+        assert!(habits.wants_files(7, OTHER, 0));
+    }
+
+    #[test]
+    fn names_of_a_directory_that_is_read_again_count_again() {
+        let mut habits = Habits::default();
+        for _ in 0..3 {
+            assert!(!habits.wants_files(7, DIR, 0));
+            habits.hidden(7, DIR, 20);
+            habits.ended(7);
+        }
+        (0..15).for_each(|_| habits.looked_up(7));
+        assert!(!habits.wants_files(7, OTHER, 0));
     }
 
     #[test]
     fn a_habit_is_looked_at_again_from_time_to_time() {
         let mut habits = Habits::default();
-        habits.hidden(7, 1);
+        habits.hidden(7, DIR, 1);
         habits.looked_up(7);
-        assert_eq!((0..1000).take_while(|_| habits.wants_files(7)).count(), TRUSTED as usize);
+        assert_eq!((0..1000).take_while(|_| habits.wants_files(7, OTHER, 0)).count(), TRUSTED as usize);
         // It has turned to names only.
-        habits.hidden(7, 30);
-        assert!(!habits.wants_files(7));
+        habits.hidden(7, DIR, 30);
+        assert!(!habits.wants_files(7, OTHER, 0));
     }
 
     #[test]
     fn many_threads_are_no_burden() {
         let mut habits = Habits::default();
         for thread in 1..10_000 {
-            habits.hidden(thread, 1);
+            habits.hidden(thread, DIR, 1);
             assert!(habits.0.len() <= THREADS_MAX);
         }
     }

@@ -11,20 +11,21 @@ use systx_engine::transaction::{Attr, DirEntry, Node};
 use systx_os::{FileType, Os};
 
 impl<O: Os<Fd: AsFd>> View<O> {
-    pub(super) fn readdir(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        self.list(call, reply, Detail::Names)
+    pub(super) fn readdir(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
+        let args = call.take()?;
+        self.list(&call, args, reply, Detail::Names)
     }
 
-    pub(super) fn readdirplus(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
-        if self.tx.options().isolation == Isolation::Committed {
-            return self.list(call, reply, Detail::Nothing);
-        }
-        let files = self.habits.wants_files(call.thread);
-        self.list(call, reply, if files { Detail::All } else { Detail::AllButFiles })
-    }
-
-    fn list(&mut self, mut call: Call<'_>, reply: &mut Reply, detail: Detail) -> Verb<()> {
+    pub(super) fn readdirplus(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: ReadIn = call.take()?;
+        if self.tx.options().isolation == Isolation::Committed {
+            return self.list(&call, args, reply, Detail::Nothing);
+        }
+        let files = self.habits.wants_files(call.thread, call.node, args.offset);
+        self.list(&call, args, reply, if files { Detail::All } else { Detail::AllButFiles })
+    }
+
+    fn list(&mut self, call: &Call<'_>, args: ReadIn, reply: &mut Reply, detail: Detail) -> Verb<()> {
         reply.limit(args.size);
         let snapshot = match self.listings.current(call.node, args.offset) {
             Some(snapshot) => snapshot,
@@ -42,15 +43,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
             hidden += u64::from(told.is_none());
             let plus = match &told {
                 _ if detail == Detail::Names => Plus::No,
-                Some((node, attr)) => Plus::Node(self.number(&call, *node), attr),
+                Some((node, attr)) => Plus::Node(self.number(call, *node), attr),
                 None => Plus::Unknown,
             };
             if !reply.dirent(Dirent { name: &entry.name, ino: entry.ino, kind: entry.kind, next }, plus) {
                 break;
             }
         }
-        self.habits.hidden(call.thread, hidden);
+        self.habits.hidden(call.thread, call.node, hidden);
         if reply.body_bytes() == 0 {
+            self.habits.ended(call.thread);
             self.listings.ended(call.node);
         }
         Ok(())

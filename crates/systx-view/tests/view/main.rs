@@ -7,7 +7,9 @@
 mod calls;
 mod ends;
 mod plain;
+mod requests;
 mod scripts;
+mod tap;
 mod world;
 
 use std::path::Path;

@@ -1,7 +1,9 @@
 //! Two equal trees in one scratch directory: one plain, one under a view.
 
+use crate::tap::{self, Asked};
 use rustix::fs::{Mode, OFlags};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
@@ -52,6 +54,26 @@ pub struct World {
 impl World {
     /// Makes the trees. `None`, with a printed reason, where that is not possible.
     pub fn new(place: Place) -> Option<World> {
+        let made = World::with(place, |tx, at| {
+            let served = mount(tx, &[at]);
+            (if place.direct { served } else { served.without_passthrough() }, ())
+        });
+        made.map(|(world, ())| world)
+    }
+
+    /// The same, below the directory for temporary files, with what the kernel asks counted.
+    pub fn counted() -> Option<(World, Asked)> {
+        World::with(Place { tmpfs: false, direct: false }, |tx, at| {
+            let (served, mounted, asked) = tap::view(tx);
+            put(&mounted, at);
+            (served, asked)
+        })
+    }
+
+    fn with<T>(
+        place: Place,
+        serve: impl FnOnce(Transaction<Linux>, &Path) -> (View<Linux>, T),
+    ) -> Option<(World, T)> {
         if !rustix::process::geteuid().is_root() {
             return skip("mounting needs root");
         }
@@ -69,8 +91,7 @@ impl World {
         [&plain, &below, &view].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
         [&plain, &below].into_iter().for_each(|dir| populate(dir));
         let domain = domain(&below);
-        let served = mount(begin(&[&domain]), &[&view]);
-        let mut served = if place.direct { served } else { served.without_passthrough() };
+        let (mut served, more) = serve(begin(&[&domain]), &view);
         let alarm = served.alarm().unwrap();
         let stop = Arc::new(EventFd::new().unwrap());
         let until = stop.clone();
@@ -78,7 +99,8 @@ impl World {
             served.serve(&until).unwrap();
             served
         });
-        Some(World { place, domain, alarm, plain, view, below, scratch, stop, server: Some(server) })
+        let server = Some(server);
+        Some((World { place, domain, alarm, plain, view, below, scratch, stop, server }, more))
     }
 
     /// Ends the view and commits what was done in it: the plain tree below is then as the view was.
@@ -127,7 +149,7 @@ fn put_tmpfs_on(dir: &Path) {
     mount("systx-test", dir, "tmpfs", MountFlags::empty(), c"size=256m").unwrap();
 }
 
-fn skip(why: &str) -> Option<World> {
+fn skip<T>(why: &str) -> Option<T> {
     println!("skipped: {why}");
     None
 }
@@ -185,8 +207,12 @@ pub fn mount(tx: Transaction<Linux>, at: &[&Path]) -> View<Linux> {
         Err(failed) => panic!("{}: {:?}", failed.doing, failed.error),
     };
     for (mount, at) in mounted.iter().zip(at) {
-        let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(mount, "", rustix::fs::CWD, *at, flags).unwrap();
+        put(mount, at);
     }
     view
+}
+
+fn put(mount: &OwnedFd, at: &Path) {
+    let flags = rustix::mount::MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    rustix::mount::move_mount(mount, "", rustix::fs::CWD, at, flags).unwrap();
 }
