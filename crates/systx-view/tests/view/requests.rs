@@ -57,3 +57,37 @@ fn who_reads_names_only_looks_up_none() {
     assert!(asked.of(Opcode::Lookup) <= 1, "{asked:?}");
     assert!(asked.waited_for() < 5 * DIRECTORIES, "{asked:?}");
 }
+
+/// Names, attributes, targets of links and what is not there, of all that is below a directory.
+fn look(dir: &Path) -> Vec<String> {
+    let missing = fs::symlink_metadata(dir.join("missing")).unwrap_err();
+    let mut seen = vec![format!("{dir:?}: {missing} {:?}", fs::symlink_metadata(dir).unwrap())];
+    for entry in fs::read_dir(dir).unwrap() {
+        let (entry, path) = entry.map(|entry| (entry.file_type().unwrap(), entry.path())).unwrap();
+        if entry.is_dir() {
+            seen.extend(look(&path));
+        } else {
+            let attributes = fs::symlink_metadata(&path).unwrap();
+            seen.push(format!("{path:?} {attributes:?} {:?}", fs::read_link(&path).ok()));
+        }
+    }
+    seen
+}
+
+#[test]
+fn looked_at_again_nothing_is_asked_for() {
+    let Some((mut world, asked)) = World::counted() else { return };
+    let first = look(&world.view);
+    assert!(asked.take().waited_for() > 0, "the tap sees nothing");
+    // Since they were read, the kernel takes the time of access of directories and links for changed (fs/fuse,
+    // fuse_invalidate_atime), and asks for it once.
+    for read in ["", "tree", "tree/a", "tree/a/b", "tree/link"] {
+        fs::symlink_metadata(world.view.join(read)).unwrap();
+    }
+    asked.take();
+    let second = look(&world.view);
+    let again = asked.take();
+    assert_eq!(second, first);
+    assert_eq!(again.waited_for(), 0, "{again:?}");
+    world.stop().finish().abort();
+}
