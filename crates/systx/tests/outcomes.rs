@@ -10,6 +10,7 @@ mod machine;
 use machine::processes::{children, traced, Held, Stopped};
 use machine::volume::Volume;
 use machine::{code, err, have, out, recover, run, shell, systx, verb, AREA};
+use serde_json::{json, Value};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -23,6 +24,8 @@ fn main() {
         ("what_the_next_user_displaced_is_told_by_status", what_the_next_user_displaced_is_told_by_status),
         ("a_pending_publication_says_so_and_recover_finishes_it", a_pending_publication_says_so),
         ("a_pending_publication_is_finished_by_the_next_user", the_next_user_finishes_what_is_pending),
+        ("recover_tells_programs_what_it_did", recover_tells_programs_what_it_did),
+        ("recover_tells_programs_what_was_displaced", recover_tells_programs_what_was_displaced),
         ("a_quota_met_while_publishing_loses_nothing", a_quota_met_while_publishing_loses_nothing),
     ]);
 }
@@ -104,8 +107,8 @@ impl World {
     }
 
     /// What `status` has to say of displaced objects.
-    fn reports(&self) -> Vec<serde_json::Value> {
-        let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
+    fn reports(&self) -> Vec<Value> {
+        let status: Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
         assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
         status[0]["displaced"].as_array().unwrap().clone()
     }
@@ -227,7 +230,7 @@ fn pending(w: &World) {
     let inject = format!("inject={STEP}:error=ENOSPC:when={}", w.first + 1);
     let command = run(&w.served, &["--json"], &["sh", "-c", SCRIPT]);
     let output = traced(&command, &["-o", "/dev/null", "-e", &inject], STEP).output().unwrap();
-    let told: serde_json::Value = serde_json::from_str(&err(&output)).unwrap();
+    let told: Value = serde_json::from_str(&err(&output)).unwrap();
     assert_eq!((code(&output), told["outcome"].as_str()), (125, Some("pending")), "{told}");
     let text = told["message"].as_str().unwrap();
     let words = ["committed, publication pending", "No space", "systx recover"];
@@ -249,6 +252,73 @@ fn a_pending_publication_says_so(dir: &Path) {
     assert!(recover().contains("1 committed finished"));
     whole(&w);
     assert!(recover().contains("nothing to do"));
+}
+
+/// What `recover --json` says of the volume. It has the fields that docs/output.md promises, and no others.
+fn recovered(w: &World) -> Value {
+    let output = verb("recover", &["--json"]);
+    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(keys(&told), ["failed", "mounts"]);
+    assert_eq!(told["failed"], json!([]));
+    let point = w.volume.point.to_str().unwrap();
+    let here = told["mounts"].as_array().unwrap().iter().find(|mount| mount["mount"] == point);
+    let here = here.unwrap_or_else(|| panic!("no {point} in {told}")).clone();
+    let page = include_str!("../../../docs/output.md").split_once("`systx recover --json` prints").unwrap().1;
+    let rows =
+        page.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with('|'));
+    // The names before the second bar.
+    let mut promised: Vec<_> =
+        rows.flat_map(|row| row.split('|').nth(1).unwrap().split('`').skip(1).step_by(2)).collect();
+    promised.sort_unstable();
+    assert_eq!(keys(&here), promised);
+    here
+}
+
+/// The names of an object's fields, sorted.
+fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// What is said of a mount on which so much was finished, and nothing else happened.
+fn finished(w: &World, finished: u64) -> Value {
+    json!({
+        "mount": w.volume.point, "finished": finished, "aborted": 0, "displaced": [], "unfinished": [], "error": null,
+        "reported_earlier": []
+    })
+}
+
+fn recover_tells_programs_what_it_did(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    assert_eq!(recovered(&w), finished(&w, 0));
+    pending(&w);
+    assert_eq!(recovered(&w), finished(&w, 1));
+    whole(&w);
+    assert_eq!(recovered(&w), finished(&w, 0));
+}
+
+fn recover_tells_programs_what_was_displaced(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let taken = killed(&w, true);
+    let first = recovered(&w);
+    assert_eq!((&first["finished"], &first["reported_earlier"]), (&json!(1), &json!([])));
+    let displaced = &first["displaced"][0];
+    assert_eq!(keys(displaced), ["aside", "path", "what"]);
+    assert_eq!(
+        (displaced["path"].as_str(), first["displaced"].as_array().unwrap().len()),
+        (taken.to_str(), 1)
+    );
+    assert!(w.volume.area().join("aside").join(displaced["aside"].as_str().unwrap()).exists());
+    // Until it is pruned it is told as what has been.
+    let again = recovered(&w);
+    assert_eq!((&again["finished"], &again["displaced"]), (&json!(0), &json!([])));
+    let earlier = again["reported_earlier"].as_array().unwrap();
+    assert_eq!((earlier.len(), keys(&earlier[0])), (1, vec!["aside", "id", "path", "what"]));
+    assert!(["aside", "path", "what"].iter().all(|field| earlier[0][field] == displaced[field]));
+    assert!(earlier[0]["id"].as_u64().is_some_and(|id| id > 0));
+    w.prune();
 }
 
 fn the_next_user_finishes_what_is_pending(dir: &Path) {
