@@ -1,7 +1,7 @@
 //! `systx install-hooks`: what finishes cut-off publications at boot and at login.
 //!
 //! Owns: two files, a systemd unit and a login script, and the link that enables the unit. Guarantees: it names every
-//! file that it writes or removes, leaves files alone that it did not write, and runs nothing. Does not: run by itself.
+//! file that it writes or removes, writes all or none, leaves files alone that it did not write, and runs nothing. Does not: run by itself.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -53,26 +53,83 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
             systx.display()
         )));
     }
-    let mut done = Vec::new();
+    let mut staged = Staged::default();
     for (path, text) in [(UNIT, unit(systx)), (LOGIN, login(systx))] {
         let path = root.join(path);
         refuse_foreign(&path)?;
-        make_parent(&path)?;
-        // Whole or not at all: a half-written login script would greet everybody with an error.
-        let new = path.with_extension("systx-new");
-        std::fs::write(&new, text)?;
-        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644))?;
-        std::fs::rename(&new, &path)?;
-        done.push(format!("wrote {}", path.display()));
+        let new = staged.beside(&path)?;
+        let written = std::fs::write(&new, text)
+            .and_then(|()| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)));
+        written.map_err(|e| named(&path, e))?;
     }
     let link = root.join(WANTED);
-    make_parent(&link)?;
-    match std::os::unix::fs::symlink(LINK_TARGET, &link) {
-        Ok(()) => done.push(format!("enabled {}", link.display())),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+    match std::fs::symlink_metadata(&link) {
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let new = staged.beside(&link)?;
+            std::os::unix::fs::symlink(LINK_TARGET, &new).map_err(|e| named(&link, e))?;
+        }
         Err(e) => return Err(named(&link, e)),
     }
-    Ok(done)
+    let said = |path: &PathBuf| match *path == link {
+        true => format!("enabled {}", path.display()),
+        false => format!("wrote {}", path.display()),
+    };
+    Ok(staged.put_in_place()?.iter().map(said).collect())
+}
+
+/// What is written, each beside its place: once all of it is there, nothing is left that could fail but a rename within a
+/// directory. Dropped before, it takes everything away again.
+///
+/// So each file is whole or not at all, too: a half-written login script would greet everybody with an error.
+#[derive(Default)]
+struct Staged {
+    /// Directories that were missing, the outer ones first.
+    made: Vec<PathBuf>,
+    /// Where each file stands, and its place.
+    files: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Staged {
+    /// A name in the directory of `path`, which is there then, for what is to be renamed to it.
+    fn beside(&mut self, path: &Path) -> io::Result<PathBuf> {
+        let parent = path.parent().unwrap_or(path);
+        // Above the first name of a relative path there is the empty one.
+        let is_missing = |dir: &&Path| !dir.as_os_str().is_empty() && !dir.is_dir();
+        let mut missing: Vec<_> = parent.ancestors().take_while(is_missing).collect();
+        while let Some(dir) = missing.pop() {
+            std::fs::create_dir(dir).map_err(|e| named(dir, e))?;
+            self.made.push(dir.to_path_buf());
+        }
+        let new = path.with_extension("systx-new");
+        // Of an installation that was cut off.
+        match std::fs::remove_file(&new) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(named(&new, e)),
+            _ => self.files.push((new.clone(), path.to_path_buf())),
+        }
+        Ok(new)
+    }
+
+    /// All of it, in order; the places.
+    fn put_in_place(mut self) -> io::Result<Vec<PathBuf>> {
+        for (new, path) in &self.files {
+            std::fs::rename(new, path).map_err(|e| named(path, e))?;
+        }
+        self.made.clear();
+        Ok(std::mem::take(&mut self.files).into_iter().map(|(_, path)| path).collect())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // What can't be removed was not written, or holds somebody else's files by now.
+        for (new, _) in &self.files {
+            let _ = std::fs::remove_file(new);
+        }
+        for dir in self.made.iter().rev() {
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
 }
 
 /// Removes the hooks below `root`; tells what it did.
@@ -108,10 +165,6 @@ fn refuse_foreign(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(named(path, e)),
         _ => Ok(()),
     }
-}
-
-fn make_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| std::fs::create_dir_all(parent).map_err(|e| named(parent, e)))
 }
 
 fn named(path: &Path, e: io::Error) -> io::Error {

@@ -19,6 +19,7 @@ use std::process::{Command, Output, Stdio};
 fn main() {
     machine::main(&[
         ("install_hooks_writes_the_files_that_it_names_and_no_other", install_hooks_writes_what_it_names),
+        ("install_hooks_writes_all_or_nothing", install_hooks_writes_all_or_nothing),
         ("make_install_writes_no_hooks", make_install_writes_no_hooks),
         ("systemd_takes_the_unit_and_has_it_enabled", systemd_takes_the_unit),
         ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
@@ -27,6 +28,7 @@ fn main() {
 }
 
 const UNIT: &str = "etc/systemd/system/systx-recover.service";
+const WANTED: &str = "etc/systemd/system/multi-user.target.wants/systx-recover.service";
 const LOGIN: &str = "etc/profile.d/systx.sh";
 
 /// Everything below a directory that is none itself.
@@ -56,12 +58,64 @@ fn install_hooks_writes_what_it_names(dir: &Path) {
     assert_eq!(named(&installed, &["wrote ", "enabled "]), files(&root));
     assert_eq!(files(&root).len(), 3);
     assert!(root.join(UNIT).exists() && root.join(LOGIN).exists());
+    // By a relative path as by an absolute one.
+    let relative = Command::new(systx()).args(["install-hooks", "--root", "other"]).current_dir(dir).output();
+    assert_eq!(code(&relative.unwrap()), 0);
+    assert_eq!(files(&dir.join("other")).len(), 3);
     // Others' files stay.
     let other = root.join("etc/profile.d/other.sh");
     std::fs::write(&other, "true\n").unwrap();
     let removed = Command::new(systx()).args(["install-hooks", "--uninstall", "--root"]).arg(&root).output();
     assert_eq!(named(&removed.unwrap(), &["removed "]), named(&installed, &["wrote ", "enabled "]));
     assert_eq!(files(&root), [other]);
+}
+
+/// What keeps a file from being written.
+#[derive(Clone, Copy)]
+enum InTheWay {
+    SomebodysFile,
+    ReadOnlyMount,
+}
+
+impl InTheWay {
+    fn put(self, place: &Path) {
+        match self {
+            InTheWay::SomebodysFile => {
+                std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+                std::fs::write(place, "mine\n").unwrap();
+            }
+            InTheWay::ReadOnlyMount => {
+                std::fs::create_dir_all(place).unwrap();
+                must(Command::new("mount").arg("--bind").args([place, place]));
+                must(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(place));
+            }
+        }
+    }
+}
+
+/// Whatever is in the way of any of the files: nothing of the others is written, and no directory made.
+fn install_hooks_writes_all_or_nothing(dir: &Path) {
+    use InTheWay::{ReadOnlyMount, SomebodysFile};
+    let (wants, profiles) = ("etc/systemd/system/multi-user.target.wants", "etc/profile.d");
+    let cases = [
+        (LOGIN, SomebodysFile),
+        (UNIT, SomebodysFile),
+        (profiles, SomebodysFile),
+        (profiles, ReadOnlyMount),
+        (wants, SomebodysFile),
+        (wants, ReadOnlyMount),
+    ];
+    for (n, (place, obstacle)) in cases.into_iter().enumerate() {
+        let root = dir.join(format!("root{n}"));
+        let place = root.join(place);
+        obstacle.put(&place);
+        let all = || must(Command::new("find").arg(&root).args(["-printf", "%y %p\\n"]));
+        let before = all();
+        let output = Command::new(systx()).args(["install-hooks", "--root"]).arg(&root).output().unwrap();
+        assert_eq!((code(&output), out(&output).as_str()), (125, ""), "{}", err(&output));
+        assert!(err(&output).contains(place.to_str().unwrap()), "{}", err(&output));
+        assert_eq!(all(), before);
+    }
 }
 
 fn make_install_writes_no_hooks(dir: &Path) {
@@ -123,8 +177,7 @@ fn systemd_takes_the_unit(dir: &Path) {
             .unwrap())
     };
     assert_eq!(enabled(), "enabled\n");
-    std::fs::remove_file(root.join("etc/systemd/system/multi-user.target.wants/systx-recover.service"))
-        .unwrap();
+    std::fs::remove_file(root.join(WANTED)).unwrap();
     assert_eq!(enabled(), "disabled\n");
 }
 
