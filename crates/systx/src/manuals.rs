@@ -3,14 +3,20 @@
 use crate::args::{Cli, Completions, Manuals};
 use crate::report::shown;
 use crate::status::Answer;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use std::os::unix::ffi::OsStrExt;
 
 /// The script that completes our words in a shell.
 pub fn completions(args: &Completions) -> Answer {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "systx", &mut script);
+    clap_complete::generate(args.shell, &mut without_hidden_verbs(&Cli::command()), "systx", &mut script);
     String::from_utf8(script).map(|text| (text, true)).map_err(|e| e.to_string())
+}
+
+/// The same grammar without the verbs that `--help` does not list: shells would offer them.
+fn without_hidden_verbs(grammar: &Command) -> Command {
+    let verbs = grammar.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    Command::new("systx").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true).subcommands(verbs)
 }
 
 /// Writes a page for systx and one for each verb, such as `systx-run.1`, into a directory.

@@ -1,5 +1,6 @@
 //! Completions and manual pages are made from the grammar, and shells and man(1) can use them.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 fn systx(args: &[&str]) -> Output {
@@ -95,22 +96,67 @@ fn man_shows_every_page_without_a_warning() {
     }
 }
 
+/// What a command prints on standard output.
+fn told(args: &[&str]) -> String {
+    String::from_utf8(systx(args).stdout).unwrap()
+}
+
+/// The verbs that `systx --help` lists.
+fn verbs() -> BTreeSet<String> {
+    let help = told(&["--help"]);
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let verbs = lines.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let verbs: BTreeSet<_> = verbs.map(str::to_string).collect();
+    assert!(verbs.len() > 5, "{help}");
+    verbs
+}
+
+/// The options that `systx VERB --help` lists, short and long, as in `  -p, --patch  Shows …`.
+fn options(verb: &str) -> BTreeSet<String> {
+    let help = told(&[verb, "--help"]);
+    let words = help.lines().map(str::trim_start).filter(|line| line.starts_with('-')).flat_map(|line| {
+        let both = line.split("  ").next().unwrap_or_default();
+        both.split([' ', ',', '[', '=']).filter(|word| word.len() > 1 && word.starts_with('-'))
+    });
+    words.map(str::to_string).collect()
+}
+
 #[test]
 fn every_verb_has_a_page_with_all_of_its_options() {
     let scratch = Scratch::new("manuals");
     systx(&["manuals", scratch.0.to_str().unwrap()]);
-    let help = String::from_utf8(systx(&["--help"]).stdout).unwrap();
-    let verbs =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let verbs: Vec<_> = verbs.filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(verbs.len() > 5, "{help}");
-    for verb in verbs {
+    let files = std::fs::read_dir(&scratch.0).unwrap();
+    let files: BTreeSet<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let pages = verbs().iter().map(|verb| format!("systx-{verb}.1")).chain(["systx.1".to_string()]).collect();
+    assert_eq!(files, pages);
+    for verb in verbs() {
         let page = std::fs::read_to_string(scratch.0.join(format!("systx-{verb}.1"))).unwrap();
-        let help = String::from_utf8(systx(&[verb, "--help"]).stdout).unwrap();
-        let options = help.lines().filter_map(|line| line.trim_start().strip_prefix("--"));
-        for option in options.filter_map(|line| line.split_whitespace().next()) {
-            assert!(page.contains(&option.replace('-', "\\-")), "systx-{verb}.1 lacks --{option}");
+        // Bold, at the head of its paragraph: `\fB\-p\fR, \fB\-\-patch\fR`.
+        let bold: BTreeSet<_> =
+            page.split("\\fB").skip(1).filter_map(|text| text.split("\\fR").next()).collect();
+        let options = options(&verb);
+        assert!(options.contains("--help") && options.contains("-h"), "{verb}: {options:?}");
+        for option in options {
+            assert!(bold.contains(option.replace('-', "\\-").as_str()), "systx-{verb}.1 lacks {option}");
         }
     }
-    assert!(scratch.0.join("systx.1").exists());
+}
+
+#[test]
+fn every_verb_is_completed_and_no_other() {
+    let script = told(&["completions", "bash"]);
+    let top = script.lines().find_map(|line| line.trim().strip_prefix("opts=\"-h -V")).unwrap();
+    let words = top.trim_end_matches('"').split_whitespace().filter(|word| !word.starts_with('-'));
+    assert_eq!(words.map(str::to_string).collect::<BTreeSet<_>>(), verbs(), "bash");
+
+    let script = told(&["completions", "zsh"]);
+    let list = script.split_once("_systx_commands() {").unwrap().1.split_once("commands=(\n").unwrap().1;
+    let words =
+        list.lines().map_while(|line| line.strip_prefix('\'')).map(|line| line.split(':').next().unwrap());
+    assert_eq!(words.map(str::to_string).collect::<BTreeSet<_>>(), verbs(), "zsh");
+
+    let script = told(&["completions", "fish"]);
+    let lines = script.lines().filter(|line| line.contains("__fish_systx_needs_command\""));
+    let words = lines.filter_map(|line| line.split_once(" -a \"")?.1.split('"').next());
+    assert_eq!(words.map(str::to_string).collect::<BTreeSet<_>>(), verbs(), "fish");
 }
