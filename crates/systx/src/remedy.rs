@@ -1,8 +1,9 @@
-//! The next step after an error of a system call, where one is known.
+//! The next step after an error of a system call, and after others that several places tell, where one is known.
 //!
 //! Owns: the words for it. Guarantees: a step is something that the reader can do or look at; where nothing is known that would
 //! help, nothing is said. Does not: know what was being done; who does has better words.
 
+use crate::report::shown;
 use systx_os::Errno;
 
 /// What to do, as a fragment that follows a semicolon.
@@ -30,6 +31,15 @@ pub fn with_step(doing: &str, error: Errno) -> String {
 /// The next step, to follow the words of an error.
 pub fn and_step(error: Errno) -> String {
     step(error).map_or_else(String::new, |step| format!("; {step}"))
+}
+
+/// A directory whose mount is not among those that the kernel lists.
+pub fn on_no_mount(dir: &[u8]) -> String {
+    format!(
+        "{} is on none of the mounts in /proc/self/mountinfo; in a chroot make its root a mount (mount --bind ROOT ROOT), \
+         and where something has been mounted just now, run again",
+        shown(dir)
+    )
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::fate::{fate, Fate, SERVED};
 use super::path::{c_string, is_below, join, relative};
 use super::{Lower, Seen};
+use crate::remedy;
 use crate::report::shown;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -158,7 +159,7 @@ impl Planner {
             let (mount, seen) = visible
                 .iter()
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
-                .ok_or_else(|| format!("{} is on no mount", shown(dir)))?;
+                .ok_or_else(|| remedy::on_no_mount(dir))?;
             if fate(mount, *seen) != Fate::Served {
                 let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
                     true => ("read-only", "mount it writable, or name another directory"),

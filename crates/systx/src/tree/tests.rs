@@ -190,6 +190,14 @@ fn only_serves_and_keeps_what_is_mounted_below_it() {
 }
 
 #[test]
+fn only_says_what_to_do_about_a_directory_whose_mount_is_not_listed() {
+    // As in a chroot whose root is no mount.
+    let listed: Vec<_> = machine().into_iter().filter(|mount| mount.point != b"/").collect();
+    let told = plan(&listed, &[b"/home/me".to_vec()], &directory).unwrap_err();
+    assert!(told.contains("/home/me is on none") && told.contains("mount --bind ROOT ROOT"), "{told}");
+}
+
+#[test]
 fn only_refuses_a_directory_that_cannot_be_served() {
     assert!(plan(&machine(), &[b"/usr/lib".to_vec()], &directory).unwrap_err().contains("read-only"));
     assert!(plan(&machine(), &[b"/sys/kernel".to_vec()], &directory).is_err());

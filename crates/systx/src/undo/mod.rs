@@ -174,7 +174,7 @@ fn unknown(id: TxId, found: &Existing) -> String {
     match past.next() {
         Some(_) => format!(
             "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune`, or not among the \
-             {IMAGES_MAX} that committed last)"
+             {IMAGES_MAX} that committed last). `systx log {id}` shows what it has changed, for putting it back by hand"
         ),
         None => format!("no committed transaction {id} is known here. `systx log` shows what has committed"),
     }
