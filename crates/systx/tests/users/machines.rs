@@ -3,7 +3,9 @@
 use super::machine::user::{ORDINARY, USER};
 use super::machine::{code, err, have, must, out, systx, Case, AREA};
 use super::world::world;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -12,6 +14,10 @@ pub const ALL: &[(&str, Case)] = &[
     (
         "a_capability_of_the_program_file_makes_the_namespace_and_nothing_else",
         a_capability_makes_the_namespace,
+    ),
+    (
+        "fusermount3_mounts_for_everybody_and_there_is_no_mount_namespace_without_a_user_namespace",
+        fusermount3_mounts_for_everybody,
     ),
     ("a_device_that_does_not_open_is_told_with_its_remedy", a_device_that_does_not_open_is_told),
     ("doctor_says_what_holds_for_an_ordinary_user", doctor_says_what_holds),
@@ -95,6 +101,48 @@ fn a_capability_makes_the_namespace(dir: &Path) {
     }
     let aborted = run(program, "echo three >two; exit 1");
     assert_eq!((code(&aborted), w.read("two")), (1, "two\n".to_string()), "{}", err(&aborted));
+}
+
+/// Why it is no way to make a view where user namespaces are forbidden (docs/limits.md).
+fn fusermount3_mounts_for_everybody(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    if !have("fusermount3") {
+        return;
+    }
+    let path = must(Command::new("sh").args(["-c", "command -v fusermount3"]));
+    let mode = std::fs::metadata(path.trim()).unwrap().permissions().mode();
+    if mode & 0o4000 == 0 {
+        println!("skipped: fusermount3 is not setuid");
+        return;
+    }
+    let as_user = |words: &[&str]| {
+        let mut command = Command::new(ORDINARY[0]);
+        command.args(&ORDINARY[1..]).args(words).current_dir(&w.tree);
+        command
+    };
+    // It asks for the name of who calls it.
+    let (users, with_him) = (Path::new("/etc/passwd"), w.own.parent().unwrap().join("passwd"));
+    let lines = std::fs::read_to_string(users).unwrap();
+    std::fs::write(&with_him, format!("{lines}systx-test:x:{USER}:{USER}::/:/bin/sh\n")).unwrap();
+    must(Command::new("mount").arg("--bind").args([&*with_him, users]));
+    // Its caller gets the descriptor of the connection by a socket, here its standard input. Nobody takes it out: whoever
+    // looks into the mount would wait for an answer.
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let mut mount = as_user(&["fusermount3", "-o", "fsname=systx-test", "--"]);
+    mount.arg(&w.beside).env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
+    let mounted = mount.output().unwrap();
+    must(Command::new("umount").arg("-l").arg(users));
+    assert_eq!((code(&mounted), err(&mounted)), (0, String::new()));
+    // This process is not his command, nor below it, and not even his.
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let here = table.lines().find(|line| line.contains(" - fuse systx-test "));
+    assert_eq!(here.and_then(|line| line.split(' ').nth(4)), w.beside.to_str(), "{table}");
+    drop(ours);
+    must(Command::new("umount").arg("-l").arg(&w.beside));
+    // So it would take a mount namespace that only his command is in.
+    let alone = as_user(&["unshare", "--mount", "true"]).stdin(Stdio::null()).output().unwrap();
+    assert_ne!(code(&alone), 0);
+    assert!(err(&alone).contains("Operation not permitted"), "{}", err(&alone));
 }
 
 fn a_device_that_does_not_open_is_told(dir: &Path) {
