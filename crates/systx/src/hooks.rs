@@ -3,7 +3,8 @@
 //! Owns: two files, a systemd unit and a login script, and the link that enables the unit. Guarantees: it names every
 //! file that it writes or removes, writes all or none, leaves files alone that it did not write, and runs nothing. Does not: run by itself.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -58,9 +59,7 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
         let path = root.join(path);
         refuse_foreign(&path)?;
         let new = staged.beside(&path)?;
-        let written = std::fs::write(&new, text)
-            .and_then(|()| std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o644)));
-        written.map_err(|e| named(&path, e))?;
+        write_synced(&new, &text).map_err(|e| named(&path, e))?;
     }
     let link = root.join(WANTED);
     match std::fs::symlink_metadata(&link) {
@@ -78,8 +77,17 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
     Ok(staged.put_in_place()?.iter().map(said).collect())
 }
 
+/// A file that is on its device before it gets its name: a loss of power would leave an empty one there, which stands for a
+/// unit that is not to run, and has not our mark.
+fn write_synced(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create_new(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.sync_all()
+}
+
 /// What is written, each beside its place: once all of it is there, nothing is left that could fail but a rename within a
-/// directory. Dropped before, it takes everything away again.
+/// directory, of what can be replaced. Dropped before, it takes everything away again.
 ///
 /// So each file is whole or not at all, too: a half-written login script would greet everybody with an error.
 #[derive(Default)]
@@ -103,10 +111,11 @@ impl Staged {
         }
         let new = path.with_extension("systx-new");
         // Of an installation that was cut off.
-        match std::fs::remove_file(&new) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(named(&new, e)),
-            _ => self.files.push((new.clone(), path.to_path_buf())),
-        }
+        remove_if_there(&new).map_err(|e| named(&new, e))?;
+        // What can't be replaced, because it is immutable or mounted on, can't get another name either.
+        if_there(std::fs::hard_link(path, &new)).map_err(|e| named(path, e))?;
+        remove_if_there(&new).map_err(|e| named(&new, e))?;
+        self.files.push((new.clone(), path.to_path_buf()));
         Ok(new)
     }
 
@@ -164,6 +173,17 @@ fn refuse_foreign(path: &Path) -> io::Result<()> {
         }
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(named(path, e)),
         _ => Ok(()),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    if_there(std::fs::remove_file(path))
+}
+
+fn if_there(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

@@ -20,6 +20,7 @@ fn main() {
     machine::main(&[
         ("install_hooks_writes_the_files_that_it_names_and_no_other", install_hooks_writes_what_it_names),
         ("install_hooks_writes_all_or_nothing", install_hooks_writes_all_or_nothing),
+        ("a_loss_of_power_leaves_whole_hooks_or_none", a_loss_of_power_leaves_whole_hooks_or_none),
         ("make_install_writes_no_hooks", make_install_writes_no_hooks),
         ("systemd_takes_the_unit_and_has_it_enabled", systemd_takes_the_unit),
         ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
@@ -75,6 +76,8 @@ fn install_hooks_writes_what_it_names(dir: &Path) {
 enum InTheWay {
     SomebodysFile,
     ReadOnlyMount,
+    /// A file that may be written to and not replaced, as in a container that has it from elsewhere.
+    OursMountedOn,
 }
 
 impl InTheWay {
@@ -89,16 +92,24 @@ impl InTheWay {
                 must(Command::new("mount").arg("--bind").args([place, place]));
                 must(Command::new("mount").args(["-o", "remount,bind,ro"]).arg(place));
             }
+            InTheWay::OursMountedOn => {
+                let ours =
+                    "# Written by `systx install-hooks`; removed by `systx install-hooks --uninstall`.\n";
+                std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+                std::fs::write(place, ours).unwrap();
+                must(Command::new("mount").arg("--bind").args([place, place]));
+            }
         }
     }
 }
 
 /// Whatever is in the way of any of the files: nothing of the others is written, and no directory made.
 fn install_hooks_writes_all_or_nothing(dir: &Path) {
-    use InTheWay::{ReadOnlyMount, SomebodysFile};
+    use InTheWay::{OursMountedOn, ReadOnlyMount, SomebodysFile};
     let (wants, profiles) = ("etc/systemd/system/multi-user.target.wants", "etc/profile.d");
     let cases = [
         (LOGIN, SomebodysFile),
+        (LOGIN, OursMountedOn),
         (UNIT, SomebodysFile),
         (profiles, SomebodysFile),
         (profiles, ReadOnlyMount),
@@ -116,6 +127,23 @@ fn install_hooks_writes_all_or_nothing(dir: &Path) {
         assert!(err(&output).contains(place.to_str().unwrap()), "{}", err(&output));
         assert_eq!(all(), before);
     }
+}
+
+/// An empty file would be somebody else's for ever, and as a unit say that this one is not to run.
+fn a_loss_of_power_leaves_whole_hooks_or_none(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 64) else { return };
+    let Some(switch) = volume.switch() else { return };
+    install(&systx(), &volume.point);
+    // Somebody's fsync brings the new names to the device.
+    std::fs::File::create(volume.point.join("other")).unwrap().sync_all().unwrap();
+    switch.off();
+    volume.unmount();
+    volume.mount();
+    for path in [UNIT, LOGIN] {
+        let text = std::fs::read_to_string(volume.point.join(path)).unwrap();
+        assert!(text.contains(systx().to_str().unwrap()), "{path}: {text:?}");
+    }
+    install(&systx(), &volume.point);
 }
 
 fn make_install_writes_no_hooks(dir: &Path) {
