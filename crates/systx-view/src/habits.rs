@@ -62,8 +62,9 @@ impl Habits {
         }
         let habit = self.0.entry(thread).or_default();
         habit.hidden += files;
-        let reading = habit.reading.get_or_insert(Reading { dir, hidden: 0 });
-        reading.hidden += files;
+        // Who reads two at a time may go on with another than the one that it has begun last.
+        habit.reading.take_if(|reading| reading.dir != dir);
+        habit.reading.get_or_insert(Reading { dir, hidden: 0 }).hidden += files;
     }
 
     /// Notes that a thread has read a directory to its end.
@@ -138,6 +139,19 @@ mod tests {
             habits.hidden(7, DIR, 20);
             habits.ended(7);
         }
+        (0..15).for_each(|_| habits.looked_up(7));
+        assert!(!habits.wants_files(7, OTHER, 0));
+    }
+
+    #[test]
+    fn names_of_another_directory_are_none_of_the_one_that_is_begun_anew() {
+        let mut habits = Habits::default();
+        assert!(!habits.wants_files(7, DIR, 0));
+        habits.hidden(7, DIR, 20);
+        // The rest of what it has begun before, by READDIR.
+        habits.hidden(7, OTHER, 100);
+        assert!(!habits.wants_files(7, DIR, 0));
+        habits.hidden(7, DIR, 20);
         (0..15).for_each(|_| habits.looked_up(7));
         assert!(!habits.wants_files(7, OTHER, 0));
     }
