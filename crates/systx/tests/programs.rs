@@ -30,6 +30,10 @@ fn main() {
         ("postgres_commits_what_it_does_plainly_and_aborts_without_a_trace", |dir| agrees(dir, "postgres")),
         ("a_run_that_differs_is_found_out", a_run_that_differs_is_found_out),
         ("plain_runs_that_agree_by_chance_are_told_apart", plain_runs_that_agree_by_chance_are_told_apart),
+        (
+            "a_comparison_that_cannot_be_made_is_no_agreement",
+            a_comparison_that_cannot_be_made_is_no_agreement,
+        ),
         ("an_abort_that_leaves_a_trace_is_found_out", an_abort_that_leaves_a_trace_is_found_out),
     ]);
 }
@@ -40,12 +44,18 @@ fn programs() -> PathBuf {
 
 /// What `try.sh` says of one program, on a new ext4.
 fn tried(dir: &Path, program: &Path, systx: &Path) -> Option<Output> {
+    tried_with(dir, program, systx, &[])
+}
+
+/// The same with more in its environment.
+fn tried_with(dir: &Path, program: &Path, systx: &Path, more: &[(&str, &str)]) -> Option<Output> {
     let volume = Volume::new(dir, "ext4", 512)?;
     let output = Command::new("bash")
         .arg(programs().join("try.sh"))
         .arg(program)
         .envs([("FS", &*volume.point), ("SCRATCH", dir), ("SYSTX", systx)])
         .env("AREA", machine::AREA)
+        .envs(more.iter().copied())
         .stdin(Stdio::null())
         .output();
     Some(output.unwrap())
@@ -103,6 +113,14 @@ fn plain_runs_that_agree_by_chance_are_told_apart(dir: &Path) {
         assert_eq!(code(&output), 0, "{difference}: {}", out(&output));
         assert!(out(&output).starts_with("ok "), "{difference}: {}", out(&output));
     }
+}
+
+fn a_comparison_that_cannot_be_made_is_no_agreement(dir: &Path) {
+    // Of the pictures: that call alone has this variable. As where there is no room for its words.
+    let awk = ("BASH_FUNC_awk%%", "() { case \"$*\" in *named=*) return 2;; esac; command awk \"$@\"; }");
+    let Some(output) = tried_with(dir, &planted(dir, "echo two > f"), &systx(), &[awk]) else { return };
+    assert_eq!(code(&output), 1, "{}", out(&output));
+    assert!(out(&output).starts_with("FAILED "), "{}", out(&output));
 }
 
 fn an_abort_that_leaves_a_trace_is_found_out(dir: &Path) {
