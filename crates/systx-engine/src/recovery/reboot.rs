@@ -12,6 +12,7 @@ use crate::domain::shelf::sweep_shelves;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Replay};
+use crate::outcome::Displaced;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::publish::targets::{self, Targets};
@@ -67,8 +68,8 @@ pub(crate) fn after_reboot<O: Os>(
     let mut past = Vec::new();
     let mut stuck: Vec<Stuck> = Vec::new();
     // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open whatever is there.
-    let mut redo =
-        Redo { os, area, keeps_targets: info.open_by_handle && os.uid() == 0, targets: Targets::<O>::new() };
+    let keeps_targets = info.open_by_handle && os.uid() == 0;
+    let mut redo = Redo { os, area, keeps_targets, targets: Targets::<O>::new(), met: Vec::new() };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
@@ -151,6 +152,8 @@ struct Redo<'a, O: Os> {
     keeps_targets: bool,
     /// Files that records patch, open from one to the next.
     targets: Targets<O>,
+    /// What a try of this record has displaced that was cut off: the next one may find it done.
+    met: Vec<Displaced>,
 }
 
 impl<O: Os> Redo<'_, O> {
@@ -187,6 +190,7 @@ impl<O: Os> Redo<'_, O> {
         later: &dyn Fn(&Handle) -> bool,
         recovered: &mut Recovered,
     ) -> core::result::Result<bool, Pending> {
+        self.met.clear();
         match self.publish(body, later, recovered) {
             Err(pending)
                 if matches!(pending.error, Errno::MFILE | Errno::NFILE) && !self.targets.is_empty() =>
@@ -223,7 +227,10 @@ impl<O: Os> Redo<'_, O> {
         site.patch_targets = std::mem::take(&mut self.targets);
         let published = publish(&mut site, body);
         self.targets = std::mem::take(&mut site.patch_targets);
-        recovered.displaced.extend(published?);
+        self.met.append(&mut site.displaced);
+        let displaced = published?;
+        self.met.retain(|met| !displaced.contains(met));
+        recovered.displaced.extend(self.met.drain(..).chain(displaced));
         let reclaimed = reclaim(&mut site, body).is_ok();
         recovered.displaced.append(&mut site.displaced);
         recovered.finished += 1;

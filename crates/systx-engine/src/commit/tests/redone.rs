@@ -215,3 +215,42 @@ fn what_is_kept_open_takes_no_descriptor_that_a_record_needs() {
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
     assert_eq!(sector(&machine, "w/b", 0), "second");
 }
+
+/// Published once more from its beginning, with the descriptors of what was kept.
+#[test]
+fn what_is_displaced_before_descriptors_run_out_is_told_once() {
+    let world = lost(|os| {
+        write(os, b"a", 0, b"first").expect("commits");
+        let all = change(&open(os).expect("opens"), |t, w| {
+            for name in [b"a", b"b", b"c"] {
+                let (node, _) = t.lookup(w, name)?.expect("it is there");
+                t.open(node, Access::Write, false)?;
+                t.write_at(node, b"second", 0)?;
+                t.close(node);
+            }
+            Ok(())
+        });
+        all.expect("commits");
+    });
+    let told = |failing: Option<u64>| {
+        let machine = world.fork();
+        machine.set_word_points(false);
+        recover(&machine, 1, move |machine, call| {
+            if call == 0 {
+                machine.set_flags(0, "w/a", true, false).expect("sets");
+            }
+            if Some(call) == failing {
+                machine.fault(Fault { times: 2, ..Fault::fail(Call::OpenHandle, Errno::MFILE) });
+            }
+        })
+    };
+    let wanted = told(None).displaced;
+    assert_eq!(wanted.len(), 1);
+    for at in 0..80 {
+        let recovered = told(Some(at));
+        // Else it waits for whoever opens the domain.
+        if recovered.finished == 2 {
+            assert_eq!(recovered.displaced, wanted, "at call {at}");
+        }
+    }
+}
