@@ -1,8 +1,5 @@
 # A real repository, that of systx: clone, branches, rebase of commits as they were made, merge, bisect, gc, fsck.
 needs=git
-# Names of packs depend on the order in which objects became old.
-named='[.]git/objects/pack/pack-|^origin.git/objects/pack/pack-'
-dated='index$|objects/info/'
 . "$PROGRAMS/lib/git"
 prepare() {
     who
@@ -26,4 +23,3 @@ work() {
     git gc -q --prune=now && git repack -q -a -d && git fsck --no-progress --strict
     git push -q origin topic squashed && git log --oneline -n 50 | cat && git diff --stat again topic | cat && git status --short --branch
 }
-check() { git -C clone fsck --no-progress --strict && [ -z "$(git -C clone status --short)" ] && git -C origin.git fsck --no-progress; }

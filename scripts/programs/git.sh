@@ -1,8 +1,5 @@
 # A bare repository, a clone, commits, branches, merge, rebase, stash, tags, gc, worktree, fsck.
 needs=git
-# Names of packs depend on the order in which objects became old.
-named='[.]git/objects/pack/pack-|^origin.git/objects/pack/pack-'
-dated='index$|objects/info/'
 . "$PROGRAMS/lib/git"
 prepare() {
     who && git init -q -b main seed && cd seed
@@ -24,4 +21,3 @@ work() {
     git worktree add -q ../tree2 topic && git gc -q && git repack -q -a -d && git fsck --no-progress --strict
     git init -q ../empty && git status --short --branch && git log --oneline --graph | cat
 }
-check() { git -C clone fsck --no-progress --strict && [ -z "$(git -C clone status --short)" ] && git -C origin.git fsck --no-progress; }
