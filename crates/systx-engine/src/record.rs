@@ -22,8 +22,8 @@ pub struct Body {
     pub id: TxId,
     /// User on whose behalf the steps are taken.
     pub uid: u32,
-    /// Boot during which it was written.
-    pub boot: [u8; 16],
+    /// Number of the table that it was written with: of one life of the file system.
+    pub table: [u8; 16],
     /// Set in a participant's record: file system and transaction number of the coordinator.
     pub coordinator: Option<([u8; 16], TxId)>,
     /// Set in a coordinator's record: file system and transaction number of every participant.
@@ -39,7 +39,7 @@ pub struct Body {
 /// Where the slots of a small transaction are (docs/protocol.md §1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shelved {
-    /// The owner whose shelf it is, of the body's boot.
+    /// The owner whose shelf it is, of the body's table.
     pub owner: u32,
     /// The seal that says that all of them were made.
     pub seal: u64,

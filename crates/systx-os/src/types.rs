@@ -220,6 +220,9 @@ pub struct FsInfo {
     pub kind: FsKind,
     /// Identity that survives a reboot (FS_IOC_GETFSUUID; f_fsid where there is none, else the device).
     pub uuid: [u8; 16],
+    /// Which life of its superblock this is: another number after each mount of it, the same for second mounts, remounts and
+    /// lazy unmounts. 0: not known. [`FsInfo::LIVES_ONCE`]: it never comes back.
+    pub life: u64,
     /// stat → change → stat always differs (multigrain timestamps): stamps of files can be trusted.
     pub file_stamps: bool,
     /// The same for directories.
@@ -234,6 +237,11 @@ pub struct FsInfo {
     pub handles: bool,
     /// Objects can be opened by handle by this process.
     pub open_by_handle: bool,
+}
+
+impl FsInfo {
+    /// The life of what is gone for good when it is unmounted.
+    pub const LIVES_ONCE: u64 = u64::MAX;
 }
 
 /// How to open.

@@ -81,6 +81,9 @@ impl Scope {
             _ => {
                 let tree = domains::plan(&from.table, only)?;
                 let lower = domains::hold(&tree.lower)?;
+                if verbose {
+                    say_served(&tree);
+                }
                 Scope { depth: from.depth, tree, lower, places: None }
             }
         };
@@ -158,6 +161,19 @@ impl Opened<'_> {
         for (n, _) in self.lower.iter().enumerate().filter(|(_, mounted)| mounted.is_shared()) {
             view.share(n, shown_as);
         }
+    }
+}
+
+/// Where it is more than one place: of several `--only` each is meant to be there.
+fn say_served(tree: &Tree) {
+    let (places, rest): (Vec<_>, _) = match tree.named.is_empty() {
+        true => (tree.lower.iter().map(|lower| shown(&lower.point)).collect(), ""),
+        false => {
+            (tree.named.iter().map(|dir| shown(dir)).collect(), " Outside of them the command runs natively.")
+        }
+    };
+    if places.len() > 1 {
+        eprintln!("systx: served: {}.{rest}", places.join(", "));
     }
 }
 

@@ -90,7 +90,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         version: BODY_VERSION,
         id,
         uid: os.uid(),
-        boot: os.boot_id().map_err(fail("reading the boot id"))?,
+        table: domain.table.id(),
         coordinator: None,
         participants: Vec::new(),
         command: command.to_owned(),

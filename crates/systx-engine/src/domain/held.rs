@@ -5,6 +5,7 @@
 
 use super::{Domain, Locked, Who};
 use crate::id::OwnerIx;
+use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Os, Result};
 
 impl<O: Os> Domain<O> {
@@ -34,7 +35,7 @@ impl<O: Os> Domain<O> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
             let next = self.table.next();
-            if slot.info.lsn == next {
+            if slot.info.lsn == next && !mutant::on(Mutant::NextNotRaised) {
                 let who = Who { tx: slot.info.tx, pid: slot.info.pid };
                 self.table.ring().put(held.proof(), next, who, &slot.info.footprint.changed());
                 self.table.advance_next(held.proof());

@@ -1,12 +1,12 @@
 //! Where everything stands in the domain table: word indexes, and the check that what stands there makes sense.
 //!
-//! Owns: the byte layout of the file `table` (64-bit words in native order; a table is valid for one boot of one
-//! machine) and [`Corrupt`]. The first line, the header, has the same layout in every version. Does not: access the
+//! Owns: the byte layout of the file `table` (64-bit words in native order; a table is valid for one life of
+//! one superblock) and [`Corrupt`]. The first line, the header, has the same layout in every version. Does not: access the
 //! words of any part; each part has its own file and its own state table.
 //!
 //! | words | part | written |
 //! |---|---|---|
-//! | 0–4 | header: magic, version, boot id (2), state | by the initialiser |
+//! | 0–7 | header: magic, version, boot id (2), state, life of the superblock, own number (2) | by the initialiser |
 //! | 8 | `next`: LSN of the next commit | under the commit lock |
 //! | 16 | commit lock | by whoever takes it |
 //! | 24 | `next_tx`: number of the next transaction | by everybody, atomically |
@@ -26,7 +26,7 @@ use systx_os::Words;
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
 /// Version of everything below the header.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 
@@ -38,6 +38,10 @@ pub const VERSION_WORD: usize = 1;
 pub const BOOT_WORD: usize = 2;
 /// State.
 pub const STATE_WORD: usize = 4;
+/// Life of the superblock, see [`systx_os::FsInfo::life`].
+pub const LIFE_WORD: usize = 5;
+/// A number that no other table has, two words.
+pub const ID_WORD: usize = 6;
 /// `next`.
 pub const NEXT_WORD: usize = 8;
 /// Commit lock.

@@ -1,6 +1,6 @@
 //! A domain, open in this process: area, table, log and this process's place among the owners.
 //!
-//! Opening recovers first: after a reboot the whole domain from its log, in the same boot what the last owner of this
+//! Opening recovers first: after a reboot or another mount the whole domain from its log, else what the last owner of this
 //! process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
 
 use super::begin::begin_log;
@@ -11,6 +11,7 @@ use super::{Table, TableError};
 use crate::facts::LowerDir;
 use crate::id::{OwnerIx, TxId};
 use crate::log::{Log, LogError};
+use crate::mutant::{self, Mutant};
 use crate::recovery::{self, Recovered};
 use crate::shown::Shown;
 use std::collections::HashMap;
@@ -160,22 +161,28 @@ impl<O: Os> Domain<O> {
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
         let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
-        let found = Self::table(os, &area, &info, &owners)?;
-        let (table, claim) = match found {
-            Opened::Ready(table) => (table, owners.claim().map_err(OpenError::Owners)?),
-            Opened::Stale(initializer) => {
-                let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
-                let claim = owners.claim().map_err(OpenError::Owners)?;
-                // Nobody lives under this index once the table is there: it is for what could not be published.
-                let dead =
-                    after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
-                let table = initializer.finish(after.next, after.next_tx, |mem| {
-                    begin_log(os, &area, &info, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
-                });
-                let table = table?;
-                table.set_checkpointed_ns(os.monotonic_ns());
-                (table, claim)
-            }
+        let (table, claim) = loop {
+            let initializer = match Self::table(os, &area, &info, &owners)? {
+                Opened::Ready(table) => {
+                    let claim = owners.claim().map_err(OpenError::Owners)?;
+                    // Whoever has found it stale meanwhile did not see this process.
+                    if table.condemned() && !mutant::on(Mutant::StaleFirst) {
+                        continue;
+                    }
+                    break (table, claim);
+                }
+                Opened::Stale(initializer) => initializer,
+            };
+            let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
+            let claim = owners.claim().map_err(OpenError::Owners)?;
+            // Nobody lives under this index once the table is there: it is for what could not be published.
+            let dead = after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
+            let table = initializer.finish(after.next, after.next_tx, |mem| {
+                begin_log(os, &area, &info, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
+            });
+            let table = table?;
+            table.set_checkpointed_ns(os.monotonic_ns());
+            break (table, claim);
         };
         let mem = table.mem().clone();
         let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, info.uuid).map_err(OpenError::Log)?;
@@ -213,7 +220,7 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail, or was deleted, is given up as soon as nobody uses it: the recovery
+    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, is given up as soon as nobody uses it: the recovery
     /// that follows learns what the disk holds.
     fn table(
         os: &O,
@@ -223,9 +230,11 @@ impl<O: Os> Domain<O> {
     ) -> core::result::Result<Opened<O>, OpenError> {
         let useless = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, info.uuid);
-            log.map(|log| log.is_poisoned() || log.is_gone()).map_err(OpenError::Log)
+            let is_useless =
+                |log: Log<O>| log.is_poisoned() || log.is_gone() || log.is_ahead_of(|| table.next());
+            log.map(is_useless).map_err(OpenError::Log)
         };
-        let open = || Table::open(os, area, owners).map_err(OpenError::Table);
+        let open = || Table::open(os, area, owners, info.life).map_err(OpenError::Table);
         let table = match open()? {
             Opened::Ready(table) if useless(&table)? => table,
             opened => return Ok(opened),

@@ -1,4 +1,4 @@
-//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<boot>.<owner>` in the area.
+//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<table>.<owner>` in the area.
 //!
 //! To make, name and delete a directory costs more than everything else that a small commit does. So the first [`SLOTS_MAX`] slots
 //! of a transaction stand on the shelf, under numbers that no other transaction has, and there is no `tx/<id>`. What the final
@@ -7,7 +7,7 @@
 //! where the token file has this number or a higher one, all these slots have been there, and one that is missing was emptied.
 //!
 //! Owns: the directory, its seals, and the way from a record to its slots there. Guarantees: seals ascend, also from one process
-//! to the next with the same index; a shelf is of one boot, so that no seal that a power loss took is given again. Does not: exist
+//! to the next with the same index; a shelf is of one table, so that no seal that a power loss took is given again. Does not: exist
 //! where metadata survive in any other way.
 
 use super::layout::OWNERS;
@@ -46,9 +46,9 @@ pub(crate) fn first_slot(id: TxId) -> u32 {
     (id.0 % blocks) as u32 * SLOTS_MAX
 }
 
-fn name_of(boot: &[u8; 16], owner: impl std::fmt::Display) -> String {
-    let boot: String = boot.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{boot}.{owner}")
+fn name_of(table: &[u8; 16], owner: impl std::fmt::Display) -> String {
+    let table: String = table.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{PREFIX}{table}.{owner}")
 }
 
 /// The first slot of the transaction that an entry of a shelf belongs to; `None`: it belongs to all.
@@ -107,7 +107,7 @@ impl<O: Os> Domain<O> {
 
     fn open_shelf(&self) -> Result<Shelf<O>> {
         let (os, area) = (&self.os, &self.area.dir);
-        let name = name_of(&os.boot_id()?, self.me().0);
+        let name = name_of(&self.table.id(), self.me().0);
         let dir = match os.open(area, name.as_bytes(), Open::Directory) {
             Err(Errno::NOENT) => self.make_shelf(&name)?,
             dir => dir?,
@@ -152,10 +152,10 @@ impl<O: Os> Domain<O> {
     /// The dead on whose shelves something is left.
     pub(super) fn dead_shelves(&self) -> Result<Vec<OwnerIx>> {
         let (os, area) = (&self.os, &self.area.dir);
-        let boot = name_of(&os.boot_id()?, "");
+        let ours = name_of(&self.table.id(), "");
         let mut left = Vec::new();
         for entry in os.read_dir(area)? {
-            let ix = entry.name.strip_prefix(boot.as_bytes()).and_then(|ix| std::str::from_utf8(ix).ok());
+            let ix = entry.name.strip_prefix(ours.as_bytes()).and_then(|ix| std::str::from_utf8(ix).ok());
             let Some(ix) = ix.and_then(|ix| ix.parse().ok()).map(OwnerIx) else { continue };
             if !(1..OWNERS).contains(&ix.0) || self.alive(ix) {
                 continue;
@@ -172,7 +172,7 @@ impl<O: Os> Domain<O> {
     /// no record that is needed.
     pub(crate) fn clear_shelf_of(&self, dead: OwnerIx) -> Result<()> {
         let os = &self.os;
-        let name = name_of(&os.boot_id()?, dead.0);
+        let name = name_of(&self.table.id(), dead.0);
         let dir = match os.open(&self.area.dir, name.as_bytes(), Open::Directory) {
             Err(Errno::NOENT) => return Ok(()),
             dir => dir?,
@@ -205,7 +205,7 @@ impl<O: Os> Domain<O> {
 /// The shelf that a record's slots are on; `None`: on none, or it is gone.
 pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
     let Some(Shelved { owner, .. }) = body.shelved else { return Ok(None) };
-    os.open_if_there(area, name_of(&body.boot, owner).as_bytes(), Open::Directory)
+    os.open_if_there(area, name_of(&body.table, owner).as_bytes(), Open::Directory)
 }
 
 /// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they were sealed.
@@ -219,7 +219,7 @@ pub(crate) fn sealed_shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Resul
     Ok(sealed.then_some(dir))
 }
 
-/// Deletes the shelves of other boots, when no record is left that may need one.
+/// Deletes the shelves of tables before this one, when no record is left that may need one.
 pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
     for entry in os.read_dir(area)? {
         if entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes()) {

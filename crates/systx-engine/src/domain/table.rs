@@ -1,17 +1,25 @@
 //! The table of a domain: shared memory in which cooperating processes meet.
 //!
 //! Owns: the file `table` of the area, its header, `next` and `next_tx`. Guarantees: a ready table was built in this
-//! boot, by one process, whole. Does not: know the log; whoever gets a stale table recovers and says where to go on.
+//! life of its superblock, by one process, whole. Does not: know the log; whoever gets a stale table recovers and says where to go
+//! on.
 //!
 //! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so there is
 //! one initialiser at a time, and one that dies is followed by the next. Order of every opening: area, owners, table,
 //! and only then [`Owners::claim`]: nobody owns an index while there is no table.
 //!
-//! | state word | boot id | means |
-//! |---|---|---|
-//! | INITIALISED | this boot's | ready |
-//! | INITIALISED | another | stale: from before a reboot |
-//! | else | any | stale: new, half-built or condemned |
+//! A *life* is a boot id and what the kernel numbers each mount of a superblock with. Another one proves nothing while somebody
+//! lives who has the table mapped: a container may have a boot id of its own and see no sysfs.
+//!
+//! | state word | life | owners | means |
+//! |---|---|---|---|
+//! | INITIALISED | this one | any | ready |
+//! | INITIALISED | another, or not known | one lives | ready |
+//! | INITIALISED | another, or not known | none lives | stale: from before a reboot or another mount |
+//! | else | any | any | stale: new, half-built or condemned |
+//!
+//! Who finds it stale says so in the state word and then asks once more whether somebody lives; who claims an index asks afterwards
+//! whether the table is still ready. So one of the two sees the other.
 
 use super::area::Area;
 use super::layout::*;
@@ -24,6 +32,7 @@ use super::senior::SeniorPlace;
 use super::slots::Slots;
 use super::unsynced::Unsynced;
 use crate::id::{Lsn, OwnerIx, TxId};
+use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Open, Os, Words};
@@ -40,6 +49,25 @@ pub struct Table<O: Os> {
     mem: Arc<O::Mem>,
 }
 
+/// What a table is valid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Life {
+    boot: [u64; 2],
+    /// See [`systx_os::FsInfo::life`].
+    superblock: u64,
+}
+
+/// What a table says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Says {
+    /// It is of this life.
+    Fits,
+    /// It was ready in another one, or in one that is not known.
+    Foreign,
+    /// It is not ready.
+    Nothing,
+}
+
 /// What an opening found.
 pub enum Opened<O: Os> {
     /// Use it.
@@ -51,7 +79,8 @@ pub enum Opened<O: Os> {
 /// The right and the duty to build the table; dropping it leaves both to the next opener.
 pub struct Initializer<O: Os> {
     mem: Arc<O::Mem>,
-    boot: [u64; 2],
+    life: Life,
+    id: [u64; 2],
     _byte: O::Owned,
 }
 
@@ -114,14 +143,14 @@ impl<O: Os> Table<O> {
     ///
     /// # Errors
     /// [`TableError`]; the table is as before.
-    pub fn open(os: &O, area: &Area<O>, owners: &Owners<O>) -> Result<Opened<O>, TableError> {
-        let boot = boot_words(os)?;
+    pub fn open(os: &O, area: &Area<O>, owners: &Owners<O>, life: u64) -> Result<Opened<O>, TableError> {
+        let life = Life { boot: boot_words(os)?, superblock: life };
         loop {
-            if let Some(table) = Self::look(os, area, boot)? {
+            if let Some(table) = Self::look(os, area, owners, life)? {
                 return Ok(Opened::Ready(table));
             }
             match owners.initialiser().map_err(TableError::Owners)? {
-                Some(byte) => return Self::open_alone(os, area, owners, boot, byte),
+                Some(byte) => return Self::open_alone(os, area, owners, life, byte),
                 None => os.pause(LOOK_AGAIN_NS),
             }
         }
@@ -132,18 +161,33 @@ impl<O: Os> Table<O> {
         os: &O,
         area: &Area<O>,
         owners: &Owners<O>,
-        boot: [u64; 2],
+        life: Life,
         byte: O::Owned,
     ) -> Result<Opened<O>, TableError> {
         // Whoever held the byte before may have built it between my look and my getting the byte.
-        if let Some(table) = Self::look(os, area, boot)? {
+        if let Some(table) = Self::look(os, area, owners, life)? {
             return Ok(Opened::Ready(table));
         }
         // Living owners have mapped a table that is not this one: two tables would be two commit locks.
         for _ in 0..LOOKS_AT_OWNERS {
             if !owners.anybody() {
                 let mem = Arc::new(allocate(os, area)?);
-                return Ok(Opened::Stale(Initializer { mem, boot, _byte: byte }));
+                let was = mem.load(STATE_WORD, Ordering::Acquire);
+                if !mutant::on(Mutant::StaleFirst) {
+                    mem.store(STATE_WORD, 0, Ordering::SeqCst);
+                    if owners.anybody() {
+                        // Somebody has found it ready, by another one who has ended since.
+                        mem.store(STATE_WORD, was, Ordering::SeqCst);
+                        os.pause(LOOK_AGAIN_NS);
+                        continue;
+                    }
+                }
+                return Ok(Opened::Stale(Initializer {
+                    mem,
+                    life,
+                    id: [os.random(), os.random()],
+                    _byte: byte,
+                }));
             }
             os.pause(LOOK_AGAIN_NS);
         }
@@ -151,7 +195,7 @@ impl<O: Os> Table<O> {
     }
 
     /// The table, if it is ready.
-    fn look(os: &O, area: &Area<O>, boot: [u64; 2]) -> Result<Option<Table<O>>, TableError> {
+    fn look(os: &O, area: &Area<O>, owners: &Owners<O>, life: Life) -> Result<Option<Table<O>>, TableError> {
         let file = os.open_if_there(&area.dir, NAME, Open::ReadWrite).map_err(failed("open"))?;
         let Some(file) = file else { return Ok(None) };
         let stat = os.stat(&file).map_err(failed("look at"))?;
@@ -164,14 +208,29 @@ impl<O: Os> Table<O> {
             return Ok(None);
         }
         let mem = os.map(&file, words).map_err(failed("map"))?;
-        if !fits(&mem, boot) {
-            return Ok(None);
+        match says(&mem, life) {
+            Says::Fits => {}
+            // The state once more: see above.
+            Says::Foreign if owners.anybody() && says(&mem, life) != Says::Nothing => {}
+            Says::Foreign | Says::Nothing => return Ok(None),
         }
         match mem.load(VERSION_WORD, Ordering::Acquire) {
             VERSION if words == WORDS => Ok(Some(Table { mem: Arc::new(mem) })),
             VERSION => Ok(None),
             version => Err(TableError::Version(version)),
         }
+    }
+
+    /// Whether an opening would use the table as it is.
+    #[cfg(test)]
+    pub(crate) fn is_ready(
+        os: &O,
+        area: &Area<O>,
+        owners: &Owners<O>,
+        life: u64,
+    ) -> Result<bool, TableError> {
+        let life = Life { boot: boot_words(os)?, superblock: life };
+        Ok(Self::look(os, area, owners, life)?.is_some())
     }
 
     /// The words.
@@ -203,6 +262,12 @@ impl<O: Os> Table<O> {
     /// Lets go of the commit lock.
     pub fn unlock(&self, locked: Locked) -> Result<(), Corrupt> {
         LOCK.unlock(&*self.mem, locked)
+    }
+
+    /// The number of this table; no other has it, before or after. What is left from an earlier life is known by it.
+    pub fn id(&self) -> [u8; 16] {
+        let word = |n| self.mem.load(ID_WORD + n, Ordering::Acquire).to_le_bytes();
+        core::array::from_fn(|n| word(n / 8)[n % 8])
     }
 
     /// LSN of the next commit. Acquire: whoever sees it sees the slot and the ring entry of every LSN below
@@ -307,15 +372,15 @@ impl<O: Os> Initializer<O> {
         next_tx: TxId,
         prepare: impl FnOnce(&Arc<O::Mem>) -> Result<(), E>,
     ) -> Result<Table<O>, E> {
-        empty(&*self.mem, self.boot, next, next_tx);
+        empty(&*self.mem, self.life, self.id, next, next_tx);
         prepare(&self.mem)?;
-        // Pairs with the Acquire loads of `fits`: who sees the state sees all of the above.
+        // Pairs with the Acquire loads of `says`: who sees the state sees all of the above.
         self.mem.store(STATE_WORD, INITIALISED, Ordering::Release);
         Ok(Table { mem: self.mem })
     }
 }
 
-fn empty<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
+fn empty<M: Words>(mem: &M, life: Life, id: [u64; 2], next: Lsn, next_tx: TxId) {
     mem.store(STATE_WORD, 0, Ordering::Release);
     for word in (0..WORDS).filter(|w| *w != STATE_WORD) {
         mem.store(word, 0, Ordering::Release);
@@ -324,17 +389,27 @@ fn empty<M: Words>(mem: &M, boot: [u64; 2], next: Lsn, next_tx: TxId) {
     mem.store(VERSION_WORD, VERSION, Ordering::Release);
     mem.store(NEXT_WORD, next.0, Ordering::Release);
     mem.store(NEXT_TX_WORD, next_tx.0, Ordering::Release);
-    mem.store(BOOT_WORD, boot[0], Ordering::Release);
-    mem.store(BOOT_WORD + 1, boot[1], Ordering::Release);
+    mem.store(BOOT_WORD, life.boot[0], Ordering::Release);
+    mem.store(BOOT_WORD + 1, life.boot[1], Ordering::Release);
+    mem.store(LIFE_WORD, life.superblock, Ordering::Release);
+    mem.store(ID_WORD, id[0], Ordering::Release);
+    mem.store(ID_WORD + 1, id[1], Ordering::Release);
 }
 
-fn fits<M: Words>(mem: &M, boot: [u64; 2]) -> bool {
+fn says<M: Words>(mem: &M, life: Life) -> Says {
     let word = |w| mem.load(w, Ordering::Acquire);
     // The state first and last: an initialiser at work between the two has stored something else there.
-    word(STATE_WORD) == INITIALISED
-        && word(MAGIC_WORD) == MAGIC
-        && [word(BOOT_WORD), word(BOOT_WORD + 1)] == boot
-        && word(STATE_WORD) == INITIALISED
+    if word(STATE_WORD) != INITIALISED || word(MAGIC_WORD) != MAGIC {
+        return Says::Nothing;
+    }
+    let same_boot = [word(BOOT_WORD), word(BOOT_WORD + 1)] == life.boot;
+    let same_mount = (life.superblock != 0 && word(LIFE_WORD) == life.superblock)
+        || mutant::on(Mutant::TableOutlivesMount);
+    match word(STATE_WORD) {
+        INITIALISED if same_boot && same_mount => Says::Fits,
+        INITIALISED => Says::Foreign,
+        _ => Says::Nothing,
+    }
 }
 
 fn allocate<O: Os>(os: &O, area: &Area<O>) -> Result<O::Mem, TableError> {

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use systx_os::{Errno, Linux, Open, Os, Rename, SetXattr, Timestamp, Words};
 
 const ME: OwnerIx = OwnerIx(7);
+/// Of the superblock.
+const LIFE: u64 = 5;
 
 fn locked(mem: &Plain) -> Locked {
     RobustLock { word: LOCK_WORD }.try_lock(mem, ME).unwrap().unwrap()
@@ -345,7 +347,7 @@ fn what_is_not_an_area_of_ours_is_refused() {
 
 fn open(s: &Scratch) -> Result<Opened<Linux>, TableError> {
     let area = s.area(true).unwrap().unwrap();
-    Table::open(&s.os, &area, &Owners::open(&s.os, &area).unwrap())
+    Table::open(&s.os, &area, &Owners::open(&s.os, &area).unwrap(), LIFE)
 }
 
 fn ready(s: &Scratch) -> Table<Linux> {
@@ -397,6 +399,27 @@ fn a_table_of_another_boot_or_a_condemned_one_is_built_anew() {
     file.set_len(10).unwrap();
     stale(&s).finish(Lsn(6), TxId(5), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     assert_eq!(ready(&s).next(), Lsn(6));
+}
+
+#[test]
+fn a_table_of_another_life_counts_while_somebody_lives_who_has_it() {
+    let s = Scratch::new();
+    let table = stale(&s).finish(Lsn(9), TxId(9), |_| Ok::<(), ()>(())).expect("nothing to prepare");
+    let id = table.id();
+    let area = s.area(true).unwrap().unwrap();
+    let owners = Owners::open(&s.os, &area).unwrap();
+    for (word, other) in [(BOOT_WORD, 1), (LIFE_WORD, LIFE + 1), (LIFE_WORD, 0)] {
+        let claim = owners.claim().unwrap();
+        let before = table.mem().load(word, SeqCst);
+        table.mem().store(word, other, SeqCst);
+        assert_eq!(ready(&s).id(), id);
+        drop(claim);
+        drop(stale(&s));
+        assert!(table.condemned(), "whoever comes before it is built finds that, too");
+        table.mem().store(word, before, SeqCst);
+        table.mem().store(STATE_WORD, INITIALISED, SeqCst);
+        assert_eq!(ready(&s).id(), id);
+    }
 }
 
 #[test]

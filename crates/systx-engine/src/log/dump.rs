@@ -3,7 +3,7 @@
 //! Guarantees: shows every segment, also those that [`super::replay`] refuses or does not reach. Does not: interpret.
 
 use super::error::{LogError, Uuid};
-use super::format::{self, Cell, Header, HeaderRead, LogPos, CELL_BYTES};
+use super::format::{self, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
 use super::segment::{self, Segment};
 use systx_os::{Open, Os};
 
@@ -30,6 +30,13 @@ pub enum Raw {
     },
     /// Bytes that are no cell: the segment's cells end before them.
     NoCell(LogPos),
+    /// A cell of a kind that this version does not know.
+    UnknownCell {
+        /// Where.
+        pos: LogPos,
+        /// Number of its kind.
+        kind: u8,
+    },
 }
 
 impl core::fmt::Display for Cell {
@@ -67,6 +74,7 @@ impl core::fmt::Display for Raw {
             Raw::NoSegment { number, version: Some(v) } => write!(f, "segment {number:x}: format {v}"),
             Raw::Cell { pos, cell, written } => write!(f, "{pos} {cell}, written {written}"),
             Raw::NoCell(pos) => write!(f, "{pos} no cell"),
+            Raw::UnknownCell { pos, kind } => write!(f, "{pos} cell of the unknown kind {kind}"),
         }
     }
 }
@@ -100,12 +108,18 @@ pub fn raw<O: Os>(os: &O, area_dir: &O::Fd) -> Result<Vec<Raw>, LogError> {
             if n == CELL_BYTES && bytes == [0; CELL_BYTES] {
                 break;
             }
-            let cell = Cell::decode(&bytes, number, header.nonce, index).filter(|_| n == CELL_BYTES);
-            let Some((cell, written)) = cell else {
-                out.push(Raw::NoCell(pos));
-                break;
+            let read = match n {
+                CELL_BYTES => Cell::decode(&bytes, number, header.nonce, index),
+                _ => CellRead::Bad,
             };
-            out.push(Raw::Cell { pos, cell, written });
+            match read {
+                CellRead::Good(Written { cell, written, .. }) => out.push(Raw::Cell { pos, cell, written }),
+                CellRead::Unknown { kind } => out.push(Raw::UnknownCell { pos, kind }),
+                CellRead::Bad => {
+                    out.push(Raw::NoCell(pos));
+                    break;
+                }
+            }
         }
     }
     Ok(out)

@@ -1,6 +1,6 @@
 //! What can go wrong with a log: what, where, and what to do.
 
-use super::format::BodyAt;
+use super::format::{BodyAt, LogPos};
 use crate::record::DecodeError;
 use systx_os::Errno;
 
@@ -59,6 +59,13 @@ pub enum LogError {
         /// Its format.
         found: u32,
     },
+    /// A cell whose checksum is right and whose kind or fields this systx does not know.
+    UnknownCell {
+        /// Where.
+        pos: LogPos,
+        /// Number of its kind.
+        kind: u8,
+    },
     /// A record whose checksum is right and whose contents make no sense to this systx.
     Unreadable {
         /// Segment.
@@ -99,8 +106,14 @@ impl core::fmt::Display for LogError {
             ),
             LogError::Version { segment, found } => write!(
                 f,
-                "log/{segment:016x} has format {found}, this systx knows {}: recover with the systx that wrote it",
+                "log/{segment:016x} has format {found}, this systx knows {} to {}: recover with the systx that wrote it",
+                super::format::VERSION_LEAST,
                 super::format::VERSION
+            ),
+            LogError::UnknownCell { pos, kind } => write!(
+                f,
+                "cell {} of log/{:016x} is of kind {kind}, in a form that this systx does not know: recover with the systx that wrote it",
+                pos.cell, pos.segment
             ),
             LogError::Unreadable { segment, offset, why: DecodeError::Version(v) } => write!(
                 f,

@@ -8,7 +8,9 @@ use crate::id::{Lsn, TxId};
 /// First bytes of every segment.
 pub const MAGIC: [u8; 8] = *b"SYSTXLOG";
 /// Version of the layout. Magic, version and checksum keep their places in every version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The oldest version that is read, and written to where it is found: its cells don't say what was synced before them.
+pub const VERSION_LEAST: u32 = 1;
 /// Bytes of the header block.
 pub const HEADER_BYTES: usize = 4096;
 /// Bytes of a cell.
@@ -81,7 +83,7 @@ fields! {
     LEN "length" 40 4;
     INDEX "index" 44 4;
     WRITTEN "written" 48 8;
-    ZERO_TOO "zero too" 56 4;
+    SYNCED "synced" 56 4;
     CRC "crc" 60 4;
 }
 
@@ -232,8 +234,9 @@ impl Cell {
         }
     }
 
-    /// The bytes of this cell at `index` of the segment with `nonce`; `written` in seconds since the epoch.
-    pub fn encode(&self, nonce: u64, index: u32, written: i64) -> [u8; CELL_BYTES] {
+    /// The bytes of this cell at `index` of the segment with `nonce`; `written` in seconds since the epoch. `synced`: so many
+    /// cells of the segment are on the disk; 0 says nothing.
+    pub fn encode(&self, nonce: u64, index: u32, written: i64, synced: u32) -> [u8; CELL_BYTES] {
         let mut b = [0; CELL_BYTES];
         put(&mut b, cell::NONCE, &nonce.to_le_bytes());
         put(&mut b, cell::KIND, &[self.kind()]);
@@ -249,20 +252,19 @@ impl Cell {
         }
         put(&mut b, cell::INDEX, &index.to_le_bytes());
         put(&mut b, cell::WRITTEN, &written.to_le_bytes());
+        put(&mut b, cell::SYNCED, &synced.to_le_bytes());
         let crc = crc32c::crc32c(&b[..cell::CRC.at]);
         put(&mut b, cell::CRC, &crc.to_le_bytes());
         b
     }
 
-    /// Reads the cell at `index` of `segment`, whose nonce is `nonce`; also says when it was written.
-    ///
-    /// `None` for anything that [`Cell::encode`] would not write there.
-    pub fn decode(b: &[u8; CELL_BYTES], segment: u64, nonce: u64, index: u32) -> Option<(Cell, i64)> {
+    /// Reads the cell at `index` of `segment`, whose nonce is `nonce`.
+    pub fn decode(b: &[u8; CELL_BYTES], segment: u64, nonce: u64, index: u32) -> CellRead {
         if u32::from_le_bytes(get(b, cell::CRC)) != crc32c::crc32c(&b[..cell::CRC.at])
             || u64::from_le_bytes(get(b, cell::NONCE)) != nonce
             || u32::from_le_bytes(get(b, cell::INDEX)) != index
         {
-            return None;
+            return CellRead::Bad;
         }
         let lsn = Lsn(u64::from_le_bytes(get(b, cell::LSN)));
         let id = TxId(u64::from_le_bytes(get(b, cell::ID)));
@@ -273,24 +275,56 @@ impl Cell {
             len: u32::from_le_bytes(get(b, cell::LEN)),
             crc: u32::from_le_bytes(get(b, cell::BODY_CRC)),
         };
-        let c = match b[cell::KIND.at] {
+        let kind = b[cell::KIND.at];
+        let c = match kind {
             1 => Cell::Commit { lsn, id, body },
             2 => Cell::Abort { lsn },
             3 => Cell::Checkpoint { lsn },
             4 => Cell::Prepared { lsn, id, body },
             5 => Cell::Committed { id },
             6 if place > segment && place < LogPos::SEGMENTS_MAX => Cell::Next { segment: place },
-            _ => return None,
+            _ => return CellRead::Unknown { kind },
         };
         let written = i64::from_le_bytes(get(b, cell::WRITTEN));
+        let synced = u32::from_le_bytes(get(b, cell::SYNCED));
         // What a kind does not use is zero, so that a later version can give it a meaning.
-        (c.encode(nonce, index, written) == *b).then_some((c, written))
+        match c.encode(nonce, index, written, synced) == *b {
+            true => CellRead::Good(Written { cell: c, written, synced }),
+            false => CellRead::Unknown { kind },
+        }
     }
+}
+
+/// A cell as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// What it says.
+    pub cell: Cell,
+    /// When it was written, in seconds since the epoch.
+    pub written: i64,
+    /// So many cells of its segment were on the disk when it was written, at least.
+    pub synced: u32,
+}
+
+/// What 64 bytes turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellRead {
+    /// A cell.
+    Good(Written),
+    /// A cell that was written there, and says what this version does not know.
+    Unknown {
+        /// Number of its kind.
+        kind: u8,
+    },
+    /// Never finished, of another place, or damaged.
+    Bad,
 }
 
 /// What a segment says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Its format, at least [`VERSION_LEAST`].
+    pub version: u32,
     /// Begins a log after a recovery: what stands in lower segments ended where that recovery found it.
     pub fresh: bool,
     /// Random, not 0, in every cell of the segment, so that stale bytes are never taken for cells.
@@ -332,7 +366,7 @@ impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let mut b = vec![0; HEADER_BYTES];
         put(&mut b, header::MAGIC, &MAGIC);
-        put(&mut b, header::VERSION, &VERSION.to_le_bytes());
+        put(&mut b, header::VERSION, &self.version.to_le_bytes());
         put(&mut b, header::FLAGS, &(if self.fresh { FLAG_FRESH } else { 0 }).to_le_bytes());
         put(&mut b, header::NONCE, &self.nonce.to_le_bytes());
         put(&mut b, header::NUMBER, &self.number.to_le_bytes());
@@ -356,11 +390,12 @@ impl Header {
             return HeaderRead::Bad;
         }
         let version = u32::from_le_bytes(get(b, header::VERSION));
-        if version != VERSION {
+        if !(VERSION_LEAST..=VERSION).contains(&version) {
             return HeaderRead::OtherVersion(version);
         }
         let flags = u32::from_le_bytes(get(b, header::FLAGS));
         let h = Header {
+            version,
             fresh: flags & FLAG_FRESH != 0,
             nonce: u64::from_le_bytes(get(b, header::NONCE)),
             number: u64::from_le_bytes(get(b, header::NUMBER)),

@@ -10,6 +10,7 @@
 //! after each recovery. Lock order: commit lock (the caller's), then the *making* latch or the *syncing* latch, never
 //! both of these at once but in `start`. Who holds a latch waits for the disk only.
 
+mod behind;
 mod checkpoint;
 mod dump;
 mod error;
@@ -24,7 +25,7 @@ mod writer;
 pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
-pub use reader::{outline, replay, End, Entry, Outline, Replay, SegmentInfo};
+pub use reader::{outline, replay, End, Entry, Outline, Replay, SegmentInfo, Understood};
 pub use shared::WORDS;
 pub use writer::{Alive, Log, Start};
 

@@ -2,22 +2,27 @@
 //!
 //! Guarantees: whatever the bytes, [`replay`] ends without panic, allocates no more than the files hold, takes time linear
 //! in their size, and returns a prefix of what was appended since each recovery: up to the first cell that is invalid or
-//! whose body is. What stands behind that was never synced. Does not: change anything, or decide what to redo.
+//! whose body is. What stands behind that was never synced, or is *skipped*: cells that say that the place was synced once prove
+//! that it was damaged since. They add nothing to what is redone; what they take from it (CKPT, ABORT) holds, since it was true
+//! when it was written. Does not: change anything, or decide what to redo.
 //!
 //! Two passes: cells and checksums first, then the bodies that are still needed, because an ABORT stands behind its COMMIT.
 
 use super::error::LogError;
-use super::format::{self, BodyAt, Cell, Header, HeaderRead, LogPos, CELL_BYTES};
+use super::format::{self, BodyAt, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
 use super::segment;
 use super::writer::Start;
 use crate::id::{Lsn, TxId};
 use crate::mutant::{self, Mutant};
 use crate::record::{Body, DecodeError};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use systx_os::{Errno, Open, Os};
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Bytes of bodies that are kept from the look at all of them to the redo; the others are read again.
+const KEPT_BYTES: usize = 8 << 20;
 
 /// A cell that was found, NEXT excepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +93,8 @@ pub struct Replay {
     pub end: LogPos,
     /// There are cells behind the end that were synced once: the disk or somebody damaged what is at this place.
     pub damaged: Option<LogPos>,
+    /// Transactions that have a record behind there, which is left out.
+    pub skipped: BTreeSet<TxId>,
 }
 
 impl Replay {
@@ -102,6 +109,7 @@ impl Replay {
             segments: Vec::new(),
             end: LogPos::default(),
             damaged: None,
+            skipped: BTreeSet::new(),
         }
     }
 
@@ -138,6 +146,56 @@ impl<O: Os> Outline<O> {
             None => Ok(None),
         }
     }
+
+    /// Reads all bodies that are needed, so that nobody begins what a body further on makes impossible.
+    ///
+    /// # Errors
+    /// `Unreadable`, `Os`.
+    pub fn understand(self, os: &O) -> Result<Understood<O>, LogError> {
+        let mut kept: BTreeMap<usize, Body> = BTreeMap::new();
+        let mut bytes = 0;
+        for (n, entry) in self.replay.records.iter().enumerate() {
+            if mutant::on(Mutant::RedoBeforeUnderstood) {
+                break;
+            }
+            let Some(body) = self.body(os, entry)? else { continue };
+            bytes += entry.cell.body().map_or(0, |at| at.len as usize);
+            if bytes <= KEPT_BYTES {
+                kept.insert(n, body);
+            }
+        }
+        Ok(Understood { outline: self, kept })
+    }
+}
+
+/// A log of which every body that is needed can be read.
+pub struct Understood<O: Os> {
+    outline: Outline<O>,
+    /// The first of them, by the place of their records.
+    kept: BTreeMap<usize, Body>,
+}
+
+impl<O: Os> Understood<O> {
+    /// Without bodies.
+    pub fn replay(&self) -> &Replay {
+        &self.outline.replay
+    }
+
+    /// As [`Understood::replay`], for whoever needs no body any more.
+    pub fn into_replay(self) -> Replay {
+        self.outline.replay
+    }
+
+    /// The body of the `n`th record, if it is needed.
+    ///
+    /// # Errors
+    /// `Os`; `Unreadable` only where somebody has changed it since.
+    pub fn body(&self, os: &O, n: usize) -> Result<Option<Cow<'_, Body>>, LogError> {
+        match self.kept.get(&n) {
+            Some(body) => Ok(Some(Cow::Borrowed(body))),
+            None => Ok(self.outline.body(os, &self.outline.replay.records[n])?.map(Cow::Owned)),
+        }
+    }
 }
 
 /// Reads the log of the area behind `area_dir`, with all bodies that are needed. An area without log is an empty one.
@@ -157,7 +215,7 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
 /// without log is an empty one.
 ///
 /// # Errors
-/// `Missing`, `Foreign`, `Version`: a log that this systx must not go on with. `Os`.
+/// `Missing`, `Foreign`, `Version`, `UnknownCell`: a log that this systx must not go on with. `Os`.
 pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outline<O>, LogError> {
     let mut replay = Replay::empty();
     let Some(dir) = segment::open_dir(os, area_dir)? else {
@@ -184,6 +242,16 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outlin
         }
         r.records.push(Entry { pos, cell, written, needed: false, body: None });
     })?;
+    for cell in walked.skipped {
+        replay.highest_lsn = replay.highest_lsn.max(cell.lsn().unwrap_or_default());
+        replay.highest_id = replay.highest_id.max(cell.id().unwrap_or(TxId(0)));
+        match cell {
+            Cell::Abort { lsn } => drop(replay.aborted.insert(lsn)),
+            Cell::Checkpoint { lsn } => replay.checkpoint = replay.checkpoint.max(lsn),
+            Cell::Commit { id, .. } | Cell::Prepared { id, .. } => drop(replay.skipped.insert(id)),
+            Cell::Committed { .. } | Cell::Next { .. } => {}
+        }
+    }
     for header in walked.segments.iter().filter(|s| s.end != End::Unreached).filter_map(|s| s.header) {
         replay.checkpoint = replay.checkpoint.max(header.checkpoint);
     }
@@ -271,6 +339,8 @@ pub(super) struct Walked {
     pub segments: Vec<SegmentInfo>,
     pub end: LogPos,
     pub damaged: Option<LogPos>,
+    /// Cells behind the damaged place.
+    pub skipped: Vec<Cell>,
 }
 
 /// Calls `visit` with every cell of the log but NEXT, in order.
@@ -283,7 +353,7 @@ pub(super) fn walk<O: Os>(
     how: Walk,
     visit: &mut dyn FnMut(LogPos, Cell, i64),
 ) -> Result<Walked, LogError> {
-    let mut out = Walked { segments: Vec::new(), end: LogPos::default(), damaged: None };
+    let mut out = Walked { segments: Vec::new(), end: LogPos::default(), damaged: None, skipped: Vec::new() };
     // The segment that the one before leads to.
     let mut expected: Option<(u64, u64)> = None;
     let mut scanner = Scanner { os, walk: how, buffer: Vec::new() };
@@ -305,6 +375,8 @@ pub(super) fn walk<O: Os>(
         };
         if led_here {
             expected = None;
+            // A recovery that began anew has dealt with everything before.
+            out.skipped.clear();
         }
         match file.header {
             Some(header) if led_here => {
@@ -313,6 +385,9 @@ pub(super) fn walk<O: Os>(
                 if let End::Next(next) = info.end {
                     expected = Some((file.number, next));
                 }
+                if how == Walk::AtRest && scanner.behind(file, &header, info.cells, &mut out.skipped)? {
+                    out.damaged = out.damaged.or(Some(out.end));
+                }
             }
             // Nothing in it was ever synced, or its header would have been, too.
             None if led_here => {
@@ -320,9 +395,10 @@ pub(super) fn walk<O: Os>(
                 out.end = LogPos { segment: file.number, cell: 0 };
             }
             // A cell here was written only after everything before was synced: so the end before is no end.
-            Some(header) if expected.is_none() && out.damaged.is_none() => {
-                let (cells, _) = scanner.scan(file, &header, &mut |_, _, _| {})?;
-                out.damaged = (cells > 0).then_some(out.end);
+            Some(header) if expected.is_none() => {
+                let skipped = &mut out.skipped;
+                let (cells, _) = scanner.scan(file, &header, &mut |_, cell, _| skipped.push(cell))?;
+                out.damaged = out.damaged.or((cells > 0).then_some(out.end));
             }
             _ => {}
         }
@@ -367,8 +443,13 @@ impl<O: Os> Scanner<'_, O> {
                 if cell == [0; CELL_BYTES] {
                     return Ok((index, End::Unused));
                 }
-                let Some((cell, written)) = Cell::decode(&cell, file.number, header.nonce, index) else {
-                    return Ok((index, End::BadCell));
+                let (cell, written) = match Cell::decode(&cell, file.number, header.nonce, index) {
+                    CellRead::Good(Written { cell, written, .. }) => (cell, written),
+                    CellRead::Unknown { kind } if !mutant::on(Mutant::UnknownIsAnEnd) => {
+                        let pos = LogPos { segment: file.number, cell: index };
+                        return Err(LogError::UnknownCell { pos, kind });
+                    }
+                    CellRead::Unknown { .. } | CellRead::Bad => return Ok((index, End::BadCell)),
                 };
                 if let Cell::Next { segment } = cell {
                     return Ok((index, End::Next(segment)));
@@ -387,6 +468,51 @@ impl<O: Os> Scanner<'_, O> {
             }
         }
         Ok((index, End::Full))
+    }
+
+    /// Whether the place where the cells of a segment end is damaged: a cell behind it says that it was synced. Then all that can
+    /// be read behind it is added to `skipped`.
+    fn behind(
+        &mut self,
+        file: &File<O>,
+        header: &Header,
+        end: u32,
+        skipped: &mut Vec<Cell>,
+    ) -> Result<bool, LogError> {
+        if mutant::on(Mutant::SkippedNotTold) {
+            return Ok(false);
+        }
+        let mut cells = vec![0; CHUNK_BYTES];
+        let (mut found, mut proven, mut garbled) = (Vec::new(), false, false);
+        let mut index = end;
+        while u64::from(index) < header.cells {
+            let n = segment::read_full(self.os, &file.fd, &mut cells, segment::Segment::<O>::cell_at(index))
+                .map_err(LogError::os("reading", file.number))?;
+            let left = (header.cells - u64::from(index)) as usize;
+            let chunk = cells[..n].chunks_exact(CELL_BYTES).take(left);
+            if chunk.len() == 0 {
+                break;
+            }
+            for bytes in chunk {
+                let mut cell = [0; CELL_BYTES];
+                cell.copy_from_slice(bytes);
+                if cell != [0; CELL_BYTES] {
+                    let read = Cell::decode(&cell, file.number, header.nonce, index);
+                    if let CellRead::Good(Written { cell, synced, .. }) = read {
+                        found.push(cell);
+                        proven |= synced > end;
+                    }
+                    // Older segments have no such proof; but a place that nobody wrote to would be all zeros.
+                    garbled |= index == end && read == CellRead::Bad;
+                }
+                index += 1;
+            }
+        }
+        proven |= header.version == format::VERSION_LEAST && garbled && !found.is_empty();
+        if proven {
+            skipped.append(&mut found);
+        }
+        Ok(proven)
     }
 
     fn body_is_whole(&mut self, file: &File<O>, header: &Header, body: BodyAt) -> Result<bool, LogError> {

@@ -9,7 +9,7 @@
 //! that is behind the cells is [`LogError::Moved`]: nobody syncs its segment any more.
 
 use super::error::LogError;
-use super::format::{BodyAt, Cell, Header, LogPos, BODY_ALIGN};
+use super::format::{self, BodyAt, Cell, Header, LogPos, BODY_ALIGN};
 use super::latch::Latch;
 use super::reader;
 use super::segment::{self, Segment};
@@ -64,7 +64,7 @@ pub struct Log<O: Os> {
     pub(super) os: O,
     pub(super) uuid: [u8; 16],
     pub(super) shared: Shared<O::Mem>,
-    area: O::Fd,
+    pub(super) area: O::Fd,
     dir: Mutex<Option<Arc<O::Fd>>>,
     /// Segments that this process has open, few.
     pub(super) open: Mutex<Vec<Arc<Segment<O>>>>,
@@ -225,7 +225,10 @@ impl<O: Os> Log<O> {
     }
 
     fn write_cell(&self, segment: &Segment<O>, at: LogPos, cell: Cell) -> Result<(), LogError> {
-        let bytes = cell.encode(segment.header.nonce, at.cell, self.os.now().sec);
+        let synced = LogPos::unpack(self.shared.load(shared::SYNCED));
+        let says_it = segment.header.version > format::VERSION_LEAST && synced.segment == at.segment;
+        let synced = if says_it { synced.cell.min(at.cell) } else { 0 };
+        let bytes = cell.encode(segment.header.nonce, at.cell, self.os.now().sec, synced);
         segment
             .write(&self.os, &bytes, Segment::<O>::cell_at(at.cell))
             .map_err(LogError::os("writing", at.segment))
@@ -302,6 +305,7 @@ impl<O: Os> Log<O> {
             }
             let fresh = nth == 0;
             let header = Header {
+                version: format::VERSION,
                 fresh,
                 nonce: self.os.random().max(1),
                 number,

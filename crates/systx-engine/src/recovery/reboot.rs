@@ -56,10 +56,16 @@ pub(crate) fn after_reboot<O: Os>(
 ) -> core::result::Result<After, OpenError> {
     let failed = |doing| move |e| OpenError::Os(doing, e);
     let outline = log::outline(os, &area.dir, info.uuid).map_err(OpenError::Log)?;
-    let replay = &outline.replay;
+    // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
+    let outline = outline.understand(os).map_err(OpenError::Log)?;
+    let replay = outline.replay();
     if let Some(at) = replay.damaged {
         recovered.unfinished.push(format!(
-            "the log is damaged at {at}: records behind it that were synced once can't be read; what they changed may be incomplete"
+            "the log is damaged at {at}: {} behind it that were synced once are left out; what they changed may be incomplete",
+            match replay.skipped.len() {
+                0 => "records".to_owned(),
+                n => format!("records of {n} transactions"),
+            }
         ));
     }
     let mut logs = Logs::new(os, peers);
@@ -72,12 +78,13 @@ pub(crate) fn after_reboot<O: Os>(
     let mut redo = Redo { os, area, keeps_targets, targets: Targets::<O>::new(), met: Vec::new() };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
-        let Some(body) = &outline.body(os, entry).map_err(OpenError::Log)? else { continue };
+        let Some(body) = outline.body(os, n).map_err(OpenError::Log)? else { continue };
+        let body = &*body;
         // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it.
         let later = |object: &Handle| {
-            let bodies =
-                replay.records[n + 1..].iter().filter_map(|entry| outline.body(os, entry).ok().flatten());
-            bodies.flat_map(|body| body.steps).any(|step| changes(&step.act, object))
+            let mut bodies =
+                (n + 1..replay.records.len()).filter_map(|later| outline.body(os, later).ok().flatten());
+            bodies.any(|body| body.steps.iter().any(|step| changes(&step.act, object)))
         };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
@@ -133,7 +140,7 @@ pub(crate) fn after_reboot<O: Os>(
     let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
     highest = images.iter().fold(highest, |highest, id| highest.max(id.0));
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
-    Ok(After { next, next_tx, replay: outline.replay, checkpoint, kept, undecided, stuck, decided })
+    Ok(After { next, next_tx, replay: outline.into_replay(), checkpoint, kept, undecided, stuck, decided })
 }
 
 /// Whether a step changes the attributes of an object, or takes it from its name.
@@ -297,7 +304,7 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
             Err(e) => return Err(e),
         }
     }
-    // A record that is kept may have its slots there still. As its shelf is of another boot, its seal does not move.
+    // A record that is kept may have its slots there still. As its shelf is of another table, its seal does not move.
     match kept.is_empty() {
         true => sweep_shelves(os, &area.dir),
         false => Ok(()),

@@ -86,7 +86,7 @@ mod tests {
             version: BODY_VERSION,
             id: TxId(1),
             uid: 0,
-            boot: [0; 16],
+            table: [0; 16],
             coordinator: None,
             participants: Vec::new(),
             command: String::new(),

@@ -14,6 +14,7 @@ const EXT4_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+const SYSFS_MAGIC: u64 = 0x6265_6572;
 /// Of FUSE, only views of transactions are ever asked about for a transaction.
 const VIEW_MAGIC: u64 = 0x6573_5546;
 
@@ -26,6 +27,7 @@ const DIRECTORY_ROUNDS: u32 = 100;
 pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, uuid) = identify(&dir)?;
+    let life = life(&dir, kind, stat.dev);
     let file = Scratch::file(&dir)?;
     let (listed, view) = (!matches!(kind, FsKind::Other(_)), kind == FsKind::Other(VIEW_MAGIC));
     let file_stamps = listed && file_stamps(file.fd())?;
@@ -33,6 +35,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     Ok(FsInfo {
         kind,
         uuid,
+        life,
         file_stamps,
         // Multigrain timestamps are one flag for a whole file system, but tmpfs does not use them for directories.
         dir_stamps: file_stamps && kind != FsKind::Tmpfs,
@@ -53,12 +56,14 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
 pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, uuid) = identify(&dir)?;
+    let life = life(&dir, kind, stat.dev);
     let file = Scratch::file(&dir)?;
     let listed = !matches!(kind, FsKind::Other(_));
     let (handles, open_by_handle) = handles(&dir, &stat)?;
     Ok(FsInfo {
         kind,
         uuid,
+        life,
         file_stamps: listed && file_stamps(file.fd())?,
         dir_stamps: listed && dir_stamps(&dir)?,
         reflinks: reflinks(&dir, file.fd())?,
@@ -83,14 +88,51 @@ fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, [u8; 16])> {
     Ok((stat, kind, uuid(dir, stat.dev)?))
 }
 
+/// Inode number of the directory that the kernel makes for a superblock when it is mounted. Numbers of sysfs are given in turn,
+/// so the next mount has another one.
+///
+/// Source: ext4_register_sysfs, xfs_mount_sysfs_init, btrfs_sysfs_add_fsid; __kernfs_new_node in fs/kernfs/dir.c.
+fn life(dir: &OwnedFd, kind: FsKind, dev: u64) -> u64 {
+    let directory = match kind {
+        FsKind::Ext4 | FsKind::Ext4NoJournal => block_device(dev).map(|name| format!("/sys/fs/ext4/{name}")),
+        FsKind::Xfs => block_device(dev).map(|name| format!("/sys/fs/xfs/{name}")),
+        FsKind::Btrfs => btrfs_id(dir).map(|id| format!("/sys/fs/btrfs/{id}")),
+        FsKind::Tmpfs | FsKind::Other(VIEW_MAGIC) => return FsInfo::LIVES_ONCE,
+        FsKind::Other(_) => None,
+    };
+    let Some(found) = directory.and_then(|path| std::fs::File::open(path).ok()) else { return 0 };
+    // In a chroot anything may have that name.
+    let in_sysfs = rustix::fs::fstatfs(&found).is_ok_and(|statfs| statfs.f_type as u64 == SYSFS_MAGIC);
+    rustix::fs::fstat(&found).map_or(0, |stat| if in_sysfs { stat.st_ino } else { 0 })
+}
+
+/// Name of a block device, as directories of sysfs are called.
+fn block_device(dev: u64) -> Option<String> {
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    Some(std::fs::read_link(device).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args), of 1024 bytes.
+const BTRFS_IOC_FS_INFO: u32 = 0x8400_941f;
+
+/// Identity of a btrfs as sysfs has it, which may be another than that of its disk when a copy is mounted, too.
+fn btrfs_id(dir: &OwnedFd) -> Option<String> {
+    let mut info = [0u64; 128];
+    // SAFETY: the request writes one struct btrfs_ioctl_fs_info_args, 1024 bytes, which is what it is given.
+    let returned = unsafe { libc::ioctl(dir.as_raw_fd(), BTRFS_IOC_FS_INFO as _, &mut info) };
+    // Behind two numbers of 64 bits each.
+    let id: Vec<u8> = info[2..4].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let hex = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [&id[..4], &id[4..6], &id[6..8], &id[8..10], &id[10..]];
+    (returned == 0).then(|| parts.map(hex).join("-"))
+}
+
 /// Whether the ext file system on that device has a journal. Not knowing means no: that is the careful answer.
 ///
 /// Source: fs/ext4/sysfs.c: journal_task is a thread id, or `<none>`; fs/jbd2/journal.c: a directory
 /// /proc/fs/jbd2/<device>-<inode> for each journal.
 fn ext4_has_journal(dev: u64) -> bool {
-    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let Ok(target) = std::fs::read_link(device) else { return false };
-    let Some(name) = target.file_name().and_then(|name| name.to_str()) else { return false };
+    let Some(name) = block_device(dev) else { return false };
     match std::fs::read(format!("/sys/fs/ext4/{name}/journal_task")) {
         Ok(task) => task.first().is_some_and(u8::is_ascii_digit),
         Err(_) => std::fs::read_dir("/proc/fs/jbd2").is_ok_and(|mut journals| {

@@ -98,6 +98,7 @@ impl FsSpec {
         let info = FsInfo {
             kind,
             uuid: [0; 16],
+            life: if kind == FsKind::Tmpfs { FsInfo::LIVES_ONCE } else { 1 },
             file_stamps: true,
             dir_stamps: kind != FsKind::Tmpfs,
             reflinks: matches!(kind, FsKind::Btrfs | FsKind::Xfs),
@@ -260,6 +261,15 @@ impl Machine {
     pub fn power_loss(&self, crash: Crash, rng: &mut fastrand::Rng) {
         let mut inner = self.lock();
         inner.state.power_loss(crash, rng);
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
+    /// A file system loses what was not synced, as when its disk is pulled out or it is shut down after an error, and is mounted
+    /// again in the same boot. Nobody who has it open survives that: all processes are dead.
+    pub fn lose_cache(&self, fs: usize, crash: Crash, rng: &mut fastrand::Rng) {
+        let mut inner = self.lock();
+        inner.state.lose_cache(FsId(fs), crash, rng);
         inner.wake_dead();
         self.shared.turn.notify_all();
     }

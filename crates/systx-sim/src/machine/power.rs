@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use systx_os::FsKind;
+use systx_os::{FsInfo, FsKind};
 
 use super::journal::{Image, Journal};
 use super::state::{Id, Inode, Meta, State};
@@ -89,12 +89,7 @@ struct Survivor {
 impl State {
     /// Cuts the power, chooses what survives, and boots again.
     pub(super) fn power_loss(&mut self, crash: Crash, rng: &mut fastrand::Rng) {
-        let mapped: Vec<Id> =
-            self.inodes.iter().filter(|(_, i)| i.cells.is_some()).map(|(id, _)| *id).collect();
-        mapped.iter().for_each(|id| self.fold(*id));
-        self.files.clear();
-        self.owned.clear();
-        self.processes.values_mut().for_each(|p| p.alive = false);
+        let mapped = self.everybody_ends();
         for fs in (0..self.systems.len()).map(FsId) {
             let keep = [0, 10, 50, 90, 100][rng.usize(0..5)];
             let mut chooser = Chooser { crash, rng, keep };
@@ -110,6 +105,37 @@ impl State {
         self.tick(REBOOT_NS);
         self.boots += 1;
         self.booted = self.clock;
+    }
+
+    /// Nobody has anything open any more; the files that were mapped.
+    fn everybody_ends(&mut self) -> Vec<Id> {
+        let mapped: Vec<Id> =
+            self.inodes.iter().filter(|(_, i)| i.cells.is_some()).map(|(id, _)| *id).collect();
+        mapped.iter().for_each(|id| self.fold(*id));
+        self.files.clear();
+        self.owned.clear();
+        self.processes.values_mut().for_each(|p| p.alive = false);
+        mapped
+    }
+
+    /// One file system loses what was not synced and is mounted again; the boot goes on.
+    pub(super) fn lose_cache(&mut self, fs: FsId, crash: Crash, rng: &mut fastrand::Rng) {
+        let mut mapped = self.everybody_ends();
+        mapped.retain(|id| self.inodes.get(id).is_some_and(|inode| inode.fs == fs));
+        let keep = [0, 10, 50, 90, 100][rng.usize(0..5)];
+        let mut chooser = Chooser { crash, rng, keep };
+        if self.systems[fs.0].forgets() {
+            self.forget(fs, chooser.rng);
+        } else {
+            self.lose_power(fs, &mut chooser);
+        }
+        self.garble(&mapped, crash, rng);
+        let life = &mut self.systems[fs.0].spec.info.life;
+        if ![0, FsInfo::LIVES_ONCE].contains(life) {
+            *life += 1;
+        }
+        let inodes = &self.inodes;
+        self.mounts.retain(|dir, _| inodes.contains_key(dir));
     }
 
     /// A tmpfs comes back empty and is another file system.

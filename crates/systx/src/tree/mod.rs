@@ -59,6 +59,8 @@ pub struct Tree {
     pub steps: Vec<Step>,
     /// Mounts that the command finds read-only although they are not, with their type.
     pub read_only: Vec<(Vec<u8>, String)>,
+    /// The directories to which it is confined, without those that lie in another one; none: it is the whole tree.
+    pub named: Vec<Vec<u8>>,
 }
 
 /// What is found at a mount point.
@@ -121,6 +123,7 @@ fn planned(mut planner: Planner, base: Base) -> Tree {
         copied: planner.copied,
         steps: planner.steps,
         read_only: planner.read_only,
+        named: planner.named,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Planner {
     pub copied: Vec<Vec<u8>>,
     pub steps: Vec<Step>,
     pub read_only: Vec<(Vec<u8>, String)>,
+    /// Directories that were named.
+    pub named: Vec<Vec<u8>>,
 }
 
 impl Planner {
@@ -51,6 +53,7 @@ impl Planner {
             copied: Vec::new(),
             steps: Vec::new(),
             read_only: Vec::new(),
+            named: Vec::new(),
         }
     }
 
@@ -175,10 +178,14 @@ impl Planner {
                 ));
             }
             let at = relative(dir, b"/")?;
+            self.named.push(dir.clone());
             self.replaced.push(mount.id);
+            let known = self.lower.len();
             let (index, inside) = self.view_of(mount, visible);
-            // A part can be taken only from a mount that is in the tree, so the whole view lies hidden below it.
-            self.steps.push(Step::Mount { mount: index, at: at.clone() });
+            if index >= known {
+                // A part can be taken only from a mount that is in the tree, so the whole view lies hidden below the first one.
+                self.steps.push(Step::Mount { mount: index, at: at.clone() });
+            }
             let part = join(&inside, is_below(dir, &mount.point).unwrap_or_default());
             self.steps.push(Step::Part {
                 mount: index,

@@ -173,6 +173,21 @@ fn only_covers_the_directory_and_leaves_the_rest() {
     assert_eq!(tree.steps.len(), 3, "and /proc");
 }
 
+/// To mount it a second time would move it, and with it the part that is on it.
+#[test]
+fn directories_of_one_file_system_are_parts_of_one_view_that_is_mounted_once() {
+    let only = [b"/home".to_vec(), b"/srv".to_vec(), b"/data/in".to_vec()];
+    let tree = plan(&machine(), &only, &directory).unwrap();
+    assert_eq!(tree.lower.len(), 1);
+    let mounted: Vec<_> =
+        tree.steps.iter().filter(|step| matches!(step, Step::Mount { .. })).map(Step::at).collect();
+    assert_eq!(mounted, [c"home"]);
+    for (at, part) in [("home", "home"), ("srv", "srv"), ("data/in", "srv/data/in")] {
+        let is_it = |step: &&Step| matches!(step, Step::Part { mount: 0, part: p, .. } if *p == c(part));
+        assert_eq!(step_at(&tree, at).into_iter().filter(is_it).count(), 1, "{at}");
+    }
+}
+
 #[test]
 fn only_serves_and_keeps_what_is_mounted_below_it() {
     let mut mounts = machine();

@@ -24,6 +24,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("environment_has_the_transactions_number", environment_has_the_transactions_number),
     ("an_inner_run_joins_the_outer_one", an_inner_run_joins_the_outer_one),
     ("outside_of_only_the_command_runs_natively", outside_of_only_the_command_runs_natively),
+    ("each_of_several_only_is_covered", each_of_several_only_is_covered),
     ("json_and_status_fd_tell_the_outcome", json_and_status_fd_tell_the_outcome),
     ("verbose_says_that_it_committed", verbose_says_that_it_committed),
     ("what_was_stored_through_a_mapping_is_committed", what_was_stored_through_a_mapping_is_committed),
@@ -227,6 +228,44 @@ fn an_inner_run_joins_the_outer_one(p: &Place) {
     let output = p.shell(&format!("{SYSTX} run -- sh -c 'echo inner > i'; cat i; exit 4"));
     assert_eq!((code(&output), out(&output).as_str()), (4, "inner\n"));
     assert!(!p.served.join("i").exists(), "the inner one commits nothing by itself");
+}
+
+/// Of one file system, two of them: none is native, and each is told.
+fn each_of_several_only_is_covered(p: &Place) {
+    for dir in ["a", "b", "c", "c/in"] {
+        std::fs::create_dir(p.served.join(dir)).unwrap();
+        p.write(&format!("{dir}/x"), dir);
+    }
+    // The third one is of the machine's own file system.
+    let other = p.beside.join("served");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::write(other.join("x"), "other").unwrap();
+    let run = |script: &str| {
+        let mut systx = Command::new(SYSTX);
+        systx.args(["run", "-v", "--area-name", AREA]);
+        for dir in ["a", "b", "c/in", "c"] {
+            systx.arg("--only").arg(p.served.join(dir));
+        }
+        systx.arg("--only").arg(&other).args(["--", "sh", "-c", script]).env("OTHER", &other);
+        systx.current_dir(&p.served).output().unwrap()
+    };
+    let all = "set -e; cat a/x b/x c/x c/in/x $OTHER/x; rm a/x b/x c/x c/in/x $OTHER/x; : >a/y; : >b/y; mv c/in c/out";
+    let failed = run(&format!("{all}; exit 3"));
+    assert_eq!((code(&failed), out(&failed).as_str()), (3, "abcc/inother"), "{}", err(&failed));
+    let dir = |name: &str| p.served.join(name).canonicalize().unwrap().display().to_string();
+    let named = format!("systx: served: {}, {}, {}, ", dir("a"), dir("b"), dir("c"));
+    assert!(err(&failed).contains(&named) && err(&failed).contains("runs natively."), "{}", err(&failed));
+    for name in ["a/x", "b/x", "c/x", "c/in/x"] {
+        assert!(p.served.join(name).exists(), "{name} was removed natively");
+    }
+    assert!(other.join("x").exists() && !p.served.join("a/y").exists() && !p.served.join("b/y").exists());
+    let done = run(all);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    for (name, is_there) in [("a/x", false), ("b/x", false), ("a/y", true), ("b/y", true), ("c/out", true)] {
+        assert_eq!(p.served.join(name).exists(), is_there, "{name}");
+    }
+    let alone = p.systx(&["-v"], &["true"]).output().unwrap();
+    assert!(!err(&alone).contains("served:"), "{}", err(&alone));
 }
 
 fn outside_of_only_the_command_runs_natively(p: &Place) {

@@ -18,8 +18,9 @@ struct Check {
 /// The history checker has found a cycle, a lost append, an impossible list.
 const HISTORY: &str = "no strictly serial order";
 
-/// The same, or two that should have waited for one another: whichever the schedules meet first.
-const EITHER: &str = "no strictly serial order | overlap, and are in flight at one time";
+/// The same, or two that should have waited for one another, or half of one is shown: whichever the schedules meet first.
+const EITHER: &str =
+    "no strictly serial order | overlap, and are in flight at one time | I9: shown at one time";
 
 /// Commits that are watched at every call.
 const EVERYTHING: &str = "invariants::they_hold_before_every_call_of_a_commit_of_every_kind_of_step";
@@ -123,6 +124,33 @@ fn check_of(mutant: Mutant) -> Check {
             "checkpointing::a_record_that_has_no_number_yet_is_found_though_the_log_has_left_it",
             "half of it is published, and nobody can go on",
         ),
+        Mutant::SkippedNotTold => check(
+            "log_end::what_stands_behind_a_damaged_cell_is_told",
+            "two durable commits are left out without a word",
+        ),
+        Mutant::UnknownIsAnEnd => check(
+            "log_end::a_cell_of_an_unknown_kind_is_refused_before_anything_is_redone",
+            "durable commits are dropped silently",
+        ),
+        Mutant::RedoBeforeUnderstood => check(
+            "log_end::a_record_of_an_unknown_version_is_refused_before_anything_is_redone",
+            "each opening redoes the first half",
+        ),
+        Mutant::TableOutlivesMount => check(
+            "life::what_was_committed_survives_each_loss_of_the_cache_within_one_boot",
+            "committed, and lost with the cache",
+        ),
+        Mutant::LogOverwritten => {
+            check("life::an_older_table_beside_the_log_is_not_gone_on_with", "overwritten in the log")
+        }
+        Mutant::StaleFirst => check(
+            "life::of_two_that_find_an_older_table_none_goes_on_with_it",
+            "one goes on with an older table",
+        ),
+        Mutant::NextNotRaised => check(
+            "life::the_number_of_a_dead_owners_slot_is_given_to_nobody_else",
+            "a commit has inherited an ABORT",
+        ),
     }
 }
 
@@ -221,4 +249,11 @@ noticed! {
     who_goes_on_although_a_record_says_wait_is_noticed: RealHitPassed,
     who_goes_by_the_record_of_another_use_of_a_slot_is_noticed: RecordOfAnother,
     a_number_for_a_record_that_the_log_has_left_is_noticed: BodyLeft,
+    records_that_are_skipped_silently_are_noticed: SkippedNotTold,
+    an_unknown_cell_that_ends_the_log_is_noticed: UnknownIsAnEnd,
+    a_redo_of_what_is_not_understood_is_noticed: RedoBeforeUnderstood,
+    a_table_that_outlives_its_mount_is_noticed: TableOutlivesMount,
+    a_table_older_than_its_log_is_noticed: LogOverwritten,
+    a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
+    a_number_that_is_given_twice_is_noticed: NextNotRaised,
 }

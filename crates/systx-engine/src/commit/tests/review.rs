@@ -144,7 +144,7 @@ fn a_file_that_an_outsider_cut_stays_cut() {
             version: BODY_VERSION,
             id,
             uid: 0,
-            boot: [0; 16],
+            table: [0; 16],
             coordinator: None,
             participants: Vec::new(),
             command: String::new(),

@@ -1,6 +1,8 @@
 //! The layout: golden bytes, rejected bytes, and the document.
 
-use super::super::format::{self, cell, header, Cell, Header, HeaderRead, CELL_BYTES, HEADER_BYTES, KINDS};
+use super::super::format::{
+    self, cell, header, Cell, CellRead, Header, HeaderRead, Written, CELL_BYTES, HEADER_BYTES, KINDS,
+};
 use super::*;
 use crate::record::{
     Act, At, Before, Body, Change, Patch, PatchRange, Shelved, Small, Source, Step, Was, BODY_VERSION,
@@ -13,6 +15,7 @@ fn hex(bytes: &[u8]) -> String {
 
 fn a_header() -> Header {
     Header {
+        version: format::VERSION,
         fresh: true,
         nonce: 0x1122_3344_5566_7788,
         number: 3,
@@ -40,11 +43,11 @@ fn all_kinds() -> [Cell; 6] {
 
 #[test]
 fn the_bytes_of_a_commit_cell_never_change() {
-    let bytes = all_kinds()[0].encode(0x1122_3344_5566_7788, 2, 1_700_000_000);
+    let bytes = all_kinds()[0].encode(0x1122_3344_5566_7788, 2, 1_700_000_000, 1);
     assert_eq!(
         hex(&bytes),
         "887766554433221101000000efbeadde0500000000000000060000000000000000100100000000\
-         00c80000000200000000f153650000000000000000CRC"
+         00c80000000200000000f153650000000001000000CRC"
             .replace("CRC", &hex(&crc32c::crc32c(&bytes[..60]).to_le_bytes()))
     );
 }
@@ -55,7 +58,7 @@ fn the_bytes_of_a_header_never_change() {
     assert_eq!(bytes.len(), HEADER_BYTES);
     assert_eq!(
         hex(&bytes[..88]),
-        "53595354584c4f4701000000010000008877665544332211030000000000000\
+        "53595354584c4f4702000000010000008877665544332211030000000000000\
          0a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5000400000000000000001000000000004d000000000000000900000200000000\
          00f1536500000000"
     );
@@ -67,30 +70,33 @@ fn the_bytes_of_a_header_never_change() {
 #[test]
 fn every_kind_of_cell_is_read_back_only_where_it_was_written() {
     for c in all_kinds() {
-        let bytes = c.encode(9, 2, -5);
-        assert_eq!(Cell::decode(&bytes, 3, 9, 2), Some((c, -5)));
-        assert_eq!(Cell::decode(&bytes, 3, 9, 1), None, "another index");
-        assert_eq!(Cell::decode(&bytes, 3, 8, 2), None, "another nonce");
+        let bytes = c.encode(9, 2, -5, 1);
+        let written = Written { cell: c, written: -5, synced: 1 };
+        assert_eq!(Cell::decode(&bytes, 3, 9, 2), CellRead::Good(written));
+        assert_eq!(Cell::decode(&bytes, 3, 9, 1), CellRead::Bad, "another index");
+        assert_eq!(Cell::decode(&bytes, 3, 8, 2), CellRead::Bad, "another nonce");
         for bit in 0..CELL_BYTES * 8 {
             let mut wrong = bytes;
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Cell::decode(&wrong, 3, 9, 2), None, "bit {bit}");
+            assert_eq!(Cell::decode(&wrong, 3, 9, 2), CellRead::Bad, "bit {bit}");
         }
     }
 }
 
 #[test]
-fn a_cell_with_a_right_checksum_and_wrong_contents_is_refused() {
-    let good = all_kinds()[1].encode(9, 2, 0);
-    for (at, value) in [(cell::ALL[1].at, 0), (cell::ALL[1].at, 7), (9, 1), (24, 1), (56, 1), (40, 1)] {
+fn a_cell_with_a_right_checksum_and_unknown_contents_is_unknown_not_damaged() {
+    let good = all_kinds()[1].encode(9, 2, 0, 0);
+    for (at, value) in [(cell::ALL[1].at, 0), (cell::ALL[1].at, 7), (9, 1), (24, 1), (40, 1)] {
         let mut wrong = good;
         wrong[at] = value;
         let crc = crc32c::crc32c(&wrong[..60]);
         wrong[60..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Cell::decode(&wrong, 3, 9, 2), None, "byte {at} = {value}");
+        let kind = wrong[cell::ALL[1].at];
+        assert_eq!(Cell::decode(&wrong, 3, 9, 2), CellRead::Unknown { kind }, "byte {at} = {value}");
     }
-    let back = Cell::Next { segment: 3 }.encode(9, 2, 0);
-    assert_eq!(Cell::decode(&back, 3, 9, 2), None, "a log goes on forwards only");
+    let back = Cell::Next { segment: 3 }.encode(9, 2, 0, 0);
+    let unknown = CellRead::Unknown { kind: 6 };
+    assert_eq!(Cell::decode(&back, 3, 9, 2), unknown, "a log goes on forwards only");
 }
 
 #[test]
@@ -104,10 +110,16 @@ fn a_header_is_refused_when_damaged_and_known_as_foreign_when_newer() {
     assert_eq!(Header::decode(&good, 4), HeaderRead::Bad, "under another name");
     assert_eq!(Header::decode(&good[..4095], 3), HeaderRead::Bad);
     let mut newer = good.clone();
-    newer[8] = 2;
-    let crc = crc32c::crc32c(&newer[..4092]);
-    newer[4092..].copy_from_slice(&crc.to_le_bytes());
-    assert_eq!(Header::decode(&newer, 3), HeaderRead::OtherVersion(2));
+    for (version, known) in [(0, false), (format::VERSION_LEAST, true), (format::VERSION + 1, false)] {
+        newer[8] = version as u8;
+        let crc = crc32c::crc32c(&newer[..4092]);
+        newer[4092..].copy_from_slice(&crc.to_le_bytes());
+        let expected = match known {
+            true => HeaderRead::Good(Header { version, ..a_header() }),
+            false => HeaderRead::OtherVersion(version),
+        };
+        assert_eq!(Header::decode(&newer, 3), expected);
+    }
     for insane in [
         Header { nonce: 0, ..a_header() },
         Header { cells: 1, ..a_header() },
@@ -213,7 +225,7 @@ fn the_bytes_of_a_body_never_change() {
         version: BODY_VERSION,
         id: TxId(300),
         uid: 1000,
-        boot: [0xb0; 16],
+        table: [0xb0; 16],
         coordinator: Some((UUID, TxId(2))),
         participants: vec![(UUID, TxId(3))],
         command: "make".to_owned(),

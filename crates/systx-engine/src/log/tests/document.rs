@@ -103,6 +103,14 @@ fn every_rule_of_the_document_has_a_test() {
             &[garbled::a_segment_of_another_file_system_or_version_is_refused_and_left_alone],
         ),
         (
+            "A cell whose checksum, nonce and index are right and whose kind is unknown",
+            &[garbled::a_cell_of_a_later_version_is_an_error_not_an_end],
+        ),
+        (
+            "A valid cell behind the end that says that the place of the end was synced",
+            &[garbled::cells_behind_a_damaged_one_of_their_segment_are_told],
+        ),
+        (
             "Cells in a segment that the log does not lead to mean that something was damaged",
             &[garbled::a_log_cut_before_synced_cells_says_that_it_is_damaged],
         ),

@@ -92,6 +92,116 @@ pub fn a_log_cut_before_synced_cells_says_that_it_is_damaged() {
     assert_eq!(rig.replay().unwrap().damaged, None);
 }
 
+/// A log of one segment with commits 1..=9, each synced before the next one; its bytes.
+fn one_segment(rig: &Rig) -> Vec<u8> {
+    for n in 1..=9 {
+        let pos = rig.commit(n, 100);
+        rig.sync(pos).unwrap();
+    }
+    fs::read(rig.segment_path(1)).unwrap()
+}
+
+fn cell_at(index: usize) -> usize {
+    4096 + 64 * index
+}
+
+#[test]
+pub fn cells_behind_a_damaged_one_of_their_segment_are_told() {
+    let rig = Rig::started();
+    let good = one_segment(&rig);
+    let said = |bytes: &[u8]| {
+        fs::write(rig.segment_path(1), bytes).unwrap();
+        let replay = rig.replay().unwrap();
+        (redone(&replay).len(), replay.damaged, replay.skipped.len())
+    };
+    let end = Some(LogPos { segment: 1, cell: 3 });
+    let mut bytes = good.clone();
+    bytes[cell_at(3)] ^= 1;
+    assert_eq!(said(&bytes), (3, end, 5));
+    // A sector that reads as zeros; a body.
+    bytes[cell_at(3)..cell_at(4)].fill(0);
+    assert_eq!(said(&bytes), (3, end, 5));
+    let body = u64::from_le_bytes(good[cell_at(3) + 32..][..8].try_into().unwrap()) as usize;
+    let mut bytes = good.clone();
+    bytes[body] ^= 1;
+    assert_eq!(said(&bytes), (3, end, 6), "whose it was can be read");
+    // The last one is an end like any other: nothing says that it was synced.
+    let mut bytes = good.clone();
+    bytes[cell_at(8)] ^= 1;
+    assert_eq!(said(&bytes), (8, None, 0));
+    assert_eq!(said(&good), (9, None, 0));
+}
+
+/// What the disk has written of several cells that one sync was to bring: a power loss, no damage.
+#[test]
+fn a_hole_among_cells_that_were_not_synced_is_an_end() {
+    let rig = Rig::started();
+    let pos = rig.commit(1, 100);
+    rig.sync(pos).unwrap();
+    for n in 2..=9 {
+        rig.commit(n, 100);
+    }
+    let mut bytes = fs::read(rig.segment_path(1)).unwrap();
+    bytes[cell_at(3)..cell_at(4)].fill(0);
+    fs::write(rig.segment_path(1), &bytes).unwrap();
+    let replay = rig.replay().unwrap();
+    assert_eq!((redone(&replay), replay.damaged, replay.skipped.len()), (vec![1, 2, 3], None, 0));
+}
+
+/// What a cell behind it takes from the redo was true when it was written.
+#[test]
+fn an_abort_and_a_checkpoint_behind_a_damaged_cell_hold() {
+    let rig = Rig::started();
+    one_segment(&rig);
+    for cell in [Cell::Abort { lsn: Lsn(2) }, Cell::Checkpoint { lsn: Lsn(1) }] {
+        let pos = rig.cell(cell).unwrap();
+        rig.sync(pos).unwrap();
+    }
+    let mut bytes = fs::read(rig.segment_path(1)).unwrap();
+    bytes[cell_at(4)] ^= 1;
+    fs::write(rig.segment_path(1), &bytes).unwrap();
+    let replay = rig.replay().unwrap();
+    let redone: Vec<u64> = replay.redo().map(|(lsn, _)| lsn.0).collect();
+    assert_eq!((redone, replay.highest_lsn, replay.highest_id), (vec![3, 4], Lsn(9), TxId(9)));
+}
+
+/// Segments that an older systx made are read, and written as that one would.
+#[test]
+fn a_segment_of_the_version_before_goes_on() {
+    let rig = Rig::started();
+    let pos = rig.commit(1, 100);
+    rig.sync(pos).unwrap();
+    change_header(&rig, 1, |_| (), 1);
+    let log = rig.another();
+    for n in 2..=4 {
+        let at = log.append_body(ME, &alive, &body(n, 100)).unwrap();
+        let lock = rig.lock();
+        let cell = Cell::Commit { lsn: Lsn(n), id: TxId(n), body: at };
+        let pos = log.append_cell(&lock, ME, &alive, cell).unwrap();
+        rig.unlock(lock);
+        log.sync(ME, &alive, pos).unwrap();
+    }
+    assert_eq!(redone(&rig.replay().unwrap()), [1, 2, 3, 4]);
+    let mut bytes = fs::read(rig.segment_path(1)).unwrap();
+    assert!((0..4).all(|n| bytes[cell_at(n) + 56..][..4] == [0; 4]), "a field that it does not know");
+    bytes[cell_at(1)] ^= 1;
+    fs::write(rig.segment_path(1), &bytes).unwrap();
+    assert_eq!(rig.replay().unwrap().damaged, Some(LogPos { segment: 1, cell: 1 }));
+}
+
+#[test]
+pub fn a_cell_of_a_later_version_is_an_error_not_an_end() {
+    let rig = Rig::started();
+    let mut bytes = one_segment(&rig);
+    bytes[cell_at(3) + 8] = 7;
+    let crc = crc32c::crc32c(&bytes[cell_at(3)..][..60]);
+    bytes[cell_at(3) + 60..][..4].copy_from_slice(&crc.to_le_bytes());
+    fs::write(rig.segment_path(1), &bytes).unwrap();
+    let error = rig.replay().unwrap_err();
+    assert_eq!(error, LogError::UnknownCell { pos: LogPos { segment: 1, cell: 3 }, kind: 7 });
+    assert!(error.to_string().starts_with("cell 3 of log/0000000000000001 is of kind 7"), "{error}");
+}
+
 #[test]
 pub fn a_newest_segment_without_header_is_an_end_not_an_error() {
     let rig = Rig::started();
@@ -133,14 +243,14 @@ fn change_header(rig: &Rig, number: u64, change: impl FnOnce(&mut Header), versi
 pub fn a_segment_of_another_file_system_or_version_is_refused_and_left_alone() {
     let rig = Rig::started();
     two_segments(&rig);
-    change_header(&rig, 2, |h| h.uuid = [1; 16], 1);
+    change_header(&rig, 2, |h| h.uuid = [1; 16], 2);
     let error = rig.replay().unwrap_err();
     assert_eq!(error, LogError::Foreign { segment: 2, found: [1; 16], expected: UUID });
     assert!(error.to_string().contains("01010101-0101-0101-0101-010101010101"), "{error}");
     change_header(&rig, 2, |h| h.uuid = UUID, 9);
     let error = rig.replay().unwrap_err();
     assert_eq!(error, LogError::Version { segment: 2, found: 9 });
-    assert!(error.to_string().contains("has format 9, this systx knows 1"), "{error}");
+    assert!(error.to_string().contains("has format 9, this systx knows 1 to 2"), "{error}");
 }
 
 #[test]
@@ -154,7 +264,7 @@ fn a_header_that_promises_more_than_the_file_has_costs_nothing() {
             h.cells = 1 << 24;
             h.size = u64::MAX;
         },
-        1,
+        2,
     );
     // The body's place is now among the cells.
     assert_eq!(rig.replay().unwrap().segments[0].end, End::BadBody);

@@ -117,7 +117,7 @@ pub fn body(n: u64, bytes: usize) -> Body {
         version: BODY_VERSION,
         id: TxId(n),
         uid: 0,
-        boot: [1; 16],
+        table: [1; 16],
         coordinator: None,
         participants: Vec::new(),
         command: "x".repeat(bytes),

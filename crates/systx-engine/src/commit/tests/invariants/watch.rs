@@ -54,7 +54,7 @@ impl Records {
                     }
                     found.cells.push((pos, cell));
                 }
-                Raw::NoSegment { .. } | Raw::NoCell(_) => {}
+                Raw::NoSegment { .. } | Raw::NoCell(_) | Raw::UnknownCell { .. } => {}
             }
         }
         found

@@ -67,6 +67,10 @@ impl Stage {
         // The last name that is looked at: below `tree`, or in `w`.
         let last_name: &[u8] = if kind == Kind::Everything { b"y" } else { b"dirmovedto" };
         let read = calls[..v6].iter().rposition(|p| p.name == last_name).expect("is looked at") + 1;
+        // `tree` and the directory in it are listed after that: what is found there is no part of the plan.
+        let listings = if kind == Kind::Everything { 2 } else { 0 };
+        let listed = calls[read..v6].iter().enumerate().filter(|(_, p)| p.call == Call::ReadDir);
+        let read = listed.take(listings).last().map_or(read, |(n, _)| read + n + 1);
         let (read, v6, look, publishing) = (read as u64, v6 as u64, look as u64, publishing as u64);
         Stage { kind, durability, read, before, after: public(&copy), machine, calls, v6, look, publishing }
     }
