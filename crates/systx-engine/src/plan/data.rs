@@ -64,15 +64,8 @@ impl<O: Os> Transaction<O> {
             return Ok(());
         };
         let size = self.attr(ix)?.size;
-        let info = self.mounts[draft.mount].info;
         if let Data::Private(private) = &self.object(ix).data {
-            let (replaced, made, slot) = (private.replaced, private.made, private.slot);
-            let fd = self.private_fd(ix)?;
-            let now = self.os.stat(&fd)?;
-            let unmoved = info.file_stamps && !replaced && made == Some(now.ctime) && now.mtime == stat.mtime;
-            if unmoved && size == stat.size {
-                return self.drop_copy(draft, ix);
-            }
+            let (replaced, slot) = (private.replaced, private.slot);
             if is_replacement(replaced, size, stat.nlink) && self.has_its_only_name(ix) {
                 if let Some(was) = self.has_for_itself(ix)? {
                     return self.plan_replacement(draft, ix, slot, was);

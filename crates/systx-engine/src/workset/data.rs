@@ -15,7 +15,7 @@ use crate::outcome::Verb;
 use crate::publish::patch::read_up_to;
 use crate::transaction::{Access, Transaction};
 use std::sync::Arc;
-use systx_os::{Errno, Open, Os, Timestamp};
+use systx_os::{Errno, Open, Os};
 
 /// Up to this size a lower file is copied whole before it is changed.
 pub(crate) const COPY_BYTES_MAX: u64 = 128 << 10;
@@ -39,8 +39,6 @@ pub(crate) struct Private {
     pub slot: u32,
     /// It began empty: nothing of the committed file was copied.
     pub replaced: bool,
-    /// Its change time when it was made: an unmoved one says that nothing was written. `None`: it was made of changed bytes.
-    pub made: Option<Timestamp>,
 }
 
 /// Changed ranges of a large file.
@@ -189,29 +187,21 @@ impl<O: Os> Transaction<O> {
             let now = self.now();
             self.object_mut(ix).over_mut().mtime = Some(now);
         }
-        self.become_private(ix, slot, fd, (keep == 0 && size > 0, keep != size))
+        self.become_private(ix, slot, fd, keep == 0 && size > 0)
     }
 
-    /// A file in a slot has all bytes from here on, and the time that the program sees. It is told whether they are *replaced*, as
-    /// in [`Private`], and whether they differ from the committed ones already.
-    pub(crate) fn become_private(
-        &mut self,
-        ix: Ix,
-        slot: u32,
-        fd: Arc<O::Fd>,
-        (replaced, changed): (bool, bool),
-    ) -> Verb<()> {
+    /// A file in a slot has all bytes from here on, and the time that the program sees. `replaced` as in [`Private`].
+    ///
+    /// Whether it is changed later is known by comparing it: no stamp tells. A store through a shared mapping whose page was
+    /// read before moves no time on tmpfs.
+    pub(crate) fn become_private(&mut self, ix: Ix, slot: u32, fd: Arc<O::Fd>, replaced: bool) -> Verb<()> {
         let object = self.object_mut(ix);
         let time = object.over.as_mut().and_then(|o| o.mtime.take());
         let time = time.or(object.lower.as_ref().map(|l| l.stat.mtime));
         self.os.utimens(&fd, None, time)?;
-        let made = match changed {
-            true => None,
-            false => Some(self.os.stat(&fd)?.ctime),
-        };
         let object = self.object_mut(ix);
         object.file = (object.opens > 0).then_some(fd);
-        object.data = Data::Private(Box::new(Private { slot, replaced, made }));
+        object.data = Data::Private(Box::new(Private { slot, replaced }));
         self.hold(ix);
         Ok(())
     }
@@ -378,7 +368,7 @@ impl<O: Os> Transaction<O> {
             self.os.truncate(&fd, 0)?;
             let object = self.object_mut(ix);
             let slot = object.data.slot();
-            object.data = Data::Private(Box::new(Private { slot, replaced: true, made: None }));
+            object.data = Data::Private(Box::new(Private { slot, replaced: true }));
             if let Some(over) = &mut object.over {
                 over.mtime = None;
             }

@@ -125,7 +125,6 @@ impl<O: Os> Transaction<O> {
     /// Moves bytes from memory to a file in a slot.
     pub(crate) fn spill(&mut self, ix: Ix) -> Verb<()> {
         let Some(memory) = self.memory(ix) else { return Ok(()) };
-        let changed = memory.before.as_ref() != Some(&memory.bytes);
         let (size, replaced) = (memory.bytes.len(), memory.replaced);
         let (slot, fd) = self.private_file(ix)?;
         for at in (0..size).step_by(CHUNK_BYTES) {
@@ -133,7 +132,7 @@ impl<O: Os> Transaction<O> {
             let chunk = &memory.bytes[at..size.min(at + CHUNK_BYTES)];
             crate::publish::place::write_all(&self.os, &fd, chunk, at as u64)?;
         }
-        self.become_private(ix, slot, fd, (replaced, changed))
+        self.become_private(ix, slot, fd, replaced)
     }
 }
 

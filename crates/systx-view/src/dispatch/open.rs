@@ -15,6 +15,9 @@ use systx_os::{Errno, Os};
 const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_TRUNC: u32 = 0o1000;
+/// Flags that count for each call as they are at that moment: fcntl(2) changes them, RWF_NOAPPEND overrides one. (O_DIRECT has two
+/// numbers, of which the other one is that of O_DIRECTORY, which no regular file is opened with.)
+const EACH_CALL: u32 = 0o2000 | 0o40_000 | 0o200_000;
 /// __FMODE_EXEC of the kernel (include/linux/fs.h): opened by execve(2).
 const FMODE_EXEC: u32 = 0o40;
 
@@ -32,7 +35,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.after_open(&call, before, access, truncate)?;
         let handle = self.admit(&call, access, truncate, args.open_flags);
         let handle = handle.inspect_err(|_| self.tx.close(call.node))?;
-        let mut out = open_out(if before.pages_stay { handle } else { handle.without_pages() });
+        let mut out = open_out(if before.pages_stay { handle } else { handle.without_pages() }, args.flags);
         if args.flags & FMODE_EXEC != 0 {
             self.files.execute(call.node);
             out.fh |= FH_EXECUTING;
@@ -76,7 +79,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let how = if attr.mode & 0o6000 != 0 { Use::WritePrivileged } else { Use::Write };
         let handle = self.handle(call.connection, node, if access == Access::Read { Use::Read } else { how });
         self.introduce(call, node, &attr, reply);
-        reply.put(&open_out(handle));
+        reply.put(&open_out(handle, args.flags));
         Ok(())
     }
 
@@ -131,11 +134,17 @@ fn access(flags: u32) -> Access {
     }
 }
 
-fn open_out(handle: Handle) -> OpenOut {
+fn open_out(handle: Handle, flags: u32) -> OpenOut {
     let (open_flags, backing_id) = match handle {
         Handle::Cached { keep: true } => (fopen::KEEP_CACHE, 0),
         Handle::Cached { keep: false } => (0, 0),
         // With KEEP_CACHE the kernel would refuse it.
+        // The kernel opens the backing file with the flags of this moment, for good (fs/fuse/passthrough.c,
+        // backing_file_open). With DIRECT_IO reads and writes are requests, at the offset that the flags of each make;
+        // mappings still pass through.
+        Handle::Direct { backing_id } if flags & EACH_CALL != 0 => {
+            (fopen::PASSTHROUGH | fopen::DIRECT_IO, backing_id)
+        }
         Handle::Direct { backing_id } => (fopen::PASSTHROUGH, backing_id),
     };
     OpenOut { fh: handle.fh(), open_flags, backing_id }

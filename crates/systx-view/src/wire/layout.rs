@@ -136,6 +136,7 @@ pub mod fattr {
 /// Flags of the reply to OPEN.
 #[allow(missing_docs)]
 pub mod fopen {
+    pub const DIRECT_IO: u32 = 1 << 0;
     pub const KEEP_CACHE: u32 = 1 << 1;
     pub const PASSTHROUGH: u32 = 1 << 7;
 }

@@ -14,6 +14,8 @@
 
 #[path = "../alone/mod.rs"]
 mod alone;
+mod flags;
+mod maps;
 mod play;
 mod tree;
 
@@ -29,12 +31,19 @@ fn main() {
         ("random_calls_of_an_ordinary_user_do_so_too", |p| agree(p, 1000, &[])),
         ("random_calls_in_a_subtransaction_do_so_too", |p| agree(p, 0, &["--", SYSTX, "run", "--sub"])),
         ("random_calls_at_degree_2_do_so_too", |p| agree(p, 0, &["--isolation", "committed"])),
+        ("flags_that_change_while_a_file_is_open_count_as_outside", flags::agree),
+        ("what_is_stored_through_mappings_is_there_as_outside", maps::agree),
         ("collapsing_and_inserting_ranges_are_refused_and_change_nothing", ranges_are_refused),
     ];
     alone::enter(
         &KINDS,
         cases,
-        &[("play", play::role), ("begin", play::role_begin), ("ranges", play::ranges)],
+        &[
+            ("play", play::role),
+            ("begin", play::role_begin),
+            ("ranges", play::ranges),
+            ("flags", flags::play),
+        ],
     );
 }
 
