@@ -228,7 +228,8 @@ Exit status:
   75   conflict: somebody else changed what it had seen; nothing happened, try again
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
   124  the time of --timeout was over; nothing happened
-  125  systx itself failed, or --network abort ended it: nothing happened; or pending, or in doubt: see the message
+  125  systx itself failed, or --network abort ended it: nothing happened; or pending, or in doubt; or, with --no-commit or \
+--on-error keep, somebody else has ended the transaction: see the message
   126  the command can't be executed
   127  the command was not found
 

@@ -94,6 +94,14 @@ impl Told {
         }
     }
 
+    /// The end that somebody else has given the transaction, for who wanted to end it himself.
+    pub fn by_another(self, by: &[u8]) -> Told {
+        let sentence = format!("the transaction was ended by {}: {}", shown(by), self.sentence);
+        let mut json = json!({ "outcome": "ended", "status": OURS, "message": sentence, "end": self.json });
+        put(&mut json, "by", by);
+        Told { code: OURS, plain: false, sentence, warning: None, outside: self.outside, json }
+    }
+
     /// With what the command has reached.
     pub fn having(mut self, seen: &Seen) -> Told {
         self.outside = seen.sentence();
@@ -154,6 +162,12 @@ pub enum Ending {
     Discarded,
     /// An open transaction had so much time, in the user's words: nothing happened.
     Expired(String),
+    /// The process that kept an open transaction was ended by this signal: nothing happened.
+    KeeperEnded(i32),
+    /// The process that kept an open transaction was killed; whether it is committed, by somebody else, as far as that is known.
+    KeeperKilled(Option<bool>),
+    /// Who an open transaction was for, the process with this number, went without a word: nothing happened.
+    Left(u32),
     /// The command ended so, and the transaction stays open: nothing happened yet.
     Open(Ended),
     /// It had so much time, in the user's words, and was killed: nothing happened.
@@ -196,6 +210,7 @@ impl Ending {
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
+            Ending::KeeperEnded(_) | Ending::KeeperKilled(_) | Ending::Left(_) => OURS,
         }
     }
 
@@ -248,6 +263,18 @@ impl Ending {
             Ending::Expired(time) => format!(
                 "aborted, nothing happened: the transaction was still open after {time}. Give it more with --timeout, or none."
             ),
+            Ending::KeeperEnded(signal) => {
+                format!("aborted, nothing happened: its keeper (pid {}) was ended by signal {signal}.", ours.pid)
+            }
+            Ending::KeeperKilled(committed) => {
+                let id = ours.id.unwrap_or_default();
+                match committed {
+                    Some(true) => format!("transaction {id} is committed from another terminal: its keeper was killed thereafter."),
+                    Some(false) => format!("transaction {id} is aborted, nothing happened: its keeper was killed, and what ran in it."),
+                    None => format!("in doubt: the keeper of transaction {id} was killed. Nothing happened, unless somebody was just committing it."),
+                }
+            }
+            Ending::Left(pid) => format!("aborted, nothing happened: the systx that it was for (pid {pid}) is gone."),
             Ending::Open(_) => {
                 let id = ours.id.unwrap_or_default();
                 format!(
@@ -314,6 +341,9 @@ impl Ending {
             Ending::Open(_) => "open",
             Ending::DryRun(..) => "dry-run",
             Ending::Aborted(_) | Ending::Declined | Ending::Discarded => "aborted",
+            Ending::KeeperEnded(_) | Ending::Left(_) | Ending::KeeperKilled(Some(false)) => "aborted",
+            Ending::KeeperKilled(Some(true)) => "committed",
+            Ending::KeeperKilled(None) => "in-doubt",
             Ending::Outside(_) => "outside",
             Ending::NotStarted(..) => "not-started",
             Ending::Conflict(_) => "conflict",
@@ -472,6 +502,11 @@ mod tests {
             Ending::Declined,
             Ending::Discarded,
             Ending::Expired("1h".into()),
+            Ending::KeeperEnded(15),
+            Ending::KeeperKilled(None),
+            Ending::KeeperKilled(Some(true)),
+            Ending::KeeperKilled(Some(false)),
+            Ending::Left(7),
             Ending::Open(Ended::Exited(0)),
             Ending::TooLate("1.5".into()),
             Ending::Outside("curl wanted to".into()),

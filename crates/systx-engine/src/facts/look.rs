@@ -8,6 +8,7 @@ use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Party, Verb, VerbError};
 use crate::publish::patch::read_up_to;
+use crate::workset::acl;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
 
@@ -425,7 +426,7 @@ pub(crate) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Op
 }
 
 pub(super) fn current_names<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<Vec<u8>>> {
-    let mut names = os.listxattr(fd)?;
+    let mut names = acl::each_list_once(os.listxattr(fd)?);
     names.sort_unstable();
     Ok(names)
 }

@@ -20,6 +20,11 @@ impl<O: Os> Transaction<O> {
         if let Some(error) = self.xattr_misfit(ix, name, Errno::NODATA) {
             return Err(error.into());
         }
+        let over = self.object(ix).over.as_ref();
+        // What the committed tree says by the other name is not so any more.
+        if over.zip(acl::listed_as(name)).is_some_and(|(over, list)| over.xattr(list).is_some()) {
+            return Err(Errno::NODATA.into());
+        }
         self.xattr(ix, name)?.ok_or(Errno::NODATA.into())
     }
 
@@ -28,7 +33,7 @@ impl<O: Os> Transaction<O> {
         let ix = self.ix(node);
         let Some(lower) = &self.object(ix).lower else {
             let fd = self.any_fd(ix)?;
-            return Ok(self.os.listxattr(&fd)?);
+            return Ok(acl::each_list_once(self.os.listxattr(&fd)?));
         };
         let fact = lower.fact;
         let mut names = self.facts.xattr_names(fact)?;

@@ -10,6 +10,24 @@ pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The list that new objects in a directory get.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// XFS tells root of each list twice: by its own name, too, and in another form. Source: xfs_xattr_put_listent in linux/fs/xfs.
+const COPIES: [(&[u8], &[u8]); 2] =
+    [(b"trusted.SGI_ACL_FILE", ACCESS), (b"trusted.SGI_ACL_DEFAULT", DEFAULT)];
+
+/// The list that an attribute is XFS's second name for.
+pub(crate) fn listed_as(name: &[u8]) -> Option<&'static [u8]> {
+    COPIES.iter().find(|(copy, _)| *copy == name).map(|(_, list)| *list)
+}
+
+/// Names of an object's attributes, each list once: a copy would stay as it was when the list changes in a transaction. On other file
+/// systems such a name without its list is an attribute like others.
+pub(crate) fn each_list_once(names: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let is_copy =
+        |name: &[u8]| listed_as(name).is_some_and(|list| names.iter().any(|other| other.as_slice() == list));
+    let copies: Vec<bool> = names.iter().map(|name| is_copy(name)).collect();
+    names.into_iter().zip(copies).filter(|(_, copy)| !copy).map(|(name, _)| name).collect()
+}
+
 const USER_OBJ: u16 = 0x01;
 const USER: u16 = 0x02;
 const GROUP_OBJ: u16 = 0x04;
@@ -152,6 +170,13 @@ mod tests {
         assert_eq!(got.mode, 0o644);
         let list = Acl::parse(&got.access.unwrap()).unwrap().unwrap();
         assert_eq!((list.get(MASK), list.get(GROUP_OBJ), list.get(USER)), (4, 5, 7));
+    }
+
+    #[test]
+    fn the_second_name_of_a_list_is_left_out_and_only_that() {
+        let names = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
+        let twice = names(&[ACCESS, b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT", b"user.a"]);
+        assert_eq!(each_list_once(twice), names(&[ACCESS, b"trusted.SGI_ACL_DEFAULT", b"user.a"]));
     }
 
     #[test]

@@ -157,8 +157,8 @@ Exit status:
   0    done
   75   conflict: somebody else changed what was seen inside; nothing happened
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
-  125  there is no such open transaction, or it changes nothing at a path, or it could not be committed, or only in part: see \
-the message
+  125  there is no such open transaction, or somebody else has just ended it, or it changes nothing at a path, or it could not \
+be committed, or only in part: see the message
 
 Examples:
   systx commit 12
@@ -185,4 +185,4 @@ Commands that still run in the transaction are killed first.
 
 Exit status:
   0    done
-  125  there is no such open transaction: see the message";
+  125  there is no such open transaction, or somebody else has just ended it: see the message";

@@ -8,7 +8,7 @@ use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::args::{Area, Promise, Timeout, Undoable};
+use crate::args::{Area, DurabilityArg, Promise, Timeout, Undoable};
 use crate::command;
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
@@ -76,7 +76,8 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
 /// The life of the keeper.
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     let line = Line::new(line, REQUEST_BYTES_MAX);
-    let mut room = Room::new(line, terms.owned);
+    let recorded = terms.promise.durability == DurabilityArg::Durable;
+    let mut room = Room::new(line, terms.owned, recorded);
     match kept(terms, &mut room) {
         Ok(()) => 0,
         Err(why) => {
@@ -113,12 +114,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     drop(scope);
     let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
-    let mut told = Told::new(&ending, &ours).having(&seen);
-    if let End::Signal(signal) = end {
-        told.sentence =
-            format!("aborted, nothing happened: its keeper (pid {}) was ended by signal {signal}.", ours.pid);
-    }
-    room.tell_end(told, end, &signals);
+    room.tell_end(Told::new(&ending, &ours).having(&seen), end, &signals);
     Ok(())
 }
 
@@ -144,6 +140,8 @@ fn held_open(
     let tx = begun.map_err(|e| run::told("beginning", &e))?;
     notices.began(domains, tx.ids());
     let id = tx.id().0;
+    let points = served.lower.iter().map(|mounted| mounted.lower.point.clone());
+    let numbers = points.zip(tx.ids()).map(|(point, id)| (point, id.0)).collect();
     let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
         let why = run::told(failed.doing, &failed.error);
         failed.tx.abort();
@@ -152,7 +150,7 @@ fn held_open(
     served.share(&mut view);
     let mut kept = Kept::new(&served, terms.network, signals, view, views)?;
     // Only who can come in finds it.
-    room.open(Door::new(&os, &first_area(domains)?, id)?, id);
+    room.open(Door::new(&os, &first_area(domains)?, id)?, numbers);
     let end = room.stay(&mut kept, signals, &deadline);
     room.close(&end);
     let (ending, seen) = kept.end(&end, terms)?;
@@ -338,7 +336,9 @@ impl Kept {
                 let served = served.and(arrived).map_err(|e| Ending::Failed(remedy::with_step(SERVING, e)));
                 served.and(finished).err()
             }
-            (End::Wanted { commit: false, .. } | End::Left | End::Signal(_), None) => Some(Ending::Discarded),
+            (End::Wanted { commit: false, .. }, None) => Some(Ending::Discarded),
+            (End::Left(pid), None) => Some(Ending::Left(*pid)),
+            (End::Signal(signal), None) => Some(Ending::KeeperEnded(*signal)),
             (End::Expired, None) => {
                 Some(Ending::Expired(terms.timeout.map_or_else(String::new, |t| t.text.clone())))
             }

@@ -6,8 +6,8 @@
 
 use super::keeper::{self, Terms};
 use super::visit::{visit, Went};
-use super::wire::{Answer, Line, Wish};
-use super::{ask, changes, finish, Changes, Wanted};
+use super::wire::{Answer, Line, Look, Wish};
+use super::{ask, changes, finish, left_behind, Changes, Wanted};
 use crate::args::{OnError, Run};
 use crate::progress;
 use crate::report::{Ending, Ours, Told};
@@ -71,13 +71,13 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         Err(why) => return run::tell(args, status, None, &Ending::Failed(why)),
     };
     let ours = Ours { pid: look.pid, ..Ours::new(Some(look.id), &args.command) };
-    let told =
-        inside(args, keep, &mut line, &ours).unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
+    let told = inside(args, keep, (&mut line, &look), &ours)
+        .unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
     run::say(&told, args.json, args.verbose, status)
 }
 
 /// What became of it. An error is one of ours; the transaction is aborted when the line is closed.
-fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, String> {
+fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told, String> {
     let id = ours.id.unwrap_or_default();
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(run::failed("setting a timer"))?;
@@ -92,13 +92,13 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
             }
             if kept {
                 return match ask(line, Wish::Keep, &[])? {
-                    Answer::Ended { told, .. } => Ok(told),
+                    Answer::Ended(end) => Ok(end.of_another()),
                     _ => Ok(Told::new(&Ending::Open(ended), ours)),
                 };
             }
             if success {
                 let terminal = if args.json { None } else { progress::terminal() };
-                return finish(line, id, Wanted::Commit(None, args.undoable), terminal);
+                return Ok(finish(line, id, Wanted::Commit(None, args.undoable), terminal)?.of_another());
             }
             Ending::Aborted(ended)
         }
@@ -106,12 +106,19 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, ours: &Ours) -> Result<Told, 
         Went::TooLate => {
             Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone()))
         }
-        Went::Over { told, .. } => return Ok(told),
+        Went::Over(end) => return Ok(end.of_another()),
         Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
     };
-    // It has no trace already where there is nobody any more.
-    let _ = finish(line, id, Wanted::Abort, None);
-    Ok(Told::new(&ending, ours))
+    match finish(line, id, Wanted::Abort, None) {
+        // Another terminal was first, and may have committed it.
+        Ok(end) if end.is_of_another() => Ok(end.of_another()),
+        Ok(_) => Ok(Told::new(&ending, ours)),
+        // There is no keeper any more.
+        Err(_) => Ok(match left_behind(look, &args.area) {
+            Ending::KeeperKilled(Some(false)) => Told::new(&ending, ours),
+            fate => Told::new(&fate, ours),
+        }),
+    }
 }
 
 /// Tells the changes, where that was asked for. `Some`: the transaction has ended.
@@ -125,6 +132,6 @@ fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
             let _ = std::io::copy(&mut file, &mut std::io::stderr());
             Ok(None)
         }
-        Changes::Over { told, .. } => Ok(Some(told)),
+        Changes::Over(end) => Ok(Some(end.of_another())),
     }
 }

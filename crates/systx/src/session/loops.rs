@@ -8,7 +8,7 @@ use super::door::Door;
 use super::keeper::Kept;
 use super::now;
 use super::part::{self, Named};
-use super::wire::{Answer, Inside, Line, Look, Request, Wish, VERSION};
+use super::wire::{Answer, Inside, Line, Look, Request, Verdict, Wish, VERSION};
 use crate::args::Changes;
 use crate::diff;
 use crate::remedy;
@@ -42,8 +42,8 @@ pub enum End {
     Conflict(Conflict),
     /// Its time is over.
     Expired,
-    /// Its owner has gone without a word.
-    Left,
+    /// Its owner, this process, has gone without a word.
+    Left(u32),
     /// Pid 1 was killed.
     Lost,
     /// This process is to end.
@@ -62,6 +62,8 @@ struct Visitor {
     pid: u32,
     inside: Option<Inside>,
     owner: bool,
+    /// The end is the one that he wanted.
+    ended_it: bool,
 }
 
 /// What one message leads to.
@@ -77,14 +79,30 @@ pub struct Room {
     visitors: Vec<Visitor>,
     id: u64,
     since: i64,
-    doomed: Option<(Told, Option<Vec<u8>>)>,
+    recorded: bool,
+    numbers: Vec<(Vec<u8>, u64)>,
+    doomed: Option<Verdict>,
 }
 
 impl Room {
     /// With who began it.
-    pub fn new(line: Line, owned: bool) -> Room {
-        let first = Visitor { line, pid: std::os::unix::process::parent_id(), inside: None, owner: owned };
-        Room { door: None, visitors: vec![first], id: 0, since: now(), doomed: None }
+    pub fn new(line: Line, owned: bool, recorded: bool) -> Room {
+        let first = Visitor {
+            line,
+            pid: std::os::unix::process::parent_id(),
+            inside: None,
+            owner: owned,
+            ended_it: false,
+        };
+        Room {
+            door: None,
+            visitors: vec![first],
+            id: 0,
+            since: now(),
+            recorded,
+            numbers: Vec::new(),
+            doomed: None,
+        }
     }
 
     /// Tells who began it that there is nothing.
@@ -95,9 +113,10 @@ impl Room {
     }
 
     /// It is open from here on: tells who began it.
-    pub fn open(&mut self, door: Door, id: u64) {
+    pub fn open(&mut self, door: Door, numbers: Vec<(Vec<u8>, u64)>) {
         self.door = Some(door);
-        self.id = id;
+        self.id = numbers.first().map_or(0, |(_, id)| *id);
+        self.numbers = numbers;
         if let Some(first) = self.visitors.first() {
             // Who is gone already is noticed as any visitor is.
             let _ = first.line.say(&Answer::Look(self.look()), &[]);
@@ -110,7 +129,9 @@ impl Room {
             pid: std::process::id(),
             uid: Linux::new().uid(),
             since: self.since,
-            doomed: self.doomed.as_ref().map(|(told, _)| told.sentence.clone()),
+            recorded: self.recorded,
+            numbers: self.numbers.clone(),
+            doomed: self.doomed.as_ref().map(|end| end.told.sentence.clone()),
             inside: self.visitors.iter().filter_map(|visitor| visitor.inside.clone()).collect(),
         }
     }
@@ -151,7 +172,8 @@ impl Room {
         (ready, came)
     }
 
-    /// Lets in who is at the door, and hears who has something to say.
+    /// Lets in who is at the door, and hears who has something to say, up to the first who ends it: the others want something of a
+    /// transaction that is there no more, and are told how it ended.
     fn attend(&mut self, came: &[bool], mut kept: Option<&mut Kept>) -> Option<End> {
         let (at_the_door, came) = came.split_first()?;
         let mut end = None;
@@ -163,14 +185,15 @@ impl Room {
                     self.visitors.swap_remove(n);
                 }
                 Next::Ends(why) => {
-                    end.get_or_insert(why);
+                    end = Some(why);
+                    break;
                 }
             }
         }
         if *at_the_door {
             if let Some((line, peer)) = self.door.as_ref().and_then(Door::visitor) {
                 let sockets::Peer { pid, .. } = peer;
-                self.visitors.push(Visitor { line, pid, inside: None, owner: false });
+                self.visitors.push(Visitor { line, pid, inside: None, owner: false, ended_it: false });
             }
         }
         end
@@ -182,7 +205,7 @@ impl Room {
         match visitor.line.more() {
             Ok(true) => {}
             // What he began is over, or he was killed, and his guest ends it.
-            Ok(false) if visitor.owner => return Next::Ends(End::Left),
+            Ok(false) if visitor.owner => return Next::Ends(End::Left(visitor.pid)),
             Ok(false) | Err(_) => return Next::Goes,
         }
         loop {
@@ -192,7 +215,7 @@ impl Room {
                     Next::Stays => {}
                     next => return next,
                 },
-                Err(_) if self.visitors[n].owner => return Next::Ends(End::Left),
+                Err(_) if self.visitors[n].owner => return Next::Ends(End::Left(self.visitors[n].pid)),
                 Err(_) => return Next::Goes,
             }
         }
@@ -203,7 +226,7 @@ impl Room {
         let visitor = &mut self.visitors[n];
         let say = |visitor: &Visitor, answer: &Answer| match visitor.line.say(answer, &[]) {
             Ok(()) => Next::Stays,
-            Err(_) if visitor.owner => Next::Ends(End::Left),
+            Err(_) if visitor.owner => Next::Ends(End::Left(visitor.pid)),
             Err(_) => Next::Goes,
         };
         if let Some(look) = look {
@@ -219,10 +242,10 @@ impl Room {
             );
         }
         let Some(kept) = kept else {
-            let Some((told, by)) = self.doomed.clone() else { return Next::Goes };
+            let Some(end) = self.doomed.clone() else { return Next::Goes };
             let heard = matches!(request.wish, Wish::End { .. });
-            let next = say(visitor, &Answer::Ended { told, by });
-            return if heard { Next::Ends(End::Left) } else { next };
+            let next = say(visitor, &Answer::Ended(end));
+            return if heard { Next::Ends(End::Left(visitor.pid)) } else { next };
         };
         match request.wish {
             Wish::Look => Next::Stays,
@@ -238,7 +261,7 @@ impl Room {
                 let group = (Linux::new().uid() != 0).then(process::group);
                 match visitor.line.say(&Answer::Entered { group }, &kept.entry.descriptors()) {
                     Ok(()) => Next::Stays,
-                    Err(_) if visitor.owner => Next::Ends(End::Left),
+                    Err(_) if visitor.owner => Next::Ends(End::Left(visitor.pid)),
                     Err(_) => Next::Goes,
                 }
             }
@@ -259,6 +282,7 @@ impl Room {
                 // He hears how it came to be.
                 visitor.inside = None;
                 visitor.owner = false;
+                visitor.ended_it = true;
                 let terminal = fds.into_iter().next();
                 Next::Ends(End::Wanted { commit, by, part, undoable, terminal })
             }
@@ -293,12 +317,14 @@ impl Room {
             End::Wanted { by, .. } => Some(by),
             _ => None,
         };
-        let answer = Answer::Ended { told: told.clone(), by: by.clone() };
+        let mut end = Verdict { told, by, yours: false };
         for visitor in &self.visitors {
+            end.yours = visitor.ended_it;
             // Who has gone needs it no more.
-            let _ = visitor.line.say(&answer, &[]);
+            let _ = visitor.line.say(&Answer::Ended(end.clone()), &[]);
         }
-        self.doomed = Some((told, by));
+        end.yours = false;
+        self.doomed = Some(end);
         self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
         while self.door.is_some() {
             let fixed = [signals.fd().as_fd()];

@@ -24,7 +24,7 @@ pub mod wire;
 use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
 use crate::progress;
-use crate::report::{os_words, shown, Told, CONFLICT, OURS, TOO_LATE};
+use crate::report::{os_words, shown, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::run;
 use crate::shell;
 use crate::status;
@@ -35,7 +35,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
 use visit::Went;
-use wire::{Answer, Line, Look, Request, Wish, VERSION};
+use wire::{Answer, Line, Look, Request, Verdict, Wish, VERSION};
+
+/// How often, and how many times, it is looked whether a twin has finished its work.
+const TWIN_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+const TWIN_LOOKS_MAX: u32 = 1000;
 
 /// Killed by SIGKILL, as shells count it.
 const KILLED: u8 = 137;
@@ -79,7 +83,7 @@ pub fn begin(args: &Begin) -> u8 {
         return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
     }
     match ask(&mut line, Wish::Keep, &[]) {
-        Ok(Answer::Ended { told, by }) => over(&told, by.as_deref()),
+        Ok(Answer::Ended(end)) => over(end, OURS),
         Ok(_) => 0,
         Err(why) => complain(&why),
     }
@@ -101,7 +105,7 @@ pub fn exec(mut args: Exec) -> u8 {
         Ok(Went::Ended(ended)) => ended.code(),
         Ok(Went::NotStarted(news)) => not_started(&args.command, news),
         Ok(Went::TooLate) => TOO_LATE,
-        Ok(Went::Over { told, by }) => over(&told, by.as_deref()),
+        Ok(Went::Over(end)) => over(end, KILLED),
         Ok(Went::Alone) => {
             eprintln!(
                 "systx: the command was killed with everything in the transaction; that is open still."
@@ -109,7 +113,8 @@ pub fn exec(mut args: Exec) -> u8 {
             KILLED
         }
         Ok(Went::NoKeeper) => {
-            eprintln!("systx: transaction {id} is aborted, nothing happened: its keeper was killed, and the command with it.");
+            let ours = Ours::new(Some(id), &args.command);
+            eprintln!("systx: {}", left_behind(&found.look, &args.session.area).sentence(&ours));
             KILLED
         }
         Err(why) => complain(&why),
@@ -117,7 +122,6 @@ pub fn exec(mut args: Exec) -> u8 {
 }
 
 fn not_started(command: &[OsString], news: systx_os::sandbox::spawn::News) -> u8 {
-    use crate::report::Ending;
     match run::not_started(command, news) {
         Ending::NotStarted(why, code) => {
             complain(&why);
@@ -128,18 +132,17 @@ fn not_started(command: &[OsString], news: systx_os::sandbox::spawn::News) -> u8
     }
 }
 
-/// The transaction has ended while its command ran, or before.
-fn over(told: &Told, by: Option<&[u8]>) -> u8 {
-    match by {
-        Some(by) => eprintln!("systx: the transaction was ended by {}: {}", shown(by), told.sentence),
-        None => eprintln!("systx: {}", told.sentence),
-    }
+/// The transaction has ended while something was done with it, or before; `code` unless that was a conflict or its time.
+fn over(end: Verdict, code: u8) -> u8 {
+    let reason = end.told.code;
+    let told = end.of_another();
+    eprintln!("systx: {}", told.sentence);
     if let Some(what) = &told.outside {
         eprintln!("systx: {what}");
     }
-    match told.code {
-        CONFLICT | TOO_LATE => told.code,
-        _ => KILLED,
+    match reason {
+        CONFLICT | TOO_LATE => reason,
+        _ => code,
     }
 }
 
@@ -153,7 +156,7 @@ pub fn diff(args: &Diff) -> u8 {
     });
     let mut file = match told {
         Ok(Changes::Told(file)) => file,
-        Ok(Changes::Over { told, by }) => return over(&told, by.as_deref()),
+        Ok(Changes::Over(end)) => return over(end, OURS),
         Err(why) => return complain(&why),
     };
     match std::io::copy(&mut file, &mut std::io::stdout()) {
@@ -166,10 +169,7 @@ pub fn diff(args: &Diff) -> u8 {
 enum Changes {
     Told(std::fs::File),
     /// There is nothing to tell any more.
-    Over {
-        told: Told,
-        by: Option<Vec<u8>>,
-    },
+    Over(Verdict),
 }
 
 /// Asks for the changes.
@@ -190,7 +190,7 @@ fn changes(
             file.rewind().map_err(|e| failed(&e))?;
             Ok(Changes::Told(file))
         }
-        Answer::Ended { told, by } => Ok(Changes::Over { told, by }),
+        Answer::Ended(end) => Ok(Changes::Over(end)),
         Answer::Refused(why) => Err(why),
         _ => Err(UNEXPECTED.into()),
     }
@@ -227,15 +227,18 @@ pub fn commit(args: &Commit) -> u8 {
 
 /// `systx abort`; returns the exit code.
 pub fn abort(args: &End) -> u8 {
-    // Gone it is in any case.
-    end(args, Wanted::Abort).map_or_else(|why| complain(&why), |_| 0)
+    end(args, Wanted::Abort).unwrap_or_else(|why| complain(&why))
 }
 
 fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let mut found = door::find(&args.session)?;
     let terminal = if args.json { None } else { progress::terminal() };
-    let told = finish(&mut found.line, found.look.id, wanted, terminal)?;
-    Ok(run::say(&told, args.json, args.verbose, None))
+    let aborts = matches!(wanted, Wanted::Abort);
+    let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
+    let of_another = end.is_of_another();
+    let code = run::say(&end.of_another(), args.json, args.verbose, None);
+    // Nobody has committed it, and nobody else was asked to end it: it is gone, as was wanted.
+    Ok(if aborts && !of_another { 0 } else { code })
 }
 
 /// How an open transaction is to end.
@@ -246,7 +249,7 @@ enum Wanted {
 }
 
 /// Ends an open transaction.
-fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Told, String> {
+fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict, String> {
     // As with a run: who ends this process in mid-commit would not learn what came of it.
     let _held = Signals::hold().map_err(run::failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
@@ -256,7 +259,7 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
     let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
     match ask(line, Wish::End { commit, by, part, undoable }, &shown) {
-        Ok(Answer::Ended { told, .. }) => Ok(told),
+        Ok(Answer::Ended(end)) => Ok(end),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(_) => Err(UNEXPECTED.into()),
         Err(why) if why == NO_KEEPER && commit => Err(format!(
@@ -264,6 +267,29 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
         )),
         Err(why) => Err(why),
     }
+}
+
+/// What became of a transaction whose keeper was killed, found out as `systx recover` does.
+fn left_behind(look: &Look, area: &Area) -> Ending {
+    let Ok(found) = domains::existing(&Linux::new(), area) else { return Ending::KeeperKilled(None) };
+    let committed = found.open.iter().any(|(mounted, domain)| {
+        let number = look.numbers.iter().find(|(point, _)| *point == mounted.lower.point);
+        let Some((_, id)) = number else { return false };
+        // What the commit has left undone is done here, or just now by its twin; until then it may be an abort still.
+        let in_flight = || {
+            let _ = domain.finish_dead();
+            let listed = domain.transactions().unwrap_or_default();
+            listed.iter().any(|one| one.tx.0 == *id && one.state.is_some())
+        };
+        let mut patience = TWIN_LOOKS_MAX;
+        while in_flight() && patience > 0 {
+            patience -= 1;
+            std::thread::sleep(TWIN_LOOK);
+        }
+        let past = domain.history().unwrap_or_default();
+        past.iter().any(|past| past.tx.0 == *id && past.at >= look.since)
+    });
+    Ending::KeeperKilled((committed || look.recorded).then_some(committed))
 }
 
 /// What is known of a transaction that is not open.

@@ -3,11 +3,10 @@
 //! Owns: asking for the way in, going in, the wait. Guarantees: it returns only when its command is gone; why it went is what the
 //! keeper says, if the command did not end by itself. Does not: print.
 
-use super::wire::{Answer, Line, Request, Wish, VERSION};
+use super::wire::{Answer, Line, Request, Verdict, Wish, VERSION};
 use super::{ask, UNEXPECTED};
 use crate::command;
 use crate::remedy;
-use crate::report::Told;
 use crate::run::failed;
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::OsString;
@@ -28,12 +27,7 @@ pub enum Went {
     /// It had its time and was killed.
     TooLate,
     /// The transaction has ended, with everything inside.
-    Over {
-        /// How.
-        told: Told,
-        /// By whom, if somebody ended it.
-        by: Option<Vec<u8>>,
-    },
+    Over(Verdict),
     /// Somebody inside has killed the command's guest; the transaction is open.
     Alone,
     /// The keeper is dead.
@@ -56,7 +50,7 @@ pub fn visit(
         .and_then(|()| line.hear::<Answer>());
     let (group, fds) = match entered {
         Ok(Some((Answer::Entered { group }, fds))) => (group, fds),
-        Ok(Some((Answer::Ended { told, by }, _))) => return Ok(Went::Over { told, by }),
+        Ok(Some((Answer::Ended(end), _))) => return Ok(Went::Over(end)),
         Ok(Some((Answer::Refused(why), _))) => return Err(why),
         Ok(Some(_)) => return Err(UNEXPECTED.into()),
         Ok(None) | Err(_) => return Ok(Went::NoKeeper),
@@ -98,7 +92,7 @@ pub fn visit(
         Over::NotStarted(news) => Ok(Went::NotStarted(news)),
         Over::TooLate => Ok(Went::TooLate),
         Over::Lost | Over::Doomed => Ok(match ask(line, Wish::Why, &[]) {
-            Ok(Answer::Ended { told, by }) => Went::Over { told, by },
+            Ok(Answer::Ended(end)) => Went::Over(end),
             Ok(Answer::Open) => Went::Alone,
             _ => Went::NoKeeper,
         }),

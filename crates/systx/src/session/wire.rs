@@ -14,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
 /// Of these words. Another one is told, and not understood.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bound of what a visitor says: names of a part, each byte as a number, are the longest that it can be.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
@@ -91,14 +91,35 @@ pub enum Answer {
         changes: usize,
     },
     /// It has ended, or can only be aborted.
-    Ended {
-        /// How.
-        told: Told,
-        /// Who ended it, if somebody did.
-        by: Option<Vec<u8>>,
-    },
+    Ended(Verdict),
     /// Not possible, as a fragment.
     Refused(String),
+}
+
+/// How a transaction has ended, as a visitor is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// How.
+    pub told: Told,
+    /// Who ended it, if somebody did.
+    pub by: Option<Vec<u8>>,
+    /// Whether it was this visitor: only then is it an answer to what he wanted.
+    pub yours: bool,
+}
+
+impl Verdict {
+    /// As it is told to whoever wanted another end.
+    pub fn of_another(self) -> Told {
+        match self.by {
+            Some(by) if !self.yours => self.told.by_another(&by),
+            _ => self.told,
+        }
+    }
+
+    /// Whether it came to its end by somebody else.
+    pub fn is_of_another(&self) -> bool {
+        self.by.is_some() && !self.yours
+    }
 }
 
 /// How an open transaction stands.
@@ -112,6 +133,10 @@ pub struct Look {
     pub uid: u32,
     /// Seconds since 1970.
     pub since: i64,
+    /// Whether its commit leaves a record in the log.
+    pub recorded: bool,
+    /// Where each file system is mounted, and its number there.
+    pub numbers: Vec<(Vec<u8>, u64)>,
     /// Why it can't be committed any more.
     pub doomed: Option<String>,
     /// The commands that run inside.

@@ -38,7 +38,7 @@ fn a_killed_keeper_is_an_abort_without_a_trace(p: &Place) {
     open.keeper.kill();
     let (code, _, said) = all(&child.wait_with_output().unwrap());
     let told = format!(
-        "systx: transaction {} is aborted, nothing happened: its keeper was killed, and the command with it.\n",
+        "systx: transaction {} is aborted, nothing happened: its keeper was killed, and what ran in it.\n",
         open.id
     );
     assert_eq!((code, said), (137, told));

@@ -4,6 +4,7 @@
 
 #[path = "../alone/mod.rs"]
 mod alone;
+mod at_once;
 mod dialogue;
 mod ends;
 mod keeping;
@@ -19,7 +20,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 fn main() {
     let cases: Vec<_> =
-        [open::ALL, part::ALL, ends::ALL, keeping::ALL, terminal::ALL, dialogue::ALL].concat();
+        [open::ALL, part::ALL, ends::ALL, at_once::ALL, keeping::ALL, terminal::ALL, dialogue::ALL].concat();
     alone::enter(&["tmpfs", "ext4"], &cases, &[]);
 }
 

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 pub const ALL: &[(&str, Case)] = &[
     ("a_file_system_that_is_not_meant_is_left_alone", what_is_not_meant_is_left_alone),
     ("everything_that_a_transaction_changes_comes_back", everything_comes_back),
+    ("access_control_lists_come_back_also_where_they_are_listed_twice", access_control_lists_come_back),
     ("renames_come_back_whatever_their_order_was", renames_come_back),
     ("whatever_transactions_do_comes_back_one_by_one", whatever_transactions_do),
     ("a_name_comes_back_to_a_file_that_has_others_nobody_looked_at", a_name_of_several_comes_back),
@@ -71,6 +72,45 @@ fn everything_comes_back(dir: &Path) {
         // Nothing of it is left but what keeps other undos possible.
         assert_eq!(in_area(&volume, "aside"), [""; 0]);
         assert_eq!(in_area(&volume, "undo"), [id.to_string()]);
+        volume.unmount();
+    }
+}
+
+/// XFS tells root of each list by a second name, too.
+fn access_control_lists_come_back(dir: &Path) {
+    if !machine::have("setfacl") {
+        return;
+    }
+    for kind in ["xfs", "ext4"] {
+        let Some((volume, tree)) = served(dir, kind) else { continue };
+        let lists = || must(Command::new("getfacl").args(["-cR", "."]).current_dir(&tree));
+        for (setup, changes) in [
+            ("echo a > f", "setfacl -m u:1:r f"),
+            ("echo a > f; setfacl -m u:1:r f", "echo b > f"),
+            ("echo a > f; setfacl -m u:1:r f", "chmod 600 f"),
+            ("echo a > f; setfacl -m u:1:r f", "setfacl -b f; echo new > f"),
+            (
+                "echo a > f; setfacl -m u:1:r f",
+                "setfacl -m u:1:rwx f; echo new > n; mv n g; mv f h; ln h f; rm h",
+            ),
+            ("echo a > f; setfacl -m u:1:r f", "rm f"),
+            (":", "echo a > f; setfacl -m u:1:r f"),
+            ("setfacl -d -m u:1:r .", "echo a > f; mkdir q; setfacl -d -m u:2:r q"),
+        ] {
+            plain(&tree, setup);
+            let (before, listed) = (picture(&tree), lists());
+            let id = undoable(&tree, changes);
+            assert!(picture(&tree) != before, "{kind}: {changes}");
+            let output = undo(id, &[]);
+            assert_eq!((code(&output), err(&output)), (0, String::new()), "{kind}: {setup}; {changes}");
+            same(&picture(&tree), &before, &["", "q"]);
+            assert_eq!(lists(), listed, "{kind}: {setup}; {changes}");
+            plain(&tree, "setfacl -b .; find . -mindepth 1 -delete");
+        }
+        // Nor does a copy that is made inside take along a list that is there no more.
+        plain(&tree, "echo a > f; setfacl -m u:1:r f");
+        committed(&tree, &[], "setfacl -b f; cp --preserve=all f g");
+        assert!(!lists().contains("user:bin") && !lists().contains("user:1"), "{kind}: {}", lists());
         volume.unmount();
     }
 }
