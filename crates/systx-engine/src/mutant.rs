@@ -81,6 +81,10 @@ pub(crate) enum Mutant {
     StaleFirst,
     /// The number of a dead owner's slot is given once more.
     NextNotRaised,
+    /// C2: a checkpoint that began before a slot was free counts for it.
+    AnyCheckpointCovers,
+    /// C2: the bound is taken without the commit lock, the slots before `next`.
+    BoundWithoutLock,
 }
 
 /// Whether a rule is left out.
@@ -154,5 +158,7 @@ impl Mutant {
         Mutant::LogOverwritten,
         Mutant::StaleFirst,
         Mutant::NextNotRaised,
+        Mutant::AnyCheckpointCovers,
+        Mutant::BoundWithoutLock,
     ];
 }

@@ -26,7 +26,10 @@ Before=multi-user.target
 
 [Service]
 Type=oneshot
-ExecStart=\"{}\" recover --quiet
+RemainAfterExit=yes
+ExecStart=\"{0}\" recover --quiet
+# A checkpoint: the next boot does nothing again.
+ExecStop=\"{0}\" recover --quiet
 
 [Install]
 WantedBy=multi-user.target
@@ -218,6 +221,10 @@ mod tests {
         assert_eq!(done.len(), 3);
         let unit = std::fs::read_to_string(root.0.join(UNIT)).unwrap();
         assert!(unit.contains("ExecStart=\"/usr/bin/systx\" recover --quiet\n"));
+        assert!(
+            unit.contains("ExecStop=\"/usr/bin/systx\" recover --quiet\n")
+                && unit.contains("RemainAfterExit=yes")
+        );
         assert!(std::fs::metadata(root.0.join(WANTED)).unwrap().is_file(), "the link leads to the unit");
         assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 2, "again is no error");
         assert_eq!(uninstall(&root.0).unwrap().len(), 3);

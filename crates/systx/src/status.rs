@@ -18,6 +18,9 @@ use systx_engine::outcome::Displaced;
 use systx_engine::recovery::Recovered;
 use systx_os::Linux;
 
+/// How long `recover` waits for what others are publishing, in nanoseconds.
+const PUBLICATION_NS: u64 = 10_000_000_000;
+
 /// What a command came to: text for standard output, and whether all is well.
 pub type Answer = Result<(String, bool), String>;
 
@@ -190,16 +193,33 @@ fn settled(domain: &Domain<Linux>) -> Result<usize, String> {
     domain.settle_images().map_err(|e| e.to_string())
 }
 
-/// What opening did already, and the rest.
+/// What opening did already, and the rest: after it the tree is whole, and nothing of what has committed is done again at the next
+/// boot.
 fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
     let mut recovered = domain.recovered.clone();
-    match domain.finish_dead() {
-        Ok(more) => {
-            recovered.merge(more);
-            (recovered, None)
-        }
-        Err(e) => (recovered, Some(e.to_string())),
+    let rest = domain.finish_dead().map_err(|e| e.to_string()).and_then(|more| {
+        recovered.merge(more);
+        let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(|e| e.to_string())?;
+        recovered.unfinished.extend(at_it.into_iter().map(being_published));
+        covered(domain)
+    });
+    (recovered, rest.err())
+}
+
+fn being_published((id, left): (TxId, bool)) -> String {
+    match left {
+        true => format!("transaction {id} is committed, its publication waits for its own process; see what that one has said"),
+        false => format!("transaction {id} is being published by another process; run `systx recover` again"),
     }
+}
+
+/// Makes a checkpoint unless nothing has committed since the last one.
+fn covered(domain: &Domain<Linux>) -> Result<(), String> {
+    let Some(goal) = domain.owed().map_err(|e| e.to_string())? else { return Ok(()) };
+    let made = domain.cover(goal);
+    made.map(|_| ()).map_err(|e| {
+        format!("the checkpoint failed, so what has committed may be done again at the next boot: {e}")
+    })
 }
 
 fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet: bool) -> String {

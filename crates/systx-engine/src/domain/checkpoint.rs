@@ -127,16 +127,25 @@ impl<O: Os> Domain<O> {
     }
 
     /// The highest LSN such that nothing up to it is in flight. The lock closes the gap between `next` and the slots.
-    fn lowest_in_flight(&self) -> Result<Lsn, Errno> {
+    pub(super) fn lowest_in_flight(&self) -> Result<Lsn, Errno> {
+        if mutant::on(Mutant::BoundWithoutLock) {
+            let lowest = self.lowest_slot(u64::MAX)?;
+            return Ok(Lsn(lowest.min(self.table.next().0 - 1)));
+        }
         let _held = self.lock()?;
-        let mut bound = self.table.next().0 - 1;
+        let bound = self.table.next().0 - 1;
+        self.lowest_slot(bound).map(Lsn)
+    }
+
+    /// The lowest of `bound` and what stands right below the slots in flight.
+    fn lowest_slot(&self, mut bound: u64) -> Result<u64, Errno> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
             if slot.info.lsn.0 > 0 && !mutant::on(Mutant::CheckpointTooHigh) {
                 bound = bound.min(slot.info.lsn.0 - 1);
             }
         }
-        Ok(Lsn(bound))
+        Ok(bound)
     }
 
     /// The lowest segment in which a helper would look for a record. It may be older than the checkpoint: cells go on to another

@@ -10,6 +10,7 @@
 pub mod area;
 mod begin;
 mod checkpoint;
+mod cover;
 mod exact;
 mod held;
 pub mod history;

@@ -16,6 +16,9 @@ pub use crate::publish::reports::Report;
 /// Room is short when less than one of so many parts is free.
 const ROOM_PART: u64 = 20;
 
+/// Between two looks at what others publish, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 5_000_000;
+
 /// A transaction of a living process, or one in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -120,6 +123,27 @@ impl<O: Os> Domain<O> {
         // Where publishers are killed again and again nobody else does.
         recovered.unfinished.extend(self.checkpoint_if_due());
         Ok(recovered)
+    }
+
+    /// Waits until nobody publishes any more, neither the living nor those who finish for the dead, but at most `limit_ns`: whoever
+    /// looks at the tree before sees half of it. What is still being published, and whether its process can't go on with it.
+    pub fn wait_for_publications(&self, limit_ns: u64) -> Result<Vec<(TxId, bool)>> {
+        let began = self.os.monotonic_ns();
+        loop {
+            let mut at_it = Vec::new();
+            for slot in self.table.slots().in_flight() {
+                let slot = self.checked(slot)?;
+                // What a dead owner left, and nobody goes on with, was tried by this process, too.
+                if slot.seen.state() == SlotState::Publishing && self.owners.alive(slot.info.owner) {
+                    at_it.push((slot.info.tx, slot.left));
+                }
+            }
+            let late = self.os.monotonic_ns().saturating_sub(began) >= limit_ns;
+            if late || at_it.iter().all(|(_, left)| *left) {
+                return Ok(at_it);
+            }
+            self.os.pause(LOOK_AGAIN_NS);
+        }
     }
 
     /// Names of the displaced objects that are kept.

@@ -27,6 +27,16 @@ impl<O: Os> Log<O> {
         self.shared.load(shared::BYTES).saturating_sub(self.shared.load(shared::CKPT_BYTES))
     }
 
+    /// Everything up to here is covered by the last CKPT, or by the last recovery.
+    pub(crate) fn checkpointed(&self) -> Lsn {
+        Lsn(self.shared.load(shared::CKPT_LSN))
+    }
+
+    /// Where the last CKPT stands, if there is one since the last recovery.
+    pub(crate) fn checkpoint_at(&self) -> Option<LogPos> {
+        Some(self.shared.load(shared::CKPT_AT)).filter(|word| *word != 0).map(LogPos::unpack)
+    }
+
     pub(super) fn note_checkpoint(&self, lsn: Lsn, at: LogPos) {
         // The place first: who then sees the bound syncs up to a place that covers it (`drop_segments`).
         self.shared.raise(shared::CKPT_AT, at.pack());

@@ -20,13 +20,13 @@ use systx_os::Words;
 /// How long a waiter sleeps before it looks whether the holder lives, in nanoseconds.
 const PROBE_NS: u64 = 50_000_000;
 
-pub(super) struct Latch<'a, M: Words> {
+pub(crate) struct Latch<'a, M: Words> {
     pub mem: &'a M,
     pub word: usize,
 }
 
 /// Held; let go on drop. What it protects is changed in steps that leave it usable, so a panic may let go, too.
-pub(super) struct Held<'a, M: Words> {
+pub(crate) struct Held<'a, M: Words> {
     mem: &'a M,
     word: usize,
     value: u64,

@@ -12,6 +12,7 @@
 //! | `SYNCED` | first place that may not be on the disk | holder of `SYNCING`; only grows |
 //! | `MAKING` | lock: makes segments | |
 //! | `SYNCING` | latch: syncs | |
+//! | `COVERING` | latch: makes a checkpoint for all who want one | |
 //! | `SYNC_NS` | average time of a sync | holder of `SYNCING` |
 //! | `BATCHES` | sizes of the last two batches | holder of `SYNCING` |
 //! | `CHECKPOINT` | bound that `start` was told | `start` |
@@ -44,6 +45,7 @@ pub(super) const SYNC_NS: usize = 25;
 pub(super) const BATCHES: usize = 26;
 pub(super) const SYNCING: usize = 32;
 pub(super) const MAKING: usize = 40;
+pub(super) const COVERING: usize = 48;
 
 /// State of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

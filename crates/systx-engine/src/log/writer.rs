@@ -101,6 +101,7 @@ impl<O: Os> Log<O> {
     /// `Confused`.
     pub fn inherit(&self, me: OwnerIx) -> Result<(), LogError> {
         self.syncing().inherit(me);
+        self.covering().inherit(me);
         let (lock, mem) = (self.making(), &*self.shared.mem);
         let what = "the lock of the log";
         if let Some(locked) = lock.inherit(mem, me).map_err(|_| LogError::Confused { what })? {
@@ -363,6 +364,11 @@ impl<O: Os> Log<O> {
 
     pub(super) fn syncing(&self) -> Latch<'_, O::Mem> {
         Latch { mem: &self.shared.mem, word: self.shared.base + shared::SYNCING }
+    }
+
+    /// Who makes a checkpoint for all who want one. Nothing else is waited for under it but the disk.
+    pub(crate) fn covering(&self) -> Latch<'_, O::Mem> {
+        Latch { mem: &self.shared.mem, word: self.shared.base + shared::COVERING }
     }
 
     fn making(&self) -> RobustLock {

@@ -283,6 +283,13 @@ impl Schedule {
         Self::run_by(turns, fastrand::Rng::with_seed(fall), fall, processes)
     }
 
+    /// The same with falls at several points of choice.
+    pub fn run_falling<'a>(falls: &[u64], processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>) -> Report {
+        let ranks = (1..=processes.len() as i64).rev().collect();
+        let turns = Turns::Ranked { ranks, points: 0, falls: falls.to_vec() };
+        Self::run_by(turns, fastrand::Rng::with_seed(0), 0, processes)
+    }
+
     fn run_by<'a>(
         turns: Turns,
         rng: fastrand::Rng,

@@ -3,6 +3,7 @@
 mod apart;
 mod checkpointing;
 mod contention;
+mod covering;
 mod crash;
 mod disturbed;
 mod found;

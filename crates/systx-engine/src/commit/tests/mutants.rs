@@ -151,6 +151,14 @@ fn check_of(mutant: Mutant) -> Check {
             "life::the_number_of_a_dead_owners_slot_is_given_to_nobody_else",
             "a commit has inherited an ABORT",
         ),
+        Mutant::AnyCheckpointCovers => check(
+            "covering::of_many_who_want_a_checkpoint_each_gets_one_that_covers_it",
+            "it is done again after an orderly reboot",
+        ),
+        Mutant::BoundWithoutLock => check(
+            "covering::a_checkpoint_beside_a_commit_does_not_take_its_number_for_free",
+            "reported, and lost with the power",
+        ),
     }
 }
 

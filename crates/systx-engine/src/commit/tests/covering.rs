@@ -1,0 +1,153 @@
+//! A checkpoint soon after the last commit (C2): an orderly reboot does nothing again.
+
+use super::stuck::make;
+use super::world::*;
+use crate::domain::Domain;
+use crate::outcome::{Durability, Options};
+use crate::recovery::Recovered;
+use crate::transaction::{SetAttr, Transaction};
+use std::sync::Arc;
+use systx_os::FsKind;
+use systx_sim::machine::{run_process, Call, Crash, Machine, Schedule, SimOs};
+
+fn within<T>(machine: &Machine, name: &str, work: impl FnOnce(&Arc<Domain<SimOs>>) -> T) -> T {
+    let os = machine.spawn(name);
+    let done = run_process(&os, || work(&open(&os).expect("opens"))).expect("lives");
+    os.exit();
+    done
+}
+
+/// Ends whoever runs, writes everything out, and boots.
+fn reboot_orderly(machine: &Machine) -> Recovered {
+    machine.settle();
+    machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(1));
+    within(machine, "boot", |domain| domain.recovered.clone())
+}
+
+fn cover(domain: &Domain<SimOs>) {
+    if let Some(goal) = domain.owed().expect("sound") {
+        domain.cover(goal).expect("makes a checkpoint");
+    }
+}
+
+fn chmod(domain: &Arc<Domain<SimOs>>, mode: u32, durability: Durability) {
+    let options = Options { durability, ..Options::default() };
+    let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options).expect("begins");
+    let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
+    let file = t.lookup(w, b"attr").expect("looks").expect("is there").0;
+    t.setattr(file, &SetAttr { mode: Some(mode), ..SetAttr::default() }).expect("sets");
+    t.commit().expect("commits");
+}
+
+fn mode(machine: &Machine) -> u32 {
+    machine.look(0, "w/attr").expect("is there").mode
+}
+
+#[test]
+fn nothing_is_done_again_after_an_orderly_reboot() {
+    for (kind, fs) in [
+        (Kind::Everything, FsKind::Ext4),
+        (Kind::Small, FsKind::Ext4),
+        (Kind::Inline, FsKind::Xfs),
+        (Kind::Everything, FsKind::Btrfs),
+    ] {
+        let machine = machine(fs);
+        within(&machine, "owner", |domain| {
+            transact(&domain.os, kind, Durability::Durable).expect("commits");
+            assert!(domain.owed().expect("sound").is_some(), "{kind:?}: no checkpoint covers it");
+        });
+        // Whoever comes by next, its own process being gone.
+        within(&machine, "another", |domain| {
+            cover(domain);
+            assert_eq!(domain.owed().expect("sound"), None);
+        });
+        let after = public(&machine);
+        assert_eq!(reboot_orderly(&machine), Recovered::default(), "{kind:?} on {fs:?}");
+        assert_eq!(public(&machine), after, "{kind:?} on {fs:?}");
+    }
+}
+
+#[test]
+fn a_commit_without_durability_is_not_undone_by_a_durable_one_that_it_has_overwritten() {
+    let machine = machine(FsKind::Ext4);
+    let old = mode(&machine);
+    within(&machine, "owner", |domain| {
+        chmod(domain, 0o700, Durability::Durable);
+        cover(domain);
+        chmod(domain, 0o711, Durability::Durable);
+        chmod(domain, 0o700, Durability::None);
+        assert!(domain.owed().expect("sound").is_some(), "no checkpoint covers it");
+        cover(domain);
+        chmod(domain, old & 0o7777, Durability::None);
+        assert!(domain.owed().expect("sound").is_some(), "it has no record, and a number");
+        cover(domain);
+    });
+    assert_eq!(reboot_orderly(&machine), Recovered::default());
+    assert_eq!(mode(&machine), old);
+}
+
+#[test]
+fn of_many_who_want_a_checkpoint_each_gets_one_that_covers_it() {
+    let mut made = 0;
+    for seed in 0..40 {
+        let machine = machine(FsKind::Ext4);
+        let names: Vec<_> = (0..3).map(|n| format!("n{n}")).collect();
+        let commits: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = names
+            .iter()
+            .map(|name| {
+                let os = machine.spawn(name);
+                let (own, name) = (os.clone(), name.clone());
+                let commits = move || {
+                    let domain = open(&own).expect("opens");
+                    make(&domain, name.as_bytes()).expect("commits");
+                    cover(&domain);
+                };
+                (os, Box::new(commits) as Box<dyn FnOnce() + Send>)
+            })
+            .collect();
+        machine.start_trace();
+        Schedule::run(seed, commits);
+        made += machine.take_trace().iter().filter(|call| call.call == Call::Syncfs).count();
+        let again = reboot_orderly(&machine);
+        assert_eq!(again, Recovered::default(), "seed {seed}: it is done again after an orderly reboot");
+    }
+    assert!(made < 3 * 40, "nobody shares: {made}");
+}
+
+/// The one who makes it stands still at each of its first accesses to the table, and the commit where it has begun to publish.
+#[test]
+fn a_checkpoint_beside_a_commit_does_not_take_its_number_for_free() {
+    let start = machine(FsKind::Ext4);
+    start.set_word_points(true);
+    let copy = start.fork();
+    copy.set_word_points(true);
+    copy.start_trace();
+    let owner = copy.spawn("owner");
+    let first = owner.points();
+    run_process(&owner, || transact(&owner, Kind::Inline, Durability::Durable))
+        .expect("lives")
+        .expect("commits");
+    let whole = owner.points() - first;
+    let after = public(&copy);
+    let trace = copy.take_trace();
+    let synced = trace.iter().rposition(|call| call.call == Call::Fdatasync).expect("is called") as u64;
+    assert!(synced < whole);
+    for stop in 0..40 {
+        let machine = start.fork();
+        machine.set_word_points(true);
+        let (one, owner) = (machine.spawn("one"), machine.spawn("owner"));
+        let domain = run_process(&one, || open(&one).expect("opens")).expect("lives");
+        let own = owner.clone();
+        let covers = move || drop(domain.checkpoint());
+        let commits = move || {
+            transact(&own, Kind::Inline, Durability::Durable).expect("commits");
+        };
+        let both: Vec<(SimOs, Box<dyn FnOnce() + Send>)> =
+            vec![(one, Box::new(covers)), (owner, Box::new(commits))];
+        Schedule::run_falling(&[stop, stop + synced + 1], both);
+        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+        within(&machine, "boot", |_| {});
+        // The trees are long.
+        assert!(public(&machine) == after, "stop {stop}: reported, and lost with the power");
+    }
+}

@@ -1,0 +1,58 @@
+//! A checkpoint soon after the last commit (C2): whether one is owed, and one for all who ask for it.
+//!
+//! Without it the last commits before a quiet time would be redone at the next boot, however late that is, over whatever
+//! somebody has put back since.
+//!
+//! Owns: the question what no checkpoint covers, and the latch of whoever makes one. Guarantees: who is told that a commit is
+//! covered has waited for a checkpoint whose bound was taken when the commit's slot was free; of several who ask at one time one makes
+//! it. Does not: say when to ask.
+
+use super::Domain;
+use crate::id::{Lsn, OwnerIx};
+use crate::log::LogError;
+use crate::mutant::{self, Mutant};
+use systx_os::{Os, Result};
+
+/// Looks at the latch of whoever makes a checkpoint before one more is made beside it: half a minute. It does no harm, and the
+/// disk may be stuck for the other one.
+const LOOKS_MAX: u32 = 600;
+
+impl<O: Os> Domain<O> {
+    /// The number up to which a checkpoint could cover everything now; `None` when all of it is covered.
+    ///
+    /// Commits of durability `none` count: what they have overwritten of a durable one is not to be redone over them.
+    ///
+    /// # Errors
+    /// Of a table that makes no sense.
+    pub fn owed(&self) -> Result<Option<Lsn>> {
+        let bound = self.lowest_in_flight()?;
+        Ok((bound > self.log.checkpointed()).then_some(bound))
+    }
+
+    /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless somebody else does; whether it does.
+    ///
+    /// It may not: something below is in flight, or participants elsewhere may still ask for a record.
+    ///
+    /// # Errors
+    /// As [`Domain::checkpoint`].
+    pub fn cover(&self, goal: Lsn) -> std::result::Result<bool, LogError> {
+        let alive = |ix: OwnerIx| self.alive(ix);
+        let mut held = None;
+        for _ in 0..LOOKS_MAX {
+            if self.log.checkpointed() >= goal {
+                // Its author may have been killed before he synced it.
+                let synced = self.log.checkpoint_at().map_or(Ok(()), |at| self.sync_log(at));
+                return synced.map(|()| true).map_err(|e| LogError::Poisoned { error: e.error });
+            }
+            if held.is_some() {
+                break;
+            }
+            held = self.log.covering().take_or_wait(self.me(), &alive);
+            if held.is_none() && mutant::on(Mutant::AnyCheckpointCovers) {
+                return Ok(true);
+            }
+        }
+        self.checkpoint()?;
+        Ok(self.log.checkpointed() >= goal)
+    }
+}
