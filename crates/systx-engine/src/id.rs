@@ -14,6 +14,27 @@ impl core::fmt::Display for TxId {
     }
 }
 
+/// Which area this is: 128 random bits, the same for all that share it, in this process or another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AreaId {
+    /// The bits.
+    pub id: [u8; 16],
+    /// What older segments of its log say instead: the identity that it had, or that of its file system.
+    pub was: Option<[u8; 16]>,
+}
+
+impl AreaId {
+    /// One that never had another identity.
+    pub const fn new(id: [u8; 16]) -> AreaId {
+        AreaId { id, was: None }
+    }
+
+    /// Whether a segment that says this of itself is of this area.
+    pub fn has(&self, written: &[u8; 16]) -> bool {
+        *written == self.id || Some(*written) == self.was
+    }
+}
+
 /// Log sequence number: the place of a commit in the serial order of its domain. The first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Lsn(pub u64);

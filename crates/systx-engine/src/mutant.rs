@@ -85,6 +85,10 @@ pub(crate) enum Mutant {
     AnyCheckpointCovers,
     /// C2: the bound is taken without the commit lock, the slots before `next`.
     BoundWithoutLock,
+    /// A sign of a copy is compared with another kind of sign.
+    KindsMixed,
+    /// An area that was copied goes on as its original.
+    CopyGoesOn,
 }
 
 /// Whether a rule is left out.
@@ -160,5 +164,7 @@ impl Mutant {
         Mutant::NextNotRaised,
         Mutant::AnyCheckpointCovers,
         Mutant::BoundWithoutLock,
+        Mutant::KindsMixed,
+        Mutant::CopyGoesOn,
     ];
 }

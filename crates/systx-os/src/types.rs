@@ -218,8 +218,11 @@ pub enum FsKind {
 pub struct FsInfo {
     /// Its kind.
     pub kind: FsKind,
-    /// Identity that survives a reboot (FS_IOC_GETFSUUID; f_fsid where there is none, else the device).
-    pub uuid: [u8; 16],
+    /// Its UUID, where the kernel tells it (FS_IOC_GETFSUUID). Minimum kernel version: 6.9.
+    pub uuid: Option<[u8; 16]>,
+    /// f_fsid of statfs(2), where it is made of the UUID: ext4 and btrfs. Others make it of a device number (xfs), which
+    /// is another one when disks are found in another order.
+    pub fsid: Option<u64>,
     /// Which life of its superblock this is: another number after each mount of it, the same for second mounts, remounts and
     /// lazy unmounts. 0: not known. [`FsInfo::LIVES_ONCE`]: it never comes back.
     pub life: u64,

@@ -5,18 +5,20 @@
 //! choose where it is, and never removes anything but its own temporary files; what another user has put in its place root
 //! moves aside.
 
+use super::identity;
+use super::owners::OwnersError;
+use crate::id::AreaId;
 use crate::workset::acl;
 use std::sync::Arc;
-use systx_os::{Errno, FileType, Open, Os, Rename};
+use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename};
 
-const FORMAT: &[u8] = b"format";
-const FORMAT_TEXT: &[u8] = b"systx area 1\n";
+pub(super) const FORMAT: &[u8] = b"format";
 /// `<area>.foreign-<number>`: what another user had put there.
 const FOREIGN: &[u8] = b".foreign-";
 /// How often another user's object is moved away before an opening gives up: he may put a new one there each time.
 const TAKEOVERS_MAX: u32 = 8;
 /// `format.<number>`: a format file on its way.
-const TEMPORARY: &[u8] = b"format.";
+pub(super) const TEMPORARY: &[u8] = b"format.";
 
 /// An open area.
 pub struct Area<O: Os> {
@@ -24,6 +26,10 @@ pub struct Area<O: Os> {
     pub root: Arc<O::Fd>,
     /// The area.
     pub dir: O::Fd,
+    /// Which it is.
+    pub id: AreaId,
+    /// What may be relied on here.
+    pub info: FsInfo,
     /// `tx/`: a directory a transaction.
     pub tx: O::Fd,
     /// `aside/`: displaced objects.
@@ -44,6 +50,14 @@ pub enum AreaError {
     Mode(u32),
     /// `format` is not ours, or of another version.
     Version,
+    /// It is not where it was made, by this sign, and its log has something to redo.
+    Copied(&'static str),
+    /// It is to get an identity while programs use it.
+    InUse,
+    /// Its log can't be read, so nobody knows what is in it.
+    Unread,
+    /// Who takes part can't be asked.
+    Owners(OwnersError),
     /// An operation failed.
     Os(&'static str, Errno),
 }
@@ -71,6 +85,18 @@ impl core::fmt::Display for AreaError {
                     systx; use the version that made it"
                 )
             }
+            AreaError::Copied(sign) => {
+                write!(
+                    f,
+                    "the area was copied or put back from elsewhere ({sign} is another one), and its log has \
+                    transactions to finish: a copied area is not replayed, move its log/ away"
+                )
+            }
+            AreaError::InUse => {
+                write!(f, "another version of systx uses the area: end its programs, then try again")
+            }
+            AreaError::Unread => write!(f, "the log/ of the area can't be read; look at it, or move it away"),
+            AreaError::Owners(e) => e.fmt(f),
             AreaError::Os(what, e) => write!(f, "could not {what} of the area: {e}"),
         }
     }
@@ -80,6 +106,7 @@ impl std::error::Error for AreaError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             AreaError::Os(_, e) => Some(e),
+            AreaError::Owners(e) => Some(e),
             _ => None,
         }
     }
@@ -130,12 +157,13 @@ impl<O: Os> Area<O> {
             opened => opened.map_err(failed("open the directory"))?,
         };
         check(os, &dir)?;
-        match os.open(&dir, FORMAT, Open::Read) {
-            Ok(file) => check_format(os, &file)?,
-            Err(Errno::NOENT) if create => make(os, parent, &dir)?,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(e) => return Err(AreaError::Os("open the file `format`", e)),
+        let info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
+        let mut id = identity::of_area(os, &dir, &info)?;
+        if id.is_none() && create {
+            make(os, parent, &dir, &info)?;
+            id = identity::of_area(os, &dir, &info)?;
         }
+        let Some(id) = id else { return Ok(None) };
         // Whoever tidies a directory like /tmp takes empty ones that were not used for long.
         if create {
             for name in [&b"tx"[..], b"aside"] {
@@ -146,7 +174,7 @@ impl<O: Os> Area<O> {
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
-        Ok(Some(Area { root, dir, tx, aside, moved }))
+        Ok(Some(Area { root, dir, id, info, tx, aside, moved }))
     }
 }
 
@@ -192,18 +220,8 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
     Ok(())
 }
 
-fn check_format<O: Os>(os: &O, file: &O::Fd) -> Result<(), AreaError> {
-    let mut bytes = [0; FORMAT_TEXT.len() + 1];
-    let n = os.pread(file, &mut bytes, 0).map_err(failed("read the file `format`"))?;
-    if bytes.get(..n) == Some(FORMAT_TEXT) {
-        Ok(())
-    } else {
-        Err(AreaError::Version)
-    }
-}
-
 /// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
-fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd) -> Result<(), AreaError> {
+fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;
@@ -213,15 +231,12 @@ fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd) -> Result<(), AreaError> {
     }
     loop {
         let temporary = [TEMPORARY, format!("{:016x}", os.random()).as_bytes()].concat();
-        let file = os.create(dir, &temporary, 0o600).map_err(failed("make the file `format`"))?;
-        write(os, &file).map_err(failed("write the file `format`"))?;
+        identity::write_new(os, dir, &temporary, info)?;
         match os.rename((dir, &temporary), (dir, FORMAT), Rename::NoReplace) {
             Ok(()) => break,
-            // Somebody else was faster. His file is complete: check it as if found.
+            // Somebody else was faster. His file is complete, and read as if found.
             Err(Errno::EXIST) => {
                 let _ = os.unlink(dir, &temporary);
-                let file = os.open(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
-                check_format(os, &file)?;
                 break;
             }
             // Somebody who was faster has swept mine away, below.
@@ -247,14 +262,6 @@ fn inherit_nothing<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
         Err(e) => Err(AreaError::Os("take the inherited default ACL", e)),
     }
-}
-
-fn write<O: Os>(os: &O, file: &O::Fd) -> systx_os::Result<()> {
-    let mut done = 0;
-    while done < FORMAT_TEXT.len() {
-        done += os.pwrite(file, &FORMAT_TEXT[done..], done as u64)?;
-    }
-    os.fsync(file)
 }
 
 /// Somebody else may have made it meanwhile.

@@ -10,20 +10,19 @@ use crate::log::{Cell, Log};
 use crate::publish::Pending;
 use crate::recovery;
 use std::sync::Arc;
-use systx_os::{Errno, FsInfo, Os};
+use systx_os::{Errno, Os};
 
 /// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes. What could
 /// not be published gets a slot of the owner `dead`.
 pub(super) fn begin_log<O: Os>(
     os: &O,
     area: &Area<O>,
-    info: &FsInfo,
     mem: &Arc<O::Mem>,
     me: OwnerIx,
     dead: Option<OwnerIx>,
     after: &recovery::After,
 ) -> core::result::Result<(), OpenError> {
-    let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, info.uuid).map_err(OpenError::Log)?;
+    let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, area.id).map_err(OpenError::Log)?;
     // Nobody else is there yet.
     let nobody = |_: OwnerIx| false;
     let lock = RobustLock { word: LOCK_WORD };

@@ -67,7 +67,7 @@ impl<O: Os> Domain<O> {
     fn make_checkpoint(&self) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
         let mut bound = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
-        let outline = crate::log::outline(&self.os, &self.area.dir, self.info.uuid)?;
+        let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
         for (lsn, entry) in published(&outline.replay) {

@@ -153,7 +153,7 @@ impl<O: Os> Domain<O> {
     /// Of the log.
     pub fn history(&self) -> core::result::Result<Vec<Past>, LogError> {
         // The log first: what leaves it meanwhile is found in the files.
-        let outline = crate::log::outline(&self.os, &self.area.dir, self.info.uuid)?;
+        let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut logged = Vec::new();
         for (lsn, entry) in super::checkpoint::published(&outline.replay) {
             let body = outline.body(&self.os, entry)?;

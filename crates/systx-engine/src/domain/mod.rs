@@ -14,6 +14,7 @@ mod cover;
 mod exact;
 mod held;
 pub mod history;
+mod identity;
 mod journal;
 pub mod layout;
 pub mod lock;

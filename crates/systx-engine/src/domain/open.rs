@@ -5,7 +5,7 @@
 
 use super::begin::begin_log;
 use super::layout::LOG_BASE;
-use super::peers::{key_of, PeerArea, Peers};
+use super::peers::{PeerArea, Peers};
 use super::{Area, AreaError, Claim, Corrupt, Opened, Owners, OwnersError, SlotIx, SlotState};
 use super::{Table, TableError};
 use crate::facts::LowerDir;
@@ -139,7 +139,7 @@ impl<O: Os> Domain<O> {
         let area =
             Area::open(os, site.root.clone(), site.parent, site.name, true).map_err(OpenError::Area)?;
         let area = area.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
-        let info = os.fs_info(&area.tx).map_err(|e| OpenError::Os("probing the file system", e))?;
+        let info = area.info;
         if !info.handles {
             return Err(OpenError::Unsupported("file handles (name_to_handle_at)"));
         }
@@ -147,8 +147,7 @@ impl<O: Os> Domain<O> {
             return Err(OpenError::Unsupported("RENAME_EXCHANGE and RENAME_NOREPLACE"));
         }
         let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
-        let handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
-        peers.add_area(key_of(&info.uuid, &handle), PeerArea::new(dir, info.uuid));
+        peers.add_area(area.id.id, PeerArea::new(dir, area.id));
         Ok((area, info))
     }
 
@@ -178,16 +177,17 @@ impl<O: Os> Domain<O> {
             // Nobody lives under this index once the table is there: it is for what could not be published.
             let dead = after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
             let table = initializer.finish(after.next, after.next_tx, |mem| {
-                begin_log(os, &area, &info, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
+                begin_log(os, &area, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
             });
             let table = table?;
             table.set_checkpointed_ns(os.monotonic_ns());
             break (table, claim);
         };
         let mem = table.mem().clone();
-        let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, info.uuid).map_err(OpenError::Log)?;
+        let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, area.id).map_err(OpenError::Log)?;
         let mut domain = Domain {
             os: os.clone(),
+            key: area.id.id,
             area,
             info,
             recovered,
@@ -195,7 +195,6 @@ impl<O: Os> Domain<O> {
             owners,
             log,
             peers: peers.clone(),
-            key: key_of(&info.uuid, &area_handle),
             area_handle,
             barrier: Mutex::new(None),
             shelf: Mutex::new(None),
@@ -229,7 +228,7 @@ impl<O: Os> Domain<O> {
         owners: &Owners<O>,
     ) -> core::result::Result<Opened<O>, OpenError> {
         let useless = |table: &Table<O>| {
-            let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, info.uuid);
+            let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
             let is_useless =
                 |log: Log<O>| log.is_poisoned() || log.is_gone() || log.is_ahead_of(|| table.next());
             log.map(is_useless).map_err(OpenError::Log)

@@ -67,8 +67,13 @@ impl<O: Os> Owners<O> {
     /// # Errors
     /// [`OwnersError::Os`].
     pub fn open(os: &O, area: &Area<O>) -> Result<Owners<O>, OwnersError> {
-        let file = match os.create(&area.dir, b"owners", 0o600) {
-            Err(Errno::EXIST) => os.open(&area.dir, b"owners", Open::ReadWrite),
+        Self::open_in(os, &area.dir)
+    }
+
+    /// The same, of an area whose directory is `dir`.
+    pub(super) fn open_in(os: &O, dir: &O::Fd) -> Result<Owners<O>, OwnersError> {
+        let file = match os.create(dir, b"owners", 0o600) {
+            Err(Errno::EXIST) => os.open(dir, b"owners", Open::ReadWrite),
             made => made,
         };
         Ok(Owners { os: os.clone(), file: file.map_err(|e| OwnersError::Os("open", e))? })

@@ -4,10 +4,11 @@
 //! recovery finds the others' logs. Does not: keep a domain open.
 
 use super::Domain;
+use crate::id::AreaId;
 use crate::log::{LogError, Replay};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
-use systx_os::{Handle, Os};
+use systx_os::Os;
 
 /// The other domains, by [`Domain::key`]: parties of commits over several of them.
 pub struct Peers<O: Os>(Arc<Mutex<Known<O>>>);
@@ -20,33 +21,24 @@ struct Known<O: Os> {
 /// A domain's area, as others see it.
 pub(crate) struct PeerArea<O: Os> {
     dir: Arc<O::Fd>,
-    uuid: [u8; 16],
+    id: AreaId,
 }
 
 impl<O: Os> PeerArea<O> {
-    pub fn new(dir: O::Fd, uuid: [u8; 16]) -> Self {
-        PeerArea { dir: Arc::new(dir), uuid }
+    pub fn new(dir: O::Fd, id: AreaId) -> Self {
+        PeerArea { dir: Arc::new(dir), id }
     }
 
     /// What its log says.
     pub fn replay(&self, os: &O) -> core::result::Result<Replay, LogError> {
-        crate::log::outline(os, &self.dir, self.uuid).map(|outline| outline.replay)
+        crate::log::outline(os, &self.dir, self.id).map(|outline| outline.replay)
     }
 }
 
 impl<O: Os> Clone for PeerArea<O> {
     fn clone(&self) -> Self {
-        PeerArea { dir: self.dir.clone(), uuid: self.uuid }
+        PeerArea { dir: self.dir.clone(), id: self.id }
     }
-}
-
-/// What tells a domain from all others: several mounts of one file system may have an area each.
-pub(super) fn key_of(uuid: &[u8; 16], area: &Handle) -> [u8; 16] {
-    let mut h = xxhash_rust::xxh3::Xxh3::new();
-    h.update(uuid);
-    h.update(&area.kind.to_le_bytes());
-    h.update(area.as_bytes());
-    h.digest128().to_le_bytes()
 }
 
 impl<O: Os> Clone for Peers<O> {

@@ -172,7 +172,7 @@ impl<O: Os> Domain<O> {
             return Ok(());
         }
         // A log that can't be read to its end, now or at all, may name any of them.
-        let Ok(outline) = crate::log::outline(&self.os, &self.area.dir, self.info.uuid) else {
+        let Ok(outline) = crate::log::outline(&self.os, &self.area.dir, self.area.id) else {
             return Ok(());
         };
         if outline.replay.damaged.is_some() {

@@ -187,7 +187,7 @@ impl<O: Os> Domain<O> {
             return Ok(());
         }
         // A log that can't be read to its end may name any of them.
-        let Ok(outline) = crate::log::outline(os, &self.area.dir, self.info.uuid) else { return Ok(()) };
+        let Ok(outline) = crate::log::outline(os, &self.area.dir, self.area.id) else { return Ok(()) };
         if outline.replay.damaged.is_some() {
             return Ok(());
         }

@@ -98,7 +98,7 @@ impl<O: Os> Log<O> {
         // Others append meanwhile. What stands in segments that cells reach only after this is not needed here, and the one
         // that the last NEXT leads to may be younger than the listing.
         let end = self.end().segment;
-        let mut files = reader::open_all(&self.os, dir, Some(&self.uuid))?;
+        let mut files = reader::open_all(&self.os, dir, Some(&self.id))?;
         files.retain(|f| f.number <= end);
         let mut needs: BTreeMap<u64, Needs> = BTreeMap::new();
         let mut decisions = Decisions::default();

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: shows every segment, also those that [`super::replay`] refuses or does not reach. Does not: interpret.
 
-use super::error::{LogError, Uuid};
+use super::error::{Hex, LogError};
 use super::format::{self, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
 use super::segment::{self, Segment};
 use systx_os::{Open, Os};
@@ -64,7 +64,7 @@ impl core::fmt::Display for Raw {
         match self {
             Raw::Segment(h) => {
                 write!(f, "segment {:x}: {} bytes, {} cells, ", h.number, h.size, h.cells)?;
-                write!(f, "file system {}, nonce {:016x}, made {}", Uuid(&h.uuid), h.nonce, h.written)?;
+                write!(f, "area {}, nonce {:016x}, made {}", Hex(&h.area), h.nonce, h.written)?;
                 if h.fresh {
                     write!(f, ", fresh: after {}, CKPT lsn {}", h.end_before, h.checkpoint.0)?;
                 }

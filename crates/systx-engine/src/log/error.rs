@@ -43,13 +43,13 @@ pub enum LogError {
         /// The segment that says that it goes on there.
         after: u64,
     },
-    /// A segment of another file system.
+    /// A segment of another area.
     Foreign {
         /// Which.
         segment: u64,
-        /// The file system it was written for.
+        /// The area that it was written in.
         found: [u8; 16],
-        /// The file system it is on.
+        /// The area that it is in.
         expected: [u8; 16],
     },
     /// A segment in a format that this systx does not know.
@@ -99,10 +99,9 @@ impl core::fmt::Display for LogError {
             ),
             LogError::Foreign { segment, found, expected } => write!(
                 f,
-                "log/{segment:016x} belongs to file system {}, this is {}: a copied area is not replayed, move its \
-                 log/ away",
-                Uuid(found),
-                Uuid(expected)
+                "log/{segment:016x} belongs to area {}, this is {}: the log of another area is not replayed, move it away",
+                Hex(found),
+                Hex(expected)
             ),
             LogError::Version { segment, found } => write!(
                 f,
@@ -172,17 +171,11 @@ impl core::fmt::Display for SyncError {
 
 impl std::error::Error for SyncError {}
 
-/// A file system's identity in the usual notation.
-pub(super) struct Uuid<'a>(pub &'a [u8; 16]);
+/// An area's identity.
+pub(super) struct Hex<'a>(pub &'a [u8; 16]);
 
-impl core::fmt::Display for Uuid<'_> {
+impl core::fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        for (i, b) in self.0.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                f.write_str("-")?;
-            }
-            write!(f, "{b:02x}")?;
-        }
-        Ok(())
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
 }

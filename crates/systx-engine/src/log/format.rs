@@ -60,7 +60,7 @@ fields! {
     FLAGS "flags" 12 4;
     NONCE "nonce" 16 8;
     NUMBER "segment" 24 8;
-    UUID "file system" 32 16;
+    AREA "area" 32 16;
     CELLS "cells" 48 8;
     SIZE "size" 56 8;
     CHECKPOINT "checkpoint" 64 8;
@@ -331,8 +331,8 @@ pub struct Header {
     pub nonce: u64,
     /// Its number, also its file's name.
     pub number: u64,
-    /// The file system it was written on.
-    pub uuid: [u8; 16],
+    /// The area that it was written in ([`crate::id::AreaId`]).
+    pub area: [u8; 16],
     /// Number of cells.
     pub cells: u64,
     /// Size of the file in bytes.
@@ -370,7 +370,7 @@ impl Header {
         put(&mut b, header::FLAGS, &(if self.fresh { FLAG_FRESH } else { 0 }).to_le_bytes());
         put(&mut b, header::NONCE, &self.nonce.to_le_bytes());
         put(&mut b, header::NUMBER, &self.number.to_le_bytes());
-        put(&mut b, header::UUID, &self.uuid);
+        put(&mut b, header::AREA, &self.area);
         put(&mut b, header::CELLS, &self.cells.to_le_bytes());
         put(&mut b, header::SIZE, &self.size.to_le_bytes());
         put(&mut b, header::CHECKPOINT, &self.checkpoint.0.to_le_bytes());
@@ -399,7 +399,7 @@ impl Header {
             fresh: flags & FLAG_FRESH != 0,
             nonce: u64::from_le_bytes(get(b, header::NONCE)),
             number: u64::from_le_bytes(get(b, header::NUMBER)),
-            uuid: get(b, header::UUID),
+            area: get(b, header::AREA),
             cells: u64::from_le_bytes(get(b, header::CELLS)),
             size: u64::from_le_bytes(get(b, header::SIZE)),
             checkpoint: Lsn(u64::from_le_bytes(get(b, header::CHECKPOINT))),

@@ -25,7 +25,7 @@ mod writer;
 pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
-pub use reader::{outline, replay, End, Entry, Outline, Replay, SegmentInfo, Understood};
+pub use reader::{outline, replay, written_for, End, Entry, Outline, Replay, SegmentInfo, Understood};
 pub use shared::WORDS;
 pub use writer::{Alive, Log, Start};
 

@@ -12,7 +12,7 @@ use super::error::LogError;
 use super::format::{self, BodyAt, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
 use super::segment;
 use super::writer::Start;
-use crate::id::{Lsn, TxId};
+use crate::id::{AreaId, Lsn, TxId};
 use crate::mutant::{self, Mutant};
 use crate::record::{Body, DecodeError};
 use std::borrow::Cow;
@@ -202,8 +202,8 @@ impl<O: Os> Understood<O> {
 ///
 /// # Errors
 /// As [`outline`], and `Unreadable`.
-pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay, LogError> {
-    let mut outline = outline(os, area_dir, uuid)?;
+pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Replay, LogError> {
+    let mut outline = outline(os, area_dir, id)?;
     for n in 0..outline.replay.records.len() {
         let body = outline.body(os, &outline.replay.records[n])?;
         outline.replay.records[n].body = body;
@@ -216,7 +216,7 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Replay,
 ///
 /// # Errors
 /// `Missing`, `Foreign`, `Version`, `UnknownCell`: a log that this systx must not go on with. `Os`.
-pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outline<O>, LogError> {
+pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>, LogError> {
     let mut replay = Replay::empty();
     let Some(dir) = segment::open_dir(os, area_dir)? else {
         return Ok(Outline { replay, files: Vec::new() });
@@ -224,7 +224,7 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outlin
     // Last PREPARED and its decision, by transaction.
     let mut prepared: BTreeMap<TxId, usize> = BTreeMap::new();
     let mut committed: BTreeSet<TxId> = BTreeSet::new();
-    let files = open_all(os, &dir, Some(&uuid))?;
+    let files = open_all(os, &dir, Some(&id))?;
     let walked = walk(os, &files, Walk::AtRest, &mut |pos, cell, written| {
         let r = &mut replay;
         r.highest_lsn = r.highest_lsn.max(cell.lsn().unwrap_or_default());
@@ -271,6 +271,23 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, uuid: [u8; 16]) -> Result<Outlin
     Ok(Outline { replay, files })
 }
 
+/// What the newest segment of the area behind `area_dir` says of whose it is.
+///
+/// # Errors
+/// `Os`.
+pub fn written_for<O: Os>(os: &O, area_dir: &O::Fd) -> Result<Option<[u8; 16]>, LogError> {
+    let Some(dir) = segment::open_dir(os, area_dir)? else { return Ok(None) };
+    for number in segment::list(os, &dir)?.into_iter().rev() {
+        let name = format::name(number);
+        let fd = os.open_if_there(&dir, &name, Open::Read).map_err(LogError::os("opening", number))?;
+        let Some(fd) = fd else { continue };
+        if let HeaderRead::Good(header) = segment::read_header(os, &fd, number)? {
+            return Ok(Some(header.area));
+        }
+    }
+    Ok(None)
+}
+
 fn read_body<O: Os>(os: &O, files: &[File<O>], entry: &Entry, at: BodyAt) -> Result<Body, LogError> {
     // The first pass has found the file, and the body within it and intact; only a change in between fails here.
     let changed = LogError::Os { doing: "reading", segment: at.segment, error: Errno::IO };
@@ -298,12 +315,8 @@ pub(super) struct File<O: Os> {
     header: Option<Header>,
 }
 
-/// Opens all segments and checks that this systx may read them; with `uuid`: that they belong to that file system.
-pub(super) fn open_all<O: Os>(
-    os: &O,
-    dir: &O::Fd,
-    uuid: Option<&[u8; 16]>,
-) -> Result<Vec<File<O>>, LogError> {
+/// Opens all segments and checks that this systx may read them; with `id`: that they belong to that area.
+pub(super) fn open_all<O: Os>(os: &O, dir: &O::Fd, id: Option<&AreaId>) -> Result<Vec<File<O>>, LogError> {
     let mut files = Vec::new();
     for number in segment::list(os, dir)? {
         let fd = match os.open(dir, &format::name(number), Open::Read) {
@@ -313,8 +326,10 @@ pub(super) fn open_all<O: Os>(
         };
         let bytes = os.stat(&fd).map_err(LogError::os("looking at", number))?.size;
         let header = match segment::read_header(os, &fd, number)? {
-            HeaderRead::Good(h) => match uuid.filter(|u| **u != h.uuid) {
-                Some(u) => return Err(LogError::Foreign { segment: number, found: h.uuid, expected: *u }),
+            HeaderRead::Good(h) => match id.filter(|id| !id.has(&h.area)) {
+                Some(id) => {
+                    return Err(LogError::Foreign { segment: number, found: h.area, expected: id.id })
+                }
                 None => Some(h),
             },
             HeaderRead::OtherVersion(found) => return Err(LogError::Version { segment: number, found }),

@@ -5,6 +5,7 @@
 
 use super::error::LogError;
 use super::format::{self, Header, HeaderRead, CELL_BYTES, HEADER_BYTES};
+use crate::id::AreaId;
 use systx_os::{Errno, Open, Os};
 
 /// Bytes of the first segment after a recovery, the second one, and all others.
@@ -169,12 +170,12 @@ pub(super) fn read_full<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], at: u64) -> R
 }
 
 /// Opens a segment for appending.
-pub(super) fn open<O: Os>(os: &O, dir: &O::Fd, number: u64, uuid: &[u8; 16]) -> Result<Segment<O>, LogError> {
+pub(super) fn open<O: Os>(os: &O, dir: &O::Fd, number: u64, id: &AreaId) -> Result<Segment<O>, LogError> {
     let fd = os.open(dir, &format::name(number), Open::ReadWrite).map_err(LogError::os("opening", number))?;
     match read_header(os, &fd, number)? {
-        HeaderRead::Good(header) if header.uuid == *uuid => Ok(Segment { fd, header }),
+        HeaderRead::Good(header) if id.has(&header.area) => Ok(Segment { fd, header }),
         HeaderRead::Good(header) => {
-            Err(LogError::Foreign { segment: number, found: header.uuid, expected: *uuid })
+            Err(LogError::Foreign { segment: number, found: header.area, expected: id.id })
         }
         HeaderRead::OtherVersion(found) => Err(LogError::Version { segment: number, found }),
         HeaderRead::Bad => Err(LogError::Confused { what: "no log segment where bodies go" }),

@@ -15,7 +15,7 @@ use super::reader;
 use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, State};
 use crate::domain::{Locked, RobustLock};
-use crate::id::{Lsn, OwnerIx};
+use crate::id::{AreaId, Lsn, OwnerIx};
 use crate::record::Body;
 use std::sync::{Arc, Mutex, PoisonError};
 use systx_os::{Os, Words};
@@ -62,7 +62,7 @@ impl Start {
 /// A process that has claimed an owner index calls [`Log::inherit`] before anything else.
 pub struct Log<O: Os> {
     pub(super) os: O,
-    pub(super) uuid: [u8; 16],
+    pub(super) id: AreaId,
     pub(super) shared: Shared<O::Mem>,
     pub(super) area: O::Fd,
     dir: Mutex<Option<Arc<O::Fd>>>,
@@ -77,7 +77,7 @@ impl<O: Os> core::fmt::Debug for Log<O> {
 }
 
 impl<O: Os> Log<O> {
-    /// Opens the log of the area behind `area_dir` on the file system `uuid`; its words are `mem[base..base + WORDS]`.
+    /// Opens the log of the area behind `area_dir`, which is `id`; its words are `mem[base..base + WORDS]`.
     ///
     /// Touches no file. Segments are made when the first body needs one.
     ///
@@ -88,11 +88,11 @@ impl<O: Os> Log<O> {
         area_dir: &O::Fd,
         mem: Arc<O::Mem>,
         base: usize,
-        uuid: [u8; 16],
+        id: AreaId,
     ) -> Result<Log<O>, LogError> {
         let area = os.dup(area_dir).map_err(LogError::os("opening the directory of", 0))?;
         let (dir, open) = (Mutex::new(None), Mutex::new(Vec::new()));
-        Ok(Log { os, uuid, shared: Shared::new(mem, base), area, dir, open })
+        Ok(Log { os, id, shared: Shared::new(mem, base), area, dir, open })
     }
 
     /// Lets go of what the last owner of this index held when it died. To be called when the index is claimed.
@@ -310,7 +310,7 @@ impl<O: Os> Log<O> {
                 fresh,
                 nonce: self.os.random().max(1),
                 number,
-                uuid: self.uuid,
+                area: self.id.id,
                 cells,
                 size,
                 checkpoint: Lsn(if fresh { self.shared.load(shared::CHECKPOINT) } else { 0 }),
@@ -350,7 +350,7 @@ impl<O: Os> Log<O> {
         if let Some(found) = self.cached().iter().find(|s| s.number() == number) {
             return Ok(found.clone());
         }
-        let opened = Arc::new(segment::open(&self.os, &*self.dir()?, number, &self.uuid)?);
+        let opened = Arc::new(segment::open(&self.os, &*self.dir()?, number, &self.id)?);
         let keep = self.shared.cells().segment;
         let mut cached = self.cached();
         cached.retain(|s| s.number() >= keep);

@@ -55,7 +55,7 @@ pub(crate) fn after_reboot<O: Os>(
     recovered: &mut Recovered,
 ) -> core::result::Result<After, OpenError> {
     let failed = |doing| move |e| OpenError::Os(doing, e);
-    let outline = log::outline(os, &area.dir, info.uuid).map_err(OpenError::Log)?;
+    let outline = log::outline(os, &area.dir, area.id).map_err(OpenError::Log)?;
     // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
     let outline = outline.understand(os).map_err(OpenError::Log)?;
     let replay = outline.replay();

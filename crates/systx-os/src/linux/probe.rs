@@ -26,7 +26,7 @@ const DIRECTORY_ROUNDS: u32 = 100;
 
 pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
-    let (stat, kind, uuid) = identify(&dir)?;
+    let (stat, kind, (uuid, fsid)) = identify(&dir)?;
     let life = life(&dir, kind, stat.dev);
     let file = Scratch::file(&dir)?;
     let (listed, view) = (!matches!(kind, FsKind::Other(_)), kind == FsKind::Other(VIEW_MAGIC));
@@ -35,6 +35,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     Ok(FsInfo {
         kind,
         uuid,
+        fsid,
         life,
         file_stamps,
         // Multigrain timestamps are one flag for a whole file system, but tmpfs does not use them for directories.
@@ -55,7 +56,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
 /// As [`fs_info`], everything by experiment; some tens of milliseconds.
 pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
-    let (stat, kind, uuid) = identify(&dir)?;
+    let (stat, kind, (uuid, fsid)) = identify(&dir)?;
     let life = life(&dir, kind, stat.dev);
     let file = Scratch::file(&dir)?;
     let listed = !matches!(kind, FsKind::Other(_));
@@ -63,6 +64,7 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     Ok(FsInfo {
         kind,
         uuid,
+        fsid,
         life,
         file_stamps: listed && file_stamps(file.fd())?,
         dir_stamps: listed && dir_stamps(&dir)?,
@@ -74,7 +76,7 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     })
 }
 
-fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, [u8; 16])> {
+fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, Signs)> {
     let stat = look::stat(dir.as_fd())?;
     let statfs = rustix::fs::fstatfs(dir)?;
     let kind = match statfs.f_type as u64 {
@@ -85,7 +87,7 @@ fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, [u8; 16])> {
         TMPFS_MAGIC => FsKind::Tmpfs,
         other => FsKind::Other(other),
     };
-    Ok((stat, kind, uuid(dir, stat.dev)?))
+    Ok((stat, kind, signs(kind, uuid(dir), rustix::fs::fstatvfs(dir)?.f_fsid)))
 }
 
 /// Inode number of the directory that the kernel makes for a superblock when it is mounted. Numbers of sysfs are given in turn,
@@ -154,20 +156,22 @@ struct FsUuid {
 /// _IOR(0x15, 0, struct fsuuid2). Minimum kernel version: 6.9.
 const FS_IOC_GETFSUUID: u32 = 0x8011_1500;
 
-fn uuid(dir: &OwnedFd, dev: u64) -> Result<[u8; 16]> {
+/// UUID and f_fsid, as far as they say which file system this is.
+type Signs = (Option<[u8; 16]>, Option<u64>);
+
+/// What the kernel answered, without what is made of something else than the UUID.
+///
+/// Source: ext4_statfs, btrfs_statfs; xfs_statfs_data: huge_encode_dev(mp->m_ddev_targp->bt_dev).
+fn signs(kind: FsKind, uuid: Option<[u8; 16]>, fsid: u64) -> Signs {
+    let of_uuid = matches!(kind, FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Btrfs);
+    (uuid.filter(|uuid| *uuid != [0; 16]), Some(fsid).filter(|fsid| of_uuid && *fsid != 0))
+}
+
+fn uuid(dir: &OwnedFd) -> Option<[u8; 16]> {
     let mut found = FsUuid { len: 0, uuid: [0; 16] };
     // SAFETY: the request writes one struct fsuuid2, 17 bytes, which is what it is given.
     let returned = unsafe { libc::ioctl(dir.as_raw_fd(), FS_IOC_GETFSUUID as _, &mut found) };
-    if returned == 0 && found.len == 16 && found.uuid != [0; 16] {
-        return Ok(found.uuid);
-    }
-    // Never the device where there is something better: each subvolume of a btrfs gets a device number when it is mounted,
-    // and has an f_fsid made of its UUID and its own number.
-    let fsid = rustix::fs::fstatvfs(dir)?.f_fsid;
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&fsid.to_le_bytes());
-    uuid[8..].copy_from_slice(&if fsid == 0 { dev } else { 0 }.to_le_bytes());
-    Ok(uuid)
+    (returned == 0 && found.len == 16).then_some(found.uuid)
 }
 
 /// Whether changes leave different stamps that are made within one tick of the clock that coarse stamps are taken from.
@@ -313,6 +317,25 @@ impl Drop for Scratch<'_> {
         if let Some((dir, name)) = &self.named {
             // Best effort: an error on the way out must not hide the first one.
             let _ = names::rmdir(dir.as_fd(), name.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_made_of_the_uuid_says_which_file_system_it_is() {
+        let uuid = Some([7; 16]);
+        for kind in [FsKind::Ext4, FsKind::Ext4NoJournal, FsKind::Btrfs] {
+            assert_eq!(signs(kind, uuid, 5), (uuid, Some(5)));
+            assert_eq!(signs(kind, None, 5), (None, Some(5)), "before Linux 6.9");
+            assert_eq!(signs(kind, Some([0; 16]), 0), (None, None));
+        }
+        for kind in [FsKind::Xfs, FsKind::Tmpfs, FsKind::Other(1)] {
+            assert_eq!(signs(kind, uuid, 5), (uuid, None), "a device number");
+            assert_eq!(signs(kind, None, 5), (None, None));
         }
     }
 }

@@ -24,7 +24,9 @@ fn probe(place: &Place) -> FsInfo {
     assert_eq!(FsInfo { dir_stamps: quick.dir_stamps, ..thorough }, quick);
     assert_eq!(os.fs_info(&place.dir).unwrap(), quick);
     assert_eq!(os.read_dir(&place.dir).unwrap(), []);
-    assert_ne!(quick.uuid, [0; 16]);
+    assert_ne!(quick.uuid, Some([0; 16]));
+    let of_uuid = matches!(quick.kind, FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Btrfs);
+    assert_eq!(quick.fsid.is_some(), of_uuid);
     quick
 }
 

@@ -97,7 +97,8 @@ impl FsSpec {
     pub fn new(kind: FsKind) -> FsSpec {
         let info = FsInfo {
             kind,
-            uuid: [0; 16],
+            uuid: None,
+            fsid: None,
             life: if kind == FsKind::Tmpfs { FsInfo::LIVES_ONCE } else { 1 },
             file_stamps: true,
             dir_stamps: kind != FsKind::Tmpfs,
@@ -148,8 +149,8 @@ impl Machine {
         };
         for (index, spec) in systems.iter().enumerate() {
             let mut spec = spec.clone();
-            if spec.info.uuid == [0; 16] {
-                spec.info.uuid = state.rng.u128(..).to_le_bytes();
+            if spec.info.uuid.is_none() {
+                spec.info.uuid = Some(state.rng.u128(..).to_le_bytes());
             }
             state.systems.push(FileSystem {
                 spec,
@@ -216,6 +217,11 @@ impl Machine {
         let dir = inner.state.resolve(FsId(on), path)?;
         inner.state.mounts.insert(dir, FsId(fs));
         Ok(())
+    }
+
+    /// Changes what `fs_info` answers from now on, as another kernel does.
+    pub fn set_info(&self, fs: usize, change: impl FnOnce(&mut FsInfo)) {
+        change(&mut self.lock().state.systems[fs].spec.info);
     }
 
     /// Sets or clears chattr +i and +a of the object at `path`.

@@ -144,7 +144,7 @@ impl State {
         let root = self.new_root(fs);
         let system = &mut self.systems[fs.0];
         system.root = root;
-        system.spec.info.uuid = rng.u128(..).to_le_bytes();
+        system.spec.info.uuid = Some(rng.u128(..).to_le_bytes());
         system.dirty.clear();
     }
 

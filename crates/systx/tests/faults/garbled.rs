@@ -135,7 +135,7 @@ fn a_log_of_another_file_system_is_refused(dir: &Path) {
     must(Command::new("cp").arg("-a").arg(w.volume.area().join("log")).arg(other.volume.area()));
     other.reboot();
     let before = picture(&other.served);
-    other.refused(&shell(&other.served, "echo three > a"), &before, &["belongs to file system"]);
+    other.refused(&shell(&other.served, "echo three > a"), &before, &["belongs to area"]);
     std::fs::remove_dir_all(other.volume.area().join("log")).unwrap();
     std::fs::rename(&kept, other.volume.area().join("log")).unwrap();
     assert_eq!(code(&shell(&other.served, "echo three > a")), 0);

@@ -8,6 +8,7 @@ mod crash;
 mod disturbed;
 mod found;
 mod full;
+mod identity;
 mod interleaving;
 mod invariants;
 mod life;

@@ -159,6 +159,13 @@ fn check_of(mutant: Mutant) -> Check {
             "covering::a_checkpoint_beside_a_commit_does_not_take_its_number_for_free",
             "reported, and lost with the power",
         ),
+        Mutant::KindsMixed => check(
+            "identity::an_area_stays_the_same_whatever_a_kernel_tells_of_its_file_system",
+            "the same area is taken for a copy",
+        ),
+        Mutant::CopyGoesOn => {
+            check("identity::what_a_copied_area_has_to_redo_is_not_redone_in_the_copy", "redone in a copy")
+        }
     }
 }
 
@@ -264,4 +271,6 @@ noticed! {
     a_table_older_than_its_log_is_noticed: LogOverwritten,
     a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
+    signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,
+    a_copy_that_goes_on_as_its_original_is_noticed: CopyGoesOn,
 }

@@ -19,7 +19,7 @@ fn a_header() -> Header {
         fresh: true,
         nonce: 0x1122_3344_5566_7788,
         number: 3,
-        uuid: UUID,
+        area: UUID,
         cells: 1024,
         size: 1 << 20,
         checkpoint: Lsn(77),

@@ -99,8 +99,8 @@ fn every_rule_of_the_document_has_a_test() {
         ),
         ("An invalid header is an end", &[garbled::a_newest_segment_without_header_is_an_end_not_an_error]),
         (
-            "Another UUID or another version is an error",
-            &[garbled::a_segment_of_another_file_system_or_version_is_refused_and_left_alone],
+            "Another area or another version is an error",
+            &[garbled::a_segment_of_another_area_or_version_is_refused_and_left_alone],
         ),
         (
             "A cell whose checksum, nonce and index are right and whose kind is unknown",

@@ -240,14 +240,14 @@ fn change_header(rig: &Rig, number: u64, change: impl FnOnce(&mut Header), versi
 }
 
 #[test]
-pub fn a_segment_of_another_file_system_or_version_is_refused_and_left_alone() {
+pub fn a_segment_of_another_area_or_version_is_refused_and_left_alone() {
     let rig = Rig::started();
     two_segments(&rig);
-    change_header(&rig, 2, |h| h.uuid = [1; 16], 2);
+    change_header(&rig, 2, |h| h.area = [1; 16], 2);
     let error = rig.replay().unwrap_err();
     assert_eq!(error, LogError::Foreign { segment: 2, found: [1; 16], expected: UUID });
-    assert!(error.to_string().contains("01010101-0101-0101-0101-010101010101"), "{error}");
-    change_header(&rig, 2, |h| h.uuid = UUID, 9);
+    assert!(error.to_string().contains("01010101010101010101010101010101"), "{error}");
+    change_header(&rig, 2, |h| h.area = UUID, 9);
     let error = rig.replay().unwrap_err();
     assert_eq!(error, LogError::Version { segment: 2, found: 9 });
     assert!(error.to_string().contains("has format 9, this systx knows 1 to 2"), "{error}");

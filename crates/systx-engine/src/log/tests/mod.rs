@@ -9,7 +9,7 @@ mod sharing;
 
 use super::*;
 use crate::domain::{Locked, RobustLock};
-use crate::id::{Lsn, OwnerIx, TxId};
+use crate::id::{AreaId, Lsn, OwnerIx, TxId};
 use crate::record::{Body, BODY_VERSION};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl Rig {
         let os = Linux::new();
         let area = os.open_path(&path, Open::Directory).unwrap();
         let mem = Arc::new(os.map(&os.create(&area, b"table", 0o600).unwrap(), BASE + WORDS + 8).unwrap());
-        let log = Log::open(os.clone(), &area, mem.clone(), BASE, UUID).unwrap();
+        let log = Log::open(os.clone(), &area, mem.clone(), BASE, AreaId::new(UUID)).unwrap();
         Rig { path, os, area, mem, log }
     }
     /// With an empty log, ready.
@@ -64,7 +64,7 @@ impl Rig {
     }
     /// As another process would open it.
     pub fn another(&self) -> Log<Linux> {
-        Log::open(self.os.clone(), &self.area, self.mem.clone(), BASE, UUID).unwrap()
+        Log::open(self.os.clone(), &self.area, self.mem.clone(), BASE, AreaId::new(UUID)).unwrap()
     }
     pub fn start(&self, checkpoint: Lsn) -> Replay {
         let replay = self.replay().unwrap();
@@ -72,7 +72,7 @@ impl Rig {
         replay
     }
     pub fn replay(&self) -> Result<Replay, LogError> {
-        replay(&self.os, &self.area, UUID)
+        replay(&self.os, &self.area, AreaId::new(UUID))
     }
     pub fn lock(&self) -> Locked {
         COMMIT_LOCK.lock(&*self.mem, ME, &alive).unwrap()

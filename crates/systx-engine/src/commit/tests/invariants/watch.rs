@@ -8,7 +8,7 @@ use super::book::{Book, Told};
 use super::crashes::{Aftermath, How};
 use crate::domain::layout::{BOOT_WORD, INITIALISED, LOCK_WORD, STATE_WORD, WORDS};
 use crate::domain::{InFlight, RobustLock, Slots};
-use crate::id::{Lsn, OwnerIx, TxId};
+use crate::id::{AreaId, Lsn, OwnerIx, TxId};
 use crate::log::{self, Cell, LogPos, Raw};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -246,8 +246,8 @@ impl Watch {
 /// Who is committed by what a log says that nobody writes to.
 fn promised(os: &SimOs, fs: usize) -> BTreeSet<TxId> {
     let Ok(area) = os.open_path(fs, ".systx", Open::Directory) else { return BTreeSet::new() };
-    let uuid = os.fs_info(&area).expect("says what it is").uuid;
-    let replay = log::outline(os, &area, uuid).expect("readable").replay;
+    let Ok(Some(id)) = log::written_for(os, &area) else { return BTreeSet::new() };
+    let replay = log::outline(os, &area, AreaId::new(id)).expect("readable").replay;
     let commits = replay.records.iter().filter_map(|entry| match entry.cell {
         Cell::Commit { lsn, id, .. } if !replay.aborted.contains(&lsn) => Some(id),
         _ => None,

@@ -1,0 +1,249 @@
+//! An area is the same under every kernel and in every order of disks, and a copy of it is another one.
+
+use super::stuck::make;
+use super::world::*;
+use crate::domain::{Area, AreaError, Domain, OpenError};
+use crate::log::format::{name, Header, HeaderRead};
+use std::sync::Arc;
+use systx_os::{FsInfo, FsKind, Open, Os, Rename};
+use systx_sim::machine::{run_process, Crash, FsSpec, Look, Machine, Plant, SimOs};
+
+/// What a kernel tells of a file system.
+type Answer = (Option<[u8; 16]>, Option<u64>);
+
+const UUID: [u8; 16] = [0x5a; 16];
+const BEFORE_6_9: Answer = (None, Some(0x77));
+const SINCE_6_9: Answer = (Some(UUID), Some(0x77));
+/// Of xfs f_fsid says nothing.
+const XFS_BEFORE_6_9: Answer = (None, None);
+const XFS_SINCE_6_9: Answer = (Some(UUID), None);
+
+fn tells(machine: &Machine, (uuid, fsid): Answer) {
+    machine.set_info(0, |info| (info.uuid, info.fsid) = (uuid, fsid));
+}
+
+fn begun(kind: FsKind, answer: Answer) -> Machine {
+    let spec = FsSpec::new(kind);
+    let machine =
+        Machine::new(1, &[FsSpec { info: FsInfo { uuid: answer.0, fsid: answer.1, ..spec.info }, ..spec }]);
+    tells(&machine, answer);
+    machine.plant(0, &[("w", Plant::Dir)]).expect("plants");
+    machine.settle();
+    machine.set_word_points(false);
+    machine
+}
+
+fn within<T>(machine: &Machine, work: impl FnOnce(&Arc<Domain<SimOs>>) -> T) -> Result<T, OpenError> {
+    let os = machine.spawn("somebody");
+    let done = run_process(&os, || open(&os).map(|domain| work(&domain))).expect("lives");
+    os.exit();
+    done
+}
+
+fn commits(machine: &Machine, file: &str) -> Result<[u8; 16], OpenError> {
+    within(machine, |domain| {
+        make(domain, file.as_bytes()).unwrap_or_else(|e| panic!("{file}: {e:?}"));
+        domain.key
+    })
+}
+
+fn is_whole(machine: &Machine, file: &str) -> bool {
+    machine.look(0, &format!("w/{file}")).is_some_and(|look: Look| look.content == file.as_bytes())
+}
+
+fn power_fails(machine: &Machine) {
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+}
+
+#[test]
+fn an_area_stays_the_same_whatever_a_kernel_tells_of_its_file_system() {
+    for (kind, old, new) in [
+        (FsKind::Ext4, BEFORE_6_9, SINCE_6_9),
+        (FsKind::Btrfs, BEFORE_6_9, SINCE_6_9),
+        (FsKind::Xfs, XFS_BEFORE_6_9, XFS_SINCE_6_9),
+    ] {
+        for answers in [[old, new, old, new], [new, old, old, new]] {
+            let machine = begun(kind, answers[0]);
+            let mut keys = Vec::new();
+            for (n, answer) in answers.into_iter().enumerate() {
+                tells(&machine, answer);
+                let file = format!("f{n}");
+                let same = "the same area is taken for a copy";
+                keys.push(commits(&machine, &file).unwrap_or_else(|e| panic!("{same}: {e}")));
+                power_fails(&machine);
+            }
+            within(&machine, |_| {}).expect("opens");
+            assert!((0..4).all(|n| is_whole(&machine, &format!("f{n}"))), "{kind:?}: lost");
+            keys.dedup();
+            assert_eq!(keys.len(), 1, "{kind:?}: one identity");
+        }
+    }
+}
+
+/// The objects of the area in another directory, which takes its name.
+fn put_back(machine: &Machine) {
+    let os = machine.outsider("backup");
+    let root = os.root(0);
+    os.mkdir(&root, b"copy", 0o700).expect("makes");
+    let (from, to) = (
+        os.open(&root, AREA, Open::Directory).expect("is there"),
+        os.open(&root, b"copy", Open::Directory).expect("is there"),
+    );
+    for entry in os.read_dir(&from).expect("lists") {
+        os.rename((&from, &entry.name), (&to, &entry.name), Rename::NoReplace).expect("moves");
+    }
+    os.rmdir(&root, AREA).expect("is empty");
+    os.rename((&root, b"copy"), (&root, AREA), Rename::NoReplace).expect("moves");
+}
+
+type Copies = (&'static str, fn(&Machine));
+
+const COPIES: [Copies; 3] = [
+    ("its UUID", |machine| tells(machine, (Some([1; 16]), Some(0x77)))),
+    ("its f_fsid", |machine| tells(machine, (None, Some(0x78)))),
+    ("the inode of its directory", put_back),
+];
+
+#[test]
+fn what_a_copied_area_has_to_redo_is_not_redone_in_the_copy() {
+    for (sign, copy) in COPIES {
+        let machine = begun(FsKind::Ext4, SINCE_6_9);
+        let first = commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        machine.remove(0, "w/one").unwrap_or_default();
+        machine.settle();
+        copy(&machine);
+        let refused = within(&machine, |_| {});
+        assert!(!is_whole(&machine, "one"), "{sign}: redone in a copy");
+        assert!(
+            matches!(refused, Err(OpenError::Area(AreaError::Copied(_)))),
+            "{sign}: {:?}",
+            refused.err().map(|e| e.to_string())
+        );
+        // As the message says.
+        let os = machine.outsider("somebody");
+        let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
+        os.rename((&area, b"log"), (&os.root(0), b"log.old"), Rename::NoReplace).expect("moves");
+        let second = commits(&machine, "two").unwrap_or_else(|e| panic!("{sign}: {e}"));
+        assert_ne!(first, second, "{sign}");
+        power_fails(&machine);
+        within(&machine, |_| {}).expect("opens");
+        assert!(is_whole(&machine, "two") && !is_whole(&machine, "one"), "{sign}");
+    }
+}
+
+#[test]
+fn a_copied_area_with_nothing_to_redo_gets_an_identity_of_its_own() {
+    for power in [false, true] {
+        for (sign, copy) in COPIES {
+            let machine = begun(FsKind::Ext4, SINCE_6_9);
+            let first = commits(&machine, "one").expect("opens");
+            within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
+            if power {
+                power_fails(&machine);
+            }
+            copy(&machine);
+            let second = commits(&machine, "two").unwrap_or_else(|e| panic!("{sign}: {e}"));
+            assert_ne!(first, second, "{sign}");
+            power_fails(&machine);
+            let third = within(&machine, |domain| domain.key).expect("opens");
+            assert_eq!(second, third, "{sign}");
+            assert!(is_whole(&machine, "one") && is_whole(&machine, "two"), "{sign}");
+        }
+    }
+}
+
+/// The area as a systx has left it that gave none an identity; its segments say `written`.
+fn make_older(machine: &Machine, written: [u8; 16]) {
+    let os = machine.outsider("older");
+    let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
+    let format = os.open(&area, b"format", Open::ReadWrite).expect("is there");
+    os.truncate(&format, 0).expect("truncates");
+    os.pwrite(&format, b"systx area 1\n", 0).expect("writes");
+    let log = os.open(&area, b"log", Open::Directory).expect("is there");
+    for entry in os.read_dir(&log).expect("lists") {
+        let number = crate::log::format::number(&entry.name).expect("a segment");
+        let file = os.open(&log, &name(number), Open::ReadWrite).expect("opens");
+        let mut block = vec![0; 4096];
+        os.pread(&file, &mut block, 0).expect("reads");
+        let HeaderRead::Good(header) = Header::decode(&block, number) else { panic!("no header") };
+        os.pwrite(&file, &Header { area: written, ..header }.encode(), 0).expect("writes");
+    }
+    machine.settle();
+}
+
+#[test]
+fn areas_without_identity_are_taken_over_whatever_their_segments_say() {
+    let fsid = |fsid: u64, dev: u64| {
+        let mut written = [0; 16];
+        written[..8].copy_from_slice(&fsid.to_le_bytes());
+        written[8..].copy_from_slice(&dev.to_le_bytes());
+        written
+    };
+    // f_fsid of an ext4 with this UUID.
+    let ext4 = Some(u64::from_le_bytes([0x5a; 8]) ^ u64::from_le_bytes([0x5b; 8]));
+    let uuid = core::array::from_fn(|n| if n < 8 { 0x5a } else { 0x5b });
+    let cases = [
+        (FsKind::Ext4, fsid(0x77, 0), SINCE_6_9, true),
+        (FsKind::Ext4, fsid(0x77, 0), BEFORE_6_9, true),
+        (FsKind::Ext4, fsid(0x78, 0), SINCE_6_9, false),
+        (FsKind::Ext4, UUID, SINCE_6_9, true),
+        (FsKind::Ext4, [1; 16], SINCE_6_9, false),
+        (FsKind::Ext4, uuid, (None, ext4), true),
+        (FsKind::Ext4, uuid, (None, Some(1)), false),
+        (FsKind::Btrfs, UUID, BEFORE_6_9, true),
+        // A device number, which is another one now.
+        (FsKind::Xfs, fsid(0x803, 0), XFS_SINCE_6_9, true),
+        (FsKind::Xfs, fsid(0, 0x803), XFS_BEFORE_6_9, true),
+        (FsKind::Xfs, UUID, XFS_SINCE_6_9, true),
+        (FsKind::Xfs, [1; 16], XFS_SINCE_6_9, false),
+        (FsKind::Xfs, UUID, XFS_BEFORE_6_9, true),
+    ];
+    for (kind, written, answer, ours) in cases {
+        let what = format!("{kind:?}, {written:x?}, {answer:x?}");
+        let machine = begun(kind, answer);
+        commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        make_older(&machine, written);
+        let opened = commits(&machine, "two");
+        assert_eq!(opened.is_ok(), ours, "{what}: {:?}", opened.err().map(|e| e.to_string()));
+        power_fails(&machine);
+        let again = within(&machine, |domain| domain.key);
+        assert_eq!(again.is_ok(), ours, "{what}");
+        assert_eq!([is_whole(&machine, "one"), is_whole(&machine, "two")], [ours; 2], "{what}");
+    }
+}
+
+/// Two take an older area over at one time, stopped at every call of the first: they are of one area.
+#[test]
+fn who_comes_while_an_area_gets_its_identity_is_given_the_same() {
+    let start = begun(FsKind::Ext4, SINCE_6_9);
+    commits(&start, "one").expect("opens");
+    power_fails(&start);
+    make_older(&start, UUID);
+    let mut cut = 0;
+    loop {
+        let machine = start.fork();
+        machine.set_word_points(false);
+        let os = machine.spawn("first");
+        machine.kill_at(&os, cut);
+        let takes_over = |os: &SimOs| {
+            let area = Area::open(os, Arc::new(os.root(0)), &os.root(0), AREA, true).expect("opens");
+            area.expect("is there").id
+        };
+        let first = run_process(&os, || takes_over(&os));
+        let (second, third) = (machine.spawn("second"), machine.spawn("third"));
+        let second = takes_over(&second);
+        assert_eq!(second, takes_over(&third), "cut {cut}");
+        assert_eq!(second.was, Some(UUID), "cut {cut}");
+        match first {
+            Ok(first) => {
+                assert_eq!(first, second);
+                commits(&machine, "two").expect("opens");
+                break assert!(is_whole(&machine, "one") && is_whole(&machine, "two"), "cut {cut}");
+            }
+            Err(_) => cut += 1,
+        }
+    }
+    assert!(cut > 10, "{cut}");
+}

@@ -1,0 +1,324 @@
+//! Which area this is, and whether it is where it was made: the contents of the file `format`.
+//!
+//! Guarantees: an area keeps its identity, 128 random bits, under every kernel and device number. What an area that was copied has
+//! to redo is never redone in the copy; a copy with nothing to redo gets an identity of its own. What tells a copy are *signs*: the
+//! UUID of the file system, its f_fsid, the handle of the area's directory. Each is compared with its own kind only: kernels
+//! differ in which they tell. Does not: tell a copied device from its original, which has the same signs (see [`super::Peers`]).
+//!
+//! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that older segments of the
+//! log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before version 2 an area was `systx area 1`, and the
+//! segments of its log said the UUID, the f_fsid, or zeros and a device number.
+
+use super::area::{AreaError, FORMAT, TEMPORARY};
+use super::owners::Owners;
+use crate::id::AreaId;
+use crate::log;
+use crate::mutant::{self, Mutant};
+use systx_os::{Errno, FsInfo, FsKind, Handle, Open, Os, Rename};
+
+const OLDER: &[u8] = b"systx area 1\n";
+const FIRST_LINE: &str = "systx area 2";
+/// Longer than any that this version writes.
+const BYTES_MAX: usize = 1024;
+/// Between two looks at an area that somebody else gives its identity, in nanoseconds.
+const LOOK_AGAIN_NS: u64 = 2_000_000;
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Of this version.
+    Ours(Identity),
+    /// Of an area without identity of its own.
+    Older,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    id: AreaId,
+    signs: Signs,
+}
+
+/// What a copy most likely has not in common with its original.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Signs {
+    uuid: Option<[u8; 16]>,
+    fsid: Option<u64>,
+    handle: Option<Handle>,
+}
+
+impl Signs {
+    fn of<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Signs {
+        // In a view of a transaction numbers of objects last as long as the kernel remembers them.
+        let lasts = info.life != FsInfo::LIVES_ONCE || info.kind == FsKind::Tmpfs;
+        let handle = os.handle(dir).ok().filter(|_| info.handles && lasts);
+        Signs { uuid: info.uuid, fsid: info.fsid, handle }
+    }
+
+    /// What says that the area is not where it was made.
+    fn copied(&self, now: &Signs) -> Option<&'static str> {
+        fn differ<T: PartialEq>(was: Option<T>, now: Option<T>) -> bool {
+            matches!((was, now), (Some(was), Some(now)) if was != now)
+        }
+        if mutant::on(Mutant::KindsMixed) {
+            let any = |s: &Signs| s.uuid.or(s.fsid.map(|fsid| u128::from(fsid).to_le_bytes()));
+            return differ(any(self), any(now)).then_some("UUID");
+        }
+        if mutant::on(Mutant::CopyGoesOn) {
+            return None;
+        }
+        [
+            (differ(self.uuid, now.uuid), "the UUID of its file system"),
+            (differ(self.fsid, now.fsid), "the f_fsid of its file system"),
+            (differ(self.handle, now.handle), "the inode of its directory"),
+        ]
+        .into_iter()
+        .find_map(|(differs, what)| differs.then_some(what))
+    }
+
+    /// With what was not known when they were written.
+    fn and(&self, now: &Signs) -> Signs {
+        Signs {
+            uuid: self.uuid.or(now.uuid),
+            fsid: self.fsid.or(now.fsid),
+            handle: self.handle.or(now.handle),
+        }
+    }
+
+    /// Whether a segment of an older area may be of this file system. It says the UUID, or else the f_fsid, which may be made of
+    /// a device number, or else zeros and a device number.
+    fn fits_older(&self, written: &[u8; 16], info: &FsInfo) -> bool {
+        let half = |n: usize| u64::from_le_bytes(core::array::from_fn(|at| written[n * 8 + at]));
+        if half(0) == 0 {
+            return true;
+        }
+        if half(1) == 0 {
+            return self.fsid.is_none_or(|fsid| fsid == half(0));
+        }
+        match (self.uuid, self.fsid, info.kind) {
+            (Some(uuid), ..) => uuid == *written,
+            // Source: uuid_to_fsid in include/linux/statfs.h.
+            (None, Some(fsid), FsKind::Ext4 | FsKind::Ext4NoJournal) => fsid == half(0) ^ half(1),
+            _ => true,
+        }
+    }
+}
+
+impl Identity {
+    fn encode(&self) -> Vec<u8> {
+        let mut text = format!("{FIRST_LINE}\nidentity {}\n", hex(&self.id.id));
+        let mut line = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                text += &format!("{name} {value}\n");
+            }
+        };
+        line("before", self.id.was.map(|was| hex(&was)));
+        line("uuid", self.signs.uuid.map(|uuid| hex(&uuid)));
+        line("fsid", self.signs.fsid.map(|fsid| format!("{fsid:016x}")));
+        line("handle", self.signs.handle.map(|handle| format!("{} {}", handle.kind, hex(handle.as_bytes()))));
+        text.into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Identity> {
+        let text = core::str::from_utf8(bytes).ok()?;
+        let mut lines = text.lines().peekable();
+        if lines.next() != Some(FIRST_LINE) {
+            return None;
+        }
+        let mut value = |name: &str| {
+            let is_it = |line: &&str| line.split_once(' ').is_some_and(|(found, _)| found == name);
+            lines.next_if(is_it).and_then(|line| line.split_once(' ')).map(|(_, value)| value)
+        };
+        let identity = value("identity")?;
+        let (before, uuid, fsid, handle) = (value("before"), value("uuid"), value("fsid"), value("handle"));
+        let id = AreaId { id: sixteen(identity)?, was: before.and_then(sixteen) };
+        let handle = handle.and_then(|text| {
+            let (kind, bytes) = text.split_once(' ')?;
+            Handle::new(kind.parse().ok()?, &unhex(bytes)?)
+        });
+        let fsid = fsid.and_then(|text| u64::from_str_radix(text, 16).ok());
+        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, handle } };
+        // Whatever is not understood in full is of another version.
+        (found.encode() == bytes).then_some(found)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.is_ascii().then_some(text.as_bytes())?;
+    digits.chunks(2).map(|two| u8::from_str_radix(core::str::from_utf8(two).ok()?, 16).ok()).collect()
+}
+
+fn sixteen(text: &str) -> Option<[u8; 16]> {
+    unhex(text)?.try_into().ok()
+}
+
+fn random<O: Os>(os: &O) -> [u8; 16] {
+    let halves = [os.random(), os.random()].map(u64::to_le_bytes);
+    core::array::from_fn(|n| halves[n / 8][n % 8])
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
+    move |e| AreaError::Os(what, e)
+}
+
+/// Writes the file of a new area, whose directory is `dir`, under a name of its own.
+pub(super) fn write_new<O: Os>(os: &O, dir: &O::Fd, name: &[u8], info: &FsInfo) -> Result<(), AreaError> {
+    write(os, dir, name, &Identity { id: AreaId::new(random(os)), signs: Signs::of(os, dir, info) })
+}
+
+fn write<O: Os>(os: &O, dir: &O::Fd, name: &[u8], identity: &Identity) -> Result<(), AreaError> {
+    let (bytes, mut done) = (identity.encode(), 0);
+    let file = os.create(dir, name, 0o600).map_err(failed("make the file `format`"))?;
+    while done < bytes.len() {
+        let write = os.pwrite(&file, &bytes[done..], done as u64);
+        done += write.map_err(failed("write the file `format`"))?;
+    }
+    os.fsync(&file).map_err(failed("write the file `format`"))
+}
+
+fn replace<O: Os>(os: &O, dir: &O::Fd, identity: &Identity) -> Result<(), AreaError> {
+    let temporary = [TEMPORARY, format!("{:016x}", os.random()).as_bytes()].concat();
+    write(os, dir, &temporary, identity)?;
+    os.rename((dir, &temporary), (dir, FORMAT), Rename::Replace).map_err(failed("name the file `format`"))?;
+    os.fsync(dir).map_err(failed("sync the directory"))
+}
+
+/// `None`: it has not been made to its end.
+fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<Said>, AreaError> {
+    let file = os.open_if_there(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
+    let Some(file) = file else { return Ok(None) };
+    let mut bytes = [0; BYTES_MAX];
+    let n = os.pread(&file, &mut bytes, 0).map_err(failed("read the file `format`"))?;
+    match &bytes[..n] {
+        OLDER => Ok(Some(Said::Older)),
+        bytes => Identity::decode(bytes).map(|found| Some(Said::Ours(found))).ok_or(AreaError::Version),
+    }
+}
+
+/// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one. `None`: its file is not
+/// there yet.
+///
+/// # Errors
+/// `Copied`, `InUse`; nothing was changed.
+pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Option<AreaId>, AreaError> {
+    let now = Signs::of(os, dir, info);
+    loop {
+        let Some(found) = read(os, dir)? else { return Ok(None) };
+        if let Said::Ours(Identity { id, signs }) = found {
+            if signs.and(&now) == signs && signs.copied(&now).is_none() {
+                return Ok(Some(id));
+            }
+        }
+        let owners = Owners::open_in(os, dir).map_err(AreaError::Owners)?;
+        // Byte 0: nobody else gives it an identity, or builds its table, meanwhile.
+        let Some(_byte) = owners.initialiser().map_err(AreaError::Owners)? else {
+            os.pause(LOOK_AGAIN_NS);
+            continue;
+        };
+        if read(os, dir)? != Some(found) {
+            continue;
+        }
+        return settle(os, dir, info, &owners, found, &now).map(Some);
+    }
+}
+
+/// As the only one who may change it.
+fn settle<O: Os>(
+    os: &O,
+    dir: &O::Fd,
+    info: &FsInfo,
+    owners: &Owners<O>,
+    found: Said,
+    now: &Signs,
+) -> Result<AreaId, AreaError> {
+    let (was, copied) = match found {
+        Said::Ours(Identity { id, signs }) => match signs.copied(now) {
+            None => {
+                // Who has no room for it is asked again.
+                let _ = replace(os, dir, &Identity { id, signs: signs.and(now) });
+                return Ok(id);
+            }
+            sign => (Some(id.id), sign),
+        },
+        Said::Older => {
+            let written = log::written_for(os, dir).map_err(|_| AreaError::Unread)?;
+            let foreign = written.filter(|written| !now.fits_older(written, info));
+            (written, foreign.map(|_| "the UUID of its file system"))
+        }
+    };
+    if owners.anybody() {
+        return Err(AreaError::InUse);
+    }
+    if let Some(sign) = copied {
+        let before = AreaId { id: was.unwrap_or_default(), was: None };
+        let before = match found {
+            Said::Ours(Identity { id, .. }) => id,
+            Said::Older => before,
+        };
+        // What can't be read may have to be redone.
+        let needed =
+            log::outline(os, dir, before).map_or(true, |o| o.replay.records.iter().any(|r| r.needed));
+        if needed {
+            return Err(AreaError::Copied(sign));
+        }
+        // It may look like one of this very life.
+        match os.unlink(dir, b"table") {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(AreaError::Os("remove the file `table`", e)),
+        }
+    }
+    let id = AreaId { id: random(os), was };
+    replace(os, dir, &Identity { id, signs: *now })?;
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signs() -> Signs {
+        Signs { uuid: Some([1; 16]), fsid: Some(7), handle: Handle::new(-1, &[3; 8]) }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        for was in [None, Some([9; 16])] {
+            for signs in [Signs::default(), signs(), Signs { uuid: None, ..signs() }] {
+                let identity = Identity { id: AreaId { id: [0xab; 16], was }, signs };
+                let bytes = identity.encode();
+                assert!(bytes.len() < BYTES_MAX);
+                assert_eq!(Identity::decode(&bytes), Some(identity));
+                for cut in 0..bytes.len() {
+                    assert_ne!(Identity::decode(&bytes[..cut]), Some(identity));
+                }
+                assert_eq!(Identity::decode(&[&bytes[..], b"more\n"].concat()), None);
+            }
+        }
+        for text in [&b""[..], OLDER, b"systx area 2\n", b"systx area 2\nidentity 00\n", b"\xff\xfe"] {
+            assert_eq!(Identity::decode(text), None);
+        }
+    }
+
+    #[test]
+    fn each_sign_is_compared_with_its_own_kind() {
+        let all = signs();
+        for now in [
+            Signs { uuid: None, ..all },
+            Signs { fsid: None, ..all },
+            Signs { handle: None, ..all },
+            Signs::default(),
+            all,
+        ] {
+            assert_eq!(all.copied(&now), None, "{now:?}");
+            assert_eq!(now.copied(&all), None, "{now:?}");
+            assert_eq!(now.and(&all), all);
+        }
+        assert!(all.copied(&Signs { uuid: Some([2; 16]), ..all }).is_some_and(|sign| sign.contains("UUID")));
+        assert!(all.copied(&Signs { fsid: Some(8), ..all }).is_some_and(|sign| sign.contains("f_fsid")));
+        let elsewhere = Signs { handle: Handle::new(-1, &[4; 8]), ..all };
+        assert!(all.copied(&elsewhere).is_some_and(|sign| sign.contains("inode")));
+    }
+}
