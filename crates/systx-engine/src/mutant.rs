@@ -89,6 +89,10 @@ pub(crate) enum Mutant {
     KindsMixed,
     /// An area that was copied goes on as its original.
     CopyGoesOn,
+    /// A directory is an area of a subtransaction because of its name.
+    AreaByItsName,
+    /// The log of an area in a view is replayed although its table is gone.
+    ReplayWithoutTable,
 }
 
 /// Whether a rule is left out.
@@ -166,5 +170,7 @@ impl Mutant {
         Mutant::BoundWithoutLock,
         Mutant::KindsMixed,
         Mutant::CopyGoesOn,
+        Mutant::AreaByItsName,
+        Mutant::ReplayWithoutTable,
     ];
 }

@@ -5,8 +5,6 @@
 //! Guarantees: a verb answers exactly as the plain system call would. Does not: check permissions and sticky bits; that is
 //! the caller's part (the kernel's, in a view).
 
-pub use crate::workset::sub_area::{is_sub_area, PREFIX as SUB_AREA_PREFIX};
-
 use crate::contention::Contention;
 use crate::domain::Domain;
 use crate::facts::{Facts, Name};
@@ -17,6 +15,7 @@ use crate::workset::memory::Room;
 use crate::workset::names::Entry;
 use crate::workset::passing::Claim;
 use crate::workset::staging::Staging;
+use crate::workset::sub_area::SubUser;
 use crate::workset::{Ix, Object};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -151,6 +150,8 @@ pub struct Transaction<O: Os> {
     pub(crate) met: HashSet<u32>,
     /// Areas of subtransactions: directory, name, and where it leads.
     pub(crate) sub_areas: Vec<(Ix, Name, Entry)>,
+    /// Who has asked for the name of one.
+    pub(crate) sub_users: Vec<SubUser>,
     /// Which of them have descriptors.
     pub(crate) held: Held,
     /// For bytes of small files.
@@ -181,6 +182,7 @@ impl<O: Os> Transaction<O> {
             linked: HashMap::new(),
             met: HashSet::new(),
             sub_areas: Vec::new(),
+            sub_users: Vec::new(),
             held: Held::default(),
             room: Room::default(),
         };

@@ -351,3 +351,24 @@ pub fn exec(argv: &[std::ffi::OsString]) -> Errno {
     let failed = std::process::Command::new(program).args(args).exec();
     Errno::from_io_error(&failed).unwrap_or(Errno::INVAL)
 }
+/// System calls that write to an open file. In none of the numberings that one kernel may have at the same time does another one
+/// that changes a file have one of these numbers (x86: chown and its like are 16, 95, 182, 198, 207, 212 and 298 for 32-bit programs).
+const WRITES: [libc::c_long; 10] = [
+    libc::SYS_write,
+    libc::SYS_pwrite64,
+    libc::SYS_writev,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_sendfile,
+    libc::SYS_splice,
+    libc::SYS_copy_file_range,
+    libc::SYS_fallocate,
+    libc::SYS_io_uring_enter,
+];
+
+/// Whether a thread that sleeps in the kernel is in a system call that writes to an open file. False where that can't be known.
+pub fn is_writing(thread: u32) -> bool {
+    let said = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
+    let number = said.split(' ').next().and_then(|number| number.parse().ok());
+    number.is_some_and(|number| WRITES.contains(&number))
+}

@@ -245,6 +245,11 @@ pub struct FsInfo {
 impl FsInfo {
     /// The life of what is gone for good when it is unmounted.
     pub const LIVES_ONCE: u64 = u64::MAX;
+
+    /// Whether it is a transaction's view, whose areas never need their log: of all other kinds only tmpfs lives once.
+    pub fn is_view(&self) -> bool {
+        self.life == FsInfo::LIVES_ONCE && matches!(self.kind, FsKind::Other(_))
+    }
 }
 
 /// How to open.

@@ -32,5 +32,8 @@ pub const ID_ATTRIBUTE: &str = "systx.id";
 /// One that tells how many transactions deep this is: 1 for one that is in no other one. One that can have none in it has no such
 /// attribute.
 pub const DEPTH_ATTRIBUTE: &str = "systx.depth";
+/// One that tells the user who asks how areas of that user's subtransactions are called in this transaction: nobody who is not inside, and
+/// no other user, can make one.
+pub const SUB_AREA_ATTRIBUTE: &str = "systx.sub-area";
 /// One that tells where areas of subtransactions are: their paths from the root of the mount, with a NUL behind each.
 pub const SUB_AREAS_ATTRIBUTE: &str = "systx.sub-areas";

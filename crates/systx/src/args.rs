@@ -124,6 +124,9 @@ pub struct Area {
     /// Name of the area at the top of each file system (for tests)
     #[arg(long, hide = true, default_value = ".systx")]
     pub area_name: OsString,
+    /// The file systems are views of the transaction around this one, each of which says how the area is called.
+    #[arg(skip)]
+    pub is_in_view: bool,
 }
 
 /// `systx run`.

@@ -16,9 +16,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use systx_engine::domain::{open_all, AreaError, Domain, Location, OpenError};
-use systx_engine::transaction::is_sub_area;
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};
+use systx_view::SUB_AREA_ATTRIBUTE;
 
 /// A mount that is served, with a detached copy of it.
 pub struct Mounted {
@@ -142,28 +142,34 @@ pub fn open<M: Borrow<Mounted>>(
     mounts: &[M],
     area: &Area,
 ) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
-    let name = area_name(area);
+    let named = |(n, mounted): (usize, &M)| {
+        let name = area_name_on(area, mounted.borrow());
+        name.map_err(|e| (n, format!("{}: asking for the area's name: {e}", mounted.borrow().point())))
+    };
+    let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
         .iter()
         .map(|mounted| &mounted.borrow().copy.root)
-        .map(|root| Location { root: root.clone(), parent: &**root, name: &name })
+        .zip(&names)
+        .map(|(root, name)| Location { root: root.clone(), parent: &**root, name })
         .collect();
+    let shown_name = |n: usize| names.get(n).map_or_else(String::new, |name| shown(name));
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
     let failed = |n: usize, e: OpenError| match e {
         // In his namespace others have no number.
         OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
-            let area = format!("{}/{}", point(n).trim_end_matches('/'), shown(&name));
+            let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
             format!("{area}: another user has taken this name; he or root can remove what has it")
         }
         OpenError::Area(e) => {
             let step = step(&OpenError::Area(e));
-            format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown(&name))
+            format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown_name(n))
         }
         e => format!("{}: {e}{}", point(n), step(&e)),
     };
     let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
     for (n, domain) in domains.iter().enumerate() {
-        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0 && !is_sub_area(&name)) {
+        if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0 && !area.is_in_view) {
             ordinary::remember(&mounted.borrow().lower.point);
         }
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
@@ -270,6 +276,14 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
         let _ = domain.finish_dead();
         // What it could be undone with is its commit's, or nobody's.
         let _ = domain.settle_images();
+    }
+}
+
+/// Name of the area on one mount.
+fn area_name_on<'a>(area: &'a Area, mounted: &Mounted) -> Result<Cow<'a, [u8]>, Errno> {
+    match area.is_in_view {
+        true => mounted.copy.attribute(SUB_AREA_ATTRIBUTE).map(Cow::from),
+        false => Ok(area_name(area)),
     }
 }
 

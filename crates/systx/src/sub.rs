@@ -5,17 +5,16 @@
 //! from everything else. Guarantees: when the outer one commits, each inner one is part of it as a whole or not at all, however it
 //! ended. Does not: know how a transaction works; an inner one is one.
 
-use crate::args::{Area, DurabilityArg, Run};
+use crate::args::{DurabilityArg, Run};
 use crate::report::shown;
 use crate::run::failed;
 use crate::{network, session, undo};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::{finish_sub_areas, Location};
-use systx_engine::transaction::SUB_AREA_PREFIX;
 use systx_os::fuse::EventFd;
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::sandbox::own;
@@ -110,7 +109,7 @@ impl Around {
         let mut run = args.clone();
         // Whether it survives is up to the outer one, where a sync does nothing. But only a log makes one of several file systems.
         run.promise.durability = DurabilityArg::Durable;
-        run.area = Area { area_name: area_name() };
+        run.area.is_in_view = true;
         if run.only.is_empty() && !self.points.iter().any(|point| point == b"/") {
             run.only = self.points.iter().map(|point| PathBuf::from(OsStr::from_bytes(point))).collect();
         }
@@ -127,15 +126,6 @@ pub fn is_the_outermost_ones(args: &Run) -> Option<&'static str> {
         return Some(network::PART_OF_ANOTHER);
     }
     args.undoable.undoable.then_some(undo::PART_OF_ANOTHER)
-}
-
-/// An ordinary user's gets his number in any case.
-fn area_name() -> OsString {
-    let prefix = SUB_AREA_PREFIX;
-    match Linux::new().uid() {
-        0 => format!("{prefix}0").into(),
-        _ => prefix.trim_end_matches('-').into(),
-    }
 }
 
 /// What pid 1 of a transaction does at its end.
@@ -173,6 +163,8 @@ impl Site {
 fn finish(views: &[OwnedFd]) -> Result<(), String> {
     let os = Linux::new();
     systx_os::linux::prove_nothing();
+    // It may have root's rights, and nothing above the directory of an area is an inner one's.
+    systx_os::linux::find_by_path();
     // With fewer descriptors a large publication may fail, and with it the outer transaction.
     let _ = systx_os::linux::raise_nofile_limit();
     let mut sites: Vec<Site> = Vec::new();

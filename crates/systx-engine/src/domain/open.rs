@@ -69,6 +69,8 @@ pub enum OpenError {
         /// The kernel's answer.
         error: Errno,
     },
+    /// The area of a subtransaction has a log without its table.
+    NoTable,
     /// The kernel.
     Os(&'static str, Errno),
 }
@@ -85,6 +87,10 @@ impl core::fmt::Display for OpenError {
                 f,
                 "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
                 Shown(path)
+            ),
+            OpenError::NoTable => write!(
+                f,
+                "the area of a subtransaction has lost its table, without which its log is not replayed; run the outer transaction again"
             ),
             OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
         }

@@ -282,20 +282,3 @@ fn a_number_that_is_given_again_is_told_apart() {
         assert_eq!((Some(again), tx.nodes_now()), (last.map(|(node, _)| node), nodes + 1));
     });
 }
-
-/// Names of subtransactions' areas are the transaction's own, whatever the tree has.
-#[test]
-fn what_an_outsider_calls_as_an_area_is_called_is_no_area() {
-    play(|world| {
-        world.os.mkdir(&world.os.root(0), b".systx.sub-7", 0o755).unwrap();
-        for isolation in [Isolation::Serializable, Isolation::Committed] {
-            let mut tx = world.begin(isolation, Durability::None);
-            let root = tx.root(0);
-            assert_eq!(tx.lookup(root, b".systx.sub-7"), Ok(None));
-            assert_eq!(tx.rmdir(root, b".systx.sub-7"), Err(Errno::NOENT.into()));
-            tx.mkdir(root, b".systx.sub-7", 0o700, CALLER).unwrap();
-            assert_eq!(tx.rmdir(root, b".systx.sub-7"), Ok(()));
-            tx.abort();
-        }
-    });
-}

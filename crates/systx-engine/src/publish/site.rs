@@ -152,6 +152,10 @@ pub(crate) fn open_object<O: Os>(
     let components = path.split(|b| *b == b'/').chain(std::iter::once(name)).filter(|c| !c.is_empty());
     let mut fd = os.dup(root)?;
     for component in components {
+        // No record of ours has one, and it would lead out of what may be reached.
+        if component == b".." {
+            return Ok(None);
+        }
         fd = match os.open(&fd, component, Open::Path) {
             Ok(fd) => fd,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),

@@ -12,6 +12,7 @@ use crate::domain::shelf::sweep_shelves;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Replay};
+use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
@@ -59,6 +60,10 @@ pub(crate) fn after_reboot<O: Os>(
     // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
     let outline = outline.understand(os).map_err(OpenError::Log)?;
     let replay = outline.replay();
+    // The two are made and go together, so a log without its table is nobody's, or somebody has removed the table.
+    if info.is_view() && !replay.records.is_empty() && !mutant::on(Mutant::ReplayWithoutTable) {
+        return Err(OpenError::NoTable);
+    }
     if let Some(at) = replay.damaged {
         recovered.unfinished.push(format!(
             "the log is damaged at {at}: {} behind it that were synced once are left out; what they changed may be incomplete",

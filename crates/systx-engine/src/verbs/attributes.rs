@@ -25,6 +25,10 @@ impl<O: Os> Transaction<O> {
         let ix = self.ix(node);
         self.may_change(ix)?;
         let kind = self.object(ix).kind;
+        // What is in there is finished with its owner's rights.
+        if (set.uid.is_some() || set.gid.is_some()) && self.is_a_sub_area(ix) {
+            return Err(Errno::PERM.into());
+        }
         if let Some(size) = set.size {
             match kind {
                 FileType::File => self.set_size(ix, size)?,

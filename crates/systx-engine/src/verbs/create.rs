@@ -6,7 +6,6 @@ use crate::workset::acl::{self, Acl};
 use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::staging::Spot;
-use crate::workset::sub_area::is_sub_area;
 use crate::workset::{node_of, Ix};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
@@ -105,10 +104,11 @@ impl<O: Os> Transaction<O> {
             return Err(Errno::EXIST.into());
         }
         self.may_create_in(dir, name)?;
-        let hidden = is_sub_area(name);
-        if hidden && !matches!(new, New::Directory) {
+        let user = self.sub_area_user(name);
+        if user.is_some_and(|uid| uid != caller.uid || !matches!(new, New::Directory)) {
             return Err(Errno::ACCESS.into());
         }
+        let hidden = user.is_some();
         let mount = usize::from(self.object(dir).mount);
         let in_slot = hidden || !self.object(dir).is_staged();
         let mut shape = self.shape(dir, new, mode, caller, in_slot)?;

@@ -5,7 +5,6 @@ use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
 use crate::workset::passing::Claim;
-use crate::workset::sub_area::is_sub_area;
 use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Os};
 
@@ -59,7 +58,7 @@ impl<O: Os> Transaction<O> {
         if self.find_to_change(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
         }
-        if is_sub_area(name) {
+        if self.is_sub_area(name) {
             return Err(Errno::ACCESS.into());
         }
         if self.object(ix).mount != self.object(dir).mount {
@@ -136,7 +135,7 @@ impl<O: Os> Transaction<O> {
         }
         self.unname(dir, name);
         self.reap(ix);
-        match is_sub_area(name) {
+        match self.is_sub_area(name) {
             true => Ok(()),
             false => self.touch(dir, change),
         }

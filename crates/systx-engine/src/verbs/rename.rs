@@ -4,7 +4,6 @@ use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use crate::workset::names::Change;
 use crate::workset::staging::NO_SLOT;
-use crate::workset::sub_area::is_sub_area;
 use crate::workset::Ix;
 use systx_os::{Errno, FileType, Os, Rename};
 
@@ -23,7 +22,7 @@ impl<O: Os> Transaction<O> {
         how: Rename,
     ) -> Verb<()> {
         let (from, to) = ((self.ix(dir), name), (self.ix(new_dir), new_name));
-        if is_sub_area(name) || is_sub_area(new_name) {
+        if self.is_sub_area(name) || self.is_sub_area(new_name) {
             return Err(Errno::ACCESS.into());
         }
         if self.object(from.0).mount != self.object(to.0).mount {

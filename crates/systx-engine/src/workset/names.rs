@@ -4,7 +4,6 @@
 //! change of a name needs: link counts, subdirectories, times of the directory.
 
 use super::staging::NO_SLOT;
-use super::sub_area::is_sub_area;
 use super::Ix;
 use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
@@ -35,7 +34,7 @@ pub(crate) enum Change {
 
 impl<O: Os> Transaction<O> {
     pub(crate) fn entry(&self, dir: Ix, name: &[u8]) -> Option<Entry> {
-        if is_sub_area(name) {
+        if self.is_sub_area(name) {
             return self.sub_area(dir, name);
         }
         self.object(dir).dir.as_ref().and_then(|d| d.names.get(name)).copied()
@@ -71,7 +70,7 @@ impl<O: Os> Transaction<O> {
         if name.len() > NAME_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        if is_sub_area(name) {
+        if self.is_sub_area(name) {
             return Ok(self.sub_area(dir, name).and_then(|entry| entry.now));
         }
         if let Some(entry) = directory.names.get(name) {
@@ -135,7 +134,7 @@ impl<O: Os> Transaction<O> {
         // A name that was looked up and is known is none of ours.
         let known = self.object(dir).dir.as_ref().is_some_and(|d| d.names.contains_key(name));
         // That of a subtransaction is another one than ours, which may have the same name.
-        if !known && !is_sub_area(name) && self.is_hidden(dir, name) {
+        if !known && !self.is_sub_area(name) && self.is_hidden(dir, name) {
             return Err(Errno::ACCESS.into());
         }
         match &self.object(dir).lower {
@@ -173,7 +172,7 @@ impl<O: Os> Transaction<O> {
 
     /// Takes a name away; its object, if staged, is where it was.
     pub(crate) fn unname(&mut self, dir: Ix, name: &[u8]) {
-        if is_sub_area(name) {
+        if self.is_sub_area(name) {
             return self.unname_sub_area(dir, name);
         }
         let staged = self.object(dir).is_staged();
@@ -201,7 +200,7 @@ impl<O: Os> Transaction<O> {
 
     /// Makes a name, which must be missing, one of `ix`.
     pub(crate) fn name(&mut self, dir: Ix, name: &[u8], ix: Ix, slot: u32) {
-        if is_sub_area(name) {
+        if self.is_sub_area(name) {
             return self.name_sub_area(dir, name, ix, slot);
         }
         let is_dir = self.object(ix).kind == FileType::Directory;

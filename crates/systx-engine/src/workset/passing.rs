@@ -8,7 +8,6 @@
 
 use super::data::Data;
 use super::names::NAME_MAX;
-use super::sub_area::is_sub_area;
 use super::{Ix, Object};
 use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
 use crate::outcome::{Isolation, Verb};
@@ -234,7 +233,7 @@ impl<O: Os> Transaction<O> {
         }
         // What is no name is told so by a lookup.
         let plain = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&b'/') && !name.contains(&0);
-        if !plain || is_sub_area(name) || self.is_hidden(dir, name) {
+        if !plain || self.is_sub_area(name) || self.is_hidden(dir, name) {
             return self.find(dir, name);
         }
         self.claim_name(dir, name)

@@ -3,7 +3,6 @@
 //! Owns: one private directory a mount, made at the first need, its slots, and the way from a name that the
 //! program sees to the place where the object is.
 
-use super::sub_area::is_sub_area;
 use super::{Ix, Reach};
 use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
 use crate::id::ObjectId;
@@ -129,7 +128,7 @@ impl<O: Os> Transaction<O> {
 
     /// Whether what is staged under a name really has that name.
     fn is_in_place(&self, dir: Ix, name: &[u8]) -> bool {
-        self.object(dir).is_staged() && !is_sub_area(name)
+        self.object(dir).is_staged() && !self.is_sub_area(name)
     }
 
     /// Where the staged object under a name is.

@@ -4,25 +4,53 @@
 //! the directory that it has for a root. Guarantees: such a directory is in no listing, no difference and no plan, it moves no time,
 //! and a commit is refused while there is one: what a subtransaction has put into place in part is in it. Does not: know what is
 //! in one; to a subtransaction it is an ordinary directory.
+//!
+//! A name holds a number of 128 random bits that this transaction drew for one user, and tells to processes of that user only: no
+//! archive can bring such a directory along, and no other user can make it. Any other name is an ordinary one, whatever it looks like.
 
 use super::names::Entry;
 use super::Ix;
 use crate::facts::Name;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Verb;
 use crate::publish::reclaim::remove_all;
 use crate::transaction::{Node, Transaction};
 use systx_os::{Errno, Open, Os};
 
-/// What the name of such a directory begins with; the number of its user follows.
-pub const PREFIX: &str = ".systx.sub-";
+/// What the name of such a directory begins with; its user's secret follows, in hexadecimal.
+const PREFIX: &str = ".systx.sub-";
 
-/// Whether a name is one of an area of a subtransaction.
-pub fn is_sub_area(name: &[u8]) -> bool {
-    let user = name.strip_prefix(PREFIX.as_bytes());
-    user.is_some_and(|user| !user.is_empty() && user.iter().all(u8::is_ascii_digit))
+/// A user of subtransactions, and the name of the area in which that user's subtransactions of one directory meet.
+pub(crate) struct SubUser {
+    uid: u32,
+    name: Name,
 }
 
 impl<O: Os> Transaction<O> {
+    /// The name of areas of a user's subtransactions. To be told to that user only.
+    pub fn sub_area_name(&mut self, uid: u32) -> Vec<u8> {
+        if let Some(user) = self.sub_users.iter().find(|user| user.uid == uid) {
+            return user.name.to_vec();
+        }
+        let name = format!("{PREFIX}{:016x}{:016x}", self.os.random(), self.os.random());
+        self.sub_users.push(SubUser { uid, name: Name::from(name.as_bytes()) });
+        name.into_bytes()
+    }
+
+    /// Whether a name is one of an area of a subtransaction.
+    pub fn is_sub_area(&self, name: &[u8]) -> bool {
+        self.sub_area_user(name).is_some()
+    }
+
+    /// Whose areas have a name.
+    pub(crate) fn sub_area_user(&self, name: &[u8]) -> Option<u32> {
+        let secret = name.strip_prefix(PREFIX.as_bytes())?;
+        if mutant::on(Mutant::AreaByItsName) {
+            return Some(std::str::from_utf8(secret).ok().and_then(|user| user.parse().ok()).unwrap_or(0));
+        }
+        self.sub_users.iter().find(|user| *user.name == *name).map(|user| user.uid)
+    }
+
     /// Where such a name leads in a directory.
     pub(super) fn sub_area(&self, dir: Ix, name: &[u8]) -> Option<Entry> {
         self.sub_areas.iter().find(|(at, known, _)| *at == dir && **known == *name).map(|(.., entry)| *entry)
@@ -74,7 +102,7 @@ impl<O: Os> Transaction<O> {
         }
         let mut at = ix;
         while let Some((parent, name)) = self.object(at).names.first() {
-            if is_sub_area(name) {
+            if self.is_sub_area(name) {
                 return true;
             }
             at = *parent;
@@ -86,6 +114,11 @@ impl<O: Os> Transaction<O> {
     pub(crate) fn is_of_sub_area(&self, ix: Ix) -> bool {
         let holds = |dir: Ix| self.sub_areas.iter().any(|(.., entry)| entry.now == Some(dir));
         self.object(ix).names.first().is_some_and(|(dir, _)| holds(*dir))
+    }
+
+    /// Whether an object is such a directory.
+    pub(crate) fn is_a_sub_area(&self, ix: Ix) -> bool {
+        self.sub_areas.iter().any(|(.., entry)| entry.now == Some(ix))
     }
 
     /// The paths of such directories on a mount, from its root.
@@ -106,14 +139,6 @@ mod tests {
     use systx_os::FsKind;
     use systx_sim::machine::{run_process, Machine};
 
-    #[test]
-    fn the_name_of_an_area_has_a_users_number() {
-        assert!(is_sub_area(b".systx.sub-0") && is_sub_area(b".systx.sub-1000"));
-        for other in [&b".systx.sub-"[..], b".systx.sub", b".systx.sub-0x", b".systx", b"a.systx.sub-0"] {
-            assert!(!is_sub_area(other));
-        }
-    }
-
     /// Root finishes it with the owner's and the group's rights: who made it must have had them.
     #[test]
     fn an_area_is_its_makers_own_also_in_a_directory_that_passes_its_group_on() {
@@ -129,7 +154,8 @@ mod tests {
             let mut tx = Transaction::begin(os.clone(), vec![domain], Options::default()).unwrap();
             let dir = tx.lookup(tx.root(0), b"shared").unwrap().unwrap().0;
             let caller = Caller { uid: 7, gid: 8, umask: 0 };
-            let made = tx.mkdir(dir, b".systx.sub-7", 0o700, caller).unwrap().1;
+            let name = tx.sub_area_name(7);
+            let made = tx.mkdir(dir, &name, 0o700, caller).unwrap().1;
             assert_eq!((made.uid, made.gid, made.mode & 0o7777), (7, 8, 0o700));
             let other = tx.mkdir(dir, b"other", 0o700, caller).unwrap().1;
             assert_eq!((other.uid, other.gid, other.mode & 0o7777), (7, 50, 0o2700));

@@ -32,6 +32,7 @@ use crate::types::*;
 pub use lease::prove_nothing;
 pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
+pub use open::find_by_path;
 pub use owner::OwnedByte;
 
 /// The umask this process started with. Set once: the second answer of umask(2) is our own 0.

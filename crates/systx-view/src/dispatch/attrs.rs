@@ -60,6 +60,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             // file that got setuid or setgid since it was opened: the kernel leaves out what HANDLE_KILLPRIV_V2 has the
             // server do (fs/fuse/dir.c, fuse_setattr), and asks for nothing else.
             if self.tx.kind(call.node) != FileType::Directory {
+                self.may_clear(&call)?;
                 self.kill_privileges(&call, call.node, Kill::All)?;
             }
         } else if set.size.is_some() && !set.kill_priv && self.is_privileged(call.node)? {
@@ -102,6 +103,21 @@ impl<O: Os<Fd: AsFd>> View<O> {
             Err(VerbError::Os(_)) => Ok(false),
             Err(doomed) => Err(doomed),
         }
+    }
+
+    /// Whether the caller may have setuid and setgid cleared: by chown(2) the owner and root, which the kernel checks as a change of
+    /// the mode (fs/attr.c, setattr_prepare) and leaves out here together with the mode; by a write whoever has the file open. The
+    /// two requests are the same, so the thread is asked what it does: it waits for the answer.
+    ///
+    /// # Errors
+    /// `EPERM` for others, if there is anything to be cleared.
+    fn may_clear(&mut self, call: &Call<'_>) -> Verb<()> {
+        let attr = self.tx.getattr(call.node)?;
+        let may = attr.mode & SETUID_SETGID == 0
+            || call.uid == 0
+            || call.uid == attr.uid
+            || systx_os::process::is_writing(call.thread);
+        may.then_some(()).ok_or(Errno::PERM.into())
     }
 
     /// Takes privileges from a file whose bytes change.

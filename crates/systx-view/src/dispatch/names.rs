@@ -6,7 +6,6 @@ use crate::wire::layout::{LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn};
 use crate::wire::{Lasts, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
-use systx_engine::transaction::is_sub_area;
 use systx_os::{Errno, Os, Rename};
 
 /// RENAME_NOREPLACE and RENAME_EXCHANGE of renameat2(2). RENAME_WHITEOUT is for stacked file systems.
@@ -62,7 +61,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let args: MkdirIn = call.take()?;
         let name = call.name()?;
         let (node, attr) = self.tx.mkdir(call.node, name, args.mode, call.caller(args.umask))?;
-        if is_sub_area(name) {
+        if self.tx.is_sub_area(name) {
             self.divided.ring();
         }
         self.introduce(&call, node, &attr, reply);

@@ -28,6 +28,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 Isolation::Serializable => self.depth.to_string().into_bytes(),
                 Isolation::Committed => return Err(Errno::NODATA.into()),
             },
+            name if name == crate::SUB_AREA_ATTRIBUTE.as_bytes() => self.tx.sub_area_name(call.uid),
             name if name == crate::SUB_AREAS_ATTRIBUTE.as_bytes() => self
                 .tx
                 .sub_areas(call.root)

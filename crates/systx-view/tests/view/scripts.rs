@@ -37,6 +37,10 @@ pub const ALL: &[&str] = &[
      setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'echo written >> rw'; stat -c %a rw; cat <&5; exec 5<&-",
     "echo own > su; chmod 6755 su; chown : su; stat -c %a su; chmod 666 su; exec 5<>su; chmod 6777 su; stat -c %a su
      setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'echo other >&5'; stat -c %a su; exec 5>&-; stat -c %a su",
+    "echo own > so; chmod 6755 so rw; mkfifo -m 6666 sf; exec 5<>so
+     setpriv --reuid 1001 --regid 1001 --clear-groups bash -c 'chown : so; chown : rw; chown : sf; chown : fresh; chown : .'
+     stat -c %a so rw sf; exec 5>&-; setpriv --reuid 1001 --regid 1001 --clear-groups chown : so; stat -c %a so
+     chown 1001 so rw; chmod 4755 so rw; setpriv --reuid 1001 --regid 1001 --clear-groups chown : so rw; stat -c %a so rw",
 ];
 
 /// Runs a script in `dir`; what it says and how it ends.

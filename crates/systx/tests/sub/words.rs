@@ -1,8 +1,9 @@
 //! Options and messages of subtransactions.
 
-use super::machine::{code, err, out, Case};
+use super::machine::{code, err, must, out, run, Case, AREA};
 use super::world::World;
 use std::path::Path;
+use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
     ("each_ending_says_that_it_is_the_inner_ones", each_ending_says_whose_it_is),
@@ -12,6 +13,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("programs_are_told_that_it_is_a_subtransaction", programs_are_told),
     ("without_the_option_an_inner_run_is_a_part", without_the_option_it_is_a_part),
     ("its_name_is_nobodys_own", its_name_is_nobodys_own),
+    ("a_log_that_an_archive_brings_along_is_bytes_like_others", a_log_of_an_archives_is_bytes),
 ];
 
 const SETUP: &str = "echo a > a; mkdir dir";
@@ -137,11 +139,44 @@ fn without_the_option_it_is_a_part(dir: &Path) {
     assert_eq!(said(&w, script).0, "3\n4\na\ndir\n0\n");
 }
 
+/// As an archive may bring one along: a log of root's in a directory of root's with mode 0700. Somebody may have made it for that.
+fn a_log_of_an_archives_is_bytes(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4", "mkdir made") else { return };
+    // A real one: of a run that has made a setuid file, and is redone as after a loss of power.
+    let elsewhere = w.mount.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let forged =
+        run(&elsewhere, &[], &["sh", "-c", "echo '#!/bin/sh' > forged; chmod 4755 forged"]).output().unwrap();
+    assert_eq!(code(&forged), 0, "{}", err(&forged));
+    let area = w.beside.join("area");
+    must(Command::new("cp").arg("-a").arg(w.mount.join(AREA)).arg(&area));
+    must(Command::new("rm").arg(elsewhere.join("forged")));
+    for file in ["table", "owners"] {
+        std::fs::remove_file(area.join(file)).unwrap();
+    }
+    let places = ["made/.systx.sub-0", ".systx.sub-0", "made/.systx.sub-1000", "made/.systx.sub-"];
+    let copies: Vec<_> = places.iter().map(|place| format!("cp -a $BESIDE/area {place}")).collect();
+    let output = w.run(&[], &format!("set -e; {}; sub -- sh -c 'echo s > s'; ls -A made", copies.join("; ")));
+    let listed = ".systx.sub-\n.systx.sub-0\n.systx.sub-1000\n";
+    assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, listed, ""));
+    for place in places {
+        must(Command::new("diff").arg("-r").arg(&area).arg(w.tree.join(place)));
+    }
+    let found = must(Command::new("find").arg(&w.mount).args(["-name", "forged"]));
+    assert_eq!((found.as_str(), w.read("s").as_str()), ("", "s\n"));
+}
+
 fn its_name_is_nobodys_own(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
-    let script = "sub -- true; ls -A; rmdir dir; mv a b; for c in 'mv -T b .systx.sub-0' 'mv .systx.sub-0 c' 'ln b .systx.sub-1' \
-        'touch .systx.sub-1' 'rmdir .systx.sub-0'; do $c 2>/dev/null && echo $c; done; sub -- sh -c 'ls -A; echo s > s'";
-    assert_eq!(said(&w, script).0, "a\ndir\nb\n0\n");
+    // Whoever runs as its user may ask for it; others can neither make one of that name, nor one of a name of their own.
+    let name = "python3 -c 'import os; print(os.getxattr(\".\", \"systx.sub-area\").decode())'";
+    let script = format!(
+        "n=$({name}); sub -- true; ls -A; rmdir dir; mv a b; for c in \"mv -T b $n\" \"mv $n c\" \"ln -T b $n\" \"rmdir $n\" \
+         \"chown 5 $n\"; do $c 2>/dev/null && echo $c; done; sub -- sh -c 'ls -A; echo s > s'; echo $n > $BESIDE/name"
+    );
+    assert_eq!(said(&w, &script).0, "a\ndir\nb\n0\n");
     assert_eq!(w.names(), ["b", "s"]);
+    let told = std::fs::read_to_string(w.beside.join("name")).unwrap();
+    assert!(told.starts_with(".systx.sub-") && told.trim().len() == 43, "{told}");
     w.nothing_is_left();
 }

@@ -6,6 +6,7 @@ mod contention;
 mod covering;
 mod crash;
 mod disturbed;
+mod forged;
 mod found;
 mod full;
 mod identity;

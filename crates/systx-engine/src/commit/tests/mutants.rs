@@ -166,6 +166,14 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CopyGoesOn => {
             check("identity::what_a_copied_area_has_to_redo_is_not_redone_in_the_copy", "redone in a copy")
         }
+        Mutant::AreaByItsName => check(
+            "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
+            "an area because of its name",
+        ),
+        Mutant::ReplayWithoutTable => check(
+            "forged::the_log_of_a_subtransaction_is_never_replayed_without_its_table",
+            "replayed without its table",
+        ),
     }
 }
 
