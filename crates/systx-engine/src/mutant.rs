@@ -93,6 +93,12 @@ pub(crate) enum Mutant {
     AreaByItsName,
     /// The log of an area in a view is replayed although its table is gone.
     ReplayWithoutTable,
+    /// Cells that are appended during a sync of the log count as synced by it.
+    SyncCountsLate,
+    /// C: the removal of a segment is not synced before that of the next one.
+    RemovalNotSynced,
+    /// Slots that a recovery makes again get their final name before they are on the disk.
+    RebuiltNotSynced,
 }
 
 /// Whether a rule is left out.
@@ -172,5 +178,8 @@ impl Mutant {
         Mutant::CopyGoesOn,
         Mutant::AreaByItsName,
         Mutant::ReplayWithoutTable,
+        Mutant::SyncCountsLate,
+        Mutant::RemovalNotSynced,
+        Mutant::RebuiltNotSynced,
     ];
 }

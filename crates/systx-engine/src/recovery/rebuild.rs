@@ -5,6 +5,7 @@
 
 use crate::domain::shelf::sealed_shelf_of;
 use crate::domain::Area;
+use crate::mutant::{self, Mutant};
 use crate::plan::Token;
 use crate::publish::place::write_all;
 use crate::publish::reclaim::remove_all;
@@ -64,7 +65,9 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Op
     wanted.extend(links);
     tokens::make(os, &slots, &wanted, None)?;
     // Contents before the name that promises them.
-    os.syncfs(&area.dir)?;
+    if !mutant::on(Mutant::RebuiltNotSynced) {
+        os.syncfs(&area.dir)?;
+    }
     os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
     Ok((Some(slots), lost))
 }

@@ -277,7 +277,7 @@ impl Os for SimOs {
     }
 
     fn fsync(&self, fd: &SimFd) -> Result<()> {
-        self.call(Call::Fsync, b"", Some(fd.file), |s, _| {
+        self.sync_call(Call::Fsync, fd.file, |s| {
             let id = s.syncable(fd.file)?;
             s.sync(id, false);
             Ok(())
@@ -285,7 +285,7 @@ impl Os for SimOs {
     }
 
     fn fdatasync(&self, fd: &SimFd) -> Result<()> {
-        self.call(Call::Fdatasync, b"", Some(fd.file), |s, _| {
+        self.sync_call(Call::Fdatasync, fd.file, |s| {
             let id = s.syncable(fd.file)?;
             s.sync(id, true);
             Ok(())
@@ -293,7 +293,7 @@ impl Os for SimOs {
     }
 
     fn syncfs(&self, fd: &SimFd) -> Result<()> {
-        self.call(Call::Syncfs, b"", Some(fd.file), |s, _| {
+        self.sync_call(Call::Syncfs, fd.file, |s| {
             let open = s.file(fd.file)?;
             if open.path_only() {
                 return Err(Errno::BADF);

@@ -226,6 +226,23 @@ impl SimOs {
             Err(Stop::Dead) => Err(Errno::IO),
         }
     }
+
+    /// A sync: what is there when it begins reaches the disk, and others may act before it returns.
+    pub(super) fn sync_call(
+        &self,
+        call: Call,
+        file: FileId,
+        effect: impl FnOnce(&mut State) -> Result<()>,
+    ) -> Result<()> {
+        let done = self.call(call, b"", Some(file), |s, _| effect(s));
+        let inner = self.machine.lock();
+        let me = thread::current().id();
+        let silent = self.quiet || inner.control.hooking == Some(me);
+        if !silent && inner.state.process(self.process).alive {
+            drop(self.machine.take_turn(inner, me));
+        }
+        done
+    }
 }
 
 impl State {

@@ -2,12 +2,12 @@
 
 use super::stuck::{make, ROOT};
 use super::world::*;
-use crate::domain::SlotState;
+use crate::domain::{Domain, SlotState};
 use crate::outcome::{Durability, Options};
 use crate::transaction::Transaction;
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os};
-use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Tree};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Schedule, SimOs, Traced, Tree};
 
 fn recovered(machine: &Machine) -> Tree {
     let os = machine.spawn("helper");
@@ -100,7 +100,7 @@ fn a_checkpoint_that_fails_is_told_and_tried_again() {
     done.expect("lives");
 }
 
-fn history(domain: &crate::domain::Domain<SimOs>) -> Vec<(u64, String)> {
+fn history(domain: &Domain<SimOs>) -> Vec<(u64, String)> {
     let past = domain.history().expect("reads the log");
     past.iter().map(|past| (past.lsn.0, past.changes.iter().map(|c| c.letter).collect())).collect()
 }
@@ -147,15 +147,64 @@ fn each_commit_has_one_line_in_the_history_wherever_a_checkpoint_or_a_recovery_i
     }
 }
 
-/// Commits something whose record fills a segment of the log, and lets go of all that is published.
-fn go_on_and_let_go(os: &SimOs, name: &str) {
-    let domain = open(os).expect("opens");
+/// Commits something whose record fills a segment of the log.
+fn fill(domain: &Arc<Domain<SimOs>>, os: &SimOs, name: &str) {
     let options =
         Options { durability: Durability::Durable, command: "x".repeat(1 << 20), ..Options::default() };
     let mut t = Transaction::begin(os.clone(), vec![domain.clone()], options).expect("begins");
     t.create(t.root(0), name.as_bytes(), 0o600, ROOT).expect("creates");
     t.commit().expect("commits");
+}
+
+/// Commits something whose record fills a segment of the log, and lets go of all that is published.
+fn go_on_and_let_go(os: &SimOs, name: &str) {
+    let domain = open(os).expect("opens");
+    fill(&domain, os, name);
     domain.checkpoint().expect("makes a checkpoint");
+}
+
+/// Where a file system keeps its metadata in no order, a removal that survived above one that did not is a hole in the log.
+#[test]
+fn segments_that_go_leave_no_hole_wherever_a_checkpoint_loses_power() {
+    let start = machine(FsKind::Ext4NoJournal);
+    let os = start.spawn("owner");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        (0..6).for_each(|n| fill(&domain, &os, &format!("big{n}")));
+    })
+    .expect("lives");
+    os.exit();
+    start.settle();
+    let committed = public(&start);
+    let checkpoint = |machine: &Machine, killed_at: Option<u64>| {
+        let os = machine.spawn("checkpoints");
+        killed_at.into_iter().for_each(|at| machine.kill_at(&os, at));
+        let _ = run_process(&os, || open(&os).expect("opens").checkpoint().expect("is made"));
+        machine.clear_plans();
+    };
+    let copy = start.fork();
+    copy.start_trace();
+    checkpoint(&copy, None);
+    let calls = copy.take_trace();
+    let removes = |c: &Traced| c.call == Call::Unlink && c.name.len() == 16;
+    let first = calls.iter().find(|c| removes(c)).expect("segments go").point;
+    let going = calls.iter().filter(|c| removes(c)).count();
+    assert!(going >= 2, "several segments go: {going}");
+    // Behind each removal of the first ones, and behind all of it.
+    for cut in (first..first + 6).map(Some).chain([None]) {
+        for seed in 0..8 {
+            let machine = start.fork();
+            checkpoint(&machine, cut);
+            machine.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(seed));
+            let helper = machine.spawn("helper");
+            let opened =
+                run_process(&helper, || open(&helper).map(|domain| domain.recovered.unfinished.clone()));
+            let opened = opened.expect("lives");
+            let clean = opened.as_ref().is_ok_and(Vec::is_empty);
+            assert!(clean, "cut off before call {cut:?}, seed {seed}: the log has a hole: {opened:?}");
+            assert_eq!(public(&machine), committed, "cut off before call {cut:?}, seed {seed}");
+        }
+    }
 }
 
 #[test]

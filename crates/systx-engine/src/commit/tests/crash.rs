@@ -320,6 +320,44 @@ fn a_recovery_that_loses_power_is_followed_by_another() {
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
 }
 
+/// Slots that are made again are on the disk, whole, before `tx/<id>` has its name: else a second power loss leaves the name, and not
+/// what is in it.
+#[test]
+fn slots_that_a_recovery_makes_again_survive_the_next_power_loss() {
+    for fs in [FsKind::Ext4] {
+        let (_, after, _) = undisturbed(Kind::Small, fs, Durability::Durable);
+        let world = machine(fs);
+        let committed = copy(&world);
+        let os = committed.spawn("owner");
+        run_process(&os, || transact(&os, Kind::Small, Durability::Durable))
+            .expect("lives")
+            .expect("commits");
+        committed.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+        let whole = copy(&committed);
+        whole.start_trace();
+        recovered(&whole);
+        let calls = whole.take_trace();
+        let named = calls.iter().find(|c| c.call == Call::Rename && c.name.ends_with(b".r~"));
+        let named = named.unwrap_or_else(|| panic!("{fs:?}: no slots are made again")).point;
+        for at in named + 1..named + 10 {
+            for seed in 0..8 {
+                let machine = copy(&committed);
+                let again = machine.spawn("recovery");
+                machine.kill_at(&again, at);
+                let _ = run_process(&again, || open(&again).is_ok());
+                machine.clear_plans();
+                machine.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(at << 8 | seed));
+                let tree = recovered(&machine);
+                let told = difference(&after, &after, &tree);
+                assert_eq!(
+                    tree, after,
+                    "{fs:?}, cut off before call {at}: a durable commit is lost: {told:?}"
+                );
+            }
+        }
+    }
+}
+
 /// What a call may answer. Those that pass by themselves, and those that don't.
 const ERRORS: [Errno; 8] = [
     Errno::NOSPC,

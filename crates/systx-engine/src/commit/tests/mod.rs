@@ -10,6 +10,7 @@ mod forged;
 mod found;
 mod full;
 mod identity;
+mod group;
 mod interleaving;
 mod invariants;
 mod life;

@@ -173,6 +173,17 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::ReplayWithoutTable => check(
             "forged::the_log_of_a_subtransaction_is_never_replayed_without_its_table",
             "replayed without its table",
+        Mutant::SyncCountsLate => check(
+            "group::a_commit_that_the_sync_of_another_acknowledges_is_on_the_disk",
+            "acknowledged, and lost",
+        ),
+        Mutant::RemovalNotSynced => check(
+            "checkpointing::segments_that_go_leave_no_hole_wherever_a_checkpoint_loses_power",
+            "the log has a hole",
+        ),
+        Mutant::RebuiltNotSynced => check(
+            "crash::slots_that_a_recovery_makes_again_survive_the_next_power_loss",
+            "a durable commit is lost",
         ),
     }
 }
