@@ -173,6 +173,7 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::ReplayWithoutTable => check(
             "forged::the_log_of_a_subtransaction_is_never_replayed_without_its_table",
             "replayed without its table",
+        ),
         Mutant::SyncCountsLate => check(
             "group::a_commit_that_the_sync_of_another_acknowledges_is_on_the_disk",
             "acknowledged, and lost",
