@@ -7,7 +7,7 @@ INSTALL ?= install
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := build
-.PHONY: build help test lint deps demo bench long vm install uninstall clean
+.PHONY: build help test lint oldest nightly deps demo bench long vm install uninstall clean
 
 build: ## build the program systx (release)
 	CARGO='$(CARGO)' bash scripts/build.sh
@@ -20,6 +20,12 @@ test: ## format, lints and all short tests; installs missing Debian packages whe
 
 lint: ## format and lints only
 	bash scripts/test.sh lint
+
+oldest: ## the oldest Rust that is supported compiles everything, tests included (fetches it, where rustup can)
+	bash scripts/oldest.sh
+
+nightly: ## make test with new seeds
+	SYSTX_NIGHT=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') bash scripts/test.sh
 
 deps: ## install the Debian packages that tests and demo use
 	bash scripts/deps.sh

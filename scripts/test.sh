@@ -13,33 +13,25 @@ fi
 # A compiler for C, which Rust links with, is among them.
 bash scripts/deps.sh
 
-skipped=""
-if "$cargo" fmt --version >/dev/null 2>&1; then
-    "$cargo" fmt --all --check
-else
-    skipped="$skipped rustfmt"
+# Lints never keep the tests from running; `lint` and CI want them without a word, whatever their version.
+lints=0
+if [ "${1-}" = lint ]; then
+    exec bash scripts/lint.sh
 fi
-if "$cargo" clippy --version >/dev/null 2>&1; then
-    "$cargo" clippy --locked --workspace --all-targets -- -D warnings
-else
-    skipped="$skipped clippy"
-fi
-[ -z "$skipped" ] || echo "test: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
-[ "${1-}" != lint ] || exit 0
+bash scripts/lint.sh ${SYSTX_LINTS:-advice} || lints=1
 
 log=$(mktemp)
 status=0
-# --show-output, because a test that cannot run here passes and prints why; but what passed need not be listed twice.
-# Into a file: a process that can't be killed would keep a pipe, and so us, waiting.
-"$cargo" test --locked --workspace --no-fail-fast -- --show-output >"$log" 2>&1 &
+# In a process group of its own, so that whoever stops this script stops the test programs.
+set -m
+bash scripts/side_by_side.sh "$log" --workspace </dev/null &
 tests=$!
-bash scripts/watch.sh "$tests" "$log" &
-watch=$!
-trap 'kill "$tests" "$watch" 2>/dev/null || true; rm -f "$log"' EXIT
+set +m
+trap 'kill -- "-$tests" 2>/dev/null || true; rm -f "$log" "$log.lock"' EXIT
+# What passed need not be listed twice.
 tail -n +1 -s 0.2 -f --pid="$tests" "$log" |
     sed -u '/^successes:$/,/^\(failures:\|test result:\)/{/^\(failures:\|test result:\)/!d}'
 wait "$tests" || status=$?
-kill "$watch" 2>/dev/null || true
 
 reasons=$(grep -ahE '^skipped' "$log" | sort | uniq -c || true)
 [ -z "$reasons" ] || printf 'Skipped on this machine:\n%s\n' "$reasons"
@@ -58,7 +50,11 @@ if [ "$status" != 0 ]; then
         /^error: test failed/ { printf "FAILED:%s\n%s    last: %s\n", program, words, cut(last) }
     ' "$log"
 fi
-# Suites without the test harness (they must be alone in their process) print no result line: their lines are counted.
+if [ "$lints" != 0 ]; then
+    echo "FAILED: format or lints, above. make lint"
+    verdict=FAILED status=1
+fi
+# A program that was killed prints no result line: its lines are counted.
 awk -v verdict="$verdict" '
     function section() { if (!counted) { passed += lines; failed += bad }; lines = bad = counted = 0 }
     # Of one that ended in its first failure no line says so.

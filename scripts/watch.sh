@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Ends test programs that hang, and says where. Usage: scripts/watch.sh CARGO-PID LOG
+# Ends a test program that hangs, and says where. Usage: scripts/watch.sh PID LOG
 #
 # When LOG has not grown for SYSTX_SILENCE seconds (600), prints what every process is doing, with kernel stacks, and
-# kills what CARGO-PID has started: cargo counts a failure and goes on with the next program.
+# kills what PID has started, which counts as a failure; the next program goes on.
 set -uo pipefail
 cargo=$1 log=$2 limit=${SYSTX_SILENCE:-600}
 

@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use systx_os::fuse::EventFd;
 use systx_os::process::{Ended, Signals};
 use systx_os::sandbox::apart;
@@ -15,36 +16,38 @@ use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::root::{Base, Root, Step};
 use systx_os::sandbox::spawn::{spawn, Child, Command, Last, News};
 use systx_os::sandbox::twin;
+use systx_runner::{self as runner, Tried};
+
+const ALL: &[(&str, Case)] = &[
+    ("status_of_the_command_arrives", status_of_the_command_arrives),
+    ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
+    ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
+    ("a_program_that_is_not_there_is_told_apart", a_program_that_is_not_there_is_told_apart),
+    ("a_directory_that_is_not_there_is_told_apart", a_directory_that_is_not_there_is_told_apart),
+    ("a_step_that_fails_names_its_place", a_step_that_fails_names_its_place),
+    ("daemons_die_with_the_command", daemons_die_with_the_command),
+    ("what_is_last_happens_when_nobody_else_is_left", what_is_last_happens_when_nobody_else_is_left),
+    ("a_signal_reaches_the_command", a_signal_reaches_the_command),
+    ("a_stop_is_told_and_can_be_undone", a_stop_is_told_and_can_be_undone),
+    ("a_dropped_child_is_killed", a_dropped_child_is_killed),
+    ("a_killed_parent_takes_the_command_along", a_killed_parent_takes_the_command_along),
+    ("mounts_stay_inside", mounts_stay_inside),
+    ("who_joins_is_inside_and_goes_with_pid_1", who_joins_is_inside_and_goes_with_pid_1),
+    ("a_twin_works_only_after_an_undismissed_death", a_twin_works_only_after_an_undismissed_death),
+];
 
 fn main() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: namespaces need root");
-        return;
-    }
-    let scratch = Scratch::new();
-    let cases: [(&str, Case); 15] = [
-        ("status_of_the_command_arrives", status_of_the_command_arrives),
-        ("words_and_environment_arrive_verbatim", words_and_environment_arrive_verbatim),
-        ("the_command_is_process_2_and_sees_only_its_own", the_command_is_process_2_and_sees_only_its_own),
-        ("a_program_that_is_not_there_is_told_apart", a_program_that_is_not_there_is_told_apart),
-        ("a_directory_that_is_not_there_is_told_apart", a_directory_that_is_not_there_is_told_apart),
-        ("a_step_that_fails_names_its_place", a_step_that_fails_names_its_place),
-        ("daemons_die_with_the_command", daemons_die_with_the_command),
-        ("what_is_last_happens_when_nobody_else_is_left", what_is_last_happens_when_nobody_else_is_left),
-        ("a_signal_reaches_the_command", a_signal_reaches_the_command),
-        ("a_stop_is_told_and_can_be_undone", a_stop_is_told_and_can_be_undone),
-        ("a_dropped_child_is_killed", a_dropped_child_is_killed),
-        ("a_killed_parent_takes_the_command_along", a_killed_parent_takes_the_command_along),
-        ("mounts_stay_inside", mounts_stay_inside),
-        ("who_joins_is_inside_and_goes_with_pid_1", who_joins_is_inside_and_goes_with_pid_1),
-        ("a_twin_works_only_after_an_undismissed_death", a_twin_works_only_after_an_undismissed_death),
-    ];
-    for (name, case) in cases {
+    runner::as_root();
+    let scratch = Arc::new(Scratch::new());
+    let case = |&(name, case): &(&str, Case)| {
         let dir = scratch.0.join(name);
-        std::fs::create_dir(&dir).unwrap();
-        case(&dir);
-        println!("test {name} ... ok");
-    }
+        runner::Case::new(name, move || {
+            std::fs::create_dir(&dir).unwrap();
+            case(&dir);
+            Tried::Passed
+        })
+    };
+    runner::run(ALL.iter().map(case).collect(), move || drop(scratch));
 }
 
 type Case = fn(&Path);

@@ -249,9 +249,7 @@ fn outsider(r: &Recorder<'_>, n: u64, ticks: Receiver<()>, mut rng: fastrand::Rn
 /// `workers` processes of transactions, and outsiders if there are to be any.
 fn history(r: &Recorder<'_>, outsiders: bool, kills: bool) -> Vec<Transaction> {
     let (workers, times) = if long() { (6, 150) } else { (4, 20) };
-    let seed =
-        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
-    println!("SYSTX_SEED={seed}");
+    let seed = systx_runner::seed();
     let rng = |n: u64| fastrand::Rng::with_seed(seed ^ (n << 32));
     std::thread::scope(|scope| {
         let (senders, others): (Vec<Sender<()>>, Vec<_>) = (0..if outsiders { 2 } else { 0 })

@@ -34,13 +34,6 @@ const OUTSIDERS: usize = 3;
 /// Length of a record in a file that is rewritten in place.
 const RECORD_BYTES: usize = 16;
 
-fn seed() -> u64 {
-    let seed =
-        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
-    println!("SYSTX_SEED={seed}");
-    seed
-}
-
 /// Role: a transaction that changes objects and carries along what outsiders wrote: TOKEN OBJECT...
 fn change(args: &[String]) {
     let token = &args[0];
@@ -221,7 +214,7 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
         p.write(&format!("n{n}"), "his 0\n");
     }
     let (workers, times) = if long() { (3, 600) } else { (2, 60) };
-    let seed = seed();
+    let seed = systx_runner::seed();
     let commit_us = AtomicU64::new(2000);
     let (mut codes, mut ended) = (std::collections::BTreeMap::new(), Vec::new());
     let outsiders = std::thread::scope(|scope| {
@@ -426,7 +419,7 @@ fn owners_in_three_pid_namespaces_die_and_stop(p: &Place) {
     p.write("x", "");
     p.write("y", "");
     let times = if long() { 150 } else { 15 };
-    let seed = seed();
+    let seed = systx_runner::seed();
     let children: Vec<_> = ["one", "two", "three"]
         .iter()
         .zip(0..)

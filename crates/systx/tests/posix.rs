@@ -145,9 +145,7 @@ copy_file_range = 2
 
 /// Runs the same operations natively and in a view, and compares what is there after the commit.
 fn fsx(p: &Place, before: Option<&[u8]>) {
-    let seed =
-        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u32(..));
-    println!("SYSTX_SEED={seed}");
+    let seed = systx_runner::seed() as u32;
     let (rounds, operations) = if long() { (5, 20_000) } else { (2, 5_000) };
     let config = p.beside.join("fsx.toml");
     std::fs::write(&config, FSX).unwrap();

@@ -8,9 +8,11 @@ use super::lock::{Locked, RobustLock};
 use super::model::{info_of, only, signature_of, Faults, Model};
 use super::ring::{Ring, Scan, Who};
 use super::slots::{Place, SlotInfo, SlotState, Slots};
+use super::uniform::Uniform;
 use super::unsynced::{Token, Unsynced};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, Signature, TxId};
-use shuttle::thread;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{thread, Config, Runner};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use systx_os::Words;
@@ -37,9 +39,10 @@ fn unlock(mem: &impl Words, locked: Locked) {
 fn explore(f: impl Fn() + Send + Sync + 'static, schedules: usize) {
     let f = Arc::new(f);
     let (a, b, c) = (f.clone(), f.clone(), f);
-    shuttle::check_random(move || a(), schedules);
-    shuttle::check_urw(move || b(), schedules);
-    shuttle::check_pct(move || c(), schedules, 3);
+    let seed = systx_runner::seed();
+    Runner::new(RandomScheduler::new_from_seed(seed, schedules), Config::default()).run(move || a());
+    Runner::new(Uniform::new(seed, schedules), Config::default()).run(move || b());
+    Runner::new(PctScheduler::new_from_seed(seed, 3, schedules), Config::default()).run(move || c());
 }
 
 fn run(threads: Vec<Box<dyn FnOnce() + Send>>) {

@@ -42,6 +42,8 @@ mod interleavings;
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod uniform;
 
 pub use area::{Area, AreaError};
 pub(crate) use exact::changed_by;

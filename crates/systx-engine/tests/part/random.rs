@@ -79,7 +79,10 @@ fn has_links(tree: &Tree, path: &str) -> bool {
 /// Chosen is as inside, excluded is as before, and what is shown in between is what is committed.
 #[test]
 fn parts_of_random_transactions_are_as_inside_where_chosen_and_as_before_where_excluded() {
-    let seed = std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20);
+    let seed = std::env::var("SYSTX_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| 20 + systx_runner::first_seed());
     let mut counts = [0u32; 5];
     for round in 0..200 {
         let mut rng = fastrand::Rng::with_seed(seed << 20 | round);

@@ -54,7 +54,7 @@ fn seeds() -> Vec<u64> {
     }
     match long() {
         true => (0..60).chain([fastrand::u64(1000..), fastrand::u64(1000..)]).collect(),
-        false => (0..4).collect(),
+        false => (systx_runner::first_seed()..).take(4).collect(),
     }
 }
 

@@ -8,71 +8,31 @@
 pub mod place;
 
 use place::word::{hear, say};
+pub use place::Case;
 use place::{Place, Scratch};
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
+use systx_runner as runner;
 
-/// A promise.
-pub type Case = fn(&Place);
 /// What this program does when another process of the test starts it.
 pub type Role = fn(&[String]);
 
 /// `main` of a test program: plays a role, or runs the cases on each of `kinds`.
 pub fn enter(kinds: &[&str], cases: &[(&str, Case)], roles: &[(&str, Role)]) {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match args.first().map(String::as_str) {
-        Some("--role") => {
-            let role = roles.iter().find(|(name, _)| *name == args[1]).expect("a known role").1;
-            return role(&args[2..]);
-        }
-        Some("--inside") => {}
-        _ => return go_inside(&args),
+    if args.first().is_some_and(|word| word == "--role") {
+        let role = roles.iter().find(|(name, _)| *name == args[1]).expect("a known role").1;
+        return role(&args[2..]);
     }
-    let wanted = args.iter().skip(1).find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
-    let scratch = Scratch::new();
-    let (mut count, mut failed) = (0, Vec::new());
+    runner::in_a_mount_namespace();
+    let scratch = Arc::new(Scratch::new());
+    let mut all = Vec::new();
     for kind in kinds {
-        let Some(mount) = scratch.mount(kind) else { continue };
-        for (name, case) in cases.iter().filter(|(name, _)| name.contains(&wanted)) {
-            let place = Place::new(&mount, name);
-            match std::panic::catch_unwind(|| case(&place)) {
-                Ok(()) => println!("test {kind}::{name} ... ok"),
-                Err(_) => {
-                    println!("test {kind}::{name} ... FAILED");
-                    failed.push(format!("{kind}::{name}"));
-                }
-            }
-            count += 1;
-        }
+        all.extend(scratch.clone().cases(kind, cases));
     }
-    drop(scratch);
-    println!("{} cases passed", count - failed.len());
-    if !failed.is_empty() {
-        println!("failed: {}", failed.join(" "));
-        std::process::exit(1);
-    }
-}
-
-fn go_inside(args: &[String]) {
-    if !is_root() {
-        println!("skipped: `systx run` needs root");
-        return;
-    }
-    let again = Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .arg("--inside")
-        .args(args)
-        .status();
-    match again {
-        Ok(status) => std::process::exit(status.code().unwrap_or(1)),
-        Err(e) => println!("skipped: unshare can't be run: {e}"),
-    }
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
+    runner::run(all, move || drop(scratch));
 }
 
 /// Whether the long form was asked for.

@@ -1,8 +1,8 @@
 //! What the tests of crashes and faults share: a scratch directory, loop devices, processes, pictures of trees.
 //!
-//! Owns: a program without the test harness, which puts itself into a mount namespace of its own first: every mount made
-//! here is gone with the last process, whatever happens. Guarantees: everything is below one fresh directory; only
-//! processes that were started here are signalled, by pid. Does not: know what is tested.
+//! Owns: a directory for each case of a program that `systx_runner` runs in a mount namespace of its own. Guarantees:
+//! everything is below one fresh directory; only processes that were started here are signalled, by pid. Does not: know
+//! what is tested.
 //!
 //! Environment: `SYSTX_BIN` another systx (an optimized one), `SYSTX_LONG=1` long runs, `SYSTX_SEED` repeats a run.
 
@@ -22,6 +22,8 @@ pub mod word;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use systx_runner::{self as runner, Tried};
 use tidy::tidy;
 
 /// Not the usual name: commands that look at all file systems must not touch the machine's own areas.
@@ -30,45 +32,24 @@ pub const AREA: &str = ".systx-crash";
 /// A promise, checked in a directory of its own.
 pub type Case = fn(&Path);
 
-/// The `main` of a test program. Arguments: part of a name.
+/// The `main` of a test program. Arguments: part of a name, and others of `cargo test`.
 pub fn main(cases: &[(&str, Case)]) {
-    if !rustix::process::getuid().is_root() {
-        println!("skipped: `systx run` needs root");
-        return;
-    }
-    let inside = std::env::args().nth(1).is_some_and(|arg| arg == "--inside");
-    if !inside {
-        let again = Command::new("unshare")
-            .args(["--mount", "--propagation", "private", "--"])
-            .arg(std::env::current_exe().unwrap())
-            .arg("--inside")
-            .args(std::env::args().skip(1))
-            .status();
-        match again {
-            Ok(status) => std::process::exit(status.code().unwrap_or(1)),
-            Err(e) => println!("skipped: unshare can't be run: {e}"),
-        }
-        return;
-    }
-    let seed =
-        std::env::var("SYSTX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
-    println!("SYSTX_SEED={seed}");
-    let wanted = std::env::args().skip(2).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    let scratch = Scratch::new();
-    let mut count = 0;
-    // The name of one may be the beginning of another's.
-    let whole = cases.iter().any(|(name, _)| *name == wanted);
-    let chosen = |name: &str| if whole { name == wanted } else { name.contains(&wanted) };
-    for (name, case) in cases.iter().filter(|(name, _)| chosen(name)) {
-        fastrand::seed(seed);
-        let dir = scratch.0.join(name);
-        std::fs::create_dir(&dir).unwrap();
-        case(&dir);
-        scratch.clear(&dir);
-        println!("test {name} ... ok");
-        count += 1;
-    }
-    println!("{count} cases passed");
+    runner::in_a_mount_namespace();
+    let scratch = Arc::new(Scratch::new());
+    let case = |&(name, case): &(&str, Case)| {
+        let (scratch, name) = (scratch.clone(), name.to_owned());
+        runner::Case::new(name.clone(), move || {
+            fastrand::seed(runner::seed());
+            let dir = scratch.0.join(name);
+            std::fs::create_dir(&dir).unwrap();
+            // Also after a case that failed: the next one finds no mount and no full disk of its.
+            let _clear = Clear { scratch: &scratch, dir: &dir };
+            case(&dir);
+            Tried::Passed
+        })
+    };
+    let cases = cases.iter().map(case).collect();
+    runner::run(cases, move || drop(scratch));
 }
 
 /// How often: few for everybody's tests, many in a long run.
@@ -185,6 +166,18 @@ impl Scratch {
         }
         // Never through a mount that is still there.
         tidy(Command::new("rm").args(["-rf", "--one-file-system"]).arg(dir));
+    }
+}
+
+/// Clears what a case made, when it ends.
+struct Clear<'a> {
+    scratch: &'a Scratch,
+    dir: &'a Path,
+}
+
+impl Drop for Clear<'_> {
+    fn drop(&mut self) {
+        self.scratch.clear(self.dir);
     }
 }
 

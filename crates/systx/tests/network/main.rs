@@ -19,28 +19,30 @@ use alone::place::{code, err, must, out, Place};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output};
+use systx_runner as runner;
 use world::{World, WHO};
 
 /// Says that this program is in its own network already.
 const INSIDE: &str = "SYSTX_TEST_NETWORK";
 
 fn main() {
-    if std::env::var_os(INSIDE).is_none() {
+    if std::env::var_os(INSIDE).is_none() && !runner::only_listed() {
+        runner::as_root();
         let words = std::env::args_os().skip(1);
         let mut again = Command::new("unshare");
         again.args(["--net", "--"]).arg(std::env::current_exe().unwrap()).args(words);
         match again.env(INSIDE, "1").status() {
             Ok(status) => std::process::exit(status.code().unwrap_or(1)),
-            Err(e) => return println!("skipped: unshare can't be run: {e}"),
+            Err(e) => runner::skip(&format!("unshare can't be run: {e}")),
         }
     }
     let words: Vec<_> = std::env::args().skip(1).collect();
-    if !words.iter().any(|word| word == "--role" || word == "--inside") {
+    if !words.iter().any(|word| word == "--role" || word == "--inside" || word == "--list") {
         let up = Command::new("sh")
             .args(["-c", "ip link set lo up && ip address add 10.99.0.1/32 dev lo"])
             .status();
         if !up.is_ok_and(|status| status.success()) {
-            return println!("skipped: no network of its own, or no ip command");
+            runner::skip("no network of its own, or no ip command");
         }
     }
     let cases = [CASES, sessions::ALL].concat();

@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, OnceLock};
+use systx_runner::{self as runner, Tried};
 use tidy::tidy;
 
 #[path = "../machine/tidy.rs"]
@@ -18,6 +20,9 @@ pub const KINDS: [&str; 4] = ["tmpfs", "ext4", "xfs", "btrfs"];
 /// The least that mkfs.xfs takes is 300 MB.
 const IMAGE_BYTES: u64 = 320 << 20;
 
+/// A promise.
+pub type Case = fn(&Place);
+
 /// Everything on disk that a run of the tests makes; removed on drop. Mounts go with the namespace.
 pub struct Scratch(PathBuf);
 
@@ -26,6 +31,24 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("systx-run-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
         Scratch(path)
+    }
+
+    /// The cases on a file system of their own, which is made for the first of them that runs.
+    pub fn cases(self: Arc<Scratch>, kind: &str, cases: &[(&str, Case)]) -> Vec<runner::Case> {
+        let mount: Arc<OnceLock<Option<PathBuf>>> = Arc::default();
+        let case = |&(name, case): &(&str, Case)| {
+            let (scratch, mount) = (self.clone(), mount.clone());
+            let (kind, name) = (kind.to_owned(), name.to_owned());
+            runner::Case::new(format!("{kind}::{name}"), move || {
+                fastrand::seed(runner::seed());
+                match mount.get_or_init(|| scratch.mount(&kind)) {
+                    Some(mount) => case(&Place::new(mount, &name)),
+                    None => return Tried::Skipped,
+                }
+                Tried::Passed
+            })
+        };
+        cases.iter().map(case).collect()
     }
 
     /// A fresh file system; `None`, with a reason printed, where it can't be had.

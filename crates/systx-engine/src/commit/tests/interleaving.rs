@@ -399,7 +399,8 @@ fn asked() -> Option<std::ops::Range<u64>> {
 fn seeds(few: u64) -> std::ops::Range<u64> {
     let long = std::env::var_os("SYSTX_LONG").is_some();
     let times = if long { 100 } else { 1 };
-    asked().unwrap_or(0..few * if mutant::any() { 10 } else { times })
+    let first = systx_runner::first_seed();
+    asked().unwrap_or(first..first + few * if mutant::any() { 10 } else { times })
 }
 
 fn judged(few: u64, set: Setting) {

@@ -204,6 +204,7 @@ fn is_told(mutants: &[Mutant], test: &str, says: &str) {
         .env("RUST_BACKTRACE", "0")
         .env_remove("SYSTX_LONG")
         .env_remove("SYSTX_SEED")
+        .env_remove("SYSTX_NIGHT")
         .output()
         .expect("starts");
     let told = String::from_utf8_lossy(&run.stdout);

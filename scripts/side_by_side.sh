@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds the test programs and runs them two at a time, the long ones first. Usage: scripts/side_by_side.sh LOG [CARGO-TEST-OPTIONS]
+#
+# Each program has a log of its own and its own watch for a hang (scripts/watch.sh); what it said goes to LOG in one piece
+# when it ends. Exit status: 0 if everything was built and nothing failed. SYSTX_JOBS: how many at a time.
+set -uo pipefail
+export LOG=$1 CARGO=${CARGO:-cargo}
+shift
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# What lasts longest (package/program), so that nothing long is left for the end.
+first="systx-engine/systx_engine systx/users systx/run systx/sub systx/crash_power systx/undo systx/conservation
+systx/crash_kill systx/sessions systx/isolation_history systx/network systx/isolation_committed"
+
+if ! "$CARGO" test --locked --no-run --message-format=json-render-diagnostics "$@" >"$dir/built" 2>"$dir/said"; then
+    cat "$dir/said" >>"$LOG"
+    echo "error: test failed, it does not build" >>"$LOG"
+    exit 1
+fi
+# By line: the package's directory, the source, the program.
+sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"src_path":"\([^"]*\)".*"test":true.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
+    "$dir/built" >"$dir/programs"
+if ! [ -s "$dir/programs" ]; then
+    echo "error: test failed, cargo names no test program" >>"$LOG"
+    exit 1
+fi
+{
+    for name in $first; do grep -E "/${name%/*} .*/${name#*/}-[0-9a-f]+$" "$dir/programs"; done
+    cat "$dir/programs"
+} | awk '!seen[$0]++' >"$dir/order"
+
+status=0
+xargs -a "$dir/order" -P "${SYSTX_JOBS:-2}" -L 1 bash "$(dirname "$0")/one_program.sh" || status=1
+# Examples in documentation are built by rustdoc, one at a time.
+case " $* " in *" --tests "*) ;; *) "$CARGO" test --locked --doc "$@" >>"$LOG" 2>&1 || status=1 ;; esac
+exit "$status"
