@@ -409,9 +409,12 @@ Examples:
 /// `systx recover`.
 #[derive(Clone, Debug, Args)]
 pub struct Recover {
-    /// Say something only if something was done or has failed
+    /// Say something only if something was done or has failed, and what was displaced only once
     #[arg(long)]
     pub quiet: bool,
+    /// Have systemd read its units anew if something was finished and one of them has changed (for the boot unit)
+    #[arg(long)]
+    pub reload_units: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub json: Json,

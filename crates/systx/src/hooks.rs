@@ -1,7 +1,9 @@
 //! `systx install-hooks`: what finishes cut-off publications at boot and at login.
 //!
-//! Owns: two files, a systemd unit and a login script, and the link that enables the unit. Guarantees: it names every
-//! file that it writes or removes, writes all or none, leaves files alone that it did not write, and runs nothing. Does not: run by itself.
+//! Owns: a systemd unit and its link, a template and a generator for file systems that come later, and a login script.
+//! Guarantees: it names every file that it writes or removes, writes all or none, leaves files alone that it did not write,
+//! and runs nothing. What it writes is bounded in time, and its failure keeps neither a boot nor a login from going on.
+//! Does not: run by itself.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,8 +13,12 @@ use std::path::{Path, PathBuf};
 /// Every file of ours has this line; a file without it is somebody else's.
 const MARK: &str = "# Written by `systx install-hooks`; removed by `systx install-hooks --uninstall`.";
 const UNIT: &str = "etc/systemd/system/systx-recover.service";
-const WANTED: &str = "etc/systemd/system/multi-user.target.wants/systx-recover.service";
+const WANTED: &str = "etc/systemd/system/sysinit.target.wants/systx-recover.service";
+/// Where the link was when the unit ran later in the boot.
+const WANTED_EARLIER: &str = "etc/systemd/system/multi-user.target.wants/systx-recover.service";
 const LINK_TARGET: &str = "../systx-recover.service";
+const TEMPLATE: &str = "etc/systemd/system/systx-recover@.service";
+const GENERATOR: &str = "etc/systemd/system-generators/systx-recover-generator";
 const LOGIN: &str = "etc/profile.d/systx.sh";
 
 fn unit(systx: &Path) -> String {
@@ -20,30 +26,91 @@ fn unit(systx: &Path) -> String {
         "{MARK}
 [Unit]
 Description=Finish system transactions that a crash cut off
-# Before services use what was half published, once all local file systems are there.
+# Once all local file systems are there: before logins are allowed, and before any service reads what is half published.
+DefaultDependencies=no
+RequiresMountsFor=\"{0}\"
 After=local-fs.target
-Before=multi-user.target
+Before=sysinit.target systemd-tmpfiles-setup.service shutdown.target
+Conflicts=shutdown.target
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=\"{0}\" recover --quiet
+ExecStart=\"{0}\" recover --quiet --reload-units
 # A checkpoint: the next boot does nothing again.
 ExecStop=\"{0}\" recover --quiet
+# A file system that does not answer holds up boot, logins and shutdown no longer than this.
+TimeoutStartSec=90
+TimeoutStopSec=30
 
 [Install]
-WantedBy=multi-user.target
+WantedBy=sysinit.target
 ",
         systx.display()
     )
 }
 
+/// For a file system that is mounted later; the instance is the mount unit's name without its suffix.
+fn template(systx: &Path) -> String {
+    format!(
+        "{MARK}
+[Unit]
+Description=Finish system transactions that a crash cut off on %f
+DefaultDependencies=no
+RequiresMountsFor=\"{0}\"
+After=%i.mount
+Before=shutdown.target
+Conflicts=shutdown.target
+
+[Service]
+Type=oneshot
+ExecStart=\"{0}\" recover --quiet --reload-units
+TimeoutStartSec=90
+TimeoutStopSec=30
+",
+        systx.display()
+    )
+}
+
+/// A generator (systemd.generator(7)): which mounts of fstab may come after local-fs.target, only fstab says.
+fn generator(_: &Path) -> String {
+    format!(
+        "#!/bin/sh
+{MARK}
+# Has systx-recover@ run after each mount of fstab for which the boot does not wait.
+set -u
+to=${{1:?}}
+fstab=${{SYSTEMD_FSTAB:-/etc/fstab}}
+[ -r \"$fstab\" ] || exit 0
+while read -r what where kind options _; do
+    case $what in '#'*) continue ;; esac
+    case $where in /?*) ;; *) continue ;; esac
+    case ,$options, in
+    *,nofail,* | *,noauto,* | *,_netdev,* | *,x-systemd.automount,*) ;;
+    *) continue ;;
+    esac
+    # Spaces are octal there.
+    mount=$(systemd-escape --path --suffix=mount \"$(printf '%b' \"$where\")\") || continue
+    mkdir -p \"$to/$mount.wants\" &&
+        ln -sf /{TEMPLATE} \"$to/$mount.wants/systx-recover@${{mount%.mount}}.service\"
+done <\"$fstab\"
+exit 0
+"
+    )
+}
+
+/// For ordinary users: root's areas are the unit's. In the background and without standard output, since a login waits for
+/// nothing, and what a script has it write belongs to that script. Only for a person at a terminal.
 fn login(systx: &Path) -> String {
     format!(
         "{MARK}
-if [ -x '{0}' ]; then
-    '{0}' recover --quiet || :
-fi
+case $- in
+*i*)
+    if [ -t 0 ] && [ -t 2 ] && [ -x '{0}' ] && [ \"$(id -u)\" != 0 ]; then
+        (timeout -k 5 60 '{0}' recover --quiet </dev/null >&2 &)
+    fi
+    ;;
+esac
 ",
         systx.display()
     )
@@ -58,11 +125,16 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
         )));
     }
     let mut staged = Staged::default();
-    for (path, text) in [(UNIT, unit(systx)), (LOGIN, login(systx))] {
+    for (path, mode, text) in [
+        (UNIT, 0o644, unit(systx)),
+        (TEMPLATE, 0o644, template(systx)),
+        (GENERATOR, 0o755, generator(systx)),
+        (LOGIN, 0o644, login(systx)),
+    ] {
         let path = root.join(path);
         refuse_foreign(&path)?;
         let new = staged.beside(&path)?;
-        write_synced(&new, &text).map_err(|e| named(&path, e))?;
+        write_synced(&new, mode, &text).map_err(|e| named(&path, e))?;
     }
     let link = root.join(WANTED);
     match std::fs::symlink_metadata(&link) {
@@ -77,15 +149,26 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
         true => format!("enabled {}", path.display()),
         false => format!("wrote {}", path.display()),
     };
-    Ok(staged.put_in_place()?.iter().map(said).collect())
+    let mut done: Vec<_> = staged.put_in_place()?.iter().map(said).collect();
+    done.extend(unlink_ours(&root.join(WANTED_EARLIER))?);
+    Ok(done)
+}
+
+/// Removes a link that enables the unit; what it did.
+fn unlink_ours(link: &Path) -> io::Result<Option<String>> {
+    if std::fs::read_link(link).is_ok_and(|target| target == Path::new(LINK_TARGET)) {
+        std::fs::remove_file(link).map_err(|e| named(link, e))?;
+        return Ok(Some(format!("removed {}", link.display())));
+    }
+    Ok(None)
 }
 
 /// A file that is on its device before it gets its name: a loss of power would leave an empty one there, which stands for a
 /// unit that is not to run, and has not our mark.
-fn write_synced(path: &Path, text: &str) -> io::Result<()> {
+fn write_synced(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;
-    file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.set_permissions(std::fs::Permissions::from_mode(mode))?;
     file.sync_all()
 }
 
@@ -147,12 +230,10 @@ impl Drop for Staged {
 /// Removes the hooks below `root`; tells what it did.
 pub fn uninstall(root: &Path) -> io::Result<Vec<String>> {
     let mut done = Vec::new();
-    let link = root.join(WANTED);
-    if std::fs::read_link(&link).is_ok_and(|target| target == Path::new(LINK_TARGET)) {
-        std::fs::remove_file(&link).map_err(|e| named(&link, e))?;
-        done.push(format!("removed {}", link.display()));
+    for link in [WANTED, WANTED_EARLIER] {
+        done.extend(unlink_ours(&root.join(link))?);
     }
-    for path in [UNIT, LOGIN] {
+    for path in [UNIT, TEMPLATE, GENERATOR, LOGIN] {
         let path = root.join(path);
         refuse_foreign(&path)?;
         match std::fs::remove_file(&path) {
@@ -218,16 +299,21 @@ mod tests {
     fn what_is_installed_is_removed_again() {
         let root = Scratch::new("both");
         let done = install(&root.0, Path::new("/usr/bin/systx")).unwrap();
-        assert_eq!(done.len(), 3);
+        assert_eq!(done.len(), 5);
         let unit = std::fs::read_to_string(root.0.join(UNIT)).unwrap();
-        assert!(unit.contains("ExecStart=\"/usr/bin/systx\" recover --quiet\n"));
         assert!(
             unit.contains("ExecStop=\"/usr/bin/systx\" recover --quiet\n")
                 && unit.contains("RemainAfterExit=yes")
         );
+        assert!(unit.contains("ExecStart=\"/usr/bin/systx\" recover --quiet --reload-units\n"));
         assert!(std::fs::metadata(root.0.join(WANTED)).unwrap().is_file(), "the link leads to the unit");
-        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 2, "again is no error");
-        assert_eq!(uninstall(&root.0).unwrap().len(), 3);
+        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 4, "again is no error");
+        let earlier = root.0.join(WANTED_EARLIER);
+        std::fs::create_dir_all(earlier.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(LINK_TARGET, &earlier).unwrap();
+        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 5);
+        assert!(std::fs::symlink_metadata(&earlier).is_err(), "one link, and an early one");
+        assert_eq!(uninstall(&root.0).unwrap().len(), 5);
         assert_eq!(uninstall(&root.0).unwrap(), Vec::<String>::new());
     }
 

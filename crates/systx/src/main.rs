@@ -34,6 +34,7 @@ mod sub;
 mod supervise;
 mod tree;
 mod undo;
+mod units;
 mod wrap;
 
 use args::{Cli, InstallHooks, Json, Verb};

@@ -8,9 +8,11 @@ use crate::domains::{self, Existing, Mounted};
 use crate::report::{displaced_json, put, shown};
 use crate::session;
 use crate::session::door::{self, Found};
+use crate::units;
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
+use std::time::SystemTime;
 use systx_engine::domain::tidy::Report;
 use systx_engine::domain::{Domain, Listed, SlotState};
 use systx_engine::id::TxId;
@@ -142,6 +144,8 @@ pub fn status(args: &Status) -> Answer {
 
 /// `systx recover`.
 pub fn recover(args: &Recover) -> Answer {
+    let begun = SystemTime::now();
+    let mut finished = 0;
     let found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut all_well = found.failed.is_empty();
     let mut out = String::new();
@@ -152,9 +156,13 @@ pub fn recover(args: &Recover) -> Answer {
         let (recovered, error) = finish(domain);
         let error = error.or(settled(domain).err());
         all_well &= recovered.unfinished.is_empty() && error.is_none();
+        finished += recovered.finished;
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
         // What somebody else has finished and could not tell anybody.
         let mut earlier = domain.reports().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        // A log of boots has it once; `status` says it for as long as it is kept.
+        domain.reports_were_told();
+        earlier.retain(|report| !(args.quiet && report.told));
         earlier.retain(|report| !recovered.displaced.iter().any(|d| is_of(report, d)));
         out += &earlier.iter().map(|report| reported(&mounted.point(), report)).collect::<String>();
         let mut value = recovered_json(mounted, &recovered, error.as_deref());
@@ -162,6 +170,11 @@ pub fn recover(args: &Recover) -> Answer {
         values.push(value);
     }
     complain(&found);
+    if args.reload_units && finished > 0 {
+        if let Err(why) = units::reload_if_changed(begun) {
+            eprintln!("systx: {why}");
+        }
+    }
     if args.json.json {
         out = format!("{}\n", json!({ "mounts": values, "failed": found.failed }));
     }

@@ -23,13 +23,17 @@ fn main() {
         ("a_loss_of_power_leaves_whole_hooks_or_none", a_loss_of_power_leaves_whole_hooks_or_none),
         ("make_install_writes_no_hooks", make_install_writes_no_hooks),
         ("systemd_takes_the_unit_and_has_it_enabled", systemd_takes_the_unit),
+        ("a_file_system_that_comes_later_is_recovered_after_its_mount", the_generator_takes_what_comes_later),
         ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
+        ("a_login_waits_for_nothing_and_hears_nothing_but_at_a_terminal", a_login_waits_for_nothing),
         ("a_boot_finishes_what_was_killed_in_mid_commit", a_boot_finishes_what_was_killed),
     ]);
 }
 
 const UNIT: &str = "etc/systemd/system/systx-recover.service";
-const WANTED: &str = "etc/systemd/system/multi-user.target.wants/systx-recover.service";
+const WANTED: &str = "etc/systemd/system/sysinit.target.wants/systx-recover.service";
+const TEMPLATE: &str = "etc/systemd/system/systx-recover@.service";
+const GENERATOR: &str = "etc/systemd/system-generators/systx-recover-generator";
 const LOGIN: &str = "etc/profile.d/systx.sh";
 
 /// Everything below a directory that is none itself.
@@ -57,12 +61,12 @@ fn install_hooks_writes_what_it_names(dir: &Path) {
     };
     let installed = install(&systx(), &root);
     assert_eq!(named(&installed, &["wrote ", "enabled "]), files(&root));
-    assert_eq!(files(&root).len(), 3);
+    assert_eq!(files(&root).len(), 5);
     assert!(root.join(UNIT).exists() && root.join(LOGIN).exists());
     // By a relative path as by an absolute one.
     let relative = Command::new(systx()).args(["install-hooks", "--root", "other"]).current_dir(dir).output();
     assert_eq!(code(&relative.unwrap()), 0);
-    assert_eq!(files(&dir.join("other")).len(), 3);
+    assert_eq!(files(&dir.join("other")).len(), 5);
     // Others' files stay.
     let other = root.join("etc/profile.d/other.sh");
     std::fs::write(&other, "true\n").unwrap();
@@ -106,11 +110,12 @@ impl InTheWay {
 /// Whatever is in the way of any of the files: nothing of the others is written, and no directory made.
 fn install_hooks_writes_all_or_nothing(dir: &Path) {
     use InTheWay::{OursMountedOn, ReadOnlyMount, SomebodysFile};
-    let (wants, profiles) = ("etc/systemd/system/multi-user.target.wants", "etc/profile.d");
+    let (wants, profiles) = ("etc/systemd/system/sysinit.target.wants", "etc/profile.d");
     let cases = [
         (LOGIN, SomebodysFile),
         (LOGIN, OursMountedOn),
         (UNIT, SomebodysFile),
+        (GENERATOR, SomebodysFile),
         (profiles, SomebodysFile),
         (profiles, ReadOnlyMount),
         (wants, SomebodysFile),
@@ -139,7 +144,7 @@ fn a_loss_of_power_leaves_whole_hooks_or_none(dir: &Path) {
     switch.off();
     volume.unmount();
     volume.mount();
-    for path in [UNIT, LOGIN] {
+    for path in [UNIT, TEMPLATE, LOGIN] {
         let text = std::fs::read_to_string(volume.point.join(path)).unwrap();
         assert!(text.contains(systx().to_str().unwrap()), "{path}: {text:?}");
     }
@@ -194,6 +199,23 @@ fn systemd_takes_the_unit(dir: &Path) {
         std::fs::write(&unit, text.replace(right, wrong)).unwrap();
         assert_ne!(said(&unit), "", "{wrong} is not noticed here");
     }
+    // Everything that a failure or a hang of it must not hold up.
+    let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line}: {text}");
+    for line in [
+        "DefaultDependencies=no",
+        "After=local-fs.target",
+        "Before=sysinit.target systemd-tmpfiles-setup.service shutdown.target",
+        "TimeoutStartSec=90",
+        "WantedBy=sysinit.target",
+    ] {
+        has(line);
+    }
+    assert!(!text.contains("Requires="), "{text}");
+    // As an instance: a template is none that runs.
+    let instance = root.join("etc/systemd/system/systx-recover@mnt-a.service");
+    std::fs::copy(root.join(TEMPLATE), &instance).unwrap();
+    assert_eq!(said(&instance), "");
+    std::fs::remove_file(instance).unwrap();
     std::fs::write(&unit, text).unwrap();
     let enabled = || {
         let mut systemctl = Command::new("systemctl");
@@ -207,6 +229,43 @@ fn systemd_takes_the_unit(dir: &Path) {
     assert_eq!(enabled(), "enabled\n");
     std::fs::remove_file(root.join(WANTED)).unwrap();
     assert_eq!(enabled(), "disabled\n");
+}
+
+/// What a boot waits for is recovered by the boot's unit; what may come later by a unit of its mount.
+fn the_generator_takes_what_comes_later(dir: &Path) {
+    if !have("systemd-escape") {
+        return;
+    }
+    let root = dir.join("root");
+    install(&systx(), &root);
+    let (fstab, to) = (dir.join("fstab"), dir.join("to"));
+    let lines = "# a comment with /mnt/none ext4 nofail\n\
+        #/dev/sdx /mnt/off ext4 nofail 0 2\n\
+        UUID=1 / ext4 errors=remount-ro 0 1\n\
+        UUID=2 /home ext4 defaults 0 2\n\
+        UUID=3 none swap sw,nofail 0 0\n\
+        UUID=4 /mnt/with\\040space xfs rw,nofail 0 2\n\
+        UUID=5\t/srv\tbtrfs\tnoauto,x-systemd.automount\t0\t0\n\
+        \n\
+        net:/x /net nfs _netdev 0 0";
+    std::fs::write(&fstab, format!("{lines}\n")).unwrap();
+    let generate = |fstab: &Path| {
+        let mut generator = Command::new(root.join(GENERATOR));
+        let done = generator.args([&to, &to, &to]).env("SYSTEMD_FSTAB", fstab).output().unwrap();
+        is_silent(&done);
+    };
+    generate(&fstab);
+    let found: Vec<_> =
+        files(&to).iter().map(|file| file.strip_prefix(&to).unwrap().to_str().unwrap().to_owned()).collect();
+    let instance = |name: &str| format!("{name}.mount.wants/systx-recover@{name}.service");
+    assert_eq!(found, ["mnt-with\\x20space", "net", "srv"].map(instance));
+    for file in files(&to) {
+        assert_eq!(std::fs::read_link(file).unwrap(), Path::new("/").join(TEMPLATE));
+    }
+    // A boot's second run, and a machine without the file.
+    generate(&fstab);
+    generate(&dir.join("none"));
+    assert_eq!(files(&to).len(), 3);
 }
 
 const NAMES: usize = 8;
@@ -285,14 +344,19 @@ fn a_login_finishes_what_was_killed(dir: &Path) {
     };
     install(&program, dir);
     let script = dir.join(LOGIN);
-    let login = || as_user(&["sh", "-c", ". \"$0\"", script.to_str().unwrap()]).output().unwrap();
+    // At a terminal, as a person's shell; the pipe ends with whatever the hook has started.
+    let shell = format!("sh -ic '{{ . {}; }} 9>&1 | cat >/dev/null'", script.display());
+    let login = || as_user(&["script", "-qec", &shell, "/dev/null"]).output().unwrap();
     // Of a user who never used it.
     is_silent(&login());
     assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
     let run =
         |script: &str| as_user(&[program.to_str().unwrap(), "run", "--only", ".", "--", "sh", "-c", script]);
     if cut_off(dir, &tree, &run) {
-        tells_what_it_finished(&login(), tree.parent().unwrap().to_str().unwrap());
+        let place = tree.parent().unwrap().display();
+        let line = format!("{place}: 1 committed finished, 0 aborted taken back\r\n");
+        let told = login();
+        assert_eq!((code(&told), out(&told)), (0, line));
         is_whole(&tree);
         is_silent(&login());
     }
@@ -300,6 +364,50 @@ fn a_login_finishes_what_was_killed(dir: &Path) {
     // A program that is gone is no error of everybody's login.
     std::fs::remove_file(&program).unwrap();
     is_silent(&login());
+}
+
+/// What a script logs in for is that script's; and no login, not even root's, waits for a file system.
+fn a_login_waits_for_nothing(dir: &Path) {
+    let (home, bin) = (dir.join("home"), dir.join("bin"));
+    for own in [&home, &bin] {
+        std::fs::create_dir(own).unwrap();
+        chown(own, Some(USER), Some(USER)).unwrap();
+    }
+    let program = bin.join("systx");
+    std::fs::copy(systx(), &program).unwrap();
+    install(&program, dir);
+    let (script, begun) = (dir.join(LOGIN), bin.join("begun"));
+    let text = std::fs::read_to_string(&script).unwrap();
+    assert!(text.contains("timeout -k 5 60"), "bounded: {text}");
+    // It says that it was started, and waits for ever.
+    let wait = "#!/bin/sh\necho \"$$ $*\" >\"${0%/*}/begun\"; echo words; exec sleep 1000\n";
+    std::fs::remove_file(&program).unwrap();
+    std::fs::write(&program, wait).unwrap();
+    must(Command::new("chmod").arg("755").arg(&program));
+    must(Command::new("mkfifo").args(["-m", "666"]).arg(&begun));
+    let plain = format!("sh -c '. {}; echo logged in'", script.display());
+    let person = format!("sh -ic '. {}; echo logged in'", script.display());
+    let login = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null()).env("HOME", &home).current_dir(dir);
+        command.output().unwrap()
+    };
+    let user = |words: &[&str]| login(&[&UNPRIVILEGED[..], words].concat());
+    // Were it started, it would wait for a reader of the FIFO, and its words be among these.
+    let silent = |output: &Output| {
+        assert_eq!((code(output), out(output).trim_end(), err(output).as_str()), (0, "logged in", ""));
+    };
+    silent(&user(&["sh", "-c", &format!(". {}; echo logged in", script.display())]));
+    silent(&user(&["script", "-qec", &plain, "/dev/null"]));
+    silent(&login(&["script", "-qec", &person, "/dev/null"]));
+    // A person: the shell goes on once it is started, which is what it says by the FIFO, and does not wait for its end.
+    let person =
+        format!("sh -ic '. {}; read -r words <{}; echo \"$words\"'", script.display(), begun.display());
+    let output = user(&["script", "-qec", &person, "/dev/null"]);
+    let told = out(&output);
+    let (pid, words) = told.lines().find_map(|line| line.split_once(' ')).expect("it was started");
+    must(Command::new("kill").arg(pid));
+    assert_eq!(words, "recover --quiet");
 }
 
 fn a_boot_finishes_what_was_killed(dir: &Path) {
@@ -317,7 +425,7 @@ fn a_boot_finishes_what_was_killed(dir: &Path) {
     let inside = |words: &[&str]| {
         let mut chroot = Command::new("chroot");
         chroot.arg(root).args(["env", "-C", "/work"]).args(words);
-        chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        chroot.env("PATH", "/opt:/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
         chroot
     };
     let installed = inside(&["/opt/systx", "install-hooks"]).output().unwrap();
@@ -328,10 +436,25 @@ fn a_boot_finishes_what_was_killed(dir: &Path) {
     let boot = || inside(&["sh", "-c", starts[0]]).output().unwrap();
     is_silent(&boot());
     assert!(!root.join(".systx").exists(), "a boot makes no area");
-    let run = |script: &str| inside(&["/opt/systx", "run", "--only", "/work", "--", "sh", "-c", script]);
-    if cut_off(dir, &root.join("work"), &run) {
-        tells_what_it_finished(&boot(), "/");
-        is_whole(&root.join("work"));
-        is_silent(&boot());
+    // systemd runs, and is asked by a program of ours.
+    let asked = root.join("opt/asked");
+    std::fs::create_dir_all(root.join("run/systemd/system")).unwrap();
+    std::fs::write(root.join("opt/systemctl"), "#!/bin/sh\necho \"$*\" >>/opt/asked\n").unwrap();
+    must(Command::new("chmod").arg("755").arg(root.join("opt/systemctl")));
+    // Units are read again if some of them were half published, and not for anything else.
+    for (served, asks) in [("work", None), ("etc/systemd/system", Some("daemon-reload\n"))] {
+        let at = format!("/{served}");
+        let run = |script: &str| {
+            let script = format!("cd {at}; {script}");
+            inside(&["/opt/systx", "run", "--only", &at, "--", "sh", "-c", &script])
+        };
+        let beside = dir.join(served.replace('/', "-"));
+        std::fs::create_dir(&beside).unwrap();
+        if cut_off(&beside, &root.join(served), &run) {
+            tells_what_it_finished(&boot(), "/");
+            is_whole(&root.join(served));
+            assert_eq!(std::fs::read_to_string(&asked).ok().as_deref(), asks);
+            is_silent(&boot());
+        }
     }
 }

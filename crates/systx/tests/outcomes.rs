@@ -21,6 +21,7 @@ fn main() {
         ("prune_asks_and_takes_only_yes", prune_asks_and_takes_only_yes),
         ("what_a_twin_displaced_is_told_by_status", what_a_twin_displaced_is_told_by_status),
         ("what_recover_displaced_is_told_again_until_pruned", what_recover_displaced_is_told_again),
+        ("what_was_displaced_is_told_once_by_a_quiet_recovery", quietly_it_is_told_once),
         ("what_the_next_user_displaced_is_told_by_status", what_the_next_user_displaced_is_told_by_status),
         ("a_pending_publication_says_so_and_recover_finishes_it", a_pending_publication_says_so),
         ("a_pending_publication_is_finished_by_the_next_user", the_next_user_finishes_what_is_pending),
@@ -208,8 +209,22 @@ fn what_recover_displaced_is_told_again(dir: &Path) {
     names(&recover(), &taken);
     w.displaced(&taken);
     names(&recover(), &taken);
-    names(&out(&verb("recover", &["--quiet"])), &taken);
+    // The log of boots had it already.
+    assert_eq!(out(&verb("recover", &["--quiet"])), "");
     w.told_by_status(&taken);
+    w.prune();
+}
+
+fn quietly_it_is_told_once(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let taken = killed(&w, true);
+    // Finished by a command that comes nowhere near, of whose words nobody hears.
+    assert_eq!(code(&shell(&w.served, "true")), 0);
+    let boot = || out(&verb("recover", &["--quiet"]));
+    names(&boot(), &taken);
+    assert_eq!(boot(), "", "at each boot");
+    w.told_by_status(&taken);
+    names(&recover(), &taken);
     w.prune();
 }
 

@@ -161,6 +161,11 @@ impl<O: Os> Domain<O> {
         Ok(reports)
     }
 
+    /// Notes that somebody has been told what [`Domain::reports`] says. Where that can't be written it is told again.
+    pub fn reports_were_told(&self) {
+        let _ = reports::all_told(&self.os, &self.area.dir);
+    }
+
     /// Forgets the reports of one transaction.
     pub fn remove_reports(&self, tx: TxId) -> Result<()> {
         reports::remove(&self.os, &self.area.dir, tx)

@@ -1,7 +1,7 @@
 //! Reports of what outsiders displaced, kept until somebody asks to remove them: whoever published may die before he can tell.
 //!
 //! Owns: the files `report.<id>` of the area, one line an object: what happened, its name below `aside/` or nothing, its
-//! path; between them a tab, other bytes than printable ones as `\xNN`. Guarantees: a line is written once, also when the
+//! path; between them a tab, other bytes than printable ones as `\xNN`. A line `told`: people know what is above. Guarantees: a line is written once, also when the
 //! record is published again. Does not: fail a publication; what is aside is listed without its line, too.
 
 use crate::id::TxId;
@@ -23,7 +23,12 @@ pub struct Report {
     pub aside: Option<String>,
     /// What happened, as a sentence fragment.
     pub what: String,
+    /// Whether somebody has been told ([`all_told`]).
+    pub told: bool,
 }
+
+/// A line of its own: what stands above it has been told. It has no tab, so that it is no report.
+const TOLD: &str = "told";
 
 fn file_of(id: TxId) -> Vec<u8> {
     [PREFIX, id.to_string().as_bytes()].concat()
@@ -57,7 +62,14 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
         let Some(fd) = os.open_if_there(area, &entry.name, Open::Read)? else { continue };
         let bytes = read_file(os, &fd)?;
         let text = String::from_utf8_lossy(&bytes);
-        reports.extend(text.lines().filter_map(|line| parse(tx, line)));
+        let mut of_one: Vec<Report> = Vec::new();
+        for line in text.lines() {
+            match line == TOLD {
+                true => of_one.iter_mut().for_each(|report| report.told = true),
+                false => of_one.extend(parse(tx, line)),
+            }
+        }
+        reports.extend(of_one);
     }
     if let Ok(aside) = os.open(area, b"aside", Open::Directory) {
         // Noted, and cut off before it was moved: whoever came next may have found something else to do.
@@ -66,6 +78,23 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
     }
     reports.sort_by_key(|report| report.tx);
     Ok(reports)
+}
+
+/// Notes that somebody has been told all that is reported now.
+pub(crate) fn all_told<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
+    for entry in os.read_dir(area)? {
+        if number(&entry.name).is_none() {
+            continue;
+        }
+        let Some(fd) = os.open_if_there(area, &entry.name, Open::ReadWrite)? else { continue };
+        let known = read_file(os, &fd)?;
+        // A line that a power loss has cut stays a line of its own.
+        let mark: &[u8] = if known.ends_with(b"\n") { b"told\n" } else { b"\ntold\n" };
+        if !known.ends_with(b"\ntold\n") {
+            os.append(&fd, mark)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes the reports of one transaction.
@@ -95,7 +124,7 @@ fn parse(tx: TxId, line: &str) -> Option<Report> {
         return None;
     }
     let aside = (!aside.is_empty()).then(|| aside.to_owned());
-    Some(Report { tx, path: unescape(path)?, aside, what: what.to_owned() })
+    Some(Report { tx, path: unescape(path)?, aside, what: what.to_owned(), told: false })
 }
 
 /// The reverse of [`slice::escape_ascii`].
