@@ -7,6 +7,7 @@
 
 mod machine;
 
+use machine::processes::Stopped;
 use machine::volume::Volume;
 use machine::{code, err, have, must, out, recover, run, shell, verb};
 use std::io::{BufRead, BufReader};
@@ -25,6 +26,11 @@ fn main() {
             mounted_again(dir, "btrfs");
         }),
         ("a_boot_id_of_its_own_keeps_nobody_out", a_boot_id_of_its_own_keeps_nobody_out),
+        ("what_a_backup_has_put_back_is_not_done_again", what_a_backup_has_put_back_is_not_done_again),
+        (
+            "a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount",
+            a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount,
+        ),
     ]);
 }
 
@@ -117,4 +123,80 @@ fn a_boot_id_of_its_own_keeps_nobody_out(dir: &Path) {
     assert_eq!((code(&back), out(&back).as_str()), (0, "beside\nalone\n"), "{}", err(&back));
     let listed = verb("list", &[]);
     assert_eq!(code(&listed), 0, "{}", err(&listed));
+}
+
+/// A backup of the tree holds the area, too; it is put back over both, and work goes on.
+fn what_a_backup_has_put_back_is_not_done_again(dir: &Path) {
+    if !have("tar") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
+    let work = volume.point.join("work");
+    std::fs::create_dir(&work).unwrap();
+    let commits = |script: &str| {
+        let done = shell(&work, script);
+        assert_eq!(code(&done), 0, "{script}: {}", err(&done));
+    };
+    std::fs::write(work.join("f"), "v1\n").unwrap();
+    commits("echo v2 >f; chmod 640 f");
+    let backup = dir.join("backup.tar");
+    must(Command::new("tar").arg("-C").arg(&volume.point).arg("-cf").arg(&backup).arg("."));
+    commits("echo v3 >f; echo n >new");
+    commits("echo p >p");
+    must(Command::new("tar").arg("-C").arg(&volume.point).arg("-xf").arg(&backup));
+    assert_eq!(read(&work.join("f")), "v2\n");
+    commits("echo v4 >f; echo q >q");
+    volume.unmount();
+    volume.mount();
+    let said = recover();
+    let found = ["f", "new", "p", "q"].map(|name| read(&work.join(name)));
+    assert_eq!(found, ["v4\n", "n\n", "p\n", "q\n"], "{said}");
+    commits("echo v5 >f");
+    assert_eq!(read(&work.join("f")), "v5\n");
+}
+
+/// As ext4 with errors=remount-ro does by itself when its disk fails.
+fn a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount(dir: &Path) {
+    if !have("strace") || !have("e2fsck") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
+    let work = volume.point.join("work");
+    let mut ends = [0; 2];
+    for n in 1..=6 {
+        must(Command::new("mount").args(["-o", "remount,errors=remount-ro"]).arg(&volume.point));
+        let _ = std::fs::remove_dir_all(&work);
+        std::fs::create_dir(&work).unwrap();
+        must(Command::new("sync").arg("-f").arg(&work));
+        let command = run(&work, &[], &["sh", "-c", "for i in 1 2 3 4; do echo new >$i; done"]);
+        let Ok(stopped) = Stopped::after(dir, &command, "renameat2", n) else { break };
+        let device = must(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&volume.point));
+        let name = device.trim().rsplit('/').next().unwrap().to_string();
+        std::fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "a test\n").unwrap();
+        let ended = stopped.go_on();
+        let text = format!("{}{}", out(&ended), err(&ended));
+        let at = format!("read-only after rename {n}: {} {text}", code(&ended));
+        let recovered = verb("recover", &[]);
+        volume.unmount();
+        // It ends with 1 where it has repaired something.
+        let _ = Command::new("e2fsck").args(["-fy"]).arg(&volume.image).output();
+        volume.mount();
+        let again = verb("recover", &[]);
+        assert_eq!(
+            code(&again),
+            0,
+            "{at}; {}{}; {}{}",
+            out(&recovered),
+            err(&recovered),
+            out(&again),
+            err(&again)
+        );
+        let there = (1..=4).filter(|i| work.join(i.to_string()).exists()).count();
+        assert!(there == 0 || there == 4, "{at}: a mixture: {there} of 4");
+        let nothing = text.contains("nothing");
+        assert!(!(there == 4 && nothing), "{at}: it is there");
+        assert!(!(there == 0 && (code(&ended) == 0 || text.contains("committed"))), "{at}: it is not there");
+        ends[usize::from(there == 4)] += 1;
+    }
+    assert!(ends[1] > 0, "none got past its commit point: {ends:?}");
 }
