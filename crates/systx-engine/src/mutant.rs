@@ -99,6 +99,12 @@ pub(crate) enum Mutant {
     RemovalNotSynced,
     /// Slots that a recovery makes again get their final name before they are on the disk.
     RebuiltNotSynced,
+    /// Extended attributes that were read are not compared.
+    XattrsNotCompared,
+    /// The stamp of a listing is taken after its names.
+    ListingStampLate,
+    /// Link counts are counted with what lies in the slots of a commit that is done.
+    LinksLate,
 }
 
 /// Whether a rule is left out.
@@ -181,5 +187,8 @@ impl Mutant {
         Mutant::SyncCountsLate,
         Mutant::RemovalNotSynced,
         Mutant::RebuiltNotSynced,
+        Mutant::XattrsNotCompared,
+        Mutant::ListingStampLate,
+        Mutant::LinksLate,
     ];
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 4;
+pub const BODY_VERSION: u16 = 5;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -32,6 +32,9 @@ pub struct Body {
     pub command: String,
     /// Set if the slots are on a shelf instead of in `tx/<id>`.
     pub shelved: Option<Shelved>,
+    /// Something that is taken out has other names: what is left of it in the slots goes before the commit is done, as it counts
+    /// as a link.
+    pub linked: bool,
     /// In the order in which they are taken.
     pub steps: Vec<Step>,
 }

@@ -95,6 +95,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         participants: Vec::new(),
         command: command.to_owned(),
         shelved: None,
+        linked: plan.linked,
         steps: std::mem::take(&mut plan.steps),
     };
     let tokens = shelved.as_ref().map(|(shelf, _)| TokenHandles::of(shelf.token_handle)).unwrap_or_default();

@@ -24,13 +24,14 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
             written.push(ObjectId::entry(&at.dir, &at.name));
         }
         match act {
-            Act::Place { .. } | Act::Link { .. } => {}
+            Act::Place { .. } => {}
+            Act::Link { object, .. } => written.push(ObjectId::attr(object)),
             Act::Take { before } => written.push(ObjectId::listing(before)),
-            Act::Remove { before, tree } => goes(written, before, tree),
+            Act::Remove { before, tree, .. } => goes(written, before, tree),
             Act::Replace { before, tree, rewrites, .. } => {
                 goes(written, before, tree);
                 if rewrites.is_some() {
-                    written.extend([ObjectId::data(before), ObjectId::attr(before)]);
+                    written.push(ObjectId::data(before));
                 }
             }
             Act::Patch(patch) => written.push(ObjectId::data(&patch.file)),
@@ -49,7 +50,9 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
     changed
 }
 
+/// What goes, and the link counts of what has other names.
 fn goes(written: &mut Vec<ObjectId>, before: &Handle, tree: &[Handle]) {
+    written.extend([before].into_iter().chain(tree).map(ObjectId::attr));
     written.extend([before].into_iter().chain(tree).map(ObjectId::listing));
 }
 

@@ -3,6 +3,7 @@
 use super::look::{current_names, current_xattr};
 use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::facts::join;
+use crate::mutant::{self, Mutant};
 use crate::publish::patch::read_up_to;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,6 +72,9 @@ impl<O: Os> Facts<O> {
         if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
             return Ok(Some("contents changed"));
         }
+        if links(&now) != links(then) {
+            return Ok(Some("hard links made or removed"));
+        }
         if let Some(data) = &seen.data {
             if self.data_differs((seen, &dir), handle, data, &now, open)? {
                 return Ok(Some("contents may have changed"));
@@ -123,7 +127,9 @@ impl<O: Os> Facts<O> {
         (seen, dir): (&Seen<O>, &O::Fd),
         handle: &Handle,
     ) -> Result<Option<&'static str>> {
-        let Some(facts) = &seen.xattrs else { return Ok(None) };
+        let Some(facts) = seen.xattrs.as_ref().filter(|_| !mutant::on(Mutant::XattrsNotCompared)) else {
+            return Ok(None);
+        };
         let os = &self.domains[seen.dir.domain].os;
         let fd = match seen.name.is_empty() {
             true => os.dup(dir)?,
@@ -162,8 +168,13 @@ impl<O: Os> Facts<O> {
     }
 }
 
+/// How many names an object has. That of a directory follows from the names in it, and means nothing on some file systems.
+pub(super) fn links(stat: &Stat) -> Option<u32> {
+    (stat.kind() != FileType::Directory).then_some(stat.nlink)
+}
+
 fn attributes_equal(a: &Stat, b: &Stat) -> bool {
-    (a.mode, a.uid, a.gid) == (b.mode, b.uid, b.gid)
+    (a.mode, a.uid, a.gid, links(a)) == (b.mode, b.uid, b.gid, links(b))
         && (a.kind() != FileType::File || (a.size, a.mtime) == (b.size, b.mtime))
 }
 

@@ -1,5 +1,6 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
+use super::compare::links;
 use super::{
     join, Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile,
     Name, Seen, Which,
@@ -75,8 +76,8 @@ impl<O: Os> Facts<O> {
 
     /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
     ///
-    /// Mode and owner of the object are facts; of a regular file size and modification time, too. Everything else that a stat
-    /// shows is a value as of now.
+    /// Mode, owner and link count of the object are facts (that of a directory is not); of a regular file size and modification
+    /// time, too. Everything else that a stat shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         self.entry_named(dir, &Name::from(name))
     }
@@ -176,7 +177,11 @@ impl<O: Os> Facts<O> {
         // The stamp comes before the names.
         let (ctime, names) = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
             let ctime = domain.os.stat(&fd)?.ctime;
-            Ok((ctime, domain.visible_names(dir, &fd)?))
+            let names = domain.visible_names(dir, &fd)?;
+            match mutant::on(Mutant::ListingStampLate) {
+                true => Ok((domain.os.stat(&fd)?.ctime, names)),
+                false => Ok((ctime, names)),
+            }
         })?;
         let fact = Listing {
             dir: dir.clone(),
@@ -206,10 +211,17 @@ impl<O: Os> Facts<O> {
             return Ok(value);
         }
         let facts = seen.xattrs.get_or_insert_default();
-        if !facts.values.iter().any(|(n, _)| **n == *name) {
-            facts.values.push((name.into(), value.clone()));
+        match facts.values.iter().find(|(known, _)| **known == *name) {
+            // An outsider's change moves nothing that R1 looks at.
+            Some((_, first)) if *first != value => {
+                Err(self.changed(self.shown(fact), "an extended attribute changed"))
+            }
+            Some(_) => Ok(value),
+            None => {
+                facts.values.push((name.into(), value.clone()));
+                Ok(value)
+            }
         }
-        Ok(value)
     }
 
     /// Names of all extended attributes.
@@ -268,6 +280,10 @@ impl<O: Os> Facts<O> {
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
                 return Err(self.changed(self.shown(fact), "contents changed"));
+            }
+            // The stamp stands for the link count, too.
+            if links(&stamp) != links(&first) {
+                return Err(self.changed(self.shown(fact), "hard links made or removed"));
             }
             let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));

@@ -40,7 +40,9 @@ impl<O: Os> Transaction<O> {
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Ok(changes) };
         let (stat, handle) = (lower.stat, lower.handle);
-        let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(stat.mtime));
+        // A directory that takes another one's place keeps its time, unless the program has changed names in it.
+        let changed = object.dir.as_ref().is_some_and(|dir| dir.changed.is_some());
+        let mtime = mtime.or_else(|| (draft.exchanged.contains(&ix) && !changed).then_some(stat.mtime));
         let over = object.over.as_deref();
         let atime = over.and_then(|o| o.atime);
         let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));

@@ -45,6 +45,8 @@ pub struct Plan {
     pub made: HashSet<Handle>,
     /// Slots with private bytes that no step needs. They may be unlinked when the outcome is known.
     pub unused: Vec<u32>,
+    /// Something that is taken out had more names than one.
+    pub linked: bool,
 }
 
 /// Type of a token: rename(2) replaces a directory by a directory only.

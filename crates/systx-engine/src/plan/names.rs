@@ -53,10 +53,27 @@ impl<O: Os> Transaction<O> {
                     draft.plan.commuting.push(ObjectId::listing(&dir));
                 }
             }
+            if !ways.leaves.contains_key(&n) {
+                self.note_links(draft, change.before);
+            }
+            if ways.reaches.get(&n) == Some(&Via::Link) {
+                self.note_links(draft, change.now);
+            }
             self.plan_leaving(draft, &changes, &ways, n)?;
             self.plan_arriving(draft, &changes, &ways, n)?;
         }
         Ok(())
+    }
+
+    /// Notes that an object's link count changes, and that others see it.
+    fn note_links(&self, draft: &mut Draft<O>, ix: Option<Ix>) {
+        let Some(object) = ix.map(|ix| self.object(ix)).filter(|o| o.kind != FileType::Directory) else { return };
+        let Some(lower) = &object.lower else { return };
+        // One that goes with its only name is seen by nobody.
+        if lower.stat.nlink > 1 || object.links > 0 {
+            draft.plan.written.push(ObjectId::attr(&lower.handle));
+            draft.plan.linked |= lower.stat.nlink > 1;
+        }
     }
 
     /// In a fixed order, so that the same transaction has the same plan.

@@ -18,6 +18,7 @@ pub(crate) mod site;
 pub(crate) mod targets;
 pub(crate) mod tokens;
 
+use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::record::{Act, Body, Step};
 use site::Site;
@@ -53,6 +54,10 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         if let Err(error) = done {
             refused::set_aside_or_wait(site, n, step, error)?;
         }
+    }
+    if body.linked && !mutant::on(Mutant::LinksLate) {
+        // What can't go now goes with the rest.
+        let _ = reclaim::reclaim_links(site, body);
     }
     Ok(std::mem::take(&mut site.displaced))
 }

@@ -31,6 +31,21 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
     Ok(())
 }
 
+/// Deletes what has other names, as long as the commit is in flight: afterwards others take its link count for a fact.
+pub(super) fn reclaim_links<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> {
+    for step in &body.steps {
+        match &step.act {
+            // It has one name, and is under a lease of ours.
+            Act::Replace { rewrites: Some(_), .. } => {}
+            Act::Remove { before, tree } | Act::Replace { before, tree, .. } => {
+                empty_slot(site, step, before, tree)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Deletes a file that was replaced because it was written anew, unless somebody has it open for writing or has changed it:
 /// what he writes went into the file at its name, had it been written to instead.
 ///

@@ -91,6 +91,7 @@ mod tests {
             participants: Vec::new(),
             command: String::new(),
             shelved: None,
+            linked: false,
             steps: vec![Step { slot: 0, at, act }],
         }
     }

@@ -20,6 +20,7 @@ mod mutants;
 mod outsider;
 mod redone;
 mod reference;
+mod repeatable;
 mod review;
 mod shelf;
 mod stuck;

@@ -186,6 +186,18 @@ fn check_of(mutant: Mutant) -> Check {
             "crash::slots_that_a_recovery_makes_again_survive_the_next_power_loss",
             "a durable commit is lost",
         ),
+        Mutant::XattrsNotCompared => check(
+            "repeatable::extended_attributes_that_were_read_are_compared",
+            "was read and changed by an outsider, and committed",
+        ),
+        Mutant::ListingStampLate => check(
+            "repeatable::a_name_that_is_made_during_a_listing_is_in_it_or_a_conflict",
+            "is not in it, and that is committed",
+        ),
+        Mutant::LinksLate => check(
+            "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
+            "the count is not that of the names",
+        ),
     }
 }
 
@@ -294,4 +306,7 @@ noticed! {
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
     signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,
     a_copy_that_goes_on_as_its_original_is_noticed: CopyGoesOn,
+    read_attributes_that_are_not_compared_are_noticed: XattrsNotCompared,
+    a_listing_that_is_older_than_its_stamp_is_noticed: ListingStampLate,
+    links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
 }

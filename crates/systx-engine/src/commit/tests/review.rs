@@ -149,6 +149,7 @@ fn a_file_that_an_outsider_cut_stays_cut() {
             participants: Vec::new(),
             command: String::new(),
             shelved: None,
+            linked: false,
             steps,
         };
         let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First);

@@ -122,6 +122,7 @@ pub fn body(n: u64, bytes: usize) -> Body {
         participants: Vec::new(),
         command: "x".repeat(bytes),
         shelved: None,
+        linked: false,
         steps: Vec::new(),
     }
 }

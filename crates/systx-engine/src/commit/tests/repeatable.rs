@@ -1,0 +1,278 @@
+//! What was read is a fact, whatever kind of thing it is: read again it is the same, and who changes it before the commit is not
+//! overlooked.
+
+use super::stuck::{change, ROOT};
+use super::world::{machine, open, public};
+use crate::domain::Domain;
+use crate::outcome::{CommitError, Committed, Options, Verb, VerbError};
+use crate::transaction::{Access, Node, Transaction};
+use std::sync::Arc;
+use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr, Timestamp};
+use systx_sim::machine::{run_process, Machine, Plant, SimOs};
+
+const XATTR: &[u8] = b"user.k";
+
+/// A file `f` with an extended attribute and a second name.
+fn world() -> Machine {
+    let machine = machine(FsKind::Ext4);
+    let objects = [("w/f", Plant::File(b"f")), ("w/again", Plant::Link("w/f"))];
+    machine.plant(0, &objects).expect("planting");
+    as_outsider(&machine, |os| os.setxattr(&os.open_path(0, "w/f", Open::Path)?, XATTR, b"1", SetXattr::Any));
+    machine.settle();
+    machine
+}
+
+fn as_outsider(machine: &Machine, act: impl FnOnce(&SimOs) -> Result<(), Errno>) {
+    let os = machine.outsider("outsider");
+    act(&os).expect("works");
+}
+
+fn set(machine: &Machine, value: &[u8]) {
+    as_outsider(machine, |os| {
+        os.setxattr(&os.open_path(0, "w/f", Open::Path)?, XATTR, value, SetXattr::Any)
+    });
+}
+
+fn link(machine: &Machine, to: &[u8]) {
+    as_outsider(machine, |os| {
+        let w = os.open_path(0, "w", Open::Path)?;
+        os.link(&os.open_path(0, "w/f", Open::Path)?, &w, to)
+    });
+}
+
+fn file(t: &mut Transaction<SimOs>, w: Node) -> Verb<Node> {
+    Ok(t.lookup(w, b"f")?.expect("it is there").0)
+}
+
+/// A transaction that looks at something, is disturbed, and makes a file.
+fn disturbed(
+    machine: &Machine,
+    look: impl Fn(&mut Transaction<SimOs>, Node) -> Verb<()>,
+    disturb: impl Fn(&Machine),
+) -> Result<Committed, CommitError> {
+    let os = machine.spawn("owner");
+    let run = || {
+        let domain = open(&os).expect("opens");
+        change(&domain, |t, w| {
+            look(t, w)?;
+            disturb(machine);
+            t.create(w, b"made", 0o644, ROOT).map(drop)
+        })
+    };
+    run_process(&os, run).expect("lives")
+}
+
+#[test]
+fn extended_attributes_that_were_read_are_compared() {
+    let value = |t: &mut Transaction<SimOs>, w: Node| {
+        let f = file(t, w)?;
+        t.getxattr(f, XATTR).map(drop)
+    };
+    let names = |t: &mut Transaction<SimOs>, w: Node| {
+        let f = file(t, w)?;
+        t.listxattr(f).map(drop)
+    };
+    let remove = |machine: &Machine| {
+        as_outsider(machine, |os| os.removexattr(&os.open_path(0, "w/f", Open::Path)?, XATTR));
+    };
+    for (what, ended) in [
+        ("a value", disturbed(&world(), value, |machine| set(machine, b"2"))),
+        ("a value that is gone", disturbed(&world(), value, remove)),
+        ("their names", disturbed(&world(), names, remove)),
+    ] {
+        let refused = matches!(ended, Err(CommitError::Conflict(_)));
+        assert!(refused, "{what} was read and changed by an outsider, and committed: {ended:?}");
+    }
+    disturbed(&world(), value, |machine| set(machine, b"1")).expect("as it was");
+}
+
+#[test]
+fn an_extended_attribute_is_read_twice_alike() {
+    let machine = world();
+    let os = machine.spawn("owner");
+    let run = || {
+        let domain = open(&os).expect("opens");
+        change(&domain, |t, w| {
+            let f = file(t, w)?;
+            assert_eq!(t.getxattr(f, XATTR)?, b"1");
+            set(&machine, b"2");
+            match t.getxattr(f, XATTR) {
+                Err(VerbError::Doomed(conflict)) => Err(VerbError::Doomed(conflict)),
+                second => panic!("first 1, then {second:?}"),
+            }
+        })
+    };
+    assert!(matches!(run_process(&os, run).expect("lives"), Err(CommitError::Conflict(_))));
+}
+
+fn links(t: &mut Transaction<SimOs>, w: Node, name: &[u8]) -> Verb<u32> {
+    Ok(t.lookup(w, name)?.expect("it is there").1.nlink)
+}
+
+#[test]
+fn link_counts_that_were_read_are_compared() {
+    let look = |t: &mut Transaction<SimOs>, w: Node| {
+        assert_eq!(links(t, w, b"f")?, 2);
+        Ok(())
+    };
+    let unlink = |machine: &Machine| {
+        as_outsider(machine, |os| os.unlink(&os.open_path(0, "w", Open::Path)?, b"again"));
+    };
+    let machine = world();
+    let opened_later = |t: &mut Transaction<SimOs>, w: Node| {
+        let f = file(t, w)?;
+        link(&machine, b"his");
+        t.open(f, Access::Read, false)
+    };
+    for ended in [
+        disturbed(&world(), look, |machine| link(machine, b"his")),
+        disturbed(&world(), look, unlink),
+        disturbed(&machine, opened_later, |_| {}),
+    ] {
+        let refused = matches!(ended, Err(CommitError::Conflict(_)));
+        assert!(refused, "a link count was read and changed by an outsider, and committed: {ended:?}");
+    }
+}
+
+/// Each makes a name only if it sees two: in whatever order, the second must see three.
+#[test]
+fn of_two_that_count_links_and_make_one_only_one_commits() {
+    for removes in [false, true] {
+        let machine = world();
+        let os = machine.spawn("owners");
+        let run = || {
+            let domain = open(&os).expect("opens");
+            let begin = |name: &[u8]| -> Verb<Transaction<SimOs>> {
+                let mut t = Transaction::begin(os.clone(), vec![domain.clone()], Options::default())?;
+                let root = t.root(0);
+                let w = t.lookup(root, b"w")?.expect("it is there").0;
+                assert_eq!(links(&mut t, w, b"f")?, 2);
+                let f = file(&mut t, w)?;
+                match removes && name == b"a" {
+                    true => t.unlink(w, b"again")?,
+                    false => drop(t.link(f, w, name)?),
+                }
+                Ok(t)
+            };
+            let (a, b) = (begin(b"a").expect("quiet"), begin(b"b").expect("quiet"));
+            (a.commit().map(drop), b.commit().map(drop))
+        };
+        let (a, b) = run_process(&os, run).expect("lives");
+        let one = a.is_ok() && matches!(b, Err(CommitError::Conflict(_)));
+        assert!(one, "both have seen two names: {a:?}, {b:?}");
+    }
+}
+
+/// What lies in the slots of a commit is a name, too: it goes before others may count.
+#[test]
+fn what_was_removed_is_no_link_when_its_commit_is_done() {
+    let remove = |domain: &Arc<Domain<SimOs>>| {
+        change(domain, |t, w| {
+            t.unlink(w, b"again")?;
+            t.create(w, b"made", 0o644, ROOT).map(drop)
+        })
+    };
+    let mut seen = [0; 2];
+    for point in 0.. {
+        let machine = world();
+        machine.set_word_points(false);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let ended = run_process(&os, || remove(&open(&os).expect("opens")).expect("commits"));
+        machine.clear_plans();
+        let reader = machine.spawn("reader");
+        let count = run_process(&reader, || {
+            let domain = open(&reader).expect("opens");
+            domain.finish_dead().expect("recovers");
+            let mut count = 0;
+            change(&domain, |t, w| {
+                count = links(t, w, b"f")?;
+                Ok(())
+            })
+            .expect("nobody else is there");
+            count
+        })
+        .expect("lives");
+        let there = public(&machine).contains_key("w/again");
+        assert_eq!(count, 1 + u32::from(there), "killed at {point}: the count is not that of the names");
+        seen[usize::from(there)] += 1;
+        if ended.is_ok() {
+            break;
+        }
+    }
+    assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
+}
+
+/// He makes a name before any call of a listing.
+#[test]
+fn a_name_that_is_made_during_a_listing_is_in_it_or_a_conflict() {
+    let mut shown = 0;
+    for point in 0.. {
+        let machine = world();
+        machine.set_word_points(false);
+        let os = machine.spawn("owner");
+        let mut names = Vec::new();
+        let mut calls = 0;
+        let run = || {
+            let domain = open(&os).expect("opens");
+            change(&domain, |t, w| {
+                let (from, mut acted) = (os.points(), false);
+                let outsider = machine.outsider("outsider");
+                machine.set_hook(move |_, info| {
+                    if !acted && info.process_name == "owner" && info.point == from + point {
+                        acted = true;
+                        let w = outsider.open_path(0, "w", Open::Path).expect("is there");
+                        outsider.create(&w, b"his", 0o600).expect("is free");
+                    }
+                });
+                let listed = t.readdir(w);
+                machine.clear_hook();
+                calls = os.points() - from;
+                names = listed?.iter().map(|entry| entry.name.to_vec()).collect();
+                t.create(w, b"made", 0o644, ROOT).map(drop)
+            })
+        };
+        let ended = run_process(&os, run).expect("lives");
+        let his = names.iter().any(|name| name == b"his");
+        match ended {
+            Ok(_) if point < calls => {
+                assert!(his, "a name that was made during a listing is not in it, and that is committed");
+                shown += 1;
+            }
+            Ok(_) => break,
+            Err(_) => {}
+        }
+    }
+    assert!(shown > 0, "he never acted in time");
+}
+
+/// As rename(2) leaves it: over an empty directory, or to a new name.
+#[test]
+fn a_directory_that_takes_the_place_of_an_empty_one_has_the_time_of_its_last_change() {
+    const LONG_AGO: Timestamp = Timestamp { sec: 5, nsec: 5 };
+    for fs in [FsKind::Ext4, FsKind::Xfs] {
+        for touched in [false, true] {
+            let machine = machine(fs);
+            let objects = [("w/s", Plant::Dir), ("w/s/e", Plant::File(b"e")), ("w/d", Plant::Dir)];
+            machine.plant(0, &objects).expect("planting");
+            as_outsider(&machine, |os| {
+                os.utimens(&os.open_path(0, "w/s", Open::Path)?, None, Some(LONG_AGO))
+            });
+            let os = machine.spawn("owner");
+            let run = || {
+                let domain = open(&os).expect("opens");
+                change(&domain, |t, w| {
+                    let s = t.lookup(w, b"s")?.expect("it is there").0;
+                    if touched {
+                        t.unlink(s, b"e")?;
+                    }
+                    t.rename(w, b"s", w, b"d", Rename::Replace)
+                })
+            };
+            run_process(&os, run).expect("lives").expect("commits");
+            let look = machine.outsider("looks");
+            let d = look.stat(&look.open_path(0, "w/d", Open::Path).expect("is there")).expect("works");
+            assert_eq!(d.mtime == LONG_AGO, !touched, "{fs:?}: names in it changed: {touched}, {:?}", d.mtime);
+        }
+    }
+}
