@@ -105,6 +105,12 @@ pub(crate) enum Mutant {
     ListingStampLate,
     /// Link counts are counted with what lies in the slots of a commit that is done.
     LinksLate,
+    /// REPLACE exchanges back only once.
+    ExchangeBackOnce,
+    /// What is displaced is noted after its rename.
+    DisplacedNotNoted,
+    /// C5: what is taken out is not compared with what was read.
+    TakenNotCompared,
 }
 
 /// Whether a rule is left out.
@@ -190,5 +196,8 @@ impl Mutant {
         Mutant::XattrsNotCompared,
         Mutant::ListingStampLate,
         Mutant::LinksLate,
+        Mutant::ExchangeBackOnce,
+        Mutant::DisplacedNotNoted,
+        Mutant::TakenNotCompared,
     ];
 }

@@ -100,6 +100,8 @@ pub enum Act {
         before: Handle,
         /// If that was a directory: as in `Remove`.
         tree: Vec<Handle>,
+        /// As in `Remove`.
+        read: Vec<Read>,
         /// Set if the program wrote that file anew instead of renaming another one over it: then what others do with the old
         /// one must not be lost. How it was found.
         rewrites: Option<Was>,
@@ -111,6 +113,8 @@ pub enum Act {
         /// For a directory: every object of its tree that may be deleted with it, itself excluded. Anything else found in
         /// there is somebody's and is set aside.
         tree: Vec<Handle>,
+        /// The files among all these whose bytes were read: what comes out must be that.
+        read: Vec<Read>,
     },
     /// Takes the object at the name into the slot, over the token; a later Place or Replace with the same slot puts it
     /// where it belongs.
@@ -147,6 +151,30 @@ impl Was {
     pub fn of(stat: &Stat) -> Was {
         Was { size: stat.size, mtime: stat.mtime, mode: stat.mode, owner: (stat.uid, stat.gid) }
     }
+}
+
+/// A file whose bytes the transaction has read before it takes the file out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Read {
+    /// Its place in the step's `tree`; `None`: it is what the name held.
+    pub of: Option<u32>,
+    /// How it was.
+    pub was: Was,
+    /// Its change time, where that proves something: it has one name, and nobody can store without moving it.
+    pub ctime: Option<Timestamp>,
+    /// What was read of it, where its times prove nothing.
+    pub pieces: Vec<Piece>,
+}
+
+/// Bytes of a file that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Piece {
+    /// Offset in bytes.
+    pub offset: u64,
+    /// So many bytes from there were asked for; at the end there may be fewer.
+    pub asked: u64,
+    /// XXH3 of those that there were.
+    pub hash: u128,
 }
 
 /// A small object, whole.
@@ -301,7 +329,7 @@ impl Body {
                         Act::Place { .. } => false,
                         Act::Link { object, found } => one_of(object) || one_of(&found.dir),
                         Act::Take { before } => one_of(before),
-                        Act::Replace { before, tree, .. } | Act::Remove { before, tree } => {
+                        Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => {
                             one_of(before) || tree.iter().any(one_of)
                         }
                         Act::Patch(patch) => one_of(&patch.file),

@@ -122,7 +122,8 @@ impl<O: Os> Domain<O> {
             Err(e) => return Err(e),
         };
         let (root, aside) = (&self.area.root, &self.area.aside);
-        let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::First);
+        // It may have been redone.
+        let mut site = Site::new(&self.os, root, &slots, aside, body.id, Pass::Redo);
         reclaim(&mut site, body).map(|()| own)
     }
 

@@ -23,6 +23,7 @@ pub use lower_dir::LowerDir;
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
+use crate::record::{Piece, Read, Was};
 use claims::Claims;
 use lower_dir::Passing;
 use passing::Watched;
@@ -223,6 +224,21 @@ impl<O: Os> Facts<O> {
             }
         });
         path.map(|path| self.domains[domain].shown(&path))
+    }
+
+    /// How a file was read, for a record that takes it out; `None`: its bytes were not.
+    pub(crate) fn read_of(&self, fact: FactIx) -> Option<Read> {
+        let seen = &self.seen[fact.0 as usize];
+        let (Some(known), Some(data)) = (&seen.object, seen.data.as_ref().filter(|_| seen.claimed)) else {
+            return None;
+        };
+        let piece = |d: &DeliveredBytes| Piece { offset: d.offset, asked: d.asked as u64, hash: d.hash };
+        let mut pieces: Vec<_> = data.reads.iter().map(piece).collect();
+        pieces.sort_unstable();
+        pieces.dedup();
+        // The removal of one name moves the time of the others.
+        let ctime = (!data.hot && known.stat.nlink == 1).then_some(data.ctime);
+        Some(Read { of: None, was: Was::of(&known.stat), ctime, pieces })
     }
 
     fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {

@@ -170,7 +170,7 @@ impl<O: Os> Transaction<O> {
         draft.places.push(Ordered::new(Step {
             slot,
             at,
-            act: Act::Replace { ours, before, tree: Vec::new(), rewrites: Some(was) },
+            act: Act::Replace { ours, before, tree: Vec::new(), read: Vec::new(), rewrites: Some(was) },
         }));
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::{Draft, Ordered, Token};
 use crate::facts::Name;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
-use crate::record::{Act, Step};
+use crate::record::{Act, Read, Step};
 use crate::transaction::Transaction;
 use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
@@ -67,7 +67,9 @@ impl<O: Os> Transaction<O> {
 
     /// Notes that an object's link count changes, and that others see it.
     fn note_links(&self, draft: &mut Draft<O>, ix: Option<Ix>) {
-        let Some(object) = ix.map(|ix| self.object(ix)).filter(|o| o.kind != FileType::Directory) else { return };
+        let Some(object) = ix.map(|ix| self.object(ix)).filter(|o| o.kind != FileType::Directory) else {
+            return;
+        };
         let Some(lower) = &object.lower else { return };
         // One that goes with its only name is seen by nobody.
         if lower.stat.nlink > 1 || object.links > 0 {
@@ -158,8 +160,8 @@ impl<O: Os> Transaction<O> {
         };
         let slot = self.new_slot(draft.mount)?;
         draft.plan.tokens.push((slot, token));
-        let tree = self.removed_tree(before, changes, ways);
-        let act = Act::Remove { before: handle, tree };
+        let (tree, read) = self.removed_tree(before, changes, ways);
+        let act = Act::Remove { before: handle, tree, read };
         if early {
             let at = self.at_before(draft, change.dir, &change.name)?;
             draft.takes.push(Ordered::new(Step { slot, at, act }));
@@ -199,11 +201,11 @@ impl<O: Os> Transaction<O> {
                     true => self.handle_in_slot(draft.mount, slot)?,
                     false => self.handle_of(now)?,
                 };
-                let tree = self.removed_tree(before, changes, ways);
+                let (tree, read) = self.removed_tree(before, changes, ways);
                 if self.object(now).kind == FileType::Directory {
                     draft.exchanged.insert(now);
                 }
-                Act::Replace { ours, before: self.handle_of(before)?, tree, rewrites: None }
+                Act::Replace { ours, before: self.handle_of(before)?, tree, read, rewrites: None }
             }
         };
         draft.places.push(Ordered::new(Step { slot, at, act }));
@@ -218,16 +220,16 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Every object that is removed with a directory: what it held when the transaction began to take it apart, less what moved
-    /// elsewhere.
-    fn removed_tree(&self, root: Ix, changes: &[Changed], ways: &Ways) -> Vec<Handle> {
-        let mut leaves: HashMap<(Ix, &[u8]), ()> = HashMap::new();
+    /// elsewhere. And which files among these, or that it is itself, were read.
+    fn removed_tree(&self, root: Ix, changes: &[Changed], ways: &Ways) -> (Vec<Handle>, Vec<Read>) {
         if self.object(root).kind != FileType::Directory {
-            return Vec::new();
+            return (Vec::new(), self.read_of(root, None).into_iter().collect());
         }
+        let mut leaves: HashMap<(Ix, &[u8]), ()> = HashMap::new();
         for n in ways.leaves.keys() {
             leaves.insert((changes[*n].dir, &changes[*n].name), ());
         }
-        let (mut tree, mut stack) = (Vec::new(), vec![root]);
+        let (mut gone, mut stack) = (Vec::new(), vec![root]);
         while let Some(dir) = stack.pop() {
             let Some(directory) = &self.object(dir).dir else { continue };
             for (name, entry) in &directory.names {
@@ -235,12 +237,20 @@ impl<O: Os> Transaction<O> {
                     continue;
                 };
                 if let Some(lower) = &self.object(child).lower {
-                    tree.push(lower.handle);
+                    gone.push((lower.handle, child));
                     stack.push(child);
                 }
             }
         }
-        tree.sort_unstable();
-        tree
+        gone.sort_unstable_by_key(|(handle, _)| *handle);
+        let read = gone.iter().enumerate().filter_map(|(n, (_, ix))| self.read_of(*ix, Some(n as u32)));
+        let read = read.collect();
+        (gone.into_iter().map(|(handle, _)| handle).collect(), read)
+    }
+
+    /// How an object of the committed tree was read, if its bytes were.
+    fn read_of(&self, ix: Ix, of: Option<u32>) -> Option<Read> {
+        let lower = self.object(ix).lower.as_ref()?;
+        self.facts.read_of(lower.fact).map(|read| Read { of, ..read })
     }
 }

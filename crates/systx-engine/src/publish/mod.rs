@@ -15,6 +15,7 @@ mod remove;
 mod replace;
 pub(crate) mod reports;
 pub(crate) mod site;
+mod taken;
 pub(crate) mod targets;
 pub(crate) mod tokens;
 
@@ -67,8 +68,12 @@ fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), E
     match &step.act {
         Act::Place { small } => place::place(site, step, small.as_ref()),
         Act::Link { .. } => place::place(site, step, None),
-        Act::Replace { ours, before, .. } => replace::replace(site, step, ours, before),
-        Act::Remove { before, .. } => remove::take_out(site, step, before, remove::Why::Remove),
+        Act::Replace { ours, before, read, .. } => {
+            replace::replace(site, step, ours, before, taken::of_step(read))
+        }
+        Act::Remove { before, read, .. } => {
+            remove::take_out(site, step, before, remove::Why::Remove(taken::of_step(read)))
+        }
         Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
         Act::Patch(patch) => patch::patch(site, step, patch),
         Act::Attr { object, changes } => attr::change(site, step, object, changes),

@@ -3,9 +3,11 @@
 //! Anything else found in there is somebody's and goes to `aside/`. The slot directory itself stays until the log segment
 //! is gone: a redo that finds it empty knows that every step was taken.
 
-use super::site::{identify, slot_name, Site};
-use crate::record::{Act, Body, Step, Was};
-use std::collections::HashSet;
+use super::site::{identify, slot_name, Pass, Site};
+use super::taken;
+use crate::mutant::{self, Mutant};
+use crate::record::{Act, Body, Read, Step, Was};
+use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Handle, Lease, Open, Os, Result};
 
@@ -14,8 +16,8 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
     for step in &body.steps {
         match &step.act {
             Act::Replace { before, rewrites: Some(was), .. } => empty_rewritten(site, step, before, was)?,
-            Act::Remove { before, tree } | Act::Replace { before, tree, .. } => {
-                empty_slot(site, step, before, tree)?;
+            Act::Remove { before, tree, read } | Act::Replace { before, tree, read, .. } => {
+                empty_slot(site, step, before, (tree, read))?;
             }
             // A patch's slot stays with the record: until a sync its bytes are what a redo writes.
             _ => {}
@@ -37,8 +39,8 @@ pub(super) fn reclaim_links<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Resul
         match &step.act {
             // It has one name, and is under a lease of ours.
             Act::Replace { rewrites: Some(_), .. } => {}
-            Act::Remove { before, tree } | Act::Replace { before, tree, .. } => {
-                empty_slot(site, step, before, tree)?;
+            Act::Remove { before, tree, read } | Act::Replace { before, tree, read, .. } => {
+                empty_slot(site, step, before, (tree, read))?;
             }
             _ => {}
         }
@@ -76,10 +78,21 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
     }
 }
 
-fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree: &[Handle]) -> Result<()> {
+fn empty_slot<O: Os>(
+    site: &mut Site<'_, O>,
+    step: &Step,
+    before: &Handle,
+    (tree, read): (&[Handle], &[Read]),
+) -> Result<()> {
     let slot = slot_name(step.slot);
     if identify(site.os, site.slots, &slot)? != Some(*before) {
         return Ok(());
+    }
+    // Whoever took it out may have been killed before he compared it.
+    if let Some(read) = taken::of_step(read) {
+        if !taken::may_go(site.os, site.slots, &slot, read, None)? {
+            return site.displace(step, taken::CHANGED);
+        }
     }
     // Two processes may reclaim the same record: what is gone is gone.
     match gone(site.os.unlink(site.slots, &slot)) {
@@ -87,23 +100,34 @@ fn empty_slot<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, tree:
         Err(Errno::PERM | Errno::ACCESS) => return stays(site, step),
         done => return done,
     }
-    let known: HashSet<Handle> = tree.iter().copied().collect();
+    let mut known: Known<'_> = tree.iter().map(|handle| (*handle, None)).collect();
+    for read in read.iter().filter(|_| !mutant::on(Mutant::TakenNotCompared)) {
+        if let Some(handle) = read.of.and_then(|of| tree.get(of as usize)) {
+            known.insert(*handle, Some(read));
+        }
+    }
     let dir = match site.os.open(site.slots, &slot, Open::Path) {
         Err(Errno::NOENT) => return Ok(()),
         dir => dir?,
     };
-    if clear(site.os, &dir, &known)? {
+    if clear(site.os, &dir, &known, site.pass)? {
         match site.os.rmdir(site.slots, &slot) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             done => return gone(done),
         }
     }
-    match site.displace(step, "somebody else put something into the removed directory, or made it immutable")
-    {
+    match site.displace(step, TREE_CHANGED) {
         Err(Errno::PERM | Errno::ACCESS | Errno::BUSY) => stays(site, step),
         done => done,
     }
 }
+
+/// What is told of a removed directory that is not as it was.
+const TREE_CHANGED: &str =
+    "somebody else put something into the removed directory, changed something in it, or made it immutable";
+
+/// What may be deleted with a directory, and how it was read, if it was.
+type Known<'r> = HashMap<Handle, Option<&'r Read>>;
 
 /// What somebody keeps from being deleted or moved must not keep the log from being cut.
 fn stays<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
@@ -123,13 +147,13 @@ fn gone(done: Result<()>) -> Result<()> {
 }
 
 /// Deletes what is known in `dir`; whether it is empty now.
-pub(crate) fn clear<O: Os>(os: &O, dir: &O::Fd, known: &HashSet<Handle>) -> Result<bool> {
-    Clearing { os, top: dir, known: Some(known), levels: Vec::new() }.run()
+fn clear<O: Os>(os: &O, dir: &O::Fd, known: &Known<'_>, pass: Pass) -> Result<bool> {
+    Clearing { os, top: dir, known: Some(known), pass, levels: Vec::new() }.run()
 }
 
 /// Deletes everything below a directory that is ours alone (staging of a transaction that was never committed).
 pub(crate) fn remove_all<O: Os>(os: &O, dir: &O::Fd) -> Result<()> {
-    match (Clearing { os, top: dir, known: None, levels: Vec::new() }).run()? {
+    match (Clearing { os, top: dir, known: None, pass: Pass::First, levels: Vec::new() }).run()? {
         true => Ok(()),
         false => Err(Errno::NOTEMPTY),
     }
@@ -143,7 +167,8 @@ struct Clearing<'a, O: Os> {
     os: &'a O,
     top: &'a O::Fd,
     /// What may be deleted; `None`: everything.
-    known: Option<&'a HashSet<Handle>>,
+    known: Option<&'a Known<'a>>,
+    pass: Pass,
     /// From `top` (the first; it has no name) down.
     levels: Vec<Level<O>>,
 }
@@ -189,10 +214,15 @@ impl<O: Os> Clearing<'_, O> {
         if let Some(known) = self.known {
             match identify(os, dir, &entry.name)? {
                 None => return Ok(()),
-                Some(handle) if known.contains(&handle) => {}
-                Some(_) => {
-                    self.note(false);
-                    return Ok(());
+                Some(handle) => {
+                    let may_go = match known.get(&handle) {
+                        Some(Some(read)) => taken::may_go(os, dir, &entry.name, read, Some(self.pass))?,
+                        known => known.is_some(),
+                    };
+                    if !may_go {
+                        self.note(false);
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -262,18 +292,18 @@ mod tests {
         let os = machine.spawn("owner");
         run_process(&os, || {
             let root = os.root(0);
-            let mut known = HashSet::new();
+            let mut known = Known::new();
             let mut dir = os.root(0);
             for _ in 0..300 {
                 os.create(&dir, b"file", 0o600).expect("made");
                 os.mkdir(&dir, b"dir", 0o700).expect("made");
-                known.insert(os.handle_at(&dir, b"file").expect("there"));
-                known.insert(os.handle_at(&dir, b"dir").expect("there"));
+                known.insert(os.handle_at(&dir, b"file").expect("there"), None);
+                known.insert(os.handle_at(&dir, b"dir").expect("there"), None);
                 dir = os.open(&dir, b"dir", Open::Path).expect("opens");
             }
             os.create(&dir, b"strange", 0o600).expect("made");
             drop(dir);
-            assert!(!clear(&os, &root, &known).expect("clears"));
+            assert!(!clear(&os, &root, &known, Pass::First).expect("clears"));
             assert_eq!(os.read_dir(&root).expect("lists").len(), 1, "what leads to the stranger stays");
             remove_all(&os, &root).expect("removes");
             assert!(os.read_dir(&root).expect("lists").is_empty());

@@ -1,15 +1,16 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
 use super::site::{identify, open_object, slot_name, Site};
+use super::taken;
 use crate::mutant::{self, Mutant};
-use crate::record::{Act, Body, Step};
+use crate::record::{Act, Body, Read, Step};
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 
 /// What becomes of the object.
 #[derive(Clone, Copy)]
 pub(super) enum Why<'b> {
-    /// It is reclaimed.
-    Remove,
+    /// It is reclaimed, if it is still as it was read.
+    Remove(Option<&'b Read>),
     /// A later step of this record puts it elsewhere.
     Move(&'b Body),
 }
@@ -47,6 +48,10 @@ pub(super) fn take_out<O: Os>(
         let (Some(dir), true) = (&dir, named == Some(*before)) else {
             return theirs_is_later(site, step, why);
         };
+        let looked = match why {
+            Why::Remove(Some(read)) => Some((read, taken::look(site, dir, &step.at.name, read)?)),
+            _ => None,
+        };
         match site.os.rename((dir, &step.at.name), (site.slots, &slot), Rename::Replace) {
             Ok(()) => {}
             // Gone, or something of another type came to the name since the look.
@@ -56,7 +61,10 @@ pub(super) fn take_out<O: Os>(
             Err(e) => return Err(e),
         }
         if identify(site.os, site.slots, &slot)? == Some(*before) {
-            return Ok(());
+            return match looked {
+                Some((read, looked)) => taken::keep_if_changed(site, step, read, looked),
+                None => Ok(()),
+            };
         }
     }
     // The slot holds something foreign: it goes back where it was.

@@ -1,8 +1,9 @@
 //! REPLACE: the object in the slot goes where another one was, which ends in the slot.
 
 use super::site::{identify, slot_name, Site};
+use super::taken;
 use crate::mutant::{self, Mutant};
-use crate::record::Step;
+use crate::record::{Read, Step};
 use systx_os::{Errno, Handle, Os, Rename, Result};
 
 /// Exchanges slot and name, looks at what came out, and exchanges back if it was not `before`.
@@ -11,6 +12,7 @@ pub(super) fn replace<O: Os>(
     step: &Step,
     ours: &Handle,
     before: &Handle,
+    read: Option<&Read>,
 ) -> Result<()> {
     let slot = slot_name(step.slot);
     let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
@@ -31,6 +33,7 @@ pub(super) fn replace<O: Os>(
     if named != Some(*before) {
         return site.displace(step, "the name was changed by somebody else");
     }
+    let looked = read.map(|read| taken::look(site, &dir, &step.at.name, read)).transpose()?;
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
         Ok(()) => {}
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
@@ -40,7 +43,10 @@ pub(super) fn replace<O: Os>(
         Err(e) => return Err(e),
     }
     match identify(site.os, site.slots, &slot)? {
-        Some(out) if out == *before || mutant::on(Mutant::NoExchangeBack) => Ok(()),
+        Some(out) if out == *before || mutant::on(Mutant::NoExchangeBack) => match (read, looked) {
+            (Some(read), Some(looked)) => taken::keep_if_changed(site, step, read, looked),
+            _ => Ok(()),
+        },
         _ => put_back(site, step, &dir, ours),
     }
 }
@@ -59,7 +65,7 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
             }
             Err(e) => return Err(e),
         }
-        if identify(site.os, site.slots, &slot)? == Some(last_put) {
+        if identify(site.os, site.slots, &slot)? == Some(last_put) || mutant::on(Mutant::ExchangeBackOnce) {
             return site.displace(step, "the name was changed by somebody else");
         }
         last_put = theirs;

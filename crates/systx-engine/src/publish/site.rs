@@ -5,6 +5,7 @@ use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use crate::facts::LowerDir;
 use crate::id::TxId;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::record::{At, Step};
 use std::collections::HashMap;
@@ -246,9 +247,14 @@ impl<'a, O: Os> Site<'a, O> {
             }
             // Noted first: who is cut off right after the rename has told of it.
             let displaced = Displaced { path: self.path_of(&step.at), aside: Some(name.clone()), what };
-            self.note(&displaced);
+            if !mutant::on(Mutant::DisplacedNotNoted) {
+                self.note(&displaced);
+            }
             match self.os.rename((self.slots, &slot), (self.aside, name.as_bytes()), Rename::NoReplace) {
                 Ok(()) => {
+                    if mutant::on(Mutant::DisplacedNotNoted) {
+                        self.note(&displaced);
+                    }
                     self.displaced.push(displaced);
                     return Ok(());
                 }

@@ -65,7 +65,7 @@ fn objects_of(step: &Step) -> Vec<Handle> {
         Act::Place { small } => small.iter().map(|small| small.handle).collect(),
         Act::Link { object, .. } | Act::Attr { object, .. } => vec![*object],
         Act::Replace { ours, before, tree, .. } => [ours, before].into_iter().chain(tree).copied().collect(),
-        Act::Remove { before, tree } => std::iter::once(before).chain(tree).copied().collect(),
+        Act::Remove { before, tree, .. } => std::iter::once(before).chain(tree).copied().collect(),
         Act::Take { before } => vec![*before],
         Act::Patch(patch) => vec![patch.file],
     }

@@ -51,10 +51,17 @@ pub fn judge(
     if !acknowledged {
         return wrong;
     }
-    // An object that the transaction removes, or whose name it gives to another, goes with what was written into it before.
-    let goes = ["removed", "replaced", "gone"].contains(&target) && before.taken == before.first;
-    let goes = goes && act.in_place()
-        || act == Act::WriteOpenSinceBefore && ["removed", "replaced"].contains(&target);
+    // A file that the transaction removes, or whose name it gives to another, goes with an extended attribute that is set before,
+    // as it has not read that, and with what is written into it when it has no name any more. A directory goes with attributes.
+    let was_there = before.taken == before.first;
+    let goes = match target {
+        "removed" | "replaced" => match act {
+            Act::WriteOpenSinceBefore => !was_there,
+            _ => act == Act::SetXattr && was_there,
+        },
+        "gone" => act.in_place() && was_there,
+        _ => false,
+    };
     let everything = w.everything();
     let there_is = match act.leaves() {
         Leaves::Words => goes || everything.contains(HIS),

@@ -11,8 +11,8 @@ use std::process::Command;
 const BEGIN: &str =
     "mkdir dst gone his his/dir; echo c > gone/c; echo old > small; echo old > replaced; echo old > removed
     echo old > moved; echo old > attr; echo old > grown; tr '\\0' x < /dev/zero | head -c 300000 > patched";
-const SCRIPT: &str =
-    "echo ours > new; mkdir newdir; echo ours > newdir/in; echo ours > small; echo ours > t; mv t replaced
+const SCRIPT: &str = "cat small replaced removed moved grown gone/c patched > /dev/null
+    echo ours > new; mkdir newdir; echo ours > newdir/in; echo ours > small; echo ours > t; mv t replaced
     rm removed; mv moved dst/moved; chmod 751 attr; echo ours >> grown; rm -r gone
     printf ours | dd of=patched bs=1 seek=150000 conv=notrunc status=none; : > \"$TOLD\"";
 pub const TARGETS: [&str; 12] = [

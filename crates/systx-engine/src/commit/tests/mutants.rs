@@ -198,6 +198,18 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
         ),
+        Mutant::ExchangeBackOnce => check(
+            "outsider::kept::of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays",
+            "an older file of his is at the name",
+        ),
+        Mutant::DisplacedNotNoted => check(
+            "outsider::kept::what_is_displaced_is_noted_wherever_the_publisher_is_killed",
+            "something is aside, and nothing says why",
+        ),
+        Mutant::TakenNotCompared => check(
+            "outsider::kept::bytes_that_come_between_the_final_look_and_a_removal_are_kept",
+            "an acknowledged write is lost",
+        ),
     }
 }
 
@@ -309,4 +321,7 @@ noticed! {
     read_attributes_that_are_not_compared_are_noticed: XattrsNotCompared,
     a_listing_that_is_older_than_its_stamp_is_noticed: ListingStampLate,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
+    an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
+    what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,
+    what_is_taken_out_without_a_comparison_is_noticed: TakenNotCompared,
 }

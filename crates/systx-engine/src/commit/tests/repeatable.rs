@@ -28,9 +28,7 @@ fn as_outsider(machine: &Machine, act: impl FnOnce(&SimOs) -> Result<(), Errno>)
 }
 
 fn set(machine: &Machine, value: &[u8]) {
-    as_outsider(machine, |os| {
-        os.setxattr(&os.open_path(0, "w/f", Open::Path)?, XATTR, value, SetXattr::Any)
-    });
+    as_outsider(machine, |os| os.setxattr(&os.open_path(0, "w/f", Open::Path)?, XATTR, value, SetXattr::Any));
 }
 
 fn link(machine: &Machine, to: &[u8]) {
@@ -272,7 +270,12 @@ fn a_directory_that_takes_the_place_of_an_empty_one_has_the_time_of_its_last_cha
             run_process(&os, run).expect("lives").expect("commits");
             let look = machine.outsider("looks");
             let d = look.stat(&look.open_path(0, "w/d", Open::Path).expect("is there")).expect("works");
-            assert_eq!(d.mtime == LONG_AGO, !touched, "{fs:?}: names in it changed: {touched}, {:?}", d.mtime);
+            assert_eq!(
+                d.mtime == LONG_AGO,
+                !touched,
+                "{fs:?}: names in it changed: {touched}, {:?}",
+                d.mtime
+            );
         }
     }
 }

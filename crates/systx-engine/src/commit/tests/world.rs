@@ -133,6 +133,14 @@ fn os_failed(error: Errno) -> CommitError {
     CommitError::Failed { doing: "staging", path: Vec::new(), error }
 }
 
+/// Reads a file that is to be taken out, and tells how it was.
+fn read(facts: &mut Facts<SimOs>, found: &Found) -> Result<Vec<Read>, CommitError> {
+    let failed = |e: VerbError| crate::commit::aborted(e);
+    let file = facts.open(found.fact).map_err(failed)?;
+    facts.read(&file, &mut [0; 100], 0).map_err(failed)?;
+    Ok(facts.read_of(found.fact).into_iter().collect())
+}
+
 /// Which steps the transaction takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -165,6 +173,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             return Err(CommitError::Refused("there before the transaction began".into()));
         }
     }
+    let (was_replaced, was_removed) = (read(&mut facts, &replaced)?, read(&mut facts, &removed)?);
     let (id, slots, base, shelf) = match (kind, domain.shelf()) {
         (Kind::Small, Some(shelf)) => {
             let id = domain.new_tx();
@@ -199,7 +208,13 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         m.step(
             2,
             b"replaced",
-            Act::Replace { ours, before: replaced.handle, tree: Vec::new(), rewrites: None },
+            Act::Replace {
+                ours,
+                before: replaced.handle,
+                tree: Vec::new(),
+                read: was_replaced,
+                rewrites: None,
+            },
         );
         m.plan.staged = Staged { files: 4, others: 1 };
     } else if kind == Kind::Small {
@@ -232,7 +247,11 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     let grown_after = [b"short".as_slice(), &[7; 1000]].concat();
     m.patch(8, b"grown", &grown, b"short", &grown_after, true)?;
     if kind != Kind::Inline {
-        m.step(base + 9, b"removed", Act::Remove { before: removed.handle, tree: Vec::new() });
+        m.step(
+            base + 9,
+            b"removed",
+            Act::Remove { before: removed.handle, tree: Vec::new(), read: was_removed },
+        );
         m.plan.tokens.push((base + 9, Token::File));
     }
     if kind == Kind::Everything {
@@ -246,7 +265,9 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         facts.listing(&below).map_err(failed)?;
         facts.listing(&sub).map_err(failed)?;
         let tree_handles = handles.iter().map(|f| f.handle).collect();
-        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles });
+        let of = Some(0);
+        let read = read(&mut facts, &handles[0])?.into_iter().map(|read| Read { of, ..read }).collect();
+        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles, read });
         m.plan.tokens.push((10, Token::Directory));
     }
     let changes = vec![

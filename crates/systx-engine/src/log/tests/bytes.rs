@@ -5,7 +5,8 @@ use super::super::format::{
 };
 use super::*;
 use crate::record::{
-    Act, At, Before, Body, Change, Patch, PatchRange, Shelved, Small, Source, Step, Was, BODY_VERSION,
+    Act, At, Before, Body, Change, Patch, PatchRange, Piece, Read, Shelved, Small, Source, Step, Was,
+    BODY_VERSION,
 };
 use systx_os::{Handle, Timestamp};
 
@@ -198,6 +199,11 @@ fn the_bytes_of_a_body_never_change() {
         xattrs: vec![(b"user.k".to_vec(), b"v".to_vec())],
     };
     let was = Was { size: 300, mtime: time(3), mode: 0o100_600, owner: (5, 6) };
+    let read = |of| {
+        let pieces = vec![Piece { offset: 1, asked: 300, hash: 400 }];
+        vec![Read { of: Some(of), was: was.clone(), ctime: Some(time(4)), pieces }]
+    };
+    let read = read(0);
     let range = |offset, source, before| PatchRange { offset, len: 512, source, before };
     let ranges = vec![
         range(0, Source::Inline(vec![8; 2]), Before::Sectors(vec![0xdead_beef])),
@@ -214,8 +220,8 @@ fn the_bytes_of_a_body_never_change() {
         Act::Place { small: None },
         Act::Place { small: Some(small) },
         Act::Link { object: handle(3), found: Box::new(at(b"found")) },
-        Act::Replace { ours: handle(4), before: handle(5), tree: vec![handle(6)], rewrites: Some(was) },
-        Act::Remove { before: handle(7), tree: Vec::new() },
+        Act::Replace { ours: handle(4), before: handle(5), tree: vec![handle(6)], read, rewrites: Some(was) },
+        Act::Remove { before: handle(7), tree: Vec::new(), read: Vec::new() },
         Act::Take { before: handle(8) },
         Act::Patch(Patch { file: handle(9), size_before: 10, size_after: 2000, ranges }),
         Act::Attr { object: handle(10), changes },
@@ -238,14 +244,14 @@ fn the_bytes_of_a_body_never_change() {
     // `_` is the rest of a handle.
     let golden = "\
         05ac02e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
-        a5a5a5a5a5a503046d616b6501040501080002080101010101010101_03612f62046e616d6500000102080101010101010101_ \
-        03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b01760 \
-        202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f75 \
-        6e640302080101010101010101_03612f62046e616d650202080404040404040404_02080505050505050505_01020806060 \
-        60606060606_01ac02060780830205060402080101010101010101_03612f62046e616d650302080707070707070707_0005 \
-        02080101010101010101_03612f62046e616d650402080808080808080808_0602080101010101010101_03612f62046e616 \
-        d650502080909090909090909_0ad00f03008004000208080001effdb6f50d800480040101800880040201ffffffff0f0208 \
-        0101010101010101_03612f62046e616d650602080a0a0a0a0a0a0a0a_04008003a40301010203040206757365722e6b0001 \
-        017703000112071007";
+        a5a5a5a5a5a503046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
+        1_03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b017 \
+        60202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f \
+        756e640302080101010101010101_03612f62046e616d650202080404040404040404_02080505050505050505_010208060 \
+        6060606060606_010100ac02060780830205060108070101ac02900301ac02060780830205060402080101010101010101_0 \
+        3612f62046e616d650302080707070707070707_00000502080101010101010101_03612f62046e616d65040208080808080 \
+        8080808_0602080101010101010101_03612f62046e616d650502080909090909090909_0ad00f03008004000208080001ef \
+        fdb6f50d800480040101800880040201ffffffff0f02080101010101010101_03612f62046e616d650602080a0a0a0a0a0a0 \
+        a0a_04008003a40301010203040206757365722e6b0001017703000112071007";
     assert_eq!(hex(&bytes).replace(&"00".repeat(32), "_"), golden.replace(' ', ""));
 }

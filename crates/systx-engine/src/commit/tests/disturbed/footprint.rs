@@ -39,7 +39,7 @@ fn inside_of_trees(plan: &Plan) -> HashSet<ObjectId> {
     let names: HashSet<&str> = PATHS.iter().filter_map(|path| path.rsplit('/').next()).collect();
     let gone = plan.steps.iter().flat_map(|step| -> Vec<Handle> {
         match &step.act {
-            Act::Remove { before, tree } | Act::Replace { before, tree, .. } if !tree.is_empty() => {
+            Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } if !tree.is_empty() => {
                 [before].into_iter().chain(tree).copied().collect()
             }
             _ => Vec::new(),

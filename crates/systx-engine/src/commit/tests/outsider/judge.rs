@@ -192,11 +192,14 @@ impl Seen<'_> {
         })
     }
 
-    /// He changed an object in place that the transaction removes or replaces: his change is ordered before that.
+    /// He set an extended attribute of a file that the transaction removes or replaces, or an attribute of a directory: that is
+    /// ordered before. Bytes, modes and owners of files are never lost so: all of these were read.
     fn gone_with_its_object(&self, path: &str) -> bool {
         let gone = ["w/removed", "w/replaced", "w/tree"];
         let below = |of: &str| path.strip_prefix(of).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+        let of_a_directory = ["w/tree", "w/tree/sub"].contains(&path);
         self.act.in_place()
+            && (self.act == Act::SetXattr || of_a_directory)
             && (self.kind == Kind::Everything || path == "w/removed")
             && gone.into_iter().any(below)
             && same(self.end.get(path), self.after.get(path))

@@ -2,12 +2,13 @@
 //! happen. Also when the publisher is killed, and when the power fails afterwards.
 //!
 //! Exceptions, each by its name in docs/protocol.md §7: what he writes between the comparison and the change of one step (d), and
-//! exact pre-images that he restores before a power loss (c). What he changes in place in an object that the transaction
-//! removes or replaces is ordered before that, and goes with it.
+//! exact pre-images that he restores before a power loss (c). An extended attribute that he sets on a file while it is taken out
+//! goes with it.
 
 mod acts;
 mod clocks;
 mod judge;
+mod kept;
 mod later;
 mod rewritten;
 
@@ -51,7 +52,11 @@ impl Stage {
         run_process(&os, || transact(&os, kind, durability)).expect("lives").expect("commits");
         let calls = copy.take_trace();
         let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
-        let look = calls.iter().position(|p| p.call == Call::Lease).expect("the final look takes leases");
+        // Each file that is opened to be read has one asked for, and given back after this.
+        let opened = last(Call::Seek, calls.len()).expect("some are read");
+        let leases =
+            |from: usize| from + calls[from..].iter().position(|p| p.call == Call::Lease).expect("a lease");
+        let look = leases(leases(opened) + 1);
         // Each step begins with what its slot holds, and all of them with the token of the LINKs.
         let is_slot = |name: &[u8]| slot_number(name.strip_suffix(b"l").unwrap_or(name)).is_some();
         let is_step = |p: &PointInfo| p.call == Call::HandleAt && is_slot(&p.name);
@@ -82,6 +87,16 @@ fn copy(machine: &Machine) -> Machine {
     copy
 }
 
+/// Takes the other name away that an object has which goes; whether it had one.
+fn alone(machine: &Machine, target: &str) -> bool {
+    let had = ["removed", "replaced"].contains(&target);
+    if had {
+        machine.remove(0, &format!("o/old/{target}")).expect("is there");
+        machine.settle();
+    }
+    had
+}
+
 /// What comes after the outsider's act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
@@ -103,6 +118,11 @@ struct Acted {
 /// One run; `Err` says what is wrong.
 fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -> Result<(), String> {
     let machine = copy(&stage.machine);
+    let mut after = stage.after.clone();
+    // What is written into an object with another name is not gone with this one.
+    if act.in_place() && alone(&machine, target) {
+        after.remove(&format!("o/old/{target}"));
+    }
     let os = machine.spawn("owner");
     let outsider = Outsider::new(&machine, act, target);
     let acted = Arc::new(Mutex::new(Acted::default()));
@@ -184,7 +204,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         target,
         done: acted.result == Some(true),
         kind: stage.kind,
-        after: &stage.after,
+        after: &after,
         around: (&s0, &s1),
         end: &end,
         aside: &aside,
@@ -194,6 +214,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
     let as_aborted = || {
         let expected = if acted_at.is_some() { &s1 } else { &stage.before };
         let mut wrong = differences(expected, &end);
+        wrong.retain(|path, _| stage.after.contains_key(path) == after.contains_key(path));
         aside.keys().for_each(|name| drop(wrong.insert(format!("aside/{name}"), "is there".into())));
         wrong
     };
