@@ -111,6 +111,8 @@ pub(crate) enum Mutant {
     DisplacedNotNoted,
     /// C5: what is taken out is not compared with what was read.
     TakenNotCompared,
+    /// C2: who makes a checkpoint sooner than promised leaves the promise in the table.
+    PromiseNotTakenBack,
 }
 
 /// Whether a rule is left out.
@@ -199,5 +201,6 @@ impl Mutant {
         Mutant::ExchangeBackOnce,
         Mutant::DisplacedNotNoted,
         Mutant::TakenNotCompared,
+        Mutant::PromiseNotTakenBack,
     ];
 }

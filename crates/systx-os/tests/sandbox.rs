@@ -266,7 +266,7 @@ fn a_twin_works_only_after_an_undismissed_death(dir: &Path) {
     for (name, dismiss) in [("dismissed", true), ("killed", false)] {
         let file = dir.join(name);
         let systx = fork(|| {
-            let twin = twin::start(&[], || std::fs::write(&file, "done").unwrap()).unwrap();
+            let twin = twin::start(&[], |_| std::fs::write(&file, "done").unwrap()).unwrap();
             if dismiss {
                 twin.reap();
             }

@@ -4,6 +4,7 @@
 //! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
 
 use crate::args::Area;
+use crate::cover;
 use crate::ordinary;
 use crate::remedy;
 use crate::report::{os_words, shown};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use systx_engine::domain::{open_all, AreaError, Domain, Location, OpenError};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
+use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
 use systx_view::SUB_AREA_ATTRIBUTE;
 
@@ -263,8 +265,16 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
     }
 }
 
-/// What a twin does for a dead `systx`: opens the domains and finishes what it left.
-pub fn finish(mounts: &[Mounted], area: &Area) {
+/// What a twin does: for a dead `systx` it finishes what that one left, for one that goes it makes the checkpoints that are left to it.
+pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
+    match call {
+        Call::Died => finish(mounts, area),
+        Call::Left(times) => cover::keep(mounts, area, &times),
+    }
+}
+
+/// Opens the domains and finishes what a dead `systx` left.
+fn finish(mounts: &[Mounted], area: &Area) {
     let os = Linux::new();
     // With fewer descriptors a large publication may have to wait for the next use of systx.
     let _ = systx_os::linux::raise_nofile_limit();
@@ -276,6 +286,8 @@ pub fn finish(mounts: &[Mounted], area: &Area) {
         let _ = domain.finish_dead();
         // What it could be undone with is its commit's, or nobody's.
         let _ = domain.settle_images();
+        // It deletes what a killed publisher has left in the slots, too.
+        cover::now(domain);
     }
 }
 

@@ -11,6 +11,7 @@
 mod args;
 mod back_off;
 mod command;
+mod cover;
 mod diff;
 mod doctor;
 mod domains;

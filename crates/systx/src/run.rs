@@ -1,7 +1,8 @@
 //! `systx run`: one command, one transaction.
 //!
 //! Owns: the order of things. Guarantees: every way out says how it ended; no mount and no process is left behind, because
-//! mounts live in the command's own namespace and its processes die with its pid 1. Does not: decide anything about the
+//! mounts live in the command's own namespace and its processes die with its pid 1; the twin alone may stay for a second
+//! ([`cover`]). Does not: decide anything about the
 //! transaction's fate but that status 0 commits.
 //!
 //! Mounts → twin → domains → (transaction → view → command → wait → commit), once or several times → report. Whatever forks
@@ -11,6 +12,7 @@
 use crate::args::{Changes, DurabilityArg, IsolationArg, OnError, Promise, Run};
 use crate::back_off;
 use crate::command;
+use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
 use crate::network::{self, Answering, Seen, Watcher};
@@ -120,17 +122,18 @@ fn guarded(
     let scope = Scope::take(from, &args.only, args.verbose)?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin =
-        twin::start(&keep, || domains::finish(lower, &args.area)).map_err(failed("starting the twin"))?;
+    let twin = twin::start(&keep, |call| domains::called(call, lower, &args.area));
+    let twin = twin.map_err(failed("starting the twin"))?;
     let ended = tries(args, &scope, notices, leaving);
     if matches!(&ended, Ok((_, left)) if left.staged) {
         twin.bequeath();
         return ended.map(|(ending, _left)| ending);
     }
-    twin.dismiss();
-    // The mounts come apart while the twin ends.
-    let ending = ended.map(|(ending, _left)| ending);
-    twin.reap();
+    let (ending, promised) = match ended {
+        Ok((ending, left)) => (Ok(ending), left.promised),
+        Err(why) => (Err(why), Promised::default()),
+    };
+    cover::end(twin, &promised);
     ending
 }
 
@@ -139,13 +142,15 @@ struct Left {
     _unmounting: Unmounting,
     /// Deleting what was staged, when this process is gone: nobody needs to wait for that.
     staged: bool,
+    /// Checkpoints that this run has taken on.
+    promised: Promised,
 }
 
 fn tries(
     args: &Run,
     scope: &Scope,
     notices: &mut Notices,
-    (output, seen): (&mut Output, &mut Seen),
+    leaving: (&mut Output, &mut Seen),
 ) -> Result<(Ending, Left), String> {
     let os = Linux::new();
     let served = {
@@ -153,6 +158,21 @@ fn tries(
         scope.open(&os, &args.area, args.verbose, args.json)?
     };
     finish_others(args.json, &served.domains);
+    let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
+    // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction ends with that one.
+    if !left.staged && served.depth == 1 {
+        left.promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(&served.domains));
+    }
+    Ok((ending, left))
+}
+
+fn tries_of(
+    args: &Run,
+    served: &Opened<'_>,
+    notices: &mut Notices,
+    (output, seen): (&mut Output, &mut Seen),
+) -> Result<(Ending, Left), String> {
+    let os = Linux::new();
     let limit = NofileLimit::now();
     let mut age = None;
     // One for all tries.
@@ -161,7 +181,7 @@ fn tries(
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
         let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, rest) = attempt(args, &served, (&mut age, Next::IfItLoses), leaving, notices)?;
+        let (ending, rest) = attempt(args, served, (&mut age, Next::IfItLoses), leaving, notices)?;
         let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
         let by_an_outsider = conflict.with == Party::Outsider;
         drop(rest);
@@ -177,7 +197,7 @@ fn tries(
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }
-    attempt(args, &served, (&mut age, Next::Never), (&deadline, output, seen), notices)
+    attempt(args, served, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
 
 /// Whether there is another try.
@@ -262,7 +282,8 @@ fn attempt(
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let mut tx = view.finish();
-    let mut left = Left { _unmounting: Unmounting::begin(synced), staged: false };
+    let mut left =
+        Left { _unmounting: Unmounting::begin(synced), staged: false, promised: Promised::default() };
     let asks = args.asks && terminal.is_some();
     let verdict = kept
         .map_err(Ending::Failed)

@@ -17,8 +17,8 @@ use systx_os::{Errno, Open, Os};
 /// Log bytes after which whoever commits makes a checkpoint.
 const BYTES_BETWEEN_CHECKPOINTS: u64 = 64 << 20;
 
-/// Age of the last checkpoint after which whoever commits makes one, in nanoseconds: slots whose bytes a redo may need
-/// take space until then.
+/// Age of the last checkpoint after which whoever commits makes one, in nanoseconds, where several commits are not covered: whoever was
+/// to make it sooner was killed each time ([`Domain::promise`]).
 const AGE_NS: u64 = 60_000_000_000;
 
 /// A checkpoint that failed is tried again after so long, by whoever commits then, in nanoseconds.
@@ -31,7 +31,8 @@ impl<O: Os> Domain<O> {
         let (bytes, now) = (self.log.bytes_since_checkpoint(), self.os.monotonic_ns());
         // A stamp ahead of us is of another time namespace, and says nothing.
         let age = now.checked_sub(self.table.checkpointed_ns()).unwrap_or(u64::MAX);
-        let due = bytes > BYTES_BETWEEN_CHECKPOINTS || (bytes > 0 && age > AGE_NS);
+        let several = self.table.next().0.saturating_sub(self.log.checkpointed().0) > 2;
+        let due = bytes > BYTES_BETWEEN_CHECKPOINTS || (several && age > AGE_NS);
         if !due || !self.table.try_checkpoint(now, RETRY_NS) {
             return None;
         }

@@ -13,6 +13,9 @@ use crate::log::LogError;
 use crate::mutant::{self, Mutant};
 use systx_os::{Os, Result};
 
+/// From the beginning of a checkpoint to that of the next one, in nanoseconds: however many commit, the disk has one a second to write.
+const BETWEEN_NS: u64 = 1_000_000_000;
+
 /// Looks at the latch of whoever makes a checkpoint before one more is made beside it: half a minute. It does no harm, and the
 /// disk may be stuck for the other one.
 const LOOKS_MAX: u32 = 600;
@@ -27,6 +30,47 @@ impl<O: Os> Domain<O> {
     pub fn owed(&self) -> Result<Option<Lsn>> {
         let bound = self.lowest_in_flight()?;
         Ok((bound > self.log.checkpointed()).then_some(bound))
+    }
+
+    /// Takes it on to make the checkpoint that is owed, and tells at what time on the monotonic clock: now, or a second after the last
+    /// one. `None`: none is owed, or somebody has taken on one that begins later than now, so that it covers this, too.
+    ///
+    /// # Errors
+    /// As [`Domain::owed`].
+    pub fn promise(&self) -> Result<Option<u64>> {
+        if self.owed()?.is_none() {
+            return Ok(None);
+        }
+        let now = self.os.monotonic_ns();
+        loop {
+            let seen = self.table.checkpoint_promised_ns();
+            let ahead = seen.saturating_sub(now);
+            let at = match ahead {
+                1..=BETWEEN_NS => return Ok(None),
+                0 => now.max(seen.saturating_add(BETWEEN_NS)),
+                // Of another time namespace.
+                _ => now,
+            };
+            if self.table.promise_checkpoint(seen, at) {
+                return Ok(Some(at));
+            }
+        }
+    }
+
+    /// Makes the checkpoint that was promised for `at`, also before that time. What is owed by now is covered, whoever promised it.
+    ///
+    /// # Errors
+    /// As [`Domain::checkpoint`].
+    pub fn keep_promise(&self, at: u64) -> std::result::Result<(), LogError> {
+        let failed = |error| LogError::Os { doing: "reading the domain table", segment: 0, error };
+        // From here on nobody relies on it: what is free by now is covered, what comes later is not.
+        if !mutant::on(Mutant::PromiseNotTakenBack) {
+            self.table.promise_checkpoint(at, self.os.monotonic_ns().min(at));
+        }
+        match self.owed().map_err(failed)? {
+            Some(goal) => self.cover(goal).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless somebody else does; whether it does.

@@ -10,7 +10,7 @@
 //! | 8 | `next`: LSN of the next commit | under the commit lock |
 //! | 16 | commit lock | by whoever takes it |
 //! | 24 | `next_tx`: number of the next transaction | by everybody, atomically |
-//! | 25–27 | when the last checkpoint began, when one was tried, its error | by whoever makes one |
+//! | 25–28 | when the last checkpoint began, when one was tried, its error, when one is promised | by whoever makes one |
 //! | 32 | bitmap of slots that may be in flight | under the commit lock |
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
 //! | 80–135 | senior | under the commit lock; given up by its owner |
@@ -54,6 +54,8 @@ pub const CHECKPOINTED_WORD: usize = 25;
 pub const CHECKPOINT_TRIED_WORD: usize = 26;
 /// Error number of the last checkpoint that was tried; 0: it was made.
 pub const CHECKPOINT_FAILED_WORD: usize = 27;
+/// When the last checkpoint that somebody has taken on begins, or began, likewise.
+pub const CHECKPOINT_PROMISED_WORD: usize = 28;
 /// Bitmap of the slots.
 pub const BITMAP_WORD: usize = 32;
 /// `unsynced`.

@@ -307,6 +307,17 @@ impl<O: Os> Table<O> {
             && self.mem.compare_exchange(CHECKPOINT_TRIED_WORD, tried, now) == Ok(tried)
     }
 
+    /// When the last checkpoint that somebody has taken on begins, or began. A hint: it may be of another time namespace, or he may
+    /// have died.
+    pub fn checkpoint_promised_ns(&self) -> u64 {
+        self.mem.load(CHECKPOINT_PROMISED_WORD, Ordering::SeqCst)
+    }
+
+    /// Changes that; whether it was as `seen`.
+    pub fn promise_checkpoint(&self, seen: u64, at: u64) -> bool {
+        self.mem.compare_exchange(CHECKPOINT_PROMISED_WORD, seen, at) == Ok(seen)
+    }
+
     /// Says that a checkpoint failed.
     pub fn set_checkpoint_failed(&self, error: Errno) {
         self.mem.store(CHECKPOINT_FAILED_WORD, error.raw_os_error() as u64, Ordering::Relaxed);

@@ -29,6 +29,7 @@ pub mod own;
 pub mod root;
 pub mod spawn;
 pub mod twin;
+pub mod vigil;
 pub mod watch;
 
 use crate::process::last_errno;

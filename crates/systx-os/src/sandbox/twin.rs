@@ -2,10 +2,10 @@
 //!
 //! Owns: its start, its wait and its dismissal. Guarantees: it shares no terminal, no process group, no standard stream
 //! and, where cgroup v2 lets it, no cgroup with `systx`; it does its work if and only if `systx` is dead and has not
-//! dismissed it. Does not: know what the work is.
+//! dismissed it, or has left it some. Does not: know what the work is.
 //!
-//! The pipe tells: one byte is the dismissal, its end without a byte is death. The pidfd then tells when the address
-//! space, too, is gone, on which locks of owners hang.
+//! The pipe tells: one byte is the dismissal, its end without a byte is death, and words are work that is left to the twin. After a
+//! death the pidfd tells when the address space, too, is gone, on which locks of owners hang.
 
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::process::last_errno;
@@ -15,17 +15,28 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
+/// Why a twin is to work.
+pub enum Call {
+    /// This process has died.
+    Died,
+    /// This process goes, and has left it these words ([`Twin::leave`]).
+    Left(Vec<u64>),
+}
+
+/// Words that can be left to a twin.
+pub const WORDS_MAX: usize = 500;
+
 /// The parent's end of a twin.
 pub struct Twin {
     leave: OwnedFd,
     pidfd: OwnedFd,
 }
 
-/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies.
+/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies, or leaves it something.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what pipe, pidfd_open or clone3 answer.
-pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce()) -> Result<Twin> {
+pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
     require_one_thread()?;
     let me = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
     let (wait, leave) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -47,13 +58,21 @@ impl Twin {
     /// Tells the twin that it is not needed any more.
     pub fn dismiss(&self) {
         // It can only have died before us.
-        let _ = rustix::io::write(&self.leave, &[1]);
+        let _ = rustix::io::write(&self.leave, &[DISMISSED]);
     }
 
     /// Leaves the work to the twin: it begins when this process is gone.
     pub fn bequeath(self) {
         // The end of the pipe stays open as long as this process lives.
         core::mem::forget(self.leave);
+    }
+
+    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`].
+    pub fn leave(self, words: &[u64]) {
+        let mut message = vec![LEFT];
+        message.extend(words.iter().take(WORDS_MAX).flat_map(|word| word.to_ne_bytes()));
+        // At once, as a pipe takes so much at once. It can only have died before us.
+        let _ = rustix::io::write(&self.leave, &message);
     }
 
     /// Dismisses the twin and waits until it is gone.
@@ -63,6 +82,10 @@ impl Twin {
         let _ = crate::process::wait(&self.pidfd);
     }
 }
+
+/// First byte of what comes through the pipe.
+const DISMISSED: u8 = 1;
+const LEFT: u8 = 2;
 
 /// A cgroup for twins, so that stopping a service's or a session's group does not take them along.
 fn cgroup() -> Option<OwnedFd> {
@@ -77,7 +100,7 @@ fn cgroup() -> Option<OwnedFd> {
 }
 
 /// The life of the twin.
-fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl FnOnce()) -> ! {
+fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl FnOnce(Call)) -> ! {
     // Failures here leave the twin less well hidden, which is no reason to go without one.
     let _ = rustix::process::setsid();
     block_all_signals();
@@ -92,14 +115,21 @@ fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl Fn
         keep.iter().map(AsRawFd::as_raw_fd).chain([wait.as_raw_fd(), systx.as_raw_fd()]).collect();
     // SAFETY: what `work` may use is in `keep`; the copies of all other values are never touched or dropped again.
     unsafe { close_all_but(&mut fds) };
-    let mut byte = [0u8];
-    if !matches!(rustix::io::retry_on_intr(|| rustix::io::read(wait, &mut byte)), Ok(0)) {
-        exit_now(0);
+    let mut message = [0u8; 1 + 8 * WORDS_MAX];
+    let call = match rustix::io::retry_on_intr(|| rustix::io::read(wait, &mut message)) {
+        Ok(0) => Call::Died,
+        Ok(length) if message[0] == LEFT => {
+            let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+            Call::Left(message[1..length].chunks(8).map(word).collect())
+        }
+        _ => exit_now(0),
+    };
+    if matches!(call, Call::Died) {
+        let mut gone = [PollFd::new(systx, PollFlags::IN)];
+        while rustix::event::poll(&mut gone, None) == Err(Errno::INTR) {}
     }
-    let mut gone = [PollFd::new(systx, PollFlags::IN)];
-    while rustix::event::poll(&mut gone, None) == Err(Errno::INTR) {}
     // Its bugs must not run on into the caller's frames.
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(call)));
     exit_now(if done.is_ok() { 0 } else { 1 })
 }
 

@@ -10,6 +10,7 @@ use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Promise, Timeout, Undoable};
 use crate::command;
+use crate::cover::{self, Promised};
 use crate::domains::{self, Mounted};
 use crate::network::{Answering, Policy, Seen, Watcher};
 use crate::on_end::Notices;
@@ -97,20 +98,21 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     let lower = scope.lower();
     std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, || {
-        domains::finish(lower, terms.area);
+    let twin = twin::start(&keep, |call| {
+        domains::called(call, lower, terms.area);
         sweep(lower, terms.area);
     });
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
-    let ended = held_open(terms, &scope, &signals, (room, &mut notices));
+    let mut promised = Promised::default();
+    let ended = held_open(terms, &scope, &signals, (room, &mut notices, &mut promised));
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
     }
     // Not while it waits for a word that it had a conflict: then nothing is left to be finished.
-    twin.reap();
+    cover::end(twin, &promised);
     drop(scope);
     let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
@@ -127,7 +129,7 @@ fn held_open(
     terms: &Terms<'_>,
     scope: &Scope,
     signals: &Signals,
-    (room, notices): (&mut Room, &mut Notices),
+    (room, notices, promised): (&mut Room, &mut Notices, &mut Promised),
 ) -> Result<(Ending, End, Seen), String> {
     let os = Linux::new();
     let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
@@ -155,6 +157,7 @@ fn held_open(
     room.close(&end);
     let (ending, seen) = kept.end(&end, terms)?;
     no_room::stage(Stage::Idle);
+    *promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(domains));
     Ok((ending, end, seen))
 }
 

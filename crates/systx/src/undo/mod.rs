@@ -10,6 +10,7 @@ mod overtaken;
 pub use overtaken::Overtaken;
 
 use crate::args::{self, IsolationArg, Promise, Undoable};
+use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
 use crate::on_end::Notices;
@@ -96,10 +97,11 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
     }
     let Parts { mounts, keys } = parts(args)?;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, || domains::finish(&mounts, &args.area));
+    let twin = twin::start(&keep, |call| domains::called(call, &mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
-    let ending = taken_back(args, &mounts, &keys, notices);
-    twin.reap();
+    let mut promised = Promised::default();
+    let ending = taken_back(args, &mounts, &keys, (notices, &mut promised));
+    cover::end(twin, &promised);
     ending
 }
 
@@ -185,7 +187,7 @@ fn taken_back(
     args: &args::Undo,
     mounts: &[Mounted],
     keys: &[([u8; 16], TxId)],
-    notices: &mut Notices,
+    (notices, promised): (&mut Notices, &mut Promised),
 ) -> Result<Ending, String> {
     let os = Linux::new();
     let domains = {
@@ -236,6 +238,7 @@ fn taken_back(
         }
     };
     no_room::stage(Stage::Idle);
+    *promised = cover::promise(mounts, mounts.iter().zip(&domains));
     Ok(ending)
 }
 

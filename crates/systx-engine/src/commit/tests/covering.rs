@@ -7,7 +7,7 @@ use crate::outcome::{Durability, Options};
 use crate::recovery::Recovered;
 use crate::transaction::{SetAttr, Transaction};
 use std::sync::Arc;
-use systx_os::FsKind;
+use systx_os::{FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, Machine, Schedule, SimOs};
 
 fn within<T>(machine: &Machine, name: &str, work: impl FnOnce(&Arc<Domain<SimOs>>) -> T) -> T {
@@ -150,4 +150,55 @@ fn a_checkpoint_beside_a_commit_does_not_take_its_number_for_free() {
         // The trees are long.
         assert!(public(&machine) == after, "stop {stop}: reported, and lost with the power");
     }
+}
+
+#[test]
+fn of_ten_commits_a_second_one_a_second_makes_a_checkpoint() {
+    let machine = machine(FsKind::Ext4);
+    within(&machine, "owner", |domain| {
+        let (mut made, mut taken_on) = (0, Vec::new());
+        let mut keep = |taken_on: &mut Vec<u64>| {
+            let now = domain.os.monotonic_ns();
+            for at in taken_on.iter().filter(|at| **at <= now) {
+                domain.keep_promise(*at).expect("makes a checkpoint");
+                made += 1;
+            }
+            taken_on.retain(|at| *at > now);
+        };
+        for n in 0..50 {
+            make(domain, format!("n{n}").as_bytes()).expect("commits");
+            taken_on.extend(domain.promise().expect("sound"));
+            keep(&mut taken_on);
+            machine.advance_ns(100_000_000);
+        }
+        machine.advance_ns(1_000_000_000);
+        keep(&mut taken_on);
+        assert!((5..=7).contains(&made), "{made} in five seconds");
+        assert_eq!(domain.owed().expect("sound"), None, "the last ones are covered");
+    });
+    assert_eq!(reboot_orderly(&machine), Recovered::default());
+}
+
+#[test]
+fn who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one() {
+    let machine = machine(FsKind::Ext4);
+    within(&machine, "owner", |domain| {
+        let commit = |name: &[u8]| {
+            make(domain, name).expect("commits");
+            domain.promise().expect("sound")
+        };
+        let at = commit(b"one").expect("is taken on");
+        domain.keep_promise(at).expect("makes a checkpoint");
+        let at = commit(b"two").expect("is taken on");
+        assert!(at > domain.os.monotonic_ns(), "a second after the last one");
+        assert_eq!(commit(b"three"), None, "it relies on that one");
+        // The machine goes down.
+        domain.keep_promise(at).expect("makes a checkpoint");
+        assert_eq!(domain.owed().expect("sound"), None);
+        assert!(commit(b"four").is_some(), "it relies on one that was made before it");
+    });
+    machine.advance_ns(2_000_000_000);
+    within(&machine, "another", |domain| {
+        assert!(domain.promise().expect("sound").is_some(), "whoever has taken it on was killed");
+    });
 }

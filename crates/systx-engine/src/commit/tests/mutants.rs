@@ -210,6 +210,10 @@ fn check_of(mutant: Mutant) -> Check {
             "outsider::kept::bytes_that_come_between_the_final_look_and_a_removal_are_kept",
             "an acknowledged write is lost",
         ),
+        Mutant::PromiseNotTakenBack => check(
+            "covering::who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one",
+            "it relies on one that was made before it",
+        ),
     }
 }
 
