@@ -279,7 +279,16 @@ macro_rules! noticed {
         fn $name() {
             is_noticed(Mutant::$mutant);
         })*
+
+        /// The rules with a test below.
+        const NOTICED: &[Mutant] = &[$(Mutant::$mutant),*];
     };
+}
+
+#[test]
+fn each_rule_that_can_be_left_out_has_a_test_that_notices() {
+    let without: Vec<_> = Mutant::ALL.iter().filter(|mutant| !NOTICED.contains(mutant)).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 noticed! {
@@ -328,4 +337,12 @@ noticed! {
     an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
     what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,
     what_is_taken_out_without_a_comparison_is_noticed: TakenNotCompared,
+    a_checkpoint_that_began_too_early_is_noticed: AnyCheckpointCovers,
+    a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
+    an_area_known_by_its_name_is_noticed: AreaByItsName,
+    a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
+    a_cell_counted_by_a_sync_that_began_before_it_is_noticed: SyncCountsLate,
+    a_removal_that_is_not_synced_is_noticed: RemovalNotSynced,
+    slots_named_before_they_are_on_the_disk_are_noticed: RebuiltNotSynced,
+    a_promise_that_is_not_taken_back_is_noticed: PromiseNotTakenBack,
 }
