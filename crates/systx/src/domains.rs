@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use systx_engine::domain::{open_all, AreaError, Domain, Location, OpenError};
+use systx_engine::domain::{open_all, open_existing, AreaError, Domain, Location, OpenError};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
@@ -56,6 +56,26 @@ pub fn inside_a_transaction(table: &[Mount]) -> bool {
 /// Whether `--only` leaves nothing out.
 pub fn is_everything(only: &[PathBuf]) -> bool {
     only.is_empty() || only.iter().any(|dir| dir.canonicalize().is_ok_and(|dir| dir == Path::new("/")))
+}
+
+/// What a mount that is left out is called in the table that a tree is planned by: no file system that can be served.
+const LEFT_OUT: &[u8] = b"systx.left-out";
+
+/// Plans the whole tree with what is mounted at these points read-only, wherever else it is seen, too.
+pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree, String> {
+    let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| remedy::on_no_mount(point));
+    let left_out = points.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+    let mut table = table.to_vec();
+    for mount in &mut table {
+        let is_of = |out: &Mount| {
+            let same_tree = mount.fs_type != b"btrfs" || tree::is_below(&mount.root, &out.root).is_some();
+            mount.device == out.device && same_tree
+        };
+        if left_out.iter().any(is_of) {
+            mount.fs_type = LEFT_OUT.to_vec();
+        }
+    }
+    tree::plan(&table, &[], &see)
 }
 
 /// Plans an ordinary user's whole tree, with these places served.
@@ -138,15 +158,45 @@ pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
     lower.iter().enumerate().map(|(n, lower)| hold(lower).map_err(|e| told(n, lower, e))).collect()
 }
 
+/// Why the domain of a mount can't be opened.
+pub struct Refused {
+    /// As a fragment.
+    pub why: String,
+    /// Any user may have brought it about: by what has the area's name, or by leaving no room for an area.
+    pub by_anybody: bool,
+}
+
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
 pub fn open<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &[M],
     area: &Area,
-) -> Result<Vec<Arc<Domain<Linux>>>, (usize, String)> {
+) -> Result<Vec<Arc<Domain<Linux>>>, (usize, Refused)> {
+    open_by(os, mounts, area, open_all)
+}
+
+/// The same of mounts that have an area; none is made.
+fn open_there<M: Borrow<Mounted>>(
+    os: &Linux,
+    mounts: &[M],
+    area: &Area,
+) -> Result<Vec<FoundOrNot>, (usize, Refused)> {
+    open_by(os, mounts, area, open_existing)
+}
+
+type FoundOrNot = Option<Arc<Domain<Linux>>>;
+type OpenOf<D> = fn(&Linux, &[Location<'_, Linux>]) -> Result<Vec<D>, (usize, OpenError)>;
+
+fn open_by<M: Borrow<Mounted>, D: MayBe>(
+    os: &Linux,
+    mounts: &[M],
+    area: &Area,
+    open: OpenOf<D>,
+) -> Result<Vec<D>, (usize, Refused)> {
     let named = |(n, mounted): (usize, &M)| {
         let name = area_name_on(area, mounted.borrow());
-        name.map_err(|e| (n, format!("{}: asking for the area's name: {e}", mounted.borrow().point())))
+        let why = |e| format!("{}: asking for the area's name: {e}", mounted.borrow().point());
+        name.map_err(|e| (n, Refused { why: why(e), by_anybody: false }))
     };
     let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
@@ -157,7 +207,7 @@ pub fn open<M: Borrow<Mounted>>(
         .collect();
     let shown_name = |n: usize| names.get(n).map_or_else(String::new, |name| shown(name));
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
-    let failed = |n: usize, e: OpenError| match e {
+    let words = |n: usize, e: OpenError| match e {
         // In his namespace others have no number.
         OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
             let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
@@ -169,14 +219,56 @@ pub fn open<M: Borrow<Mounted>>(
         }
         e => format!("{}: {e}{}", point(n), step(&e)),
     };
-    let domains = open_all(os, &locations).map_err(|(n, e)| (n, failed(n, e)))?;
+    let failed = |(n, e)| {
+        // As removable disks are mounted: what is on them, log and table included, may be anybody's work.
+        let is_untrusted = mounts.get(n).is_some_and(|mounted: &M| {
+            let attributes = mounted.borrow().lower.attributes;
+            attributes.nosuid && attributes.nodev
+        });
+        let by_anybody = is_untrusted || may_be_anybodys(&e);
+        (n, Refused { why: words(n, e), by_anybody })
+    };
+    let domains = open(os, &locations).map_err(failed)?;
     for (n, domain) in domains.iter().enumerate() {
+        let Some(domain) = domain.domain() else { continue };
         if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0 && !area.is_in_view) {
             ordinary::remember(&mounted.borrow().lower.point);
         }
         domain.mounted_at(mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point));
     }
     Ok(domains)
+}
+
+/// A domain, or none.
+trait MayBe {
+    fn domain(&self) -> Option<&Domain<Linux>>;
+}
+
+impl MayBe for Arc<Domain<Linux>> {
+    fn domain(&self) -> Option<&Domain<Linux>> {
+        Some(self)
+    }
+}
+
+impl MayBe for FoundOrNot {
+    fn domain(&self) -> Option<&Domain<Linux>> {
+        self.as_deref()
+    }
+}
+
+/// Whether any user who may make files on a file system could have brought an error about.
+fn may_be_anybodys(error: &OpenError) -> bool {
+    match error {
+        OpenError::Area(AreaError::Os(_, e)) => {
+            matches!(
+                *e,
+                Errno::NOSPC | Errno::DQUOT | Errno::BUSY | Errno::EXIST | Errno::ACCESS | Errno::PERM
+            )
+        }
+        OpenError::Area(AreaError::Version) => false,
+        OpenError::Area(_) => true,
+        _ => false,
+    }
 }
 
 /// The next step after an error of a system call.
@@ -195,11 +287,21 @@ pub struct Existing {
     pub failed: Vec<String>,
 }
 
-/// Opens the domains of all mounts that have an area already. What can't be opened is told, too.
+/// Opens the domains of all mounts that have an area already; none is made. What can't be opened is told, too.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
-        0 => hold(&served()?)?,
+        0 => {
+            let mut held = Vec::new();
+            for lower in served()? {
+                // One that goes just now, for instance.
+                match hold(std::slice::from_ref(&lower)) {
+                    Ok(mounted) => held.extend(mounted),
+                    Err(why) => failed.push(why),
+                }
+            }
+            held
+        }
         _ => match ordinary::with_areas(&area_name(area)) {
             // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
             tops if tops.is_empty() => Vec::new(),
@@ -220,9 +322,10 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
         }
     });
     let mut unopened = Vec::new();
-    let domains = open_what_opens(os, &mut mounts, area, &mut unopened);
+    let domains = open_what_is_there(os, &mut mounts, area, &mut unopened);
     failed.extend(unopened.into_iter().map(|(_, why)| why));
-    Ok(Existing { open: mounts.into_iter().zip(domains).collect(), failed })
+    let open = mounts.into_iter().zip(domains).filter_map(|(mounted, domain)| Some((mounted, domain?)));
+    Ok(Existing { open: open.collect(), failed })
 }
 
 /// An ordinary user's directories, each by the mount table that it is seen in; he has to have [entered](ordinary::enter).
@@ -254,12 +357,30 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
     area: &Area,
     failed: &mut Vec<(Vec<u8>, String)>,
 ) -> Vec<Arc<Domain<Linux>>> {
+    as_many(mounts, failed, |mounts| open(os, mounts, area))
+}
+
+/// The same, without making areas.
+fn open_what_is_there<M: Borrow<Mounted>>(
+    os: &Linux,
+    mounts: &mut Vec<M>,
+    area: &Area,
+    failed: &mut Vec<(Vec<u8>, String)>,
+) -> Vec<FoundOrNot> {
+    as_many(mounts, failed, |mounts| open_there(os, mounts, area))
+}
+
+fn as_many<M: Borrow<Mounted>, D>(
+    mounts: &mut Vec<M>,
+    failed: &mut Vec<(Vec<u8>, String)>,
+    open: impl Fn(&[M]) -> Result<Vec<D>, (usize, Refused)>,
+) -> Vec<D> {
     loop {
-        match open(os, mounts, area) {
+        match open(mounts) {
             Ok(domains) => return domains,
-            Err((n, e)) => {
+            Err((n, refused)) => {
                 let mount = mounts.remove(n);
-                failed.push((mount.borrow().lower.point.clone(), e));
+                failed.push((mount.borrow().lower.point.clone(), refused.why));
             }
         }
     }
@@ -280,8 +401,8 @@ fn finish(mounts: &[Mounted], area: &Area) {
     let _ = systx_os::linux::raise_nofile_limit();
     let mut mounts: Vec<&Mounted> = mounts.iter().collect();
     // All stay open to the end: a coordinator and its participants ask each other.
-    let domains = open_what_opens(&os, &mut mounts, area, &mut Vec::new());
-    for domain in &domains {
+    let domains = open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
+    for domain in domains.iter().flatten() {
         // Nobody listens here; what is unfinished is told by the next use of systx.
         let _ = domain.finish_dead();
         // What it could be undone with is its commit's, or nobody's.

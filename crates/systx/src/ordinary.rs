@@ -250,7 +250,17 @@ pub fn remembered() -> Vec<Vec<u8>> {
 pub fn with_areas(name: &[u8]) -> Vec<Vec<u8>> {
     let area = |top: &[u8]| Path::new(OsStr::from_bytes(top)).join(OsStr::from_bytes(name));
     let mut tops = remembered();
-    tops.retain(|top| std::fs::symlink_metadata(area(top)).is_ok());
+    // Somebody else may have taken the name in /tmp. What is on a mount of its own is no area: its server, which may not answer, is
+    // not asked. Nor is what belongs to another user, of which a run tells.
+    let uid = Linux::new().uid();
+    let mount = |path: &[u8]| mounts::look(path).ok().map(|found| found.mount_id);
+    tops.retain(|top| {
+        let area = area(top);
+        let here = mount(area.as_os_str().as_bytes());
+        here.is_some()
+            && here == mount(top)
+            && std::fs::symlink_metadata(&area).is_ok_and(|found| found.uid() == uid)
+    });
     tops
 }
 

@@ -12,6 +12,7 @@ use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_engine::outcome::{CommitError, Committed, Conflict, Party};
 use systx_engine::shown::Shown;
 use systx_os::process::Ended;
+use systx_os::Errno;
 
 /// Conflict: EX_TEMPFAIL of sysexits.h.
 pub const CONFLICT: u8 = 75;
@@ -310,6 +311,9 @@ impl Ending {
             }
             Ending::NotCommitted(e) => {
                 let step = match e {
+                    CommitError::Failed { error: Errno::AGAIN, path, .. } if !path.is_empty() => {
+                        "; a program holds a lease on it and does not give it back: /proc/locks shows its process".into()
+                    }
                     CommitError::Failed { error, .. } => remedy::and_step(*error),
                     _ => String::new(),
                 };

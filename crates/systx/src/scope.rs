@@ -1,7 +1,8 @@
 //! What a run serves: planned, held, and opened.
 //!
 //! Owns: the way from a mount table to open domains, and what an ordinary user's whole tree leaves out on it. Guarantees: what is
-//! left out is read-only inside, and told: always where something is wrong with an area, else with `--verbose`. Does not:
+//! left out is read-only inside, and told: always where something is wrong with an area, else with `--verbose`. Root's run does so
+//! only where any user may have brought it about, so that none can keep root from transactions. Does not:
 //! decide which mounts are served ([`crate::tree`] does) or find an ordinary user's places ([`places`](ordinary::places)).
 
 use crate::args::Area;
@@ -57,8 +58,16 @@ pub struct Scope {
     depth: u32,
     tree: Tree,
     lower: Vec<Mounted>,
-    /// Of an ordinary user's whole tree: the mount table and the places, for who has to do without one of them.
-    places: Option<(Vec<Mount>, Vec<Vec<u8>>)>,
+    /// Of a whole tree: for who has to do without a part of it.
+    whole: Option<Whole>,
+}
+
+/// What a whole tree was planned from.
+enum Whole {
+    /// Root's, by the mount table.
+    Roots(Vec<Mount>),
+    /// An ordinary user's, with the places.
+    Places(Vec<Mount>, Vec<Vec<u8>>),
 }
 
 /// What a run serves.
@@ -84,7 +93,9 @@ impl Scope {
                 if verbose {
                     say_served(&tree);
                 }
-                Scope { depth: from.depth, tree, lower, places: None }
+                // A subtransaction and --only mean what they name; and what root's tree stands on is served or nothing is.
+                let whole = tree.named.is_empty() && from.depth == 1 && !ordinary::is_ordinary();
+                Scope { depth: from.depth, tree, lower, whole: whole.then_some(Whole::Roots(from.table)) }
             }
         };
         if verbose {
@@ -115,7 +126,7 @@ impl Scope {
         if lower.is_empty() {
             return Err(nothing_left(&left_out));
         }
-        Ok(Scope { depth: 1, tree, lower, places: Some((table, found)) })
+        Ok(Scope { depth: 1, tree, lower, whole: Some(Whole::Places(table, found)) })
     }
 
     /// What a twin keeps.
@@ -126,11 +137,37 @@ impl Scope {
     /// Opens the domains. `quiet`: standard error is for programs.
     pub fn open(&self, os: &Linux, area: &Area, verbose: bool, quiet: bool) -> Result<Opened<'_>, String> {
         let mut lower: Vec<&Mounted> = self.lower.iter().collect();
-        let Some((table, places)) = &self.places else {
-            let domains = domains::open(os, &lower, area).map_err(|(_, why)| why)?;
-            return Ok(Opened { depth: self.depth, tree: self.tree.clone(), lower, domains });
-        };
         let mut left_out = Vec::new();
+        let (table, places) = match &self.whole {
+            Some(Whole::Places(table, places)) => (table, places),
+            whole => {
+                let table = match whole {
+                    Some(Whole::Roots(table)) => Some(table),
+                    _ => None,
+                };
+                let domains = loop {
+                    match domains::open(os, &lower, area) {
+                        Ok(domains) => break domains,
+                        Err((n, refused)) => {
+                            let point = lower[n].lower.point.clone();
+                            if table.is_none() || !refused.by_anybody || point == b"/" {
+                                return Err(refused.why);
+                            }
+                            lower.remove(n);
+                            left_out.push((point, refused.why));
+                        }
+                    }
+                };
+                let tree = match table.filter(|_| !left_out.is_empty()) {
+                    Some(table) => self.without(table, &left_out, &lower)?,
+                    None => self.tree.clone(),
+                };
+                if !quiet {
+                    left_out.iter().for_each(|(point, why)| say_left_out(point, why));
+                }
+                return Ok(Opened { depth: self.depth, tree, lower, domains });
+            }
+        };
         let domains = domains::open_what_opens(os, &mut lower, area, &mut left_out);
         let tree = match left_out.is_empty() {
             true => self.tree.clone(),
@@ -151,6 +188,24 @@ impl Scope {
             eprintln!("systx: served: {}. Everything else is read-only inside.", served.join(", "));
         }
         Ok(Opened { depth: self.depth, tree, lower, domains })
+    }
+}
+
+impl Scope {
+    /// Root's tree with these mounts left out, which has `lower` for views.
+    fn without(
+        &self,
+        table: &[Mount],
+        out: &[(Vec<u8>, String)],
+        lower: &[&Mounted],
+    ) -> Result<Tree, String> {
+        let points: Vec<_> = out.iter().map(|(point, _)| point.clone()).collect();
+        let tree = domains::plan_without(table, &points)?;
+        match tree.lower.iter().eq(lower.iter().map(|mounted| &mounted.lower)) {
+            true => Ok(tree),
+            // Something was mounted meanwhile.
+            false => Err("the mounts have changed; run again".into()),
+        }
     }
 }
 

@@ -29,11 +29,13 @@ pub type Answer = Result<(String, bool), String>;
 /// `systx list`.
 pub fn list(args: &Json) -> Answer {
     let open = door::all(&args.area)?;
-    let found = domains::existing(&Linux::new(), &args.area)?;
+    let mut found = domains::existing(&Linux::new(), &args.area)?;
     let mut rows = Vec::new();
     for (mounted, domain) in &found.open {
-        let listed = domain.transactions().map_err(|e| format!("{}: {e}", mounted.point()))?;
-        rows.extend(listed.into_iter().map(|l| (mounted, l)));
+        match domain.transactions() {
+            Ok(listed) => rows.extend(listed.into_iter().map(|l| (mounted, l))),
+            Err(e) => found.failed.push(format!("{}: {e}", mounted.point())),
+        }
     }
     if args.json {
         let mut rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l, &open)).collect();
@@ -62,7 +64,7 @@ pub fn list(args: &Json) -> Answer {
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
     let open = door::all(&args.json.area)?;
-    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut values = Vec::new();
     let mut out = String::new();
     for one in open.iter().filter(|one| one.look.doomed.is_some() && args.id == Some(one.look.id)) {
@@ -73,10 +75,15 @@ pub fn status(args: &Status) -> Answer {
     }
     for (mounted, domain) in &found.open {
         let point = mounted.point();
-        let failed = |e| format!("{point}: {e}");
-        let listed = domain.transactions().map_err(failed)?;
-        let aside = domain.kept_aside().map_err(failed)?;
-        let mut reports = domain.reports().map_err(failed)?;
+        let looked =
+            domain.transactions().and_then(|listed| Ok((listed, domain.kept_aside()?, domain.reports()?)));
+        let (listed, aside, mut reports) = match looked {
+            Ok(all) => all,
+            Err(e) => {
+                found.failed.push(format!("{point}: {e}"));
+                continue;
+            }
+        };
         match args.id {
             Some(id) => {
                 for l in listed.iter().filter(|l| l.tx.0 == id) {
@@ -159,7 +166,11 @@ pub fn recover(args: &Recover) -> Answer {
         finished += recovered.finished;
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
         // What somebody else has finished and could not tell anybody.
-        let mut earlier = domain.reports().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        let mut earlier = domain.reports().unwrap_or_else(|e| {
+            all_well = false;
+            out += &format!("{}: reports can't be read: {e}\n", mounted.point());
+            Vec::new()
+        });
         // A log of boots has it once; `status` says it for as long as it is kept.
         domain.reports_were_told();
         earlier.retain(|report| !(args.quiet && report.told));

@@ -10,11 +10,13 @@ use super::owners::OwnersError;
 use crate::id::AreaId;
 use crate::workset::acl;
 use std::sync::Arc;
-use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename};
+use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 
 pub(super) const FORMAT: &[u8] = b"format";
 /// `<area>.foreign-<number>`: what another user had put there.
 const FOREIGN: &[u8] = b".foreign-";
+/// S_IWOTH.
+const WRITABLE_FOR_ALL: u32 = 0o002;
 /// How often another user's object is moved away before an opening gives up: he may put a new one there each time.
 const TAKEOVERS_MAX: u32 = 8;
 /// `format.<number>`: a format file on its way.
@@ -157,6 +159,10 @@ impl<O: Os> Area<O> {
             opened => opened.map_err(failed("open the directory"))?,
         };
         check(os, &dir)?;
+        // To probe takes room, which others may have filled.
+        if !create && os.stat_at(&dir, FORMAT) == Err(Errno::NOENT) {
+            return Ok(None);
+        }
         let info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
         let mut id = identity::of_area(os, &dir, &info)?;
         if id.is_none() && create {
@@ -165,11 +171,9 @@ impl<O: Os> Area<O> {
         }
         let Some(id) = id else { return Ok(None) };
         // Whoever tidies a directory like /tmp takes empty ones that were not used for long.
-        if create {
-            for name in [&b"tx"[..], b"aside"] {
-                if os.stat_at(&dir, name) == Err(Errno::NOENT) {
-                    made(os.mkdir(&dir, name, 0o700)).map_err(failed("make the directories"))?;
-                }
+        for name in [&b"tx"[..], b"aside"] {
+            if os.stat_at(&dir, name) == Err(Errno::NOENT) {
+                made(os.mkdir(&dir, name, 0o700)).map_err(failed("make the directories"))?;
             }
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
@@ -181,14 +185,17 @@ impl<O: Os> Area<O> {
 /// Moves away what another user has put where root's area belongs, so that nobody who may make names there, as all may in
 /// /tmp, can keep root from it. Says what it is called now; `None`: nothing of another user is there.
 ///
-/// What is moved is not looked into, and a symbolic link is moved itself.
+/// What is moved is not looked into, and a symbolic link is moved itself. Where anybody may make names, anybody may have given the name
+/// to a file of root's, too: to have one at hand takes no right to it.
 fn move_foreign<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>, AreaError> {
-    let owner = |name: &[u8]| match os.stat_at(parent, name) {
+    let found = |name: &[u8]| match os.stat_at(parent, name) {
         Err(Errno::NOENT) => Ok(None),
-        stat => stat.map(|stat| Some(stat.uid)).map_err(failed("look at what has the name")),
+        stat => stat.map(Some).map_err(failed("look at what has the name")),
     };
-    let foreign = os.uid() == 0 && owner(name)?.is_some_and(|uid| uid != 0);
-    if !foreign {
+    let open_to_all =
+        os.uid() == 0 && os.stat(parent).is_ok_and(|parent| parent.perm() & WRITABLE_FOR_ALL != 0);
+    let is_foreign = |stat: &Stat| stat.uid != 0 || (open_to_all && stat.kind() != FileType::Directory);
+    if os.uid() != 0 || !found(name)?.is_some_and(|stat| is_foreign(&stat)) {
         return Ok(None);
     }
     // A number that can't be guessed: this name can't be taken first, too.
@@ -198,7 +205,7 @@ fn move_foreign<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec
         renamed => renamed.map_err(failed("move away another user's object that has the name"))?,
     }
     // Between the look and the rename another process of root may have done all of this, and made the area.
-    if owner(&to)? == Some(0) {
+    if found(&to)?.is_some_and(|stat| !is_foreign(&stat)) {
         let back = os.rename((parent, &to), (parent, name), Rename::NoReplace);
         back.map_err(failed("put back the directory"))?;
         return Ok(None);

@@ -51,7 +51,7 @@ pub(crate) use held::Held;
 pub(crate) use journal::place_of;
 pub use layout::Corrupt;
 pub use lock::{Locked, RobustLock};
-pub use open::{open_all, Domain, Location, OpenError};
+pub use open::{open_all, open_existing, Domain, Location, OpenError};
 pub use owners::{Claim, Owners, OwnersError};
 pub use peers::Peers;
 pub use records::{Record, Records};

@@ -99,6 +99,9 @@ impl core::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// The domains of several places, `None` where there is none; or the place that failed, and why.
+pub type Existing<O> = core::result::Result<Vec<Option<Arc<Domain<O>>>>, (usize, OpenError)>;
+
 /// Where a domain is to be opened.
 pub struct Location<'a, O: Os> {
     /// Root of the mount.
@@ -117,13 +120,29 @@ pub fn open_all<O: Os>(
     os: &O,
     sites: &[Location<'_, O>],
 ) -> core::result::Result<Vec<Arc<Domain<O>>>, (usize, OpenError)> {
+    let opened = open_each(os, sites, true)?.into_iter().enumerate();
+    opened.map(|(n, domain)| domain.ok_or((n, OpenError::Os("making the area", Errno::NOENT)))).collect()
+}
+
+/// The same of those that have an area; no area is made. `None`: there is none, or one that nobody has ever used.
+///
+/// # Errors
+/// As of [`open_all`].
+pub fn open_existing<O: Os>(os: &O, sites: &[Location<'_, O>]) -> Existing<O> {
+    open_each(os, sites, false)
+}
+
+fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], make: bool) -> Existing<O> {
     let peers = Peers::default();
     let mut areas = Vec::new();
     for (n, site) in sites.iter().enumerate() {
-        areas.push(Domain::area(os, site, &peers).map_err(|e| (n, e))?);
+        areas.push(Domain::area(os, site, &peers, make).map_err(|e| (n, e))?);
     }
-    let opened = areas.into_iter().enumerate();
-    opened.map(|(n, (area, info))| Domain::open_in(os, area, info, &peers).map_err(|e| (n, e))).collect()
+    let open = |(n, found): (usize, Option<_>)| {
+        let opened = found.map(|(area, info)| Domain::open_in(os, area, info, &peers));
+        opened.transpose().map_err(|e| (n, e))
+    };
+    areas.into_iter().enumerate().map(open).collect()
 }
 
 impl<O: Os> Domain<O> {
@@ -133,7 +152,8 @@ impl<O: Os> Domain<O> {
     /// [`OpenError`]; nothing happened.
     pub fn open(os: &O, site: Location<'_, O>) -> core::result::Result<Arc<Domain<O>>, OpenError> {
         let peers = Peers::default();
-        let (area, info) = Self::area(os, &site, &peers)?;
+        let found = Self::area(os, &site, &peers, true)?;
+        let (area, info) = found.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
         Self::open_in(os, area, info, &peers)
     }
 
@@ -141,10 +161,11 @@ impl<O: Os> Domain<O> {
         os: &O,
         site: &Location<'_, O>,
         peers: &Peers<O>,
-    ) -> core::result::Result<(Area<O>, FsInfo), OpenError> {
+        make: bool,
+    ) -> core::result::Result<Option<(Area<O>, FsInfo)>, OpenError> {
         let area =
-            Area::open(os, site.root.clone(), site.parent, site.name, true).map_err(OpenError::Area)?;
-        let area = area.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
+            Area::open(os, site.root.clone(), site.parent, site.name, make).map_err(OpenError::Area)?;
+        let Some(area) = area else { return Ok(None) };
         let info = area.info;
         if !info.handles {
             return Err(OpenError::Unsupported("file handles (name_to_handle_at)"));
@@ -154,7 +175,7 @@ impl<O: Os> Domain<O> {
         }
         let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
         peers.add_area(area.id.id, PeerArea::new(dir, area.id));
-        Ok((area, info))
+        Ok(Some((area, info)))
     }
 
     fn open_in(

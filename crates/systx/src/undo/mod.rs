@@ -192,7 +192,7 @@ fn taken_back(
     let os = Linux::new();
     let domains = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        domains::open(&os, mounts, &args.area).map_err(|(_, why)| why)?
+        domains::open(&os, mounts, &args.area).map_err(|(_, refused)| refused.why)?
     };
     run::finish_others(args.json, &domains);
     let mut images = Vec::with_capacity(keys.len());
