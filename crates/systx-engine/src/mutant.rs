@@ -113,6 +113,8 @@ pub(crate) enum Mutant {
     TakenNotCompared,
     /// C2: who makes a checkpoint sooner than promised leaves the promise in the table.
     PromiseNotTakenBack,
+    /// A directory gets the time that was seen inside, whoever else has changed a name in it.
+    TimesGivenBlindly,
 }
 
 /// Whether a rule is left out.
@@ -202,5 +204,6 @@ impl Mutant {
         Mutant::DisplacedNotNoted,
         Mutant::TakenNotCompared,
         Mutant::PromiseNotTakenBack,
+        Mutant::TimesGivenBlindly,
     ];
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 5;
+pub const BODY_VERSION: u16 = 6;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -37,6 +37,19 @@ pub struct Body {
     pub linked: bool,
     /// In the order in which they are taken.
     pub steps: Vec<Step>,
+    /// Times of directories in which steps change names, one each, to be set behind the last step.
+    pub times: Vec<DirectoryTime>,
+}
+
+/// The modification time that the program saw of a committed directory in which it changed names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryTime {
+    /// The last step in it, by its place in the body.
+    pub step: u32,
+    /// Wanted, if nobody else changes a name in it.
+    pub mtime: Timestamp,
+    /// Modification time before: another one is that of somebody else's change.
+    pub before: Timestamp,
 }
 
 /// Where the slots of a small transaction are (docs/protocol.md §1).

@@ -97,6 +97,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         shelved: None,
         linked: plan.linked,
         steps: std::mem::take(&mut plan.steps),
+        times: std::mem::take(&mut plan.times),
     };
     let tokens = shelved.as_ref().map(|(shelf, _)| TokenHandles::of(shelf.token_handle)).unwrap_or_default();
     let (slots, sealed) = match body.has_slots() {

@@ -8,7 +8,7 @@ use crate::transaction::Transaction;
 use crate::workset::acl;
 use crate::workset::data::Data;
 use crate::workset::Ix;
-use systx_os::{FileType, Os, Timestamp};
+use systx_os::{FileType, FsKind, Os, Timestamp};
 
 const PRIVILEGES: u32 = 0o6000;
 const OWNER_WRITE: u32 = 0o200;
@@ -20,6 +20,10 @@ impl<O: Os> Transaction<O> {
             if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || self.is_gone(ix) {
                 continue;
             }
+            if object.dir.as_ref().is_some_and(|dir| dir.changed.is_some()) {
+                self.renew_time(draft, ix);
+            }
+            let object = self.object(ix);
             let changes = match object.is_staged() {
                 true => self.staged_changes(draft, ix)?,
                 false => self.lower_changes(draft, ix)?,
@@ -40,9 +44,9 @@ impl<O: Os> Transaction<O> {
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Ok(changes) };
         let (stat, handle) = (lower.stat, lower.handle);
-        // A directory that takes another one's place keeps its time, unless the program has changed names in it.
-        let changed = object.dir.as_ref().is_some_and(|dir| dir.changed.is_some());
-        let mtime = mtime.or_else(|| (draft.exchanged.contains(&ix) && !changed).then_some(stat.mtime));
+        // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
+        let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
+        let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(shown));
         let over = object.over.as_deref();
         let atime = over.and_then(|o| o.atime);
         let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
@@ -75,6 +79,22 @@ impl<O: Os> Transaction<O> {
             }
         }
         Ok(changes)
+    }
+
+    /// Notes the time that the program saw of a committed directory, for the case that a step changes a name in it. One that it has
+    /// set itself is an attribute.
+    pub(super) fn renew_time(&self, draft: &mut Draft<O>, ix: Ix) {
+        let object = self.object(ix);
+        let (Some(lower), Some(dir)) = (&object.lower, &object.dir) else { return };
+        let set =
+            object.over.as_ref().is_some_and(|over| over.mtime.is_some()) || draft.exchanged.contains(&ix);
+        // The time of another user's can't be set. In a view it would count as set by the program, whatever others do.
+        let mine = [0, lower.stat.uid].contains(&self.os.uid());
+        let view = matches!(self.mounts[draft.mount].info.kind, FsKind::Other(_));
+        if !set && mine && !view {
+            let shown = dir.changed.unwrap_or(lower.stat.mtime);
+            draft.renewed.insert(lower.handle, (shown, lower.stat.mtime));
+        }
     }
 
     /// The modification time to publish: what stat said inside.

@@ -167,6 +167,8 @@ impl<O: Os> Transaction<O> {
         }
         draft.slot_patches.files += 1;
         draft.replaced.insert(ix);
+        // Written to, the file would leave the directory as it is.
+        self.renew_time(draft, self.object(ix).names[0].0);
         draft.places.push(Ordered::new(Step {
             slot,
             at,

@@ -15,11 +15,12 @@ pub(crate) use small::SMALL_OBJECTS_MAX;
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Verb, VerbError};
 use crate::publish::site::Directories;
-use crate::record::{At, Step};
+use crate::publish::times::changes_a_name;
+use crate::record::{At, DirectoryTime, Step};
 use crate::transaction::Transaction;
 use crate::workset::{Ix, Reach};
 use std::collections::{HashMap, HashSet};
-use systx_os::{Errno, Handle, Os};
+use systx_os::{Errno, Handle, Os, Timestamp};
 
 /// Bytes of patches that may ride in the records of one transaction.
 const INLINE_BYTES_MAX: usize = 64 << 10;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub places: HashMap<Handle, At>,
     /// Staged directories that steps name: they stand nowhere yet.
     pub made: HashSet<Handle>,
+    /// Times that committed directories get in which steps change names.
+    pub times: Vec<DirectoryTime>,
     /// Slots with private bytes that no step needs. They may be unlinked when the outcome is known.
     pub unused: Vec<u32>,
     /// Something that is taken out had more names than one.
@@ -95,6 +98,8 @@ struct Draft<O: Os> {
     replaced: HashSet<Ix>,
     /// Directories that come by a REPLACE: xfs moves the time of what is exchanged between directories.
     exchanged: HashSet<Ix>,
+    /// Times that the program saw of committed directories whose names change, perhaps: as it is to be, and as it was.
+    renewed: HashMap<Handle, (Timestamp, Timestamp)>,
     /// Whose data are being planned, for messages.
     now: Option<Ix>,
 }
@@ -132,6 +137,7 @@ impl<O: Os> Draft<O> {
             patched: HashSet::new(),
             replaced: HashSet::new(),
             exchanged: HashSet::new(),
+            renewed: HashMap::new(),
             now: None,
         }
     }
@@ -152,6 +158,14 @@ impl<O: Os> Draft<O> {
         steps.extend(self.takes.into_iter().chain(self.places).chain(self.links).map(|o| o.step));
         steps.append(&mut self.patches);
         steps.extend(self.removes.into_iter().chain(self.attrs).map(|o| o.step));
+        // Of the last step in each, as that names where it stands in the end.
+        let mut renewed = self.renewed;
+        for (n, step) in steps.iter().enumerate().rev().filter(|(_, step)| changes_a_name(step)) {
+            if let Some((mtime, before)) = renewed.remove(&step.at.dir) {
+                self.plan.times.push(DirectoryTime { step: n as u32, mtime, before });
+            }
+        }
+        self.plan.times.reverse();
         for ids in [&mut self.plan.written, &mut self.plan.commuting] {
             ids.sort_unstable();
             ids.dedup();

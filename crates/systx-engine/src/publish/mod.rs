@@ -17,6 +17,7 @@ pub(crate) mod reports;
 pub(crate) mod site;
 mod taken;
 pub(crate) mod targets;
+pub(crate) mod times;
 pub(crate) mod tokens;
 
 use crate::mutant::{self, Mutant};
@@ -44,6 +45,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
     link::bring(site, body)?;
+    let mut times = times::watch(site, body);
     for (n, step) in body.steps.iter().enumerate() {
         if site.is_own {
             site.os.steps_taken(n, body.steps.len());
@@ -51,11 +53,14 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }
+        times.before(site, step);
         let done = site.with_room(|site| take(site, body, step));
+        times.after(site, step);
         if let Err(error) = done {
             refused::set_aside_or_wait(site, n, step, error)?;
         }
     }
+    times.give(site, body);
     if body.linked && !mutant::on(Mutant::LinksLate) {
         // What can't go now goes with the rest.
         let _ = reclaim::reclaim_links(site, body);

@@ -93,6 +93,7 @@ mod tests {
             shelved: None,
             linked: false,
             steps: vec![Step { slot: 0, at, act }],
+            times: Vec::new(),
         }
     }
 

@@ -103,6 +103,22 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
     text
 }
 
+/// Directories that have another time than they had inside, but for one before: names that came and went leave no trace.
+pub fn other_times(inside: &Tree, committed: &Tree) -> String {
+    let mut text = String::new();
+    let time = |fields: &[String]| {
+        let (sec, nsec) = fields[TIME].split_once('.').unwrap_or_default();
+        (sec.parse::<i64>().ok(), nsec.to_owned())
+    };
+    for (path, fields) in inside.iter().filter(|(_, fields)| fields[0].starts_with('4')) {
+        let (inside, committed) = (time(fields), committed.get(path).map(|fields| time(fields)));
+        if committed.as_ref().is_some_and(|committed| *committed > inside) {
+            let _ = writeln!(text, "{path}: inside {inside:?}, committed {committed:?}");
+        }
+    }
+    text
+}
+
 fn blocks(ranges: &str) -> Blocks {
     let range = |text: &str| {
         let (from, to) = text.split_once('-').unwrap_or_default();

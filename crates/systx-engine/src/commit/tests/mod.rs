@@ -24,4 +24,5 @@ mod repeatable;
 mod review;
 mod shelf;
 mod stuck;
+mod times;
 mod world;

@@ -214,6 +214,10 @@ fn check_of(mutant: Mutant) -> Check {
             "covering::who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one",
             "it relies on one that was made before it",
         ),
+        Mutant::TimesGivenBlindly => check(
+            "times::a_directory_has_the_time_that_was_seen_unless_somebody_else_changes_it",
+            "names of an outsider the time hides",
+        ),
     }
 }
 
@@ -345,4 +349,5 @@ noticed! {
     a_removal_that_is_not_synced_is_noticed: RemovalNotSynced,
     slots_named_before_they_are_on_the_disk_are_noticed: RebuiltNotSynced,
     a_promise_that_is_not_taken_back_is_noticed: PromiseNotTakenBack,
+    a_time_that_hides_a_change_is_noticed: TimesGivenBlindly,
 }

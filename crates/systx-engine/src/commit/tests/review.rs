@@ -151,6 +151,7 @@ fn a_file_that_an_outsider_cut_stays_cut() {
             shelved: None,
             linked: false,
             steps,
+            times: Vec::new(),
         };
         let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First);
         let told = publish(&mut site, &body).expect("published");

@@ -5,8 +5,8 @@ use super::super::format::{
 };
 use super::*;
 use crate::record::{
-    Act, At, Before, Body, Change, Patch, PatchRange, Piece, Read, Shelved, Small, Source, Step, Was,
-    BODY_VERSION,
+    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Shelved, Small, Source,
+    Step, Was, BODY_VERSION,
 };
 use systx_os::{Handle, Timestamp};
 
@@ -238,12 +238,13 @@ fn the_bytes_of_a_body_never_change() {
         shelved: Some(Shelved { owner: 4, seal: 5 }),
         linked: true,
         steps: steps.map(|(act, slot)| Step { slot, at: at(b"name"), act }).collect(),
+        times: vec![DirectoryTime { step: 2, mtime: time(10), before: time(11) }],
     };
     let bytes = body.encode();
     assert_eq!(Body::decode(&bytes), Ok(body));
     // `_` is the rest of a handle.
     let golden = "\
-        05ac02e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
+        06ac02e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
         a5a5a5a5a5a503046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
         1_03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b017 \
         60202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f \
@@ -252,6 +253,6 @@ fn the_bytes_of_a_body_never_change() {
         3612f62046e616d650302080707070707070707_00000502080101010101010101_03612f62046e616d65040208080808080 \
         8080808_0602080101010101010101_03612f62046e616d650502080909090909090909_0ad00f03008004000208080001ef \
         fdb6f50d800480040101800880040201ffffffff0f02080101010101010101_03612f62046e616d650602080a0a0a0a0a0a0 \
-        a0a_04008003a40301010203040206757365722e6b0001017703000112071007";
+        a0a_04008003a40301010203040206757365722e6b0001017703000112071007010214071607";
     assert_eq!(hex(&bytes).replace(&"00".repeat(32), "_"), golden.replace(' ', ""));
 }

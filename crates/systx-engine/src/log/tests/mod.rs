@@ -124,6 +124,7 @@ pub fn body(n: u64, bytes: usize) -> Body {
         shelved: None,
         linked: false,
         steps: Vec::new(),
+        times: Vec::new(),
     }
 }
 
