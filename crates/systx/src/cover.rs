@@ -1,7 +1,7 @@
 //! The checkpoint soon after the last commit, which whoever commits leaves to his twin (docs/protocol.md, C2).
 //!
-//! Owns: who makes it, and the twin's wait for its time. Guarantees: the outcome is told before it begins, but where nobody is left
-//! afterwards; and no unmount is refused because of it: every descriptor is on a detached copy of a mount. Such a copy keeps the
+//! Owns: who makes it, and the twin's wait for its time. Guarantees: nobody who waits for an outcome waits for it, but where nobody
+//! would be left afterwards; and no unmount is refused because of it: every descriptor is on a detached copy of a mount. Such a copy keeps the
 //! file system from being closed behind an unmount before it is made, and it begins as soon as a mount has gone. Does not: tell whether
 //! it was made; `systx status` tells when it failed.
 
@@ -22,6 +22,13 @@ const NONE: u64 = u64::MAX;
 /// What a run has taken on: for each mount that its twin holds the time for a checkpoint.
 #[derive(Default)]
 pub struct Promised(Vec<u64>);
+
+impl Promised {
+    /// Whether the twin is not needed for it.
+    pub fn is_nothing(&self) -> bool {
+        self.0.iter().all(|at| *at == NONE)
+    }
+}
 
 /// Takes on what is owed where this run comes by, whoever has committed it. `held`: what the twin holds.
 pub fn promise<'a>(
@@ -66,7 +73,7 @@ fn ends_with_us(held: &[Mounted]) -> bool {
 
 /// Lets go of the twin, or leaves it what was taken on.
 pub fn end(twin: Twin, promised: &Promised) {
-    match promised.0.iter().all(|at| *at == NONE) {
+    match promised.is_nothing() {
         true => twin.reap(),
         false => twin.leave(&promised.0),
     }

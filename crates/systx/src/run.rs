@@ -130,7 +130,15 @@ fn guarded(
         return ended.map(|(ending, _left)| ending);
     }
     let (ending, promised) = match ended {
-        Ok((ending, left)) => (Ok(ending), left.promised),
+        Ok((ending, mut left)) => {
+            let promised = std::mem::take(&mut left.promised);
+            if promised.is_nothing() {
+                // The mounts come apart while it ends.
+                twin.dismiss();
+            }
+            drop(left);
+            (Ok(ending), promised)
+        }
         Err(why) => (Err(why), Promised::default()),
     };
     cover::end(twin, &promised);
