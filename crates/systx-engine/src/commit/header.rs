@@ -71,9 +71,14 @@ fn append<O: Os>(
 
 /// A failure of the log before anything was promised: nothing happened.
 pub(super) fn log_failed(error: LogError) -> CommitError {
-    let errno = match &error {
-        LogError::Os { error, .. } | LogError::Poisoned { error } => *error,
-        _ => return CommitError::Refused(error.to_string()),
-    };
-    CommitError::Failed { doing: "writing the log", path: Vec::new(), error: errno }
+    match error {
+        LogError::Os { doing, segment: 0, error } => CommitError::Failed { doing, path: Vec::new(), error },
+        LogError::Os { doing, segment, error } => {
+            CommitError::Failed { doing, path: format!("log/{segment:016x} of the area").into(), error }
+        }
+        LogError::Poisoned { error } => {
+            CommitError::Failed { doing: "writing the log", path: Vec::new(), error }
+        }
+        _ => CommitError::Refused(error.to_string()),
+    }
 }

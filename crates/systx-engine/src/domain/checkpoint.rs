@@ -67,7 +67,7 @@ impl<O: Os> Domain<O> {
 
     fn make_checkpoint(&self) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
-        let mut bound = self.lowest_in_flight().map_err(os_error("reading the domain table"))?;
+        let mut bound = self.lowest_in_flight().map_err(os_error("reading the file table"))?;
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
@@ -100,11 +100,11 @@ impl<O: Os> Domain<O> {
             self.discard_staging(id);
         }
         // After its cell is in the log: who fills a slot from now on has his record in that segment or a later one.
-        let needed = self.records_in_flight().map_err(os_error("reading the domain table"))?.min(pos.segment);
+        let needed = self.records_in_flight().map_err(os_error("reading the file table"))?.min(pos.segment);
         self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound, needed)?;
         match left {
             None => Ok(()),
-            Some(error) => Err(os_error("deleting what was taken out")(error)),
+            Some(error) => Err(os_error("deleting what was taken out, in tx/")(error)),
         }
     }
 

@@ -135,11 +135,12 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
 }
 
 /// What was noted, in order.
-fn kept<O: Os>(os: &O, area: &O::Fd) -> Result<BTreeMap<(Lsn, TxId), Past>> {
+fn kept<O: Os>(os: &O, area: &O::Fd) -> core::result::Result<BTreeMap<(Lsn, TxId), Past>, LogError> {
     let mut all = BTreeMap::new();
-    for name in [OLDER, FILE] {
-        let Some(fd) = os.open_if_there(area, name, Open::Read)? else { continue };
-        let bytes = read_file(os, &fd)?;
+    for (name, doing) in [(OLDER, "reading the file history.1"), (FILE, "reading the file history")] {
+        let failed = |error| LogError::Os { doing, segment: 0, error };
+        let Some(fd) = os.open_if_there(area, name, Open::Read).map_err(failed)? else { continue };
+        let bytes = read_file(os, &fd).map_err(failed)?;
         let text = String::from_utf8_lossy(&bytes);
         all.extend(text.lines().filter_map(Past::parse).map(|past| ((past.lsn, past.tx), past)));
     }
@@ -159,8 +160,7 @@ impl<O: Os> Domain<O> {
             let body = outline.body(&self.os, entry)?;
             logged.extend(body.map(|body| Past::of(lsn, entry.written, &body)));
         }
-        let failed = |error| LogError::Os { doing: "reading the history of", segment: 0, error };
-        let mut all = kept(&self.os, &self.area.dir).map_err(failed)?;
+        let mut all = kept(&self.os, &self.area.dir)?;
         all.extend(logged.into_iter().map(|past| ((past.lsn, past.tx), past)));
         let shown = |mut past: Past| {
             past.changes.iter_mut().for_each(|changed| changed.path = self.shown(&changed.path));

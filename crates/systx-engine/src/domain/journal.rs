@@ -32,14 +32,18 @@ impl<O: Os> Domain<O> {
     /// Writes a body; no lock.
     pub(crate) fn append_body(&self, body: &Body) -> Result<BodyAt, LogError> {
         // The last chance to find out that the table has no room, too.
-        let full = |error| LogError::Os { doing: "reserving room for the table", segment: 0, error };
+        let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
         self.table.mem().reserve().map_err(full)?;
         self.log.append_body(self.me(), &|ix: OwnerIx| self.alive(ix), body)
     }
 
     /// Appends a cell under the commit lock.
     pub(crate) fn append_cell(&self, cell: Cell) -> Result<LogPos, LogError> {
-        let held = self.lock().map_err(|error| LogError::Os { doing: "locking", segment: 0, error })?;
+        let held = self.lock().map_err(|error| LogError::Os {
+            doing: "locking the file table",
+            segment: 0,
+            error,
+        })?;
         self.log.append_cell(held.proof(), self.me(), &|ix: OwnerIx| self.alive(ix), cell)
     }
 

@@ -90,7 +90,9 @@ impl<O: Os> Log<O> {
             }
             // One by one: a lost removal below a removal that survived is a hole in the log.
             if !mutant::on(Mutant::RemovalNotSynced) {
-                self.os.fsync(&dir).map_err(LogError::os("syncing the directory of", *number))?;
+                self.os
+                    .fsync(&dir)
+                    .map_err(LogError::os("syncing the directory after the removal of", *number))?;
             }
             gone.extend(need.ids.iter().copied());
         }

@@ -10,9 +10,9 @@ use systx_os::Errno;
 pub enum LogError {
     /// The kernel refused; nothing was appended.
     Os {
-        /// What was being done, as a fragment.
+        /// What was being done, as a fragment; to which file of the area, where it is no segment.
         doing: &'static str,
-        /// To which segment.
+        /// To which segment; 0 for another file.
         segment: u64,
         /// The kernel's answer.
         error: Errno,
@@ -80,6 +80,8 @@ pub enum LogError {
 impl core::fmt::Display for LogError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
+            // The number of no segment: what is done names its file itself.
+            LogError::Os { doing, segment: 0, error } => write!(f, "{doing}: {error}"),
             LogError::Os { doing, segment, error } => write!(f, "{doing} log/{segment:016x}: {error}"),
             LogError::Poisoned { error } => {
                 write!(f, "the log is closed since syncing it failed ({error}): run systx recover")

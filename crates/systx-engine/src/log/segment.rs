@@ -66,7 +66,7 @@ fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut at: u64) -> Result
 
 /// Opens the directory of the log; `None` when there is none.
 pub(super) fn open_dir<O: Os>(os: &O, area: &O::Fd) -> Result<Option<O::Fd>, LogError> {
-    os.open_if_there(area, b"log", Open::Directory).map_err(LogError::os("opening the directory of", 0))
+    os.open_if_there(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
 }
 
 /// Opens, or makes, the directory of the log.
@@ -76,10 +76,10 @@ pub(super) fn make_dir<O: Os>(os: &O, area: &O::Fd) -> Result<O::Fd, LogError> {
     }
     match os.mkdir(area, b"log", 0o700) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(e) => return Err(LogError::os("making the directory of", 0)(e)),
+        Err(e) => return Err(LogError::os("making the directory log/", 0)(e)),
     }
-    os.fsync(area).map_err(LogError::os("syncing the directory above", 0))?;
-    os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory of", 0))
+    os.fsync(area).map_err(LogError::os("syncing the area, in which log/ is new", 0))?;
+    os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
 }
 
 /// Whether a segment is not there. What can't be found out is found out by whoever opens it.
@@ -93,7 +93,7 @@ pub(super) fn is_missing<O: Os>(os: &O, area: &O::Fd, number: u64) -> bool {
 
 /// Numbers of all segments, ascending. Other names are somebody else's and are left alone.
 pub(super) fn list<O: Os>(os: &O, dir: &O::Fd) -> Result<Vec<u64>, LogError> {
-    let entries = os.read_dir(dir).map_err(LogError::os("listing the directory of", 0))?;
+    let entries = os.read_dir(dir).map_err(LogError::os("listing the directory log/", 0))?;
     let mut numbers: Vec<u64> = entries.iter().filter_map(|e| format::number(&e.name)).collect();
     numbers.sort_unstable();
     Ok(numbers)

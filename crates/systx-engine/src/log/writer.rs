@@ -90,7 +90,7 @@ impl<O: Os> Log<O> {
         base: usize,
         id: AreaId,
     ) -> Result<Log<O>, LogError> {
-        let area = os.dup(area_dir).map_err(LogError::os("opening the directory of", 0))?;
+        let area = os.dup(area_dir).map_err(LogError::os("opening the area", 0))?;
         let (dir, open) = (Mutex::new(None), Mutex::new(Vec::new()));
         Ok(Log { os, id, shared: Shared::new(mem, base), area, dir, open })
     }

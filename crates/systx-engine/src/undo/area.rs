@@ -129,7 +129,7 @@ impl<O: Os> Domain<O> {
     /// # Errors
     /// Of the log.
     pub fn settle_images(&self) -> core::result::Result<usize, LogError> {
-        let failed = |error| LogError::Os { doing: "looking at what can be undone,", segment: 0, error };
+        let failed = |error| LogError::Os { doing: "looking into the directory undo/", segment: 0, error };
         let Some(undo) = self.undo_dir().map_err(failed)? else { return Ok(0) };
         let entries = self.os.read_dir(&undo).map_err(failed)?;
         let images = entries.iter().filter_map(|entry| parse(&entry.name));

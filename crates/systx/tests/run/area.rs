@@ -10,6 +10,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("another_user_can_not_keep_root_from_its_area", another_user_can_not_keep_root_from_its_area),
     ("what_root_has_put_there_is_left_alone", what_root_has_put_there_is_left_alone),
     ("another_users_area_is_told_by_doctor_and_no_list_fails", another_users_area_is_told_by_doctor),
+    ("an_error_of_the_area_names_the_file_that_it_is_about", an_error_names_its_file),
 ];
 
 /// Not root, and owner of nothing.
@@ -135,4 +136,40 @@ fn another_users_area_is_told_by_doctor(p: &Place) {
     assert_eq!(std::fs::read_dir(&area).unwrap().count(), 0);
     assert!(foreign(p).is_empty());
     must(Command::new("rmdir").arg(&area));
+}
+
+/// A directory in place of each file of an area, and a file in place of each directory.
+fn an_error_names_its_file(p: &Place) {
+    let area = clean(p);
+    assert_eq!(code(&run(p, &[])), 0);
+    // What a checkpoint notes.
+    std::fs::write(area.join("history"), "").unwrap();
+    let verb = |verb: &str| Command::new(SYSTX).args([verb, "--area-name", NAME]).output().unwrap();
+    for name in ["format", "table", "owners", "history", "log", "log/0000000000000001", "tx", "aside"] {
+        // On the same file system.
+        let (file, put_by) = (area.join(name), p.mount.join("put-by"));
+        if !file.exists() {
+            continue;
+        }
+        let was_file = file.is_file();
+        std::fs::rename(&file, &put_by).unwrap();
+        match was_file {
+            true => std::fs::create_dir(&file).unwrap(),
+            false => std::fs::write(&file, "").unwrap(),
+        }
+        let mut said = 0;
+        for output in [verb("log"), verb("status"), run(p, &[])] {
+            if code(&output) != 0 {
+                assert!(err(&output).contains(name), "{name}: {}", err(&output));
+                said += 1;
+            }
+        }
+        assert!(said > 0, "nothing needs {name}");
+        match was_file {
+            true => std::fs::remove_dir(&file).unwrap(),
+            false => std::fs::remove_file(&file).unwrap(),
+        }
+        std::fs::rename(&put_by, &file).unwrap();
+    }
+    assert_eq!(code(&verb("log")), 0);
 }
