@@ -6,8 +6,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 own=$(mktemp)
 begin=$SECONDS status=0
 # --show-output, because a test that cannot run here passes and prints why.
-# Into a file: a process that can't be killed would keep a pipe, and so us, waiting.
-(cd "$package" && CARGO_MANIFEST_DIR=$package "$program" --show-output; exit $?) >"$own" 2>&1 &
+# Appended to, since the watch writes there, too. Into a file: a process that can't be killed would keep a pipe, and so us, waiting.
+(cd "$package" && CARGO_MANIFEST_DIR=$package "$program" --show-output; exit $?) >>"$own" 2>&1 &
 running=$!
 bash "$here/watch.sh" "$running" "$own" &
 watch=$!

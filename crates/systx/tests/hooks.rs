@@ -21,7 +21,7 @@ fn main() {
         ("install_hooks_writes_the_files_that_it_names_and_no_other", install_hooks_writes_what_it_names),
         ("install_hooks_writes_all_or_nothing", install_hooks_writes_all_or_nothing),
         ("a_loss_of_power_leaves_whole_hooks_or_none", a_loss_of_power_leaves_whole_hooks_or_none),
-        ("make_install_writes_no_hooks", make_install_writes_no_hooks),
+        ("make_install_needs_no_cargo_strips_and_writes_no_hooks", make_install_writes_no_hooks),
         ("systemd_takes_the_unit_and_has_it_enabled", systemd_takes_the_unit),
         ("a_file_system_that_comes_later_is_recovered_after_its_mount", the_generator_takes_what_comes_later),
         ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
@@ -160,11 +160,29 @@ fn make_install_writes_no_hooks(dir: &Path) {
     std::fs::create_dir_all(&built).unwrap();
     std::fs::copy(systx(), built.join("systx")).unwrap();
     let to = dir.join("to");
-    let mut make = Command::new("make");
-    make.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), "-o", "build", "install", "PREFIX=/usr"]);
-    make.arg(format!("DESTDIR={}", to.display())).env("CARGO_TARGET_DIR", dir.join("target"));
-    let made = make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap();
+    // Root has no cargo.
+    let make = |target: &Path| {
+        let mut make = Command::new("make");
+        make.args([
+            "-C",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../.."),
+            "install",
+            "PREFIX=/usr",
+            "CARGO=/none",
+        ]);
+        make.arg(format!("DESTDIR={}", to.display())).env("CARGO_TARGET_DIR", target);
+        make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").output().unwrap()
+    };
+    let none = make(&dir.join("none"));
+    assert_ne!(code(&none), 0);
+    assert!(err(&none).contains("run make first, as the user who has cargo"), "{}", err(&none));
+    assert!(!to.exists(), "nothing is installed");
+    let made = make(&dir.join("target"));
     assert_eq!(code(&made), 0, "{}", err(&made));
+    let bytes = |path: &Path| std::fs::metadata(path).unwrap().len();
+    let stripped = bytes(&to.join("usr/bin/systx"));
+    assert!(!have("strip") || stripped * 2 < bytes(&built.join("systx")), "{stripped} bytes");
+    must(Command::new(to.join("usr/bin/systx")).arg("--version"));
     let files = files(&to);
     assert!(files.contains(&to.join("usr/bin/systx")), "{files:?}");
     for file in files {
