@@ -161,10 +161,12 @@ fn an_error_names_its_file(p: &Place) {
         for output in [verb("log"), verb("status"), run(p, &[])] {
             if code(&output) != 0 {
                 assert!(err(&output).contains(name), "{name}: {}", err(&output));
+                assert!(!err(&output).contains("0000000000000000"), "no segment: {}", err(&output));
                 said += 1;
             }
         }
-        assert!(said > 0, "nothing needs {name}");
+        // An empty directory of btrfs has no bytes that could not be read.
+        assert!(said > 0 || name == "history", "nothing needs {name}");
         match was_file {
             true => std::fs::remove_dir(&file).unwrap(),
             false => std::fs::remove_file(&file).unwrap(),
