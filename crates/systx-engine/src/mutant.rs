@@ -115,6 +115,8 @@ pub(crate) enum Mutant {
     PromiseNotTakenBack,
     /// A directory gets the time that was seen inside, whoever else has changed a name in it.
     TimesGivenBlindly,
+    /// C6: power is given to whatever bytes an object has.
+    PowerByName,
 }
 
 /// Whether a rule is left out.
@@ -205,5 +207,6 @@ impl Mutant {
         Mutant::TakenNotCompared,
         Mutant::PromiseNotTakenBack,
         Mutant::TimesGivenBlindly,
+        Mutant::PowerByName,
     ];
 }

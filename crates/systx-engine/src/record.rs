@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 6;
+pub const BODY_VERSION: u16 = 7;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -143,6 +143,8 @@ pub enum Act {
         object: Handle,
         /// The changes.
         changes: Vec<Change>,
+        /// Set where one of them gives power to a file: SHA-256 of the bytes that it is given to.
+        power_over: Option<[u8; 32]>,
     },
 }
 
@@ -299,6 +301,18 @@ pub enum Change {
         /// Modification time before, for a redo: another one may be somebody's later change.
         before: Timestamp,
     },
+}
+
+impl Change {
+    /// Whether it gives power to whoever has written the bytes of a file: set-id bits, capabilities, root's ownership.
+    pub fn gives_power(&self) -> bool {
+        match self {
+            Change::Mode { new, .. } => new & 0o6000 != 0,
+            Change::Owner { old, new } => new.0 == 0 && old.0 != 0,
+            Change::Xattr { name, new, .. } => name == b"security.capability" && new.is_some(),
+            Change::Times { .. } => false,
+        }
+    }
 }
 
 /// Why bytes of the log were refused.

@@ -45,6 +45,7 @@ impl<O: Os> Commit<'_, O> {
         }
         for part in &mut self.parts {
             lease_rewritten(part, &mut leases)?;
+            may_get_power(part)?;
         }
         let mut staged = 0;
         // What appears by one call is whole for everybody at once.
@@ -146,7 +147,7 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
         let Act::Replace { before, rewrites: Some(_), .. } = &step.act else { continue };
         let at = plan.places.get(before).unwrap_or(&step.at);
         let open = || open_object(os, root, before, &at.path, &at.name, Open::Read);
-        let fd = match leased(os, open).map_err(|error| failed(domain, step, error))? {
+        let fd = match leased(os, Lease::Write, open).map_err(|error| failed(domain, step, error))? {
             Held::Leased(fd) => Arc::new(fd),
             Held::Gone => return Err(changed(domain, step, "removed")),
             Held::Open => return Err(changed(domain, step, "it was opened meanwhile")),
@@ -161,17 +162,45 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
     Ok(())
 }
 
-/// What became of a write lease.
+/// Makes sure that nobody may be writing to a file that gets set-id bits, capabilities or root's ownership. Its bytes are compared
+/// with the other facts, and once more when it gets them.
+fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
+    let Some(change) = &part.change else { return Ok(()) };
+    let (domain, plan) = (&part.domain, &change.plan);
+    let (os, root) = (&domain.os, &domain.area.root);
+    for step in &change.body.steps {
+        let Act::Attr { object, power_over: Some(_), .. } = &step.act else { continue };
+        let held = match change.patch_targets.get(object) {
+            // Asked for above.
+            Some(fd) if os.lease_held(fd) == Ok(Lease::Write) => continue,
+            Some(_) => Held::Open,
+            None => {
+                let at = plan.places.get(object).unwrap_or(&step.at);
+                let open = || open_object(os, root, object, &at.path, &at.name, Open::Read);
+                leased(os, Lease::Read, open).map_err(|error| failed(domain, step, error))?
+            }
+        };
+        match held {
+            Held::Leased(_) => {}
+            Held::Gone => return Err(changed(domain, step, "removed")),
+            Held::Open => return Err(changed(domain, step, "somebody has it open for writing")),
+        }
+    }
+    Ok(())
+}
+
+/// What became of a lease.
 enum Held<Fd> {
     Leased(Fd),
     Open,
     Gone,
 }
 
-/// Opens a file and takes a write lease on it. Who reads it, or looks at it, is soon done; and what was closed counts as open until
+/// Opens a file and takes a lease on it. Who reads it, or looks at it, is soon done; and what was closed counts as open until
 /// the kernel comes to it (a view's private reads end that way).
 fn leased<O: Os>(
     os: &O,
+    kind: Lease,
     open: impl Fn() -> systx_os::Result<Option<O::Fd>>,
 ) -> systx_os::Result<Held<O::Fd>> {
     for round in 0..LEASE_ROUNDS {
@@ -179,9 +208,14 @@ fn leased<O: Os>(
             os.pause(LEASE_PAUSE_NS);
         }
         match open() {
-            Ok(Some(fd)) if os.lease(&fd, Lease::Write).is_ok() => return Ok(Held::Leased(fd)),
+            Ok(Some(fd)) => match os.lease(&fd, kind) {
+                Ok(()) => return Ok(Held::Leased(fd)),
+                // Not for us, or not here: then only the bytes tell.
+                Err(error) if kind == Lease::Read && error != Errno::AGAIN => return Ok(Held::Leased(fd)),
+                Err(_) => {}
+            },
             Ok(None) => return Ok(Held::Gone),
-            Ok(Some(_)) | Err(Errno::AGAIN) => {}
+            Err(Errno::AGAIN) => {}
             Err(error) => return Err(error),
         }
     }

@@ -35,7 +35,7 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
                 }
             }
             Act::Patch(patch) => written.push(ObjectId::data(&patch.file)),
-            Act::Attr { object, changes } => written.extend(changes.iter().filter_map(|c| match c {
+            Act::Attr { object, changes, .. } => written.extend(changes.iter().filter_map(|c| match c {
                 Change::Times { mtime, .. } => mtime.map(|_| ObjectId::data(object)),
                 Change::Mode { .. } | Change::Owner { .. } | Change::Xattr { .. } => {
                     Some(ObjectId::attr(object))

@@ -2,13 +2,14 @@
 
 use super::{Draft, Ordered};
 use crate::id::ObjectId;
-use crate::outcome::Verb;
+use crate::outcome::{Verb, VerbError};
 use crate::record::{Act, Change, Step};
 use crate::transaction::Transaction;
 use crate::workset::acl;
-use crate::workset::data::Data;
+use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::Ix;
-use systx_os::{FileType, FsKind, Os, Timestamp};
+use sha2::{Digest, Sha256};
+use systx_os::{Errno, FileType, FsKind, Os, Timestamp};
 
 const PRIVILEGES: u32 = 0o6000;
 const OWNER_WRITE: u32 = 0o200;
@@ -32,7 +33,12 @@ impl<O: Os> Transaction<O> {
                 continue;
             }
             let (at, handle) = (self.at_object(draft, ix)?, self.handle_of(ix)?);
-            let act = Act::Attr { object: handle, changes };
+            let is_file = self.object(ix).kind == FileType::File;
+            let power_over = match is_file && changes.iter().any(Change::gives_power) {
+                true => self.hash_of(draft, ix)?,
+                false => None,
+            };
+            let act = Act::Attr { object: handle, changes, power_over };
             draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
         }
         Ok(())
@@ -95,6 +101,25 @@ impl<O: Os> Transaction<O> {
             let shown = dir.changed.unwrap_or(lower.stat.mtime);
             draft.renewed.insert(lower.handle, (shown, lower.stat.mtime));
         }
+    }
+
+    /// SHA-256 of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
+    /// they can't be read, by a user who owns the file.
+    fn hash_of(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
+        draft.now = Some(ix);
+        let (size, mut hash) = (self.attr(ix)?.size, Sha256::new());
+        let (mut at, mut bytes) = (0, vec![0; CHUNK_BYTES]);
+        while at < size {
+            let len = (size - at).min(CHUNK_BYTES as u64) as usize;
+            match self.read_bytes(ix, &mut bytes[..len], at) {
+                Err(VerbError::Os(Errno::ACCESS)) => return Ok(None),
+                read => drop(read?),
+            }
+            hash.update(&bytes[..len]);
+            at += len as u64;
+        }
+        draft.now = None;
+        Ok(Some(hash.finalize().into()))
     }
 
     /// The modification time to publish: what stat said inside.

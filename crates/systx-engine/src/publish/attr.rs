@@ -1,6 +1,7 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
 use super::place::opened;
+use super::power;
 use super::site::{open_object, Found, Pass, Site, DIRECTORIES_MAX};
 use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
@@ -16,6 +17,7 @@ pub(super) fn change<O: Os>(
     step: &Step,
     object: &Handle,
     changes: &[Change],
+    power_over: Option<&[u8; 32]>,
 ) -> Result<()> {
     let os = site.os;
     let found = site.found.get(object).and_then(|found| found.fd.as_ref());
@@ -31,7 +33,21 @@ pub(super) fn change<O: Os>(
         }
         return Ok(());
     };
+    // Held over all of them: whoever opens the file meanwhile waits.
+    let (mut hold, mut dropped) = (None, false);
     for change in changes {
+        if let Some(bytes) = power_over.filter(|_| !dropped && hold.is_none() && change.gives_power()) {
+            if is_left(os, &fd, change)? {
+                hold = power::hold(site, step, object, bytes)?;
+                dropped = hold.is_none();
+                if dropped {
+                    site.report(step, None, power::DROPPED);
+                }
+            }
+        }
+        if dropped && change.gives_power() {
+            continue;
+        }
         let theirs = match change {
             // chown(2), and without privileges a patch, drops setuid and setgid: then the mode is neither old nor new.
             Change::Mode { old, new } => match os.stat(&fd)?.perm() {
@@ -73,6 +89,22 @@ pub(super) fn change<O: Os>(
     Ok(())
 }
 
+/// Whether a change is still to be made.
+pub(super) fn is_left<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<bool> {
+    Ok(match change {
+        Change::Mode { old, new } => {
+            let perm = os.stat(fd)?.perm();
+            perm != *new && [*old, *old & !0o6000].contains(&perm)
+        }
+        Change::Owner { old, new } => {
+            let stat = os.stat(fd)?;
+            old != new && (stat.uid, stat.gid) == *old
+        }
+        Change::Xattr { name, old, new } => old != new && current_xattr(os, fd, name)? == *old,
+        Change::Times { .. } => false,
+    })
+}
+
 /// Whether an object had, before this redo changed anything of it, a time that is neither its time before nor ours: somebody set
 /// it since, to whatever he liked, or it is that of a publication that was cut off.
 fn foreign<O: Os>(
@@ -93,7 +125,7 @@ fn foreign<O: Os>(
 /// Notes the times of what a redo will set the times of: its own steps will move them.
 pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> {
     for step in &body.steps {
-        let Act::Attr { object, changes } = &step.act else { continue };
+        let Act::Attr { object, changes, .. } = &step.act else { continue };
         if !changes.iter().any(|change| matches!(change, Change::Times { .. })) {
             continue;
         }

@@ -9,6 +9,7 @@ mod attr;
 pub(crate) mod link;
 pub(crate) mod patch;
 pub(crate) mod place;
+mod power;
 pub(crate) mod reclaim;
 mod refused;
 mod remove;
@@ -81,7 +82,9 @@ fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), E
         }
         Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
         Act::Patch(patch) => patch::patch(site, step, patch),
-        Act::Attr { object, changes } => attr::change(site, step, object, changes),
+        Act::Attr { object, changes, power_over } => {
+            attr::change(site, step, object, changes, power_over.as_ref())
+        }
     }
 }
 

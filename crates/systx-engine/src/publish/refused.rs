@@ -5,12 +5,12 @@
 //! the rest of the record goes on. As in any other displacing, the slot says that the step was decided. Does not: judge
 //! reasons that may pass (disk full, no descriptors, …); those leave the record pending.
 
+use super::attr::is_left;
 use super::patch::{after_image, chunks, is_pre_image, read_up_to};
 use super::place::write_all;
 use super::remove::drop_token;
 use super::site::{identify, open_object, slot_name, Pass, Site};
 use super::{pending, Pending};
-use crate::facts::current_xattr;
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
@@ -131,19 +131,10 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
             Some(fd) => nothing_is_as_before(site, step, patch, &fd),
             None => Ok(true),
         },
-        Act::Attr { object, changes } => {
+        Act::Attr { object, changes, .. } => {
             let Some(fd) = open(object, Open::Path)? else { return Ok(true) };
-            let stat = os.stat(&fd)?;
             for change in changes {
-                let left = match change {
-                    Change::Mode { old, new } => {
-                        stat.perm() != *new && [*old, *old & !0o6000].contains(&stat.perm())
-                    }
-                    Change::Owner { old, new } => old != new && (stat.uid, stat.gid) == *old,
-                    Change::Xattr { name, old, new } => old != new && current_xattr(os, &fd, name)? == *old,
-                    Change::Times { .. } => false,
-                };
-                if left {
+                if is_left(os, &fd, change)? {
                     return Ok(false);
                 }
             }

@@ -112,7 +112,7 @@ mod tests {
         assert!(!builds_on(&made, &body(1, "w", "dir2", place())), "another name of the directory");
         assert!(!builds_on(&body(7, "w/dir", "x", place()), &body(1, "w", "other", place())));
         let taken = body(1, "w", "a", Act::Take { before: handle(5) });
-        let patch = Act::Attr { object: handle(5), changes: Vec::new() };
+        let patch = Act::Attr { object: handle(5), changes: Vec::new(), power_over: None };
         assert!(builds_on(&taken, &body(2, "v", "b", patch)), "the same object by another name");
         assert!(builds_on(&taken, &body(5, "v/b", "c", place())), "in a directory that moves");
     }

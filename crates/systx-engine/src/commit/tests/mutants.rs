@@ -218,6 +218,10 @@ fn check_of(mutant: Mutant) -> Check {
             "times::a_directory_has_the_time_that_was_seen_unless_somebody_else_changes_it",
             "names of an outsider the time hides",
         ),
+        Mutant::PowerByName => check(
+            "outsider::power::power_is_given_to_the_bytes_that_were_validated",
+            "his bytes have got power",
+        ),
     }
 }
 
@@ -350,4 +354,5 @@ noticed! {
     slots_named_before_they_are_on_the_disk_are_noticed: RebuiltNotSynced,
     a_promise_that_is_not_taken_back_is_noticed: PromiseNotTakenBack,
     a_time_that_hides_a_change_is_noticed: TimesGivenBlindly,
+    power_for_whatever_bytes_is_noticed: PowerByName,
 }

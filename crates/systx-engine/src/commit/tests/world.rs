@@ -10,6 +10,7 @@ use crate::plan::{Plan, Staged, Token};
 use crate::publish::patch::sector_crc;
 use crate::publish::place::write_all;
 use crate::record::*;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Handle, Open, Os};
 use systx_sim::machine::{run_process, Machine, Plant, SimFd, SimOs, Tree};
@@ -275,7 +276,8 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         Change::Mode { old: 0o644, new: 0o4755 },
         Change::Xattr { name: b"user.k".to_vec(), old: None, new: Some(b"v".to_vec()) },
     ];
-    m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes });
+    let power_over = Some(Sha256::digest(b"attr").into());
+    m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes, power_over });
     let plan = m.plan;
     let draft = Draft {
         mount: 0,

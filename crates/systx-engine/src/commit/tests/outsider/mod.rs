@@ -10,6 +10,7 @@ mod clocks;
 mod judge;
 mod kept;
 mod later;
+mod power;
 mod rewritten;
 
 use super::world::*;
@@ -221,6 +222,8 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
     // What the plan made by hand does not look at is no fact.
     let (no_fact, no_name) = ((act, target) == (Act::SetXattr, "attr"), target == "dst/moved");
     let early = acted_at.is_some_and(|at| at < stage.look) && !no_fact;
+    // What he may write to at any moment gets no set-id bits (C6), whenever he does.
+    let refused = (act, target) == (Act::WriteOpenSinceBefore, "attr");
     match &told {
         Some(Ok(done)) => {
             if early && !done.displaced.is_empty() {
@@ -230,7 +233,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         }
         Some(Err(CommitError::InDoubt { error })) => Err(format!("in doubt: {error:?}")),
         Some(Err(why)) => match as_aborted() {
-            wrong if wrong.is_empty() && at < stage.publishing => Ok(()),
+            wrong if wrong.is_empty() && (at < stage.publishing || refused) => Ok(()),
             wrong if wrong.is_empty() => Err(format!("aborted after its commit point: {why}")),
             wrong => Err(format!("aborted ({why}), and {wrong:#?}")),
         },

@@ -1,0 +1,180 @@
+//! C6: set-id bits and root's ownership are given to the bytes that were validated, whoever gives them, and whatever an outsider does
+//! before.
+
+use super::super::world::{machine, open, public};
+use super::later::ME;
+use crate::outcome::{CommitError, Committed, Durability, Options, Verb, VerbError};
+use crate::transaction::{Access, SetAttr, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use systx_os::{Errno, FsKind, Open, Os};
+use systx_sim::machine::{run_process, Crash, Machine, Plant, SimFd, SimOs};
+
+const VALIDATED: &[u8] = b"#!/bin/sh\nvalidated\n";
+/// As long.
+const EVIL: &[u8] = b"#!/bin/sh\nhis bytes\n";
+const OWNER: u32 = 1000;
+
+fn world() -> Machine {
+    let machine = machine(FsKind::Ext4);
+    machine.plant(0, &[("w/f", Plant::FileMode(VALIDATED, 0o755))]).expect("planting");
+    let os = machine.outsider("plants");
+    os.chown(&os.open_path(0, "w/f", Open::Path).expect("is there"), OWNER, OWNER).expect("works");
+    machine.settle();
+    machine.set_word_points(false);
+    machine
+}
+
+/// `grep -q validated f && chown root f && chmod 4755 f`.
+fn give(os: &SimOs, durability: Durability) -> Result<Committed, CommitError> {
+    let run = |t: &mut Transaction<SimOs>| -> Verb<()> {
+        let root = t.root(0);
+        let w = t.lookup(root, b"w")?.expect("is there").0;
+        let f = t.lookup(w, b"f")?.expect("is there").0;
+        t.open(f, Access::Read, false)?;
+        let mut bytes = [0; 100];
+        let got = t.read_at(f, &mut bytes, 0)?;
+        t.close(f);
+        if &bytes[..got] != VALIDATED {
+            return Err(VerbError::Os(Errno::NOENT));
+        }
+        t.setattr(f, &SetAttr { uid: Some(0), gid: Some(0), ..SetAttr::default() })?;
+        t.setattr(f, &SetAttr { mode: Some(0o4755), ..SetAttr::default() })?;
+        t.create(w, b"made", 0o644, ME).map(drop)
+    };
+    let domain = open(os).expect("opens");
+    let options = Options { durability, command: String::new(), ..Options::default() };
+    let mut t = Transaction::begin(os.clone(), vec![domain], options).map_err(crate::commit::aborted)?;
+    match run(&mut t) {
+        Ok(()) => t.commit(),
+        Err(error) => {
+            t.abort();
+            Err(crate::commit::aborted(error))
+        }
+    }
+}
+
+/// What may have power afterwards: the validated bytes, or what he wrote when they had it already.
+fn judge(machine: &Machine, wrote_before: bool, what: &str) {
+    let f = public(machine)["w/f"].clone();
+    let evil = f.content == EVIL;
+    assert!(
+        !(evil && wrote_before && (f.mode & 0o6000 != 0 || f.owner.0 == 0)),
+        "{what}: his bytes have got power: mode {:o}, owner {:?}",
+        f.mode,
+        f.owner
+    );
+}
+
+/// He writes if the file is his still, or through a descriptor from before.
+fn write(os: &SimOs, held: Option<&SimFd>) -> bool {
+    let fd = match held {
+        Some(fd) => os.dup(fd),
+        None => os.open_path(0, "w/f", Open::ReadWrite),
+    };
+    let Ok(fd) = fd else { return false };
+    let stat = os.stat(&fd).expect("works");
+    let powerless = stat.uid == OWNER && stat.mode & 0o6000 == 0;
+    powerless && os.pwrite(&fd, EVIL, 0).is_ok() && os.utimens(&fd, None, Some(stat.mtime)).is_ok()
+}
+
+/// Each call of the commit, with and without a descriptor from before, and perhaps a kill later.
+#[test]
+fn power_is_given_to_the_bytes_that_were_validated() {
+    let world = world();
+    let (mut given, mut dropped, mut refused) = (0, 0, 0);
+    for durability in [Durability::Durable, Durability::None] {
+        let quiet = world.fork();
+        let os = quiet.spawn("owner");
+        run_process(&os, || give(&os, durability)).expect("lives").expect("commits");
+        let f = public(&quiet)["w/f"].clone();
+        assert_eq!((f.mode & 0o7777, f.owner.0), (0o4755, 0), "nobody disturbs it");
+        let points = os.points();
+        for (at, held) in (0..points).flat_map(|at| [(at, false), (at, true)]) {
+            for kill in [None, Some(at + 1 + at % 7)] {
+                let machine = world.fork();
+                let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
+                let open_since = held.then(|| outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens"));
+                let wrote = Arc::new(AtomicBool::new(false));
+                let (shared, mut count) = (wrote.clone(), 0);
+                machine.set_hook(move |_, _| {
+                    if count == at {
+                        shared.store(write(&outsider, open_since.as_ref()), Ordering::Relaxed);
+                    }
+                    count += 1;
+                });
+                kill.inspect(|kill| machine.kill_at(&os, *kill));
+                let told = run_process(&os, || give(&os, durability));
+                machine.clear_hook();
+                machine.clear_plans();
+                os.exit();
+                if kill.is_some() {
+                    let helper = machine.spawn("helper");
+                    run_process(&helper, || open(&helper).expect("opens").finish_dead().expect("recovers"))
+                        .expect("lives");
+                }
+                let what = format!("{durability:?}, before call {at}, held open {held}, killed {kill:?}");
+                judge(&machine, wrote.load(Ordering::Relaxed), &what);
+                match told {
+                    Ok(Ok(done)) if done.displaced.is_empty() => given += 1,
+                    Ok(Ok(_)) => dropped += 1,
+                    Ok(Err(CommitError::Conflict(_))) => refused += 1,
+                    // He was first: nothing is validated. Or the commit was killed.
+                    Ok(Err(_)) | Err(_) => {}
+                }
+            }
+        }
+    }
+    assert!(given > 0 && dropped > 0 && refused > 0, "{given} {dropped} {refused}");
+}
+
+/// The power fails, and he writes before the redo.
+#[test]
+fn a_redo_gives_power_to_the_bytes_that_were_validated() {
+    let world = world();
+    let (mut redone, mut kept) = (0, 0);
+    for crash in [Crash::NothingUnsynced, Crash::Random] {
+        for evil in [false, true] {
+            let machine = world.fork();
+            let os = machine.spawn("owner");
+            run_process(&os, || give(&os, Durability::Durable)).expect("lives").expect("commits");
+            os.exit();
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
+            let outsider = machine.outsider("outsider");
+            let wrote = evil && write(&outsider, None);
+            outsider.exit();
+            let helper = machine.spawn("helper");
+            let told =
+                run_process(&helper, || open(&helper).expect("opens").recovered.clone()).expect("lives");
+            assert!(told.unfinished.is_empty(), "{told:?}");
+            judge(&machine, wrote, &format!("{crash:?}"));
+            let f = public(&machine)["w/f"].clone();
+            match wrote {
+                true => {
+                    kept += 1;
+                    assert!(!told.displaced.is_empty(), "{crash:?}: dropped, and not reported");
+                }
+                false => {
+                    redone += 1;
+                    assert_eq!(
+                        (f.mode & 0o7777, f.owner.0, &f.content[..]),
+                        (0o4755, 0, VALIDATED),
+                        "{crash:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(redone > 0 && kept > 0, "{redone} {kept}");
+}
+
+/// Somebody may store at any moment, and nothing tells: no power for that.
+#[test]
+fn a_file_that_somebody_has_open_for_writing_gets_no_power() {
+    let machine = world();
+    let outsider = machine.outsider("outsider");
+    let _held = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
+    let os = machine.spawn("owner");
+    let told = run_process(&os, || give(&os, Durability::Durable)).expect("lives");
+    assert!(matches!(told, Err(CommitError::Conflict(_))), "{told:?}");
+}

@@ -1,0 +1,76 @@
+//! Set-id bits, capabilities and root's ownership are given to the bytes that were validated, and to no others (docs/protocol.md C6).
+//!
+//! Owns: the hold on a file between the comparison of its bytes and the call that gives them power: a lease, so that nobody has it
+//! open for writing, and a hash from the record. Guarantees: what somebody writes after the final look, or after a power loss, gets
+//! none of it. Does not: go by times, which the record's own steps move.
+
+use super::patch::read_up_to;
+use super::site::{open_object, Site};
+use crate::mutant::{self, Mutant};
+use crate::record::Step;
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+use systx_os::{Errno, Handle, Lease, Open, Os, Result};
+
+/// Bytes that are hashed at a time.
+const CHUNK_BYTES: usize = 256 * 1024;
+
+/// What is told of changes that are not made.
+pub(super) const DROPPED: &str =
+    "set-id bits, capabilities or root's ownership not given: somebody else has changed its bytes, or may be doing so";
+
+/// A file whose bytes are the validated ones, and stay so until this is dropped.
+pub(super) struct Hold<'a, O: Os> {
+    os: &'a O,
+    fd: Arc<O::Fd>,
+    /// To be given back: the file stays open elsewhere.
+    taken: bool,
+}
+
+impl<O: Os> Drop for Hold<'_, O> {
+    fn drop(&mut self) {
+        if self.taken {
+            let _ = self.os.lease(&self.fd, Lease::None);
+        }
+    }
+}
+
+/// Takes hold of a file; `None`: its bytes are not those that were validated, or somebody may be changing them.
+pub(super) fn hold<'a, O: Os>(
+    site: &Site<'a, O>,
+    step: &Step,
+    object: &Handle,
+    bytes: &[u8; 32],
+) -> Result<Option<Hold<'a, O>>> {
+    let os = site.os;
+    // A file that this very publication has open for writing is ours alone under a write lease only.
+    let (fd, kind) = match site.patch_targets.get(object) {
+        Some(fd) => (fd.clone(), Lease::Write),
+        None => match open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Read) {
+            Ok(Some(fd)) => (Arc::new(fd), Lease::Read),
+            // Under a lease of somebody's who has it open for writing; or nobody may read it but root.
+            Ok(None) | Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => return Ok(None),
+            Err(e) => return Err(e),
+        },
+    };
+    let held = kind == Lease::Write && os.lease_held(&fd) == Ok(Lease::Write);
+    if !held && matches!(os.lease(&fd, kind), Err(Errno::AGAIN)) {
+        return Ok(None);
+    }
+    let hold = Hold { os, fd, taken: !held };
+    let same = mutant::on(Mutant::PowerByName) || hash(os, &hold.fd)? == *bytes;
+    Ok(same.then_some(hold))
+}
+
+/// SHA-256 of a file's bytes: somebody may want to meet it on purpose.
+fn hash<O: Os>(os: &O, fd: &O::Fd) -> Result<[u8; 32]> {
+    let (mut hash, mut at, mut bytes) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    loop {
+        let got = read_up_to(os, fd, &mut bytes, at)?;
+        hash.update(&bytes[..got]);
+        at += got as u64;
+        if got < bytes.len() {
+            return Ok(hash.finalize().into());
+        }
+    }
+}
