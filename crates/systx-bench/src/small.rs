@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use systx_engine::transaction::SetAttr;
 
 const COMMITS: usize = 1_000;
 const CONTENT: usize = 100;
@@ -35,15 +36,18 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     let prewritten = File::create(plain.join("prewritten"))?;
     prewritten.write_all_at(&vec![0; 1 << 20], 0)?;
     prewritten.sync_all()?;
-    let mut ways: [(&str, Cost); 6] = [
+    let mut ways: [(&str, Cost); 8] = [
         ("floor: pwrite + fdatasync of a prewritten file", Cost::default()),
         ("write + fsync + rename + fsync of the directory", Cost::default()),
         ("SQLite, WAL, synchronous=FULL, one UPDATE", Cost::default()),
         ("systx: change 100 bytes in place", Cost::default()),
         ("systx: create a file of 100 bytes", Cost::default()),
         ("systx: remove a file", Cost::default()),
+        ("systx: change in place what nobody has synced", Cost::default()),
+        ("systx: change the mode of what nobody has synced", Cost::default()),
     ];
-    let mut calls = [const { Vec::new() }; 3];
+    let mut calls = [const { Vec::new() }; 5];
+    let file = world.path.join("file");
     let mut sqlite = None;
     for repeat in 0..setup.repeats {
         run(&mut ways[0].1, commits, |n| {
@@ -65,11 +69,25 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             let before = world.meter.spent().cpu_us;
             let mut committing = 0.0;
             run(&mut ways[3 + way].1, commits, |n| {
+                if way >= 3 {
+                    // What somebody else has written a moment ago is on the disk before the commit (docs/protocol.md, C10).
+                    // Closed at once: a commit has what it changes to itself.
+                    File::options()
+                        .write(true)
+                        .open(&file)?
+                        .write_all_at(&[b'0' + (n % 64) as u8; CONTENT], 4096)?;
+                }
                 let mut t = world.begin()?;
                 let root = t.root();
                 let name = format!("r{repeat}n{n}");
                 match way {
-                    0 => {
+                    4 => {
+                        let node = t.find(root, "file")?;
+                        let mode = Some(0o600 + (n % 2) as u32 * 0o40);
+                        let set = SetAttr { mode, ..SetAttr::default() };
+                        t.0.setattr(node, &set).map_err(crate::world::said)?;
+                    }
+                    0 | 3 => {
                         let node = t.find(root, "file")?;
                         t.write(node, &[b'0' + ((repeat + n) % 64) as u8; CONTENT], 0)?;
                     }
@@ -100,7 +118,9 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     if let Some(why) = sqlite {
         report.line(&format!("SQLite was not measured: {why}."));
     }
-    for (what, calls) in ["Changing in place", "Creating", "Removing"].iter().zip(&calls) {
+    let names =
+        ["Changing in place", "Creating", "Removing", "Changing what nobody has synced", "Changing its mode"];
+    for (what, calls) in names.iter().zip(&calls) {
         let often: Vec<_> = calls.iter().filter(|(_, n)| *n > 0).copied().collect();
         report.line(&format!("{what} makes these calls each: {}.", listed(&often)));
     }

@@ -117,6 +117,14 @@ pub(crate) enum Mutant {
     TimesGivenBlindly,
     /// C6: power is given to whatever bytes an object has.
     PowerByName,
+    /// C10: what a commit builds on is not synced.
+    BaseNotSynced,
+    /// C10: what was on the disk once counts as being there, whatever was changed since.
+    KnownForEver,
+    /// C10: a redo takes steps of records behind which somebody came between.
+    NoChains,
+    /// C10: a redo looks at two records that follow each other only, not at those before them.
+    ShortChains,
 }
 
 /// Whether a rule is left out.
@@ -208,5 +216,9 @@ impl Mutant {
         Mutant::PromiseNotTakenBack,
         Mutant::TimesGivenBlindly,
         Mutant::PowerByName,
+        Mutant::BaseNotSynced,
+        Mutant::KnownForEver,
+        Mutant::NoChains,
+        Mutant::ShortChains,
     ];
 }

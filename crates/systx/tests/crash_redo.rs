@@ -1,7 +1,8 @@
-//! What outsiders did after a commit survives its redo after a power loss, on real file systems.
+//! What outsiders did after a commit survives its redo after a power loss, on real file systems; and so does a commit on what they
+//! did before it.
 //!
-//! Every way to change a file, times every act of an outsider on it, in one transaction; then the power goes, and the log
-//! still has the record.
+//! After it: every way to change a file, times every act of an outsider on it, in one transaction; then the power goes, and the log
+//! still has the record. Before it: an outsider changes something and syncs nothing, a transaction commits on that, the power goes.
 //!
 //! `cargo test -p systx --test crash_redo [-- PART-OF-A-NAME]`
 
@@ -9,7 +10,7 @@ mod machine;
 
 use machine::picture::{difference, picture, Picture};
 use machine::volume::Volume;
-use machine::{code, err, must, recover, shell};
+use machine::{code, err, have, must, recover, shell};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,6 +18,9 @@ fn main() {
     machine::main(&[
         ("what_outsiders_did_after_a_commit_survives_its_redo_on_ext4", |dir| outsiders(dir, "ext4")),
         ("what_outsiders_did_after_a_commit_survives_its_redo_on_xfs", |dir| outsiders(dir, "xfs")),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_ext4", |dir| unsynced(dir, "ext4")),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_xfs", |dir| unsynced(dir, "xfs")),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_btrfs", |dir| unsynced(dir, "btrfs")),
     ]);
 }
 
@@ -103,4 +107,81 @@ fn outsiders(dir: &Path, kind: &'static str) {
         }
     }
     assert!(lost.is_empty(), "undone by the redo:\n{lost}");
+}
+
+/// What an outsider does, natively, and what a transaction does on it in the next moment.
+const BASES: &[(&str, &str, &str)] = &[
+    ("appended to", "seq 2001 3000 >> log", "echo END >> log"),
+    (
+        "written over",
+        "echo 'v1 v1 v1' > n; cat n > f; rm n",
+        "printf T | dd of=f bs=1 seek=3 conv=notrunc status=none",
+    ),
+    ("saved, removed", "echo v1 > n; mv n f", "rm f"),
+    ("saved, renamed", "seq 1 5000 > n; mv n f", "mv f g"),
+    ("saved, linked", "seq 1 5000 > n; mv n f", "ln f g"),
+    ("other mode", "chmod 640 f", "chmod 600 f"),
+    ("new directory", "mkdir proj", "echo hi > proj/f"),
+    ("removed, made", "rm f", "echo new > f"),
+    ("saved, replaced", "echo v1 > n; mv n f", "echo new > o; mv o f"),
+];
+
+/// What a transaction has done before that, in half of them.
+const EARLIER: &str = "echo w >> log; echo w >> f; chmod 755 f";
+
+fn unsynced(dir: &Path, kind: &'static str) {
+    let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 }) else { return };
+    if kind != "btrfs" && !have("xfs_io") {
+        return;
+    }
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    let natively = |script: &str| must(Command::new("sh").args(["-ec", script]).current_dir(&served));
+    let inside = |script: &str| {
+        let output = shell(&served, script);
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{script}");
+    };
+    let mut lost = String::new();
+    for (n, (what, outsider, ours)) in [BASES, BASES].concat().into_iter().enumerate() {
+        natively("rm -rf *; echo 'v0 v0 v0' > f; chmod 644 f; seq 1 2000 > log");
+        inside("touch first");
+        must(Command::new("sync").arg("-f").arg(&served));
+        let earlier = n >= BASES.len();
+        if earlier {
+            inside(EARLIER);
+        }
+        natively(outsider);
+        inside(ours);
+        let before = seen(&served);
+        power_off(&volume);
+        let said = recover();
+        let after = seen(&served);
+        if after != before {
+            lost += &format!("{what}, then {ours} ({earlier}): {said}{}", difference(&after, &before));
+        }
+    }
+    assert!(lost.is_empty(), "reported durable, and lost:\n{lost}");
+}
+
+/// But for the times of directories: of names that come and go again they have the time of the redo.
+fn seen(dir: &Path) -> Picture {
+    let mut seen = picture(dir);
+    for line in seen.values_mut().filter(|line| line.starts_with('4')) {
+        *line = line.split(' ').take(2).collect::<Vec<_>>().join(" ");
+    }
+    seen
+}
+
+/// What the file system has not written to its device is lost.
+fn power_off(volume: &Volume) {
+    if let (true, Some(switch)) = (volume.kind != "btrfs", volume.switch()) {
+        switch.off();
+        return volume.boot();
+    }
+    let copy = volume.image.with_extension("copy");
+    must(Command::new("cp").arg("--sparse=always").arg(&volume.image).arg(&copy));
+    volume.unmount();
+    std::fs::rename(copy, &volume.image).unwrap();
+    volume.mount();
+    volume.forget_boot();
 }

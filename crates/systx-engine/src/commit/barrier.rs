@@ -1,41 +1,67 @@
-//! The stage barrier: staged objects are on stable storage before the record that promises them.
+//! The stage barrier: staged objects, and what the commit builds on, are on stable storage before the record that promises them.
 //!
 //! Recipes and what they cost: docs/decisions.md, "Measured". On a journaling file system names and attributes go to the
 //! disk in order, so that one sync after the last write-out carries everything that came before it.
 
+use super::base::Base;
 use super::Change;
 use crate::domain::Domain;
+use crate::mutant::{self, Mutant};
+use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Open, Os, Result};
 
 /// Up to here files are written out one by one; beyond, the whole file system is synced at once.
 const FILES_ONE_BY_ONE_MAX: u64 = 500;
 
-/// Makes everything staged durable: names, attributes, contents.
-pub(super) fn stage_barrier<O: Os>(domain: &Domain<O>, change: &Change<O>) -> Result<()> {
-    let staged = change.plan.staged;
-    if staged.files + staged.others == 0 || domain.info.kind == FsKind::Tmpfs {
+/// Makes everything staged durable, and what is built on: names, attributes, contents.
+pub(super) fn stage_barrier<O: Os>(domain: &Domain<O>, change: &Change<O>, base: &mut Base<O>) -> Result<()> {
+    let mut staged = change.plan.staged;
+    if mutant::on(Mutant::NoStageBarrier) {
+        (staged.files, staged.others) = (0, 0);
+    }
+    let needed = staged.files + staged.others > 0 || base.is_unsynced();
+    if !needed || domain.info.kind == FsKind::Tmpfs {
         return Ok(());
     }
+    let files = base.files(domain, change)?;
+    sync(domain, change, staged.files, files.as_deref())?;
+    base.synced(domain);
+    Ok(())
+}
+
+/// `others`: files that aren't staged; `None`: all there are.
+fn sync<O: Os>(
+    domain: &Domain<O>,
+    change: &Change<O>,
+    staged_files: u64,
+    others: Option<&[Arc<O::Fd>]>,
+) -> Result<()> {
     let os = &domain.os;
     let ordered = matches!(domain.info.kind, FsKind::Ext4 | FsKind::Xfs);
-    if staged.files > FILES_ONE_BY_ONE_MAX || !ordered {
-        os.syncfs(&domain.area.dir)?;
-        if domain.info.kind != FsKind::Btrfs && staged.files <= FILES_ONE_BY_ONE_MAX {
+    let (Some(others), true) = (others, staged_files <= FILES_ONE_BY_ONE_MAX && ordered) else {
+        domain.sync_everything()?;
+        if domain.info.kind != FsKind::Btrfs && staged_files <= FILES_ONE_BY_ONE_MAX {
             // Without a journal syncfs has been seen to lose names once in 200 files; fsync of each has not.
-            each_file(os, &change.slots, &mut |fd| os.fsync(fd))?;
+            if staged_files > 0 {
+                each_file(os, &change.slots, &mut |fd| os.fsync(fd))?;
+            }
+            others.into_iter().flatten().try_for_each(|fd| os.fsync(fd))?;
         }
         return Ok(());
-    }
+    };
     let mut files = Vec::new();
-    match each_file_opened(os, &change.slots, &mut files) {
-        // Too many files, or too deep a tree, for the descriptors at hand.
-        Err(Errno::MFILE | Errno::NFILE) => return os.syncfs(&domain.area.dir),
-        opened => opened?,
+    if staged_files > 0 {
+        match each_file_opened(os, &change.slots, &mut files) {
+            // Too many files, or too deep a tree, for the descriptors at hand.
+            Err(Errno::MFILE | Errno::NFILE) => return domain.sync_everything(),
+            opened => opened?,
+        }
     }
+    let files = || files.iter().chain(others.iter().map(|fd| &**fd));
     // For one file, too: an fsync of its own would be one more flush.
-    files.iter().try_for_each(|fd| os.write_out(fd, false))?;
+    files().try_for_each(|fd| os.write_out(fd, false))?;
     // A write-back error is told once, here: it must not be asked of the barrier file.
-    files.iter().try_for_each(|fd| os.write_out(fd, true))?;
+    files().try_for_each(|fd| os.write_out(fd, true))?;
     // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
     let barrier = domain.barrier_file()?;
     let now = os.now();

@@ -26,11 +26,17 @@ impl<O: Os> Commit<'_, O> {
             site.area = Some(&domain.area.dir);
             site.is_own = true;
             os.phase(Phase::Publish);
+            change.base.before_steps(domain);
             site.patch_targets = std::mem::take(&mut change.patch_targets);
             site.directories = std::mem::take(&mut change.directories);
             site.tokens = std::mem::take(&mut change.tokens);
             match publish(&mut site, &change.body) {
-                Ok(displaced) => done.displaced.extend(domain.shown_all(displaced)),
+                Ok(displaced) => {
+                    if displaced.is_empty() && self.durability == Durability::Durable {
+                        change.base.after_steps(domain, &change.body);
+                    }
+                    done.displaced.extend(domain.shown_all(displaced));
+                }
                 Err(Pending { path, error }) => {
                     let path = domain.shown(&path);
                     done.pending = Some(format!("{}: {error}", Shown(&path)));

@@ -6,6 +6,7 @@
 
 mod acquire;
 mod barrier;
+mod base;
 mod final_look;
 mod finish;
 mod header;
@@ -61,6 +62,8 @@ pub(crate) struct Change<O: Os> {
     pub directories: Directories<O>,
     /// Tokens in the slots, as far as known.
     pub tokens: TokenHandles,
+    /// What the steps build on.
+    pub base: base::Base<O>,
     /// Says that `tx/<id>` is in use, until a slot does.
     pub sealed: Option<Sealed<O>>,
     /// Where its header stands; set from V7 on.

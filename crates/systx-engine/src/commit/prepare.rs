@@ -1,11 +1,12 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
+use super::base::Base;
+use super::validate::builds_on_unsynced;
 use super::{acquire, barrier, header, Change, Part};
 use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
-use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::{Plan, Staged};
 use crate::publish::site::{open_object, slot_name, Directories};
@@ -157,6 +158,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         patch_targets,
         directories,
         tokens,
+        base: Base::default(),
         sealed,
         header: None,
     })
@@ -231,13 +233,19 @@ fn record<O: Os>(
     }
     for part in parts.iter_mut() {
         let domain = part.domain.clone();
+        let unsynced = durability == Durability::Durable && builds_on_unsynced(part);
         let Some(change) = &mut part.change else { continue };
-        if durability == Durability::Durable && !mutant::on(Mutant::NoStageBarrier) {
-            barrier::stage_barrier(&domain, change).map_err(|error| CommitError::Failed {
-                doing: "writing staged files out",
-                path: Vec::new(),
-                error,
-            })?;
+        if durability == Durability::Durable {
+            let failed = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
+            let mut base = Base::look(&domain, change).map_err(failed("looking at what is changed"))?;
+            let doing = "writing out what is staged and changed";
+            if unsynced && base.is_unsynced() {
+                // V4 would ask for it anyway.
+                domain.sync_unsynced().map_err(failed(doing))?;
+                base.synced(&domain);
+            }
+            barrier::stage_barrier(&domain, change, &mut base).map_err(failed(doing))?;
+            change.base = base;
         }
         change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);
     }

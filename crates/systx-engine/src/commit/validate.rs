@@ -219,7 +219,7 @@ impl<O: Os> Commit<'_, O> {
 
 /// Whether a part builds on what no sync has covered: the result of a `none` commit, or an object that another record carries whole
 /// and that its own names. A redo might have to make that one again, and would not find it under its old identity here.
-fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
+pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
     let all = part.domain.table.unsynced().signature();
     let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));
     named || Unsynced::<O::Mem>::are_in(&part.objects, &all)

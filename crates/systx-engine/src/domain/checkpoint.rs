@@ -92,7 +92,7 @@ impl<O: Os> Domain<O> {
         let _ = history::keep(&self.os, &self.area.dir, &past);
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         if !mutant::on(Mutant::DropWithoutSyncfs) {
-            self.os.syncfs(&self.area.dir).map_err(os_error("syncing the file system"))?;
+            self.sync_everything().map_err(os_error("syncing the file system"))?;
         }
         let pos = self.append_cell(Cell::Checkpoint { lsn: bound })?;
         self.sync_log(pos).map_err(|e| LogError::Poisoned { error: e.error })?;

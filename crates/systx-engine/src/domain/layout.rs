@@ -15,7 +15,7 @@
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
 //! | 80–135 | senior | under the commit lock; given up by its owner |
 //! | 136–199 | the log writer's words | see `log/` |
-//! | 200… | slots, ring, owners' records, what they have sealed | see their files |
+//! | 200… | slots, ring, owners' records, what they have sealed, what is on the disk | see their files |
 //!
 //! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
 
@@ -26,7 +26,7 @@ use systx_os::Words;
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
 /// Version of everything below the header.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 
@@ -90,14 +90,16 @@ pub const OWNERS: u32 = 1024;
 pub const RECORD_LEN: usize = 16;
 /// A word an owner: what it has sealed.
 pub const SEALED_BASE: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
+/// What is on the disk.
+pub const ON_DISK_BASE: usize = SEALED_BASE + OWNERS as usize;
 /// Words of the whole table.
-pub const WORDS: usize = SEALED_BASE + OWNERS as usize;
+pub const WORDS: usize = ON_DISK_BASE + super::on_disk::LEN;
 
 /// Words of a footprint.
 pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;
 
 const _: () = assert!(UNSYNCED_BASE == 40 && SENIOR_BASE == 80 && LOG_BASE == 136 && SLOTS_BASE == 200);
-const _: () = assert!(RING_BASE % 8 == 0 && RECORDS_BASE % 8 == 0 && SLOTS <= 64);
+const _: () = assert!(RING_BASE % 8 == 0 && RECORDS_BASE % 8 == 0 && ON_DISK_BASE % 8 == 0 && SLOTS <= 64);
 
 /// A word of the table holds something that no version of systx puts there.
 ///

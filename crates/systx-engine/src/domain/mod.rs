@@ -18,6 +18,7 @@ mod identity;
 mod journal;
 pub mod layout;
 pub mod lock;
+pub(crate) mod on_disk;
 pub mod open;
 pub mod owners;
 mod peers;

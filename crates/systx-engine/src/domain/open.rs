@@ -5,6 +5,7 @@
 
 use super::begin::begin_log;
 use super::layout::LOG_BASE;
+use super::on_disk::Began;
 use super::peers::{PeerArea, Peers};
 use super::{Area, AreaError, Claim, Corrupt, Opened, Owners, OwnersError, SlotIx, SlotState};
 use super::{Table, TableError};
@@ -199,6 +200,8 @@ impl<O: Os> Domain<O> {
                 }
                 Opened::Stale(initializer) => initializer,
             };
+            // Before the sync that ends it.
+            let began = Began::now(os);
             let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
             let claim = owners.claim().map_err(OpenError::Owners)?;
             // Nobody lives under this index once the table is there: it is for what could not be published.
@@ -208,6 +211,7 @@ impl<O: Os> Domain<O> {
             });
             let table = table?;
             table.set_checkpointed_ns(os.monotonic_ns());
+            table.on_disk().store_synced(began);
             break (table, claim);
         };
         let mem = table.mem().clone();

@@ -24,6 +24,7 @@
 use super::area::Area;
 use super::layout::*;
 use super::lock::{Locked, RobustLock};
+use super::on_disk::OnDisk;
 use super::owners::{Owners, OwnersError};
 use super::records::Records;
 use super::ring::Ring;
@@ -342,6 +343,11 @@ impl<O: Os> Table<O> {
     /// What is unsynced.
     pub fn unsynced(&self) -> Unsynced<'_, O::Mem> {
         Unsynced::new(&*self.mem)
+    }
+
+    /// What is known to be on the disk.
+    pub(crate) fn on_disk(&self) -> OnDisk<'_, O::Mem> {
+        OnDisk::new(&*self.mem)
     }
 
     /// The senior.

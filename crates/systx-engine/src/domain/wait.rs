@@ -1,6 +1,7 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
 use super::layout::SLOTS;
+use super::on_disk::Began;
 use super::{Domain, InFlight, Scan, SlotIx, SlotState, Who};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature};
 use crate::outcome::Party;
@@ -173,9 +174,18 @@ impl<O: Os> Domain<O> {
             let held = self.lock()?;
             self.table.unsynced().begin_sync(held.proof())
         };
-        self.os.syncfs(&self.area.dir)?;
+        self.sync_everything()?;
         let held = self.lock()?;
         self.table.unsynced().end_sync(held.proof(), token);
+        Ok(())
+    }
+
+    /// Syncs the file system, and remembers when that began: whatever is older is on the disk.
+    pub(crate) fn sync_everything(&self) -> Result<()> {
+        let began = Began::now(&self.os);
+        self.os.syncfs(&self.area.dir)?;
+        let held = self.lock()?;
+        self.table.on_disk().synced(held.proof(), began);
         Ok(())
     }
 

@@ -51,6 +51,9 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         if site.is_own {
             site.os.steps_taken(n, body.steps.len());
         }
+        if site.leaves.is_some_and(|leaves| leaves(&step.act)) {
+            continue;
+        }
         if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }

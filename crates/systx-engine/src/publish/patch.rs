@@ -29,7 +29,10 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         kept => kept,
     };
     let Some(target) = target else {
-        site.report(step, None, "contents not changed: removed by somebody else");
+        // In a redo a later record of ours may have removed it, and be on the disk.
+        if !site.changed_later.is_some_and(|later| later(&patch.file)) {
+            site.report(step, None, "contents not changed: removed by somebody else");
+        }
         return Ok(());
     };
     let slot = match patch.ranges.iter().any(|r| r.source == Source::Slot) {

@@ -7,7 +7,7 @@ use crate::facts::LowerDir;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
-use crate::record::{At, Step};
+use crate::record::{Act, At, Step};
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
@@ -57,6 +57,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub directories: Directories<O>,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
+    /// In a redo: whether a step is left out, since somebody has changed the same before a later record did.
+    pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
 }
 
 /// An object before the steps of a redo.
@@ -197,6 +199,7 @@ impl<'a, O: Os> Site<'a, O> {
             found: HashMap::new(),
             directories: Directories::default(),
             changed_later: None,
+            leaves: None,
         }
     }
 

@@ -4,6 +4,7 @@
 //! says what is committed: [`after_reboot`]. Both end in the code that publishes for the living, so recovery may be cut anywhere
 //! and run again.
 
+mod chains;
 mod decide;
 mod owner;
 mod reboot;

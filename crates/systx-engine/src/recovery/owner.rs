@@ -1,16 +1,17 @@
 //! Finishing the slots of a dead owner, in the same boot.
 
+use super::chains::Chains;
 use super::decide::{fate, Coordinator, Fate};
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, tell_stuck, tell_waiting};
 use super::Recovered;
 use crate::domain::{Domain, InFlight, SlotState};
 use crate::id::OwnerIx;
-use crate::log::Cell;
+use crate::log::{self, Cell};
 use crate::mutant::{self, Mutant};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
-use crate::record::Body;
+use crate::record::{Act, Body};
 use systx_os::{Errno, Os, Result};
 
 /// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
@@ -158,6 +159,9 @@ fn forward<O: Os>(
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);
     let mut site = Site::new(&domain.os, root, slots, aside, body.id, pass);
     site.area = Some(&domain.area.dir);
+    let chains = if slot.info.redo { chains_of(domain, body) } else { None };
+    let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
+    site.leaves = Some(&leaves);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {
@@ -183,6 +187,21 @@ fn forward<O: Os>(
         done(domain, slot, body, recovered)?;
     }
     Ok(true)
+}
+
+/// Where a record that a recovery could not publish stands in the log, and what those behind it say.
+fn chains_of<O: Os>(domain: &Domain<O>, body: &Body) -> Option<(usize, Chains)> {
+    let (os, area) = (&domain.os, &domain.area);
+    let outline = log::outline(os, &area.dir, area.id).ok()?.understand(os).ok()?;
+    let records = &outline.replay().records;
+    let n = records.iter().position(|entry| entry.needed && entry.cell.id() == Some(body.id))?;
+    let told = |n: usize, id| records[n..].iter().any(|e| e.cell == Cell::Committed { id });
+    let chains = Chains::of(os, area, &outline, &mut |n, _| match records[n].cell {
+        Cell::Commit { .. } => true,
+        Cell::Prepared { id, .. } => told(n, id),
+        _ => false,
+    });
+    Some((n, chains.ok()?))
 }
 
 fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {

@@ -4,6 +4,7 @@
 //! "theirs is later". Then the file system is synced, and only then the log says so. Participants of commits over several file
 //! systems ask the coordinator's log; no record there is an abort (presumed abort).
 
+use super::chains::Chains;
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
 use super::Recovered;
@@ -80,6 +81,13 @@ pub(crate) fn after_reboot<O: Os>(
     let mut stuck: Vec<Stuck> = Vec::new();
     // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open whatever is there.
     let keeps_targets = info.open_by_handle && os.uid() == 0;
+    let told = |n: usize, id: TxId| replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
+    let chains = Chains::of(os, area, &outline, &mut |n, body| match replay.records[n].cell {
+        Cell::Commit { .. } => true,
+        Cell::Prepared { id, .. } => told(n, id) || matches!(logs.decision(body), Decision::Forward),
+        _ => false,
+    });
+    let chains = chains.map_err(OpenError::Log)?;
     let mut redo = Redo { os, area, keeps_targets, targets: Targets::<O>::new(), met: Vec::new() };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
@@ -91,10 +99,12 @@ pub(crate) fn after_reboot<O: Os>(
                 (n + 1..replay.records.len()).filter_map(|later| outline.body(os, later).ok().flatten());
             bodies.any(|body| body.steps.iter().any(|step| changes(&step.act, object)))
         };
+        let leaves = |act: &Act| chains.leave(n, act);
+        let around = Around { later: &later, leaves: &leaves };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
-                let reclaimed = redo.or_keep((lsn, entry), body, &later, &mut stuck, recovered);
+                let reclaimed = redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered);
                 // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
                 let finished = reclaimed && logs.settled(body);
                 if !finished {
@@ -102,11 +112,10 @@ pub(crate) fn after_reboot<O: Os>(
                 }
             }
             Cell::Prepared { id, lsn, .. } => {
-                let told = replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
-                match if told { Decision::Forward } else { logs.decision(body) } {
+                match if told(n, id) { Decision::Forward } else { logs.decision(body) } {
                     Decision::Forward => {
                         past.push(Past::of(lsn, entry.written, body));
-                        if !redo.or_keep((lsn, entry), body, &later, &mut stuck, recovered) {
+                        if !redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered) {
                             checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                         }
                         decided.push(Cell::Committed { id });
@@ -157,6 +166,14 @@ fn changes(act: &Act, object: &Handle) -> bool {
     }
 }
 
+/// What the other records say to one.
+struct Around<'a> {
+    /// See [`Site::changed_later`].
+    later: &'a dyn Fn(&Handle) -> bool,
+    /// See [`Site::leaves`].
+    leaves: &'a dyn Fn(&Act) -> bool,
+}
+
 /// Publishes records again, one after the other.
 struct Redo<'a, O: Os> {
     os: &'a O,
@@ -174,7 +191,7 @@ impl<O: Os> Redo<'_, O> {
         &mut self,
         (lsn, entry): (Lsn, &Entry),
         body: &Body,
-        later: &dyn Fn(&Handle) -> bool,
+        around: &Around<'_>,
         stuck: &mut Vec<Stuck>,
         recovered: &mut Recovered,
     ) -> bool {
@@ -183,7 +200,7 @@ impl<O: Os> Redo<'_, O> {
         let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
         let pending = match earlier {
             Some(earlier) => earlier.pending.clone(),
-            None => match self.with_room(body, later, recovered) {
+            None => match self.with_room(body, around, recovered) {
                 Ok(reclaimed) => return reclaimed,
                 Err(pending) => pending,
             },
@@ -199,16 +216,16 @@ impl<O: Os> Redo<'_, O> {
     fn with_room(
         &mut self,
         body: &Body,
-        later: &dyn Fn(&Handle) -> bool,
+        around: &Around<'_>,
         recovered: &mut Recovered,
     ) -> core::result::Result<bool, Pending> {
         self.met.clear();
-        match self.publish(body, later, recovered) {
+        match self.publish(body, around, recovered) {
             Err(pending)
                 if matches!(pending.error, Errno::MFILE | Errno::NFILE) && !self.targets.is_empty() =>
             {
                 self.targets.clear();
-                self.publish(body, later, recovered)
+                self.publish(body, around, recovered)
             }
             done => done,
         }
@@ -218,7 +235,7 @@ impl<O: Os> Redo<'_, O> {
     fn publish(
         &mut self,
         body: &Body,
-        later: &dyn Fn(&Handle) -> bool,
+        around: &Around<'_>,
         recovered: &mut Recovered,
     ) -> core::result::Result<bool, Pending> {
         let (os, area) = (self.os, self.area);
@@ -234,7 +251,8 @@ impl<O: Os> Redo<'_, O> {
         let slots = slots.as_ref().unwrap_or(&area.tx);
         let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
         site.area = Some(&area.dir);
-        site.changed_later = Some(later);
+        site.changed_later = Some(around.later);
+        site.leaves = Some(around.leaves);
         site.keeps_targets = self.keeps_targets && in_place;
         site.patch_targets = std::mem::take(&mut self.targets);
         let published = publish(&mut site, body);

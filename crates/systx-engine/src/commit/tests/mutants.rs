@@ -222,6 +222,21 @@ fn check_of(mutant: Mutant) -> Check {
             "outsider::power::power_is_given_to_the_bytes_that_were_validated",
             "his bytes have got power",
         ),
+        Mutant::BaseNotSynced => {
+            check("base::a_durable_commit_stands_on_what_nobody_has_synced", "reported durable, and lost")
+        }
+        Mutant::KnownForEver => check(
+            "base::what_comes_between_two_commits_is_not_taken_for_the_first_ones",
+            "reported durable, and lost",
+        ),
+        Mutant::NoChains => check(
+            "base::a_redo_leaves_out_what_somebody_has_put_back_before_a_later_commit",
+            "undone by the redo of an earlier one",
+        ),
+        Mutant::ShortChains => check(
+            "base::a_redo_leaves_out_all_that_came_before_somebody_else",
+            "undone by the redo of the first one",
+        ),
     }
 }
 
@@ -355,4 +370,8 @@ noticed! {
     a_promise_that_is_not_taken_back_is_noticed: PromiseNotTakenBack,
     a_time_that_hides_a_change_is_noticed: TimesGivenBlindly,
     power_for_whatever_bytes_is_noticed: PowerByName,
+    a_commit_on_what_nobody_has_synced_is_noticed: BaseNotSynced,
+    a_commit_on_what_was_synced_once_is_noticed: KnownForEver,
+    a_redo_of_what_somebody_has_put_back_is_noticed: NoChains,
+    a_redo_that_looks_one_record_ahead_is_noticed: ShortChains,
 }

@@ -1,0 +1,348 @@
+//! What a commit builds on: the names, attributes and bytes that its steps expect to find (C10).
+//!
+//! An outsider who has changed them and synced nothing loses them with the power. A redo would then find neither *before* nor *after*,
+//! take the older state for a later one, and the commit would be lost. So all of it is on the disk before the header, or known to be
+//! ([`OnDisk`](crate::domain::on_disk)).
+//!
+//! Guarantees: whatever is changed after the look is seen by V6 or F, or is ordered after the commit. Does not: sync (`barrier`), or
+//! care for what was only read.
+
+use super::Change;
+use crate::domain::on_disk::Began;
+use crate::domain::Domain;
+use crate::id::ObjectId;
+use crate::mutant::{self, Mutant};
+use crate::publish::site::open_object;
+use crate::record::{Act, At, Body, Change as AttrChange, Small};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use systx_os::{Errno, FileType, FsKind, Handle, Lease, Open, Os, Result, Stat};
+
+/// Objects that are looked at one by one; for more, a sync costs less than the looks.
+const OBJECTS_MAX: usize = 64;
+
+/// What the steps of one domain's record build on, as it was when the record was made.
+pub(crate) struct Base<O: Os> {
+    objects: Vec<Object<O>>,
+    /// There is more than was looked at.
+    more: bool,
+}
+
+/// One object.
+struct Object<O: Os> {
+    handle: Handle,
+    fd: Arc<O::Fd>,
+    stat: Stat,
+    /// Its bytes are built on.
+    bytes: bool,
+    names_known: bool,
+    bytes_known: bool,
+    /// Nobody has changed it from the look to the first step.
+    unchanged: bool,
+}
+
+impl<O: Os> Default for Base<O> {
+    fn default() -> Base<O> {
+        Base { objects: Vec::new(), more: false }
+    }
+}
+
+/// Something to be looked at: which object, where it stands before any step, and whether its bytes count.
+struct Wanted {
+    handle: Handle,
+    at: At,
+    bytes: bool,
+}
+
+impl<O: Os> Base<O> {
+    /// Looks at everything that the steps expect.
+    pub fn look(domain: &Domain<O>, change: &mut Change<O>) -> Result<Base<O>> {
+        let mut base = Base::default();
+        if domain.info.kind == FsKind::Tmpfs || mutant::on(Mutant::BaseNotSynced) {
+            return Ok(base);
+        }
+        let (wanted, more) = wanted(change);
+        base.more = more;
+        let now = Began::now(&domain.os);
+        match base.find(domain, change, &wanted, now) {
+            // Too few descriptors for a look.
+            Err(Errno::MFILE | Errno::NFILE) => {
+                (base.more, base.objects) = (true, Vec::new());
+                Ok(base)
+            }
+            found => found.map(|()| base),
+        }
+    }
+
+    fn find(
+        &mut self,
+        domain: &Domain<O>,
+        change: &mut Change<O>,
+        wanted: &[Wanted],
+        now: Began,
+    ) -> Result<()> {
+        let (os, root) = (&domain.os, &domain.area.root);
+        for Wanted { handle, at, bytes } in wanted {
+            let found = match change.patch_targets.get(handle) {
+                Some(target) => Some(target.clone()),
+                None if at.name.is_empty() => change.directories.find(os, root, handle, &at.path)?,
+                None => open_object(os, root, handle, &at.path, &at.name, Open::Path)?.map(Arc::new),
+            };
+            // What is gone is told by the final look.
+            if let Some(fd) = found {
+                self.add(domain, *handle, fd, *bytes, now)?;
+            }
+        }
+        if !domain.info.open_by_handle {
+            // A redo will have to walk there.
+            let mut seen = HashSet::new();
+            for Wanted { at, .. } in wanted {
+                self.way(domain, &at.path, &mut seen, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories on the way to an object.
+    fn way(
+        &mut self,
+        domain: &Domain<O>,
+        path: &[u8],
+        seen: &mut HashSet<Vec<u8>>,
+        now: Began,
+    ) -> Result<()> {
+        let os = &domain.os;
+        let (mut dir, mut so_far) = (Arc::new(os.dup(&domain.area.root)?), Vec::new());
+        for name in path.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            dir = match os.open(&dir, name, Open::Path) {
+                Ok(fd) => Arc::new(fd),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(()),
+                Err(e) => return Err(e),
+            };
+            so_far = crate::facts::join(&so_far, name);
+            if seen.insert(so_far.clone()) {
+                let handle = os.handle(&dir)?;
+                if !self.objects.iter().any(|known| known.handle == handle) {
+                    self.add(domain, handle, dir.clone(), false, now)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        domain: &Domain<O>,
+        handle: Handle,
+        fd: Arc<O::Fd>,
+        bytes: bool,
+        now: Began,
+    ) -> Result<()> {
+        let stat = domain.os.stat(&fd)?;
+        let known = domain.table.on_disk();
+        // Of another machine's stamps nothing follows for our clock.
+        let older = is_local(domain.info.kind) && known.is_older(stat.ctime, now);
+        let bytes = bytes && stat.kind() == FileType::File;
+        self.objects.push(Object {
+            names_known: older || known.knows(ObjectId::attr(&handle), stat.ctime),
+            bytes_known: older || known.knows(ObjectId::data(&handle), stat.ctime),
+            handle,
+            fd,
+            stat,
+            bytes,
+            unchanged: false,
+        });
+        Ok(())
+    }
+
+    /// Whether a sync is needed for it.
+    pub fn is_unsynced(&self) -> bool {
+        self.more || self.objects.iter().any(|object| !object.names_known || object.lacks_bytes())
+    }
+
+    /// The files whose bytes are to be written out, open; `None`: they can't be had, and everything is to be synced.
+    pub fn files(&self, domain: &Domain<O>, change: &Change<O>) -> Result<Option<Vec<Arc<O::Fd>>>> {
+        let mut files = Vec::new();
+        if self.more && change.body.steps.iter().any(|step| has_bytes(&step.act)) {
+            return Ok(None);
+        }
+        for object in self.objects.iter().filter(|object| object.lacks_bytes()) {
+            if let Some(target) = change.patch_targets.get(&object.handle) {
+                files.push(target.clone());
+                continue;
+            }
+            let open = || domain.os.reopen(&object.fd, Open::Read);
+            match domain.open_past_leases(ObjectId::data(&object.handle), open) {
+                Ok(fd) => files.push(Arc::new(fd)),
+                // Not readable for us, or somebody keeps it to himself.
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(files))
+    }
+
+    /// Notes that all of it is on the disk now, as it was at the look.
+    pub fn synced(&mut self, domain: &Domain<O>) {
+        let exact = has_exact_stamps(domain);
+        for object in &mut self.objects {
+            let (names, bytes) = (!object.names_known, object.lacks_bytes());
+            object.names_known = true;
+            object.bytes_known |= object.bytes;
+            if exact && names {
+                domain.table.on_disk().note(ObjectId::attr(&object.handle), object.stat.ctime);
+            }
+            if exact && bytes {
+                domain.table.on_disk().note(ObjectId::data(&object.handle), object.stat.ctime);
+            }
+        }
+    }
+
+    /// Looks again, right before the first step.
+    pub fn before_steps(&mut self, domain: &Domain<O>) {
+        for object in self.objects.iter_mut().filter(|_| has_exact_stamps(domain)) {
+            let now = domain.os.stat(&object.fd);
+            object.unchanged = now.is_ok_and(|now| now.ctime == object.stat.ctime);
+        }
+    }
+
+    /// Notes, when all steps are taken and leases still held, what this commit has left: a redo makes it again. Whoever commits on it
+    /// next needs no sync.
+    ///
+    /// An outsider who comes between the last step and this look is not told from us by the stamp, and so is looked for by what he
+    /// may have changed: a file's bytes are kept to us by the lease, or else have our time and size; mode and owner are ours. Only a
+    /// name that he removes in these microseconds, or an extended attribute, escapes (docs/guarantees.md, (c)).
+    pub fn after_steps(&self, domain: &Domain<O>, body: &Body) {
+        let os = &domain.os;
+        for object in self.objects.iter().filter(|object| object.unchanged && object.names_known) {
+            let Ok(now) = os.stat(&object.fd) else { continue };
+            let (note, id) = (domain.table.on_disk(), &object.handle);
+            if now.kind() == FileType::Directory {
+                note.note(ObjectId::attr(id), now.ctime);
+                continue;
+            }
+            let is_patched =
+                body.steps.iter().any(|step| matches!(&step.act, Act::Patch(p) if p.file == *id));
+            let ours_alone = os.lease_held(&object.fd) == Ok(Lease::Write);
+            if now.nlink == 0 || !object.has_attributes_of(&now, body) || (is_patched && !ours_alone) {
+                continue;
+            }
+            note.note(ObjectId::attr(id), now.ctime);
+            let untouched = (now.mtime, now.size) == (object.stat.mtime, object.stat.size);
+            if object.bytes_known && (ours_alone || untouched) {
+                note.note(ObjectId::data(id), now.ctime);
+            }
+        }
+        for step in &body.steps {
+            if let Act::Place { small: Some(small) } = &step.act {
+                self.note_made(domain, &step.at, small);
+            }
+        }
+    }
+
+    /// The same of an object that the record carries whole.
+    fn note_made(&self, domain: &Domain<O>, at: &At, small: &Small) {
+        let Some(dir) = self.objects.iter().find(|dir| dir.unchanged && dir.handle == at.dir) else { return };
+        let os = &domain.os;
+        let (Ok(handle), Ok(now)) = (os.handle_at(&dir.fd, &at.name), os.stat_at(&dir.fd, &at.name)) else {
+            return;
+        };
+        let as_made = (now.mode, now.uid, now.gid, now.mtime, now.nlink)
+            == (small.mode, small.uid, small.gid, small.mtime, 1);
+        let whole = now.kind() != FileType::File || now.size == small.content.len() as u64;
+        if handle == small.handle && as_made && whole && now.kind() != FileType::Directory {
+            domain.table.on_disk().note(ObjectId::attr(&handle), now.ctime);
+            domain.table.on_disk().note(ObjectId::data(&handle), now.ctime);
+        }
+    }
+}
+
+impl<O: Os> Object<O> {
+    fn lacks_bytes(&self) -> bool {
+        self.bytes && !self.bytes_known
+    }
+
+    /// Whether it has now the mode and owner that it had, or that the steps gave it.
+    fn has_attributes_of(&self, now: &Stat, body: &Body) -> bool {
+        let (mut mode, mut owner) = (Some(self.stat.perm()), (self.stat.uid, self.stat.gid));
+        for step in &body.steps {
+            let Act::Attr { object, changes, .. } = &step.act else { continue };
+            for change in changes.iter().filter(|_| *object == self.handle) {
+                match change {
+                    AttrChange::Mode { new, .. } => mode = Some(*new),
+                    AttrChange::Owner { new, .. } => owner = *new,
+                    // A list of rights has changed the mode.
+                    AttrChange::Xattr { .. } => mode = None,
+                    AttrChange::Times { .. } => {}
+                }
+            }
+        }
+        (now.uid, now.gid) == owner && mode.is_none_or(|mode| now.perm() == mode)
+    }
+}
+
+/// Whether change times come from this machine's clock.
+fn is_local(kind: FsKind) -> bool {
+    matches!(kind, FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Xfs | FsKind::Btrfs)
+}
+
+fn has_bytes(act: &Act) -> bool {
+    match act {
+        Act::Patch(_) | Act::Take { .. } | Act::Link { .. } => true,
+        Act::Replace { read, .. } | Act::Remove { read, .. } => !read.is_empty(),
+        Act::Attr { power_over, .. } => power_over.is_some(),
+        Act::Place { .. } => false,
+    }
+}
+
+/// Where a change within a tick of another one has the same stamp, nothing can be known by it.
+fn has_exact_stamps<O: Os>(domain: &Domain<O>) -> bool {
+    domain.info.file_stamps && domain.info.dir_stamps
+}
+
+/// Each object once, and whether there are more.
+fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
+    let plan = &change.plan;
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut index: HashMap<Handle, usize> = HashMap::new();
+    let mut more = false;
+    let mut want = |handle: &Handle, at: &At, bytes: bool| {
+        // Steps name the path at their turn; nothing has moved yet.
+        let at = plan.places.get(handle).unwrap_or(at);
+        let n = *index.entry(*handle).or_insert(wanted.len());
+        match wanted.get_mut(n) {
+            Some(there) => there.bytes |= bytes,
+            None => wanted.push(Wanted { handle: *handle, at: at.clone(), bytes }),
+        }
+    };
+    for step in &change.body.steps {
+        let at = &step.at;
+        if !matches!(step.act, Act::Patch(_) | Act::Attr { .. }) && !plan.made.contains(&at.dir) {
+            want(&at.dir, &At { name: Vec::new(), ..at.clone() }, false);
+        }
+        // Where a name stands before anything moves.
+        let here = || match plan.places.get(&at.dir) {
+            Some(dir) => At { path: dir.path.clone(), ..at.clone() },
+            None => at.clone(),
+        };
+        match &step.act {
+            Act::Place { .. } => {}
+            Act::Link { object, found } => want(object, found, true),
+            Act::Take { before } => want(before, &here(), true),
+            Act::Replace { before, tree, read, .. } | Act::Remove { before, tree, read } => {
+                // A redo compares the bytes that were read.
+                want(before, &here(), read.iter().any(|read| read.of.is_none()));
+                // What goes with it was looked at long ago.
+                more |= !tree.is_empty();
+            }
+            Act::Patch(patch) => want(&patch.file, at, true),
+            // What stands nowhere yet is ours.
+            Act::Attr { object, power_over, .. } if plan.places.contains_key(object) => {
+                want(object, at, power_over.is_some());
+            }
+            Act::Attr { .. } => {}
+        }
+    }
+    more |= wanted.len() > OBJECTS_MAX;
+    wanted.truncate(OBJECTS_MAX);
+    (wanted, more)
+}
