@@ -12,7 +12,7 @@ use crate::domain::{become_senior, Contender, Domain, Until};
 use crate::facts::Facts;
 use crate::id::{Objects, TxId};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{Conflict, Party};
+use crate::outcome::{Conflict, Party, Verb};
 use crate::transaction::Transaction;
 use std::sync::Arc;
 use systx_os::Os;
@@ -91,6 +91,29 @@ impl<O: Os> Transaction<O> {
     pub fn will_be_tried_again(&mut self) -> Age {
         self.contention.began_ns = Some(self.os.monotonic_ns());
         self.contention.age.clone()
+    }
+
+    /// Whether all that was seen is still so, as far as a commit would find now.
+    ///
+    /// # Errors
+    /// `Doomed`, naming what is not.
+    pub fn still_true(&mut self) -> Verb<()> {
+        self.facts.refresh_all()?;
+        self.facts.check_all_named()
+    }
+
+    /// About how much room its changes take, in bytes.
+    pub fn staged_bytes(&mut self) -> u64 {
+        let changed: Vec<_> = self.all().filter(|ix| self.is_private(*ix)).collect();
+        changed.into_iter().filter_map(|ix| self.attr(ix).ok()).map(|attr| attr.blocks * 512).sum()
+    }
+
+    /// Gives up the hope to commit, for `conflict` or another reason, and all claims, but not what was done: it can still be looked at. It
+    /// holds nothing that others wait for. What it has only read is from here on what the committed tree has now.
+    pub fn give_up(&mut self, conflict: Option<&Conflict>) {
+        self.contention.end(&self.mounts, &self.facts, conflict);
+        self.facts.give_up();
+        self.refused("it is lost".into());
     }
 
     /// Ends it as [`Transaction::commit`] does that meets a conflict: nothing happened.

@@ -71,6 +71,9 @@ impl Ended {
     }
 }
 
+/// What a terminal sends for its interrupt key.
+pub const INTERRUPT: i32 = libc::SIGINT;
+
 /// Whether a signal that is held asks a process to end.
 pub fn asks_for_an_end(signal: i32) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP)
@@ -293,6 +296,8 @@ pub fn wait(pidfd: &OwnedFd) -> Result<Ended> {
 pub struct Terminal {
     tty: OwnedFd,
     ours: Pid,
+    /// Its settings at that moment.
+    settings: Option<rustix::termios::Termios>,
 }
 
 impl Terminal {
@@ -305,7 +310,8 @@ impl Terminal {
         let std = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
         let tty = std.into_iter().find(|fd| rustix::termios::tcgetpgrp(fd) == Ok(ours))?;
         let tty = rustix::io::fcntl_dupfd_cloexec(tty, 3).ok()?;
-        Some(Terminal { tty, ours })
+        let settings = rustix::termios::tcgetattr(&tty).ok();
+        Some(Terminal { tty, ours, settings })
     }
 
     /// Who is in the foreground now.
@@ -317,6 +323,15 @@ impl Terminal {
     pub fn give(&self, group: Pid) {
         // A group that has died meanwhile is no harm: the shell takes its terminal anyway.
         let _ = rustix::termios::tcsetpgrp(&self.tty, group);
+    }
+
+    /// Puts its settings back, as after a program that was killed and had no time to. SIGTTOU must be held.
+    pub fn restore(&self) {
+        if let Some(settings) = &self.settings {
+            let now = rustix::termios::OptionalActions::Drain;
+            // One that is gone needs none.
+            let _ = rustix::termios::tcsetattr(&self.tty, now, settings);
+        }
     }
 
     /// Puts our own group back into the foreground: a shell inside a pid namespace can't name it.

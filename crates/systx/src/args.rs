@@ -152,6 +152,10 @@ pub struct Run {
     /// One that a signal kills is not committed
     #[arg(long, value_enum, value_name = "WHAT")]
     pub on_error: Option<OnError>,
+    /// What becomes of the changes when they can't be committed, for a conflict, a full disk or another error before the commit: with keep
+    /// the transaction is lost, but stays, for `systx diff`, `exec` and `abort`
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Abort)]
+    pub on_conflict: OnConflict,
     /// Commit nothing: the transaction stays open when the command has ended, for `systx commit`, `abort`, `exec` and `diff`.
     /// Processes that the command leaves behind stay, too
     #[arg(short, long, conflicts_with_all = ["retry", "hold_output", "dry_run"])]
@@ -219,7 +223,7 @@ pub struct Shell {
 const SHELL_HELP: &str = "\
 The shell is that of SHELL, or /bin/sh; its prompt begins with the number of the transaction. Nobody else sees what it
 does. When it ends, systx asks whether to commit, whatever its last command's status was; without a terminal, status 0
-commits. Exit status: as of `systx run`; 1 when the answer was no.";
+commits. If the terminal goes, the transaction stays open; after a conflict, or a full disk at the commit, it stays as lost: `systx list`. Exit status: as of `systx run`; 1 when the answer was no.";
 
 const RUN_HELP: &str = "\
 The command sees its own changes at once; nobody else does before it ends. Status 0 commits, any other one aborts, \
@@ -279,6 +283,15 @@ pub enum OnError {
     /// Commit what it did until then
     Commit,
     /// Leave the transaction open, for `systx diff`, `exec`, `commit` and `abort`
+    Keep,
+}
+
+/// What to do with a transaction that can't be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnConflict {
+    /// Leave no trace of it
+    Abort,
+    /// Keep what was done in it, to be looked at
     Keep,
 }
 
@@ -429,6 +442,9 @@ pub struct Prune {
     /// Keep only what those N undoable transactions of each file system that committed last could be undone with; 0 keeps nothing
     #[arg(long, value_name = "N", default_value_t = systx_engine::undo::area::IMAGES_MAX)]
     pub keep: usize,
+    /// Discard lost transactions, too: what was done in them can't be looked at any more
+    #[arg(long)]
+    pub lost: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub json: Json,

@@ -167,6 +167,8 @@ pub enum Ending {
     KeeperEnded(i32),
     /// The process that kept an open transaction was killed; whether it is committed, by somebody else, as far as that is known.
     KeeperKilled(Option<bool>),
+    /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to be looked at.
+    Lost(Box<Ending>),
     /// Who an open transaction was for, the process with this number, went without a word: nothing happened.
     Left(u32),
     /// The command ended so, and the transaction stays open: nothing happened yet.
@@ -212,6 +214,7 @@ impl Ending {
             Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
             Ending::KeeperEnded(_) | Ending::KeeperKilled(_) | Ending::Left(_) => OURS,
+            Ending::Lost(why) => why.code(),
         }
     }
 
@@ -275,6 +278,17 @@ impl Ending {
                     None => format!("in doubt: the keeper of transaction {id} was killed. Nothing happened, unless somebody was just committing it."),
                 }
             }
+            Ending::Lost(why) => {
+                let id = ours.id.unwrap_or_default();
+                let why = match &**why {
+                    Ending::Conflict(conflict) => format!("{conflict}."),
+                    why => why.sentence(ours).replacen("aborted, nothing happened: ", "", 1),
+                };
+                format!(
+                    "{why} {} is lost: it can't be committed, nothing happened. What was done in it stays: `systx diff {id} -p` shows it, `systx exec {id}` goes in to look, `systx abort {id}` discards it.",
+                    ours.text()
+                )
+            }
             Ending::Left(pid) => format!("aborted, nothing happened: the systx that it was for (pid {pid}) is gone."),
             Ending::Open(_) => {
                 let id = ours.id.unwrap_or_default();
@@ -331,6 +345,13 @@ impl Ending {
             value["output_lost"] = why.as_str().into();
             return value;
         }
+        if let Ending::Lost(why) = self {
+            let mut value = why.json(ours);
+            value["reason"] = value["outcome"].take();
+            value["outcome"] = "lost".into();
+            value["message"] = self.sentence(ours).into();
+            return value;
+        }
         if let Ending::Part(c, rest) = self {
             let mut value = Ending::Committed(c.clone(), 0).json(ours);
             value["message"] = self.sentence(ours).into();
@@ -346,6 +367,7 @@ impl Ending {
             Ending::DryRun(..) => "dry-run",
             Ending::Aborted(_) | Ending::Declined | Ending::Discarded => "aborted",
             Ending::KeeperEnded(_) | Ending::Left(_) | Ending::KeeperKilled(Some(false)) => "aborted",
+            Ending::Lost(_) => "lost",
             Ending::KeeperKilled(Some(true)) => "committed",
             Ending::KeeperKilled(None) => "in-doubt",
             Ending::Outside(_) => "outside",
@@ -507,6 +529,8 @@ mod tests {
             Ending::Discarded,
             Ending::Expired("1h".into()),
             Ending::KeeperEnded(15),
+            Ending::Lost(Box::new(conflict())),
+            Ending::Lost(Box::new(Ending::Failed("no room".into()))),
             Ending::KeeperKilled(None),
             Ending::KeeperKilled(Some(true)),
             Ending::KeeperKilled(Some(false)),

@@ -9,7 +9,7 @@
 //! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
 //! later try inherits is their owner's.
 
-use crate::args::{Changes, DurabilityArg, IsolationArg, OnError, Promise, Run};
+use crate::args::{DurabilityArg, IsolationArg, OnError, Promise, Run};
 use crate::back_off;
 use crate::command;
 use crate::cover::{self, Promised};
@@ -25,7 +25,6 @@ use crate::report::{shown, Ending, Ours, Told, NOT_EXECUTABLE, NOT_FOUND};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::session::kept;
-use crate::shell::{self, Wish};
 use crate::sub::{self, Around};
 use crate::supervise::{supervise, Ends, Over};
 use crate::undo;
@@ -249,10 +248,9 @@ fn attempt(
         views.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
     let (watch, reception) = args.network.policy().map(network::Policy::watch).transpose()?.unzip();
     let id = notices.id().map_or(0, |id| id.0);
-    let prompt: &[_] = if args.asks { &shell::prompt(id) } else { &[] };
     let mut command = Command {
         argv: command::words(&args.command)?,
-        env: command::environment(id, prompt)?,
+        env: command::environment(id, &[])?,
         directory: command::directory()?,
         umask: os.inherited_umask(),
         root: command::root(&served.tree, &served.lower, views)?,
@@ -292,13 +290,11 @@ fn attempt(
     let mut tx = view.finish();
     let mut left =
         Left { _unmounting: Unmounting::begin(synced), staged: false, promised: Promised::default() };
-    let asks = args.asks && terminal.is_some();
     let verdict = kept
         .map_err(Ending::Failed)
         .and_then(|()| watched.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
-        .and_then(|()| verdict(args, asks, over, trouble, served.and(arrived)))
-        .and_then(|status| diff::before_commit(&args.changes, args.json, &mut tx, status))
-        .and_then(|status| if asks { asked(args, &mut tx, &signals) } else { Ok(status) });
+        .and_then(|()| verdict(args, over, trouble, served.and(arrived)))
+        .and_then(|status| diff::before_commit(&args.changes, args.json, &mut tx, status));
     seen.merge(watched);
     let ending = match verdict {
         Ok(status) => {
@@ -349,12 +345,11 @@ const SERVING: &str = "serving the command's files";
 /// The command's status, if the transaction is to be committed; else why it isn't.
 fn verdict(
     args: &Run,
-    asks: bool,
     over: Over,
     trouble: Option<Trouble>,
     served: Result<(), Errno>,
 ) -> Result<u8, Ending> {
-    let commits = |status: u8| status == 0 || asks || args.on_error == Some(OnError::Commit);
+    let commits = |status: u8| status == 0 || args.on_error == Some(OnError::Commit);
     match (trouble, over) {
         (Some(Trouble::Doomed(conflict)), _) => Err(Ending::Conflict(conflict)),
         (Some(trouble), _) => Err(Ending::Failed(trouble.to_string())),
@@ -372,26 +367,6 @@ fn verdict(
         (None, Over::Doomed) => {
             let ended = || format!("{SERVING}: it ended; run again");
             Err(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
-        }
-    }
-}
-
-/// What the user wants to become of a shell. Its own status is its last command's.
-fn asked(args: &Run, tx: &mut Transaction<Linux>, signals: &Signals) -> Result<u8, Ending> {
-    let changes = match tx.changes() {
-        // Nothing to ask for.
-        Ok(changes) if changes.is_empty() => return Ok(0),
-        Ok(changes) => changes.len(),
-        Err(VerbError::Doomed(conflict)) => return Err(Ending::Conflict(*conflict)),
-        Err(VerbError::Os(e)) => return Err(Ending::Failed(remedy::with_step("listing the changes", e))),
-    };
-    let look = Changes { patch: true, ..Changes::default() };
-    loop {
-        match shell::ask(changes, signals) {
-            Ok(Wish::Commit) => return Ok(0),
-            Ok(Wish::Abort) => return Err(Ending::Declined),
-            Ok(Wish::Look) => diff::before_commit(&look, args.json, tx, 0).map(drop)?,
-            Err(e) => return Err(Ending::Failed(format!("asking at the terminal: {e}"))),
         }
     }
 }

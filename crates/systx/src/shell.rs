@@ -3,7 +3,7 @@
 //! Owns: which shell, its prompt, and the question. A shell's own status is that of its last command and says nothing about
 //! what its user wants, so he is asked. Does not: ask where there is no terminal; there the status decides, as for a command.
 
-use crate::args::{Changes, Run, Shell};
+use crate::args::{Changes, OnConflict, Run, Shell};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,6 +19,8 @@ pub enum Wish {
     Abort,
     /// See what it would change, and be asked again.
     Look,
+    /// Leave it open.
+    Keep,
 }
 
 /// The run that a shell is.
@@ -26,13 +28,14 @@ pub fn as_run(args: Shell) -> Run {
     let Shell { only, promise, undoable, network, verbose, area } = args;
     let (command, on_error, changes, asks) = (vec![program()], None, Changes::default(), true);
     let (retry, timeout, hold_output, status_fd, json) = (0, None, false, None, false);
-    let (no_commit, sub) = (false, false);
+    let (no_commit, sub, on_conflict) = (false, false, OnConflict::Abort);
     Run {
         only,
         sub,
         promise,
         retry,
         on_error,
+        on_conflict,
         no_commit,
         timeout,
         changes,
@@ -66,27 +69,47 @@ pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
     [("PROMPT_COMMAND", command), ("PS1", format!("(systx {id}) $ ").into())]
 }
 
-/// Asks at the terminal whether to commit so many changes. A signal, and the end of the terminal, mean no.
-pub fn ask(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
+/// As often it is asked again after an end of input: at a terminal that is gone there is nothing else.
+const ENDS_MAX: u32 = 3;
+
+/// Asks at the terminal whether to commit so many changes. An interrupt and an end of input are no answer; where there can be none any more
+/// the transaction stays open, as nobody has said that its changes may go.
+pub fn ask(changes: usize, signals: &Signals) -> Wish {
+    asked(changes, signals).unwrap_or(Wish::Keep)
+}
+
+fn asked(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
+    let mut ends = 0;
     loop {
         let some = if changes == 1 { "1 change".to_string() } else { format!("{changes} changes") };
-        write!(terminal, "systx: commit {some}? [y]es, [n]o, [d]iff: ")?;
+        write!(terminal, "systx: commit {some}? [y]es, [n]o, [d]iff, [k]eep it open: ")?;
         let [typed, signal] = process::wait_readable([terminal.as_fd(), signals.fd().as_fd()]);
-        if signal && signals.next().is_some() {
+        if signal {
+            while let Some(arrived) = signals.next() {
+                let interrupt = arrived.signal == process::INTERRUPT;
+                if process::asks_for_an_end(arrived.signal) && !interrupt {
+                    return Ok(Wish::Keep);
+                }
+            }
             writeln!(terminal)?;
-            return Ok(Wish::Abort);
+            continue;
         }
         if !typed {
             continue;
         }
         let mut line = [0; 256];
         match terminal.read(&mut line)? {
-            0 => return Ok(Wish::Abort),
+            0 if ends == ENDS_MAX => return Ok(Wish::Keep),
+            0 => {
+                ends += 1;
+                writeln!(terminal)?;
+            }
             len => match line[..len].trim_ascii() {
                 b"y" | b"Y" | b"yes" => return Ok(Wish::Commit),
                 b"n" | b"N" | b"no" => return Ok(Wish::Abort),
                 b"d" | b"D" | b"diff" => return Ok(Wish::Look),
+                b"k" | b"K" | b"keep" => return Ok(Wish::Keep),
                 _ => {}
             },
         }

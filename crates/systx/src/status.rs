@@ -39,7 +39,7 @@ pub fn list(args: &Json) -> Answer {
     }
     if args.json {
         let mut rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l, &open)).collect();
-        rows.extend(open.iter().filter(|open| open.look.doomed.is_some()).map(doomed_json));
+        rows.extend(open.iter().filter(|open| is_over(open)).map(doomed_json));
         return Ok((
             format!("{}\n", json!({ "transactions": rows, "failed": found.failed })),
             found.failed.is_empty(),
@@ -49,11 +49,11 @@ pub fn list(args: &Json) -> Answer {
     for (mounted, l) in &rows {
         let (point, command) = (mounted.point(), shown(&l.command));
         let open = kept_open(&open, l);
-        let state = if open.is_some() { "open" } else { state(l) };
+        let state = stands(open, l);
         out += &format!("{}  {state}  pid {}  {point}  {command}\n", l.tx, l.pid);
         out += &open.filter(|o| is_of_first(o, mounted)).map_or(String::new(), |o| session::inside(&o.look));
     }
-    for Found { look, point, .. } in open.iter().filter(|open| open.look.doomed.is_some()) {
+    for Found { look, point, .. } in open.iter().filter(|open| is_over(open)) {
         let point = shown(point);
         out += &format!("{}  over, see `systx status {}`  pid {}  {point}\n", look.id, look.id, look.pid);
     }
@@ -67,7 +67,7 @@ pub fn status(args: &Status) -> Answer {
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut values = Vec::new();
     let mut out = String::new();
-    for one in open.iter().filter(|one| one.look.doomed.is_some() && args.id == Some(one.look.id)) {
+    for one in open.iter().filter(|one| is_over(one) && args.id == Some(one.look.id)) {
         let point = shown(&one.point);
         out += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
         out += &session::described(&one.look);
@@ -90,7 +90,7 @@ pub fn status(args: &Status) -> Answer {
                     let kept = kept_open(&open, l);
                     out += &format!(
                         "transaction {id} on {point}: {}, pid {}, {}\n",
-                        if kept.is_some() { "open" } else { state(l) },
+                        stands(kept, l),
                         l.pid,
                         shown(&l.command)
                     );
@@ -342,7 +342,10 @@ pub fn prune(args: &Prune) -> Answer {
             }
         }
     }
-    if found.open.is_empty() && found.failed.is_empty() {
+    let lost = lost(args)?;
+    out += &lost.0;
+    removed.extend(lost.1);
+    if out.is_empty() && found.open.is_empty() && found.failed.is_empty() {
         out = "nothing to remove: no file system has an area of systx\n".into();
     }
     complain(&found);
@@ -350,6 +353,42 @@ pub fn prune(args: &Prune) -> Answer {
         out = format!("{}\n", json!({ "removed": removed, "failed": found.failed }));
     }
     Ok((out, all_well))
+}
+
+/// Says how much room lost transactions take, and discards them if that is wanted: what is said, and what went.
+fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
+    let (mut out, mut gone) = (String::new(), Vec::new());
+    for mut found in door::all(&args.json.area)? {
+        let Some(bytes) = found.look.lost else { continue };
+        let (id, point, takes) = (found.look.id, shown(&found.point), session::room(bytes));
+        if !args.lost {
+            out += &format!("{point}: transaction {id} is lost, and takes {takes}: `systx diff {id}` shows it, `systx prune --lost` discards it\n");
+            continue;
+        }
+        if !args.yes {
+            let question = format!(
+                "{point}: transaction {id} is lost, and takes {takes}.\nDiscard what was done in it? [y/N] "
+            );
+            if !agrees(&question)? {
+                continue;
+            }
+        }
+        session::discard(&mut found)?;
+        out += &format!("{point}: discarded transaction {id}, which was lost, and took {takes}\n");
+        let mut value = json!({ "lost": id, "bytes": bytes });
+        put(&mut value, "mount", &found.point);
+        gone.push(value);
+    }
+    Ok((out, gone))
+}
+
+/// Asks on the terminal; anything but yes is no.
+fn agrees(question: &str) -> Result<bool, String> {
+    let mut err = std::io::stderr().lock();
+    err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(|e| e.to_string())?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).map_err(|e| e.to_string())?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Asks on the terminal; anything but yes is no.
@@ -402,6 +441,20 @@ pub fn state(l: &Listed) -> &'static str {
     }
 }
 
+/// Nothing is left of it but what is to be said.
+fn is_over(open: &Found) -> bool {
+    open.look.doomed.is_some() && open.look.lost.is_none()
+}
+
+/// How one stands that may have a keeper.
+fn stands(open: Option<&Found>, l: &Listed) -> &'static str {
+    match open {
+        Some(open) if open.look.lost.is_some() => "lost",
+        Some(_) => "open",
+        None => state(l),
+    }
+}
+
 /// The keeper of a transaction, if it is open.
 fn kept_open<'a>(open: &'a [Found], l: &Listed) -> Option<&'a Found> {
     open.iter().find(|open| open.look.pid == l.pid && l.state.is_none() && l.alive)
@@ -425,7 +478,7 @@ fn row_json(mounted: &Mounted, l: &Listed, open: &[Found]) -> Value {
         "id": l.tx.0,
         "pid": l.pid,
         "since": l.since.map(|t| t.sec),
-        "state": if open.is_some() { "open" } else { state(l) },
+        "state": stands(open, l),
         "alive": l.alive,
     });
     if let Some(open) = open {

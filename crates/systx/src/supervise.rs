@@ -44,6 +44,10 @@ pub fn supervise(child: &mut Child, signals: &Signals, terminal: Option<&Termina
     child.reap();
     if let Some(terminal) = terminal {
         terminal.take_back();
+        // What ends by itself leaves it as it means to, as without systx.
+        if !matches!(over, Over::Ended(Ended::Exited(_))) {
+            terminal.restore();
+        }
     }
     over
 }

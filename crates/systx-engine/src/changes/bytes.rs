@@ -2,7 +2,7 @@
 
 use super::{Change, Side};
 use crate::facts::LowerFile;
-use crate::outcome::Verb;
+use crate::outcome::{Verb, VerbError};
 use crate::transaction::Transaction;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::{node_of, Ix};
@@ -18,10 +18,10 @@ impl<O: Os> Transaction<O> {
         let ix = self.ix(version.node);
         match (self.object(ix).kind, side) {
             (FileType::File, Side::After) => self.read_bytes(ix, buf, at),
-            (FileType::File, Side::Before) => {
-                let file = self.committed_file(ix)?;
-                self.facts.read(&file, buf, at)
-            }
+            (FileType::File, Side::Before) => match self.committed_file(ix) {
+                Err(VerbError::Os(Errno::STALE)) if self.facts.are_lost() => Ok(0),
+                file => self.facts.read(&*file?, buf, at),
+            },
             (FileType::Symlink, _) => {
                 let target = self.readlink(version.node)?;
                 let rest = usize::try_from(at).ok().and_then(|at| target.get(at..)).unwrap_or(&[]);
@@ -80,7 +80,10 @@ impl<O: Os> Transaction<O> {
         if range.is_empty() {
             return Ok(false);
         }
-        let file = self.committed_file(old)?;
+        let file = match self.committed_file(old) {
+            Err(VerbError::Os(Errno::STALE)) if self.facts.are_lost() => return Ok(true),
+            file => file?,
+        };
         let (mut ours, mut theirs) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
         let mut at = range.start;
         while at < range.end {

@@ -23,13 +23,13 @@ use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{CommitError, Committed, Durability, VerbError};
+use crate::outcome::{CommitError, Committed, Conflict, Durability, VerbError};
 use crate::plan::Plan;
 use crate::publish::site::Directories;
 use crate::publish::tokens::TokenHandles;
-use crate::record::Body;
+use crate::record::{Body, Step};
 use crate::transaction::Transaction;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Handle, Os};
 
@@ -96,10 +96,20 @@ impl<O: Os> Transaction<O> {
     ///
     /// # Errors
     /// [`CommitError`]; but for `InDoubt` nothing happened.
-    pub fn commit(mut self) -> Result<Committed, CommitError> {
+    pub fn commit(self) -> Result<Committed, CommitError> {
+        self.commit_whole(Failing::Goes).map_err(|(error, _)| error)
+    }
+
+    /// As [`Transaction::commit`]; but where that fails before the commit point the transaction stays, [given up](Transaction::give_up),
+    /// with all that was done in it.
+    pub fn commit_or_stay(self) -> Result<Committed, NotCommitted<O>> {
+        self.commit_whole(Failing::Stays)
+    }
+
+    fn commit_whole(mut self, failing: Failing) -> Result<Committed, NotCommitted<O>> {
+        let stays = failing == Failing::Stays;
         if let Some(why) = self.refusal.take() {
-            self.abort();
-            return Err(CommitError::Refused(why));
+            return Err((CommitError::Refused(why.clone()), self.failed_whole(failing, None)));
         }
         let plans = match self.plan() {
             Ok(plans) => plans,
@@ -107,19 +117,32 @@ impl<O: Os> Transaction<O> {
                 // What changed through another transaction is told as its doing, not as an outsider's.
                 let named = self.facts.refresh_all().map_err(aborted);
                 let error = named.err().unwrap_or(error);
-                match &error {
-                    CommitError::Conflict(conflict) => self.lose(conflict),
-                    _ => self.abort(),
-                }
-                return Err(error);
+                let lost = match &error {
+                    CommitError::Conflict(conflict) => Some(&**conflict),
+                    _ => None,
+                };
+                let left = self.failed_whole(failing, lost);
+                return Err((error, left));
             }
         };
-        let Transaction { mounts, options, ids, mut facts, staging, nodes, contention, .. } = self;
         // Files of the committed tree that are still open here would make our own leases fail.
-        drop(nodes);
+        match failing {
+            Failing::Goes => self.nodes.clear(),
+            Failing::Stays => self.close_committed_files(),
+        }
+        let mounts = self.mounts.clone();
+        let (ids, contention) = (self.ids.clone(), &self.contention);
         let shelved: Vec<_> =
-            staging.iter().map(|s| s.as_ref().and_then(|s| Some((s.shelf.clone()?, s.next)))).collect();
-        let staging = staging.into_iter().map(|s| s.map(|s| s.dir));
+            self.staging.iter().map(|s| s.as_ref().and_then(|s| Some((s.shelf.clone()?, s.next)))).collect();
+        // What a commit that stays has let go of before it failed.
+        let unused: Vec<HashSet<u32>> = match failing {
+            Failing::Goes => Vec::new(),
+            Failing::Stays => plans.iter().map(|(plan, _)| plan.unused.iter().copied().collect()).collect(),
+        };
+        let has_slots = |plan: &Plan| plan.steps.iter().any(|step| step.slot != Step::NO_SLOT);
+        let carried: Vec<bool> =
+            plans.iter().map(|(plan, _)| stays && !plan.steps.is_empty() && !has_slots(plan)).collect();
+        let staging: Vec<_> = self.staging.iter().map(|s| s.as_ref().map(|s| s.dir.clone())).collect();
         let drafts =
             plans.into_iter().zip(staging).enumerate().map(|(mount, ((plan, directories), slots))| Draft {
                 mount,
@@ -130,6 +153,7 @@ impl<O: Os> Transaction<O> {
                 directories,
                 slots,
                 shelved: shelved[mount].clone(),
+                stays,
             });
         let mut drafts: Vec<_> = drafts.collect();
         // Commit locks are taken in this order.
@@ -137,22 +161,56 @@ impl<O: Os> Transaction<O> {
         let changed: Vec<bool> = (0..mounts.len())
             .map(|m| drafts.iter().any(|d| d.mount == m && !d.plan.steps.is_empty()))
             .collect();
-        let ended = run(&mut facts, drafts, options.durability, &options.command);
+        // Until the seals are off again nobody takes them for orphans.
+        let noted = mounts.iter().zip(&ids).filter(|_| stays);
+        let noted: Vec<_> = noted.map(|(domain, id)| domain.keep_sealed(*id)).collect();
+        let ended = run(&mut self.facts, drafts, self.options.durability, &self.options.command);
         let in_doubt = matches!(ended, Err(CommitError::InDoubt { .. }));
+        let stays = stays && ended.is_err() && !in_doubt;
         for (mount, domain) in mounts.iter().enumerate() {
             // What was staged came to nothing, in whole or in part.
-            if !in_doubt && (ended.is_err() || !changed[mount]) {
+            if !in_doubt && !stays && (ended.is_err() || !changed[mount] || carried[mount]) {
                 domain.discard_staging(ids[mount]);
                 shelved[mount].as_ref().inspect(|_| domain.clear_shelf(ids[mount]));
             }
         }
         let lost = match &ended {
-            Err(CommitError::Conflict(conflict)) => Some(&**conflict),
+            Err(CommitError::Conflict(conflict)) => Some((**conflict).clone()),
             _ => None,
         };
-        contention.end(&mounts, &facts, lost);
-        ended
+        if stays {
+            mounts.iter().zip(&ids).for_each(|(domain, id)| domain.unseal_staging(*id));
+            drop(noted);
+            self.forget_slots(&unused);
+            self.give_up(lost.as_ref());
+            return ended.map_err(|error| (error, Some(Box::new(self))));
+        }
+        self.contention.end(&mounts, &self.facts, lost.as_ref());
+        ended.map_err(|error| (error, None))
     }
+
+    /// What becomes of it when its commit has failed before anything was done for it.
+    fn failed_whole(mut self, failing: Failing, lost: Option<&Conflict>) -> Option<Box<Transaction<O>>> {
+        match (failing, lost) {
+            (Failing::Stays, lost) => {
+                self.give_up(lost);
+                return Some(Box::new(self));
+            }
+            (Failing::Goes, Some(conflict)) => self.lose(conflict),
+            (Failing::Goes, None) => self.abort(),
+        }
+        None
+    }
+}
+
+/// Why a commit failed, and the transaction, if it stays.
+pub type NotCommitted<O> = (CommitError, Option<Box<Transaction<O>>>);
+
+/// What becomes of a transaction whose commit fails before its commit point.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failing {
+    Goes,
+    Stays,
 }
 
 /// Runs the protocol over what a transaction changed. `drafts` are in the order of the domains' keys.

@@ -34,6 +34,8 @@ pub(crate) struct Draft<O: Os> {
     pub slots: Option<Arc<O::Fd>>,
     /// Set if that is the shelf: slots below this number are used up.
     pub shelved: Option<(Arc<Shelf<O>>, u32)>,
+    /// Where the commit fails, what is staged stays.
+    pub stays: bool,
 }
 
 /// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
@@ -82,7 +84,7 @@ pub(super) fn prepare<O: Os>(
 
 /// P2, P3: tokens, targets, directories, space.
 fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let Draft { domain, mut plan, mut directories, slots, id, shelved, .. } = draft;
+    let Draft { domain, mut plan, mut directories, slots, id, shelved, stays, .. } = draft;
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
     let patch_targets = open_targets(&domain, &plan)?;
@@ -141,7 +143,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         }
         false => {
             // The record carries everything. What was staged to get there is not needed any more.
-            if slots.is_some() {
+            if slots.is_some() && !stays {
                 domain.discard_staging(id);
                 domain.clear_shelf(id);
             }

@@ -41,6 +41,18 @@ impl<O: Os> Domain<O> {
         Ok(noted)
     }
 
+    /// Takes a seal off again, of a commit that has failed and whose transaction stays: a sealed directory that no record needs is an orphan.
+    pub(crate) fn unseal_staging(&self, id: TxId) {
+        let (from, to) = (id.to_string(), self.staging_name(id));
+        // There is none where the record carries everything, or the shelf has it.
+        let _ = self.os.rename((&self.area.tx, from.as_bytes()), (&self.area.tx, &to), Rename::NoReplace);
+    }
+
+    /// Notes that a transaction's sealed directory is in use, until the value is dropped.
+    pub(crate) fn keep_sealed(self: &Arc<Self>, id: TxId) -> Sealed<O> {
+        Sealed::note(self, id)
+    }
+
     fn staging_name(&self, id: TxId) -> Vec<u8> {
         if mutant::on(Mutant::NoSeal) {
             return id.to_string().into_bytes();

@@ -201,7 +201,10 @@ impl<O: Os> Facts<O> {
 
     /// Value of an extended attribute; `None` when there is none.
     pub fn xattr(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Vec<u8>>> {
-        let fd = self.present_fd(fact)?;
+        let fd = match self.present_fd(fact) {
+            Err(VerbError::Os(Errno::STALE)) if self.lost => return Ok(None),
+            fd => fd?,
+        };
         let os = self.os_of(fact).clone();
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
@@ -226,7 +229,10 @@ impl<O: Os> Facts<O> {
 
     /// Names of all extended attributes.
     pub fn xattr_names(&mut self, fact: FactIx) -> Verb<Vec<Vec<u8>>> {
-        let fd = self.present_fd(fact)?;
+        let fd = match self.present_fd(fact) {
+            Err(VerbError::Os(Errno::STALE)) if self.lost => return Ok(Vec::new()),
+            fd => fd?,
+        };
         let os = self.os_of(fact).clone();
         let (domain, id) = self.attr_of(fact)?;
         let path = self.path(fact);
@@ -236,7 +242,7 @@ impl<O: Os> Facts<O> {
             return Ok(names);
         }
         let known = &mut seen.xattrs.get_or_insert_default().names;
-        if known.as_ref().is_some_and(|known| *known != names) {
+        if known.as_ref().is_some_and(|known| *known != names) && !self.lost {
             return Err(self.changed(self.shown(fact), "extended attributes changed"));
         }
         *known = Some(names.clone());
@@ -258,7 +264,8 @@ impl<O: Os> Facts<O> {
             None => Err(Errno::NOENT),
         };
         let fd = match opened {
-            Ok(fd) if os.handle(&fd)? == handle => fd,
+            // Of one that is lost whatever has its name now stands for it.
+            Ok(fd) if self.lost || os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
                 return Err(self.changed(self.shown(fact), "replaced or removed"));
             }
@@ -267,7 +274,7 @@ impl<O: Os> Facts<O> {
         let info = self.domains[domain].info;
         let path = self.path(fact);
         let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
-        if (stat.size, stat.mtime) != (first.size, first.mtime) {
+        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
             return Err(self.changed(self.shown(fact), "contents changed"));
         }
         if self.seen[fact.0 as usize].data.is_none() {
@@ -278,7 +285,7 @@ impl<O: Os> Facts<O> {
             // Only now: who opens the file for writing later moves the stamp with his first store.
             let _ = os.lease(&fd, Lease::None);
             let stamp = stamp?;
-            if (stamp.size, stamp.mtime) != (first.size, first.mtime) {
+            if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
                 return Err(self.changed(self.shown(fact), "contents changed"));
             }
             // The stamp stands for the link count, too.
@@ -322,7 +329,7 @@ impl<O: Os> Facts<O> {
         let (size, ctime) = (data.size, data.ctime);
         let got = read_up_to(&os, fd, buf, offset)?;
         let now = os.stat(fd)?;
-        if (now.size, now.ctime) != (size, ctime) {
+        if (now.size, now.ctime) != (size, ctime) && !self.lost {
             return Err(self.changed(self.shown(file.fact), "contents changed"));
         }
         Ok(got)

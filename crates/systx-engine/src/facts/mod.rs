@@ -172,6 +172,8 @@ pub struct Facts<O: Os> {
     met_unsynced: Vec<bool>,
     /// Immutable or append-only objects that a comparison has met.
     fixed: RefCell<HashSet<Handle>>,
+    /// Nothing is held to be true any more: what is looked at is as it is now.
+    lost: bool,
 }
 
 impl<O: Os> Facts<O> {
@@ -182,7 +184,19 @@ impl<O: Os> Facts<O> {
         let met_unsynced = vec![false; domains.len()];
         let (seen, listings, passing) = (Vec::new(), Vec::new(), Passing::default());
         let (vacant, watched, fixed) = (Vec::new(), Vec::new(), RefCell::default());
-        Facts { domains, snapshots, ids, seen, listings, passing, vacant, watched, met_unsynced, fixed }
+        let lost = false;
+        Facts { domains, snapshots, ids, seen, listings, passing, vacant, watched, met_unsynced, fixed, lost }
+    }
+
+    /// From here on nothing that was seen is held to be true, and looks answer from the tree as it is: of what is gone `ESTALE`. The
+    /// transaction can't commit any more.
+    pub(crate) fn give_up(&mut self) {
+        self.lost = true;
+    }
+
+    /// Whether they were given up.
+    pub(crate) fn are_lost(&self) -> bool {
+        self.lost
     }
 
     /// R in one domain.
@@ -242,7 +256,10 @@ impl<O: Os> Facts<O> {
     }
 
     fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
-        VerbError::Doomed(Box::new(Conflict { path, what, with }))
+        match self.lost {
+            true => Errno::STALE.into(),
+            false => VerbError::Doomed(Box::new(Conflict { path, what, with })),
+        }
     }
 }
 

@@ -15,6 +15,9 @@ impl<O: Os> Facts<O> {
     /// `Doomed` when a fact is no longer true.
     pub(super) fn refresh(&mut self, domain: usize, objects: &[ObjectId]) -> Verb<bool> {
         let mut fresh = true;
+        if self.lost {
+            return Ok(fresh);
+        }
         for d in 0..self.domains.len() {
             // One load a domain when nobody committed.
             if self.domains[d].table.next() != self.snapshots[d] {
@@ -92,7 +95,7 @@ impl<O: Os> Facts<O> {
     /// # Errors
     /// `Doomed` when it is no longer true.
     pub(crate) fn check(&mut self, fact: FactIx) -> Verb<()> {
-        if !self.seen[fact.0 as usize].claimed {
+        if !self.seen[fact.0 as usize].claimed || self.lost {
             return Ok(());
         }
         match self.compare(Which::Seen(fact.0), &OpenFiles::<O>::new())? {

@@ -62,6 +62,35 @@ impl<O: Os> Data<O> {
 }
 
 impl<O: Os> Transaction<O> {
+    /// Whether it was made here, or has bytes of its own.
+    pub(crate) fn is_private(&self, ix: Ix) -> bool {
+        let object = self.object(ix);
+        (object.is_staged() && !object.names.is_empty()) || !matches!(object.data, Data::Base(_))
+    }
+
+    /// Closes the files of the committed tree; they are opened again when they are needed.
+    pub(crate) fn close_committed_files(&mut self) {
+        for object in self.nodes.iter_mut().filter(|object| object.lower.is_some()) {
+            match &mut object.data {
+                Data::Base(file) => {
+                    (*file, object.file) = (None, None);
+                }
+                Data::Overlay(overlay) => overlay.lower = None,
+                Data::Private(_) | Data::Memory(_) => {}
+            }
+        }
+    }
+
+    /// Files whose private bytes, by slot and mount, were found to be those of the committed tree have these again.
+    pub(crate) fn forget_slots(&mut self, slots: &[std::collections::HashSet<u32>]) {
+        for object in &mut self.nodes {
+            let gone = slots.get(usize::from(object.mount)).is_some_and(|s| s.contains(&object.data.slot()));
+            if gone && object.data.slot() != NO_SLOT {
+                (object.file, object.data) = (None, Data::Base(None));
+            }
+        }
+    }
+
     /// The committed file, open. Its bytes become a fact.
     pub(crate) fn lower_file(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
         let object = self.object(ix);

@@ -104,6 +104,9 @@ const EVERYTHING: i32 = 0;
 /// As [`EVERYTHING`], with what is to be done at the end. No signal has this number.
 const FINISH: i32 = 255;
 
+/// Ask all others to end. No signal has this number.
+const HANG_UP: i32 = 254;
+
 /// Far beyond what killing takes.
 const SILENCE_LIMIT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -220,6 +223,11 @@ impl Child {
         // Until it has left, as told by the end of the messages; a pid 1 that was stopped can't.
         while rustix::event::poll(&mut fds, Some(&SILENCE_LIMIT)) == Ok(1) && self.news().is_some() {}
         self.kill();
+    }
+
+    /// Has pid 1 ask everybody else to end, by the signals that programs expect of a terminal that goes and of a machine that shuts down.
+    pub fn hang_up(&self) {
+        self.signal(HANG_UP);
     }
 
     /// Asks pid 1 to kill everybody else, to do what is to be done at the end, and to end itself. Its [news](Child::news) tell of it.
@@ -397,6 +405,13 @@ pub(super) fn serve(
                 Ok(0) | Err(_) if is_init => exit_now(1),
                 Ok(_) if i32::from(signal[0]) == FINISH && is_init => {
                     leave(talk, role, Message(Message::FINISHED, 0));
+                }
+                Ok(_) if i32::from(signal[0]) == HANG_UP && is_init => {
+                    // Guests hold these two, as who started them does.
+                    for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGCONT] {
+                        // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
+                        unsafe { libc::kill(-1, signal) };
+                    }
                 }
                 Ok(_) if i32::from(signal[0]) == EVERYTHING && is_init => {
                     // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.

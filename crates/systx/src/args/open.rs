@@ -38,7 +38,8 @@ pub struct Begin {
 const BEGIN_HELP: &str = "\
 Prints the number of the transaction and returns. Commands run in it with `systx exec`, from any terminal of the same user, \
 also several at a time; nobody outside sees what they do before `systx commit`. A process called systx keeps it open: when \
-that is killed, or the machine goes down, the transaction is aborted. A conflict ends it at once, with the commands in it.
+that is killed, or the machine goes down, the transaction is aborted. After a conflict it can't be committed: the commands in it are killed at \
+once, but what was done stays, as `lost`, until `systx abort`; `systx diff ID -p` and `systx exec ID` show it.
 
 Exit status: 0, or 125: see the message.
 
@@ -79,7 +80,7 @@ running stays until the transaction ends. Its status decides nothing.
 
 Exit status:
   its own (128+n: signal n); 137 when the transaction ended while it ran
-  75   a conflict has ended the transaction; nothing happened
+  75   a conflict was met: the transaction is lost; nothing happened
   124  the time of the transaction was over; nothing happened
   125  there is no such open transaction, or systx itself failed: see the message
   126, 127  the command can't be executed, was not found
@@ -145,7 +146,10 @@ pub struct Paths {
 }
 
 const COMMIT_HELP: &str = "\
-Commands that still run in the transaction are killed first.
+When somebody works in the transaction (`systx exec`), they are named, and you are asked; without a terminal --force is needed. Their commands \
+get SIGHUP and SIGTERM, a second later they are killed.
+
+What can't be committed stays, as `lost`, until `systx abort`: `systx diff ID -p` and `systx exec ID` show it.
 
 With --only or --exclude a part of the changes takes effect, all of it or nothing, on the same conditions as the whole: all that \
 was seen inside must still be true. The transaction ends, and the rest is discarded; `systx diff ID PATH... --exclude PATH...` shows \
@@ -155,7 +159,7 @@ can't be without it. Where nothing changes at a path, that is an error, and the 
 
 Exit status:
   0    done
-  75   conflict: somebody else changed what was seen inside; nothing happened
+  75   conflict: somebody else changed what was seen inside; nothing happened, the transaction is lost
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
   125  there is no such open transaction, or somebody else has just ended it, or it changes nothing at a path, or it could not \
 be committed, or only in part: see the message
@@ -172,6 +176,9 @@ pub struct End {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub session: Session,
+    /// Don't ask, and don't refuse, when somebody works in it
+    #[arg(long)]
+    pub force: bool,
     /// Write the outcome as JSON to standard error instead of words
     #[arg(long)]
     pub json: bool,
@@ -181,7 +188,8 @@ pub struct End {
 }
 
 const END_HELP: &str = "\
-Commands that still run in the transaction are killed first.
+When somebody works in the transaction (`systx exec`), they are named, and you are asked; without a terminal --force is needed. Their commands \
+get SIGHUP and SIGTERM, a second later they are killed.
 
 Exit status:
   0    done

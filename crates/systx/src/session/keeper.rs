@@ -21,7 +21,7 @@ use crate::run::{self, failed};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::serving::{Server, Unmounting};
 use crate::sub;
-use crate::undo;
+use crate::undo::{self, IfItFails, Stayed};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -61,6 +61,8 @@ pub struct Terms<'a> {
     pub command: &'a [OsString],
     /// It is aborted when who began it goes, unless he has said that it is to stay.
     pub owned: bool,
+    /// What can't commit stays, to be looked at.
+    pub keeps: bool,
 }
 
 /// Begins one; a line to its keeper, and how it stands.
@@ -78,7 +80,7 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
-    let mut room = Room::new(line, terms.owned, recorded);
+    let mut room = Room::new(line, terms.owned, recorded, terms.keeps);
     match kept(terms, &mut room) {
         Ok(()) => 0,
         Err(why) => {
@@ -144,21 +146,56 @@ fn held_open(
     let id = tx.id().0;
     let points = served.lower.iter().map(|mounted| mounted.lower.point.clone());
     let numbers = points.zip(tx.ids()).map(|(point, id)| (point, id.0)).collect();
+    let mut kept = inhabited(tx, &served, terms, signals)?;
+    // Only who can come in finds it.
+    room.open(Door::new(&os, &first_area(domains)?, id)?, numbers);
+    loop {
+        let end = room.stay(&mut kept, signals, &deadline);
+        if matches!(end, End::Wanted { .. }) && room.is_anybody_inside() {
+            kept.child.hang_up();
+            room.let_them_end();
+        }
+        let fails = if room.keeps && !room.is_lost() { IfItFails::Stays } else { IfItFails::Goes };
+        if fails == IfItFails::Goes {
+            room.close(&end);
+        }
+        let (ending, seen, left) = kept.end(&end, terms, fails)?;
+        no_room::stage(Stage::Idle);
+        let Some(mut tx) = left else {
+            room.close(&end);
+            *promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(domains));
+            return Ok((ending, end, seen));
+        };
+        // There is nothing to wait for any more.
+        notices.lost();
+        let told = Told::new(&Ending::Lost(Box::new(ending)), &ours(terms, id)).having(&seen);
+        let bytes = tx.staged_bytes();
+        match inhabited(*tx, &served, terms, signals) {
+            Ok(again) => kept = again,
+            // What can't be looked at is gone.
+            Err(why) => {
+                room.close(&end);
+                return Ok((Ending::Failed(why), end, seen));
+            }
+        }
+        room.lose(told, end, bytes);
+    }
+}
+
+/// A transaction with its view, and pid 1 in it.
+fn inhabited(
+    tx: Transaction<Linux>,
+    served: &Opened<'_>,
+    terms: &Terms<'_>,
+    signals: &Signals,
+) -> Result<Kept, String> {
     let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
         let why = run::told(failed.doing, &failed.error);
         failed.tx.abort();
         why
     })?;
     served.share(&mut view);
-    let mut kept = Kept::new(&served, terms.network, signals, view, views)?;
-    // Only who can come in finds it.
-    room.open(Door::new(&os, &first_area(domains)?, id)?, numbers);
-    let end = room.stay(&mut kept, signals, &deadline);
-    room.close(&end);
-    let (ending, seen) = kept.end(&end, terms)?;
-    no_room::stage(Stage::Idle);
-    *promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(domains));
-    Ok((ending, end, seen))
+    Kept::new(served, terms.network, signals, view, views)
 }
 
 /// Whether what has happened inside decides: whoever gives the transaction up, gives it up.
@@ -311,7 +348,12 @@ impl Kept {
     }
 
     /// Ends it as it is to end.
-    fn end(mut self, end: &End, terms: &Terms<'_>) -> Result<(Ending, Seen), String> {
+    fn end(
+        mut self,
+        end: &End,
+        terms: &Terms<'_>,
+        fails: IfItFails,
+    ) -> Result<(Ending, Seen, Stayed), String> {
         let commit = matches!(end, End::Wanted { commit: true, .. });
         let finished = match commit {
             true => self.finish(),
@@ -353,7 +395,7 @@ impl Kept {
                 Some(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
             }
         };
-        let ending = match why_not {
+        let (ending, left) = match why_not {
             None => {
                 let asked = matches!(end, End::Wanted { undoable: true, .. });
                 let undoable = Undoable { undoable: terms.undoable.undoable || asked };
@@ -363,19 +405,20 @@ impl Kept {
                 };
                 let _progress = Progress::at(terminal);
                 match end {
-                    End::Wanted { part: Some(named), .. } => part::commit(tx, named.clone(), undoable),
-                    _ => undo::commit(tx, undoable, |done| Ending::Committed(done, 0)),
+                    End::Wanted { part: Some(named), .. } => part::commit(fails, tx, named.clone(), undoable),
+                    _ => undo::commit_or(fails, tx, undoable, |done| Ending::Committed(done, 0)),
                 }
             }
             Some(Ending::Conflict(conflict)) => {
-                tx.lose(&conflict);
-                Ending::Conflict(conflict)
+                let left = part::end(tx, fails, Some(&conflict));
+                (Ending::Conflict(conflict), left)
             }
             Some(ending) => {
-                tx.abort();
-                ending
+                // Who wanted a commit does not want to lose it for an error.
+                let wanted = commit && !matches!(ending, Ending::Outside(_));
+                (ending, part::end(tx, if wanted { fails } else { IfItFails::Goes }, None))
             }
         };
-        Ok((ending, seen))
+        Ok((ending, seen, left))
     }
 }

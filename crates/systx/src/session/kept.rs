@@ -8,17 +8,18 @@ use super::keeper::{self, Terms};
 use super::visit::{visit, Went};
 use super::wire::{Answer, Line, Look, Wish};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
-use crate::args::{OnError, Run};
+use crate::args::{self, OnConflict, OnError, Run};
 use crate::progress;
 use crate::report::{Ending, Ours, Told};
 use crate::run;
+use crate::shell::{self, Wish as Wishes};
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
-use systx_os::process::{Deadline, Ended};
+use systx_os::process::{Deadline, Ended, Signals, Terminal};
 
 /// Why an inner run keeps nothing open.
 pub const PART_OF_ANOTHER: &str =
-    "--no-commit and --on-error keep are for a transaction of its own, and this run is part of another one: give them to that";
+    "--no-commit, --on-error keep and --on-conflict keep are for a transaction of its own, and this run is part of another one: give them to that";
 
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct Keep {
     success: bool,
     /// Of one that does not.
     failure: bool,
+    /// What a user says at the end of his shell.
+    asks: bool,
 }
 
 impl Keep {
@@ -36,7 +39,8 @@ impl Keep {
             None => args.no_commit,
             Some(what) => what == OnError::Keep,
         };
-        (args.no_commit || failure).then_some(Keep { success: args.no_commit, failure })
+        let may_stay = args.no_commit || failure || args.asks || args.on_conflict == OnConflict::Keep;
+        may_stay.then_some(Keep { success: args.no_commit, failure, asks: args.asks })
     }
 }
 
@@ -45,9 +49,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     let refused = if args.no_commit && args.on_error == Some(OnError::Commit) {
         Some("--no-commit and --on-error commit contradict each other: leave one out")
     } else if args.retry > 0 || args.hold_output || args.changes.dry_run {
-        Some(
-            "--retry, --hold-output and --dry-run don't go with a transaction that stays open: leave one out",
-        )
+        Some("--retry, --hold-output and --dry-run don't go with a transaction that may stay: leave one out")
     } else {
         None
     };
@@ -64,7 +66,9 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         area: &args.area,
         network: args.network.policy(),
         command: &args.command,
-        owned: true,
+        // A shell is a person's: it stays open when the terminal goes.
+        owned: !keep.asks,
+        keeps: keep.asks || args.on_conflict == OnConflict::Keep,
     };
     let (mut line, look) = match keeper::begin(terms) {
         Ok(begun) => begun,
@@ -81,7 +85,10 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
     let id = ours.id.unwrap_or_default();
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(run::failed("setting a timer"))?;
-    let ending = match visit(line, id, &args.command, &[], true, Some(&deadline))? {
+    let prompt = if keep.asks { shell::prompt(id).into() } else { Vec::new() };
+    let asks = keep.asks && Terminal::foreground().is_some();
+    let ending = match visit(line, id, &args.command, &prompt, !keep.asks, Some(&deadline))? {
+        Went::Ended(ended) if asks => return asked(args, ended, line, ours),
         Went::Ended(ended) => {
             let success = ended == Ended::Exited(0);
             let kept = if success { keep.success } else { keep.failure };
@@ -107,6 +114,8 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
             Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone()))
         }
         Went::Over(end) => return Ok(end.of_another()),
+        // Nobody has said that what was done in it may go.
+        Went::Alone if keep.asks => return Ok(Told::new(&Ending::Open(Ended::Signaled(9)), ours)),
         Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
     };
     match finish(line, id, Wanted::Abort, None) {
@@ -121,13 +130,52 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
     }
 }
 
+/// What the user wants to become of his shell. Its own status is its last command's.
+fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told, String> {
+    let id = ours.id.unwrap_or_default();
+    let names = args::Changes::default();
+    let count = match changes(line, &names, false, false, None)? {
+        Changes::Told(_, count) => count,
+        Changes::Over(end) => return Ok(end.of_another()),
+    };
+    loop {
+        let wish = match count {
+            // Nothing to ask for.
+            0 => Wishes::Commit,
+            _ => {
+                let signals = Signals::hold().map_err(run::failed("holding signals"))?;
+                shell::ask(count, &signals)
+            }
+        };
+        let ended = match wish {
+            Wishes::Commit => {
+                finish(line, id, Wanted::Commit(None, args.undoable), progress::terminal())?.of_another()
+            }
+            Wishes::Abort => match finish(line, id, Wanted::Abort, None)? {
+                end if end.is_of_another() => end.of_another(),
+                _ => Told::new(&Ending::Declined, ours),
+            },
+            Wishes::Keep => Told::new(&Ending::Open(ended), ours),
+            Wishes::Look => {
+                let patch = args::Changes { patch: true, ..args::Changes::default() };
+                match changes(line, &patch, false, std::io::stderr().is_terminal(), None)? {
+                    Changes::Told(mut file, _) => drop(std::io::copy(&mut file, &mut std::io::stderr())),
+                    Changes::Over(end) => return Ok(end.of_another()),
+                }
+                continue;
+            }
+        };
+        return Ok(ended);
+    }
+}
+
 /// Tells the changes, where that was asked for. `Some`: the transaction has ended.
 fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
     if !args.changes.are_told() {
         return Ok(None);
     }
     match changes(line, &args.changes, args.json, std::io::stderr().is_terminal(), None)? {
-        Changes::Told(mut file) => {
+        Changes::Told(mut file, _) => {
             // Whoever closed it does not want to know.
             let _ = std::io::copy(&mut file, &mut std::io::stderr());
             Ok(None)

@@ -57,6 +57,9 @@ impl End {
     }
 }
 
+/// So long a command inside may take to end when it is asked to.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+
 struct Visitor {
     line: Line,
     pid: u32,
@@ -81,12 +84,15 @@ pub struct Room {
     since: i64,
     recorded: bool,
     numbers: Vec<(Vec<u8>, u64)>,
+    /// What can't be committed stays.
+    pub keeps: bool,
+    lost: Option<u64>,
     doomed: Option<Verdict>,
 }
 
 impl Room {
     /// With who began it.
-    pub fn new(line: Line, owned: bool, recorded: bool) -> Room {
+    pub fn new(line: Line, owned: bool, recorded: bool, keeps: bool) -> Room {
         let first = Visitor {
             line,
             pid: std::os::unix::process::parent_id(),
@@ -101,6 +107,8 @@ impl Room {
             since: now(),
             recorded,
             numbers: Vec::new(),
+            keeps,
+            lost: None,
             doomed: None,
         }
     }
@@ -132,6 +140,7 @@ impl Room {
             recorded: self.recorded,
             numbers: self.numbers.clone(),
             doomed: self.doomed.as_ref().map(|end| end.told.sentence.clone()),
+            lost: self.lost,
             inside: self.visitors.iter().filter_map(|visitor| visitor.inside.clone()).collect(),
         }
     }
@@ -241,6 +250,12 @@ impl Room {
                 )),
             );
         }
+        // Of one that is lost nothing can be made any more.
+        if matches!(request.wish, Wish::Keep | Wish::End { commit: true, .. }) && kept.is_some() {
+            if let Some(end) = self.doomed.clone() {
+                return say(visitor, &Answer::Ended(end));
+            }
+        }
         let Some(kept) = kept else {
             let Some(end) = self.doomed.clone() else { return Next::Goes };
             let heard = matches!(request.wish, Wish::End { .. });
@@ -253,6 +268,7 @@ impl Room {
             Wish::Keep => {
                 visitor.owner = false;
                 visitor.inside = None;
+                self.keeps = true;
                 say(visitor, &Answer::Done)
             }
             Wish::Enter { command, owner } => {
@@ -274,7 +290,9 @@ impl Room {
                         Err(Unheard::Refused(why)) => return say(visitor, &Answer::Refused(why)),
                         Err(Unheard::Ends(end)) => {
                             // He wanted its end, and hears of it.
-                            self.door = None;
+                            if !self.keeps {
+                                self.door = None;
+                            }
                             return Next::Ends(end);
                         }
                     }
@@ -311,8 +329,57 @@ impl Room {
         }
     }
 
+    /// Whether somebody has a command inside.
+    pub fn is_anybody_inside(&self) -> bool {
+        self.visitors.iter().any(|visitor| visitor.inside.is_some())
+    }
+
+    /// Gives the commands inside a moment to end after they were asked to. Of each that does its visitor has a word to say.
+    pub fn let_them_end(&self) {
+        let Ok(grace) = Deadline::new(Some(GRACE)) else { return };
+        let mut inside: Vec<_> =
+            self.visitors.iter().filter(|visitor| visitor.inside.is_some()).map(|v| v.line.as_fd()).collect();
+        while !inside.is_empty() {
+            let mut fds = vec![Some(grace.as_fd())];
+            fds.extend(inside.iter().copied().map(Some));
+            let ready = process::wait_readable_of(&fds);
+            if ready[0] {
+                return;
+            }
+            let mut said = ready[1..].iter();
+            inside.retain(|_| !said.next().copied().unwrap_or(false));
+        }
+    }
+
+    /// Whether it can't commit, and has stayed.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// It can't commit, and stays: tells everybody who is here.
+    pub fn lose(&mut self, told: Told, end: End, bytes: u64) {
+        self.tell(told, end);
+        self.lost = Some(bytes);
+        for visitor in &mut self.visitors {
+            (visitor.inside, visitor.owner, visitor.ended_it) = (None, false, false);
+        }
+    }
+
     /// Tells everybody, and, where nobody may have heard of it, waits for somebody who ends it.
     pub fn tell_end(&mut self, told: Told, end: End, signals: &Signals) {
+        self.tell(told, end);
+        self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
+        while self.door.is_some() {
+            let fixed = [signals.fd().as_fd()];
+            let (ready, came) = self.wait(&fixed);
+            if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
+                self.door = None;
+            }
+        }
+    }
+
+    /// Tells everybody who is here of the end.
+    fn tell(&mut self, told: Told, end: End) {
         let by = match end {
             End::Wanted { by, .. } => Some(by),
             _ => None,
@@ -325,14 +392,6 @@ impl Room {
         }
         end.yours = false;
         self.doomed = Some(end);
-        self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
-        while self.door.is_some() {
-            let fixed = [signals.fd().as_fd()];
-            let (ready, came) = self.wait(&fixed);
-            if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
-                self.door = None;
-            }
-        }
     }
 }
 

@@ -67,6 +67,7 @@ pub fn begin(args: &Begin) -> u8 {
             command: &command,
             // Until its number is printed.
             owned: true,
+            keeps: true,
         }),
     });
     let (mut line, look) = match begun {
@@ -100,6 +101,9 @@ pub fn exec(mut args: Exec) -> u8 {
         Err(why) => return complain(&why),
     };
     let id = found.look.id;
+    if found.look.lost.is_some() {
+        eprintln!("systx: transaction {id} is lost: nothing that is done in it can be committed.");
+    }
     let prompt = if asked_for_a_shell { shell::prompt(id).into() } else { Vec::new() };
     match visit::visit(&mut found.line, id, &args.command, &prompt, false, None) {
         Ok(Went::Ended(ended)) => ended.code(),
@@ -155,7 +159,7 @@ pub fn diff(args: &Diff) -> u8 {
         changes(&mut found.line, &form, args.json, terminal, part)
     });
     let mut file = match told {
-        Ok(Changes::Told(file)) => file,
+        Ok(Changes::Told(file, _)) => file,
         Ok(Changes::Over(end)) => return over(end, OURS),
         Err(why) => return complain(&why),
     };
@@ -167,7 +171,8 @@ pub fn diff(args: &Diff) -> u8 {
 
 /// What a keeper answers when it is asked for its changes.
 enum Changes {
-    Told(std::fs::File),
+    /// They, and how many.
+    Told(std::fs::File, usize),
     /// There is nothing to tell any more.
     Over(Verdict),
 }
@@ -186,9 +191,9 @@ fn changes(
     let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
     let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
     match ask(line, Wish::diff(form, json, terminal, part), &[file.as_fd()])? {
-        Answer::Told { .. } => {
+        Answer::Told { changes } => {
             file.rewind().map_err(|e| failed(&e))?;
-            Ok(Changes::Told(file))
+            Ok(Changes::Told(file, changes))
         }
         Answer::Ended(end) => Ok(Changes::Over(end)),
         Answer::Refused(why) => Err(why),
@@ -232,6 +237,9 @@ pub fn abort(args: &End) -> u8 {
 
 fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let mut found = door::find(&args.session)?;
+    if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
+        return Err(format!("transaction {} goes on: nothing happened yet", found.look.id));
+    }
     let terminal = if args.json { None } else { progress::terminal() };
     let aborts = matches!(wanted, Wanted::Abort);
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
@@ -239,6 +247,30 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let code = run::say(&end.of_another(), args.json, args.verbose, None);
     // Nobody has committed it, and nobody else was asked to end it: it is gone, as was wanted.
     Ok(if aborts && !of_another { 0 } else { code })
+}
+
+/// Discards one that is lost.
+pub fn discard(found: &mut door::Found) -> Result<(), String> {
+    finish(&mut found.line, found.look.id, Wanted::Abort, None).map(drop)
+}
+
+/// Names who works in it, and asks at the terminal; anything but yes is no.
+fn agreed(look: &Look) -> Result<bool, String> {
+    let people = inside(look);
+    let (mut err, input) = (std::io::stderr(), std::io::stdin());
+    if !(err.is_terminal() && input.is_terminal()) {
+        return Err(format!(
+            "somebody works in transaction {}: end their commands, or use --force\n{}",
+            look.id,
+            people.trim_end()
+        ));
+    }
+    let mut answer = String::new();
+    write!(err, "In transaction {} somebody works:\n{people}End their commands? [y/N] ", look.id)
+        .and_then(|()| err.flush())
+        .and_then(|()| input.read_line(&mut answer))
+        .map_err(|e| format!("asking at the terminal: {}", os_words(&e)))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// How an open transaction is to end.
@@ -327,7 +359,18 @@ pub fn described(look: &Look) -> String {
     if let Some(why) = &look.doomed {
         out += &format!("  can't be committed: {why}\n");
     }
+    if let Some(bytes) = look.lost {
+        out += &format!("  its changes take {}\n", room(bytes));
+    }
     out + &inside(look)
+}
+
+/// An amount of room, in words.
+pub fn room(bytes: u64) -> String {
+    match bytes {
+        0..=1_048_575 => format!("{} KiB", bytes.div_ceil(1024)),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
 }
 
 /// The commands inside, for people.
@@ -349,6 +392,7 @@ pub fn described_json(look: &Look) -> serde_json::Value {
         "uid": look.uid,
         "since": look.since,
         "doomed": look.doomed,
+        "lost_bytes": look.lost,
         "inside": look.inside.iter().map(inside).collect::<Vec<_>>(),
     })
 }

@@ -8,14 +8,14 @@ use crate::args::{Paths, Undoable};
 use crate::diff;
 use crate::report::{shown, Ending};
 use crate::run;
-use crate::undo;
+use crate::undo::{self, IfItFails, Stayed};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use systx_engine::changes::part::{Choice, Part, Unfit};
 use systx_engine::changes::Change;
-use systx_engine::outcome::{Verb, VerbError};
+use systx_engine::outcome::{Conflict, Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::Linux;
 
@@ -159,9 +159,17 @@ fn words(why: &Unfit, id: u64) -> String {
     }
 }
 
-/// Commits what is named, and gives up the rest.
-pub fn commit(mut tx: Transaction<Linux>, named: Named, undoable: Undoable) -> Ending {
-    let discarded = choose(&mut tx, Some(named)).and_then(|chosen| {
+/// Commits what is named, and gives up the rest; if that can't be done, and all is to stay, it does so far as it can be told in time.
+pub fn commit(
+    fails: IfItFails,
+    mut tx: Transaction<Linux>,
+    named: Named,
+    undoable: Undoable,
+) -> (Ending, Stayed) {
+    let stays = fails == IfItFails::Stays;
+    // Nothing is given up for a part that can't commit, unless somebody is quicker than this look.
+    let still = if stays { tx.still_true() } else { Ok(()) };
+    let discarded = still.and_then(|()| choose(&mut tx, Some(named))).and_then(|chosen| {
         let Chosen { changes, part: Some(part) } = (match chosen {
             Ok(chosen) => chosen,
             Err(why) => return Ok(Err(why)),
@@ -174,24 +182,34 @@ pub fn commit(mut tx: Transaction<Linux>, named: Named, undoable: Undoable) -> E
         Ok(Ok(discarded))
     });
     match discarded {
-        Ok(Ok(discarded)) => undo::commit(tx, undoable, |done| match discarded.is_empty() {
+        Ok(Ok(discarded)) => undo::commit_or(fails, tx, undoable, |done| match discarded.is_empty() {
             true => Ending::Committed(done, 0),
             false => Ending::Part(done, discarded),
         }),
         // It was possible when it was asked for: a command inside has changed that before it was killed.
         Ok(Err(why)) => {
-            tx.abort();
-            Ending::Failed(format!("a command inside was still at work, and then {why}"))
+            let why = Ending::Failed(format!("a command inside was still at work, and then {why}"));
+            (why, end(tx, fails, None))
         }
         Err(VerbError::Doomed(conflict)) => {
-            tx.lose(&conflict);
-            Ending::Conflict(*conflict)
+            let left = end(tx, fails, Some(&conflict));
+            (Ending::Conflict(*conflict), left)
         }
-        Err(e) => {
-            tx.abort();
-            Ending::Failed(run::told("giving up what was not chosen", &e))
-        }
+        Err(e) => (Ending::Failed(run::told("giving up what was not chosen", &e)), end(tx, fails, None)),
     }
+}
+
+/// The end of a transaction that can't commit.
+pub fn end(mut tx: Transaction<Linux>, fails: IfItFails, conflict: Option<&Conflict>) -> Stayed {
+    match (fails, conflict) {
+        (IfItFails::Stays, conflict) => {
+            tx.give_up(conflict);
+            return Some(Box::new(tx));
+        }
+        (IfItFails::Goes, Some(conflict)) => tx.lose(conflict),
+        (IfItFails::Goes, None) => tx.abort(),
+    }
+    None
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::spawn::News;
 use systx_os::{Errno, Linux};
 
+/// SIGHUP and SIGTERM, by which a keeper asks who is inside to end.
+const HANG_UP: u8 = 1;
+const TERMINATE: u8 = 15;
+
 /// How it went.
 pub enum Went {
     /// The command ended.
@@ -88,6 +92,12 @@ pub fn visit(
         Err(e) => return Err(remedy::with_step("going into the transaction", e)),
     };
     match over {
+        // Perhaps since the transaction ends.
+        Over::Ended(ended @ Ended::Signaled(HANG_UP | TERMINATE)) => Ok(match ask(line, Wish::Why, &[]) {
+            Ok(Answer::Ended(end)) => Went::Over(end),
+            Ok(_) => Went::Ended(ended),
+            Err(_) => Went::NoKeeper,
+        }),
         Over::Ended(ended) => Ok(Went::Ended(ended)),
         Over::NotStarted(news) => Ok(Went::NotStarted(news)),
         Over::TooLate => Ok(Went::TooLate),

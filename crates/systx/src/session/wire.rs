@@ -139,6 +139,8 @@ pub struct Look {
     pub numbers: Vec<(Vec<u8>, u64)>,
     /// Why it can't be committed any more.
     pub doomed: Option<String>,
+    /// Set if it stays all the same: about how much room its changes take, in bytes.
+    pub lost: Option<u64>,
     /// The commands that run inside.
     pub inside: Vec<Inside>,
 }

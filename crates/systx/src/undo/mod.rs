@@ -43,38 +43,74 @@ const INSIDE: &str =
 
 /// Commits a transaction in which nobody works any more, one that can be undone if that is asked for.
 pub fn commit(
-    mut tx: Transaction<Linux>,
+    tx: Transaction<Linux>,
     undoable: Undoable,
     ending: impl FnOnce(Committed) -> Ending,
 ) -> Ending {
+    commit_or(IfItFails::Goes, tx, undoable, ending).0
+}
+
+/// What becomes of a transaction that can't commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfItFails {
+    /// It is gone.
+    Goes,
+    /// It stays, to be looked at.
+    Stays,
+}
+
+/// A transaction that could not commit and stays.
+pub type Stayed = Option<Box<Transaction<Linux>>>;
+
+/// The same; the transaction comes back if it has failed before the commit point and is to stay.
+pub fn commit_or(
+    fails: IfItFails,
+    mut tx: Transaction<Linux>,
+    undoable: Undoable,
+    ending: impl FnOnce(Committed) -> Ending,
+) -> (Ending, Stayed) {
+    let stays = fails == IfItFails::Stays;
     let kept = match undoable.undoable.then(|| tx.keep_image()).transpose() {
         Ok(kept) => kept,
+        Err(VerbError::Doomed(conflict)) if stays => {
+            tx.give_up(Some(&conflict));
+            return (Ending::Conflict(*conflict), Some(Box::new(tx)));
+        }
         Err(VerbError::Doomed(conflict)) => {
             tx.lose(&conflict);
-            return Ending::Conflict(*conflict);
+            return (Ending::Conflict(*conflict), None);
         }
         Err(e) => {
-            tx.abort();
-            return Ending::Failed(match e {
+            let why = match e {
                 VerbError::Os(Errno::FBIG) => TOO_LARGE.into(),
                 e => told("keeping what it could be undone with", &e),
-            });
+            };
+            if stays {
+                tx.give_up(None);
+                return (Ending::Failed(why), Some(Box::new(tx)));
+            }
+            tx.abort();
+            return (Ending::Failed(why), None);
         }
     };
     no_room::stage(Stage::Commit);
-    match tx.commit() {
+    let committed = match fails {
+        IfItFails::Stays => tx.commit_or_stay(),
+        IfItFails::Goes => tx.commit().map_err(|error| (error, None)),
+    };
+    match committed {
         Ok(mut done) => {
             if let Some(Err(e)) = kept.map(|kept| kept.committed(IMAGES_MAX)) {
                 done.warning.get_or_insert(format!("what it could be undone with is not all in place: {e}"));
             }
-            ending(done)
+            (ending(done), None)
         }
-        Err(e) => {
+        Err((e, left)) => {
             // Of one in doubt, too, whoever comes by finds out what became of it.
             if let Some(kept) = kept.filter(|_| !matches!(e, CommitError::InDoubt { .. })) {
                 Kept::aborted(kept);
             }
-            Ending::from(e)
+            (Ending::from(e), left)
         }
     }
 }

@@ -42,7 +42,11 @@ fn a_shell_commits_if_its_user_says_so(p: &Place) {
     let Some(output) = typed(p, "/bin/sh", "echo one > one\nfalse\nexit\nwhat\nd\ny\n") else { return };
     assert_eq!(code(&output), 0, "{}", out(&output));
     assert_eq!(p.read("one"), "one\n");
-    assert!(out(&output).contains("commit 1 change? [y]es, [n]o, [d]iff:"), "{}", out(&output));
+    assert!(
+        out(&output).contains("commit 1 change? [y]es, [n]o, [d]iff, [k]eep it open:"),
+        "{}",
+        out(&output)
+    );
     assert!(out(&output).contains("+one"), "{}", out(&output));
     let output = typed(p, "/bin/sh", "rm one; echo two > two; echo three > three\nexit 0\nn\n").unwrap();
     assert_eq!(code(&output), 1, "{}", out(&output));

@@ -111,7 +111,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
             let (word, first) = verb.split_once(' ').unwrap_or((verb, ""));
             let other = match word {
                 "kill" => Command::new("kill").arg(keeper.pid.to_string()).spawn().unwrap(),
-                word => systx(p, word, &[&id]).spawn().unwrap(),
+                word => systx(p, word, &[&id, "--force"]).spawn().unwrap(),
             };
             let (other, run) = match first.is_empty() {
                 true => (None, (Some(other), run.end())),
@@ -170,7 +170,7 @@ fn a_keeper_killed_in_mid_commit(p: &Place) {
             assert!(strace.try_wait().unwrap().is_none(), "strace can't be attached");
             std::thread::yield_now();
         }
-        let (code, _, said) = all(&open.verb("commit", &[]));
+        let (code, _, said) = all(&open.verb("commit", &["--force"]));
         let (inside, _, told) = all(&inside.wait_with_output().unwrap());
         strace.wait().unwrap();
         open.keeper.gone();

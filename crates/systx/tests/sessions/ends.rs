@@ -8,6 +8,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_killed_keeper_is_an_abort_without_a_trace", a_killed_keeper_is_an_abort_without_a_trace),
     ("a_keeper_that_is_asked_to_end_aborts", a_keeper_that_is_asked_to_end_aborts),
     ("an_end_kills_what_still_runs_inside_and_says_so", an_end_kills_what_still_runs_inside),
+    ("a_command_inside_is_asked_to_end_before_it_is_killed", a_command_inside_is_asked_to_end),
     ("who_is_stopped_holds_up_no_end", who_is_stopped_holds_up_no_end),
     ("a_killed_exec_takes_its_command_along", a_killed_exec_takes_its_command_along),
     ("a_conflict_dooms_it_and_is_told_to_all_who_ask", a_conflict_dooms_it),
@@ -78,7 +79,13 @@ fn an_end_kills_what_still_runs_inside(p: &Place) {
         let open = begin(p, &[]);
         let n = u32::from(is_there);
         let child = open.waiting(n, "echo x > x;", "echo late > late");
-        let ended = open.command(verb, &["--verbose"]).spawn().unwrap();
+        // Without a terminal nobody can be asked.
+        let (code, _, said) = all(&open.verb(verb, &[]));
+        let named =
+            format!("systx: somebody works in transaction {}: end their commands, or use --force\n", open.id);
+        assert!(code == 125 && said.starts_with(&named), "{said}");
+        assert!(said.contains(&format!("  inside: pid {}, for ", child.id())), "{said}");
+        let ended = open.command(verb, &["--verbose", "--force"]).spawn().unwrap();
         let by = ended.id();
         assert_eq!(ended.wait_with_output().unwrap().status.code(), Some(0));
         let (code, _, said) = all(&child.wait_with_output().unwrap());
@@ -91,6 +98,19 @@ fn an_end_kills_what_still_runs_inside(p: &Place) {
     }
 }
 
+fn a_command_inside_is_asked_to_end(p: &Place) {
+    for (n, word) in [(1, "HUP"), (2, "TERM")] {
+        let open = begin(p, &[]);
+        let other = if word == "HUP" { "TERM" } else { "HUP" };
+        let script = format!("trap '' {other}; trap 'echo saved > saved; exit 0' {word};");
+        let child = open.waiting(n, &script, "echo late > late");
+        assert_eq!(open.verb("commit", &["--force"]).status.code(), Some(0));
+        assert_eq!((p.read("saved").as_str(), p.served.join("late").exists()), ("saved\n", false));
+        std::fs::remove_file(p.served.join("saved")).unwrap();
+        child.wait_with_output().unwrap();
+    }
+}
+
 fn who_is_stopped_holds_up_no_end(p: &Place) {
     let open = begin(p, &[]);
     let child = open.waiting(1, "echo x > x;", "true");
@@ -98,7 +118,7 @@ fn who_is_stopped_holds_up_no_end(p: &Place) {
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
     };
     stop("-STOP");
-    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+    assert_eq!(open.verb("commit", &["--force"]).status.code(), Some(0));
     assert_eq!(p.read("x"), "x\n");
     stop("-CONT");
     let (code, _, said) = all(&child.wait_with_output().unwrap());
@@ -130,19 +150,20 @@ fn a_conflict_dooms_it(p: &Place) {
     let told = format!("systx: conflict on {}/a: contents changed by transaction ", p.served.display());
     let ends = format!("Transaction {} (pid {}: systx begin ", open.id, open.keeper.pid);
     let is_told = |(code, _, said): (i32, String, String), wanted: i32| {
-        let whole =
-            said.starts_with(&told) && said.contains(&ends) && said.contains("nothing happened. Begin again");
+        let whole = said.starts_with(&told)
+            && said.contains(&ends)
+            && said.contains("is lost: it can't be committed");
         assert!(whole && code == wanted, "{code} {said}");
     };
     // What it has not seen yet would not fit to what it has.
     is_told(all(&open.shell("cat b")), 75);
-    is_told(all(&open.shell("true")), 75);
-    is_told(all(&open.verb("diff", &[])), 75);
+    assert_eq!(open.shell("true").status.code(), Some(0), "to look at it");
     let list = out(&systx(p, "list", &[]).output().unwrap());
-    assert!(list.contains(&format!("{}  over, see `systx status {}`  pid ", open.id, open.id)), "{list}");
+    assert!(list.contains(&format!("{}  lost  pid ", open.id)), "{list}");
     let status = out(&systx(p, "status", &[&open.id]).output().unwrap());
     assert!(status.contains("  can't be committed: conflict on "), "{status}");
     is_told(all(&open.verb("commit", &[])), 75);
+    assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
     open.keeper.gone();
     nobody_is_kept(p);
     assert!(!p.served.join("mine").exists());
@@ -180,10 +201,11 @@ fn a_conflict_at_the_commit_is_named(p: &Place) {
     p.write("a", "2\n");
     let ended = open.verb("commit", &["--json"]);
     let value: serde_json::Value = serde_json::from_str(&err(&ended)).unwrap();
-    assert_eq!((all(&ended).0, value["outcome"].as_str()), (75, Some("conflict")));
+    assert_eq!((all(&ended).0, value["outcome"].as_str()), (75, Some("lost")));
     assert_eq!(value["conflict"]["with"], "outsider");
     assert_eq!(value["conflict"]["path"], p.served.join("a").to_str().unwrap());
     assert!(!p.served.join("mine").exists());
+    assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
     open.keeper.gone();
     nobody_is_kept(p);
 }

@@ -8,6 +8,7 @@ mod at_once;
 mod dialogue;
 mod ends;
 mod keeping;
+mod lost;
 mod open;
 mod part;
 mod terminal;
@@ -19,8 +20,17 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Output, Stdio};
 
 fn main() {
-    let cases: Vec<_> =
-        [open::ALL, part::ALL, ends::ALL, at_once::ALL, keeping::ALL, terminal::ALL, dialogue::ALL].concat();
+    let cases: Vec<_> = [
+        open::ALL,
+        part::ALL,
+        ends::ALL,
+        at_once::ALL,
+        lost::ALL,
+        keeping::ALL,
+        terminal::ALL,
+        dialogue::ALL,
+    ]
+    .concat();
     alone::enter(&["tmpfs", "ext4"], &cases, &[]);
 }
 

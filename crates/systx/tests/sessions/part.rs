@@ -134,7 +134,8 @@ fn a_part_that_is_none(p: &Place) {
     let at = p.served.display();
     let id = &open.id;
     let refused = |words: &[&str]| {
-        let (code, _, said) = all(&open.verb("commit", words));
+        // A command is at work inside.
+        let (code, _, said) = all(&open.verb("commit", &[&["--force"], words].concat()));
         assert_eq!(code, 125, "{words:?}: {said}");
         said
     };
@@ -170,8 +171,9 @@ fn a_conflict_is_named(p: &Place) {
         code == 75 && said.contains(&format!("conflict on {}/seen", p.served.display())),
         "{code} {said}"
     );
-    assert!(said.contains("nothing happened. Begin again"), "{said}");
+    assert!(said.contains("is lost: it can't be committed, nothing happened"), "{said}");
     assert_eq!(p.picture(), before);
+    assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
     open.keeper.gone();
     nobody_is_kept(p);
 }

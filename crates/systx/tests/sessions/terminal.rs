@@ -1,7 +1,7 @@
 //! At a terminal, as without systx.
 
 use super::alone::{place::*, Case};
-use super::begin;
+use super::{begin, systx, Keeper, Session};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,9 @@ pub const ALL: &[(&str, Case)] = &[
     ("keys_reach_the_command_and_a_stopped_one_comes_back", keys_reach_the_command),
     ("keys_reach_the_command_of_a_run_and_an_interrupt_aborts_it", keys_reach_the_command_of_a_run),
     ("a_long_commit_tells_how_far_it_is_to_whoever_asked_for_it", a_long_commit_tells_how_far_it_is),
+    ("a_shell_whose_terminal_goes_stays_open", a_shell_whose_terminal_goes_stays_open),
+    ("an_interrupt_is_no_answer_and_a_shell_can_be_kept_open", an_interrupt_is_no_answer),
+    ("a_terminal_has_its_settings_back_after_a_command_that_was_killed", a_terminal_has_its_settings_back),
     ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
 ];
 
@@ -149,6 +152,81 @@ fn keys_reach(p: &Place, words: &str) -> Option<Typed> {
     typed.types("echo status=$?\n");
     typed.shows("status=130");
     Some(typed)
+}
+
+/// The number and the keeper of the only one that is open.
+fn the_open_one(p: &Place) -> Session<'_> {
+    let told = out(&systx(p, "list", &["--json"]).output().unwrap());
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let one = &told["transactions"][0];
+    assert_eq!(one["state"], "open", "{told}");
+    let pid = u32::try_from(one["pid"].as_u64().unwrap()).unwrap();
+    Session { p, id: one["id"].to_string(), keeper: Keeper::new(pid) }
+}
+
+fn shell(p: &Place) -> Option<Typed> {
+    let mut typed = Typed::bash(p)?;
+    typed.types(&format!("SHELL=/bin/sh {SYSTX} shell --area-name {AREA} --only .\n"));
+    typed.shows("(systx ");
+    Some(typed)
+}
+
+fn a_shell_whose_terminal_goes_stays_open(p: &Place) {
+    // While the shell runs, and at the question.
+    for asked in [false, true] {
+        let Some(mut typed) = shell(p) else { return };
+        typed.types("echo mine > mine; echo wri\"\"tten\n");
+        typed.shows("written");
+        if asked {
+            typed.types("exit\n");
+            typed.shows("commit 1 change?");
+        }
+        // The terminal goes with script(1).
+        drop(typed);
+        let open = the_open_one(p);
+        let found = loop {
+            let found = open.shell("cat mine");
+            // Whoever was at the terminal may still be about to go.
+            if !out(&systx(p, "status", &[&open.id]).output().unwrap()).contains("  inside:") {
+                break found;
+            }
+        };
+        assert_eq!(out(&found), "mine\n", "{}", err(&found));
+        assert!(!p.served.join("mine").exists());
+        assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+        assert_eq!(p.read("mine"), "mine\n");
+        std::fs::remove_file(p.served.join("mine")).unwrap();
+    }
+}
+
+fn an_interrupt_is_no_answer(p: &Place) {
+    let Some(mut typed) = shell(p) else { return };
+    typed.types("echo mine > mine; exit\n");
+    for key in ["\u{3}", "\u{4}", "what\n"] {
+        typed.shows("[k]eep it open: ");
+        typed.types(key);
+    }
+    typed.shows("[k]eep it open: ");
+    typed.types("k\n");
+    typed.shows("stays open until");
+    typed.shows("prompt> ");
+    typed.ends();
+    let open = the_open_one(p);
+    assert_eq!(open.verb("commit", &[]).status.code(), Some(0));
+    assert_eq!(p.read("mine"), "mine\n");
+}
+
+fn a_terminal_has_its_settings_back(p: &Place) {
+    let open = begin(p, &[]);
+    let Some(mut typed) = Typed::bash(p) else { return };
+    typed.types(&format!(
+        "a=$(stty -g); {SYSTX} exec --area-name {AREA} {} -- sh -c 'stty raw -echo; echo wait\"\"ing; exec sleep 1000'; test \"$a\" = \"$(stty -g)\" && echo sa\"\"me\n",
+        open.id
+    ));
+    typed.shows("waiting");
+    assert_eq!(open.verb("abort", &["--force"]).status.code(), Some(0));
+    typed.shows("same");
+    typed.ends();
 }
 
 fn a_shell_inside_has_job_control(p: &Place) {

@@ -75,6 +75,7 @@ fn make(
         directories: Default::default(),
         slots: Some(Arc::new(slots)),
         shelved: None,
+        stays: false,
     })
 }
 
@@ -115,6 +116,7 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
         directories: Default::default(),
         slots: None,
         shelved: None,
+        stays: false,
     };
     run(&mut facts, vec![draft], Durability::Durable, "test")
 }

@@ -290,6 +290,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         directories: Default::default(),
         slots: Some(Arc::new(m.slots)),
         shelved,
+        stays: false,
     };
     run(&mut facts, vec![draft], durability, "test")
 }
