@@ -125,6 +125,16 @@ pub(crate) enum Mutant {
     NoChains,
     /// C10: a redo looks at two records that follow each other only, not at those before them.
     ShortChains,
+    /// A transaction is known by its number alone.
+    NumberIsIdentity,
+    /// A file system that never comes back coordinates, and promises.
+    ForgetfulPromises,
+    /// C: a decision is kept only after the log has let go of its record.
+    DecisionLate,
+    /// C: a decision goes when its participant says that it knows, not when that is on the disk.
+    DecisionEarly,
+    /// Two areas of one identity are used side by side.
+    TwinsWelcome,
 }
 
 /// Whether a rule is left out.
@@ -220,5 +230,10 @@ impl Mutant {
         Mutant::KnownForEver,
         Mutant::NoChains,
         Mutant::ShortChains,
+        Mutant::NumberIsIdentity,
+        Mutant::ForgetfulPromises,
+        Mutant::DecisionLate,
+        Mutant::DecisionEarly,
+        Mutant::TwinsWelcome,
     ];
 }

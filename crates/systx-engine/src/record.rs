@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 7;
+pub const BODY_VERSION: u16 = 8;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -20,14 +20,18 @@ pub struct Body {
     pub version: u16,
     /// The transaction, in this domain.
     pub id: TxId,
+    /// Random, the same in all of the transaction's records: a number may be given again, by a disk that was rolled back.
+    pub nonce: u64,
     /// User on whose behalf the steps are taken.
     pub uid: u32,
     /// Number of the table that it was written with: of one life of the file system.
     pub table: [u8; 16],
-    /// Set in a participant's record: file system and transaction number of the coordinator.
-    pub coordinator: Option<([u8; 16], TxId)>,
-    /// Set in a coordinator's record: file system and transaction number of every participant.
-    pub participants: Vec<([u8; 16], TxId)>,
+    /// Set in a participant's or companion's record: the coordinator.
+    pub coordinator: Option<Share>,
+    /// Set in a coordinator's record: those that have promised, each in its log.
+    pub participants: Vec<Share>,
+    /// Set in a coordinator's record: those on file systems that never come back. They promise nothing.
+    pub companions: Vec<Share>,
     /// The command, for messages.
     pub command: String,
     /// Set if the slots are on a shelf instead of in `tx/<id>`.
@@ -50,6 +54,15 @@ pub struct DirectoryTime {
     pub mtime: Timestamp,
     /// Modification time before: another one is that of somebody else's change.
     pub before: Timestamp,
+}
+
+/// A transaction's share in another area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Share {
+    /// Identity of the area.
+    pub area: [u8; 16],
+    /// The transaction's number there.
+    pub id: TxId,
 }
 
 /// Where the slots of a small transaction are (docs/protocol.md §1).

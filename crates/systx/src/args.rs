@@ -419,8 +419,14 @@ Examples:
   systx on-end 12 -- sh -c 'notify-send \"transaction $SYSTX_ID: $SYSTX_OUTCOME\"'
   systx on-end 12 -- sh -c 'test $SYSTX_OUTCOME = committed && systemctl restart nginx'";
 
+const RECOVER_HELP: &str = "\
+A transaction over several file systems is decided by one of them. If that one is away after a crash, the others are in doubt, and what they \
+have to change conflicts until it is back. If it never comes back, --commit or --abort decides in its place: on this file system alone. Should it \
+return after all and have decided otherwise, half of the transaction is there, which the next `systx recover` says.";
+
 /// `systx recover`.
 #[derive(Clone, Debug, Args)]
+#[command(after_help = RECOVER_HELP)]
 pub struct Recover {
     /// Say something only if something was done or has failed, and what was displaced only once
     #[arg(long)]
@@ -428,6 +434,18 @@ pub struct Recover {
     /// Have systemd read its units anew if something was finished and one of them has changed (for the boot unit)
     #[arg(long)]
     pub reload_units: bool,
+    /// Commit a transaction in doubt here, whose deciding file system never comes back
+    #[arg(long, value_name = "ID", group = "by_hand")]
+    pub commit: Option<u64>,
+    /// Abort a transaction in doubt here, whose deciding file system never comes back
+    #[arg(long, value_name = "ID", group = "by_hand")]
+    pub abort: Option<u64>,
+    /// Say no more of a committed transaction that a file system has not heard of, which never comes back. What became of it stays known
+    #[arg(long, value_name = "ID", group = "by_hand")]
+    pub forget: Option<u64>,
+    /// Where that is: the mount point, if transactions of that number are on several file systems
+    #[arg(long, value_name = "DIR", requires = "by_hand")]
+    pub at: Option<PathBuf>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub json: Json,

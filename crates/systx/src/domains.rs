@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use systx_engine::domain::{open_all, open_existing, AreaError, Domain, Location, OpenError};
+use systx_engine::domain::{open_all_doubting, open_existing, AreaError, Domain, Location, OpenError};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
@@ -164,6 +164,8 @@ pub struct Refused {
     pub why: String,
     /// Any user may have brought it about: by what has the area's name, or by leaving no room for an area.
     pub by_anybody: bool,
+    /// The identity that another area has, too.
+    twin: Option<[u8; 16]>,
 }
 
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
@@ -172,31 +174,24 @@ pub fn open<M: Borrow<Mounted>>(
     mounts: &[M],
     area: &Area,
 ) -> Result<Vec<Arc<Domain<Linux>>>, (usize, Refused)> {
-    open_by(os, mounts, area, open_all)
-}
-
-/// The same of mounts that have an area; none is made.
-fn open_there<M: Borrow<Mounted>>(
-    os: &Linux,
-    mounts: &[M],
-    area: &Area,
-) -> Result<Vec<FoundOrNot>, (usize, Refused)> {
-    open_by(os, mounts, area, open_existing)
+    open_by(os, mounts, area, &[], open_all_doubting)
 }
 
 type FoundOrNot = Option<Arc<Domain<Linux>>>;
-type OpenOf<D> = fn(&Linux, &[Location<'_, Linux>]) -> Result<Vec<D>, (usize, OpenError)>;
+type OpenOf<D> = fn(&Linux, &[Location<'_, Linux>], &[[u8; 16]]) -> Result<Vec<D>, (usize, OpenError)>;
 
+/// Where two areas have each of the identities in `doubted`, neither answers for it.
 fn open_by<M: Borrow<Mounted>, D: MayBe>(
     os: &Linux,
     mounts: &[M],
     area: &Area,
+    doubted: &[[u8; 16]],
     open: OpenOf<D>,
 ) -> Result<Vec<D>, (usize, Refused)> {
     let named = |(n, mounted): (usize, &M)| {
         let name = area_name_on(area, mounted.borrow());
         let why = |e| format!("{}: asking for the area's name: {e}", mounted.borrow().point());
-        name.map_err(|e| (n, Refused { why: why(e), by_anybody: false }))
+        name.map_err(|e| (n, Refused { why: why(e), by_anybody: false, twin: None }))
     };
     let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
@@ -207,7 +202,8 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
         .collect();
     let shown_name = |n: usize| names.get(n).map_or_else(String::new, |name| shown(name));
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
-    let words = |n: usize, e: OpenError| match e {
+    let words = |n: usize, e: OpenError| {
+        match e {
         // In his namespace others have no number.
         OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
             let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
@@ -217,7 +213,14 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
             let step = step(&OpenError::Area(e));
             format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown_name(n))
         }
+        OpenError::Twin { first, .. } => format!(
+            "{}/{}: the area is the same as that of {}: a copy of a file system is not used beside its original; unmount one of them, or move the copy's area away",
+            point(n).trim_end_matches('/'),
+            shown_name(n),
+            point(first)
+        ),
         e => format!("{}: {e}{}", point(n), step(&e)),
+    }
     };
     let failed = |(n, e)| {
         // As removable disks are mounted: what is on them, log and table included, may be anybody's work.
@@ -226,9 +229,13 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
             attributes.nosuid && attributes.nodev
         });
         let by_anybody = is_untrusted || may_be_anybodys(&e);
-        (n, Refused { why: words(n, e), by_anybody })
+        let twin = match &e {
+            OpenError::Twin { id, .. } => Some(*id),
+            _ => None,
+        };
+        (n, Refused { why: words(n, e), by_anybody, twin })
     };
-    let domains = open(os, &locations).map_err(failed)?;
+    let domains = open(os, &locations, doubted).map_err(failed)?;
     for (n, domain) in domains.iter().enumerate() {
         let Some(domain) = domain.domain() else { continue };
         if let Some(mounted) = mounts.get(n).filter(|_| os.uid() != 0 && !area.is_in_view) {
@@ -357,7 +364,7 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
     area: &Area,
     failed: &mut Vec<(Vec<u8>, String)>,
 ) -> Vec<Arc<Domain<Linux>>> {
-    as_many(mounts, failed, |mounts| open(os, mounts, area))
+    as_many(mounts, failed, |mounts, doubted| open_by(os, mounts, area, doubted, open_all_doubting))
 }
 
 /// The same, without making areas.
@@ -367,18 +374,20 @@ fn open_what_is_there<M: Borrow<Mounted>>(
     area: &Area,
     failed: &mut Vec<(Vec<u8>, String)>,
 ) -> Vec<FoundOrNot> {
-    as_many(mounts, failed, |mounts| open_there(os, mounts, area))
+    as_many(mounts, failed, |mounts, doubted| open_by(os, mounts, area, doubted, open_existing))
 }
 
 fn as_many<M: Borrow<Mounted>, D>(
     mounts: &mut Vec<M>,
     failed: &mut Vec<(Vec<u8>, String)>,
-    open: impl Fn(&[M]) -> Result<Vec<D>, (usize, Refused)>,
+    open: impl Fn(&[M], &[[u8; 16]]) -> Result<Vec<D>, (usize, Refused)>,
 ) -> Vec<D> {
+    let mut doubted = Vec::new();
     loop {
-        match open(mounts) {
+        match open(mounts, &doubted) {
             Ok(domains) => return domains,
             Err((n, refused)) => {
+                doubted.extend(refused.twin);
                 let mount = mounts.remove(n);
                 failed.push((mount.borrow().lower.point.clone(), refused.why));
             }

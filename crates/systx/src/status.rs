@@ -153,6 +153,7 @@ pub fn status(args: &Status) -> Answer {
 pub fn recover(args: &Recover) -> Answer {
     let begun = SystemTime::now();
     let mut finished = 0;
+    decide_by_hand(args)?;
     let found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut all_well = found.failed.is_empty();
     let mut out = String::new();
@@ -165,6 +166,13 @@ pub fn recover(args: &Recover) -> Answer {
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         finished += recovered.finished;
         out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
+        let awaited = domain.awaited().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        for one in awaited.iter().filter(|_| !args.quiet) {
+            out += &format!(
+                "{}: transaction {} ({}) is committed, and a file system that takes part has not heard of it: mount it, or `systx recover --forget {}` if it never comes back\n",
+                mounted.point(), one.id, shown(one.command.as_bytes()), one.id
+            );
+        }
         // What somebody else has finished and could not tell anybody.
         let mut earlier = domain.reports().unwrap_or_else(|e| {
             all_well = false;
@@ -178,6 +186,7 @@ pub fn recover(args: &Recover) -> Answer {
         out += &earlier.iter().map(|report| reported(&mounted.point(), report)).collect::<String>();
         let mut value = recovered_json(mounted, &recovered, error.as_deref());
         value["reported_earlier"] = reports_json(&earlier);
+        value["awaited"] = awaited.iter().map(|one| one.id.0).collect();
         values.push(value);
     }
     complain(&found);
@@ -190,6 +199,46 @@ pub fn recover(args: &Recover) -> Answer {
         out = format!("{}\n", json!({ "mounts": values, "failed": found.failed }));
     }
     Ok((out, all_well))
+}
+
+/// What a person has to say of a transaction whose other file systems are away; the recovery that follows acts on it.
+fn decide_by_hand(args: &Recover) -> Result<(), String> {
+    let Some(id) = args.commit.or(args.abort).or(args.forget) else { return Ok(()) };
+    let at = match &args.at {
+        Some(at) => Some(at.canonicalize().map_err(|e| format!("--at {}: {e}", at.display()))?),
+        None => None,
+    };
+    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let is_there = |mounted: &Mounted| {
+        at.as_ref().is_none_or(|at| at.as_os_str().as_encoded_bytes() == mounted.lower.point)
+    };
+    let mut meant = Vec::new();
+    for (mounted, domain) in found.open.iter().filter(|(mounted, _)| is_there(mounted)) {
+        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", mounted.point());
+        let is_it = match args.forget {
+            Some(_) => domain.awaited().map_err(|e| failed(&e))?.iter().any(|one| one.id.0 == id),
+            None => domain.is_in_doubt(TxId(id)).map_err(|e| failed(&e))?,
+        };
+        if is_it {
+            meant.push((mounted, domain));
+        }
+    }
+    let (mounted, domain) = match meant[..] {
+        [one] => one,
+        [] if args.forget.is_some() => {
+            return Err(format!(
+                "nobody waits for transaction {id}; `systx recover` says which are waited for"
+            ))
+        }
+        [] => return Err(format!("transaction {id} is not in doubt; `systx recover` says which are")),
+        _ => return Err(format!("transactions {id} are on several file systems; say which by --at")),
+    };
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", mounted.point());
+    match args.forget {
+        Some(_) => domain.silence_decision(TxId(id)).map_err(|e| failed(&e))?,
+        None => domain.decide_by_hand(TxId(id), args.commit.is_some()).map_err(|e| failed(&e))?,
+    };
+    Ok(())
 }
 
 fn is_of(report: &Report, displaced: &Displaced) -> bool {

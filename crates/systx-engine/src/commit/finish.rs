@@ -53,10 +53,8 @@ impl<O: Os> Commit<'_, O> {
         if mutant::on(Mutant::PublishBeforeSync) {
             let _ = self.sync_header();
         }
-        if self.durability == Durability::None {
-            // Without a header nobody would know what is in the slots: they go before the transaction is done.
-            self.reclaim(&mut done);
-        }
+        // Without a record nobody would know what is in the slots: they go before the transaction is done.
+        self.reclaim(false, &mut done);
         // The coordinator's slot last: helpers of a participant look at it.
         for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
             self.done(n);
@@ -64,9 +62,7 @@ impl<O: Os> Commit<'_, O> {
         if mutant::on(Mutant::LateHeader) && self.durability == Durability::Durable {
             let _ = self.append_header().and_then(|()| self.sync_header());
         }
-        if self.durability == Durability::Durable {
-            self.reclaim(&mut done);
-        }
+        self.reclaim(true, &mut done);
         for part in &self.parts {
             let warning = part.domain.checkpoint_if_due();
             done.warning = done.warning.or(warning);
@@ -74,12 +70,12 @@ impl<O: Os> Commit<'_, O> {
         done
     }
 
-    /// Empties the slots of every part.
-    fn reclaim(&self, done: &mut Committed) {
-        for part in &self.parts {
+    /// Empties the slots of the parts that have a record, or of those that have none.
+    fn reclaim(&self, recorded: bool, done: &mut Committed) {
+        for (n, part) in self.parts.iter().enumerate().filter(|(n, _)| self.is_recorded(*n) == recorded) {
             let (displaced, reclaimed) = reclaim_part(part);
             done.displaced.extend(part.domain.shown_all(displaced));
-            if reclaimed && self.durability == Durability::None {
+            if reclaimed && !self.is_recorded(n) {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }
@@ -99,14 +95,20 @@ impl<O: Os> Commit<'_, O> {
     fn done(&self, n: usize) {
         let part = &self.parts[n];
         let Some((slot, _)) = part.numbered else { return };
-        if let (Some(change), false) = (&part.change, n == self.coordinator()) {
+        if let (Some(change), true) = (&part.change, n != self.coordinator() && self.is_recorded(n)) {
             // Unsynced: it only spares a later recovery the question. An error leaves the question.
             let _ = part.domain.append_cell(Cell::Committed { id: change.id });
         }
-        if self.durability == Durability::None {
+        if !self.is_recorded(n) {
             part.domain.table.unsynced().add(&part.footprint.changed());
         } else if let Some(change) = &part.change {
             part.domain.table.unsynced().add(&change.body.made());
+        }
+        if let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) {
+            // The history has it from the log, but for those that have no record there.
+            if self.durability == Durability::Durable && !self.is_recorded(n) {
+                part.domain.note_past(lsn, &change.body);
+            }
         }
         // A slot that can't be freed is found by others when this process has ended.
         let _ = part.domain.free_slot(slot);

@@ -13,8 +13,11 @@ impl<O: Os> Commit<'_, O> {
     /// they stand in their logs in LSN order, and before the coordinator's header.
     pub(super) fn prepare_participants(&mut self) -> Result<(), CommitError> {
         let coordinator = self.coordinator();
-        let participants = self.parts.iter_mut().enumerate().filter(|(n, _)| *n != coordinator);
-        for (_, part) in participants {
+        for part in self.parts.iter_mut().enumerate().filter(|(n, _)| *n != coordinator).map(|(_, part)| part)
+        {
+            if !part.promises() {
+                continue;
+            }
             let (Some(change), Some((_, lsn))) = (&mut part.change, part.numbered) else { continue };
             append(&part.domain, change, |id, body| Cell::Prepared { lsn, id, body })?;
             if let Some(pos) = change.header.filter(|_| !mutant::on(Mutant::PreparedNotSynced)) {

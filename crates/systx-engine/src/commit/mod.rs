@@ -71,6 +71,11 @@ pub(crate) struct Change<O: Os> {
 }
 
 impl<O: Os> Part<O> {
+    /// Whether its file system comes back after a power loss: where none does, nothing is promised and nothing redone.
+    pub fn promises(&self) -> bool {
+        self.domain.comes_back() || mutant::on(Mutant::ForgetfulPromises)
+    }
+
     /// Its transaction number; 0 where nothing changes.
     pub fn id(&self) -> TxId {
         self.change.as_ref().map_or(TxId(0), |c| c.id)
@@ -284,8 +289,20 @@ impl<O: Os> Commit<'_, O> {
 
     /// The part whose record decides.
     pub(crate) fn coordinator(&self) -> usize {
-        self.parts.iter().position(|p| p.change.is_some()).unwrap_or(0)
+        coordinator_of(&self.parts)
     }
+
+    /// Whether a part has a record of its own: all of a durable transaction but those that never come back, where another
+    /// one decides.
+    pub(crate) fn is_recorded(&self, n: usize) -> bool {
+        self.durability == Durability::Durable && (n == self.coordinator() || self.parts[n].promises())
+    }
+}
+
+/// The first that changes something and comes back after a power loss; where none comes back, the first that changes something.
+fn coordinator_of<O: Os>(parts: &[Part<O>]) -> usize {
+    let first = |promises: bool| parts.iter().position(|p| p.change.is_some() && (p.promises() || !promises));
+    first(true).or_else(|| first(false)).unwrap_or(0)
 }
 
 /// A verb's error as the end of a commit.

@@ -11,7 +11,7 @@ use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::{Plan, Staged};
 use crate::publish::site::{open_object, slot_name, Directories};
 use crate::publish::tokens::{self, TokenHandles};
-use crate::record::{Act, Body, Shelved, Step, BODY_VERSION};
+use crate::record::{Act, Body, Share, Shelved, Step, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
@@ -92,10 +92,12 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     let mut body = Body {
         version: BODY_VERSION,
         id,
+        nonce: 0,
         uid: os.uid(),
         table: domain.table.id(),
         coordinator: None,
         participants: Vec::new(),
+        companions: Vec::new(),
         command: command.to_owned(),
         shelved: None,
         linked: plan.linked,
@@ -230,6 +232,9 @@ fn record<O: Os>(
     several: bool,
 ) -> Result<(), CommitError> {
     facts.refresh_all().map_err(super::aborted)?;
+    if let Some(nonce) = parts.first().map(|part| part.domain.os.random()) {
+        parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.body.nonce = nonce);
+    }
     if several {
         name_each_other(parts);
     }
@@ -254,16 +259,21 @@ fn record<O: Os>(
     Ok(())
 }
 
-/// Several file systems: the first coordinates, and each record names the other side.
+/// Several file systems: one coordinates, and each record names the other side.
 fn name_each_other<O: Os>(parts: &mut [Part<O>]) {
-    let names: Vec<_> =
-        parts.iter().filter_map(|p| p.change.as_ref().map(|c| (p.domain.key, c.id))).collect();
-    let mut changes = parts.iter_mut().filter_map(|p| p.change.as_mut());
-    let Some((first, rest)) = names.split_first() else { return };
-    if let Some(coordinator) = changes.next() {
-        coordinator.body.participants = rest.to_vec();
-    }
-    for participant in changes {
-        participant.body.coordinator = Some(*first);
+    let coordinator = super::coordinator_of(parts);
+    let party = |p: &Part<O>| p.change.as_ref().map(|c| Share { area: p.domain.key, id: c.id });
+    let named = parts.iter().enumerate().filter(|(n, _)| *n != coordinator);
+    let named: Vec<_> = named.filter_map(|(_, p)| Some((party(p)?, p.promises()))).collect();
+    let decides = party(&parts[coordinator]);
+    for (n, part) in parts.iter_mut().enumerate() {
+        let Some(change) = &mut part.change else { continue };
+        if n == coordinator {
+            let those = |promises| named.iter().filter(move |(_, p)| *p == promises).map(|(party, _)| *party);
+            (change.body.participants, change.body.companions) =
+                (those(true).collect(), those(false).collect());
+        } else {
+            change.body.coordinator = decides;
+        }
     }
 }

@@ -161,9 +161,9 @@ impl<O: Os> Commit<'_, O> {
 
     /// V5: slot before `next` before header. Readers and helpers rely on that order.
     fn number(&mut self, held: &[&Held<'_, O>]) -> Result<(), CommitError> {
-        let durable = self.durability == Durability::Durable;
         let multi_domain = self.parts.iter().filter(|p| p.change.is_some()).count() > 1;
         for n in self.coordinator_first() {
+            let durable = self.is_recorded(n);
             let (part, held) = (&mut self.parts[n], held[n]);
             let table = &part.domain.table;
             let broken = |error| failed("writing the domain table", error);

@@ -9,7 +9,7 @@ use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
-use crate::recovery::Logs;
+use crate::recovery::{kept_for, Logs};
 use crate::shown::Shown;
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Open, Os};
@@ -71,6 +71,8 @@ impl<O: Os> Domain<O> {
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
+        let boot = self.os.boot_id().map_err(os_error("learning which boot this is"))?;
+        let mut unanswered = Vec::new();
         for (lsn, entry) in published(&outline.replay) {
             if lsn > bound {
                 continue;
@@ -78,8 +80,11 @@ impl<O: Os> Domain<O> {
             // One body at a time: there may be very many.
             let Some(body) = outline.body(&self.os, entry)? else { continue };
             let reclaimed = self.reclaim(&body);
-            if reclaimed.is_err() || !settled.asks_no_more(&body) {
+            if reclaimed.is_err() {
                 bound = bound.min(Lsn(lsn.0.saturating_sub(1)));
+            }
+            if !settled.asks_no_more(&body) {
+                unanswered.push((lsn, kept_for(&body, &[], boot)));
             }
             past.push(Past::of(lsn, entry.written, &body));
             match reclaimed {
@@ -90,12 +95,23 @@ impl<O: Os> Domain<O> {
         }
         // Who has no room for it still gets a shorter log.
         let _ = history::keep(&self.os, &self.area.dir, &past);
+        // What became of it is kept for those that have not answered: the log does not wait for them.
+        let kept: Vec<_> =
+            unanswered.iter().filter(|(lsn, _)| *lsn <= bound).map(|(_, d)| d.clone()).collect();
+        if !mutant::on(Mutant::DecisionLate) && self.keep_decisions(&kept).is_err() {
+            let first = unanswered.iter().map(|(lsn, _)| lsn.0).min().unwrap_or(1);
+            bound = bound.min(Lsn(first.saturating_sub(1)));
+        }
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         if !mutant::on(Mutant::DropWithoutSyncfs) {
             self.sync_everything().map_err(os_error("syncing the file system"))?;
         }
         let pos = self.append_cell(Cell::Checkpoint { lsn: bound })?;
         self.sync_log(pos).map_err(|e| LogError::Poisoned { error: e.error })?;
+        if mutant::on(Mutant::DecisionLate) {
+            let _ = self.keep_decisions(&kept);
+        }
+        let _ = self.forget_answered();
         for (_, id) in done.into_iter().filter(|(lsn, _)| *lsn <= bound) {
             self.discard_staging(id);
         }
@@ -177,9 +193,9 @@ impl<'d, O: Os> Settled<'d, O> {
     }
 
     fn asks_no_more(&mut self, body: &Body) -> bool {
-        let all_forgot = body.participants.iter().all(|(key, _)| {
-            let ask = || self.domain.peers.get(key).is_some_and(|peer| peer.checkpoint().is_ok());
-            *self.forgot.entry(*key).or_insert_with(ask)
+        let all_forgot = body.participants.iter().all(|party| {
+            let ask = || self.domain.peers.get(&party.area).is_some_and(|peer| peer.checkpoint().is_ok());
+            *self.forgot.entry(party.area).or_insert_with(ask)
         });
         all_forgot || self.logs.settled(body)
     }

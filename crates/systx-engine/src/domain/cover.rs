@@ -75,7 +75,7 @@ impl<O: Os> Domain<O> {
 
     /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless somebody else does; whether it does.
     ///
-    /// It may not: something below is in flight, or participants elsewhere may still ask for a record.
+    /// It may not: something below is in flight, or there is no room to keep a decision that participants may ask for.
     ///
     /// # Errors
     /// As [`Domain::checkpoint`].

@@ -148,6 +148,11 @@ fn kept<O: Os>(os: &O, area: &O::Fd) -> core::result::Result<BTreeMap<(Lsn, TxId
 }
 
 impl<O: Os> Domain<O> {
+    /// Notes a commit that has no record here. Who has no room for it does without.
+    pub(crate) fn note_past(&self, lsn: Lsn, body: &Body) {
+        let _ = keep(&self.os, &self.area.dir, &[Past::of(lsn, self.os.now().sec, body)]);
+    }
+
     /// What has committed durably, oldest first, with paths as people know them.
     ///
     /// # Errors

@@ -8,9 +8,11 @@
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
 pub mod area;
+mod awaited;
 mod begin;
 mod checkpoint;
 mod cover;
+pub mod decisions;
 mod exact;
 mod held;
 pub mod history;
@@ -52,7 +54,7 @@ pub(crate) use held::Held;
 pub(crate) use journal::place_of;
 pub use layout::Corrupt;
 pub use lock::{Locked, RobustLock};
-pub use open::{open_all, open_existing, Domain, Location, OpenError};
+pub use open::{open_all, open_all_doubting, open_existing, Domain, Location, OpenError};
 pub use owners::{Claim, Owners, OwnersError};
 pub use peers::Peers;
 pub use records::{Record, Records};

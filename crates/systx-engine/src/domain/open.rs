@@ -72,6 +72,13 @@ pub enum OpenError {
     },
     /// The area of a subtransaction has a log without its table.
     NoTable,
+    /// Its area has the identity of another one within reach: one is a copy, and nobody knows which.
+    Twin {
+        /// Index of that one among those to be opened.
+        first: usize,
+        /// The identity.
+        id: [u8; 16],
+    },
     /// The kernel.
     Os(&'static str, Errno),
 }
@@ -93,6 +100,7 @@ impl core::fmt::Display for OpenError {
                 f,
                 "the area of a subtransaction has lost its table, without which its log is not replayed; run the outer transaction again"
             ),
+            OpenError::Twin { .. } => f.write_str("the area has the same identity as another one: a copy of a file system is not used beside its original"),
             OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
         }
     }
@@ -121,7 +129,19 @@ pub fn open_all<O: Os>(
     os: &O,
     sites: &[Location<'_, O>],
 ) -> core::result::Result<Vec<Arc<Domain<O>>>, (usize, OpenError)> {
-    let opened = open_each(os, sites, true)?.into_iter().enumerate();
+    open_all_doubting(os, sites, &[])
+}
+
+/// As [`open_all`], where two areas have each of these identities, one of which is left out: neither answers for it.
+///
+/// # Errors
+/// As of [`open_all`].
+pub fn open_all_doubting<O: Os>(
+    os: &O,
+    sites: &[Location<'_, O>],
+    doubted: &[[u8; 16]],
+) -> core::result::Result<Vec<Arc<Domain<O>>>, (usize, OpenError)> {
+    let opened = open_each(os, sites, doubted, true)?.into_iter().enumerate();
     opened.map(|(n, domain)| domain.ok_or((n, OpenError::Os("making the area", Errno::NOENT)))).collect()
 }
 
@@ -129,15 +149,25 @@ pub fn open_all<O: Os>(
 ///
 /// # Errors
 /// As of [`open_all`].
-pub fn open_existing<O: Os>(os: &O, sites: &[Location<'_, O>]) -> Existing<O> {
-    open_each(os, sites, false)
+pub fn open_existing<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]]) -> Existing<O> {
+    open_each(os, sites, doubted, false)
 }
 
-fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], make: bool) -> Existing<O> {
-    let peers = Peers::default();
-    let mut areas = Vec::new();
+fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]], make: bool) -> Existing<O> {
+    let peers = Peers::doubting(doubted);
+    let mut areas: Vec<Option<(Area<O>, FsInfo)>> = Vec::new();
     for (n, site) in sites.iter().enumerate() {
-        areas.push(Domain::area(os, site, &peers, make).map_err(|e| (n, e))?);
+        let found = Domain::area(os, site, &peers, make).map_err(|e| (n, e))?;
+        // Several mounts may lead to one area.
+        let place = |area: &Area<O>| os.stat(&area.dir).map(|stat| (stat.dev, stat.ino));
+        if let Some((area, _)) = &found {
+            let is_twin = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(area);
+            let twin = areas.iter().position(|other| other.as_ref().is_some_and(|(other, _)| is_twin(other)));
+            if let Some(first) = twin.filter(|_| !mutant::on(Mutant::TwinsWelcome)) {
+                return Err((n, OpenError::Twin { first, id: area.id.id }));
+            }
+        }
+        areas.push(found);
     }
     let open = |(n, found): (usize, Option<_>)| {
         let opened = found.map(|(area, info)| Domain::open_in(os, area, info, &peers));
@@ -175,7 +205,7 @@ impl<O: Os> Domain<O> {
             return Err(OpenError::Unsupported("RENAME_EXCHANGE and RENAME_NOREPLACE"));
         }
         let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
-        peers.add_area(area.id.id, PeerArea::new(dir, area.id));
+        peers.add_area(area.id.id, PeerArea::new(dir, area.id, info.life));
         Ok(Some((area, info)))
     }
 
@@ -189,7 +219,7 @@ impl<O: Os> Domain<O> {
         let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
         let (table, claim) = loop {
-            let initializer = match Self::table(os, &area, &info, &owners)? {
+            let initializer = match Self::table(os, &area, &info, &owners, peers)? {
                 Opened::Ready(table) => {
                     let claim = owners.claim().map_err(OpenError::Owners)?;
                     // Whoever has found it stale meanwhile did not see this process.
@@ -250,19 +280,26 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, is given up as soon as nobody uses it: the recovery
-    /// that follows learns what the disk holds.
+    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, or where a doubt can end, is given up as soon
+    /// as nobody uses it: the recovery that follows learns what the disk holds.
     fn table(
         os: &O,
         area: &Area<O>,
         info: &FsInfo,
         owners: &Owners<O>,
+        peers: &Peers<O>,
     ) -> core::result::Result<Opened<O>, OpenError> {
+        // What is prepared is decided by a recovery: when its coordinator is there again, or a person has.
+        let doubt_ends = |table: &Table<O>| {
+            let states: Vec<_> = table.slots().in_flight().map(|s| s.map(|s| s.seen.state())).collect();
+            let prepared = states.iter().all(|state| *state == Ok(SlotState::Prepared));
+            prepared && !states.is_empty() && recovery::can_be_decided(os, area, peers)
+        };
         let useless = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
             let is_useless =
                 |log: Log<O>| log.is_poisoned() || log.is_gone() || log.is_ahead_of(|| table.next());
-            log.map(is_useless).map_err(OpenError::Log)
+            log.map(|log| is_useless(log) || doubt_ends(table)).map_err(OpenError::Log)
         };
         let open = || Table::open(os, area, owners, info.life).map_err(OpenError::Table);
         let table = match open()? {
@@ -295,6 +332,11 @@ impl<O: Os> Domain<O> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the file system comes back after a power loss or another mount.
+    pub(crate) fn comes_back(&self) -> bool {
+        self.info.life != FsInfo::LIVES_ONCE
     }
 
     /// This process among the owners.

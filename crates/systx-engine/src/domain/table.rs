@@ -195,9 +195,23 @@ impl<O: Os> Table<O> {
         Err(TableError::InUse)
     }
 
+    /// The table of the area behind `dir`, if an opening would use it as it is.
+    pub(super) fn of_this_life(
+        os: &O,
+        dir: &O::Fd,
+        owners: &Owners<O>,
+        life: u64,
+    ) -> Result<Option<Table<O>>, TableError> {
+        Self::look_in(os, dir, owners, Life { boot: boot_words(os)?, superblock: life })
+    }
+
     /// The table, if it is ready.
     fn look(os: &O, area: &Area<O>, owners: &Owners<O>, life: Life) -> Result<Option<Table<O>>, TableError> {
-        let file = os.open_if_there(&area.dir, NAME, Open::ReadWrite).map_err(failed("open"))?;
+        Self::look_in(os, &area.dir, owners, life)
+    }
+
+    fn look_in(os: &O, dir: &O::Fd, owners: &Owners<O>, life: Life) -> Result<Option<Table<O>>, TableError> {
+        let file = os.open_if_there(dir, NAME, Open::ReadWrite).map_err(failed("open"))?;
         let Some(file) = file else { return Ok(None) };
         let stat = os.stat(&file).map_err(failed("look at"))?;
         if stat.kind() != systx_os::FileType::File {

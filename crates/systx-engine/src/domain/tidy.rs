@@ -120,6 +120,7 @@ impl<O: Os> Domain<O> {
         recovered.merge(self.finish_mine()?);
         // Also what a kill left behind the end of an abort or of a checkpoint.
         self.discard_orphans(None)?;
+        recovered.unfinished.extend(self.compare_by_hand()?);
         // Where publishers are killed again and again nobody else does.
         recovered.unfinished.extend(self.checkpoint_if_due());
         Ok(recovered)

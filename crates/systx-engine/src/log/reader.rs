@@ -147,6 +147,14 @@ impl<O: Os> Outline<O> {
         }
     }
 
+    /// The body of one of its records, needed or not.
+    ///
+    /// # Errors
+    /// `Unreadable`, `Os`.
+    pub fn any_body(&self, os: &O, entry: &Entry) -> Result<Option<Body>, LogError> {
+        entry.cell.body().map(|at| read_body(os, &self.files, entry, at)).transpose()
+    }
+
     /// Reads all bodies that are needed, so that nobody begins what a body further on makes impossible.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ mod rebuild;
 mod stuck;
 
 pub(crate) use owner::{finish, finish_owner, help};
-pub(crate) use reboot::{after_reboot, sweep, After, Logs};
+pub(crate) use reboot::{after_reboot, can_be_decided, kept_for, sweep, After, Decision, Logs};
 
 use crate::outcome::Displaced;
 

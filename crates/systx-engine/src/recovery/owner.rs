@@ -2,16 +2,18 @@
 
 use super::chains::Chains;
 use super::decide::{fate, Coordinator, Fate};
+use super::reboot::{is_of, kept_for, Decision, Logs};
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, tell_stuck, tell_waiting};
 use super::Recovered;
+use crate::domain::decisions;
 use crate::domain::{Domain, InFlight, SlotState};
-use crate::id::OwnerIx;
+use crate::id::{OwnerIx, TxId};
 use crate::log::{self, Cell};
 use crate::mutant::{self, Mutant};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
-use crate::record::{Act, Body};
+use crate::record::{Act, Body, Share};
 use systx_os::{Errno, Os, Result};
 
 /// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
@@ -66,9 +68,7 @@ pub(crate) fn finish<O: Os>(
     }
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
     match fate(slot.seen.state(), slot.info.durable && body.is_some(), coordinator) {
-        Fate::Keep => {
-            recovered.unfinished.push(format!("transaction {id} is prepared: its coordinator decides"))
-        }
+        Fate::Keep => recovered.unfinished.push(in_doubt(id)),
         Fate::Drop => {
             domain.free_slot(slot.ix)?;
             domain.discard_staging(id);
@@ -89,24 +89,20 @@ pub(crate) fn finish<O: Os>(
                 tell_waiting(id, first, recovered);
                 waiting.push(body);
             }
-            // After a reboot its participants have asked its record.
-            Some(body) if !slot.info.redo && !take_participants_along(domain, &body)? => {
-                recovered.unfinished.push(format!(
-                    "transaction {id} is committed; a file system that takes part in it is not mounted"
-                ))
-            }
-            Some(body) => match forward(domain, slot, &body, recovered) {
-                Ok(true) => {}
-                Ok(false) => waiting.push(body),
-                // The table makes no sense.
-                Err(Errno::UCLEAN) => return Err(Errno::UCLEAN),
-                Err(e) => {
-                    recovered
-                        .unfinished
-                        .push(format!("transaction {id} is committed, its publication waits: {e}"));
-                    waiting.push(body);
+            Some(body) => {
+                match along(domain, slot, &body).and_then(|()| forward(domain, slot, &body, recovered)) {
+                    Ok(true) => {}
+                    Ok(false) => waiting.push(body),
+                    // The table makes no sense.
+                    Err(Errno::UCLEAN) => return Err(Errno::UCLEAN),
+                    Err(e) => {
+                        recovered
+                            .unfinished
+                            .push(format!("transaction {id} is committed, its publication waits: {e}"));
+                        waiting.push(body);
+                    }
                 }
-            },
+            }
             // A part that only read: nothing to publish.
             None => domain.free_slot(slot.ix)?,
         },
@@ -114,20 +110,46 @@ pub(crate) fn finish<O: Os>(
     Ok(())
 }
 
-/// A coordinator past its commit point takes its participants past theirs before its own slot is free: they ask that slot.
-/// Whether that was possible.
-fn take_participants_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<bool> {
-    for (uuid, id) in &body.participants {
-        let Some(peer) = domain.peers.get(uuid) else { return Ok(false) };
-        for slot in peer.table.slots().in_flight() {
-            let slot = peer.checked(slot)?;
-            if slot.info.tx == *id && slot.seen.state() == SlotState::Validated {
-                // Somebody else may have done it meanwhile.
-                let _ = peer.table.slots().set_state(slot.ix, slot.seen, SlotState::Publishing);
-            }
+fn in_doubt(id: TxId) -> String {
+    format!("transaction {id} is in doubt: the file system that decides is not there; if it never comes back, `systx recover --commit {id}` or `--abort {id}` ends it")
+}
+
+/// A coordinator past its commit point takes those that are there past theirs before its own slot is free. Participants that are
+/// not ask its log later; for companions, which have nothing else that lasts as long as they, it is kept beside the log.
+fn take_others_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<()> {
+    for party in body.participants.iter().chain(&body.companions) {
+        let Some(peer) = domain.peers.get(&party.area) else { continue };
+        if let Some(slot) = slot_of(&peer, party, body)?.filter(|s| s.seen.state() == SlotState::Validated) {
+            // Somebody else may have done it meanwhile.
+            let _ = peer.table.slots().set_state(slot.ix, slot.seen, SlotState::Publishing);
         }
     }
-    Ok(true)
+    let away = body.companions.iter().filter(|party| domain.peers.get(&party.area).is_none());
+    let away: Vec<_> = away.copied().collect();
+    if away.is_empty() {
+        return Ok(());
+    }
+    let kept = decisions::all(&domain.os, &domain.area.dir)?;
+    match decisions::of(&kept, body.id, body.nonce) {
+        Some(_) => Ok(()),
+        None => {
+            let decision = kept_for(body, &away, domain.os.boot_id()?);
+            decisions::keep(&domain.os, &domain.area.dir, &[decision])
+        }
+    }
+}
+
+/// The slot of a transaction's share in another domain.
+fn slot_of<O: Os>(domain: &Domain<O>, party: &Share, body: &Body) -> Result<Option<InFlight>> {
+    for slot in domain.table.slots().in_flight() {
+        let slot = domain.checked(slot)?;
+        let is_it =
+            |slot: &InFlight| domain.body_of(slot).is_ok_and(|b| b.is_some_and(|b| is_of(&b, body.nonce)));
+        if slot.info.tx == party.id && is_it(&slot) {
+            return Ok(Some(slot));
+        }
+    }
+    Ok(None)
 }
 
 /// U and D on behalf of a dead owner; whether all steps are taken.
@@ -170,7 +192,7 @@ fn forward<O: Os>(
             return Ok(false);
         }
     }
-    if body.coordinator.is_some() {
+    if body.coordinator.is_some() && slot.info.durable {
         // Unsynced, as in D: it only spares a later recovery the question.
         let _ = domain.append_cell(Cell::Committed { id: body.id });
     }
@@ -205,6 +227,9 @@ fn chains_of<O: Os>(domain: &Domain<O>, body: &Body) -> Option<(usize, Chains)> 
 }
 
 fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut Recovered) -> Result<()> {
+    if !slot.info.durable && body.coordinator.is_some() {
+        domain.note_past(slot.info.lsn, body);
+    }
     if !slot.info.durable {
         domain.table.unsynced().add(&slot.info.footprint.changed());
     } else {
@@ -217,30 +242,39 @@ fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut
     Ok(())
 }
 
+/// After a reboot the others have asked its record.
+fn along<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body) -> Result<()> {
+    match slot.info.redo {
+        true => Ok(()),
+        false => take_others_along(domain, body),
+    }
+}
+
 /// A coordinator that died before its commit point is taken back first: its log decides, also after a power loss.
 fn finish_coordinator<O: Os>(domain: &Domain<O>, body: &Body, recovered: &mut Recovered) -> Result<()> {
-    let Some((uuid, id)) = &body.coordinator else { return Ok(()) };
-    let Some(coordinator) = domain.peers.get(uuid) else { return Ok(()) };
-    for slot in coordinator.table.slots().in_flight() {
-        let slot = coordinator.checked(slot)?;
-        let undecided = matches!(slot.seen.state(), SlotState::Validated | SlotState::Aborting);
-        if slot.info.tx == *id && undecided && !coordinator.alive(slot.info.owner) {
-            recovered.merge(help(&coordinator, slot.info.owner)?);
-        }
+    let Some(party) = &body.coordinator else { return Ok(()) };
+    let Some(coordinator) = domain.peers.get(&party.area) else { return Ok(()) };
+    let Some(slot) = slot_of(&coordinator, party, body)? else { return Ok(()) };
+    let undecided = matches!(slot.seen.state(), SlotState::Validated | SlotState::Aborting);
+    if undecided && !coordinator.alive(slot.info.owner) {
+        recovered.merge(help(&coordinator, slot.info.owner)?);
     }
     Ok(())
 }
 
-/// The state of the coordinator's slot, if this slot is a participant's.
+/// The state of the coordinator's slot, if this slot is another's.
 fn coordinator_state<O: Os>(domain: &Domain<O>, body: &Body) -> Coordinator {
-    let Some((uuid, id)) = &body.coordinator else { return Coordinator::Myself };
-    let Some(coordinator) = domain.peers.get(uuid) else { return Coordinator::Unknown };
-    for slot in coordinator.table.slots().in_flight() {
-        match slot {
-            Ok(slot) if slot.info.tx == *id => return Coordinator::In(slot.seen.state()),
-            Ok(_) => {}
-            Err(_) => return Coordinator::Unknown,
-        }
+    let Some(party) = &body.coordinator else { return Coordinator::Myself };
+    let Some(coordinator) = domain.peers.get(&party.area) else { return Coordinator::Unknown };
+    match slot_of(&coordinator, party, body) {
+        Ok(Some(slot)) => return Coordinator::In(slot.seen.state()),
+        Ok(None) => {}
+        Err(_) => return Coordinator::Unknown,
     }
-    Coordinator::In(SlotState::Free)
+    // Its slot is gone: free, or its file system has been mounted again since. Either way its log has the last word.
+    match Logs::new(&domain.os, &domain.peers).decision(body) {
+        Decision::Forward => Coordinator::In(SlotState::Publishing),
+        Decision::Abort => Coordinator::In(SlotState::Free),
+        Decision::Unknown => Coordinator::Unknown,
+    }
 }

@@ -8,18 +8,19 @@ use super::chains::Chains;
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
 use super::Recovered;
+use crate::domain::decisions::{self, By, Kept};
 use crate::domain::history::{self, Past};
 use crate::domain::shelf::sweep_shelves;
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
-use crate::log::{self, Cell, Entry, Replay};
+use crate::log::{self, Cell, Entry, Outline, Replay};
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::publish::targets::{self, Targets};
 use crate::publish::{publish, Pending};
-use crate::record::{Act, Body};
+use crate::record::{Act, Body, Share};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
 
@@ -42,7 +43,7 @@ pub(crate) struct After {
 }
 
 /// A coordinator's decision, as a participant can learn it.
-enum Decision {
+pub(crate) enum Decision {
     Forward,
     Abort,
     Unknown,
@@ -75,6 +76,9 @@ pub(crate) fn after_reboot<O: Os>(
         ));
     }
     let mut logs = Logs::new(os, peers);
+    let kept = decisions::all(os, &area.dir).map_err(failed("reading decided/ of the area"))?;
+    let boot = os.boot_id().map_err(failed("learning which boot this is"))?;
+    let mut unanswered = Vec::new();
     let mut undecided = Vec::new();
     let mut decided = Vec::new();
     let mut past = Vec::new();
@@ -84,7 +88,10 @@ pub(crate) fn after_reboot<O: Os>(
     let told = |n: usize, id: TxId| replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
     let chains = Chains::of(os, area, &outline, &mut |n, body| match replay.records[n].cell {
         Cell::Commit { .. } => true,
-        Cell::Prepared { id, .. } => told(n, id) || matches!(logs.decision(body), Decision::Forward),
+        Cell::Prepared { id, .. } => {
+            let decided = by_hand(&kept, body).unwrap_or_else(|| logs.decision(body));
+            told(n, id) || matches!(decided, Decision::Forward)
+        }
         _ => false,
     });
     let chains = chains.map_err(OpenError::Log)?;
@@ -105,14 +112,21 @@ pub(crate) fn after_reboot<O: Os>(
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
                 let reclaimed = redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered);
-                // What is not reclaimed must not be forgotten, and the participants ask this record until they know.
-                let finished = reclaimed && logs.settled(body);
-                if !finished {
+                let answered = logs.settled(body) && body.companions.is_empty();
+                if !answered && decisions::of(&kept, body.id, body.nonce).is_none() {
+                    unanswered.push((lsn, kept_for(body, &body.companions, boot)));
+                }
+                // What is not reclaimed must not be forgotten.
+                if !reclaimed {
                     checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                 }
             }
             Cell::Prepared { id, lsn, .. } => {
-                match if told(n, id) { Decision::Forward } else { logs.decision(body) } {
+                match if told(n, id) {
+                    Decision::Forward
+                } else {
+                    by_hand(&kept, body).unwrap_or_else(|| logs.decision(body))
+                } {
                     Decision::Forward => {
                         past.push(Past::of(lsn, entry.written, body));
                         if !redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered) {
@@ -126,7 +140,7 @@ pub(crate) fn after_reboot<O: Os>(
                     }
                     Decision::Unknown => {
                         recovered.unfinished.push(format!(
-                            "transaction {id} is prepared and its coordinator is not mounted: its objects conflict until it is"
+                            "transaction {id} is in doubt: the file system that decides is not mounted; what it changes conflicts until it is, or if it never comes back, until `systx recover --commit {id}` or `--abort {id}`"
                         ));
                         undecided.push((id, body.clone()));
                     }
@@ -136,10 +150,17 @@ pub(crate) fn after_reboot<O: Os>(
         }
     }
     drop(redo);
+    // The participants that have not answered ask for what became of it; the log is not kept for them.
+    let decided_here: Vec<_> =
+        unanswered.iter().filter(|(lsn, _)| *lsn <= checkpoint).map(|(_, d)| d.clone()).collect();
+    if decisions::keep(os, &area.dir, &decided_here).is_err() {
+        let first = unanswered.iter().map(|(lsn, _)| lsn.0).min().unwrap_or(1);
+        checkpoint = checkpoint.min(Lsn(first.saturating_sub(1)));
+    }
     // Whatever may be redone once more needs its slots, which say that it was taken already.
     let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
     let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
-    let kept = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
+    let needed_again = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
     let _ = history::keep(os, &area.dir, &past);
     os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
     let mut highest = replay.highest_id.0;
@@ -150,11 +171,54 @@ pub(crate) fn after_reboot<O: Os>(
             highest = highest.max(id);
         }
     }
+    highest = highest.max(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
     // What is kept to be undone is known by its number alone.
     let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
     highest = images.iter().fold(highest, |highest, id| highest.max(id.0));
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
-    Ok(After { next, next_tx, replay: outline.into_replay(), checkpoint, kept, undecided, stuck, decided })
+    Ok(After {
+        next,
+        next_tx,
+        replay: outline.into_replay(),
+        checkpoint,
+        kept: needed_again,
+        undecided,
+        stuck,
+        decided,
+    })
+}
+
+/// What is kept of a committed record for those that have not answered.
+pub(crate) fn kept_for(body: &Body, companions: &[Share], boot: [u8; 16]) -> decisions::Decision {
+    let (participants, companions) = (body.participants.clone(), companions.to_vec());
+    decisions::Decision {
+        id: body.id,
+        nonce: body.nonce,
+        committed: true,
+        command: body.command.clone(),
+        by: By::Record { participants, companions, boot, silenced: false },
+    }
+}
+
+/// Whether somebody can say by now what became of a prepared transaction of this area.
+pub(crate) fn can_be_decided<O: Os>(os: &O, area: &Area<O>, peers: &Peers<O>) -> bool {
+    let (Ok(outline), Ok(kept)) = (log::outline(os, &area.dir, area.id), decisions::all(os, &area.dir))
+    else {
+        return false;
+    };
+    let mut logs = Logs::new(os, peers);
+    let prepared = outline.replay.records.iter().filter(|e| matches!(e.cell, Cell::Prepared { .. }));
+    let mut bodies = prepared.filter_map(|entry| outline.body(os, entry).ok().flatten());
+    bodies.any(|body| by_hand(&kept, &body).is_some() || !matches!(logs.decision(&body), Decision::Unknown))
+}
+
+/// What a person has decided in the coordinator's place.
+fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
+    let decided = decisions::of(kept, body.id, body.nonce)?;
+    matches!(decided.by, By::Hand { .. }).then_some(match decided.committed {
+        true => Decision::Forward,
+        false => Decision::Abort,
+    })
 }
 
 /// Whether a step changes the attributes of an object, or takes it from its name.
@@ -268,11 +332,14 @@ impl<O: Os> Redo<'_, O> {
     }
 }
 
-/// The logs of other domains, each read once.
+/// A log, and what is kept beside it.
+type LogOf<O> = (Outline<O>, Vec<Kept>);
+
+/// The logs of other domains, each read once, with what is kept beside them.
 pub(crate) struct Logs<'a, O: Os> {
     os: &'a O,
     peers: &'a Peers<O>,
-    read: HashMap<[u8; 16], Option<Replay>>,
+    read: HashMap<[u8; 16], Option<LogOf<O>>>,
 }
 
 impl<'a, O: Os> Logs<'a, O> {
@@ -281,36 +348,77 @@ impl<'a, O: Os> Logs<'a, O> {
         Logs { os, peers, read: HashMap::new() }
     }
 
-    fn of(&mut self, key: &[u8; 16]) -> Option<&Replay> {
+    fn of(&mut self, area: &[u8; 16]) -> Option<&LogOf<O>> {
         let (os, peers) = (self.os, self.peers);
-        let read = self.read.entry(*key).or_insert_with(|| peers.area(key).and_then(|a| a.replay(os).ok()));
-        read.as_ref()
+        let read = || {
+            let area = peers.area(area)?;
+            // The log first: what it lets go of is kept by then.
+            let outline = area.outline(os).ok()?;
+            Some((outline, area.decisions(os).ok()?))
+        };
+        self.read.entry(*area).or_insert_with(read).as_ref()
     }
 
     /// What the coordinator of a prepared record decided.
-    fn decision(&mut self, body: &Body) -> Decision {
-        let Some((key, id)) = &body.coordinator else { return Decision::Unknown };
-        let Some(replay) = self.of(key) else { return Decision::Unknown };
-        let forward = replay.records.iter().any(|entry| match &entry.cell {
-            Cell::Commit { lsn, id: found, .. } => found == id && !replay.aborted.contains(lsn),
-            _ => false,
-        });
-        if forward {
-            Decision::Forward
-        } else {
-            Decision::Abort
+    pub fn decision(&mut self, body: &Body) -> Decision {
+        body.coordinator.as_ref().map_or(Decision::Unknown, |share| self.decision_of(share, body.nonce))
+    }
+
+    /// What a coordinator decided of the transaction with that nonce.
+    pub fn decision_of(&mut self, coordinator: &Share, nonce: u64) -> Decision {
+        let (os, id) = (self.os, &coordinator.id);
+        // Before its log: what is past its commit point stays so.
+        if self.peers.area(&coordinator.area).is_some_and(|area| area.is_undecided(os, *id)) {
+            return Decision::Unknown;
         }
+        let Some((outline, kept)) = self.of(&coordinator.area) else { return Decision::Unknown };
+        if decisions::of(kept, *id, nonce).is_some_and(|d| d.committed) {
+            return Decision::Forward;
+        }
+        for entry in &outline.replay.records {
+            let Cell::Commit { lsn, id: found, .. } = &entry.cell else { continue };
+            if found != id || outline.replay.aborted.contains(lsn) {
+                continue;
+            }
+            match outline.any_body(os, entry) {
+                // Another transaction of that number has another nonce.
+                Ok(Some(decided)) if is_of(&decided, nonce) => return Decision::Forward,
+                Ok(_) => {}
+                Err(_) => return Decision::Unknown,
+            }
+        }
+        Decision::Abort
+    }
+
+    /// Whether a participant in a transaction can still ask for its decision. One that is not there may.
+    pub fn may_ask(&mut self, party: &Share, nonce: u64) -> bool {
+        let os = self.os;
+        let Some((outline, kept)) = self.of(&party.area) else { return true };
+        // What a person has decided there is yet to be compared.
+        if decisions::of(kept, party.id, nonce).is_some_and(|d| matches!(d.by, By::Hand { .. })) {
+            return true;
+        }
+        // An undecided PREPARED is needed; a decided or dropped one is not.
+        let records = &outline.replay.records;
+        let says_so = |e: &Entry| e.cell == Cell::Committed { id: party.id };
+        if mutant::on(Mutant::DecisionEarly) && records.iter().any(says_so) {
+            return false;
+        }
+        records.iter().filter(|e| e.needed).any(|entry| {
+            let is_it = matches!(&entry.cell, Cell::Prepared { id, .. } if *id == party.id);
+            is_it && outline.any_body(os, entry).map_or(true, |b| b.is_none_or(|b| is_of(&b, nonce)))
+        })
     }
 
     /// Whether no participant of a coordinator's record can still ask for it.
     pub fn settled(&mut self, body: &Body) -> bool {
-        body.participants.iter().all(|(key, id)| {
-            let Some(replay) = self.of(key) else { return false };
-            // An undecided PREPARED is needed; a decided or dropped one is not.
-            let asks = |e: &Entry| matches!(&e.cell, Cell::Prepared { id: found, .. } if found == id);
-            !replay.records.iter().any(|e| e.needed && asks(e))
-        })
+        body.participants.iter().all(|party| !self.may_ask(party, body.nonce))
     }
+}
+
+/// Whether a record of the right number is of the transaction with that nonce.
+pub(super) fn is_of(body: &Body, nonce: u64) -> bool {
+    body.nonce == nonce || mutant::on(Mutant::NumberIsIdentity)
 }
 
 /// Deletes slot directories and staging that no record needs any more. After a recovery nothing else uses them.

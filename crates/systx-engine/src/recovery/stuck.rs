@@ -85,10 +85,12 @@ mod tests {
         Body {
             version: BODY_VERSION,
             id: TxId(1),
+            nonce: 0,
             uid: 0,
             table: [0; 16],
             coordinator: None,
             participants: Vec::new(),
+            companions: Vec::new(),
             command: String::new(),
             shelved: None,
             linked: false,

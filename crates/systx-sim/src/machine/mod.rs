@@ -280,6 +280,24 @@ impl Machine {
         self.shared.turn.notify_all();
     }
 
+    /// A file system gets the state back that it had on an older machine of which this one is a fork, as a disk that is rolled back
+    /// to a snapshot; it is mounted again. Nobody who has it open survives that: all processes are dead.
+    pub fn roll_back(&self, fs: usize, older: &Machine) {
+        let older = older.lock().state.clone();
+        let mut inner = self.lock();
+        inner.state.roll_back(FsId(fs), older);
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
+    /// File system `to` becomes a copy of the device of `from`, mounted beside it, with the same identity and numbers.
+    pub fn copy_over(&self, from: usize, to: usize) {
+        let mut inner = self.lock();
+        inner.state.copy_over(FsId(from), FsId(to));
+        inner.wake_dead();
+        self.shared.turn.notify_all();
+    }
+
     /// Everything is durable as it is, without any call.
     pub fn settle(&self) {
         let mut inner = self.lock();

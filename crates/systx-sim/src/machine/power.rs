@@ -138,6 +138,48 @@ impl State {
         self.mounts.retain(|dir, _| inodes.contains_key(dir));
     }
 
+    /// One file system is as it was in `older`.
+    pub(super) fn roll_back(&mut self, fs: FsId, mut older: State) {
+        self.everybody_ends();
+        older.everybody_ends();
+        self.inodes.retain(|_, inode| inode.fs != fs);
+        self.inodes.extend(older.inodes.into_iter().filter(|(_, inode)| inode.fs == fs));
+        let life = self.systems[fs.0].spec.info.life;
+        self.systems[fs.0] = older.systems.swap_remove(fs.0);
+        let info = &mut self.systems[fs.0].spec.info;
+        info.life = if [0, FsInfo::LIVES_ONCE].contains(&life) { life } else { life + 1 };
+        self.rebase(fs);
+        let inodes = &self.inodes;
+        self.mounts.retain(|dir, _| inodes.contains_key(dir));
+    }
+
+    /// One file system is as another one is now, on the disk.
+    pub(super) fn copy_over(&mut self, from: FsId, to: FsId) {
+        self.everybody_ends();
+        self.inodes.retain(|_, inode| inode.fs != to);
+        let originals: Vec<_> = self.inodes.iter().filter(|(_, inode)| inode.fs == from).collect();
+        let first = self.next_id;
+        let ids: BTreeMap<Id, Id> = originals.iter().map(|(id, _)| **id).zip(first..).collect();
+        let copied = |id: &Id| ids.get(id).copied().unwrap_or(*id);
+        let copies: Vec<_> = originals
+            .into_iter()
+            .map(|(id, inode)| {
+                let mut copy = (**inode).clone();
+                (copy.fs, copy.parent) = (to, copied(&inode.parent));
+                copy.entries.values_mut().for_each(|id| *id = copied(id));
+                (copied(id), Arc::new(copy))
+            })
+            .collect();
+        let root = copied(&self.systems[from.0].root);
+        self.next_id += ids.len() as Id;
+        self.inodes.extend(copies);
+        let life = self.systems[to.0].spec.info.life;
+        self.systems[to.0] = self.systems[from.0].clone();
+        let system = &mut self.systems[to.0];
+        (system.root, system.spec.info.life) = (root, life + 1);
+        self.rebase(to);
+    }
+
     /// A tmpfs comes back empty and is another file system.
     fn forget(&mut self, fs: FsId, rng: &mut fastrand::Rng) {
         self.inodes.retain(|_, i| i.fs != fs);

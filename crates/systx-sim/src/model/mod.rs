@@ -13,11 +13,13 @@
 //! | [`shelf`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
+//! | [`away`] | two file systems of which one never comes back, stays away, is rolled back; checkpoints, orderly shutdowns | I8, all or nothing, no doubt for ever |
 //! | [`liveness`] | rivals that loop, a senior, ordered and prepared ones | no deadlock, at most one more loss |
 //!
 //! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p systx-sim` takes the
 //! larger ones: more kills, power losses and outsider's calls.
 
+pub mod away;
 pub mod chain;
 pub mod checker;
 pub mod cooperation;
@@ -124,6 +126,19 @@ pub enum Mutant {
     NoCoordinatorSync,
     /// Objects of a transaction in doubt can be written.
     InDoubtNotBlocked,
+    // away
+    /// C3: a file system that never comes back coordinates and promises.
+    ForgetfulPromises,
+    /// C4: a checkpoint does not pass a record that a participant may ask for.
+    ParticipantHoldsLog,
+    /// C4: CKPT comes before the decision beside the log.
+    DecisionAfterCheckpoint,
+    /// C4: a decision goes when the participant's answer is appended, not when it is synced.
+    DecisionDroppedUnsynced,
+    /// C4: a decision goes when a person gives the participant up.
+    DecisionGivenUp,
+    /// C11: a participant obeys whatever has the number of its transaction.
+    NumberIsIdentity,
     // liveness
     /// Who keeps losing never becomes senior.
     NoSenior,

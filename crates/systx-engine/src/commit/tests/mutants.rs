@@ -237,6 +237,24 @@ fn check_of(mutant: Mutant) -> Check {
             "base::a_redo_leaves_out_all_that_came_before_somebody_else",
             "undone by the redo of the first one",
         ),
+        Mutant::NumberIsIdentity => check(
+            "away::a_disk_that_was_rolled_back_decides_on_nothing_that_it_does_not_know",
+            "half of it is there",
+        ),
+        Mutant::ForgetfulPromises => {
+            check("away::what_never_comes_back_neither_decides_nor_is_waited_for", "in doubt, or lost")
+        }
+        Mutant::DecisionLate => check(
+            "away::a_checkpoint_cut_anywhere_leaves_the_decision_for_who_returns",
+            "half of it is there",
+        ),
+        Mutant::DecisionEarly => {
+            check("away::a_decision_goes_when_the_answer_is_on_the_disk", "half of it is there")
+        }
+        Mutant::TwinsWelcome => check(
+            "away::of_two_areas_of_one_identity_the_second_is_refused_and_neither_decides",
+            "both are used",
+        ),
     }
 }
 
@@ -374,4 +392,9 @@ noticed! {
     a_commit_on_what_was_synced_once_is_noticed: KnownForEver,
     a_redo_of_what_somebody_has_put_back_is_noticed: NoChains,
     a_redo_that_looks_one_record_ahead_is_noticed: ShortChains,
+    a_number_that_is_taken_for_an_identity_is_noticed: NumberIsIdentity,
+    a_promise_of_what_never_comes_back_is_noticed: ForgetfulPromises,
+    a_decision_that_is_kept_too_late_is_noticed: DecisionLate,
+    a_decision_that_goes_too_early_is_noticed: DecisionEarly,
+    a_copy_beside_its_original_is_noticed: TwinsWelcome,
 }

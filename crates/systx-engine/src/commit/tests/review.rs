@@ -16,10 +16,10 @@ use std::sync::Arc;
 use systx_os::{Errno, FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs, Tree};
 
-type Mounts = Vec<Arc<Domain<SimOs>>>;
+pub(super) type Mounts = Vec<Arc<Domain<SimOs>>>;
 
 /// Opens the domains on these file systems, in this order.
-fn open(os: &SimOs, systems: &[usize]) -> Mounts {
+pub(super) fn open(os: &SimOs, systems: &[usize]) -> Mounts {
     let roots: Vec<_> = systems.iter().map(|fs| Arc::new(os.root(*fs))).collect();
     let sites: Vec<_> =
         roots.iter().map(|root| Location { root: root.clone(), parent: &**root, name: AREA }).collect();
@@ -80,7 +80,7 @@ fn make(
 }
 
 /// Makes `name` on every mount, in one transaction.
-fn make_everywhere(mounts: &Mounts, names: &[&[u8]]) -> Result<Committed, CommitError> {
+pub(super) fn make_everywhere(mounts: &Mounts, names: &[&[u8]]) -> Result<Committed, CommitError> {
     let mut facts = Facts::new(mounts.clone());
     let mut drafts = Vec::new();
     for (mount, (domain, name)) in mounts.iter().zip(names).enumerate() {
@@ -145,10 +145,12 @@ fn a_file_that_an_outsider_cut_stays_cut() {
         let body = Body {
             version: BODY_VERSION,
             id,
+            nonce: 0,
             uid: 0,
             table: [0; 16],
             coordinator: None,
             participants: Vec::new(),
+            companions: Vec::new(),
             command: String::new(),
             shelved: None,
             linked: false,
@@ -267,7 +269,7 @@ fn a_file_that_not_even_its_owner_may_write_to_gets_its_contents_back() {
     assert_eq!((found.content.as_slice(), found.mode & 0o7777), (&b"contents"[..], 0o644));
 }
 
-fn two_systems() -> Machine {
+pub(super) fn two_systems() -> Machine {
     let machine = Machine::new(3, &[FsSpec::new(FsKind::Ext4), FsSpec::new(FsKind::Xfs)]);
     machine.set_word_points(false);
     let os = machine.spawn("earlier");
@@ -277,12 +279,12 @@ fn two_systems() -> Machine {
     machine
 }
 
-fn both(machine: &Machine) -> (bool, bool) {
+pub(super) fn both(machine: &Machine) -> (bool, bool) {
     (machine.look(0, "a").is_some(), machine.look(1, "b").is_some())
 }
 
 /// Opens both domains with a new process, which finishes what was left.
-fn reopen(machine: &Machine, systems: &[usize]) {
+pub(super) fn reopen(machine: &Machine, systems: &[usize]) {
     let os = machine.spawn("next");
     run_process(&os, || open(&os, systems).iter().for_each(|d| drop(d.finish_dead()))).expect("not killed");
     os.exit();

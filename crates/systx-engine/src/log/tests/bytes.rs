@@ -5,8 +5,8 @@ use super::super::format::{
 };
 use super::*;
 use crate::record::{
-    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Shelved, Small, Source,
-    Step, Was, BODY_VERSION,
+    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Share, Shelved, Small,
+    Source, Step, Was, BODY_VERSION,
 };
 use systx_os::{Handle, Timestamp};
 
@@ -230,10 +230,12 @@ fn the_bytes_of_a_body_never_change() {
     let body = Body {
         version: BODY_VERSION,
         id: TxId(300),
+        nonce: 7,
         uid: 1000,
         table: [0xb0; 16],
-        coordinator: Some((UUID, TxId(2))),
-        participants: vec![(UUID, TxId(3))],
+        coordinator: Some(Share { area: UUID, id: TxId(2) }),
+        participants: vec![Share { area: UUID, id: TxId(3) }],
+        companions: vec![Share { area: [1; 16], id: TxId(4) }],
         command: "make".to_owned(),
         shelved: Some(Shelved { owner: 4, seal: 5 }),
         linked: true,
@@ -244,8 +246,8 @@ fn the_bytes_of_a_body_never_change() {
     assert_eq!(Body::decode(&bytes), Ok(body));
     // `_` is the rest of a handle.
     let golden = "\
-        07ac02e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
-        a5a5a5a5a5a503046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
+        08ac0207e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
+        a5a5a5a5a5a503010101010101010101010101010101010104046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
         1_03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b017 \
         60202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f \
         756e640302080101010101010101_03612f62046e616d650202080404040404040404_02080505050505050505_010208060 \

@@ -116,10 +116,12 @@ pub fn body(n: u64, bytes: usize) -> Body {
     Body {
         version: BODY_VERSION,
         id: TxId(n),
+        nonce: n,
         uid: 0,
         table: [1; 16],
         coordinator: None,
         participants: Vec::new(),
+        companions: Vec::new(),
         command: "x".repeat(bytes),
         shelved: None,
         linked: false,
