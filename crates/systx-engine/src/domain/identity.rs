@@ -164,9 +164,11 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
     move |e| AreaError::Os(what, e)
 }
 
-/// Writes the file of a new area, whose directory is `dir`, under a name of its own.
+/// Writes the file of a new area, whose directory is `dir`, under a name of its own. A log that is there already stays the area's:
+/// programs that tidy a directory like /tmp delete files one by one, `format` among them.
 pub(super) fn write_new<O: Os>(os: &O, dir: &O::Fd, name: &[u8], info: &FsInfo) -> Result<(), AreaError> {
-    write(os, dir, name, &Identity { id: AreaId::new(random(os)), signs: Signs::of(os, dir, info) })
+    let was = log::written_for(os, dir).ok().flatten();
+    write(os, dir, name, &Identity { id: AreaId { id: random(os), was }, signs: Signs::of(os, dir, info) })
 }
 
 fn write<O: Os>(os: &O, dir: &O::Fd, name: &[u8], identity: &Identity) -> Result<(), AreaError> {
