@@ -168,6 +168,10 @@ fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
     let Some(change) = &part.change else { return Ok(()) };
     let (domain, plan) = (&part.domain, &change.plan);
     let (os, root) = (&domain.os, &domain.area.root);
+    // In a view of an outer transaction there are no leases: its own commit has them, and compares what was read here by hash.
+    if !domain.area.info.leases {
+        return Ok(());
+    }
     for step in &change.body.steps {
         let Act::Attr { object, power_over: Some(_), .. } = &step.act else { continue };
         let held = match change.patch_targets.get(object) {

@@ -54,10 +54,12 @@ pub(super) fn hold<'a, O: Os>(
         },
     };
     let held = kind == Lease::Write && os.lease_held(&fd) == Ok(Lease::Write);
-    if !held && matches!(os.lease(&fd, kind), Err(Errno::AGAIN)) {
+    let leased = held || os.lease(&fd, kind) != Err(Errno::AGAIN);
+    // In a view of an outer transaction there are no leases: there the bytes alone are compared, and once more by its commit.
+    if !leased && site.area.is_none_or(|area| os.fs_info(area).is_ok_and(|info| info.leases)) {
         return Ok(None);
     }
-    let hold = Hold { os, fd, taken: !held };
+    let hold = Hold { os, fd, taken: leased && !held };
     let same = mutant::on(Mutant::PowerByName) || hash(os, &hold.fd)? == *bytes;
     Ok(same.then_some(hold))
 }
