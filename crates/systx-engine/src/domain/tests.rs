@@ -330,6 +330,8 @@ fn many_may_make_an_area_at_once() {
 #[test]
 fn what_is_not_an_area_of_ours_is_refused() {
     let s = Scratch::new();
+    // Where all may make names, as an umask of 0 would let them, root moves files of its own away, too.
+    std::fs::set_permissions(&s.path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink("/", s.path.join("area")).unwrap();
     assert_eq!(s.area(true).err(), Some(AreaError::NotADirectory));
     s.os.unlink(&s.dir, b"area").unwrap();
