@@ -7,7 +7,7 @@ use crate::id::TxId;
 use crate::log::{outline, Cell};
 use crate::recovery::Recovered;
 use std::sync::Arc;
-use systx_os::FsKind;
+use systx_os::{FsKind, Os};
 use systx_sim::machine::{run_process, Crash, FsSpec, Machine, SimOs};
 
 const HALF: &str = "half of it is there";
@@ -136,7 +136,7 @@ fn what_never_comes_back_neither_decides_nor_is_waited_for() {
         machine.settle();
         for _ in 0..2 {
             power_fails(&machine);
-            assert_eq!(recover(&machine, &[0]), [""; 0]);
+            assert_eq!(recover(&machine, &[0]), [""; 0], "in doubt, or lost");
             assert!(!has(&machine, 0), "done again");
             assert!(!within(&machine, &[0], |mounts| records(&mounts[0]).1), "the log is kept for it");
         }
@@ -144,7 +144,8 @@ fn what_never_comes_back_neither_decides_nor_is_waited_for() {
         let machine = start.fork();
         commit(&machine);
         within(&machine, &[1], |mounts| {
-            assert_eq!(records(&mounts[0]), (Vec::new(), false));
+            let none = (Vec::new(), false);
+            assert_eq!(records(&mounts[0]), none, "it has promised what will be in doubt, or lost");
             assert_eq!(mounts[0].history().expect("reads").len(), 1, "its history has it");
         });
     }
@@ -248,8 +249,9 @@ fn a_decision_goes_when_the_answer_is_on_the_disk() {
     let (coordinator, participant) = roles(&machine);
     commit(&machine);
     within(&machine, &[coordinator], |mounts| mounts[0].checkpoint().expect("checkpoints"));
-    // Its log says that it knows, and nobody has synced that.
+    // Its log says that it knows, and nobody has synced that. The other disk is quicker: whatever went there is gone.
     recover(&machine, &[coordinator, participant]);
+    within(&machine, &[coordinator], |mounts| mounts[0].os.syncfs(&mounts[0].area.dir).expect("syncs"));
     power_fails(&machine);
     recover(&machine, &[coordinator]);
     recover(&machine, &[coordinator, participant]);
