@@ -301,7 +301,8 @@ fn keys(value: &Value) -> Vec<&str> {
 fn finished(w: &World, finished: u64) -> Value {
     json!({
         "mount": w.volume.point, "finished": finished, "aborted": 0, "displaced": [], "unfinished": [], "error": null,
-        "reported_earlier": []
+        "reported_earlier": [],
+        "awaited": []
     })
 }
 

@@ -24,6 +24,11 @@ pub const ORDINARY: &[&str] = UNPRIVILEGED.split_at(6).0;
 
 /// Makes /dev/fuse one that everybody may open, as on most systems, in this program's own mount namespace.
 pub fn open_fuse_to_all(dir: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    // By a case before: its node is deleted by now, and nothing can be mounted on a name that is gone.
+    if std::fs::metadata("/dev/fuse").is_ok_and(|node| node.permissions().mode() & 0o666 == 0o666) {
+        return;
+    }
     let node = dir.join("fuse");
     must(Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "10", "229"]));
     must(Command::new("mount").arg("--bind").arg(&node).arg("/dev/fuse"));
