@@ -46,6 +46,7 @@ pub(super) fn change<O: Os>(
             }
         }
         if dropped && change.gives_power() {
+            keep_on(site, &fd, change)?;
             continue;
         }
         let theirs = match change {
@@ -87,6 +88,19 @@ pub(super) fn change<O: Os>(
         }
     }
     Ok(())
+}
+
+/// In a redo, of a mode that is not given: all of it but its set-id bits.
+///
+/// The bytes may be those of a later record of ours, and what that and the others make of the mode begins with this one. If nothing
+/// of it were there, each of them would find a mode that it doesn't know, and leave it as it is.
+fn keep_on<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<()> {
+    match change {
+        Change::Mode { new, .. } if site.pass == Pass::Redo && is_left(site.os, fd, change)? => {
+            site.os.chmod(fd, *new & !0o6000)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a change is still to be made.

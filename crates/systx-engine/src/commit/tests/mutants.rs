@@ -54,9 +54,11 @@ fn check_of(mutant: Mutant) -> Check {
             "interleaving::interleaved_transactions_are_so_with_and_without_durability",
             "I9: shown at one time, and true at no one number | no strictly serial order",
         ),
-        Mutant::NoStageBarrier => {
-            check("crash::a_power_loss_at_every_call_leaves_all_or_nothing_on_ext4", "a mixture")
-        }
+        // What the commit builds on is synced with what is staged (C10), and on ext4 the one carries the other.
+        Mutant::NoStageBarrier => Check {
+            with: Some(Mutant::BaseNotSynced),
+            ..check("crash::a_power_loss_at_every_call_leaves_all_or_nothing_on_ext4", "a mixture")
+        },
         Mutant::HeaderNotSynced => {
             check("interleaving::no_commit_that_was_reported_is_lost_with_the_power", "lost append")
         }
@@ -304,17 +306,18 @@ fn each_invariant_is_said_to_be_broken_where_its_rule_is_left_out() {
     let outsider = "invariants::what_an_outsider_did_is_kept_before_every_call_after_it";
     let unsynced = "invariants::they_hold_before_every_call_of_a_durable_commit_on_one_without_durability";
     let shown = "interleaving::what_a_program_is_shown_was_true_at_one_number_whenever_it_is_shown";
-    for (mutant, test, says) in [
-        (Mutant::PublishBeforeSync, INLINE, "I4: 1 is publishing, and its header isn't synced"),
-        (Mutant::NoExchangeBack, outsider, "I6: "),
-        (Mutant::DropWithoutSyncfs, INLINE, "I7: 1 on 0 would not be redone, and is not on the disk"),
-        (Mutant::HeaderNotSynced, INLINE, "I8: Power(NothingUnsynced): 0 transactions are there"),
-        (Mutant::AbortNotSynced, taken_back, "was told aborted, and is there"),
-        (Mutant::NoSlotWait, shown, "I9: "),
-        (Mutant::NoRefreshAfterLook, shown, "I9: "),
-        (Mutant::NoV4, unsynced, "I12: "),
+    for (mutants, test, says) in [
+        (&[Mutant::PublishBeforeSync][..], INLINE, "I4: 1 is publishing, and its header isn't synced"),
+        (&[Mutant::NoExchangeBack], outsider, "I6: "),
+        (&[Mutant::DropWithoutSyncfs], INLINE, "I7: 1 on 0 would not be redone, and is not on the disk"),
+        (&[Mutant::HeaderNotSynced], INLINE, "I8: Power(NothingUnsynced): 0 transactions are there"),
+        (&[Mutant::AbortNotSynced], taken_back, "was told aborted, and is there"),
+        (&[Mutant::NoSlotWait], shown, "I9: "),
+        (&[Mutant::NoRefreshAfterLook], shown, "I9: "),
+        // The sync of what it builds on (C10) would be the one that V4 leaves out.
+        (&[Mutant::NoV4, Mutant::BaseNotSynced], unsynced, "I12: "),
     ] {
-        is_told(&[mutant], test, says);
+        is_told(mutants, test, says);
     }
 }
 
