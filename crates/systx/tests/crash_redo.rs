@@ -156,11 +156,24 @@ fn unsynced(dir: &Path, kind: &'static str) {
         power_off(&volume);
         let said = recover();
         let after = seen(&served);
-        if after != before {
+        // Bytes that XFS had not written are written again, and the time is left to whoever changed the mode (docs/limits.md).
+        let known = kind == "xfs" && what == "other mode" && earlier && untimed(&after) == untimed(&before);
+        if after != before && known {
+            println!("known: {what}, then {ours}: {}", difference(&after, &before));
+        } else if after != before {
             lost += &format!("{what}, then {ours} ({earlier}): {said}{}", difference(&after, &before));
         }
     }
     assert!(lost.is_empty(), "reported durable, and lost:\n{lost}");
+}
+
+/// But for all times.
+fn untimed(seen: &Picture) -> Picture {
+    let without = |line: &String| {
+        let words: Vec<_> = line.split(' ').collect();
+        words.iter().enumerate().filter(|(n, _)| *n != 2).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
+    };
+    seen.iter().map(|(path, line)| (path.clone(), without(line))).collect()
 }
 
 /// But for the times of directories: of names that come and go again they have the time of the redo.
