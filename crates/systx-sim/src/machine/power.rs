@@ -91,13 +91,7 @@ impl State {
     pub(super) fn power_loss(&mut self, crash: Crash, rng: &mut fastrand::Rng) {
         let mapped = self.everybody_ends();
         for fs in (0..self.systems.len()).map(FsId) {
-            let keep = [0, 10, 50, 90, 100][rng.usize(0..5)];
-            let mut chooser = Chooser { crash, rng, keep };
-            if self.systems[fs.0].forgets() {
-                self.forget(fs, chooser.rng);
-            } else {
-                self.lose_power(fs, &mut chooser);
-            }
+            self.lose_unsynced(fs, crash, rng);
         }
         self.garble(&mapped, crash, rng);
         let inodes = &self.inodes;
@@ -118,10 +112,8 @@ impl State {
         mapped
     }
 
-    /// One file system loses what was not synced and is mounted again; the boot goes on.
-    pub(super) fn lose_cache(&mut self, fs: FsId, crash: Crash, rng: &mut fastrand::Rng) {
-        let mut mapped = self.everybody_ends();
-        mapped.retain(|id| self.inodes.get(id).is_some_and(|inode| inode.fs == fs));
+    /// One file system loses what was not synced.
+    fn lose_unsynced(&mut self, fs: FsId, crash: Crash, rng: &mut fastrand::Rng) {
         let keep = [0, 10, 50, 90, 100][rng.usize(0..5)];
         let mut chooser = Chooser { crash, rng, keep };
         if self.systems[fs.0].forgets() {
@@ -129,6 +121,13 @@ impl State {
         } else {
             self.lose_power(fs, &mut chooser);
         }
+    }
+
+    /// One file system loses what was not synced and is mounted again; the boot goes on.
+    pub(super) fn lose_cache(&mut self, fs: FsId, crash: Crash, rng: &mut fastrand::Rng) {
+        let mut mapped = self.everybody_ends();
+        mapped.retain(|id| self.inodes.get(id).is_some_and(|inode| inode.fs == fs));
+        self.lose_unsynced(fs, crash, rng);
         self.garble(&mapped, crash, rng);
         let life = &mut self.systems[fs.0].spec.info.life;
         if ![0, FsInfo::LIVES_ONCE].contains(life) {
