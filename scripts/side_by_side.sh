@@ -18,8 +18,9 @@ if ! "$CARGO" test --locked --no-run --message-format=json-render-diagnostics "$
     echo "error: test failed, it does not build" >>"$LOG"
     exit 1
 fi
-# By line: the package's directory, the source, the program.
-sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"src_path":"\([^"]*\)".*"test":true.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
+# By line: the package's directory, the source, the program. Only what was built as a test: `test` in the target says merely
+# that it could be, and is true of the program systx, too.
+sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"src_path":"\([^"]*\)".*"profile":{[^}]*"test":true.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
     "$dir/built" >"$dir/programs"
 if ! [ -s "$dir/programs" ]; then
     echo "error: test failed, cargo names no test program" >>"$LOG"
