@@ -20,11 +20,14 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     let mut plain = Samples::default();
     let mut limited = Samples::default();
     let mut writing = Samples::default();
+    let mut alone = Samples::default();
     let mut whole = Samples::default();
     for _ in 0..runs {
         plain.push(timed(&mut Command::new("/bin/true"))?);
         limited.push(timed(systx(setup, &only).args(["--", "/bin/true"]))?);
-        writing.push(timed(systx(setup, &only).args(["--", "/bin/sh", "-c", "echo x > a"]))?);
+        let write = ["--", "/bin/sh", "-c", "echo x > a"];
+        writing.push(timed(systx(setup, &only).args(write))?);
+        alone.push(timed(systx(setup, &only).args(write).env("SYSTX_CHECKPOINT", "never"))?);
         let run = || timed(Command::new("/opt/systx").args(["run", "--", "/bin/true"]));
         whole.push(with_root(&root, run)??);
     }
@@ -36,6 +39,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             ("`systx run --only DIR -- true`", &limited),
             ("`systx run -- true`, whole `/`", &whole),
             ("`systx run --only DIR -- sh -c 'echo x > a'`, durable", &writing),
+            ("the same, and no process left behind makes a checkpoint", &alone),
         ],
     );
     Ok(())
