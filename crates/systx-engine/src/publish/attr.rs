@@ -5,8 +5,9 @@ use super::power;
 use super::site::{open_object, Found, Pass, Site, DIRECTORIES_MAX};
 use crate::facts::current_xattr;
 use crate::record::{Act, Body, Change, Step};
+use crate::workset::attributes::CAPABILITY;
 use std::sync::Arc;
-use systx_os::{Handle, Open, Os, Result, SetXattr, Timestamp};
+use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
 
 /// Applies every change whose old value is still there.
 ///
@@ -70,7 +71,7 @@ pub(super) fn change<O: Os>(
                 value if value == *new => false,
                 value if value == *old => match new {
                     Some(value) => os.setxattr(&fd, name, value, SetXattr::Any).map(|()| false)?,
-                    None => os.removexattr(&fd, name).map(|()| false)?,
+                    None => remove_xattr(os, &fd, name).map(|()| false)?,
                 },
                 _ => true,
             },
@@ -88,6 +89,19 @@ pub(super) fn change<O: Os>(
         }
     }
     Ok(())
+}
+
+/// Removes an extended attribute, as one who may only own the file.
+///
+/// The kernel lets only the privileged remove a capability by its name. But it removes it at each chown(2) by the owner, also at
+/// one that changes nothing; that would take set-id bits, too, so a file with such bits keeps its capability and the error.
+fn remove_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<()> {
+    match os.removexattr(fd, name) {
+        Err(Errno::PERM) if name == CAPABILITY && os.stat(fd)?.perm() & 0o6000 == 0 => {
+            os.chown(fd, u32::MAX, u32::MAX)
+        }
+        result => result,
+    }
 }
 
 /// In a redo, of a mode that is not given: all of it but its set-id bits.
