@@ -74,7 +74,7 @@ fn pairs() -> Vec<Pair> {
 
 impl World {
     fn new(dir: &Path, kind: &'static str) -> Option<World> {
-        let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 192 })?;
+        let volume = Volume::new(dir, kind, rounds(320, 1024) as u64)?;
         let own = volume.point.join("user");
         std::fs::create_dir(&own).unwrap();
         chown(&own, Some(USER), Some(USER)).unwrap();
@@ -156,7 +156,8 @@ fn compare(w: &World, before: impl Fn(&Path) -> Vec<String>, may: May) {
 /// Less, as docs/limits.md says.
 fn is_told_in_limits(pair: &str, plain: &str, inside: &str) -> bool {
     let call = pair.rsplit('.').next().unwrap();
-    let unchangeable = pair.contains("mine-append") || (pair.contains("mine-immutable") && call.starts_with("chown"));
+    let unchangeable =
+        pair.contains("mine-append") || (pair.contains("mine-immutable") && call.starts_with("chown"));
     (call == "whiteout" && inside == "EINVAL")
         || (unchangeable && inside == "EPERM")
         // XFS alone has the other one of the two that rename(2) names.
