@@ -12,11 +12,14 @@ use crate::sub;
 use crate::tree::{self, Lower, Seen, Tree};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use systx_engine::domain::{open_all_doubting, open_existing, AreaError, Domain, Location, OpenError};
+use systx_os::sandbox::answers;
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
@@ -319,20 +322,48 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
         },
     };
     let name = area_name(area);
+    let mut areas = Vec::new();
     mounts.retain(|mounted| match os.open(&mounted.copy.root, &name, Open::Path) {
         // Another user's, where root's may be, is none: `doctor` tells of it, and the next run moves it away.
-        Ok(area) => os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0),
-        Err(Errno::NOENT) => false,
+        Ok(area) if os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0) => {
+            areas.push(area);
+            true
+        }
+        Ok(_) | Err(Errno::NOENT) => false,
         Err(e) => {
             failed.push(format!("{}: {e}", mounted.point()));
             false
         }
     });
+    if !area.is_in_view {
+        leave_out_the_silent(&mut mounts, &areas, &mut failed);
+    }
     let mut unopened = Vec::new();
     let domains = open_what_is_there(os, &mut mounts, area, &mut unopened);
     failed.extend(unopened.into_iter().map(|(_, why)| why));
     let open = mounts.into_iter().zip(domains).filter_map(|(mounted, domain)| Some((mounted, domain?)));
     Ok(Existing { open: open.collect(), failed })
+}
+
+/// A disk that is idle answers within milliseconds, and a snapshot is taken in a second. At boot and at login others wait.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A file system that does not answer would hold up the others, and not even SIGKILL ends who waits for it.
+fn leave_out_the_silent(mounts: &mut Vec<Mounted>, areas: &[OwnedFd], failed: &mut Vec<String>) {
+    // Who can't find out waits.
+    let Ok(answered) = answers::answer(areas, ANSWER) else { return };
+    let mut answered = answered.into_iter();
+    mounts.retain(|mounted| {
+        let answers = answered.next().unwrap_or(true);
+        if !answers {
+            failed.push(format!(
+                "{}: no answer within {} s: it is frozen (fsfreeze), or its disk is stuck; left out. Run again when it answers",
+                mounted.point(),
+                ANSWER.as_secs()
+            ));
+        }
+        answers
+    });
 }
 
 /// An ordinary user's directories, each by the mount table that it is seen in; he has to have [entered](ordinary::enter).

@@ -27,6 +27,7 @@ fn main() {
         ("a_login_finishes_what_was_killed_in_mid_commit", a_login_finishes_what_was_killed),
         ("a_login_waits_for_nothing_and_hears_nothing_but_at_a_terminal", a_login_waits_for_nothing),
         ("a_boot_finishes_what_was_killed_in_mid_commit", a_boot_finishes_what_was_killed),
+        ("a_frozen_file_system_keeps_no_boot_from_the_others", a_frozen_one_keeps_no_boot_from_the_others),
     ]);
 }
 
@@ -428,9 +429,8 @@ fn a_login_waits_for_nothing(dir: &Path) {
     assert_eq!(words, "recover --quiet");
 }
 
-fn a_boot_finishes_what_was_killed(dir: &Path) {
-    let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
-    let root = &volume.point;
+/// A root with systx in `opt` and its hooks, and a command in there, at `/work`.
+fn machine_with_hooks(root: &Path) -> impl Fn(&[&str]) -> Command + '_ {
     machine::programs_below(root);
     for name in ["proc", "dev"] {
         std::fs::create_dir(root.join(name)).unwrap();
@@ -440,7 +440,7 @@ fn a_boot_finishes_what_was_killed(dir: &Path) {
         std::fs::create_dir(root.join(name)).unwrap();
     }
     std::fs::copy(systx(), root.join("opt/systx")).unwrap();
-    let inside = |words: &[&str]| {
+    let inside = move |words: &[&str]| {
         let mut chroot = Command::new("chroot");
         chroot.arg(root).args(["env", "-C", "/work"]).args(words);
         chroot.env("PATH", "/opt:/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
@@ -448,10 +448,66 @@ fn a_boot_finishes_what_was_killed(dir: &Path) {
     };
     let installed = inside(&["/opt/systx", "install-hooks"]).output().unwrap();
     assert_eq!(code(&installed), 0, "{}", err(&installed));
+    inside
+}
+
+/// What the boot's unit runs.
+fn start_of_unit(root: &Path) -> String {
     let unit = std::fs::read_to_string(root.join(UNIT)).unwrap();
     let starts: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
     assert_eq!(starts.len(), 1, "{unit}");
-    let boot = || inside(&["sh", "-c", starts[0]]).output().unwrap();
+    starts[0].to_owned()
+}
+
+/// A file system that waits keeps waiting who writes to it, beyond any signal. So it must not be this one's recovery that waits.
+fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
+    if !have("fsfreeze") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
+    let Some(later) = Volume::new(dir, "xfs", 320) else { return };
+    let root = &volume.point;
+    let inside = machine_with_hooks(root);
+    std::fs::create_dir(root.join("later")).unwrap();
+    must(Command::new("mount").arg("--bind").arg(&later.point).arg(root.join("later")));
+    for at in ["/work", "/later"] {
+        let run = |script: &str| {
+            let script = format!("cd {at}; {script}");
+            inside(&["/opt/systx", "run", "--only", at, "--", "sh", "-c", &script])
+        };
+        let beside = dir.join(&at[1..]);
+        std::fs::create_dir(&beside).unwrap();
+        if !cut_off(&beside, &root.join(&at[1..]), &run) {
+            return;
+        }
+    }
+    let start = start_of_unit(root);
+    let boot = || inside(&["sh", "-c", &start]).output().unwrap();
+    // Thaws in the end, whatever becomes of this test: who waits for a frozen file system can't be killed.
+    let thaw =
+        format!("trap 'fsfreeze -u {0}' EXIT; fsfreeze -f {0}; echo; read -t 60 _", later.point.display());
+    let mut keeper = Command::new("bash");
+    keeper.args(["-c", &thaw]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut keeper = keeper.spawn().unwrap();
+    let mut frozen = [0];
+    std::io::Read::read_exact(keeper.stdout.as_mut().unwrap(), &mut frozen).unwrap();
+    let told = boot();
+    assert_eq!((code(&told), out(&told).as_str()), (1, "/: 1 committed finished, 0 aborted taken back\n"));
+    assert!(err(&told).starts_with("systx: /later: no answer within "), "{}", err(&told));
+    assert_eq!(err(&told).lines().count(), 1);
+    is_whole(&root.join("work"));
+    drop(keeper.stdin.take());
+    keeper.wait().unwrap();
+    tells_what_it_finished(&boot(), "/later");
+    is_whole(&root.join("later"));
+}
+
+fn a_boot_finishes_what_was_killed(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 96) else { return };
+    let root = &volume.point;
+    let inside = machine_with_hooks(root);
+    let start = start_of_unit(root);
+    let boot = || inside(&["sh", "-c", &start]).output().unwrap();
     is_silent(&boot());
     assert!(!root.join(".systx").exists(), "a boot makes no area");
     // systemd runs, and is asked by a program of ours.

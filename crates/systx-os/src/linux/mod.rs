@@ -71,6 +71,12 @@ impl Linux {
     pub fn probe_thoroughly(&self, scratch: &OwnedFd) -> Result<FsInfo> {
         probe::probe_thoroughly(scratch.as_fd())
     }
+
+    /// Writes a nameless file below `scratch` and syncs it. Returns, with whatever error, once the file system has answered, which
+    /// one that is frozen does not.
+    pub fn try_to_write(&self, scratch: &OwnedFd) -> Result<()> {
+        probe::try_to_write(scratch.as_fd())
+    }
 }
 
 impl Os for Linux {

@@ -76,6 +76,14 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     })
 }
 
+/// See [`super::Linux::try_to_write`].
+pub(super) fn try_to_write(scratch: BorrowedFd<'_>) -> Result<()> {
+    let dir = open::reopen(scratch, Open::Directory)?;
+    let file = Scratch::file(&dir)?;
+    rustix::io::pwrite(file.fd(), &[0], 0)?;
+    rustix::fs::fsync(file.fd())
+}
+
 fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, Signs)> {
     let stat = look::stat(dir.as_fd())?;
     let statfs = rustix::fs::fstatfs(dir)?;

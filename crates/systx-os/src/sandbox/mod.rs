@@ -3,7 +3,7 @@
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
 //! of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are there ([`join`]), the process
 //! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), calls that reach what is outside
-//! ([`watch`], [`calls`], [`inside`]), and the twin ([`twin`]). Guarantees: no process of a command
+//! ([`watch`], [`calls`], [`inside`]), the twin ([`twin`]), and processes that try whether a file system answers ([`answers`]). Guarantees: no process of a command
 //! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
 //! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
 //! transaction is.
@@ -20,6 +20,7 @@
 //!
 //! Minimum kernel version: 5.12 (mount_setattr).
 
+pub mod answers;
 pub mod apart;
 pub mod calls;
 pub mod inside;
@@ -35,6 +36,7 @@ pub mod watch;
 use crate::process::last_errno;
 use crate::types::Result;
 use rustix::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
 /// `CLONE_INTO_CGROUP` of linux/sched.h; libc's constant has too few bits for it.
@@ -105,6 +107,30 @@ unsafe fn close_all_but(keep: &mut [RawFd]) {
     }
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+}
+
+/// Gives up session, working directory and standard streams, and takes no signal that can be refused. Failures leave this process
+/// less well hidden, which is no reason to go without it.
+fn withdraw() {
+    let _ = rustix::process::setsid();
+    block_all_signals();
+    let _ = rustix::process::chdir(c"/");
+    if let Ok(null) = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+    }
+}
+
+fn block_all_signals() {
+    let mut all = core::mem::MaybeUninit::uninit();
+    // SAFETY: sigfillset writes a whole sigset_t.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: initialised by the line above; the old mask is not asked for.
+    if unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), core::ptr::null_mut()) } != 0 {
+        // Without it the process may die early; recovery by the next use still holds.
+        let _ = last_errno();
+    }
 }
 
 /// Ends this process without running destructors or exit handlers.

@@ -7,8 +7,7 @@
 //! The pipe tells: one byte is the dismissal, its end without a byte is death, and words are work that is left to the twin. After a
 //! death the pidfd tells when the address space, too, is gone, on which locks of owners hang.
 
-use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
-use crate::process::last_errno;
+use super::{clone3, close_all_but, exit_now, require_one_thread, withdraw, Side};
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -40,15 +39,8 @@ pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
     require_one_thread()?;
     let me = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
     let (wait, leave) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    let cgroup = cgroup();
     // SAFETY: one thread (checked); the child's side is `watch`, which never returns.
-    let side = match unsafe { clone3(0, cgroup.as_ref().map(AsFd::as_fd)) } {
-        // Not our cgroup to enter after all.
-        // SAFETY: as above.
-        Err(_) if cgroup.is_some() => unsafe { clone3(0, None) },
-        other => other,
-    };
-    match side? {
+    match unsafe { clone3_apart() }? {
         Side::Child => watch(keep, &wait, &me, work),
         Side::Parent(pidfd, _) => Ok(Twin { leave, pidfd }),
     }
@@ -87,6 +79,21 @@ impl Twin {
 const DISMISSED: u8 = 1;
 const LEFT: u8 = 2;
 
+/// clone3(2) into the cgroup for twins, where that can be.
+///
+/// # Safety
+/// As of [`clone3`].
+pub(super) unsafe fn clone3_apart() -> Result<Side> {
+    let cgroup = cgroup();
+    // SAFETY: the caller's.
+    match unsafe { clone3(0, cgroup.as_ref().map(AsFd::as_fd)) } {
+        // Not our cgroup to enter after all.
+        // SAFETY: the caller's.
+        Err(_) if cgroup.is_some() => unsafe { clone3(0, None) },
+        other => other,
+    }
+}
+
 /// A cgroup for twins, so that stopping a service's or a session's group does not take them along.
 fn cgroup() -> Option<OwnedFd> {
     const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
@@ -101,16 +108,8 @@ fn cgroup() -> Option<OwnedFd> {
 
 /// The life of the twin.
 fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl FnOnce(Call)) -> ! {
-    // Failures here leave the twin less well hidden, which is no reason to go without one.
-    let _ = rustix::process::setsid();
-    block_all_signals();
+    withdraw();
     let _ = rustix::thread::set_name(c"systx-twin");
-    let _ = rustix::process::chdir(c"/");
-    if let Ok(null) = rustix::fs::openat(CWD, c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = rustix::stdio::dup2_stdin(&null);
-        let _ = rustix::stdio::dup2_stdout(&null);
-        let _ = rustix::stdio::dup2_stderr(&null);
-    }
     let mut fds: Vec<_> =
         keep.iter().map(AsRawFd::as_raw_fd).chain([wait.as_raw_fd(), systx.as_raw_fd()]).collect();
     // SAFETY: what `work` may use is in `keep`; the copies of all other values are never touched or dropped again.
@@ -131,15 +130,4 @@ fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl Fn
     // Its bugs must not run on into the caller's frames.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(call)));
     exit_now(if done.is_ok() { 0 } else { 1 })
-}
-
-fn block_all_signals() {
-    let mut all = core::mem::MaybeUninit::uninit();
-    // SAFETY: sigfillset writes a whole sigset_t.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: initialised by the line above; the old mask is not asked for.
-    if unsafe { libc::sigprocmask(libc::SIG_SETMASK, all.as_ptr(), core::ptr::null_mut()) } != 0 {
-        // Without it the twin may die early; recovery by the next use still holds.
-        let _ = last_errno();
-    }
 }
