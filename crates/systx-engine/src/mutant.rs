@@ -103,6 +103,10 @@ pub(crate) enum Mutant {
     XattrsNotCompared,
     /// The stamp of a listing is taken after its names.
     ListingStampLate,
+    /// Types that a listing has shown are not compared.
+    TypesNotCompared,
+    /// A commit that changes the type under an unchanged name does not announce the listing.
+    TypesNotAnnounced,
     /// Link counts are counted with what lies in the slots of a commit that is done.
     LinksLate,
     /// REPLACE exchanges back only once.
@@ -219,6 +223,8 @@ impl Mutant {
         Mutant::RebuiltNotSynced,
         Mutant::XattrsNotCompared,
         Mutant::ListingStampLate,
+        Mutant::TypesNotCompared,
+        Mutant::TypesNotAnnounced,
         Mutant::LinksLate,
         Mutant::ExchangeBackOnce,
         Mutant::DisplacedNotNoted,

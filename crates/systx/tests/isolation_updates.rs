@@ -19,6 +19,7 @@ fn main() {
         ("no_two_objects_have_one_number", no_two_objects_have_one_number),
         ("write_skew_is_a_conflict", write_skew_is_a_conflict),
         ("a_phantom_is_a_conflict", a_phantom_is_a_conflict),
+        ("a_type_that_a_listing_has_shown_is_a_fact", a_type_that_a_listing_has_shown_is_a_fact),
         ("a_name_that_was_missing_is_a_fact", a_name_that_was_missing_is_a_fact),
         ("different_new_names_commute", different_new_names_commute),
         ("two_readers_agree_on_the_order", two_readers_agree_on_the_order),
@@ -200,6 +201,23 @@ fn a_phantom_is_a_conflict(p: &Place) {
     outside(p, ": > spool/theirs");
     assert_eq!(code(&third.end()), 75);
     assert_eq!(std::fs::read_dir(p.served.join("spool")).unwrap().count(), 1);
+}
+
+/// `find` takes types from the listing, and looks at nothing else.
+fn a_type_that_a_listing_has_shown_is_a_fact(p: &Place) {
+    let retypes = ["rm g/a; mkdir g/a", "mv g/a b; mkdir e; mv -T e g/a"];
+    for (n, (retype, inside)) in (1..).zip(retypes.into_iter().flat_map(|how| [(how, false), (how, true)])) {
+        outside(p, "mkdir g; printf x > g/a");
+        let script = format!("find g -mindepth 1 -type f > seen; {} :", turn(n));
+        let meeting = meet(p, n, &[], &["sh", "-c", &script]);
+        match inside {
+            true => assert_eq!(code(&p.systx(&[], &["sh", "-c", retype]).output().unwrap()), 0),
+            false => outside(p, retype),
+        }
+        let end = meeting.end();
+        assert_eq!((code(&end), p.served.join("seen").exists()), (75, false), "{retype}: {}", err(&end));
+        outside(p, "rm -rf g b");
+    }
 }
 
 fn a_name_that_was_missing_is_a_fact(p: &Place) {

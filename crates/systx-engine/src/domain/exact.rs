@@ -42,8 +42,8 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
                 }
             })),
         }
-        // Who is replaced leaves his name to somebody.
-        if matches!(act, Act::Place { .. } | Act::Link { .. } | Act::Take { .. } | Act::Remove { .. }) {
+        // A REPLACE changes a listing if it changes the type, which its step does not tell.
+        if !matches!(act, Act::Patch(_) | Act::Attr { .. }) {
             changed.commuting.push(ObjectId::listing(&at.dir));
         }
     }

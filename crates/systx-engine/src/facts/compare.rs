@@ -164,7 +164,11 @@ impl<O: Os> Facts<O> {
             Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
             Err(e) => return Err(e),
         };
-        Ok((hash_names(&names) != listing.names).then_some("a name made or removed in it"))
+        Ok(match (hash_names(&names) != listing.names, hash_types(&names) != listing.types) {
+            (true, _) => Some("a name made or removed in it"),
+            (false, true) => Some("a name in it given to an object of another type"),
+            (false, false) => None,
+        })
     }
 }
 
@@ -178,7 +182,7 @@ fn attributes_equal(a: &Stat, b: &Stat) -> bool {
         && (a.kind() != FileType::File || (a.size, a.mtime) == (b.size, b.mtime))
 }
 
-/// Hash of a set of names, whatever their order. Types and numbers are no facts.
+/// Hash of a set of names, whatever their order. Inode numbers are no facts.
 pub(super) fn hash_names(names: &[Dirent]) -> u128 {
     let mut sorted: Vec<&[u8]> = names.iter().map(|d| d.name.as_slice()).collect();
     sorted.sort_unstable();
@@ -188,4 +192,15 @@ pub(super) fn hash_names(names: &[Dirent]) -> u128 {
         h.update(b"/");
     }
     h.digest128()
+}
+
+/// Hash of the types of a set of names, whatever their order. They come with the names, so they cost no call.
+pub(super) fn hash_types(names: &[Dirent]) -> u128 {
+    if mutant::on(Mutant::TypesNotCompared) {
+        return 0;
+    }
+    let mut sorted: Vec<_> = names.iter().map(|d| (d.name.as_slice(), d.kind)).collect();
+    sorted.sort_unstable();
+    let types: Vec<u8> = sorted.iter().map(|(_, kind)| *kind as u8).collect();
+    xxhash_rust::xxh3::xxh3_128(&types)
 }

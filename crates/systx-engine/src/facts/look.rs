@@ -187,6 +187,7 @@ impl<O: Os> Facts<O> {
             dir: dir.clone(),
             ctime: domain.info.dir_stamps.then_some(ctime),
             names: super::compare::hash_names(&names),
+            types: super::compare::hash_types(&names),
         };
         self.ids[dir.domain].push(id, Which::Listing(self.listings.len() as u32));
         self.listings.push(fact);

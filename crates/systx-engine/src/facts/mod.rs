@@ -140,12 +140,13 @@ struct XattrFacts {
     names: Option<Vec<Vec<u8>>>,
 }
 
-/// The names of a directory, as a hash.
+/// The names of a directory, and the types of what they name, as hashes.
 struct Listing<O: Os> {
     dir: Arc<LowerDir<O>>,
     /// Change time before the names were read, where stamps of directories can be trusted.
     ctime: Option<Timestamp>,
     names: u128,
+    types: u128,
 }
 
 /// Which fact an object id belongs to.

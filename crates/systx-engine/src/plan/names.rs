@@ -7,6 +7,7 @@
 use super::{Draft, Ordered, Token};
 use crate::facts::Name;
 use crate::id::ObjectId;
+use crate::mutant::{self, Mutant};
 use crate::outcome::Verb;
 use crate::record::{Act, Read, Step};
 use crate::transaction::Transaction;
@@ -49,7 +50,7 @@ impl<O: Os> Transaction<O> {
             if let Some(lower) = &self.object(change.dir).lower {
                 let dir = lower.handle;
                 draft.plan.written.push(ObjectId::entry(&dir, &change.name));
-                if change.before.is_none() != change.now.is_none() {
+                if self.changes_listing(change) {
                     draft.plan.commuting.push(ObjectId::listing(&dir));
                 }
             }
@@ -63,6 +64,15 @@ impl<O: Os> Transaction<O> {
             self.plan_arriving(draft, &changes, &ways, n)?;
         }
         Ok(())
+    }
+
+    /// Whether a listing of the directory shows the change: another set of names, or another type under the same name.
+    fn changes_listing(&self, change: &Changed) -> bool {
+        let kind = |ix: Ix| self.object(ix).kind;
+        match mutant::on(Mutant::TypesNotAnnounced) {
+            true => change.before.is_none() != change.now.is_none(),
+            false => change.before.map(kind) != change.now.map(kind),
+        }
     }
 
     /// Notes that an object's link count changes, and that others see it.

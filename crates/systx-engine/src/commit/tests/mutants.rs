@@ -200,6 +200,14 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::a_name_that_is_made_during_a_listing_is_in_it_or_a_conflict",
             "is not in it, and that is committed",
         ),
+        Mutant::TypesNotCompared => check(
+            "repeatable::types_that_a_listing_has_shown_are_compared",
+            "a type was listed and changed by an outsider, and committed",
+        ),
+        Mutant::TypesNotAnnounced => check(
+            "repeatable::a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types",
+            "two commits are shown at one time",
+        ),
         Mutant::LinksLate => check(
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
@@ -381,6 +389,8 @@ noticed! {
     a_copy_that_goes_on_as_its_original_is_noticed: CopyGoesOn,
     read_attributes_that_are_not_compared_are_noticed: XattrsNotCompared,
     a_listing_that_is_older_than_its_stamp_is_noticed: ListingStampLate,
+    types_that_are_not_compared_are_noticed: TypesNotCompared,
+    types_that_are_not_announced_are_noticed: TypesNotAnnounced,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
     an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
     what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,

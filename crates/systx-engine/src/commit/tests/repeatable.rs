@@ -7,7 +7,7 @@ use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Options, Verb, VerbError};
 use crate::transaction::{Access, Node, Transaction};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr, Timestamp};
+use systx_os::{Errno, FileType, FsKind, Open, Os, Rename, SetXattr, Timestamp};
 use systx_sim::machine::{run_process, Machine, Plant, SimOs};
 
 const XATTR: &[u8] = b"user.k";
@@ -101,6 +101,72 @@ fn an_extended_attribute_is_read_twice_alike() {
         })
     };
     assert!(matches!(run_process(&os, run).expect("lives"), Err(CommitError::Conflict(_))));
+}
+
+/// A listing shows types, so they are facts: an object of another type under an unchanged name is another listing.
+#[test]
+fn types_that_a_listing_has_shown_are_compared() {
+    let list = |t: &mut Transaction<SimOs>, w: Node| t.readdir(w).map(drop);
+    let retype = |machine: &Machine| {
+        as_outsider(machine, |os| {
+            let w = os.open_path(0, "w", Open::Path)?;
+            os.unlink(&w, b"f")?;
+            os.mkdir(&w, b"f", 0o755)
+        });
+    };
+    let replace = |machine: &Machine| {
+        as_outsider(machine, |os| {
+            let w = os.open_path(0, "w", Open::Path)?;
+            os.unlink(&w, b"f")?;
+            os.create(&w, b"f", 0o644).map(drop)
+        });
+    };
+    let ended = disturbed(&world(), list, retype);
+    let refused = matches!(ended, Err(CommitError::Conflict(_)));
+    assert!(refused, "a type was listed and changed by an outsider, and committed: {ended:?}");
+    disturbed(&world(), list, replace).expect("the listing is the same");
+}
+
+/// One lists `w`, where `f` is a file; another one exchanges `f` for the directory `d/e`, and commits. The first must not see `d/e`
+/// as a file then.
+#[test]
+fn a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types() {
+    for exchanges in [true, false] {
+        let machine = world();
+        machine.plant(0, &[("d", Plant::Dir), ("d/e", Plant::Dir)]).expect("planting");
+        machine.settle();
+        let os = machine.spawn("owners");
+        let run = || {
+            let domain = open(&os).expect("opens");
+            let mut t =
+                Transaction::begin(os.clone(), vec![domain.clone()], Options::default()).expect("begins");
+            let root = t.root(0);
+            let w = t.lookup(root, b"w").expect("quiet").expect("it is there").0;
+            let listed = t.readdir(w).expect("quiet");
+            assert!(listed.iter().any(|entry| *entry.name == *b"f" && entry.kind == FileType::File));
+            change(&domain, |t, w| {
+                let root = t.root(0);
+                let d = t.lookup(root, b"d")?.expect("it is there").0;
+                match exchanges {
+                    true => t.rename(w, b"f", d, b"e", Rename::Exchange),
+                    false => {
+                        t.rmdir(d, b"e")?;
+                        t.unlink(w, b"f")?;
+                        t.mkdir(w, b"f", 0o755, ROOT)?;
+                        t.create(d, b"e", 0o644, ROOT).map(drop)
+                    }
+                }
+            })
+            .expect("nobody is in the way");
+            let e = t.lookup(root, b"d").and_then(|d| t.lookup(d.expect("it is there").0, b"e"));
+            let mode = match e {
+                Err(VerbError::Doomed(_)) => return,
+                seen => seen.expect("works").expect("it is there").1.mode & 0o170000,
+            };
+            assert_eq!(mode, 0o040000, "two commits are shown at one time");
+        };
+        run_process(&os, run).expect("lives");
+    }
 }
 
 fn links(t: &mut Transaction<SimOs>, w: Node, name: &[u8]) -> Verb<u32> {
