@@ -271,6 +271,12 @@ mod tests {
             b"x",
             systx_engine::transaction::Caller { uid: 4711, gid: 4712, umask: 0 },
         );
+        if made == Err(Errno::PERM.into()) {
+            println!("skipped: needs root, to make an object of another user");
+            view.finish().abort();
+            std::fs::remove_dir_all(&scratch).unwrap();
+            return;
+        }
         made.unwrap();
         let mut ask = |opcode: Opcode, body: &[u8]| {
             let len = 40 + body.len() as u32;
