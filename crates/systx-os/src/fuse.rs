@@ -98,6 +98,12 @@ impl Device {
         rustix::io::write(&self.0, message).map(drop)
     }
 
+    /// Whether a thread of this process has the descriptor of this connection in its table.
+    pub fn is_held_by(&self, thread: u32) -> bool {
+        let fd = format!("/proc/self/task/{thread}/fd/{}", self.0.as_raw_fd());
+        rustix::fs::readlink(fd, Vec::new()).is_ok_and(|link| link.as_bytes().ends_with(b"/fuse"))
+    }
+
     /// Registers a file for passthrough. The kernel opens it anew for each handle, with the rights of this thread now.
     ///
     /// # Errors

@@ -109,6 +109,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         };
         let message = &message[..len.min(message.len())];
         let asker = Request::asker(message);
+        // Nobody waits for the answer to INIT, which the process that mounts sends itself.
+        debug_assert!(
+            !self.for_others || Request::is_init(message) || !link.device.is_held_by(asker),
+            "a thread of this process that holds the connection looks into the view: {}",
+            Request::named(message)
+        );
         if let Some(bytes) = self.answer(connection, message, reply) {
             let link = &self.connections[connection];
             self.beside.asked_by(asker);

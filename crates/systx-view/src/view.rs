@@ -71,6 +71,8 @@ pub struct View<O: Os> {
     trouble: Option<Trouble>,
     alarm: EventFd,
     silenced: Option<EventFd>,
+    /// No thread that holds the devices may ask.
+    pub(crate) for_others: bool,
     pub(crate) beside: Beside,
     pub(crate) written: Written,
     /// Rung when a subtransaction makes its area.
@@ -169,6 +171,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             trouble,
             alarm,
             silenced,
+            for_others: false,
             beside,
             written,
             divided,
@@ -194,6 +197,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// when all programs are being killed, so that none of them complains of what is not its fault.
     pub fn speak_after(&mut self, silenced: EventFd) {
         self.silenced = Some(silenced);
+    }
+
+    /// From now on a request of a thread that holds the devices is a bug of this process: killed while it waits, it could never end. Such
+    /// a request ends a debug build; a release build does not look.
+    pub fn is_for_others(&mut self) {
+        self.for_others = true;
     }
 
     /// Rung as soon as there are subtransactions: those that were cut off have to be finished before [`View::finish`].

@@ -270,6 +270,7 @@ fn attempt(
         view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
     }
     let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
+    view.is_for_others();
     view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
     let written = view.written();
     let server = Server::start(view)?;
@@ -284,7 +285,7 @@ fn attempt(
     let over = supervise(&mut child, &signals, terminal.as_ref(), ends);
     let watched = watcher.map(Watcher::stop).unwrap_or_default();
     let kept = output.keep(reader);
-    let arrived = if written.yet() { synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
+    let arrived = if written.yet() { mounts::sync(&synced) } else { Ok(()) };
     let (view, served) = server.stop()?;
     let trouble = view.trouble().cloned();
     let mut tx = view.finish();

@@ -3,7 +3,8 @@
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
 //! of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are there ([`join`]), the process
 //! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), calls that reach what is outside
-//! ([`watch`], [`calls`], [`inside`]), the twin ([`twin`]), and processes that try whether a file system answers ([`answers`]). Guarantees: no process of a command
+//! ([`watch`], [`calls`], [`inside`]), threads that look into a view of their own process ([`few`]), the twin ([`twin`]), and processes that
+//! try whether a file system answers ([`answers`]). Guarantees: no process of a command
 //! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
 //! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
 //! transaction is.
@@ -23,6 +24,7 @@
 pub mod answers;
 pub mod apart;
 pub mod calls;
+pub mod few;
 pub mod inside;
 pub mod join;
 pub mod mounts;

@@ -6,7 +6,7 @@
 //! Source: proc_pid_mountinfo(5), open_tree(2).
 
 use crate::types::Result;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -212,8 +212,21 @@ pub fn detached_with_all_below(path: &[u8]) -> Result<OwnedFd> {
     rustix::mount::open_tree(CWD, path, how)
 }
 
-/// Writes back what programs stored through mappings of files of a mount (syncfs).
-pub fn sync(mount: &OwnedFd) -> Result<()> {
+/// Writes back what programs stored through mappings of files of mounts (syncfs), on a thread of its own: this process may be the one
+/// that serves them ([`super::few`]).
+pub fn sync(mounts: &[OwnedFd]) -> Result<()> {
+    let work = || {
+        super::few::keep_only(mounts.iter().map(AsRawFd::as_raw_fd).collect())?;
+        mounts.iter().try_for_each(sync_one)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("systx-sync".into()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::AGAIN))?;
+        thread.join().unwrap_or(Err(Errno::IO))
+    })
+}
+
+fn sync_one(mount: &OwnedFd) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::syncfs(rustix::fs::openat(mount, c".", flags, Mode::empty())?)
 }

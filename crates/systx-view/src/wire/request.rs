@@ -3,6 +3,7 @@
 //! Guarantees: no panic on any bytes; what is too short or lacks a terminator is [`Malformed`].
 
 use super::layout::InHeader;
+use super::Opcode;
 use systx_os::Errno;
 use zerocopy::FromBytes;
 
@@ -40,6 +41,17 @@ impl<'a> Request<'a> {
     /// The thread that waits for the answer, as this process's pid namespace numbers it; 0: none, or none of ours.
     pub fn asker(bytes: &[u8]) -> u32 {
         InHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.pid)
+    }
+
+    /// Whether it is the first one of a connection.
+    pub fn is_init(bytes: &[u8]) -> bool {
+        InHeader::read_from_prefix(bytes).is_ok_and(|(header, _)| header.opcode == Opcode::Init as u32)
+    }
+
+    /// What is asked, for messages.
+    pub fn named(bytes: &[u8]) -> String {
+        let opcode = InHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.opcode);
+        Opcode::from_wire(opcode).map_or_else(|| opcode.to_string(), |opcode| format!("{opcode:?}"))
     }
 
     /// Takes one fixed structure.

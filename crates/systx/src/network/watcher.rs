@@ -1,15 +1,18 @@
 //! The thread that answers the calls of watched commands.
 //!
 //! Owns: its start and its end. Guarantees: every call is answered while it runs, but for one that ends the transaction: who makes it
-//! waits until he is killed, so that nothing more comes of him. Does not: kill: it rings.
+//! waits until he is killed, so that nothing more comes of him; it looks at paths in the view, and has none of its connections
+//! ([`few`]). Does not: kill: it rings.
 
 use super::judge::Judge;
 use super::{Attempt, Policy, Seen};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use systx_os::fuse::EventFd;
 use systx_os::process;
 use systx_os::sandbox::calls::{Answer, Call, Listener, Reception};
+use systx_os::sandbox::few;
 use systx_os::sandbox::inside;
 use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::Child;
@@ -17,8 +20,24 @@ use systx_os::Errno;
 
 /// A running one.
 pub struct Watcher {
-    stop: EventFd,
+    /// The thread has copies of its descriptors; here they are closed.
+    lent: Arc<Lent>,
     thread: JoinHandle<Seen>,
+}
+
+struct Lent {
+    stop: EventFd,
+    answering: Answering,
+    network: Option<OwnedFd>,
+}
+
+impl Lent {
+    fn descriptors(&self) -> Vec<i32> {
+        let Answering { reception, alarm, .. } = &self.answering;
+        let all = [Some(self.stop.as_fd()), Some(reception.as_fd()), Some(alarm.as_fd())];
+        let network = self.network.as_ref().map(AsFd::as_fd);
+        all.into_iter().chain([network]).flatten().map(|fd| fd.as_raw_fd()).collect()
+    }
 }
 
 /// What it needs.
@@ -57,18 +76,19 @@ impl Watcher {
     pub fn start(answering: Answering, child: &Child) -> Result<Watcher, String> {
         let failed = |e: Errno| format!("watching the command's calls: {e}");
         let stop = EventFd::new().map_err(failed)?;
-        let until = stop.try_clone().map_err(failed)?;
         let policy = answering.policy;
         let network = policy.confines().then(|| inside::network_of(child)).transpose().map_err(failed)?;
         let (ready, started) = std::sync::mpsc::sync_channel(1);
+        let lent = Arc::new(Lent { stop, answering, network });
+        let theirs = lent.clone();
         let work = move || {
-            answer_all(&answering, network.as_ref(), &until, |entered| {
+            answer_all(&theirs, |entered| {
                 let _ = ready.send(entered);
             })
         };
         let thread = std::thread::Builder::new().name("systx-network".into());
         let thread = thread.spawn(work).map_err(|e| e.to_string())?;
-        let watcher = Watcher { stop, thread };
+        let watcher = Watcher { lent, thread };
         match started.recv() {
             Ok(Ok(())) => Ok(watcher),
             Ok(Err(e)) => Err(failed(e)),
@@ -78,21 +98,18 @@ impl Watcher {
 
     /// Ends it, and tells what it has seen. Nobody who is watched may run any more.
     pub fn stop(self) -> Seen {
-        self.stop.ring();
+        self.lent.stop.ring();
         self.thread.join().unwrap_or_default()
     }
 }
 
-fn answer_all(
-    answering: &Answering,
-    network: Option<&OwnedFd>,
-    until: &EventFd,
-    entered: impl FnOnce(Result<(), Errno>),
-) -> Seen {
+fn answer_all(lent: &Lent, entered: impl FnOnce(Result<(), Errno>)) -> Seen {
+    let Lent { stop: until, answering, network } = lent;
     let Answering { policy, reception, served, alarm } = answering;
     let mut seen = Seen::new(Some(*policy));
     let own_network = network.is_some();
-    let inside = network.map_or(Ok(()), inside::enter);
+    let apart = few::keep_only(lent.descriptors());
+    let inside = apart.and_then(|()| network.as_ref().map_or(Ok(()), inside::enter));
     let is_inside = inside.is_ok();
     entered(inside);
     if !is_inside {

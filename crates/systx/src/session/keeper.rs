@@ -260,6 +260,7 @@ impl Kept {
         };
         let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
         let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
+        view.is_for_others();
         view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
         // Pid 1 has what this process has.
         process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
@@ -294,7 +295,7 @@ impl Kept {
         let synced = self.synced.clone();
         // What can't be synced is told by the commit.
         let sync = std::thread::Builder::new().name("systx-sync".into()).spawn(move || {
-            let _ = synced.iter().try_for_each(mounts::sync);
+            let _ = mounts::sync(&synced);
             ring.ring();
         })?;
         let [_, alarm] = process::wait_readable([done.as_fd(), self.alarm.as_fd()]);
@@ -366,7 +367,7 @@ impl Kept {
         self.child.reap();
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
-        let arrived = if commit { self.synced.iter().try_for_each(mounts::sync) } else { Ok(()) };
+        let arrived = if commit { mounts::sync(&self.synced) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
         let (view, served) = server.stop()?;
         let trouble = view.trouble().cloned();

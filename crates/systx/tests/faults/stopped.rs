@@ -13,6 +13,10 @@ use super::Case;
 pub const ALL: &[(&str, Case)] = &[
     ("a_killed_view_server_ends_the_command_and_leaves_no_trace", a_killed_view_server_ends_the_command),
     ("systx_killed_at_its_start_leaves_no_process", systx_killed_at_its_start_leaves_no_process),
+    (
+        "systx_killed_before_any_answer_does_not_wait_for_it",
+        systx_killed_before_any_answer_does_not_wait_for_it,
+    ),
     ("a_stop_in_mid_commit_delays_and_breaks_nothing", a_stop_in_mid_commit_delays_and_breaks_nothing),
     (
         "who_stops_between_two_steps_holds_up_only_what_it_changes",
@@ -60,6 +64,49 @@ fn systx_killed_at_its_start_leaves_no_process(dir: &Path) {
     }
     assert_eq!(picture(&w.served), before);
     w.works();
+}
+
+/// Killed before each write of each of its threads, so also before each answer to a question of its own: what a process that is being
+/// killed waits for, and has taken to answer itself, keeps it for ever, unkillable.
+fn systx_killed_before_any_answer_does_not_wait_for_it(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(w) = world(dir, 64) else { return };
+    let (mut killed, mut status) = (0, None);
+    for n in 1..200 {
+        let inject = format!("inject=write:signal=SIGKILL:when={n}");
+        let systx = run(&w.served, &[], &["sh", "-c", "echo $0 > a; cat a; mkdir e$0", &n.to_string()]);
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=write", "-e", &inject]);
+        strace.arg(systx.get_program()).args(systx.get_args()).current_dir(&w.served);
+        let mut child = strace.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let stdout = child.stdout.take().unwrap();
+        let over = super::machine::processes::at_end_within(&stdout, 30);
+        if !over {
+            children(child.id()).iter().for_each(|held| end_connections(held.pid));
+        }
+        let ended = child.wait().unwrap();
+        assert!(over, "killed before write {n} of a thread, it waits for itself");
+        if ended.success() {
+            status = Some(n);
+            break;
+        }
+        killed += 1;
+    }
+    assert!(status.is_some() && killed > 5, "killed {killed} times, undisturbed: {status:?}");
+    w.works();
+}
+
+/// Ends the views of a process that nothing else can end.
+fn end_connections(pid: u32) {
+    let Ok(all) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return };
+    must(Command::new("mount").args(["-t", "fusectl", "none", "/sys/fs/fuse/connections"]));
+    for info in all.flatten().filter_map(|fd| std::fs::read_to_string(fd.path()).ok()) {
+        if let Some(number) = info.lines().find_map(|line| line.strip_prefix("fuse_connection:")) {
+            let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.trim()), "1");
+        }
+    }
 }
 
 /// A hundred files with the number N, and word of it.
