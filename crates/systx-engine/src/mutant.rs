@@ -139,6 +139,14 @@ pub(crate) enum Mutant {
     DecisionEarly,
     /// Two areas of one identity are used side by side.
     TwinsWelcome,
+    /// Nobody looks for the mark that says that a record's attributes were set.
+    MarkIgnored,
+    /// That mark is made before they are set.
+    MarkEarly,
+    /// C6: power is given without a lease on the bytes that were compared.
+    PowerUnleased,
+    /// C6: of a mode that a redo does not give, nothing is given.
+    NothingOfAMode,
 }
 
 /// Whether a rule is left out.
@@ -241,5 +249,9 @@ impl Mutant {
         Mutant::DecisionLate,
         Mutant::DecisionEarly,
         Mutant::TwinsWelcome,
+        Mutant::MarkIgnored,
+        Mutant::MarkEarly,
+        Mutant::PowerUnleased,
+        Mutant::NothingOfAMode,
     ];
 }

@@ -8,6 +8,7 @@
 mod machine;
 
 use machine::picture::{difference, picture};
+use machine::processes::{children, Held, Tell};
 use machine::user::{open_fuse_to_all, UNPRIVILEGED};
 use machine::volume::Volume;
 use machine::{code, err, must, out, recover, run, shell, systx, verb, AREA};
@@ -27,6 +28,7 @@ fn main() {
         ("what_recover_has_seen_is_not_done_again_after_a_loss_of_power", recovered_before_a_power_loss),
         ("what_a_killed_publisher_has_removed_is_gone_when_recover_returns", killed_in_the_last_phase),
         ("recover_waits_for_what_another_process_publishes", recover_waits),
+        ("a_twin_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
     ]);
 }
 
@@ -273,4 +275,39 @@ fn recover_waits(dir: &Path) {
 
 fn child_lives(child: &Child) -> bool {
     Path::new(&format!("/proc/{}", child.id())).exists()
+}
+
+/// As at a shutdown. The second of two commits in a row has a twin that waits for up to a second.
+fn told_to_end(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    std::fs::write(served.join("f"), "").unwrap();
+    let mut tell = Tell::new(dir);
+    // SIGTERM is held back: from here on the twin waits for it.
+    let waits = |twin: &Held| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", twin.pid)).unwrap_or_default();
+        let held = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
+        held.and_then(|held| u64::from_str_radix(held, 16).ok()).is_some_and(|held| held >> 14 & 1 == 1)
+    };
+    for n in 0..20 {
+        let script = format!("echo {n} >>f; echo end >$TELL");
+        let mut command = run(&served, &[], &["sh", "-c", &script]);
+        let mut child = command.env("TELL", &tell.path).spawn().unwrap();
+        assert!(tell.wait(&child));
+        let family = children(child.id());
+        assert!(child.wait().unwrap().success());
+        let Some(twin) = family.iter().find(|one| !one.gone_within(0)) else { continue };
+        while !waits(twin) && !twin.gone_within(0) {}
+        if twin.gone_within(0) {
+            continue;
+        }
+        twin.signal(rustix::process::Signal::TERM);
+        twin.gone();
+        volume.boot();
+        let said = recover();
+        assert!(said.contains("nothing to do"), "told to end, and its checkpoint was not made: {said}");
+        return;
+    }
+    panic!("no twin waits");
 }

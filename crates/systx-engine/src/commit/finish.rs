@@ -25,6 +25,7 @@ impl<O: Os> Commit<'_, O> {
             let mut site = Site::new(os, root, &change.slots, aside, change.id, Pass::First);
             site.area = Some(&domain.area.dir);
             site.is_own = true;
+            site.marks = domain.marks().filter(|_| self.durability == Durability::Durable);
             os.phase(Phase::Publish);
             change.base.before_steps(domain);
             site.patch_targets = std::mem::take(&mut change.patch_targets);

@@ -6,6 +6,7 @@ use super::shelf::shelf_of;
 use crate::id::{Lsn, OwnerIx, TxId};
 use crate::log::{Cell, Entry, LogError, Replay};
 use crate::mutant::{self, Mutant};
+use crate::publish::mark;
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
@@ -71,6 +72,7 @@ impl<O: Os> Domain<O> {
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
+        let mut marks = Vec::new();
         let boot = self.os.boot_id().map_err(os_error("learning which boot this is"))?;
         let mut unanswered = Vec::new();
         for (lsn, entry) in published(&outline.replay) {
@@ -87,6 +89,9 @@ impl<O: Os> Domain<O> {
                 unanswered.push((lsn, kept_for(&body, &[], boot)));
             }
             past.push(Past::of(lsn, entry.written, &body));
+            if self.marks().is_some() && mark::has_one(&body) {
+                marks.push((lsn, mark::name_of(&body)));
+            }
             match reclaimed {
                 Ok(true) => done.push((lsn, body.id)),
                 Ok(false) => {}
@@ -114,6 +119,9 @@ impl<O: Os> Domain<O> {
         let _ = self.forget_answered();
         for (_, id) in done.into_iter().filter(|(lsn, _)| *lsn <= bound) {
             self.discard_staging(id);
+        }
+        for (_, mark) in marks.into_iter().filter(|(lsn, _)| *lsn <= bound) {
+            let _ = self.os.unlink(&self.area.tx, &mark);
         }
         // After its cell is in the log: who fills a slot from now on has his record in that segment or a later one.
         let needed = self.records_in_flight().map_err(os_error("reading the file table"))?.min(pos.segment);

@@ -20,6 +20,7 @@ use super::layout::{OWNERS, SEALED_BASE};
 use super::Domain;
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
+use crate::publish::mark;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -154,8 +155,12 @@ impl<O: Os> Domain<O> {
     pub(crate) fn discard_orphans(&self, dead: Option<OwnerIx>) -> Result<()> {
         let sealed = |name: &[u8]| std::str::from_utf8(name).ok().and_then(|n| n.parse().ok()).map(TxId);
         let listed = self.os.read_dir(&self.area.tx)?;
-        let listed = listed.iter().filter(|entry| entry.kind == FileType::Directory);
-        let mut orphans: Vec<TxId> = listed.filter_map(|entry| sealed(&entry.name)).collect();
+        let marks = || listed.iter().filter_map(|entry| Some((mark::owner_of(&entry.name)?, &entry.name)));
+        let dirs = listed.iter().filter(|entry| entry.kind == FileType::Directory);
+        let mut orphans: Vec<TxId> = dirs.filter_map(|entry| sealed(&entry.name)).collect();
+        orphans.extend(marks().map(|(id, _)| id));
+        orphans.sort_unstable();
+        orphans.dedup();
         if orphans.is_empty() {
             return Ok(());
         }
@@ -182,6 +187,9 @@ impl<O: Os> Domain<O> {
         let needed: HashSet<TxId> = needed.filter_map(|entry| entry.cell.id()).collect();
         for id in orphans.into_iter().filter(|id| !needed.contains(id)) {
             self.discard_staging(id);
+            for (_, name) in marks().filter(|(of, _)| *of == id) {
+                let _ = self.os.unlink(&self.area.tx, name);
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use super::{Domain, Sealed};
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
+use crate::publish::mark;
 use crate::publish::reclaim::remove_all;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename, Result};
@@ -22,6 +23,11 @@ impl<O: Os> Domain<O> {
         let name = self.staging_name(id);
         self.os.mkdir(&self.area.tx, &name, 0o700)?;
         self.os.open(&self.area.tx, &name, Open::Directory)
+    }
+
+    /// Where marks are, if they prove something here.
+    pub(crate) fn marks(&self) -> Option<&O::Fd> {
+        mark::prove_on(self.info.kind).then_some(&self.area.tx)
     }
 
     /// Stands for the slots of a record that has none.

@@ -4,6 +4,7 @@ use super::place::opened;
 use super::power;
 use super::site::{open_object, Found, Pass, Site, DIRECTORIES_MAX};
 use crate::facts::current_xattr;
+use crate::mutant::{self, Mutant};
 use crate::record::{Act, Body, Change, Step};
 use crate::workset::attributes::CAPABILITY;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(super) fn change<O: Os>(
     // In a redo a later record of ours may be on the disk already: that is nobody else.
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
-        if !later(site) {
+        if !site.are_set && !later(site) {
             site.report(step, None, "attributes not set: removed by somebody else");
         }
         return Ok(());
@@ -37,6 +38,9 @@ pub(super) fn change<O: Os>(
     // Held over all of them: whoever opens the file meanwhile waits.
     let (mut hold, mut dropped) = (None, false);
     for change in changes {
+        if site.are_set && stays_set(os, change) {
+            continue;
+        }
         if let Some(bytes) = power_over.filter(|_| !dropped && hold.is_none() && change.gives_power()) {
             if is_left(os, &fd, change)? {
                 hold = power::hold(site, step, object, bytes)?;
@@ -47,7 +51,9 @@ pub(super) fn change<O: Os>(
             }
         }
         if dropped && change.gives_power() {
-            keep_on(site, &fd, change)?;
+            if !mutant::on(Mutant::NothingOfAMode) {
+                keep_on(site, &fd, change)?;
+            }
             continue;
         }
         let theirs = match change {
@@ -104,6 +110,18 @@ fn remove_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<()> {
     }
 }
 
+/// Whether nothing that a redo does can take a change away that was made: then what is found otherwise is somebody's.
+///
+/// Bytes that are written again take a file's capabilities away, and without privileges its set-id bits.
+fn stays_set<O: Os>(os: &O, change: &Change) -> bool {
+    match change {
+        Change::Mode { new, .. } => os.uid() == 0 || new & 0o6000 == 0,
+        Change::Owner { .. } => true,
+        Change::Xattr { name, .. } => name != CAPABILITY,
+        Change::Times { .. } => false,
+    }
+}
+
 /// In a redo, of a mode that is not given: all of it but its set-id bits.
 ///
 /// The bytes may be those of a later record of ours, and what that and the others make of the mode begins with this one. If nothing
@@ -147,7 +165,8 @@ fn foreign<O: Os>(
         Some(found) => found.mtime,
         None => site.os.stat(fd)?.mtime,
     };
-    Ok(found != before && found != ours)
+    // Ours was there already: the one before it was put back.
+    Ok(found != ours && (found != before || site.are_set))
 }
 
 /// Notes the times of what a redo will set the times of: its own steps will move them.

@@ -7,6 +7,7 @@
 
 mod attr;
 pub(crate) mod link;
+pub(crate) mod mark;
 pub(crate) mod patch;
 pub(crate) mod place;
 mod power;
@@ -45,6 +46,10 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
+    site.are_set = mark::is_there(site, body)?;
+    if mutant::on(Mutant::MarkEarly) {
+        mark::make(site, body);
+    }
     link::bring(site, body)?;
     let mut times = times::watch(site, body);
     for (n, step) in body.steps.iter().enumerate() {
@@ -64,6 +69,8 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
             refused::set_aside_or_wait(site, n, step, error)?;
         }
     }
+    // Before the slot is free: what others do from now on is later.
+    mark::make(site, body);
     times.give(site, body);
     if body.linked && !mutant::on(Mutant::LinksLate) {
         // What can't go now goes with the rest.

@@ -54,9 +54,10 @@ pub(super) fn hold<'a, O: Os>(
         },
     };
     let held = kind == Lease::Write && os.lease_held(&fd) == Ok(Lease::Write);
-    let leased = held || os.lease(&fd, kind) != Err(Errno::AGAIN);
+    let leased = held || (!mutant::on(Mutant::PowerUnleased) && os.lease(&fd, kind) != Err(Errno::AGAIN));
     // In a view of an outer transaction there are no leases: there the bytes alone are compared, and once more by its commit.
-    if !leased && site.area.is_none_or(|area| os.fs_info(area).is_ok_and(|info| info.leases)) {
+    let unheld = !leased && !mutant::on(Mutant::PowerUnleased);
+    if unheld && site.area.is_none_or(|area| os.fs_info(area).is_ok_and(|info| info.leases)) {
         return Ok(None);
     }
     let hold = Hold { os, fd, taken: leased && !held };

@@ -55,6 +55,10 @@ pub(crate) struct Site<'a, O: Os> {
     /// What a redo sets the times of, as it found it.
     pub found: HashMap<Handle, Found<O>>,
     pub directories: Directories<O>,
+    /// `tx/`, where marks prove something and the record may be redone.
+    pub marks: Option<&'a O::Fd>,
+    /// All attributes of the record were set by an earlier pass.
+    pub are_set: bool,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
     /// In a redo: whether a step is left out, since somebody has changed the same before a later record did.
@@ -198,6 +202,8 @@ impl<'a, O: Os> Site<'a, O> {
             displaced: Vec::new(),
             found: HashMap::new(),
             directories: Directories::default(),
+            marks: None,
+            are_set: false,
             changed_later: None,
             leaves: None,
         }

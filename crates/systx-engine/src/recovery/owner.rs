@@ -181,6 +181,7 @@ fn forward<O: Os>(
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);
     let mut site = Site::new(&domain.os, root, slots, aside, body.id, pass);
     site.area = Some(&domain.area.dir);
+    site.marks = domain.marks().filter(|_| slot.info.durable);
     let chains = if slot.info.redo { chains_of(domain, body) } else { None };
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
     site.leaves = Some(&leaves);

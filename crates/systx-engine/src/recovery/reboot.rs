@@ -16,6 +16,7 @@ use crate::id::{Lsn, TxId};
 use crate::log::{self, Cell, Entry, Outline, Replay};
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
+use crate::publish::mark;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::publish::targets::{self, Targets};
@@ -95,7 +96,8 @@ pub(crate) fn after_reboot<O: Os>(
         _ => false,
     });
     let chains = chains.map_err(OpenError::Log)?;
-    let mut redo = Redo { os, area, keeps_targets, targets: Targets::<O>::new(), met: Vec::new() };
+    let marks = mark::prove_on(info.kind);
+    let mut redo = Redo { os, area, keeps_targets, marks, targets: Targets::<O>::new(), met: Vec::new() };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = outline.body(os, n).map_err(OpenError::Log)? else { continue };
@@ -243,6 +245,8 @@ struct Redo<'a, O: Os> {
     os: &'a O,
     area: &'a Area<O>,
     keeps_targets: bool,
+    /// See [`mark::prove_on`].
+    marks: bool,
     /// Files that records patch, open from one to the next.
     targets: Targets<O>,
     /// What a try of this record has displaced that was cut off: the next one may find it done.
@@ -315,6 +319,7 @@ impl<O: Os> Redo<'_, O> {
         let slots = slots.as_ref().unwrap_or(&area.tx);
         let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
         site.area = Some(&area.dir);
+        site.marks = self.marks.then_some(&area.tx);
         site.changed_later = Some(around.later);
         site.leaves = Some(around.leaves);
         site.keeps_targets = self.keeps_targets && in_place;
@@ -425,6 +430,9 @@ pub(super) fn is_of(body: &Body, nonce: u64) -> bool {
 pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Result<()> {
     for entry in os.read_dir(&area.tx)? {
         let id = std::str::from_utf8(&entry.name).ok().and_then(|n| n.parse().ok()).map(TxId);
+        if mark::owner_of(&entry.name).is_some_and(|id| !kept.contains(&id)) {
+            os.unlink(&area.tx, &entry.name)?;
+        }
         if entry.kind != FileType::Directory || id.is_some_and(|id| kept.contains(&id)) {
             continue;
         }

@@ -20,6 +20,7 @@ mod links;
 mod log_end;
 mod mutants;
 mod outsider;
+mod put_back;
 mod redone;
 mod reference;
 mod repeatable;

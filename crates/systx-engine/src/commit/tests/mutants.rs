@@ -269,6 +269,22 @@ fn check_of(mutant: Mutant) -> Check {
             "away::of_two_areas_of_one_identity_the_second_is_refused_and_neither_decides",
             "both are used",
         ),
+        Mutant::MarkIgnored => check(
+            "put_back::what_an_outsider_has_put_back_and_synced_is_never_set_again",
+            "put back, synced, and undone by a redo",
+        ),
+        Mutant::MarkEarly => check(
+            "put_back::what_nobody_has_put_back_is_set_again_after_a_power_loss_at_any_call",
+            "lost, or half of it is there",
+        ),
+        Mutant::PowerUnleased => check(
+            "outsider::power::power_is_given_to_the_bytes_that_were_validated",
+            "his bytes have got power",
+        ),
+        Mutant::NothingOfAMode => check(
+            "outsider::power::what_follows_power_that_a_redo_does_not_give_is_set",
+            "committed later, and lost",
+        ),
     }
 }
 
@@ -414,4 +430,8 @@ noticed! {
     a_decision_that_is_kept_too_late_is_noticed: DecisionLate,
     a_decision_that_goes_too_early_is_noticed: DecisionEarly,
     a_copy_beside_its_original_is_noticed: TwinsWelcome,
+    a_mark_that_is_ignored_is_noticed: MarkIgnored,
+    a_mark_before_its_time_is_noticed: MarkEarly,
+    power_for_bytes_that_are_not_held_is_noticed: PowerUnleased,
+    a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
 }

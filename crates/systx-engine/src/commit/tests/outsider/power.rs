@@ -1,6 +1,7 @@
 //! C6: set-id bits and root's ownership are given to the bytes that were validated, whoever gives them, and whatever an outsider does
 //! before.
 
+use super::super::stuck::change;
 use super::super::world::{machine, open, public};
 use super::later::ME;
 use crate::outcome::{CommitError, Committed, Durability, Options, Verb, VerbError};
@@ -166,6 +167,40 @@ fn a_redo_gives_power_to_the_bytes_that_were_validated() {
         }
     }
     assert!(redone > 0 && kept > 0, "{redone} {kept}");
+}
+
+/// The bytes of a later commit are on the disk, and the first one's power is not for them; but what follows begins with its mode.
+#[test]
+fn what_follows_power_that_a_redo_does_not_give_is_set() {
+    let machine = world();
+    let os = machine.spawn("owner");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let f = |t: &mut Transaction<SimOs>, w| Ok::<_, VerbError>(t.lookup(w, b"f")?.expect("is there").0);
+        let mode = |mode| SetAttr { mode: Some(mode), ..SetAttr::default() };
+        change(&domain, |t, w| f(t, w).and_then(|f| t.setattr(f, &mode(0o4711)).map(drop))).expect("commits");
+        change(&domain, |t, w| {
+            let f = f(t, w)?;
+            t.open(f, Access::Write, false)?;
+            t.write_at(f, b"#!/bin/sh\nlater one\n", 0)?;
+            t.close(f);
+            Ok(())
+        })
+        .expect("commits");
+        change(&domain, |t, w| f(t, w).and_then(|f| t.setattr(f, &mode(0o700)).map(drop))).expect("commits");
+    })
+    .expect("lives");
+    os.exit();
+    machine.power_loss(Crash::DataWithoutNames, &mut fastrand::Rng::with_seed(1));
+    let helper = machine.spawn("helper");
+    let told = run_process(&helper, || open(&helper).expect("opens").recovered.clone()).expect("lives");
+    assert!(!told.displaced.is_empty(), "the power is dropped, and that is reported");
+    let f = public(&machine)["w/f"].clone();
+    assert_eq!(
+        (f.mode & 0o7777, f.content.ends_with(b"later one\n")),
+        (0o700, true),
+        "committed later, and lost"
+    );
 }
 
 /// Somebody may store at any moment, and nothing tells: no power for that.
