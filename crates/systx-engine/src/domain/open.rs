@@ -169,11 +169,16 @@ fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]], mak
         }
         areas.push(found);
     }
-    let open = |(n, found): (usize, Option<_>)| {
+    // A coordinator before its participants: what they find depends on what has become of it.
+    let mut order: Vec<_> = (0..areas.len()).collect();
+    order.sort_by_key(|n| areas[*n].as_ref().map(|(area, _)| area.id.id));
+    let mut domains: Vec<_> = areas.iter().map(|_| None).collect();
+    for n in order {
+        let found = areas[n].take();
         let opened = found.map(|(area, info)| Domain::open_in(os, area, info, &peers));
-        opened.transpose().map_err(|e| (n, e))
-    };
-    areas.into_iter().enumerate().map(open).collect()
+        domains[n] = opened.transpose().map_err(|e| (n, e))?;
+    }
+    Ok(domains)
 }
 
 impl<O: Os> Domain<O> {

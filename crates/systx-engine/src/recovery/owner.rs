@@ -7,7 +7,7 @@ use super::rebuild::slots_of;
 use super::stuck::{builds_on, tell_stuck, tell_waiting};
 use super::Recovered;
 use crate::domain::decisions;
-use crate::domain::{Domain, InFlight, SlotState};
+use crate::domain::{Domain, InFlight, Peers, SlotState};
 use crate::id::{OwnerIx, TxId};
 use crate::log::{self, Cell};
 use crate::mutant::{self, Mutant};
@@ -15,6 +15,11 @@ use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::record::{Act, Body, Share};
 use systx_os::{Errno, Os, Result};
+
+/// So long is waited for a coordinator that is about to be dead, or finished by somebody else, in nanoseconds.
+const COORDINATOR_NS: u64 = 2_000_000_000;
+/// Between two looks at it.
+const LOOK_AGAIN_NS: u64 = 5_000_000;
 
 /// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
 pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered> {
@@ -64,10 +69,11 @@ pub(crate) fn finish<O: Os>(
         }
     };
     if let Some(body) = body.as_ref().filter(|_| !mutant::on(Mutant::ParticipantFirst)) {
-        finish_coordinator(domain, body, recovered)?;
+        finish_coordinator(&domain.peers, body, recovered)?;
     }
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
     match fate(slot.seen.state(), slot.info.durable && body.is_some(), coordinator) {
+        Fate::Keep if body.as_ref().is_some_and(|body| is_about_to_open(domain, body)) => {}
         Fate::Keep => recovered.unfinished.push(in_doubt(id)),
         Fate::Drop => {
             domain.free_slot(slot.ix)?;
@@ -251,16 +257,39 @@ fn along<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body) -> Result<()> 
     }
 }
 
+/// Whether the file system that decides is opened by this process, but behind this one: who goes on then finds it.
+fn is_about_to_open<O: Os>(domain: &Domain<O>, body: &Body) -> bool {
+    let there = |party: &Share| domain.peers.area(&party.area).is_some();
+    body.coordinator.as_ref().is_some_and(|party| there(party) && domain.peers.get(&party.area).is_none())
+}
+
 /// A coordinator that died before its commit point is taken back first: its log decides, also after a power loss.
-fn finish_coordinator<O: Os>(domain: &Domain<O>, body: &Body, recovered: &mut Recovered) -> Result<()> {
+///
+/// A process that dies lets go of one domain after the other, so that its share here may look dead before its share there does; and
+/// another helper may be at it. Both are over soon, and what is said before would be wrong.
+pub(super) fn finish_coordinator<O: Os>(
+    peers: &Peers<O>,
+    body: &Body,
+    recovered: &mut Recovered,
+) -> Result<()> {
     let Some(party) = &body.coordinator else { return Ok(()) };
-    let Some(coordinator) = domain.peers.get(&party.area) else { return Ok(()) };
-    let Some(slot) = slot_of(&coordinator, party, body)? else { return Ok(()) };
-    let undecided = matches!(slot.seen.state(), SlotState::Validated | SlotState::Aborting);
-    if undecided && !coordinator.alive(slot.info.owner) {
-        recovered.merge(help(&coordinator, slot.info.owner)?);
+    let Some(coordinator) = peers.get(&party.area) else { return Ok(()) };
+    let began = coordinator.os.monotonic_ns();
+    loop {
+        let Some(slot) = slot_of(&coordinator, party, body)? else { return Ok(()) };
+        if !matches!(slot.seen.state(), SlotState::Validated | SlotState::Aborting) {
+            return Ok(());
+        }
+        if !coordinator.alive(slot.info.owner) {
+            recovered.merge(help(&coordinator, slot.info.owner)?);
+            return Ok(());
+        }
+        let late = coordinator.os.monotonic_ns().saturating_sub(began) >= COORDINATOR_NS;
+        if late || slot.info.owner == coordinator.me() {
+            return Ok(());
+        }
+        coordinator.os.pause(LOOK_AGAIN_NS);
     }
-    Ok(())
 }
 
 /// The state of the coordinator's slot, if this slot is another's.

@@ -5,6 +5,7 @@
 //! systems ask the coordinator's log; no record there is an abort (presumed abort).
 
 use super::chains::Chains;
+use super::owner::finish_coordinator;
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
 use super::Recovered;
@@ -127,6 +128,8 @@ pub(crate) fn after_reboot<O: Os>(
                 match if told(n, id) {
                     Decision::Forward
                 } else {
+                    // It may live on, with a share of the dead that nobody has taken back yet.
+                    finish_coordinator(peers, body, recovered).map_err(failed("finishing what decides"))?;
                     by_hand(&kept, body).unwrap_or_else(|| logs.decision(body))
                 } {
                     Decision::Forward => {

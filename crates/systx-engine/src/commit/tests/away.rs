@@ -8,7 +8,7 @@ use crate::log::{outline, Cell};
 use crate::recovery::Recovered;
 use std::sync::Arc;
 use systx_os::{FsKind, Os};
-use systx_sim::machine::{run_process, Crash, FsSpec, Machine, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, FsSpec, Machine, SimOs};
 
 const HALF: &str = "half of it is there";
 
@@ -104,6 +104,54 @@ fn a_disk_that_was_rolled_back_decides_on_nothing_that_it_does_not_know() {
             assert_eq!(machine.look(coordinator, "another").is_some(), again);
         }
     }
+}
+
+/// A process that dies lets go of one domain after the other. Here it is dead to the one that takes part, and not yet to the one that
+/// decides.
+#[test]
+fn a_coordinator_that_is_not_dead_yet_is_no_doubt() {
+    let world = two_systems();
+    let (coordinator, participant) = roles(&world);
+    let mut met = 0;
+    for point in 0.. {
+        let machine = world.fork();
+        machine.set_word_points(false);
+        let os = machine.spawn("owner");
+        machine.kill_at(&os, point);
+        let whole = run_process(&os, || make_everywhere(&open(&os, &[0, 1]), &[b"a", b"b"])).is_ok();
+        machine.clear_plans();
+        let late = machine.spawn("late");
+        let held = run_process(&late, || {
+            let mounts = open(&late, &[0, 1]);
+            let slot = |domain: &Arc<Domain<SimOs>>| {
+                let slot = domain.table.slots().in_flight().next()?.expect("sound");
+                Some((slot.info.owner, slot.seen.state()))
+            };
+            let (owner, state) = slot(&mounts[coordinator])?;
+            slot(&mounts[participant])?;
+            let undecided = state == crate::domain::SlotState::Validated;
+            let claim = mounts[coordinator].owners.claim_of(owner).expect("can be asked");
+            claim.filter(|_| undecided).map(|claim| (mounts, claim))
+        });
+        if let Some(held) = held.expect("lives") {
+            met += 1;
+            let mut held = Some(held);
+            machine.set_hook(move |_, info| {
+                if info.call == Call::Pause {
+                    held.take();
+                }
+            });
+            assert_eq!(recover(&machine, &[0, 1]), [""; 0], "killed at call {point}: it is no doubt");
+            machine.clear_hook();
+            let (one, other) = both(&machine);
+            assert_eq!(one, other, "killed at call {point}: {HALF}");
+        }
+        late.exit();
+        if whole {
+            break;
+        }
+    }
+    assert!(met > 0, "some kills are before the commit point");
 }
 
 /// A machine with a tmpfs; with both orders of the areas.
