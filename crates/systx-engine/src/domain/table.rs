@@ -18,6 +18,8 @@
 //! | INITIALISED | another, or not known | none lives | stale: from before a reboot or another mount |
 //! | else | any | any | stale: new, half-built or condemned |
 //!
+//! One of another layout is used by nobody here: refused while somebody lives, who may have it mapped, and stale when nobody does.
+//!
 //! Who finds it stale says so in the state word and then asks once more whether somebody lives; who claims an index asks afterwards
 //! whether the table is still ready. So one of the two sees the other.
 
@@ -89,7 +91,7 @@ pub struct Initializer<O: Os> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TableError {
-    /// Built in this boot by another version of systx, which may be running.
+    /// Built by another version of systx, of which something runs.
     Version(u64),
     /// The table is gone or condemned while processes that have it mapped live.
     InUse,
@@ -107,8 +109,8 @@ impl core::fmt::Display for TableError {
             TableError::Version(v) => {
                 write!(
                     f,
-                    "the domain table has layout {v}, made by another version of systx that \
-                    may still run; end its programs, or use that version until the next boot"
+                    "the domain table has layout {v}: programs run under another version of \
+                    systx; end them, or use that version until they have ended"
                 )
             }
             TableError::InUse => {
@@ -232,7 +234,9 @@ impl<O: Os> Table<O> {
         match mem.load(VERSION_WORD, Ordering::Acquire) {
             VERSION if words == WORDS => Ok(Some(Table { mem: Arc::new(mem) })),
             VERSION => Ok(None),
-            version => Err(TableError::Version(version)),
+            version if owners.anybody() => Err(TableError::Version(version)),
+            // Of a systx that was replaced meanwhile. Nobody has it mapped, and the log is the truth.
+            _ => Ok(None),
         }
     }
 

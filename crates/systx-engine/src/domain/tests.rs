@@ -426,15 +426,22 @@ fn a_table_of_another_life_counts_while_somebody_lives_who_has_it() {
 }
 
 #[test]
-fn a_table_of_another_version_or_lost_in_use_is_refused() {
+fn a_table_of_another_version_or_lost_is_refused_while_somebody_lives() {
     let s = Scratch::new();
     let table = stale(&s).finish(Lsn(1), TxId(1), |_| Ok::<(), ()>(())).expect("nothing to prepare");
-    table.mem().store(VERSION_WORD, VERSION + 1, SeqCst);
-    assert_eq!(open(&s).err(), Some(TableError::Version(VERSION + 1)));
-    table.mem().store(VERSION_WORD, VERSION, SeqCst);
-
     let area = s.area(true).unwrap().unwrap();
     let owners = Owners::open(&s.os, &area).unwrap();
+    let claim = owners.claim().unwrap();
+    table.mem().store(VERSION_WORD, VERSION + 1, SeqCst);
+    assert_eq!(open(&s).err(), Some(TableError::Version(VERSION + 1)));
+    drop(claim);
+    // It may be larger, too.
+    let file = std::fs::OpenOptions::new().write(true).open(s.path.join("area/table")).unwrap();
+    file.set_len(2 * WORDS as u64 * 8).unwrap();
+    stale(&s).finish(Lsn(7), TxId(7), |_| Ok::<(), ()>(())).expect("nothing to prepare");
+    assert_eq!(ready(&s).next(), Lsn(7), "made anew from the log");
+    assert_eq!(table.mem().load(VERSION_WORD, SeqCst), VERSION);
+
     let claim = owners.claim().unwrap();
     s.os.rename((&area.dir, b"table"), (&s.dir, b"table"), Rename::NoReplace).unwrap();
     assert_eq!(open(&s).err(), Some(TableError::InUse));
