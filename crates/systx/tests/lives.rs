@@ -31,6 +31,16 @@ fn main() {
             "a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount",
             a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount,
         ),
+        ("a_copy_beside_its_original_is_refused_and_goes_on_alone_on_ext4", |dir| beside(dir, "ext4")),
+        ("a_copy_beside_its_original_is_refused_and_goes_on_alone_on_xfs", |dir| beside(dir, "xfs")),
+        ("a_disk_that_is_older_than_its_partner_takes_nothing_back", older_than_its_partner),
+        ("an_area_that_was_copied_in_use_is_not_replayed_under_its_old_uuid", copied_in_use),
+        ("what_fsck_has_cleared_is_told_and_the_rest_is_done", cleared),
+        ("an_area_whose_file_system_was_rebuilt_under_it_is_not_replayed", rebuilt),
+        ("a_mount_with_mapped_numbers_is_left_alone", mapped_numbers),
+        ("an_area_in_a_layer_of_an_overlay_is_a_directory_like_others", layers),
+        ("the_area_of_a_users_old_number_is_left_alone", old_number),
+        ("a_table_of_another_layout_is_made_anew_when_nobody_uses_it", another_layout),
     ]);
 }
 
@@ -199,4 +209,382 @@ fn a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next
         ends[usize::from(there == 4)] += 1;
     }
     assert!(ends[1] > 0, "none got past its commit point: {ends:?}");
+}
+
+/// A volume with a directory in it, on the disk.
+fn with_work(dir: &Path, kind: &'static str, script: &str) -> Option<Volume> {
+    let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?;
+    let work = volume.point.join("work");
+    std::fs::create_dir(&work).unwrap();
+    must(Command::new("sh").args(["-ec", script]).current_dir(&work));
+    must(Command::new("sync").arg("-f").arg(&work));
+    Some(volume)
+}
+
+/// Commits, which leaves something that a redo would do.
+fn commits(work: &Path, script: &str) {
+    let done = shell(work, script);
+    assert_eq!(code(&done), 0, "{script}: {}", err(&done));
+}
+
+/// Its image as it is, under another name; `frozen`: not to be written to meanwhile.
+fn copy_of(volume: &Volume, name: &str) -> Volume {
+    let copied = Volume {
+        image: volume.image.with_file_name(format!("{name}.img")),
+        point: volume.point.with_file_name(name),
+        kind: volume.kind,
+    };
+    let freeze = |how: &str| must(Command::new("fsfreeze").arg(how).arg(&volume.point));
+    freeze("-f");
+    let done = std::fs::copy(&volume.image, &copied.image);
+    freeze("-u");
+    done.unwrap();
+    std::fs::create_dir_all(&copied.point).unwrap();
+    copied
+}
+
+fn failing(name: &str, options: &[&str], says: &str) {
+    let output = verb(name, options);
+    assert!(code(&output) != 0 && err(&output).contains(says), "{name}: {}{}", out(&output), err(&output));
+}
+
+/// LVM snapshots, images, multipath: one UUID twice.
+fn beside(dir: &Path, kind: &'static str) {
+    if !have("fsfreeze") {
+        return;
+    }
+    let Some(volume) = with_work(dir, kind, "echo 0 >f") else { return };
+    let work = volume.point.join("work");
+    commits(&work, "echo 1 >f");
+    let copy = copy_of(&volume, "copy");
+    let options = if kind == "xfs" { "loop,nouuid" } else { "loop" };
+    must(Command::new("mount").args(["-o", options]).arg(&copy.image).arg(&copy.point));
+    let theirs = copy.point.join("work");
+    failing("recover", &[], "a copy of a file system is not used beside its original");
+    let both = format!("echo 2 >f; echo 2 >{}/f", theirs.display());
+    let done = run(&work, &["--only", theirs.to_str().unwrap()], &["sh", "-c", &both]).output().unwrap();
+    assert_eq!(
+        (code(&done), read(&work.join("f")), read(&theirs.join("f"))),
+        (125, "1\n".into(), "1\n".into())
+    );
+    commits(&work, "echo 3 >f");
+    volume.unmount();
+    must(Command::new("umount").arg(&copy.point));
+    copy.mount();
+    copy.forget_boot();
+    recover();
+    commits(&theirs, "echo 4 >>f");
+    assert_eq!(read(&theirs.join("f")), "1\n4\n");
+}
+
+/// A virtual machine of which one disk is put back: numbers are given again there.
+fn older_than_its_partner(dir: &Path) {
+    if !have("fsfreeze") {
+        return;
+    }
+    for (n, back) in [0, 1].into_iter().enumerate() {
+        let dirs = [dir.join(format!("{n}.one")), dir.join(format!("{n}.two"))];
+        dirs.iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
+        let volumes = dirs.each_ref().map(|dir| with_work(dir, "ext4", "echo 0 >f"));
+        let [Some(one), Some(two)] = &volumes else { return };
+        let [a, b] = [one, two].map(|volume| volume.point.join("work"));
+        let both = |n: u32| {
+            let script =
+                format!("echo {n} >>f; chmod 64{n} f; echo {n} >>{0}/f; chmod 64{n} {0}/f", b.display());
+            let done = run(&a, &["--only", b.to_str().unwrap()], &["sh", "-c", &script]).output().unwrap();
+            assert_eq!(code(&done), 0, "{}", err(&done));
+        };
+        both(1);
+        let volume = [one, two][back];
+        let older = copy_of(volume, "older");
+        both(2);
+        both(3);
+        volume.unmount();
+        std::fs::rename(&older.image, &volume.image).unwrap();
+        volume.mount();
+        [one, two].into_iter().for_each(Volume::forget_boot);
+        let said = recover();
+        let found = [&a, &b].map(|work| read(&work.join("f")));
+        let mut wanted = ["0\n1\n2\n3\n"; 2];
+        wanted[back] = "0\n1\n";
+        assert_eq!(found, wanted, "{back} was put back: {said}");
+        // Under numbers that the partner has met.
+        both(4);
+        [one, two].into_iter().for_each(Volume::forget_boot);
+        let said = recover();
+        let ends = [&a, &b].map(|work| read(&work.join("f")).ends_with("4\n"));
+        assert_eq!(ends, [true; 2], "{back} was put back: {said}");
+        [one, two].into_iter().for_each(Volume::unmount);
+    }
+}
+
+/// By a backup tool that copies files, on a new file system that gets the old one's UUID.
+fn copied_in_use(dir: &Path) {
+    for kind in ["ext4", "xfs"] {
+        let Some(volume) = with_work(dir, kind, "echo old >f; chmod 644 f") else { return };
+        let work = volume.point.join("work");
+        commits(&work, "echo new >>f; chmod 600 f; echo made >n");
+        let backup = dir.join("backup");
+        must(Command::new("cp").arg("-a").arg(&volume.point).arg(&backup));
+        let uuid = must(Command::new("findmnt").args(["-no", "UUID"]).arg(&volume.point)).trim().to_owned();
+        volume.unmount();
+        let (tool, options) = match kind {
+            "xfs" => ("mkfs.xfs", vec!["-q".into(), "-f".into(), "-m".into(), format!("uuid={uuid}")]),
+            _ => ("mkfs.ext4", vec!["-q".into(), "-F".into(), "-U".into(), uuid]),
+        };
+        must(Command::new(tool).args(options).arg(&volume.image));
+        volume.mount();
+        must(Command::new("cp").args(["-a", "--"]).arg(backup.join(".")).arg(&volume.point));
+        must(
+            Command::new("sh").args(["-ec", "rm n; echo old >f; chmod 644 f; sync -f ."]).current_dir(&work),
+        );
+        failing("recover", &[], "a copied area is not replayed");
+        let done = shell(&work, "echo x >f");
+        let tree = (read(&work.join("f")), work.join("n").exists());
+        assert_eq!((code(&done), tree), (125, ("old\n".into(), false)), "{kind}: {}", err(&done));
+        volume.unmount();
+        std::fs::remove_dir_all(&backup).unwrap();
+        std::fs::remove_dir_all(&volume.point).unwrap();
+    }
+}
+
+/// The power fails, and fsck clears an inode that the redo needs: a file, its directory, the slots.
+fn cleared(dir: &Path) {
+    if !have("debugfs") || !have("e2fsck") {
+        return;
+    }
+    let begin = "mkdir d; for f in f g h; do echo old >$f; chmod 644 $f; done; echo old >d/f";
+    let Some(volume) = with_work(dir, "ext4", begin) else { return };
+    let Some(switch) = volume.switch() else { return };
+    let work = volume.point.join("work");
+    commits(&work, "echo new >>f; chmod 600 f g; rm h; for n in $(seq 40); do echo $n >d/$n; done");
+    let tx = std::fs::read_dir(volume.area().join("tx")).unwrap().map(|entry| entry.unwrap());
+    let tx = tx.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).next().unwrap();
+    let inodes = [work.join("f"), work.join("d"), tx]
+        .map(|path| std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap()));
+    switch.off();
+    volume.unmount();
+    let fsck = || Command::new("e2fsck").args(["-fy"]).arg(&volume.image).output().unwrap();
+    fsck();
+    let lost = copy_lost(&volume);
+    for (inode, says) in inodes.into_iter().zip([
+        "removed by somebody else",
+        "its directory is gone",
+        "the file system lost objects",
+    ]) {
+        std::fs::copy(&lost, &volume.image).unwrap();
+        must(Command::new("debugfs").args(["-w", "-R", &format!("clri <{inode}>")]).arg(&volume.image));
+        fsck();
+        volume.mount();
+        volume.forget_boot();
+        let output = verb("recover", &[]);
+        let said = out(&output);
+        assert!(said.contains(says), "{}: {said}{}", code(&output), err(&output));
+        let mode = std::os::unix::fs::MetadataExt::mode(&work.join("g").metadata().unwrap());
+        assert_eq!((mode & 0o777, work.join("h").exists()), (0o600, false), "the rest is done: {said}");
+        commits(&work, "echo on >on");
+        volume.unmount();
+    }
+}
+
+fn copy_lost(volume: &Volume) -> std::path::PathBuf {
+    let lost = volume.image.with_extension("lost");
+    std::fs::copy(&volume.image, &lost).unwrap();
+    lost
+}
+
+/// By tools that keep the UUID and give objects other inodes.
+fn rebuilt(dir: &Path) {
+    if !have("btrfs-convert") || !have("resize2fs") || !have("e2fsck") {
+        return;
+    }
+    // Of the files of a directory of its own, most of which lie beyond the new end.
+    let begin = "for d in $(seq 16); do mkdir d$d; echo old >d$d/f; chmod 644 d$d/f; done";
+    for (tool, options, kind) in [
+        ("resize2fs", &["-f", "IMAGE", "64M"][..], "ext4"),
+        // It takes no smaller blocks.
+        ("btrfs-convert", &["--no-progress", "--uuid", "copy", "IMAGE"], "btrfs"),
+    ] {
+        let dir = dir.join(tool);
+        std::fs::create_dir(&dir).unwrap();
+        let before = if kind == "btrfs" { "ext4-4k" } else { "ext4" };
+        let Some(volume) = with_work(&dir, before, begin) else { return };
+        let work = volume.point.join("work");
+        commits(&work, "for d in d*; do chmod 600 $d/f; echo made >$d/n; done");
+        must(
+            Command::new("sh")
+                .args(["-ec", "for d in d*; do chmod 640 $d/f; rm $d/n; done; sync -f ."])
+                .current_dir(&work),
+        );
+        volume.unmount();
+        let _ = Command::new("e2fsck").args(["-fy"]).arg(&volume.image).output();
+        let image = volume.image.to_str().unwrap();
+        let words = options.iter().map(|word| if *word == "IMAGE" { image } else { word });
+        must(Command::new(tool).args(words));
+        volume.mount();
+        let fs_type = must(Command::new("findmnt").args(["-no", "FSTYPE"]).arg(&volume.point));
+        assert_eq!(fs_type.trim(), kind);
+        volume.forget_boot();
+        let output = verb("recover", &[]);
+        let said = format!("{tool}: {}{}", out(&output), err(&output));
+        assert!(code(&output) == 0 || err(&output).contains("a copied area is not replayed"), "{said}");
+        for d in 1..=16 {
+            let d = work.join(format!("d{d}"));
+            let mode = std::os::unix::fs::MetadataExt::mode(&d.join("f").metadata().unwrap());
+            assert_eq!(
+                (read(&d.join("f")).as_str(), mode & 0o777),
+                ("old\n", 0o640),
+                "put back, and undone: {said}"
+            );
+            assert!(!d.join("n").exists(), "removed, and there again: {said}");
+        }
+        volume.unmount();
+    }
+}
+
+/// Programs see other numbers by it than the file system has.
+fn mapped_numbers(dir: &Path) {
+    if !have("python3") {
+        return;
+    }
+    let Some(volume) = with_work(dir, "ext4", "echo old >f; chown 5:6 f") else { return };
+    let (work, mapped) = (volume.point.join("work"), dir.join("mapped"));
+    std::fs::create_dir(&mapped).unwrap();
+    let mut map = Command::new("python3");
+    map.args(["-c", IDMAP]).args([&volume.point, &mapped]).arg("0 100000 65536");
+    let output = map.output().unwrap();
+    if !output.status.success() {
+        println!("skipped: no mount with mapped numbers: {}", err(&output));
+        return;
+    }
+    let theirs = mapped.join("work");
+    let owner = |path: &Path| std::os::unix::fs::MetadataExt::uid(&path.join("f").metadata().unwrap());
+    assert_eq!((owner(&work), owner(&theirs)), (5, 100_005));
+    let done = shell(&theirs, "chown 100009 f");
+    assert_eq!((code(&done), owner(&work)), (125, 5), "{}", err(&done));
+    assert!(err(&done).contains("mapped numbers of users and groups"), "{}", err(&done));
+    // Beside it, all is as ever.
+    commits(&work, "chown 7 f; echo new >f");
+    assert_eq!((owner(&work), owner(&theirs), read(&theirs.join("f")).as_str()), (7, 100_007, "new\n"));
+    let mut whole = Command::new(machine::systx());
+    whole.args(["run", "--area-name", machine::AREA, "--only"]).arg(&volume.point).arg("--only").arg(dir);
+    whole.args(["--", "true"]);
+    let _ = whole.output().unwrap();
+    must(Command::new("umount").arg(&mapped));
+    volume.forget_boot();
+    recover();
+    assert_eq!(owner(&work), 7);
+}
+
+/// mount(8) has it from 2.39 on.
+const IDMAP: &str = include_str!("machine/idmap.py");
+
+/// As `docker commit` makes them: the area of another machine in a lower or upper layer.
+fn layers(dir: &Path) {
+    let Some(volume) = with_work(dir, "ext4", "echo old >f; chmod 644 f") else { return };
+    let work = volume.point.join("work");
+    commits(&work, "echo new >>f; chmod 600 f");
+    let at = |name: &str| volume.point.join(name);
+    for name in ["lower", "upper", "scratch", "merged"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    for name in ["lower", "upper"] {
+        must(Command::new("cp").arg("-a").args([&volume.area(), &work]).arg(at(name)));
+        must(Command::new("chmod").arg("644").arg(at(name).join("work/f")));
+    }
+    let options = ["lowerdir=lower,upperdir=upper,workdir=scratch"];
+    let mut overlay = Command::new("mount");
+    overlay.args(["-t", "overlay", "overlay", "-o"]).args(options).arg("merged").current_dir(&volume.point);
+    if !overlay.output().unwrap().status.success() {
+        println!("skipped: no overlay here");
+        return;
+    }
+    let done = shell(&at("merged/work"), "echo x >f");
+    assert_eq!(code(&done), 125, "no reliable handles: {}", err(&done));
+    recover();
+    for name in ["lower", "upper", "merged"] {
+        let f = at(name).join("work/f");
+        let mode = std::os::unix::fs::MetadataExt::mode(&f.metadata().unwrap());
+        assert_eq!(
+            (read(&f).as_str(), mode & 0o777),
+            ("old\nnew\n", 0o644),
+            "{name}: nothing is redone there"
+        );
+    }
+    commits(&at("upper/work"), "echo more >>f");
+    commits(&at("lower/work"), "echo more >>f");
+    recover();
+    assert_eq!(read(&at("upper/work/f")), "old\nnew\nmore\n");
+    must(Command::new("umount").arg(at("merged")));
+}
+
+/// `usermod -u`, or a home that was moved: nobody has the right to redo what is in there.
+fn old_number(dir: &Path) {
+    if !have("setpriv") {
+        return;
+    }
+    let Some(volume) = with_work(dir, "ext4", "echo old >f; chmod 644 f; chown -R 61234:61234 .") else {
+        return;
+    };
+    let home = volume.point.join("work");
+    machine::user::open_fuse_to_all(dir);
+    must(Command::new("chmod").arg("755").args([dir, dir.parent().unwrap()]));
+    let as_user = |number: u32, args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={number}"), format!("--regid={number}")]).arg("--clear-groups");
+        command.arg(machine::systx()).args(args).current_dir(&home).env("HOME", &home).stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    let script =
+        ["run", "--area-name", machine::AREA, "--only", ".", "--", "sh", "-c", "chmod 600 f; echo made >n"];
+    let done = as_user(61234, &script);
+    if code(&done) == 125 {
+        println!("skipped: an ordinary user can't run here: {}", err(&done));
+        return;
+    }
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    must(
+        Command::new("sh")
+            .args(["-ec", "chown -R 61235:61235 .; chmod 644 f; rm n; sync -f ."])
+            .current_dir(&home),
+    );
+    volume.unmount();
+    volume.mount();
+    let tree = || {
+        let mode = std::os::unix::fs::MetadataExt::mode(&home.join("f").metadata().unwrap());
+        (mode & 0o777, home.join("n").exists())
+    };
+    for said in [as_user(61235, &["recover", "--area-name", machine::AREA]), verb("recover", &[])] {
+        assert_eq!((code(&said), tree()), (0, (0o644, false)), "{}{}", out(&said), err(&said));
+    }
+    let done = as_user(61235, &script);
+    assert_eq!((code(&done), tree()), (0, (0o600, true)), "{}", err(&done));
+}
+
+/// As after an update in the same boot.
+fn another_layout(dir: &Path) {
+    use std::os::unix::fs::FileExt;
+    let Some(volume) = with_work(dir, "ext4", "echo 0 >f") else { return };
+    let work = volume.point.join("work");
+    commits(&work, "echo 1 >>f");
+    let older = |version: u64| {
+        let table = std::fs::OpenOptions::new().write(true).open(volume.area().join("table")).unwrap();
+        table.write_all_at(&version.to_le_bytes(), 8).unwrap();
+    };
+    let mut here = run(&work, &[], &["sh", "-c", "echo begun; read end"]);
+    let mut here = here.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(here.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    older(3);
+    let done = shell(&work, "echo 2 >>f");
+    assert_eq!(code(&done), 125, "somebody uses it");
+    assert!(err(&done).contains("the domain table has layout 3"), "{}", err(&done));
+    drop(here.stdin.take());
+    here.wait().unwrap();
+    commits(&work, "echo 2 >>f");
+    assert_eq!(read(&work.join("f")), "0\n1\n2\n");
+    older(77);
+    recover();
+    commits(&work, "echo 3 >>f");
+    assert_eq!(read(&work.join("f")), "0\n1\n2\n3\n");
 }

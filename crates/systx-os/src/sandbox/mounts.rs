@@ -33,6 +33,8 @@ pub struct Mount {
     pub attributes: Attributes,
     /// Whether the file system as a whole is read-only.
     pub file_system_read_only: bool,
+    /// Whether it shows other numbers of users and groups than the file system has (an idmapped mount).
+    pub idmapped: bool,
     /// Who mounted it, where the file system says so: FUSE does.
     pub user_id: Option<u32>,
 }
@@ -82,6 +84,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         noexec: has(options, b"noexec"),
     };
     let file_system_read_only = has(file_system_options, b"ro");
+    let idmapped = has(options, b"idmapped");
     let user_id =
         file_system_options.split(|b| *b == b',').find_map(|option| option.strip_prefix(b"user_id="));
     let user_id = user_id.map(number).map(|id| u32::try_from(id?).ok());
@@ -99,6 +102,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         source,
         attributes,
         file_system_read_only,
+        idmapped,
         user_id,
     })
 }
@@ -259,6 +263,8 @@ mod tests {
         let all = Attributes { read_only: true, nosuid: true, nodev: true, noexec: true };
         assert_eq!((mounts[1].attributes, mounts[1].file_system_read_only), (all, false));
         assert!(!mounts[2].attributes.read_only && mounts[2].file_system_read_only);
+        let mapped = parse(b"43 29 8:1 /v /mnt rw,relatime,idmapped - ext4 /dev/sda1 rw\n").unwrap();
+        assert!(mapped[0].idmapped && !mounts[0].idmapped);
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub fn can_be_served(mount: &Mount) -> Result<(), String> {
     match fate(mount, Seen::Directory) {
         Fate::Served => Ok(()),
         _ if mount.attributes.read_only || mount.file_system_read_only => Err("mounted read-only".into()),
+        _ if mount.idmapped => Err("mounted with mapped numbers of users and groups".into()),
         _ => Err(format!("{} can't be served", shown(&mount.fs_type))),
     }
 }
@@ -59,11 +60,11 @@ pub fn fate(mount: &Mount, seen: Seen) -> Fate {
     let writable = !mount.attributes.read_only && !mount.file_system_read_only;
     // What is mounted into the kernel's trees belongs to them: programs find it with its devices, sockets and links.
     let kernels = [&b"/proc"[..], b"/sys", b"/dev"].iter().any(|top| is_below(&mount.point, top).is_some());
+    // Facts and records have the file system's own numbers, and a program would give those of the mount.
+    let serves = SERVED.contains(&mount.fs_type.as_slice()) && !mount.idmapped;
     match () {
         () if !writable || KERNEL.contains(&mount.fs_type.as_slice()) => Fate::Stays,
-        () if SERVED.contains(&mount.fs_type.as_slice()) && seen == Seen::Directory && !kernels => {
-            Fate::Served
-        }
+        () if serves && seen == Seen::Directory && !kernels => Fate::Served,
         () => Fate::ReadOnly,
     }
 }

@@ -46,6 +46,7 @@ mod tests {
             source: b"/dev/sda1".to_vec(),
             attributes: Default::default(),
             file_system_read_only: false,
+            idmapped: false,
             user_id: None,
         }
     }

@@ -166,6 +166,10 @@ impl Planner {
             if fate(mount, *seen) != Fate::Served {
                 let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
                     true => ("read-only", "mount it writable, or name another directory"),
+                    false if mount.idmapped => (
+                        "with mapped numbers of users and groups",
+                        "name it by a mount without, where it has one",
+                    ),
                     false => {
                         let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
                         ("where systx leaves everything as it is", step)
@@ -263,7 +267,7 @@ impl Planner {
             return Ok(true);
         }
         // Another, read-only or single-file, window on a served file system has to show the same as the view.
-        let window = fate(mount, seen) != Fate::Stays || mount.attributes.read_only;
+        let window = (fate(mount, seen) != Fate::Stays || mount.attributes.read_only) && !mount.idmapped;
         if window && SERVED.contains(&mount.fs_type.as_slice()) && !mount.file_system_read_only {
             if let Some((index, part)) = self.shown_in(mount) {
                 self.replaced.push(mount.id);

@@ -15,6 +15,7 @@ fn mount(id: u64, parent: u64, device: &str, root: &str, point: &str, fs_type: &
         source: b"none".to_vec(),
         attributes: Attributes { read_only: options.contains("ro"), ..Default::default() },
         file_system_read_only: false,
+        idmapped: options.contains("idmapped"),
         user_id: None,
     }
 }
@@ -258,4 +259,18 @@ fn around_a_users_places_everything_is_read_only_but_what_the_kernel_talks_throu
             "{at}"
         );
     }
+}
+
+/// What is changed by it would have the numbers that it shows.
+#[test]
+fn a_mount_with_mapped_numbers_is_as_it_is_and_read_only() {
+    let mut mounts = machine();
+    mounts.push(mount(11, 1, "8:1", "/srv/volume", "/volume", "ext4", "rw,idmapped"));
+    let tree = plan(&mounts, &[], &directory).unwrap();
+    assert_eq!(
+        step_at(&tree, "volume"),
+        [&Step::Move { at: c("volume") }, &Step::ReadOnly { at: c("volume") }]
+    );
+    let why = plan(&mounts, &[b"/volume".to_vec()], &directory).unwrap_err();
+    assert!(why.contains("mapped numbers of users"), "{why}");
 }
