@@ -105,6 +105,10 @@ pub(crate) enum Mutant {
     ListingStampLate,
     /// Types that a listing has shown are not compared.
     TypesNotCompared,
+    /// A redo knows the old end of a file only while it redoes the record that let it grow.
+    OldEndsForgotten,
+    /// A redo puts back what a later record cuts off.
+    PastLaterCut,
     /// A commit that changes the type under an unchanged name does not announce the listing.
     TypesNotAnnounced,
     /// Link counts are counted with what lies in the slots of a commit that is done.
@@ -233,6 +237,8 @@ impl Mutant {
         Mutant::ListingStampLate,
         Mutant::TypesNotCompared,
         Mutant::TypesNotAnnounced,
+        Mutant::OldEndsForgotten,
+        Mutant::PastLaterCut,
         Mutant::LinksLate,
         Mutant::ExchangeBackOnce,
         Mutant::DisplacedNotNoted,

@@ -2,7 +2,9 @@
 
 use super::place::{open_for_writing, write_all};
 use super::site::{open_object, slot_name, Pass, Site};
+use crate::mutant::{self, Mutant};
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
 
@@ -14,6 +16,9 @@ const APPEND_BYTES_MAX: u64 = 16 << 20;
 
 /// An append of at most a page is whole or not there, also when its process is killed: a size in between is somebody's cut.
 const PAGE_BYTES: u64 = 4096;
+
+/// Sizes that a file had before records of the same redo let it grow.
+pub(crate) type OldEnds = BTreeSet<u64>;
 
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
@@ -52,19 +57,23 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // Growth that an earlier pass was cut off in. After a power loss its size may have survived without its bytes.
     let halfway = size > patch.size_before && size < patch.size_after;
     let redo = site.pass == Pass::Redo;
-    // Bytes can have survived a power loss under the old size alone.
-    let cut = (redo && growth > 0).then_some(patch.size_before);
+    if redo && growth > 0 {
+        site.old_ends.entry(patch.file).or_default().insert(patch.size_before);
+    }
+    // Bytes can have survived a power loss without the size that covers them, whichever record let the file grow.
+    let none = OldEnds::new();
+    let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
     // An earlier pass, which had the file to itself, has set the size and was cut off; or all is there.
     let covered = !lease.exclusive
         && growth > 0
         && size >= patch.size_after
-        && !holds_foreign(os, &target, slot.as_ref(), patch, patch.size_after, cut)?;
+        && !holds_foreign(os, &target, slot.as_ref(), patch, patch.size_after, ends)?;
     let appended = growth > 0
         && growth <= APPEND_BYTES_MAX
         && !covered
         && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
     if !appended && !covered {
-        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size, cut)?;
+        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size, ends)?;
         if size != patch.size_after && (size == patch.size_before || cut_off) {
             os.truncate(&target, patch.size_after)?;
         } else {
@@ -73,8 +82,11 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     }
     // Up to where bytes are patched in place.
     let end = if appended { patch.size_before } else { patch.size_after };
+    let later = site.cut_later.filter(|_| !mutant::on(Mutant::PastLaterCut));
+    let cut = later.map_or(u64::MAX, |cut| cut(&patch.file));
+    let end = end.min(cut.checked_next_multiple_of(SECTOR_BYTES as u64).unwrap_or(u64::MAX));
     for range in &patch.ranges {
-        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, (end, cut))?;
+        theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, (end, ends))?;
     }
     if appended {
         theirs |= append(os, &target, slot.as_ref(), patch)?;
@@ -115,7 +127,7 @@ fn holds_foreign<O: Os>(
     slot: Option<&O::Fd>,
     patch: &Patch,
     size: u64,
-    cut: Option<u64>,
+    ends: &OldEnds,
 ) -> Result<bool> {
     for range in &patch.ranges {
         for (at, skip, len) in chunks(range, size) {
@@ -126,7 +138,7 @@ fn holds_foreign<O: Os>(
             for (n, (present, after)) in sectors {
                 let ours = present == after
                     || present.iter().all(|b| *b == 0)
-                    || is_cut(cut, at + (n * SECTOR_BYTES) as u64, present, after)
+                    || is_cut(ends, at + (n * SECTOR_BYTES) as u64, present, after)
                     || is_pre_image(&range.before, skip / SECTOR_BYTES + n, present);
                 if !ours {
                     return Ok(true);
@@ -210,7 +222,7 @@ fn apply<O: Os>(
     exclusive: bool,
     slot: Option<&O::Fd>,
     range: &PatchRange,
-    (end, cut): (u64, Option<u64>),
+    (end, ends): (u64, &OldEnds),
 ) -> Result<bool> {
     let mut theirs = false;
     for (at, skip, len) in chunks(range, end) {
@@ -234,7 +246,7 @@ fn apply<O: Os>(
             let ours = if present[sector.clone()] == after[sector.clone()] {
                 false
             } else if is_pre_image(&range.before, skip / SECTOR_BYTES + n, &present[sector.clone()])
-                || is_cut(cut, at + sector.start as u64, &present[sector.clone()], &after[sector.clone()])
+                || is_cut(ends, at + sector.start as u64, &present[sector.clone()], &after[sector.clone()])
             {
                 true
             } else {
@@ -309,13 +321,11 @@ pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64)
     Ok(got)
 }
 
-/// Whether a sector, which begins `at`, is ours but for what was past the old end of the file, `cut`: there are zeros.
-fn is_cut(cut: Option<u64>, at: u64, present: &[u8], after: &[u8]) -> bool {
-    let kept = cut.and_then(|cut| usize::try_from(cut.checked_sub(at)?).ok());
-    let Some(kept) = kept.filter(|kept| *kept > 0 && *kept < present.len().min(after.len())) else {
-        return false;
-    };
-    present[..kept] == after[..kept] && present[kept..].iter().all(|b| *b == 0)
+/// Whether a sector, which begins `at`, is ours up to an old end of the file, and zeros follow, which were past that end.
+fn is_cut(ends: &OldEnds, at: u64, present: &[u8], after: &[u8]) -> bool {
+    let len = present.len().min(after.len()).max(1);
+    let mut kept = ends.range(at + 1..at + len as u64).map(|end| (end - at) as usize);
+    kept.any(|kept| present[..kept] == after[..kept] && present[kept..].iter().all(|b| *b == 0))
 }
 
 /// Whether a sector still is what it was before.

@@ -1,5 +1,6 @@
 //! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
 
+use super::patch::OldEnds;
 use super::reports;
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
@@ -54,6 +55,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub displaced: Vec<Displaced>,
     /// What a redo sets the times of, as it found it.
     pub found: HashMap<Handle, Found<O>>,
+    /// In a redo: files that records have let grow so far.
+    pub old_ends: HashMap<Handle, OldEnds>,
     pub directories: Directories<O>,
     /// `tx/`, where marks prove something and the record may be redone.
     pub marks: Option<&'a O::Fd>,
@@ -63,6 +66,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
     /// In a redo: whether a step is left out, since somebody has changed the same before a later record did.
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
+    /// In a redo: to what size later records cut a file.
+    pub cut_later: Option<&'a dyn Fn(&Handle) -> u64>,
 }
 
 /// An object before the steps of a redo.
@@ -201,11 +206,13 @@ impl<'a, O: Os> Site<'a, O> {
             keeps_targets: false,
             displaced: Vec::new(),
             found: HashMap::new(),
+            old_ends: HashMap::new(),
             directories: Directories::default(),
             marks: None,
             are_set: false,
             changed_later: None,
             leaves: None,
+            cut_later: None,
         }
     }
 

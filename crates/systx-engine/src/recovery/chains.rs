@@ -27,9 +27,20 @@ const SECTORS_MAX: usize = 1 << 20;
 pub(super) struct Chains {
     bytes: HashMap<Handle, usize>,
     attributes: HashMap<Handle, usize>,
+    /// Which records cut a file, from the last to the first, and to what size.
+    cuts: HashMap<Handle, Vec<(usize, u64)>>,
 }
 
 impl Chains {
+    /// The size to which records behind the `n`th cut a file: what is past it is not put back.
+    ///
+    /// The cut may be on the disk, and a later growth, too. Then the later record would take what was put back for an outsider's.
+    pub fn cut_later(&self, n: usize, file: &Handle) -> u64 {
+        let cuts = self.cuts.get(file).map(Vec::as_slice).unwrap_or_default();
+        let later = cuts.iter().take_while(|(at, _)| *at > n);
+        later.map(|(_, size)| *size).min().unwrap_or(u64::MAX)
+    }
+
     /// Whether the `n`th record leaves what a step of it would change as it is.
     ///
     /// All records before the break are, not only the last one: what that found may be what is there again.
@@ -69,6 +80,9 @@ impl Chains {
                             chains.end_bytes(n, patch.file);
                         }
                         next.expects_patch(patch);
+                        if patch.size_after < patch.size_before {
+                            chains.cuts.entry(patch.file).or_default().push((n, patch.size_after));
+                        }
                     }
                     Act::Attr { object, changes, .. } => {
                         if next.attributes_differ(object, changes) {

@@ -18,6 +18,7 @@ use crate::log::{self, Cell, Entry, Outline, Replay};
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::publish::mark;
+use crate::publish::patch::OldEnds;
 use crate::publish::reclaim::{reclaim, remove_all};
 use crate::publish::site::{Pass, Site};
 use crate::publish::targets::{self, Targets};
@@ -98,7 +99,15 @@ pub(crate) fn after_reboot<O: Os>(
     });
     let chains = chains.map_err(OpenError::Log)?;
     let marks = mark::prove_on(info.kind);
-    let mut redo = Redo { os, area, keeps_targets, marks, targets: Targets::<O>::new(), met: Vec::new() };
+    let mut redo = Redo {
+        os,
+        area,
+        keeps_targets,
+        marks,
+        targets: Targets::<O>::new(),
+        old_ends: HashMap::new(),
+        met: Vec::new(),
+    };
     let mut checkpoint = replay.highest_lsn;
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = outline.body(os, n).map_err(OpenError::Log)? else { continue };
@@ -110,7 +119,8 @@ pub(crate) fn after_reboot<O: Os>(
             bodies.any(|body| body.steps.iter().any(|step| changes(&step.act, object)))
         };
         let leaves = |act: &Act| chains.leave(n, act);
-        let around = Around { later: &later, leaves: &leaves };
+        let cut = |file: &Handle| chains.cut_later(n, file);
+        let around = Around { later: &later, leaves: &leaves, cut: &cut };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
@@ -241,6 +251,8 @@ struct Around<'a> {
     later: &'a dyn Fn(&Handle) -> bool,
     /// See [`Site::leaves`].
     leaves: &'a dyn Fn(&Act) -> bool,
+    /// See [`Site::cut_later`].
+    cut: &'a dyn Fn(&Handle) -> u64,
 }
 
 /// Publishes records again, one after the other.
@@ -252,6 +264,8 @@ struct Redo<'a, O: Os> {
     marks: bool,
     /// Files that records patch, open from one to the next.
     targets: Targets<O>,
+    /// See [`Site::old_ends`].
+    old_ends: HashMap<Handle, OldEnds>,
     /// What a try of this record has displaced that was cut off: the next one may find it done.
     met: Vec<Displaced>,
 }
@@ -325,10 +339,15 @@ impl<O: Os> Redo<'_, O> {
         site.marks = self.marks.then_some(&area.tx);
         site.changed_later = Some(around.later);
         site.leaves = Some(around.leaves);
+        site.cut_later = Some(around.cut);
         site.keeps_targets = self.keeps_targets && in_place;
         site.patch_targets = std::mem::take(&mut self.targets);
+        if !mutant::on(Mutant::OldEndsForgotten) {
+            site.old_ends = std::mem::take(&mut self.old_ends);
+        }
         let published = publish(&mut site, body);
         self.targets = std::mem::take(&mut site.patch_targets);
+        self.old_ends = std::mem::take(&mut site.old_ends);
         self.met.append(&mut site.displaced);
         let displaced = published?;
         self.met.retain(|met| !displaced.contains(met));

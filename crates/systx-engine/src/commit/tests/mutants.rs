@@ -208,6 +208,13 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types",
             "two commits are shown at one time",
         ),
+        Mutant::OldEndsForgotten => check(
+            "base::an_appended_tail_is_redone_where_a_later_commit_has_patched_its_sector",
+            "reported durable, and lost",
+        ),
+        Mutant::PastLaterCut => {
+            check("base::commits_that_follow_each_other_are_all_redone", "reported durable, and lost")
+        }
         Mutant::LinksLate => check(
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
@@ -407,6 +414,8 @@ noticed! {
     a_listing_that_is_older_than_its_stamp_is_noticed: ListingStampLate,
     types_that_are_not_compared_are_noticed: TypesNotCompared,
     types_that_are_not_announced_are_noticed: TypesNotAnnounced,
+    old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
+    what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
     an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
     what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,
