@@ -121,6 +121,10 @@ pub(crate) enum Mutant {
     TakenNotCompared,
     /// C2: who makes a checkpoint sooner than promised leaves the promise in the table.
     PromiseNotTakenBack,
+    /// C2: who has promised a checkpoint counts as alive.
+    PromisesOfTheDead,
+    /// C1: who is to make a checkpoint later keeps nobody from taking the table for one of another life.
+    WatchersUnseen,
     /// A directory gets the time that was seen inside, whoever else has changed a name in it.
     TimesGivenBlindly,
     /// C6: power is given to whatever bytes an object has.
@@ -244,6 +248,8 @@ impl Mutant {
         Mutant::DisplacedNotNoted,
         Mutant::TakenNotCompared,
         Mutant::PromiseNotTakenBack,
+        Mutant::PromisesOfTheDead,
+        Mutant::WatchersUnseen,
         Mutant::TimesGivenBlindly,
         Mutant::PowerByName,
         Mutant::BaseNotSynced,

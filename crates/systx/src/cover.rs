@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
-use systx_os::sandbox::twin::{Twin, WORDS_MAX};
+use systx_os::sandbox::twin::{Taken, Twin, WORDS_MAX};
 use systx_os::sandbox::vigil::{Vigil, Woken};
 use systx_os::{Linux, Open, Os};
 
@@ -30,8 +30,10 @@ impl Promised {
     }
 }
 
-/// Takes on what is owed where this run comes by, whoever has committed it. `held`: what the twin holds.
+/// Takes on what is owed where this run comes by, whoever has committed it, and leaves it to the twin. `held`: what that one holds. The
+/// domains are open until it has taken over: somebody is at work here all the time, so nobody takes the table for one of an earlier boot.
 pub fn promise<'a>(
+    twin: &Twin,
     held: &[Mounted],
     served: impl IntoIterator<Item = (&'a Mounted, &'a Arc<Domain<Linux>>)>,
 ) -> Promised {
@@ -49,7 +51,11 @@ pub fn promise<'a>(
             None => drop(domain.keep_promise(at)),
         }
     }
-    Promised(promised)
+    let promised = Promised(promised);
+    if !promised.is_nothing() {
+        twin.leave(&promised.0);
+    }
+    promised
 }
 
 /// For tests of what a redo does: as if every twin were killed.
@@ -71,20 +77,28 @@ fn ends_with_us(held: &[Mounted]) -> bool {
     std::process::id() == 1 || is_apart || held.iter().any(has_program)
 }
 
-/// Lets go of the twin, or leaves it what was taken on.
+/// Lets go of the twin, unless something was left to it.
 pub fn end(twin: Twin, promised: &Promised) {
-    match promised.is_nothing() {
-        true => twin.reap(),
-        false => twin.leave(&promised.0),
+    if promised.is_nothing() {
+        twin.reap();
     }
 }
 
 /// What is left to a twin: waits for the time, and makes the checkpoints.
-pub fn keep(held: &[Mounted], area: &Area, times: &[u64]) {
+pub fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     let os = Linux::new();
+    let name = domains::area_name(area);
+    // Or who comes by meanwhile with another boot id, as in a container, takes the table for one of an earlier boot, and does again what
+    // no checkpoint covers.
+    let watch = |mounted: &Mounted| {
+        let dir = os.open(&mounted.copy.root, &name, Open::Directory).ok()?;
+        systx_engine::domain::watch(&os, &dir).ok().flatten()
+    };
+    let due = held.iter().zip(times).filter(|(_, at)| **at != NONE);
+    let watching: Vec<_> = due.filter_map(|(mounted, _)| watch(mounted)).collect();
+    drop(taken);
     let last = times.iter().copied().filter(|at| *at != NONE).max().unwrap_or(0);
     wait(&os, held, last);
-    let name = domains::area_name(area);
     // All of them: a coordinator asks its participants. But an area that was deleted meanwhile is not made again.
     let mut mounts: Vec<&Mounted> =
         held.iter().filter(|mounted| os.open(&mounted.copy.root, &name, Open::Path).is_ok()).collect();
@@ -96,14 +110,14 @@ pub fn keep(held: &[Mounted], area: &Area, times: &[u64]) {
             let _ = domain.keep_promise(at);
         }
     }
+    drop(watching);
 }
 
 /// The same at once, for what a dead process has left.
 pub fn now(domain: &Domain<Linux>) {
     if !is_left_to_others() {
-        if let Ok(Some(at)) = domain.promise() {
-            let _ = domain.keep_promise(at);
-        }
+        // It may be the dead process's own promise that stands there, and others may have relied on it.
+        let _ = domain.keep_all_promises();
     }
 }
 

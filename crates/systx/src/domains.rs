@@ -430,7 +430,7 @@ fn as_many<M: Borrow<Mounted>, D>(
 pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
     match call {
         Call::Died => finish(mounts, area),
-        Call::Left(times) => cover::keep(mounts, area, &times),
+        Call::Left(times, taken) => cover::keep(mounts, area, &times, taken),
     }
 }
 

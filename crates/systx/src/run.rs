@@ -43,7 +43,7 @@ use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::{spawn, Command, News};
-use systx_os::sandbox::twin;
+use systx_os::sandbox::twin::{self, Twin};
 use systx_os::{Errno, Linux, Os};
 use systx_view::{Trouble, View};
 
@@ -123,7 +123,7 @@ fn guarded(
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| domains::called(call, lower, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
-    let ended = tries(args, &scope, notices, leaving);
+    let ended = tries(args, &scope, &twin, notices, leaving);
     if matches!(&ended, Ok((_, left)) if left.staged) {
         twin.bequeath();
         return ended.map(|(ending, _left)| ending);
@@ -156,6 +156,7 @@ struct Left {
 fn tries(
     args: &Run,
     scope: &Scope,
+    twin: &Twin,
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
 ) -> Result<(Ending, Left), String> {
@@ -168,7 +169,8 @@ fn tries(
     let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
     // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction ends with that one.
     if !left.staged && served.depth == 1 {
-        left.promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(&served.domains));
+        left.promised =
+            cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(&served.domains));
     }
     Ok((ending, left))
 }

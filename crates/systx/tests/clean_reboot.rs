@@ -12,7 +12,7 @@ use machine::processes::{children, Held, Tell};
 use machine::user::{open_fuse_to_all, UNPRIVILEGED};
 use machine::volume::Volume;
 use machine::{code, err, must, out, recover, run, shell, systx, verb, AREA};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -27,6 +27,7 @@ fn main() {
         ("an_ordinary_users_commits_are_not_done_again", an_ordinary_users),
         ("what_recover_has_seen_is_not_done_again_after_a_loss_of_power", recovered_before_a_power_loss),
         ("what_a_killed_publisher_has_removed_is_gone_when_recover_returns", killed_in_the_last_phase),
+        ("while_a_twin_waits_another_boot_id_does_nothing_again", seen_from_a_container),
         ("recover_waits_for_what_another_process_publishes", recover_waits),
         ("a_twin_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
     ]);
@@ -310,4 +311,38 @@ fn told_to_end(dir: &Path) {
         return;
     }
     panic!("no twin waits");
+}
+
+/// A checkpoint that is to be made in a second is nobody's reason to take the table for one of an earlier boot.
+fn seen_from_a_container(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    let key = served.join("key");
+    let id = dir.join("boot_id");
+    std::fs::write(&id, "00112233-4455-6677-8899-aabbccddeeff\n").unwrap();
+    let put_back = || {
+        std::fs::write(&key, "old\n").unwrap();
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+    };
+    for round in 0..5 {
+        put_back();
+        // The second one's checkpoint is not made at once.
+        for script in ["echo 1 > first", "echo new > key; chmod 600 key"] {
+            assert_eq!(code(&shell(&served, script)), 0);
+        }
+        put_back();
+        let command = run(&served, &[], &["cat", "key"]);
+        let mut apart = Command::new("unshare");
+        apart.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        apart.arg("mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"").arg(&id);
+        apart.arg(command.get_program()).args(command.get_args()).current_dir(&served);
+        let seen = apart.output().unwrap();
+        assert_eq!(
+            (code(&seen), out(&seen).as_str(), std::fs::metadata(&key).unwrap().mode() & 0o777),
+            (0, "old\n", 0o644),
+            "round {round}: {}",
+            err(&seen)
+        );
+    }
 }

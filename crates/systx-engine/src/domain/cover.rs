@@ -33,12 +33,13 @@ impl<O: Os> Domain<O> {
     }
 
     /// Takes it on to make the checkpoint that is owed, and tells at what time on the monotonic clock: now, or a second after the last
-    /// one. `None`: none is owed, or somebody has taken on one that begins later than now, so that it covers this, too.
+    /// one. `None`: none is owed, or none can be made, or somebody who watches has taken on one that begins later than now, so that it
+    /// covers this, too.
     ///
     /// # Errors
     /// As [`Domain::owed`].
     pub fn promise(&self) -> Result<Option<u64>> {
-        if self.owed()?.is_none() {
+        if self.owed()?.is_none() || self.log.is_poisoned() {
             return Ok(None);
         }
         let now = self.os.monotonic_ns();
@@ -46,7 +47,11 @@ impl<O: Os> Domain<O> {
             let seen = self.table.checkpoint_promised_ns();
             let ahead = seen.saturating_sub(now);
             let at = match ahead {
-                1..=BETWEEN_NS => return Ok(None),
+                1..=BETWEEN_NS if self.owners.watched() || mutant::on(Mutant::PromisesOfTheDead) => {
+                    return Ok(None)
+                }
+                // Of one who was killed.
+                1..=BETWEEN_NS => return Ok(Some(seen)),
                 0 => now.max(seen.saturating_add(BETWEEN_NS)),
                 // Of another time namespace.
                 _ => now,
@@ -71,6 +76,14 @@ impl<O: Os> Domain<O> {
             Some(goal) => self.cover(goal).map(drop),
             None => Ok(()),
         }
+    }
+
+    /// Makes the checkpoint that is owed, whoever has promised one: for who can't tell whether that one lives.
+    ///
+    /// # Errors
+    /// As [`Domain::checkpoint`].
+    pub fn keep_all_promises(&self) -> std::result::Result<(), LogError> {
+        self.keep_promise(self.table.checkpoint_promised_ns())
     }
 
     /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless somebody else does; whether it does.

@@ -55,7 +55,7 @@ pub(crate) use journal::place_of;
 pub use layout::Corrupt;
 pub use lock::{Locked, RobustLock};
 pub use open::{open_all, open_all_doubting, open_existing, Domain, Location, OpenError};
-pub use owners::{Claim, Owners, OwnersError};
+pub use owners::{watch, Claim, Owners, OwnersError};
 pub use peers::Peers;
 pub use records::{Record, Records};
 pub use ring::{Ring, Scan, Who};

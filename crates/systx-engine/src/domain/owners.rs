@@ -8,6 +8,7 @@
 use super::area::Area;
 use super::layout::OWNERS;
 use crate::id::OwnerIx;
+use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Open, Os};
 
 /// The owners file of a domain.
@@ -59,6 +60,30 @@ impl std::error::Error for OwnersError {
             OwnersError::Full => None,
         }
     }
+}
+
+/// Bytes of those that watch: behind the owners, as they have no slots and nobody finishes anything for them.
+const WATCHERS: core::ops::Range<u64> = OWNERS as u64..OWNERS as u64 + 64;
+
+/// Keeps the table that processes meet in now, in the area whose directory is `dir`, from being built anew for as long as the answer lives:
+/// for who will work there soon. `None`: nobody has ever used that area, or as many watch as can.
+///
+/// # Errors
+/// [`OwnersError::Os`].
+pub fn watch<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<O::Owned>, OwnersError> {
+    let failed = |e| OwnersError::Os("open", e);
+    let Some(file) = os.open_if_there(dir, b"owners", Open::ReadWrite).map_err(failed)? else {
+        return Ok(None);
+    };
+    let first = os.random() % WATCHERS.count() as u64;
+    for n in 0..WATCHERS.count() as u64 {
+        match os.own_byte(&file, WATCHERS.start + (first + n) % WATCHERS.count() as u64) {
+            Ok(owned) => return Ok(Some(owned)),
+            Err(Errno::AGAIN) => {}
+            Err(e) => return Err(OwnersError::Os("lock a byte of", e)),
+        }
+    }
+    Ok(None)
 }
 
 impl<O: Os> Owners<O> {
@@ -119,9 +144,15 @@ impl<O: Os> Owners<O> {
         self.byte(0)
     }
 
-    /// Whether anybody takes part at the moment.
+    /// Whether anybody takes part at the moment, or watches.
     pub(super) fn anybody(&self) -> bool {
-        (1..OWNERS).any(|ix| self.alive(OwnerIx(ix)))
+        let watched = || self.watched() && !mutant::on(Mutant::WatchersUnseen);
+        (1..OWNERS).any(|ix| self.alive(OwnerIx(ix))) || watched()
+    }
+
+    /// Whether anybody watches, see [`watch`].
+    pub(super) fn watched(&self) -> bool {
+        WATCHERS.into_iter().any(|byte| self.os.byte_owned(&self.file, byte).unwrap_or(true))
     }
 
     fn byte(&self, byte: u32) -> Result<Option<O::Owned>, OwnersError> {

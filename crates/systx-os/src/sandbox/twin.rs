@@ -5,11 +5,12 @@
 //! dismissed it, or has left it some. Does not: know what the work is.
 //!
 //! The pipe tells: one byte is the dismissal, its end without a byte is death, and words are work that is left to the twin. After a
-//! death the pidfd tells when the address space, too, is gone, on which locks of owners hang.
+//! death the pidfd tells when the address space, too, is gone, on which locks of owners hang. Another pipe tells `systx` that the twin
+//! has taken over what it was left.
 
 use super::{clone3, close_all_but, exit_now, require_one_thread, withdraw, Side};
 use crate::types::Result;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
@@ -19,7 +20,12 @@ pub enum Call {
     /// This process has died.
     Died,
     /// This process goes, and has left it these words ([`Twin::leave`]).
-    Left(Vec<u64>),
+    Left(Vec<u64>, Taken),
+}
+
+/// To be dropped when the twin has taken over: until then [`Twin::leave`] waits.
+pub struct Taken {
+    _told: OwnedFd,
 }
 
 /// Words that can be left to a twin.
@@ -28,6 +34,7 @@ pub const WORDS_MAX: usize = 500;
 /// The parent's end of a twin.
 pub struct Twin {
     leave: OwnedFd,
+    taken: OwnedFd,
     pidfd: OwnedFd,
 }
 
@@ -39,10 +46,11 @@ pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
     require_one_thread()?;
     let me = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
     let (wait, leave) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (taken, told) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: one thread (checked); the child's side is `watch`, which never returns.
     match unsafe { clone3_apart() }? {
-        Side::Child => watch(keep, &wait, &me, work),
-        Side::Parent(pidfd, _) => Ok(Twin { leave, pidfd }),
+        Side::Child => watch(keep, &wait, &me, Taken { _told: told }, work),
+        Side::Parent(pidfd, _) => Ok(Twin { leave, taken, pidfd }),
     }
 }
 
@@ -59,12 +67,15 @@ impl Twin {
         core::mem::forget(self.leave);
     }
 
-    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`].
-    pub fn leave(self, words: &[u64]) {
+    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`]. Returns when it has taken over, or
+    /// is gone, or after a moment in which it did not get to run.
+    pub fn leave(&self, words: &[u64]) {
         let mut message = vec![LEFT];
         message.extend(words.iter().take(WORDS_MAX).flat_map(|word| word.to_ne_bytes()));
         // At once, as a pipe takes so much at once. It can only have died before us.
         let _ = rustix::io::write(&self.leave, &message);
+        let mut taken = [PollFd::new(&self.taken, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut taken, Some(&Timespec { tv_sec: 0, tv_nsec: TAKES_MAX_NS }));
     }
 
     /// Dismisses the twin and waits until it is gone.
@@ -78,6 +89,9 @@ impl Twin {
 /// First byte of what comes through the pipe.
 const DISMISSED: u8 = 1;
 const LEFT: u8 = 2;
+
+/// Longest wait for a twin that takes over, in nanoseconds.
+const TAKES_MAX_NS: i64 = 100_000_000;
 
 /// clone3(2) into the cgroup for twins, where that can be.
 ///
@@ -107,11 +121,17 @@ fn cgroup() -> Option<OwnedFd> {
 }
 
 /// The life of the twin.
-fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl FnOnce(Call)) -> ! {
+fn watch(
+    keep: &[BorrowedFd<'_>],
+    wait: &OwnedFd,
+    systx: &OwnedFd,
+    taken: Taken,
+    work: impl FnOnce(Call),
+) -> ! {
     withdraw();
     let _ = rustix::thread::set_name(c"systx-twin");
-    let mut fds: Vec<_> =
-        keep.iter().map(AsRawFd::as_raw_fd).chain([wait.as_raw_fd(), systx.as_raw_fd()]).collect();
+    let ours = [wait.as_raw_fd(), systx.as_raw_fd(), taken._told.as_raw_fd()];
+    let mut fds: Vec<_> = keep.iter().map(AsRawFd::as_raw_fd).chain(ours).collect();
     // SAFETY: what `work` may use is in `keep`; the copies of all other values are never touched or dropped again.
     unsafe { close_all_but(&mut fds) };
     let mut message = [0u8; 1 + 8 * WORDS_MAX];
@@ -119,7 +139,7 @@ fn watch(keep: &[BorrowedFd<'_>], wait: &OwnedFd, systx: &OwnedFd, work: impl Fn
         Ok(0) => Call::Died,
         Ok(length) if message[0] == LEFT => {
             let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
-            Call::Left(message[1..length].chunks(8).map(word).collect())
+            Call::Left(message[1..length].chunks(8).map(word).collect(), taken)
         }
         _ => exit_now(0),
     };

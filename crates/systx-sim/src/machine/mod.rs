@@ -325,6 +325,11 @@ impl Machine {
         self.lock().state.time_namespaces = true;
     }
 
+    /// A file system seems to have been mounted anew to whoever opens it from now on, as in a container with a boot id of its own.
+    pub fn seem_mounted_anew(&self, fs: usize) {
+        self.lock().state.systems[fs].spec.info.life += 1;
+    }
+
     /// Lets virtual time pass.
     pub fn advance_ns(&self, ns: u64) {
         self.lock().state.tick(ns);

@@ -108,7 +108,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let mut promised = Promised::default();
-    let ended = held_open(terms, &scope, &signals, (room, &mut notices, &mut promised));
+    let ended = held_open(terms, &scope, &twin, &signals, (room, &mut notices, &mut promised));
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
@@ -130,6 +130,7 @@ fn ours(terms: &Terms<'_>, id: u64) -> Ours {
 fn held_open(
     terms: &Terms<'_>,
     scope: &Scope,
+    twin: &twin::Twin,
     signals: &Signals,
     (room, notices, promised): (&mut Room, &mut Notices, &mut Promised),
 ) -> Result<(Ending, End, Seen), String> {
@@ -163,7 +164,7 @@ fn held_open(
         no_room::stage(Stage::Idle);
         let Some(mut tx) = left else {
             room.close(&end);
-            *promised = cover::promise(scope.lower(), served.lower.iter().copied().zip(domains));
+            *promised = cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(domains));
             return Ok((ending, end, seen));
         };
         // There is nothing to wait for any more.

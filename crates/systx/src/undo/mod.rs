@@ -30,7 +30,7 @@ use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
 use systx_engine::undo::Kept;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::Signals;
-use systx_os::sandbox::twin;
+use systx_os::sandbox::twin::{self, Twin};
 use systx_os::{Errno, Linux};
 
 /// Why an inner run keeps nothing.
@@ -136,7 +136,7 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
     let twin = twin::start(&keep, |call| domains::called(call, &mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut promised = Promised::default();
-    let ending = taken_back(args, &mounts, &keys, (notices, &mut promised));
+    let ending = taken_back(args, &twin, (&mounts, &keys), (notices, &mut promised));
     cover::end(twin, &promised);
     ending
 }
@@ -221,8 +221,8 @@ fn unknown(id: TxId, found: &Existing) -> String {
 /// The transaction of the undo.
 fn taken_back(
     args: &args::Undo,
-    mounts: &[Mounted],
-    keys: &[([u8; 16], TxId)],
+    twin: &Twin,
+    (mounts, keys): (&[Mounted], &[([u8; 16], TxId)]),
     (notices, promised): (&mut Notices, &mut Promised),
 ) -> Result<Ending, String> {
     let os = Linux::new();
@@ -274,7 +274,7 @@ fn taken_back(
         }
     };
     no_room::stage(Stage::Idle);
-    *promised = cover::promise(mounts, mounts.iter().zip(&domains));
+    *promised = cover::promise(twin, mounts, mounts.iter().zip(&domains));
     Ok(ending)
 }
 

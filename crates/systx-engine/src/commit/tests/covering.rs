@@ -2,12 +2,12 @@
 
 use super::stuck::make;
 use super::world::*;
-use crate::domain::Domain;
+use crate::domain::{watch, Domain};
 use crate::outcome::{Durability, Options};
 use crate::recovery::Recovered;
 use crate::transaction::{SetAttr, Transaction};
 use std::sync::Arc;
-use systx_os::{FsKind, Os};
+use systx_os::{FsKind, Open, Os};
 use systx_sim::machine::{run_process, Call, Crash, Machine, Schedule, SimOs};
 
 fn within<T>(machine: &Machine, name: &str, work: impl FnOnce(&Arc<Domain<SimOs>>) -> T) -> T {
@@ -29,6 +29,13 @@ fn cover(domain: &Domain<SimOs>) {
         domain.cover(goal).expect("makes a checkpoint");
     }
 }
+
+/// As the twin does that is to make a checkpoint later.
+fn watched(domain: &Domain<SimOs>) -> Option<Owned> {
+    watch(&domain.os, &domain.area.dir).expect("asks for a byte")
+}
+
+type Owned = <SimOs as Os>::Owned;
 
 fn chmod(domain: &Arc<Domain<SimOs>>, mode: u32, durability: Durability) {
     let options = Options { durability, ..Options::default() };
@@ -156,6 +163,7 @@ fn a_checkpoint_beside_a_commit_does_not_take_its_number_for_free() {
 fn of_ten_commits_a_second_one_a_second_makes_a_checkpoint() {
     let machine = machine(FsKind::Ext4);
     within(&machine, "owner", |domain| {
+        let _twin = watched(domain);
         let (mut made, mut taken_on) = (0, Vec::new());
         let mut keep = |taken_on: &mut Vec<u64>| {
             let now = domain.os.monotonic_ns();
@@ -183,6 +191,7 @@ fn of_ten_commits_a_second_one_a_second_makes_a_checkpoint() {
 fn who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one() {
     let machine = machine(FsKind::Ext4);
     within(&machine, "owner", |domain| {
+        let _twin = watched(domain);
         let commit = |name: &[u8]| {
             make(domain, name).expect("commits");
             domain.promise().expect("sound")
@@ -201,4 +210,60 @@ fn who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one() {
     within(&machine, "another", |domain| {
         assert!(domain.promise().expect("sound").is_some(), "whoever has taken it on was killed");
     });
+}
+
+#[test]
+fn nobody_relies_on_a_promise_of_one_who_was_killed() {
+    let machine = machine(FsKind::Ext4);
+    let commit = |domain: &Arc<Domain<SimOs>>, name: &[u8]| {
+        make(domain, name).expect("commits");
+        domain.promise().expect("sound")
+    };
+    let at = within(&machine, "first", |domain| {
+        let at = commit(domain, b"one").expect("is taken on");
+        domain.keep_promise(at).expect("makes a checkpoint");
+        commit(domain, b"two").expect("is taken on")
+    });
+    within(&machine, "second", |domain| {
+        assert!(at > domain.os.monotonic_ns(), "its time has not come");
+        assert_eq!(commit(domain, b"three"), Some(at), "it relies on one who was killed");
+        let _twin = watched(domain);
+        assert_eq!(commit(domain, b"four"), None, "somebody is there to make it");
+    });
+    // Killed with its twin alive: that one can't tell whose promise it is.
+    within(&machine, "twin", |domain| {
+        domain.keep_all_promises().expect("makes a checkpoint");
+        assert_eq!(domain.owed().expect("sound"), None);
+        let _twin = watched(domain);
+        assert!(commit(domain, b"five").is_some(), "what was promised is made already");
+    });
+}
+
+/// Another boot id, as in a container, says nothing as long as somebody is there who knows better.
+#[test]
+fn beside_one_who_watches_nothing_is_done_again_in_another_life() {
+    for watches in [true, false] {
+        let machine = machine(FsKind::Ext4);
+        let old = mode(&machine);
+        let os = machine.spawn("twin");
+        let twin = run_process(&os, || {
+            let domain = open(&os).expect("opens");
+            chmod(&domain, 0o700, Durability::Durable);
+            watches.then(|| watched(&domain)).flatten()
+        })
+        .expect("lives");
+        assert_eq!(twin.is_some(), watches);
+        let outsider = machine.spawn("outsider");
+        run_process(&outsider, || {
+            let file = outsider.open_path(0, "w/attr", Open::Path).expect("opens");
+            outsider.chmod(&file, old & 0o7777).expect("puts it back");
+        })
+        .expect("lives");
+        machine.seem_mounted_anew(0);
+        within(&machine, "container", |_| {});
+        match watches {
+            true => assert_eq!(mode(&machine), old, "it is done again while somebody watches"),
+            false => assert_ne!(mode(&machine), old, "nobody is there: as after a reboot"),
+        }
+    }
 }

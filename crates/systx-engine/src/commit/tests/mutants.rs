@@ -235,6 +235,14 @@ fn check_of(mutant: Mutant) -> Check {
             "covering::who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one",
             "it relies on one that was made before it",
         ),
+        Mutant::PromisesOfTheDead => check(
+            "covering::nobody_relies_on_a_promise_of_one_who_was_killed",
+            "it relies on one who was killed",
+        ),
+        Mutant::WatchersUnseen => check(
+            "covering::beside_one_who_watches_nothing_is_done_again_in_another_life",
+            "is done again while somebody watches",
+        ),
         Mutant::TimesGivenBlindly => check(
             "times::a_directory_has_the_time_that_was_seen_unless_somebody_else_changes_it",
             "names of an outsider the time hides",
@@ -428,6 +436,8 @@ noticed! {
     a_removal_that_is_not_synced_is_noticed: RemovalNotSynced,
     slots_named_before_they_are_on_the_disk_are_noticed: RebuiltNotSynced,
     a_promise_that_is_not_taken_back_is_noticed: PromiseNotTakenBack,
+    a_promise_of_the_dead_is_noticed: PromisesOfTheDead,
+    watchers_that_nobody_sees_are_noticed: WatchersUnseen,
     a_time_that_hides_a_change_is_noticed: TimesGivenBlindly,
     power_for_whatever_bytes_is_noticed: PowerByName,
     a_commit_on_what_nobody_has_synced_is_noticed: BaseNotSynced,
