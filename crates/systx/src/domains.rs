@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use systx_engine::domain::{open_all_doubting, open_existing, AreaError, Domain, Location, OpenError};
-use systx_os::sandbox::answers;
+use systx_os::sandbox::answers::{self, Trial};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
@@ -299,6 +299,15 @@ pub struct Existing {
 
 /// Opens the domains of all mounts that have an area already; none is made. What can't be opened is told, too.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
+    existing_that(os, area, Trial::Write)
+}
+
+/// The same for who is going to sync them.
+pub fn existing_to_sync(os: &Linux, area: &Area) -> Result<Existing, String> {
+    existing_that(os, area, Trial::Sync)
+}
+
+fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, String> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
         0 => {
@@ -336,7 +345,7 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
         }
     });
     if !area.is_in_view {
-        leave_out_the_silent(&mut mounts, &areas, &mut failed);
+        leave_out_the_silent(&mut mounts, &areas, trial, &mut failed);
     }
     let mut unopened = Vec::new();
     let domains = open_what_is_there(os, &mut mounts, area, &mut unopened);
@@ -349,9 +358,14 @@ pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// A file system that does not answer would hold up the others, and not even SIGKILL ends who waits for it.
-fn leave_out_the_silent(mounts: &mut Vec<Mounted>, areas: &[OwnedFd], failed: &mut Vec<String>) {
+fn leave_out_the_silent(
+    mounts: &mut Vec<Mounted>,
+    areas: &[OwnedFd],
+    trial: Trial,
+    failed: &mut Vec<String>,
+) {
     // Who can't find out waits.
-    let Ok(answered) = answers::answer(areas, ANSWER) else { return };
+    let Ok(answered) = answers::answer(areas, trial, ANSWER) else { return };
     let mut answered = answered.into_iter();
     mounts.retain(|mounted| {
         let answers = answered.next().unwrap_or(true);

@@ -154,7 +154,7 @@ pub fn recover(args: &Recover) -> Answer {
     let begun = SystemTime::now();
     let mut finished = 0;
     decide_by_hand(args)?;
-    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let found = domains::existing_to_sync(&Linux::new(), &args.json.area)?;
     let mut all_well = found.failed.is_empty();
     let mut out = String::new();
     let mut values = Vec::new();
@@ -269,7 +269,7 @@ fn settled(domain: &Domain<Linux>) -> Result<usize, String> {
 /// What opening did already, and the rest: after it the tree is whole, and nothing of what has committed is done again at the next
 /// boot.
 fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
-    let mut recovered = domain.recovered.clone();
+    let mut recovered = domain.recovered_by_opening();
     let rest = domain.finish_dead().map_err(|e| e.to_string()).and_then(|more| {
         recovered.merge(more);
         let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(|e| e.to_string())?;
@@ -332,7 +332,7 @@ fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&str>)
 
 /// `systx prune`.
 pub fn prune(args: &Prune) -> Answer {
-    let found = domains::existing(&Linux::new(), &args.json.area)?;
+    let found = domains::existing_to_sync(&Linux::new(), &args.json.area)?;
     let mut out = String::new();
     let mut removed = Vec::new();
     let mut all_well = found.failed.is_empty();

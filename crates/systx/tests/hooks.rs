@@ -468,8 +468,10 @@ fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
     let Some(later) = Volume::new(dir, "xfs", 320) else { return };
     let root = &volume.point;
     let inside = machine_with_hooks(root);
-    std::fs::create_dir(root.join("later")).unwrap();
-    must(Command::new("mount").arg("--bind").arg(&later.point).arg(root.join("later")));
+    for (name, from) in [("later", later.point.as_path()), ("sys", Path::new("/sys"))] {
+        std::fs::create_dir(root.join(name)).unwrap();
+        must(Command::new("mount").arg("--bind").arg(from).arg(root.join(name)));
+    }
     for at in ["/work", "/later"] {
         let run = |script: &str| {
             let script = format!("cd {at}; {script}");
@@ -496,10 +498,25 @@ fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
     assert!(err(&told).starts_with("systx: /later: no answer within "), "{}", err(&told));
     assert_eq!(err(&told).lines().count(), 1);
     is_whole(&root.join("work"));
+    let listed = inside(&["/opt/systx", "list"]).output().unwrap();
+    assert!(err(&listed).starts_with("systx: /later: no answer within "), "{}", err(&listed));
     drop(keeper.stdin.take());
     keeper.wait().unwrap();
     tells_what_it_finished(&boot(), "/later");
     is_whole(&root.join("later"));
+    // To look is to make no disk work; the tries of a recovery, which may sync, are seen by the same means.
+    for (verb, syncs) in [("list", 0), ("status", 0), ("log", 0), ("recover", 2)] {
+        let calls = dir.join(verb);
+        let mut strace = Command::new("strace");
+        strace
+            .args(["-f", "-qq", "-e", "trace=fsync,fdatasync,syncfs,sync,msync,sync_file_range", "-o"])
+            .arg(&calls);
+        let words = inside(&["/opt/systx", verb]);
+        must(strace.arg(words.get_program()).args(words.get_args()));
+        let calls = std::fs::read_to_string(calls).unwrap();
+        let begun = calls.lines().filter(|call| call.contains("sync(") || call.contains("syncfs("));
+        assert_eq!(begun.count(), syncs, "{verb}: {calls}");
+    }
 }
 
 fn a_boot_finishes_what_was_killed(dir: &Path) {

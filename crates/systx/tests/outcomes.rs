@@ -9,7 +9,7 @@ mod machine;
 
 use machine::processes::{children, traced, Held, Stopped};
 use machine::volume::Volume;
-use machine::{code, err, have, out, recover, run, shell, systx, verb, AREA};
+use machine::{code, err, have, must, out, recover, run, shell, systx, verb, AREA};
 use serde_json::{json, Value};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ fn main() {
         ("what_a_twin_displaced_is_told_by_status", what_a_twin_displaced_is_told_by_status),
         ("what_recover_displaced_is_told_again_until_pruned", what_recover_displaced_is_told_again),
         ("what_was_displaced_is_told_once_by_a_quiet_recovery", quietly_it_is_told_once),
+        ("what_a_redo_displaced_is_told_once_by_its_whole_path", a_redo_tells_it_once),
         ("what_the_next_user_displaced_is_told_by_status", what_the_next_user_displaced_is_told_by_status),
         ("a_pending_publication_says_so_and_recover_finishes_it", a_pending_publication_says_so),
         ("a_pending_publication_is_finished_by_the_next_user", the_next_user_finishes_what_is_pending),
@@ -110,8 +111,11 @@ impl World {
     /// What `status` has to say of displaced objects.
     fn reports(&self) -> Vec<Value> {
         let status: Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
-        assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");
-        status[0]["displaced"].as_array().unwrap().clone()
+        // The machine may have other areas of this name.
+        let is_ours = |row: &&Value| row["mount"].as_str() == self.volume.point.to_str();
+        let ours = status.as_array().unwrap().iter().find(is_ours).unwrap();
+        assert_eq!((&ours["running"], &ours["in_flight"]), (&0.into(), &0.into()), "{status}");
+        ours["displaced"].as_array().unwrap().clone()
     }
 
     /// `status` names the object, what happened to it, and where ours is.
@@ -225,6 +229,27 @@ fn quietly_it_is_told_once(dir: &Path) {
     assert_eq!(boot(), "", "at each boot");
     w.told_by_status(&taken);
     names(&recover(), &taken);
+    w.prune();
+}
+
+/// The redo comes before anybody has said where the file system is mounted.
+fn a_redo_tells_it_once(dir: &Path) {
+    let Some(w) = world(dir) else { return };
+    let Some(switch) = w.volume.switch() else { return };
+    // Nothing is written out by itself meanwhile.
+    must(Command::new("mount").args(["-o", "remount,commit=3600"]).arg(&w.volume.point));
+    must(Command::new("sync").arg("-f").arg(&w.volume.point));
+    assert_eq!(code(&shell(&w.served, SCRIPT)), 0);
+    switch.off();
+    w.volume.boot();
+    let taken = w.take_one();
+    let told = out(&verb("recover", &["--quiet"]));
+    let displaced: Vec<_> = told.lines().filter(|line| line.contains(" displaced: ")).collect();
+    assert_eq!(displaced.len(), 1, "{told}");
+    names(displaced[0], &taken);
+    assert_eq!(out(&verb("recover", &["--quiet"])), "");
+    w.displaced(&taken);
+    w.told_by_status(&taken);
     w.prune();
 }
 

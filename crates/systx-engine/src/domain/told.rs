@@ -6,6 +6,7 @@ use super::layout::OWNERS;
 use super::{Domain, Record};
 use crate::id::{OwnerIx, TxId};
 use crate::outcome::{Displaced, Party};
+use crate::recovery::Recovered;
 use systx_os::Os;
 
 impl<O: Os> Domain<O> {
@@ -27,6 +28,12 @@ impl<O: Os> Domain<O> {
     pub(crate) fn shown_all(&self, mut displaced: Vec<Displaced>) -> Vec<Displaced> {
         displaced.iter_mut().for_each(|d| d.path = self.shown(&d.path));
         displaced
+    }
+
+    /// What the opening has recovered. It did not know yet where the file system is mounted; here the paths say it.
+    pub fn recovered_by_opening(&self) -> Recovered {
+        let recovered = self.recovered.clone();
+        Recovered { displaced: self.shown_all(recovered.displaced), ..recovered }
     }
 
     /// Says what this process does, for `systx list`.

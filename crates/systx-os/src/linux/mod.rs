@@ -72,10 +72,15 @@ impl Linux {
         probe::probe_thoroughly(scratch.as_fd())
     }
 
-    /// Writes a nameless file below `scratch` and syncs it. Returns, with whatever error, once the file system has answered, which
-    /// one that is frozen does not.
-    pub fn try_to_write(&self, scratch: &OwnedFd) -> Result<()> {
-        probe::try_to_write(scratch.as_fd())
+    /// Makes a nameless file below `scratch`. Returns, with whatever error, once the file system has answered, which one that is frozen
+    /// does not.
+    pub fn try_to_make(&self, scratch: &OwnedFd) -> Result<()> {
+        probe::try_to_make(scratch.as_fd())
+    }
+
+    /// The same, and syncs it: nor does one whose device is stuck.
+    pub fn try_to_sync(&self, scratch: &OwnedFd) -> Result<()> {
+        probe::try_to_sync(scratch.as_fd())
     }
 }
 

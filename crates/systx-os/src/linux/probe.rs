@@ -76,12 +76,12 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     })
 }
 
-/// See [`super::Linux::try_to_write`].
-pub(super) fn try_to_write(scratch: BorrowedFd<'_>) -> Result<()> {
-    let dir = open::reopen(scratch, Open::Directory)?;
-    let file = Scratch::file(&dir)?;
-    rustix::io::pwrite(file.fd(), &[0], 0)?;
-    rustix::fs::fsync(file.fd())
+pub(super) fn try_to_make(scratch: BorrowedFd<'_>) -> Result<()> {
+    Scratch::file(&open::reopen(scratch, Open::Directory)?).map(drop)
+}
+
+pub(super) fn try_to_sync(scratch: BorrowedFd<'_>) -> Result<()> {
+    rustix::fs::fsync(Scratch::file(&open::reopen(scratch, Open::Directory)?)?.fd())
 }
 
 fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, Signs)> {

@@ -12,26 +12,38 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Tries to write below each of `dirs` at once; whether it had an end (an error is one) within `limit`.
+/// What is tried.
+#[derive(Clone, Copy)]
+pub enum Trial {
+    /// Makes a nameless file, which a frozen file system does not.
+    Write,
+    /// The same, and syncs it, which a stuck device does not.
+    Sync,
+}
+
+/// Tries it below each of `dirs` at once; whether it had an end (an error is one) within `limit`.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what clone3 answers.
-pub fn answer(dirs: &[OwnedFd], limit: Duration) -> Result<Vec<bool>> {
+pub fn answer(dirs: &[OwnedFd], trial: Trial, limit: Duration) -> Result<Vec<bool>> {
     require_one_thread()?;
-    let tries = dirs.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let tries = dirs.iter().map(|dir| start(dir, trial)).collect::<Result<Vec<_>>>()?;
     let deadline = Instant::now() + limit;
     Ok(tries.iter().map(|pidfd| has_ended(pidfd, deadline)).collect())
 }
 
-/// A process that tries to write below `dir`.
-fn start(dir: &OwnedFd) -> Result<OwnedFd> {
+/// A process that tries it below `dir`.
+fn start(dir: &OwnedFd, trial: Trial) -> Result<OwnedFd> {
     // SAFETY: one thread (checked); the child's side ends in `exit_now`.
     match unsafe { twin::clone3_apart() }? {
         Side::Child => {
             withdraw();
             // SAFETY: only `dir` is used from here on.
             unsafe { close_all_but(&mut [dir.as_raw_fd()]) };
-            let done = std::panic::catch_unwind(|| Linux::new().try_to_write(dir));
+            let done = std::panic::catch_unwind(|| match trial {
+                Trial::Write => Linux::new().try_to_make(dir),
+                Trial::Sync => Linux::new().try_to_sync(dir),
+            });
             exit_now(if done.is_ok() { 0 } else { 1 })
         }
         Side::Parent(pidfd, _) => Ok(pidfd),
