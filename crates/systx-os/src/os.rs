@@ -86,6 +86,26 @@ pub trait Os: Clone + Send + Sync + 'static {
         let _ = (dir, name, project);
         Err(Errno::XDEV)
     }
+    /// Inode flags ([`inode_flag`]) of a file or directory; 0 where the file system has none, or this process may not ask. The default
+    /// knows of none.
+    ///
+    /// Source: FS_IOC_GETFLAGS in ioctl_iflags(2).
+    fn inode_flags(&self, object: &Self::Fd) -> Result<u32> {
+        let _ = object;
+        Ok(0)
+    }
+    /// Gives a file or directory inode flags beside those that it has. The default can't.
+    fn add_inode_flags(&self, object: &Self::Fd, flags: u32) -> Result<()> {
+        let _ = (object, flags);
+        Err(Errno::OPNOTSUPP)
+    }
+    /// By what a directory is encrypted; `None`: it isn't. The default knows of none.
+    ///
+    /// Source: FS_IOC_GET_ENCRYPTION_POLICY_EX in Documentation/filesystems/fscrypt.rst.
+    fn encryption_policy(&self, dir: &Self::Fd) -> Result<Option<Vec<u8>>> {
+        let _ = dir;
+        Ok(None)
+    }
     /// File-system totals (statfs).
     fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
     /// What kind of file system this is and what may be relied on there. Probes by experiment where no flag tells;

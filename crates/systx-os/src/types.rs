@@ -57,6 +57,38 @@ pub struct Timestamp {
     pub nsec: u32,
 }
 
+/// Inode flags (chattr(1)), bits as in linux/fs.h.
+#[allow(missing_docs)]
+pub mod inode_flag {
+    pub const SECRM: u32 = 0x1;
+    pub const UNRM: u32 = 0x2;
+    pub const SYNC: u32 = 0x8;
+    pub const NODUMP: u32 = 0x40;
+    pub const NOATIME: u32 = 0x80;
+    pub const NOCOMP: u32 = 0x400;
+    pub const ENCRYPT: u32 = 0x800;
+    pub const JOURNAL_DATA: u32 = 0x4000;
+    pub const NOTAIL: u32 = 0x8000;
+    pub const DIRSYNC: u32 = 0x1_0000;
+    pub const NOCOW: u32 = 0x80_0000;
+    pub const CASEFOLD: u32 = 0x4000_0000;
+    pub const COMPR: u32 = 0x4;
+    pub const DAX: u32 = 0x200_0000;
+    /// Those that somebody has given to a file, or its directory has passed on: the kernel sets others for itself.
+    pub const GIVEN: u32 = SECRM
+        | UNRM
+        | COMPR
+        | SYNC
+        | NODUMP
+        | NOATIME
+        | NOCOMP
+        | ENCRYPT
+        | JOURNAL_DATA
+        | NOTAIL
+        | NOCOW
+        | DAX;
+}
+
 /// Type of a file-system object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FileType {

@@ -11,6 +11,7 @@ use crate::report::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use systx_os::linux::{features, Features};
 use systx_os::{Errno, FileType, FsInfo, FsKind, Linux, Open, Os};
 
 /// How far a guarantee holds.
@@ -267,7 +268,10 @@ fn file_system(os: &Linux, mounted: &Mounted, area: &Area) -> Vec<Line> {
     let point = &mounted.lower.point;
     let (ours, mut lines) = our_area(os, mounted, area);
     match probe(os, mounted, ours) {
-        Ok(info) => lines.extend(describe(point, &info)),
+        Ok((info, features)) => {
+            lines.extend(describe(point, &info));
+            lines.extend(special(point, features));
+        }
         Err(e) => {
             let text = format!("can't be examined: {e}");
             lines.push(line_of(point, "file system", Holds::No, text, None));
@@ -308,16 +312,35 @@ fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec
 }
 
 /// Probes in the area where there is one, else in a directory that is removed again.
-fn probe(os: &Linux, mounted: &Mounted, area: Option<OwnedFd>) -> Result<FsInfo, Errno> {
+fn probe(os: &Linux, mounted: &Mounted, area: Option<OwnedFd>) -> Result<(FsInfo, Features), Errno> {
     let root = &mounted.copy.root;
+    let look = |dir: OwnedFd| Ok((os.probe_thoroughly(&dir)?, features(&dir)));
     if let Some(dir) = area {
-        return os.probe_thoroughly(&dir);
+        return look(dir);
     }
     let name = format!(".systx-doctor-{}", os.pid()).into_bytes();
     os.mkdir(root, &name, 0o700)?;
-    let info = os.open(root, &name, Open::Directory).and_then(|dir| os.probe_thoroughly(&dir));
+    let info = os.open(root, &name, Open::Directory).and_then(look);
     os.rmdir(root, &name)?;
     info
+}
+
+/// Directories into which nothing new can be put: which there are is not looked for.
+fn special(point: &[u8], features: Features) -> Option<Line> {
+    let text = match features {
+        Features { encryption: false, case_folding: false } => return None,
+        Features { encryption: true, case_folding: false } => {
+            "can have encrypted directories (fscrypt): nothing new can be made in one inside a transaction"
+        }
+        Features { encryption: false, case_folding: true } => {
+            "can have directories that are blind to case (chattr +F): no name can change in one inside a transaction"
+        }
+        Features { encryption: true, case_folding: true } => {
+            "can have encrypted directories and such that are blind to case: in the former nothing new can be made inside a transaction, in \
+             the latter no name can change"
+        }
+    };
+    Some(line_of(point, "special directories", Holds::Weaker, text, None))
 }
 
 fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {

@@ -33,6 +33,11 @@ fn main() {
             "a_step_that_a_redo_may_not_take_is_displaced_and_the_file_system_stays_usable",
             a_step_that_a_redo_may_not_take_is_displaced,
         ),
+        (
+            "flags_that_a_directory_passes_on_are_as_natively",
+            flags_that_a_directory_passes_on_are_as_natively,
+        ),
+        ("an_encrypted_directory_gets_nothing_that_it_can_t_have", an_encrypted_directory_gets_nothing),
     ]);
 }
 
@@ -344,4 +349,106 @@ fn a_step_that_a_redo_may_not_take_is_displaced(dir: &Path) {
     // Decided is decided: another redo leaves it so.
     w.works();
     assert_eq!(std::fs::read_to_string(&f).unwrap(), "two\nmore\n");
+}
+
+/// What is made in directories with flags, by hand and inside: few small objects, which could ride in the record, and large ones.
+fn flags_that_a_directory_passes_on_are_as_natively(dir: &Path) {
+    if !(have("chattr") && have("lsattr")) {
+        return;
+    }
+    for (kind, flags) in [("ext4", "+SdAD"), ("xfs", "+SdA"), ("btrfs", "+C"), ("tmpfs", "+dA")] {
+        let Some(volume) = Volume::new(dir, kind, 400) else { continue };
+        let served = volume.point.join("tree");
+        for place in ["native", "inside"] {
+            std::fs::create_dir_all(served.join(place)).unwrap();
+            let set = Command::new("chattr").arg(flags).arg(served.join(place)).output().unwrap();
+            if !set.status.success() {
+                println!("skipped: chattr {flags} on {kind}: {}", err(&set));
+            }
+        }
+        let make = |n: usize, size: &str| {
+            format!("mkdir d{n} && echo x > d{n}/in && echo x > f{n} && truncate -s {size} l{n} && echo y >> l{n} && mv f{n} g{n}")
+        };
+        for (n, size) in [(1, "10"), (2, "3M")] {
+            let script = make(n, size);
+            must(Command::new("sh").args(["-c", &script]).current_dir(served.join("native")));
+            let done = shell(&served, &format!("cd inside && {script}"));
+            assert_eq!(code(&done), 0, "{kind}: {}", err(&done));
+        }
+        let flags_in = |place: &str| {
+            let listed = must(Command::new("lsattr").args(["-R", "."]).current_dir(served.join(place)));
+            let mut lines: Vec<String> = listed.lines().map(|line| line.to_string()).collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(flags_in("inside"), flags_in("native"), "{kind}");
+        volume.unmount();
+    }
+}
+
+/// Gives a directory a policy of encryption, with a key that the file system gets: fscrypt.rst.
+const ENCRYPT: &str = "
+import fcntl, os, struct, sys
+top, directory = (os.open(path, os.O_RDONLY) for path in sys.argv[1:3])
+key = bytearray(80 + 64)
+struct.pack_into('I', key, 0, 2)
+struct.pack_into('I', key, 40, 64)
+key[80:] = b'k' * 64
+fcntl.ioctl(top, 0xC0506617, key)
+fcntl.ioctl(directory, 0x800C6613, bytes([2, 1, 4, 3, 0, 0, 0, 0]) + bytes(key[8:24]))
+";
+
+fn an_encrypted_directory_gets_nothing(dir: &Path) {
+    if !have("python3") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "ext4-encrypt", 100) else { return };
+    let served = volume.point.join("tree");
+    let enc = served.join("enc");
+    std::fs::create_dir_all(&enc).unwrap();
+    let set = Command::new("python3").args(["-c", ENCRYPT]).arg(&volume.point).arg(&enc).output().unwrap();
+    if !set.status.success() {
+        println!("skipped: this kernel encrypts no directory: {}", err(&set));
+        return;
+    }
+    let script =
+        "echo old > enc/f; echo g > enc/g; mkdir enc/dir enc/other; echo x > enc/dir/x; echo p > plain; \
+        head -c 2000000 /dev/zero > enc/big";
+    must(Command::new("sh").args(["-c", script]).current_dir(&served));
+    // What is natively done by making something, and what natively fails, too.
+    let before = picture(&served);
+    for (script, words) in [
+        ("echo new > enc/n", "not supported"),
+        ("mkdir enc/n", "not supported"),
+        ("ln -s x enc/n", "not supported"),
+        ("cp plain enc/dir/n", "not supported"),
+        ("ln plain enc/n", "cross-device"),
+        ("perl -e 'rename(\"plain\", \"enc/n\") or die $!'", "cross-device"),
+    ] {
+        let done = shell(&served, script);
+        assert!(!matches!(code(&done), 0 | 76), "{script}: {}", err(&done));
+        assert!(err(&done).to_lowercase().contains(words), "{script}: {}", err(&done));
+        let after = picture(&served);
+        assert!(after == before, "{script}: {}", difference(&after, &before));
+    }
+    for script in [
+        "echo NEW > enc/f",
+        "mv enc/g enc/h",
+        "mv enc/h enc/other/h; ln enc/f enc/other/f",
+        "rm -r enc/dir",
+        "head -c 2000000 /dev/zero | tr '\\0' x > enc/big",
+        "mv enc moved; echo p > plain2",
+        "mv moved enc",
+    ] {
+        let done = shell(&served, script);
+        assert_eq!(code(&done), 0, "{script}: {}", err(&done));
+    }
+    let text = |name: &str| std::fs::read_to_string(enc.join(name)).unwrap();
+    assert_eq!((text("f"), text("other/h"), text("other/f")), ("NEW\n".into(), "g\n".into(), "NEW\n".into()));
+    assert_eq!(text("big"), "x".repeat(2_000_000));
+    assert!(!enc.join("dir").exists());
+    let told = machine::out(&verb("doctor", &[]));
+    let line =
+        told.lines().find(|line| line.contains("special directories") && line.contains("/ext4-encrypt:"));
+    assert!(line.is_some_and(|line| line.contains("encrypted")), "{told}");
 }

@@ -13,7 +13,7 @@ use crate::workset::extents::Extent;
 use crate::workset::staging::{slot_name, NO_SLOT};
 use crate::workset::Ix;
 use std::ops::Range;
-use systx_os::{Errno, FileType, Lease, Open, Os, SetXattr};
+use systx_os::{inode_flag, Errno, FileType, Lease, Open, Os, SetXattr};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
@@ -118,6 +118,10 @@ impl<O: Os> Transaction<O> {
         let Ok(fd) = self.os.reopen(&path, Open::Read) else { return Ok(None) };
         // Not kept: a lease across the syncs to come would hold everybody up who opens the file.
         if self.os.lease(&fd, Lease::Write).is_err() {
+            return Ok(None);
+        }
+        // A copy is made elsewhere: it is not encrypted, and some flags count for empty files only.
+        if self.os.inode_flags(&fd)? & inode_flag::GIVEN != 0 {
             return Ok(None);
         }
         let stat = self.os.stat(&fd)?;

@@ -90,6 +90,9 @@ impl<O: Os> Transaction<O> {
     /// The object in a slot, whole; `None` if it has more than `most` bytes.
     fn small(&mut self, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
         let object = self.object(ix);
+        if object.flagged {
+            return Ok(None);
+        }
         let (mount, kind) = (usize::from(object.mount), object.kind);
         let how = if kind == FileType::File { Open::Read } else { Open::Path };
         let fd = match object.file.clone() {

@@ -22,6 +22,17 @@ enum New<'a> {
     Symlink(&'a [u8]),
 }
 
+impl New<'_> {
+    fn kind(self) -> FileType {
+        match self {
+            New::File => FileType::File,
+            New::Directory => FileType::Directory,
+            New::Special(kind, _) => kind,
+            New::Symlink(_) => FileType::Symlink,
+        }
+    }
+}
+
 /// What a new object is to be in the end.
 struct Shape {
     uid: u32,
@@ -33,6 +44,8 @@ struct Shape {
     default: Option<Vec<u8>>,
     /// Permission bits to make it with: a staged directory with a default ACL narrows them itself.
     make_with: u32,
+    /// Inode flags, to be set by hand for the same reason.
+    flags: u32,
 }
 
 impl<O: Os> Transaction<O> {
@@ -81,12 +94,15 @@ impl<O: Os> Transaction<O> {
         self.claim(dir)?;
         self.may_create_in(dir, b"")?;
         let mount = usize::from(self.object(dir).mount);
-        let shape = self.shape(dir, New::File, mode, caller, true)?;
+        let mut shape = self.shape(dir, New::File, mode, caller, true)?;
+        shape.flags = self.flags_for_new(dir, FileType::File)?;
         let staging = self.staging(mount)?.dir.clone();
         let fd = Arc::new(self.os.tmpfile(&staging, shape.make_with)?);
         let stat = self.finish(&fd, &shape, FileType::File)?;
         let ix = self.staged_node(mount, &stat)?;
-        self.object_mut(ix).file = Some(fd);
+        let object = self.object_mut(ix);
+        object.file = Some(fd);
+        object.flagged = shape.flags != 0;
         self.hold(ix);
         Ok((node_of(ix), from_stat(&stat)))
     }
@@ -115,10 +131,13 @@ impl<O: Os> Transaction<O> {
         if hidden {
             // Root finishes it as its owner and group (`finish_sub_areas`). Only a group that the caller has may be that.
             (shape.gid, shape.mode) = (caller.gid, shape.mode & !SETGID);
+        } else if in_slot {
+            shape.flags = self.flags_for_new(dir, new.kind())?;
         }
         let (spot, slot) = self.new_spot(dir, name)?;
         let (fd, stat) = self.make_at(&spot, new, &shape)?;
         let ix = self.staged_node(mount, &stat)?;
+        self.object_mut(ix).flagged = shape.flags != 0;
         if fd.is_some() {
             self.object_mut(ix).file = fd;
             self.hold(ix);
@@ -146,7 +165,8 @@ impl<O: Os> Transaction<O> {
             New::Symlink(_) => None,
             _ => self.default_acl(dir)?,
         };
-        let mut shape = Shape { uid: caller.uid, gid, mode, access: None, default: None, make_with: mode };
+        let mut shape =
+            Shape { uid: caller.uid, gid, mode, access: None, default: None, make_with: mode, flags: 0 };
         match (&default, new) {
             (_, New::Symlink(_)) => {}
             (None, _) => {
@@ -206,6 +226,7 @@ impl<O: Os> Transaction<O> {
             && (kind == FileType::Symlink || stat.perm() == shape.mode)
             && shape.access.is_none()
             && shape.default.is_none()
+            && shape.flags == 0
     }
 
     /// Gives a new object what making it did not.
@@ -213,6 +234,10 @@ impl<O: Os> Transaction<O> {
         let mut stat = self.os.stat(fd)?;
         if self.is_finished(&stat, shape, kind) {
             return Ok(stat);
+        }
+        if shape.flags != 0 {
+            // Of an empty one: some mean nothing later. Those that this user may not set, though the kernel passes them on, can't be had.
+            self.os.add_inode_flags(fd, shape.flags).map_err(|_| Errno::OPNOTSUPP)?;
         }
         if (stat.uid, stat.gid) != (shape.uid, shape.gid) {
             self.os.chown(fd, shape.uid, shape.gid)?;

@@ -69,6 +69,9 @@ impl<O: Os> Transaction<O> {
         if self.object(ix).kind == FileType::Directory {
             return Err(Errno::PERM.into());
         }
+        if let Some((home, _)) = self.object(ix).names.first() {
+            self.may_arrive(*home, dir)?;
+        }
         if self.object(ix).is_staged() {
             let fd = self.any_fd(ix)?;
             let (spot, slot) = self.new_spot(dir, name)?;
@@ -95,6 +98,7 @@ impl<O: Os> Transaction<O> {
         let dir = self.ix(dir);
         let ix = self.find_some(dir, name)?;
         self.may_remove_from(dir, ix)?;
+        self.may_lose_names(dir)?;
         if self.object(ix).kind == FileType::Directory {
             return Err(Errno::ISDIR.into());
         }
@@ -106,6 +110,7 @@ impl<O: Os> Transaction<O> {
         let dir = self.ix(dir);
         let ix = self.find_some(dir, name)?;
         self.may_remove_from(dir, ix)?;
+        self.may_lose_names(dir)?;
         if self.object(ix).kind != FileType::Directory {
             return Err(Errno::NOTDIR.into());
         }

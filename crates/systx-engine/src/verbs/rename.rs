@@ -49,6 +49,11 @@ impl<O: Os> Transaction<O> {
             None => self.may_create_in(to.0, new_name)?,
             Some(target) => self.may_remove_from(to.0, target)?,
         }
+        self.may_lose_names(from.0)?;
+        self.may_arrive(from.0, to.0)?;
+        if how == Rename::Exchange {
+            self.may_arrive(to.0, from.0)?;
+        }
         match (how, target) {
             (Rename::Exchange, Some(target)) => self.exchange(from, source, to, target),
             (_, Some(target)) => {

@@ -10,6 +10,7 @@ pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod extents;
 pub(crate) mod held;
+mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod passing;
@@ -45,6 +46,8 @@ pub(crate) struct Object<O: Os> {
     pub held: bool,
     /// It was made here, and never got a capability: the kernel asks for it before the first write to each new file.
     pub incapable: bool,
+    /// It was made here, with inode flags, of which a record knows nothing.
+    pub flagged: bool,
     /// Whether what is known of it is a fact.
     pub claim: Claim,
     /// How many nodes that passed had its number before.
@@ -92,6 +95,8 @@ pub(crate) struct Directory<O: Os> {
     pub changed: Option<Timestamp>,
     /// Its default ACL, once it was needed.
     pub default_acl: Option<Option<Box<acl::Acl>>>,
+    /// Its inode flags, once they were needed.
+    pub flags: Option<u32>,
 }
 
 /// How a staged directory is reached.
@@ -117,6 +122,7 @@ impl<O: Os> Directory<O> {
             subdirs: 0,
             changed: None,
             default_acl: None,
+            flags: None,
         })
     }
 }
@@ -133,6 +139,7 @@ impl<O: Os> Object<O> {
             read_only: false,
             held: false,
             incapable: false,
+            flagged: false,
             claim: Claim::ToTheEnd,
             generation: 0,
             told: 0,

@@ -9,6 +9,7 @@ mod attributes;
 mod bytes;
 mod durability;
 mod exchange;
+mod flags;
 mod lease;
 mod look;
 mod machine;
@@ -29,6 +30,7 @@ use rustix::fs::Mode;
 use crate::os::Os;
 use crate::types::*;
 
+pub use flags::{features, Features};
 pub use lease::prove_nothing;
 pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
@@ -134,6 +136,15 @@ impl Os for Linux {
     }
     fn set_project(&self, dir: &OwnedFd, name: &[u8], project: u32) -> Result<bool> {
         project::set(dir.as_fd(), name, project)
+    }
+    fn inode_flags(&self, object: &OwnedFd) -> Result<u32> {
+        flags::get(object.as_fd())
+    }
+    fn add_inode_flags(&self, object: &OwnedFd, flags: u32) -> Result<()> {
+        flags::add(object.as_fd(), flags)
+    }
+    fn encryption_policy(&self, dir: &OwnedFd) -> Result<Option<Vec<u8>>> {
+        flags::policy(dir.as_fd())
     }
     fn statfs(&self, fd: &OwnedFd) -> Result<StatFs> {
         look::statfs(fd.as_fd())
