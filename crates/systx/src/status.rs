@@ -7,6 +7,7 @@ use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Existing, Mounted};
 use crate::report::{displaced_json, put, shown};
 use crate::session;
+use crate::session::bound::Bound;
 use crate::session::door::{self, Found};
 use crate::units;
 use serde_json::{json, Value};
@@ -50,7 +51,9 @@ pub fn list(args: &Json) -> Answer {
         let (point, command) = (mounted.point(), shown(&l.command));
         let open = kept_open(&open, l);
         let state = stands(open, l);
-        out += &format!("{}  {state}  pid {}  {point}  {command}\n", l.tx, l.pid);
+        let takes = open.filter(|open| is_of_first(open, mounted)).and_then(|open| open.look.lost);
+        let takes = takes.map_or_else(String::new, |bytes| format!("  takes {}", session::room(bytes)));
+        out += &format!("{}  {state}  pid {}{takes}  {point}  {command}\n", l.tx, l.pid);
         out += &open.filter(|o| is_of_first(o, mounted)).map_or(String::new(), |o| session::inside(&o.look));
     }
     for Found { look, point, .. } in open.iter().filter(|open| is_over(open)) {
@@ -407,8 +410,10 @@ pub fn prune(args: &Prune) -> Answer {
 /// Says how much room lost transactions take, and discards them if that is wanted: what is said, and what went.
 fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
     let (mut out, mut gone) = (String::new(), Vec::new());
+    let (mut count, mut total) = (0, 0);
     for mut found in door::all(&args.json.area)? {
         let Some(bytes) = found.look.lost else { continue };
+        (count, total) = (count + 1, total + bytes);
         let (id, point, takes) = (found.look.id, shown(&found.point), session::room(bytes));
         if !args.lost {
             out += &format!("{point}: transaction {id} is lost, and takes {takes}: `systx diff {id}` shows it, `systx prune --lost` discards it\n");
@@ -427,6 +432,14 @@ fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
         let mut value = json!({ "lost": id, "bytes": bytes });
         put(&mut value, "mount", &found.point);
         gone.push(value);
+        (count, total) = (count - 1, total - bytes);
+    }
+    if count > 0 {
+        out += &format!(
+            "lost transactions: {count}, which take {}; they may be {}: where it is more, the next one that is begun discards the oldest\n",
+            session::room(total),
+            Bound::here()
+        );
     }
     Ok((out, gone))
 }

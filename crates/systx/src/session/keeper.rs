@@ -4,6 +4,7 @@
 //! Guarantees: it has no terminal, and nothing of who began it; a failure to begin is told to him. The end is told to everybody who
 //! has a command inside, and to those who wait for it with `systx on-end`. Does not: decide when the end comes.
 
+use super::bound;
 use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
@@ -67,6 +68,7 @@ pub struct Terms<'a> {
 
 /// Begins one; a line to its keeper, and how it stands.
 pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
+    bound::keep(terms.area, terms.quiet);
     let started = apart::start(|line| keep(&terms, line)).map_err(failed("starting a process"))?;
     let mut line = Line::new(started, ANSWER_BYTES_MAX);
     match line.hear::<Answer>() {

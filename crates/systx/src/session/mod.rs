@@ -13,6 +13,7 @@
 //!                   └─socket─ systx exec ──► guest ──► the command
 //! ```
 
+pub mod bound;
 pub mod door;
 pub mod keeper;
 pub mod kept;

@@ -10,6 +10,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("work_that_finds_no_room_at_its_commit_stays_to_be_looked_at", no_room_at_the_commit),
     ("a_part_that_meets_a_conflict_gives_nothing_up", a_part_that_meets_a_conflict),
     ("a_run_keeps_what_is_lost_if_it_is_asked_to", a_run_is_asked_to_keep),
+    ("lost_work_is_bounded_and_the_oldest_goes_with_a_word", lost_work_is_bounded),
 ];
 
 /// What is true of each of them; it ends by being discarded.
@@ -176,5 +177,44 @@ fn a_run_is_asked_to_keep(p: &Place) {
     assert_eq!((all(&ran), p.read("y").as_str()), ((0, String::new(), String::new()), "y\n"));
     let ran = p.systx(&["--on-conflict", "keep"], &["sh", "-c", "echo z > z; exit 4"]).output().unwrap();
     assert_eq!((all(&ran).0, p.served.join("z").exists()), (4, false));
+    nobody_is_kept(p);
+}
+
+/// One more than may stay: the next one that is begun discards the oldest, and says so.
+fn lost_work_is_bounded(p: &Place) {
+    p.write("a", "1\n");
+    let mut lost = Vec::new();
+    for n in 0..3 {
+        let open = begin(p, &[]);
+        open.shell(&format!("cat a; head -c 300000 /dev/zero > made{n}"));
+        p.write("a", &format!("{n} more\n"));
+        let (code, _, said) = all(&open.verb("commit", &[]));
+        assert!(code == 75 && said.contains("is lost"), "{code} {said}");
+        lost.push(open);
+    }
+    let list = out(&systx(p, "list", &[]).output().unwrap());
+    assert_eq!(list.matches("  lost  ").count(), 3, "{list}");
+    assert!(list.contains("  takes "), "{list}");
+    let told = out(&systx(p, "prune", &["--yes"]).output().unwrap());
+    assert!(told.contains("lost transactions: 3, which take "), "{told}");
+    let begun = |most: &str| {
+        let begun = systx(p, "begin", &["--only", p.served.to_str().unwrap()])
+            .env("SYSTX_LOST_MAX", most)
+            .output()
+            .unwrap();
+        let (code, id, said) = all(&begun);
+        assert_eq!(code, 0, "{said}");
+        let ended = systx(p, "abort", &[id.trim()]).output().unwrap();
+        assert_eq!(self::code(&ended), 0, "{}", err(&ended));
+        said
+    };
+    assert_eq!(begun("3,100"), "");
+    let said = begun("2,100");
+    assert!(said.contains(&format!("discarded transaction {} on ", lost[0].id)), "{said}");
+    lost[0].keeper.gone();
+    // More than no room at all: each goes but the ones in which somebody works.
+    let said = begun("9,0");
+    assert_eq!(said.matches("discarded transaction ").count(), 2, "{said}");
+    lost.iter().for_each(|open| open.keeper.gone());
     nobody_is_kept(p);
 }
