@@ -46,9 +46,10 @@ bench: ## measure, against the plain program in the same run
 long: ## the test suites with larger bounds: much longer (docs/testing.md)
 	bash scripts/long.sh
 
-vm: ## tests and power cuts in a virtual machine with a stock Debian kernel (docs/testing.md)
-	bash scripts/vm.sh
+vm: ## tests, power cuts, reboots and other kernels in virtual machines with stock Debian kernels (docs/testing.md)
+	bash scripts/vm/lives.sh
 	bash scripts/vm/power.sh
+	bash scripts/vm.sh
 
 # Root needs no cargo for a program that is there and newer than its sources.
 $(PROGRAM): $(shell find crates/systx/src crates/systx-os/src crates/systx-engine/src crates/systx-view/src -name '*.rs') Cargo.lock

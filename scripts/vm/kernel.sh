@@ -45,30 +45,32 @@ build_programs() {
     get_systx
 }
 
-# Copies, so that nobody's next build changes what runs; in the guest it stands where the test programs look for it.
+# Copies (of VM_SYSTX, if that is given), so that nobody's next build changes what runs; in the guest it stands where the test programs look for it.
 get_systx() {
-    realpath "${CARGO_TARGET_DIR:-target}/release/systx" >"$scratch/systx"
-    cp "$(cat "$scratch/systx")" "$scratch/bin/systx"
+    realpath -m "${CARGO_TARGET_DIR:-target}/release/systx" >"$scratch/systx"
+    cp "${VM_SYSTX:-$(cat "$scratch/systx")}" "$scratch/bin/systx"
 }
 
 # apt-get for the suite in VM_SUITE alone, with lists of its own; without, as the machine is set up.
 apt_get() {
-    local options=()
+    local options=() own=$scratch/apt.${VM_SUITE-}
     if [ -n "${VM_SUITE-}" ]; then
-        mkdir -p "$scratch/apt/lists/partial" "$scratch/apt/cache/archives/partial"
-        echo "deb ${VM_MIRROR:-http://deb.debian.org/debian} $VM_SUITE main" >"$scratch/apt/sources"
-        options=(-o "Dir::Etc::SourceList=$scratch/apt/sources" -o Dir::Etc::SourceParts=/dev/null
-            -o "Dir::State::Lists=$scratch/apt/lists" -o "Dir::Cache=$scratch/apt/cache" -o Acquire::Languages=none)
+        mkdir -p "$own/lists/partial" "$own/cache/archives/partial"
+        echo "deb ${VM_MIRROR:-http://deb.debian.org/debian} $VM_SUITE main" >"$own/sources"
+        options=(-o "Dir::Etc::SourceList=$own/sources" -o Dir::Etc::SourceParts=/dev/null
+            -o "Dir::State::Lists=$own/lists" -o "Dir::Cache=$own/cache" -o Acquire::Languages=none
+            -o APT::Sandbox::User=root)
     fi
     local tool=$1
     shift
     "$tool" "${options[@]}" "$@"
 }
 
-# Downloads kernel and busybox and unpacks them below $scratch. Sets $version, $modules, $vmlinuz, $busybox.
+# Downloads the kernel of VM_SUITE, or of this machine's suite, and busybox, and unpacks them below $scratch. Sets $version, $modules,
+# $vmlinuz, $busybox.
 get_kernel() {
-    local package=${VM_PACKAGE:-linux-image-amd64} deb
-    mkdir "$scratch/debs" "$scratch/kernel"
+    local package=${VM_PACKAGE:-linux-image-amd64} deb to=$scratch/kernel/${VM_SUITE:-here}
+    mkdir -p "$scratch/debs" "$to"
     [ -z "${VM_SUITE-}" ] || apt_get apt-get -qq update
     case $package in
         */*.deb) deb=$(realpath "$package") ;;
@@ -81,36 +83,41 @@ get_kernel() {
             ;;
     esac
     [ -f "$deb" ] || { echo "vm: no kernel package; apt-get update?"; exit 1; }
-    (cd "$scratch/debs" && apt_get apt-get -qq download busybox-static) 2>&1 | grep -v '^W: Download is performed unsandboxed' || true
-    dpkg-deb -x "$scratch"/debs/busybox-static*.deb "$scratch/busybox"
-    busybox=$(find "$scratch/busybox" -type f -path '*/bin/busybox')
+    if [ ! -e "$scratch/busybox" ]; then
+        (cd "$scratch/debs" && apt_get apt-get -qq download busybox-static) 2>&1 | grep -v '^W: Download is performed unsandboxed' || true
+        dpkg-deb -x "$scratch"/debs/busybox-static*.deb "$scratch/busybox"
+        busybox=$(find "$scratch/busybox" -type f -path '*/bin/busybox')
+    fi
     # Of the modules only what file systems, disks and their libraries are: four thousand others take time.
-    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$scratch/kernel" --wildcards --exclude='*/drivers/gpu/*' \
+    dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$to" --wildcards --exclude='*/drivers/gpu/*' \
         '*/boot/vmlinuz-*' '*/lib/modules/*/modules.*' '*/lib/modules/*/kernel/fs/*' '*/lib/modules/*/kernel/lib/*' \
         '*/lib/modules/*/kernel/crypto/*' '*/lib/modules/*/kernel/arch/*' '*/lib/modules/*/kernel/net/9p/*' \
         '*/lib/modules/*/kernel/drivers/block/*' '*/lib/modules/*/kernel/drivers/virtio/*'
     rm -rf "$scratch/debs"
-    vmlinuz=$(find "$scratch/kernel" -name 'vmlinuz-*')
+    vmlinuz=$(find "$to" -name 'vmlinuz-*')
     version=${vmlinuz##*/vmlinuz-}
-    modules=$(find "$scratch/kernel" -type d -path '*/modules/*' -name "$version")
+    modules=$(find "$to" -type d -path '*/modules/*' -name "$version")
     find "$modules" -name '*.ko.xz' -exec xz -d {} +
     "$busybox" depmod -b "${modules%/lib/modules/*}" "$version"
 }
 
-# A start in memory that mounts the guest's root and gives over to scripts/vm/inside.sh.
+# A start in memory, of the script $1 (scripts/vm/init, which mounts the guest's root and gives over to scripts/vm/inside.sh) with the
+# programs $3..., as the file $2.
 make_initramfs() {
-    local root=$scratch/initramfs module file
+    local init=${1:-scripts/vm/init} to=${2:-$scratch/initramfs.img} root=$scratch/initramfs module file
+    shift $(($# < 2 ? $# : 2))
+    rm -rf "$root"
     mkdir -p "$root/bin" "$root/lib/modules/$version"
-    cp "$busybox" "$root/bin/busybox"
+    cp "$busybox" "$@" "$root/bin/"
     for module in $boot_modules; do
         for file in $(sed -n "s,:,,; /\/$module[.]ko /p; /\/$module[.]ko\$/p" "$modules/modules.dep"); do
             install -D "$modules/$file" "$root/lib/modules/$version/$file"
         done
     done
     "$busybox" depmod -b "$root" "$version"
-    sed "s,@SCRATCH@,$scratch,; s,@MODULES@,$boot_modules," scripts/vm/init >"$root/init"
+    sed "s,@SCRATCH@,$scratch,; s,@MODULES@,$boot_modules," "$init" >"$root/init"
     chmod 755 "$root/init"
-    (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$scratch/initramfs.img"
+    (cd "$root" && find . | "$busybox" cpio -o -H newc 2>/dev/null) >"$to"
 }
 
 # Hardware that speaks for an ordinary guest under KVM. /dev/kvm alone says little: in some virtual machines it is
@@ -125,14 +132,16 @@ accelerator() {
     fi
 }
 
-# QEMU's words for the machine, without its disks: sets the array $machine.
+# QEMU's words for the machine, without its disks: sets the array $machine. With words for the kernel in $1 it has a root of its own:
+# $2 is its initramfs, $3 its MiB; without, this machine's.
 set_machine() {
     case $(accelerator) in
         kvm) machine=(-accel kvm -cpu host) ;;
         *) machine=(-accel "tcg,thread=multi" -cpu max) ;;
     esac
-    machine+=(-smp 2 -m "${VM_MEMORY:-2560}" -nodefaults -no-user-config -display none -no-reboot -serial stdio
-        -kernel "$vmlinuz" -initrd "$scratch/initramfs.img" -append "console=ttyS0 panic=-1 loglevel=4"
-        -fsdev "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"
+    # no_timer_check: where everything is emulated on a busy machine, the kernel would now and then take its timer for broken.
+    machine+=(-smp 2 -m "${VM_MEMORY:-${3:-2560}}" -nodefaults -no-user-config -display none -no-reboot -serial stdio
+        -kernel "$vmlinuz" -initrd "${2:-$scratch/initramfs.img}" -append "console=ttyS0 panic=-1 loglevel=4 no_timer_check ${1-}")
+    [ $# != 0 ] || machine+=(-fsdev "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"
         -device "virtio-9p-pci,fsdev=root,mount_tag=root")
 }

@@ -14,7 +14,7 @@ seed=${SYSTX_SEED:-$$}
 echo "vm: SYSTX_SEED=$seed"
 RANDOM=$seed
 
-bash scripts/build.sh
+[ -n "${VM_SYSTX-}" ] || bash scripts/build.sh
 get_systx
 get_kernel
 make_initramfs
