@@ -11,6 +11,7 @@
 //! | [`outsiders`] | a transaction, a cooperating reader, an outsider's calls | serializability of writing outsiders |
 //! | [`crash`] | a transaction, an outsider, kills, power losses, recovery that crashes | I4, I5, I6, I8, all or nothing |
 //! | [`shelf`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
+//! | [`mark`] | a transaction that sets attributes, an outsider who puts them back, power losses, also in recovery | (c) for attributes, I8 |
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
 //! | [`away`] | two file systems of which one never comes back, stays away, is rolled back; checkpoints, orderly shutdowns | I8, all or nothing, no doubt for ever |
@@ -28,6 +29,7 @@ mod crash_parts;
 mod crash_steps;
 mod crash_world;
 pub mod liveness;
+pub mod mark;
 pub mod outsiders;
 pub mod participants;
 pub mod redo;
@@ -100,6 +102,15 @@ pub enum Mutant {
     SealNumberedEarly,
     /// A shelf is used again after a reboot.
     ShelfOfAllBoots,
+    // mark
+    /// Attributes with their old values are set, whatever the mark says.
+    AttributesByValue,
+    /// Attributes are left wherever the object's change time is not the one before the commit.
+    AttributesByChangeTime,
+    /// The mark is made before the attributes are set.
+    MarkBeforeAttributes,
+    /// Marks count where metadata survive in any order.
+    MarkInAnyOrder,
     // redo
     /// An invalid cell is skipped instead of ending the log.
     HoleSkipped,
