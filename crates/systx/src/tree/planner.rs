@@ -320,7 +320,8 @@ impl Planner {
 
     fn make_read_only(&mut self, mount: &Mount, at: CString) {
         self.steps.push(Step::ReadOnly { at });
-        self.read_only.push((mount.point.clone(), shown(&mount.fs_type)));
+        let mapped = if mount.idmapped { " with mapped numbers of users and groups" } else { "" };
+        self.read_only.push((mount.point.clone(), format!("{}{mapped}", shown(&mount.fs_type))));
     }
 }
 

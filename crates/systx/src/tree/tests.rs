@@ -271,6 +271,8 @@ fn a_mount_with_mapped_numbers_is_as_it_is_and_read_only() {
         step_at(&tree, "volume"),
         [&Step::Move { at: c("volume") }, &Step::ReadOnly { at: c("volume") }]
     );
+    let told = (b"/volume".to_vec(), "ext4 with mapped numbers of users and groups".to_owned());
+    assert!(tree.read_only.contains(&told), "{:?}", tree.read_only);
     let why = plan(&mounts, &[b"/volume".to_vec()], &directory).unwrap_err();
     assert!(why.contains("mapped numbers of users"), "{why}");
 }
