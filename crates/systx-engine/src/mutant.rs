@@ -155,6 +155,8 @@ pub(crate) enum Mutant {
     PowerUnleased,
     /// C6: of a mode that a redo does not give, nothing is given.
     NothingOfAMode,
+    /// A coordinator that has not decided is a doubt at once, also where its process is just dying.
+    DyingIsDoubt,
 }
 
 /// Whether a rule is left out.
@@ -265,5 +267,6 @@ impl Mutant {
         Mutant::MarkEarly,
         Mutant::PowerUnleased,
         Mutant::NothingOfAMode,
+        Mutant::DyingIsDoubt,
     ];
 }

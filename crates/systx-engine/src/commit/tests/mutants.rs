@@ -300,6 +300,9 @@ fn check_of(mutant: Mutant) -> Check {
             "outsider::power::what_follows_power_that_a_redo_does_not_give_is_set",
             "committed later, and lost",
         ),
+        Mutant::DyingIsDoubt => {
+            check("away::a_coordinator_that_is_not_dead_yet_is_no_doubt", "it is no doubt")
+        }
     }
 }
 
@@ -453,4 +456,5 @@ noticed! {
     a_mark_before_its_time_is_noticed: MarkEarly,
     power_for_bytes_that_are_not_held_is_noticed: PowerUnleased,
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
+    a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
 }
