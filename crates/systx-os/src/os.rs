@@ -221,6 +221,11 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn random(&self) -> u64;
     /// Effective user id.
     fn uid(&self) -> u32;
+    /// Whether every user and group has a number here. Not in a user namespace that maps some only: there the others look like
+    /// [`NOBODY`](crate::NOBODY), and what is theirs can't be changed.
+    fn sees_all_owners(&self) -> bool {
+        true
+    }
     /// Process id, for messages only: never an identity.
     fn pid(&self) -> u32;
     /// Gives up the CPU for at most `ns` nanoseconds (used for back-off, never for correctness).

@@ -228,6 +228,9 @@ pub struct StatFs {
     pub namelen: u32,
 }
 
+/// How the kernel shows a user or group without a number in this user namespace, unless told otherwise (fs.overflowuid).
+pub const NOBODY: u32 = 65534;
+
 /// Kind of file system, as far as the protocol treats them differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FsKind {

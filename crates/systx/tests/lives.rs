@@ -38,6 +38,7 @@ fn main() {
         ("what_fsck_has_cleared_is_told_and_the_rest_is_done", cleared),
         ("an_area_whose_file_system_was_rebuilt_under_it_is_not_replayed", rebuilt),
         ("a_mount_with_mapped_numbers_is_left_alone", mapped_numbers),
+        ("what_is_others_waits_for_who_sees_them_all", hidden_owners),
         ("an_area_in_a_layer_of_an_overlay_is_a_directory_like_others", layers),
         ("the_area_of_a_users_old_number_is_left_alone", old_number),
         ("a_table_of_another_layout_is_made_anew_when_nobody_uses_it", another_layout),
@@ -474,6 +475,38 @@ fn mapped_numbers(dir: &Path) {
     volume.forget_boot();
     recover();
     assert_eq!(owner(&work), 7);
+}
+
+/// A container that shares a volume with the machine, and of all users knows root only. It comes first after a loss of power.
+fn hidden_owners(dir: &Path) {
+    let begin = "echo old >f; chown 5:6 f; chmod 644 f; mkdir d; chown 7 d; echo x >d/x";
+    let Some(volume) = with_work(dir, "ext4", begin) else { return };
+    let Some(switch) = volume.switch() else { return };
+    let work = volume.point.join("work");
+    commits(&work, "chown 8:9 f; chmod 600 f; rm d/x");
+    commits(&work, "echo mine >own");
+    switch.off();
+    volume.boot();
+    let inside = |words: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount"]).arg(machine::systx()).args(words);
+        command.current_dir(&work).stdin(Stdio::null()).output().unwrap()
+    };
+    let run = ["run", "--area-name", machine::AREA, "--only", ".", "--", "sh", "-c", "echo inner >inner"];
+    let done = inside(&run);
+    if err(&done).contains("Operation not permitted") {
+        println!("skipped: no user namespace for root: {}", err(&done));
+        return;
+    }
+    assert_eq!((code(&done), read(&work.join("inner")).as_str()), (0, "inner\n"), "{}", err(&done));
+    assert_eq!(read(&work.join("own")), "mine\n", "what it can see is done: {}", err(&done));
+    let said = recover();
+    let f = work.join("f").metadata().unwrap();
+    let owner = (std::os::unix::fs::MetadataExt::uid(&f), std::os::unix::fs::MetadataExt::gid(&f));
+    let mode = std::os::unix::fs::MetadataExt::mode(&f) & 0o777;
+    let done = (owner, mode, work.join("d/x").exists());
+    assert_eq!(done, ((8, 9), 0o600, false), "committed, and lost: {said}");
+    assert!(!said.contains("displaced"), "{said}");
 }
 
 /// mount(8) has it from 2.39 on.

@@ -6,6 +6,7 @@
 //! Does not: decide whether a record may be published (commit, recovery), nor free the slot's leftovers ([`reclaim`]).
 
 mod attr;
+mod hidden;
 pub(crate) mod link;
 pub(crate) mod mark;
 pub(crate) mod patch;
@@ -46,6 +47,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
+    hidden::none(site, body)?;
     site.are_set = mark::is_there(site, body)?;
     if mutant::on(Mutant::MarkEarly) {
         mark::make(site, body);

@@ -30,6 +30,17 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     digits.next().is_none().then_some(uuid)
 }
 
+/// Whether this user namespace gives each user and group the number that it has outside. Where that can't be asked, it is taken for so.
+pub(super) fn maps_all_owners() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    let all = |path: &str| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let words: Vec<_> = text.split_whitespace().collect();
+        words.is_empty() || words == ["0", "0", "4294967295"]
+    };
+    *KNOWN.get_or_init(|| all("/proc/self/uid_map") && all("/proc/self/gid_map"))
+}
+
 pub(super) fn now() -> Timestamp {
     let t = rustix::time::clock_gettime(ClockId::Realtime);
     Timestamp { sec: t.tv_sec, nsec: t.tv_nsec as u32 }

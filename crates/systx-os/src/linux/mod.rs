@@ -279,6 +279,9 @@ impl Os for Linux {
     fn uid(&self) -> u32 {
         rustix::process::geteuid().as_raw()
     }
+    fn sees_all_owners(&self) -> bool {
+        machine::maps_all_owners()
+    }
     fn pid(&self) -> u32 {
         rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
     }

@@ -1,0 +1,50 @@
+//! Objects whose owner has no number here, as this is a user namespace.
+//!
+//! Root of a user namespace that has the machine's own root's number may use its area, too. What it finishes for that one could be about
+//! objects of which it can neither say whose they are nor change them: all of it would look like somebody's later change.
+//!
+//! Guarantees: such a record waits for whoever sees all owners. Does not: look where nobody is hidden, nor in an ordinary user's
+//! namespace, whose records are about the user's own objects.
+
+use super::site::{open_object, Site};
+use super::{pending, Pending};
+use crate::record::{Act, Body, Step};
+use systx_os::{Errno, Handle, Open, Os, Result, NOBODY};
+
+/// Refuses a record of somebody else's that is about an object with a hidden owner.
+pub(super) fn none<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::Result<(), Pending> {
+    if site.is_own || site.os.uid() != 0 || site.os.sees_all_owners() {
+        return Ok(());
+    }
+    for step in &body.steps {
+        if is_hidden(site, step).map_err(|error| pending(step, error))? {
+            return Err(pending(step, Errno::OVERFLOW));
+        }
+    }
+    Ok(())
+}
+
+fn is_hidden<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<bool> {
+    let os = site.os;
+    let hides = |fd: &O::Fd| os.stat(fd).map(|stat| [stat.uid, stat.gid].contains(&NOBODY));
+    let object: Option<&Handle> = match &step.act {
+        Act::Attr { object, .. } | Act::Link { object, .. } => Some(object),
+        Act::Patch(patch) => Some(&patch.file),
+        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => Some(before),
+        Act::Place { .. } => None,
+    };
+    if let Some(object) = object {
+        match open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path) {
+            Ok(Some(fd)) if hides(&fd)? => return Ok(true),
+            // Not even a look at it is permitted.
+            Err(Errno::ACCESS) => return Ok(true),
+            found => drop(found?),
+        }
+    }
+    match site.directory(&step.at) {
+        Ok(Some(dir)) => hides(&dir),
+        Ok(None) => Ok(false),
+        Err(Errno::ACCESS) => Ok(true),
+        Err(e) => Err(e),
+    }
+}
