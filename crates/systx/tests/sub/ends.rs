@@ -1,10 +1,11 @@
 //! What is there at the end: of a subtransaction, in the outer one; of the outer one, for everybody.
 
 use super::machine::generations::{tree, Generations};
+use super::machine::picture::{difference, picture};
 use super::machine::processes::Tell;
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
-use super::machine::{code, err, must, out, programs_below, run, systx, verb, Case, AREA};
+use super::machine::{code, err, have, must, out, programs_below, run, systx, verb, Case, AREA};
 use super::world::{each, inner, World, KINDS};
 use std::os::unix::fs::{chown, MetadataExt};
 use std::path::Path;
@@ -21,6 +22,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_shell_has_some", a_shell_has_some),
     ("an_ordinary_users_transaction_has_some", an_ordinary_users_transaction_has_some),
     ("a_user_in_a_transaction_of_root_has_some", a_user_in_a_transaction_of_root_has_some),
+    ("an_area_that_its_user_has_filled_by_hand_neither_waits_nor_leads_out", an_area_filled_by_hand),
     ("the_whole_tree_has_some", the_whole_tree_has_some),
     ("what_still_runs_at_the_end_of_the_outer_one_is_undone", what_still_runs_is_undone),
     ("what_the_outer_one_has_mounted_is_native_to_both", what_the_outer_one_has_mounted_is_native),
@@ -249,6 +251,46 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     w.nothing_is_left();
     assert!(!w.beside.join(".local").exists(), "an area that goes with the outer one is noted nowhere");
     must(Command::new("umount").arg("/dev/fuse"));
+}
+
+/// Nobody of its user is left to be asked when it is finished: no FIFO in there is waited for, and no link leads out of it.
+fn an_area_filled_by_hand(dir: &Path) {
+    if !have("getfattr") || !have("timeout") {
+        return;
+    }
+    let made = format!(
+        "mkdir his others; echo o > others/o; mkdir -m 1777 his/sticky; echo s > his/sticky/s; echo r > his/power
+        chmod 4755 his/power; chown {USER}:{USER} his"
+    );
+    let Some(w) = World::new(dir, "ext4", &made) else { return };
+    open_fuse_to_all(dir);
+    let before = picture(&w.tree);
+    let fillings = [
+        "rm -f format; mkfifo format",
+        "rm -f owners; mkfifo owners",
+        "rm -f table; mkfifo table",
+        "rm -f log/*; mkfifo log/0000000000000001",
+        "rm -r log; mkfifo log",
+        "rm -r log; ln -s ../../others log",
+        "rm -r tx; ln -s ../../others tx",
+        "rm -r aside; ln -s ../../others aside",
+        "rm -f table; ln -s ../../others/o table",
+        "rm -f table; truncate -s 1T table",
+        "mkdir tx/7; mv ../sticky tx/7/0",
+        "chmod 0 log",
+        "chmod 755 .",
+    ];
+    for fill in fillings {
+        let area = "cd his && n=$(getfattr --only-values -n systx.sub-area .) && mkdir -m 700 $n && cd $n";
+        let his = format!("{area} && mkdir log tx aside && {fill}");
+        let outer = w.outer(&[], &format!("{} sh -c '{his}' || exit 9", UNPRIVILEGED.join(" ")));
+        let mut timed = Command::new("timeout");
+        timed.arg("60").arg(outer.get_program()).args(outer.get_args()).current_dir(&w.tree);
+        let output = timed.envs(outer.get_envs().filter_map(|(k, v)| Some((k, v?)))).output().unwrap();
+        assert!([0, 125].contains(&code(&output)), "{fill}: {}{}", out(&output), err(&output));
+        assert_eq!(difference(&picture(&w.tree), &before), "", "{fill}: {}", err(&output));
+        w.nothing_is_left();
+    }
 }
 
 fn the_whole_tree_has_some(dir: &Path) {
