@@ -467,10 +467,6 @@ fn mapped_numbers(dir: &Path) {
     // Beside it, all is as ever.
     commits(&work, "chown 7 f; echo new >f");
     assert_eq!((owner(&work), owner(&theirs), read(&theirs.join("f")).as_str()), (7, 100_007, "new\n"));
-    let mut whole = Command::new(machine::systx());
-    whole.args(["run", "--area-name", machine::AREA, "--only"]).arg(&volume.point).arg("--only").arg(dir);
-    whole.args(["--", "true"]);
-    let _ = whole.output().unwrap();
     must(Command::new("umount").arg(&mapped));
     volume.forget_boot();
     recover();
