@@ -1,6 +1,7 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
 use super::history::{self, Past};
+use super::layout::{Corrupt, NEXT_WORD};
 use super::open::Domain;
 use super::shelf::shelf_of;
 use crate::id::{Lsn, OwnerIx, TxId};
@@ -156,11 +157,17 @@ impl<O: Os> Domain<O> {
     pub(super) fn lowest_in_flight(&self) -> Result<Lsn, Errno> {
         if mutant::on(Mutant::BoundWithoutLock) {
             let lowest = self.lowest_slot(u64::MAX)?;
-            return Ok(Lsn(lowest.min(self.table.next().0 - 1)));
+            return Ok(Lsn(lowest.min(self.last_number()?)));
         }
         let _held = self.lock()?;
-        let bound = self.table.next().0 - 1;
+        let bound = self.last_number()?;
         self.lowest_slot(bound).map(Lsn)
+    }
+
+    /// The number before the next one. A damaged table may have none: then nothing is covered, rather than everything.
+    fn last_number(&self) -> Result<u64, Errno> {
+        let none = Corrupt { what: "the next number", word: NEXT_WORD, value: 0 };
+        self.checked(self.table.next().0.checked_sub(1).ok_or(none))
     }
 
     /// The lowest of `bound` and what stands right below the slots in flight.

@@ -221,7 +221,7 @@ impl<O: Os> Table<O> {
         }
         // The version may have another size, but each has a header.
         let words = (stat.size / 8).min(WORDS as u64) as usize;
-        if words <= STATE_WORD {
+        if words <= STATE_WORD.max(LIFE_WORD) {
             return Ok(None);
         }
         let mem = os.map(&file, words).map_err(failed("map"))?;

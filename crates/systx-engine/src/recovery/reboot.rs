@@ -27,6 +27,9 @@ use crate::record::{Act, Body, Share};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
 
+/// No transaction has such a number, however long an area lives: a name with one is somebody's stray file.
+const NUMBERS_MAX: u64 = 1 << 62;
+
 /// Where a domain goes on.
 pub(crate) struct After {
     pub next: Lsn,
@@ -183,13 +186,13 @@ pub(crate) fn after_reboot<O: Os>(
         for entry in os.read_dir(dir).map_err(failed("reading the area"))? {
             let digits: Vec<u8> = entry.name.iter().copied().take_while(u8::is_ascii_digit).collect();
             let id = std::str::from_utf8(&digits).ok().and_then(|d| d.parse().ok()).unwrap_or(0);
-            highest = highest.max(id);
+            highest = highest.max(if id < NUMBERS_MAX { id } else { 0 });
         }
     }
     highest = highest.max(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
     // What is kept to be undone is known by its number alone.
     let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
-    highest = images.iter().fold(highest, |highest, id| highest.max(id.0));
+    highest = images.iter().filter(|id| id.0 < NUMBERS_MAX).fold(highest, |highest, id| highest.max(id.0));
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
     Ok(After {
         next,

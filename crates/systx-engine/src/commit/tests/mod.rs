@@ -11,6 +11,7 @@ mod disturbed;
 mod forged;
 mod found;
 mod full;
+mod fuzz;
 mod group;
 mod identity;
 mod interleaving;
