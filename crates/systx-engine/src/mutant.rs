@@ -39,6 +39,10 @@ pub(crate) enum Mutant {
     NoSlotWait,
     /// R1: a look is delivered without a refresh after it.
     NoRefreshAfterLook,
+    /// Where handles can't be opened, an object is looked for at one path only.
+    OneWay,
+    /// What was changed of a file that loses the name by which it is found is not synced.
+    LinksNotSynced,
     /// `tx/<id>.<owner>~` is made under its final name at once, and a shelf's seal is not looked at.
     NoSeal,
     /// Nobody is told of a `tx/<id>` that has no number yet.
@@ -246,6 +250,8 @@ impl Mutant {
         Mutant::OldEndsForgotten,
         Mutant::PastLaterCut,
         Mutant::LinksLate,
+        Mutant::OneWay,
+        Mutant::LinksNotSynced,
         Mutant::ExchangeBackOnce,
         Mutant::DisplacedNotNoted,
         Mutant::TakenNotCompared,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 8;
+pub const BODY_VERSION: u16 = 9;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -141,12 +141,16 @@ pub enum Act {
         tree: Vec<Handle>,
         /// The files among all these whose bytes were read: what comes out must be that.
         read: Vec<Read>,
+        /// Whether it is a directory, and so its token.
+        directory: bool,
     },
     /// Takes the object at the name into the slot, over the token; a later Place or Replace with the same slot puts it
     /// where it belongs.
     Take {
         /// What the name held.
         before: Handle,
+        /// As in `Remove`.
+        directory: bool,
     },
     /// Changes bytes and size of an existing file in place. `at` is one of its names.
     Patch(Patch),
@@ -368,7 +372,7 @@ impl Body {
                     || match &step.act {
                         Act::Place { .. } => false,
                         Act::Link { object, found } => one_of(object) || one_of(&found.dir),
-                        Act::Take { before } => one_of(before),
+                        Act::Take { before, .. } => one_of(before),
                         Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => {
                             one_of(before) || tree.iter().any(one_of)
                         }

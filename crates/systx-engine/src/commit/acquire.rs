@@ -11,12 +11,15 @@ use crate::plan::{Plan, Token};
 use crate::publish::site::{identify, open_object, slot_name, Directories};
 use crate::record::{Act, At, Patch, Source, Step};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Handle, Open, Os, Rename};
 
 /// Free space that a publication leaves beyond the bytes that it writes, for blocks that describe them.
 const SPACE_MARGIN_BYTES: u64 = 1 << 20;
 /// Free space for blocks of directories that get names, in bytes.
 const NAMES_MARGIN_BYTES: u64 = 64 << 10;
+/// Objects that stay open from here to their step where handles can't be opened; more are found by their names.
+const HELD_MAX: usize = 256;
 
 /// Most names of a file: EXT4_LINK_MAX, XFS_MAXLINK, BTRFS_LINK_MAX. On others the kernel says it when it is asked.
 pub(crate) fn links_max(kind: FsKind) -> u32 {
@@ -102,6 +105,8 @@ struct Look<'a, O: Os> {
     /// `tx/<id>`; without it there is no step on a name.
     slots: Option<&'a O::Fd>,
     target_made: bool,
+    /// Objects that the steps change in place or link.
+    held: HashMap<Handle, Arc<O::Fd>>,
     /// In F.
     compared: Option<&'a Compared>,
     /// Then also the slots whose token is a file's: no directory comes into them.
@@ -110,7 +115,8 @@ struct Look<'a, O: Os> {
     tokens: HashSet<u32>,
 }
 
-/// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it.
+/// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it. In P, where handles
+/// can't be opened: objects to be kept open.
 ///
 /// # Errors
 /// `Failed`, with the kernel's future answer; `Conflict` where a directory has vanished. Other objects that have are told by
@@ -122,7 +128,7 @@ pub(super) fn check<O: Os>(
     slots: Option<&O::Fd>,
     directories: &mut Directories<O>,
     compared: Option<&Compared>,
-) -> Result<(), CommitError> {
+) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
     let (looked, projects, links) = (HashMap::new(), HashMap::new(), HashMap::new());
     let tokens = plan.tokens.iter().filter(|(_, token)| compared.is_some() && *token == Token::File);
     let files = tokens.map(|(slot, _)| *slot).collect();
@@ -139,6 +145,7 @@ pub(super) fn check<O: Os>(
         links,
         slots,
         target_made: false,
+        held: HashMap::new(),
         compared,
         files,
         tokens,
@@ -162,7 +169,7 @@ pub(super) fn check<O: Os>(
                 look.names(step)?;
                 look.link(object, found)?;
             }
-            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
+            Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before, .. } => {
                 look.names(step)?;
                 look.leaving(step, before)?;
                 if matches!(step.act, Act::Replace { .. }) {
@@ -176,7 +183,7 @@ pub(super) fn check<O: Os>(
             }
         }
     }
-    Ok(())
+    Ok(look.held)
 }
 
 /// Whether there is room for what publication adds. Staged objects have theirs already.
@@ -386,23 +393,31 @@ impl<O: Os> Look<'_, O> {
             return Ok(());
         }
         // What stands nowhere yet is ours.
-        let Some(at) = self.plan.places.get(object) else { return Ok(()) };
-        match self.stat(object, at)? {
+        let Some(at) = self.plan.places.get(object).cloned() else { return Ok(()) };
+        match self.stat(object, &at)? {
             Some(stat) if stat.immutable || stat.append_only => {
-                Err(self.failed("changing the immutable or append-only", at, Errno::PERM))
+                Err(self.failed("changing the immutable or append-only", &at, Errno::PERM))
             }
             _ => Ok(()),
         }
     }
 
-    fn stat(&self, object: &Handle, at: &At) -> Result<Option<systx_os::Stat>, CommitError> {
-        let os = &self.domain.os;
-        let failed = |error| self.failed("looking at", at, error);
-        let opened = open_object(os, &self.domain.area.root, object, &at.path, &at.name, Open::Path);
-        match opened.map_err(failed)? {
-            Some(fd) => os.stat(&fd).map(Some).map_err(failed),
-            None => Ok(None),
+    fn stat(&mut self, object: &Handle, at: &At) -> Result<Option<systx_os::Stat>, CommitError> {
+        let (os, root) = (&self.domain.os, &self.domain.area.root);
+        let open = || open_object(os, root, object, &at.path, &at.name, Open::Path);
+        let mut opened = open();
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && !self.held.is_empty() {
+            self.held.clear();
+            opened = open();
         }
+        let failed = |error| self.failed("looking at", at, error);
+        let Some(fd) = opened.map_err(failed)? else { return Ok(None) };
+        let stat = os.stat(&fd).map_err(failed)?;
+        // Whoever renames something on the way to it from here on doesn't take it away.
+        if self.compared.is_none() && !self.domain.info.open_by_handle && self.held.len() < HELD_MAX {
+            self.held.insert(*object, Arc::new(fd));
+        }
+        Ok(Some(stat))
     }
 }
 

@@ -327,8 +327,8 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
         match &step.act {
             Act::Place { .. } => {}
             Act::Link { object, found } => want(object, found, true),
-            Act::Take { before } => want(before, &here(), true),
-            Act::Replace { before, tree, read, .. } | Act::Remove { before, tree, read } => {
+            Act::Take { before, .. } => want(before, &here(), true),
+            Act::Replace { before, tree, read, .. } | Act::Remove { before, tree, read, .. } => {
                 // A redo compares the bytes that were read.
                 want(before, &here(), read.iter().any(|read| read.of.is_none()));
                 // What goes with it was looked at long ago.

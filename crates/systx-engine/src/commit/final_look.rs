@@ -75,14 +75,15 @@ impl<O: Os> Commit<'_, O> {
         let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
-            match self.compare_all(&open) {
-                // Looking needs descriptors; those leases are only of use where there are enough.
-                Err(CommitError::Failed { error: Errno::MFILE | Errno::NFILE, .. }) if staged > 0 => {
-                    leases.held.truncate(leases.held.len() - staged);
-                    self.compare_all(&open)?;
-                }
-                compared => compared?,
+            let mut compared = self.compare_all(&open);
+            // Looking needs descriptors; those leases, and what is held for who can't open by handle, are only of use where there are
+            // enough.
+            if matches!(compared, Err(CommitError::Failed { error: Errno::MFILE | Errno::NFILE, .. })) {
+                leases.held.truncate(leases.held.len() - staged);
+                self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|c| c.held.clear());
+                compared = self.compare_all(&open);
             }
+            compared?;
         }
         Ok(leases)
     }
@@ -233,7 +234,7 @@ fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Han
             let vacated = taken.contains(&(&step.at.dir, step.at.name.as_slice()));
             (!vacated).then_some(None)
         }
-        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => {
+        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before, .. } => {
             Some(Some(*before))
         }
         Act::Patch(_) | Act::Attr { .. } => None,

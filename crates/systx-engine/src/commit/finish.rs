@@ -31,6 +31,8 @@ impl<O: Os> Commit<'_, O> {
             site.patch_targets = std::mem::take(&mut change.patch_targets);
             site.directories = std::mem::take(&mut change.directories);
             site.tokens = std::mem::take(&mut change.tokens);
+            site.held = std::mem::take(&mut change.held);
+            site.body = Some(&change.body);
             match publish(&mut site, &change.body) {
                 Ok(displaced) => {
                     if displaced.is_empty() && self.durability == Durability::Durable {

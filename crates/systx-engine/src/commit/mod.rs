@@ -60,6 +60,8 @@ pub(crate) struct Change<O: Os> {
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
     /// Directories whose names change, open since P.
     pub directories: Directories<O>,
+    /// Objects of other steps, open since P: where handles can't be opened, as many as there is room for.
+    pub held: HashMap<Handle, Arc<O::Fd>>,
     /// Tokens in the slots, as far as known.
     pub tokens: TokenHandles,
     /// What the steps build on.

@@ -105,7 +105,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         times: std::mem::take(&mut plan.times),
     };
     let tokens = shelved.as_ref().map(|(shelf, _)| TokenHandles::of(shelf.token_handle)).unwrap_or_default();
-    let (slots, sealed) = match body.has_slots() {
+    let (slots, sealed, held) = match body.has_slots() {
         true => {
             let slots = match slots {
                 Some(slots) => slots,
@@ -117,7 +117,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
             }
             let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
             tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
-            acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
+            let held = acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
             if plan.staged != Staged::default() {
                 all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
             }
@@ -141,7 +141,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
                 }
                 None => Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?),
             };
-            (slots, sealed)
+            (slots, sealed, held)
         }
         false => {
             // The record carries everything. What was staged to get there is not needed any more.
@@ -149,8 +149,8 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
                 domain.discard_staging(id);
                 domain.clear_shelf(id);
             }
-            acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
-            (Arc::new(domain.no_slots().map_err(fail("opening the area"))?), None)
+            let held = acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
+            (Arc::new(domain.no_slots().map_err(fail("opening the area"))?), None, held)
         }
     };
     Ok(Change {
@@ -161,6 +161,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
         body_at: None,
         patch_targets,
         directories,
+        held,
         tokens,
         base: Base::default(),
         sealed,

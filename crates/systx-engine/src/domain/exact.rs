@@ -26,7 +26,7 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
         match act {
             Act::Place { .. } => {}
             Act::Link { object, .. } => written.push(ObjectId::attr(object)),
-            Act::Take { before } => written.push(ObjectId::listing(before)),
+            Act::Take { before, .. } => written.push(ObjectId::listing(before)),
             Act::Remove { before, tree, .. } => goes(written, before, tree),
             Act::Replace { before, tree, rewrites, .. } => {
                 goes(written, before, tree);

@@ -17,6 +17,7 @@ use crate::log::Entry;
 use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::remove_all;
 use crate::publish::site::slot_number;
+use crate::publish::ways::SlotsOf;
 use crate::record::{Body, Shelved};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -206,6 +207,19 @@ impl<O: Os> Domain<O> {
 pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
     let Some(Shelved { owner, .. }) = body.shelved else { return Ok(None) };
     os.open_if_there(area, name_of(&body.table, owner).as_bytes(), Open::Directory)
+}
+
+/// The directory of a record's slots, whatever is in it; `None`: it has none, or it is gone.
+pub(crate) fn slots_there<O: Os>(os: &O, area: &O::Fd, of: &SlotsOf) -> Result<Option<O::Fd>> {
+    if let Some(Shelved { owner, .. }) = of.shelved {
+        let shelf = os.open_if_there(area, name_of(&of.table, owner).as_bytes(), Open::Directory)?;
+        if shelf.is_some() {
+            return Ok(shelf);
+        }
+    }
+    // Where a recovery makes the slots of a shelf again, too.
+    let tx = os.open(area, b"tx", Open::Directory)?;
+    os.open_if_there(&tx, of.id.to_string().as_bytes(), Open::Directory)
 }
 
 /// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they were sealed.

@@ -155,7 +155,11 @@ impl<O: Os> Transaction<O> {
         if let Some(&slot) = ways.leaves.get(&n) {
             let at = self.at_before(draft, change.dir, &change.name)?;
             draft.plan.tokens.push((slot, token));
-            draft.takes.push(Ordered::new(Step { slot, at, act: Act::Take { before: handle } }));
+            draft.takes.push(Ordered::new(Step {
+                slot,
+                at,
+                act: Act::Take { before: handle, directory: is_dir },
+            }));
             return Ok(());
         }
         // Part of a tree that goes as a whole.
@@ -171,7 +175,7 @@ impl<O: Os> Transaction<O> {
         let slot = self.new_slot(draft.mount)?;
         draft.plan.tokens.push((slot, token));
         let (tree, read) = self.removed_tree(before, changes, ways);
-        let act = Act::Remove { before: handle, tree, read };
+        let act = Act::Remove { before: handle, tree, read, directory: is_dir };
         if early {
             let at = self.at_before(draft, change.dir, &change.name)?;
             draft.takes.push(Ordered::new(Step { slot, at, act }));

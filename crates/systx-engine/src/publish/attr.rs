@@ -2,7 +2,7 @@
 
 use super::place::opened;
 use super::power;
-use super::site::{open_object, Found, Pass, Site, DIRECTORIES_MAX};
+use super::site::{Found, Pass, Site, DIRECTORIES_MAX};
 use crate::facts::current_xattr;
 use crate::mutant::{self, Mutant};
 use crate::record::{Act, Body, Change, Step};
@@ -25,12 +25,12 @@ pub(super) fn change<O: Os>(
     let found = site.found.get(object).and_then(|found| found.fd.as_ref());
     let fd = match site.patch_targets.get(object).or(found) {
         Some(fd) => Some(fd.clone()),
-        None => open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
+        None => site.open(object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
     };
     // In a redo a later record of ours may be on the disk already: that is nobody else.
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
-        if !site.are_set && !later(site) {
+        if !site.are_set && !later(site) && !site.may_have_removed(object) {
             site.report(step, None, "attributes not set: removed by somebody else");
         }
         return Ok(());
@@ -183,7 +183,7 @@ pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<
             continue;
         }
         // What can't be opened yet, because it is to be moved first, is looked at when its turn comes.
-        if let Some(fd) = open_object(site.os, site.root, object, path, name, Open::Path)? {
+        if let Some(fd) = site.open(object, path, name, Open::Path)? {
             let mtime = site.os.stat(&fd)?.mtime;
             let fd = (site.found.len() < DIRECTORIES_MAX).then(|| Arc::new(fd));
             site.found.insert(*object, Found { mtime, fd });

@@ -6,7 +6,7 @@
 //! Guarantees: such a record waits for whoever sees all owners. Does not: look where nobody is hidden, nor in an ordinary user's
 //! namespace, whose records are about the user's own objects.
 
-use super::site::{open_object, Site};
+use super::site::Site;
 use super::{pending, Pending};
 use crate::record::{Act, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result, NOBODY};
@@ -30,11 +30,11 @@ fn is_hidden<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<bool> {
     let object: Option<&Handle> = match &step.act {
         Act::Attr { object, .. } | Act::Link { object, .. } => Some(object),
         Act::Patch(patch) => Some(&patch.file),
-        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => Some(before),
+        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before, .. } => Some(before),
         Act::Place { .. } => None,
     };
     if let Some(object) = object {
-        match open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Path) {
+        match site.open(object, &step.at.path, &step.at.name, Open::Path) {
             Ok(Some(fd)) if hides(&fd)? => return Ok(true),
             // Not even a look at it is permitted.
             Err(Errno::ACCESS) => return Ok(true),

@@ -6,7 +6,7 @@
 //! prefix. (A token a step would cost two renames each.)
 
 use super::refused;
-use super::site::{identify, open_object, slot_name, Site};
+use super::site::{identify, slot_name, Site};
 use super::{pending, Pending};
 use crate::record::{Act, At, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result};
@@ -37,7 +37,7 @@ pub(super) fn bring<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::
 }
 
 fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At) -> Result<()> {
-    let linked = match open_object(site.os, site.root, object, &found.path, &found.name, Open::Path)? {
+    let linked = match site.open(object, &found.path, &found.name, Open::Path)? {
         Some(fd) => site.os.link(&fd, site.slots, &slot_name(step.slot)),
         None => Err(Errno::NOENT),
     };

@@ -22,6 +22,7 @@ mod taken;
 pub(crate) mod targets;
 pub(crate) mod times;
 pub(crate) mod tokens;
+pub(crate) mod ways;
 
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
@@ -75,10 +76,21 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     mark::make(site, body);
     times.give(site, body);
     if body.linked && !mutant::on(Mutant::LinksLate) {
+        sync_links(site, body);
         // What can't go now goes with the rest.
         let _ = reclaim::reclaim_links(site, body);
     }
     Ok(std::mem::take(&mut site.displaced))
+}
+
+/// Who finds objects by names alone won't find one again whose last known name is about to go: what was changed of it, by this record or
+/// one before, can't be redone, and so is synced.
+fn sync_links<O: Os>(site: &Site<'_, O>, body: &Body) {
+    let removes = |step: &Step| matches!(step.act, Act::Remove { .. } | Act::Replace { .. });
+    if body.steps.iter().any(removes) && site.walks() && !mutant::on(Mutant::LinksNotSynced) {
+        // A disk that fails is told by the checkpoint.
+        let _ = site.os.syncfs(site.slots);
+    }
 }
 
 /// Takes one step, or what is left of it.
@@ -92,7 +104,7 @@ fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), E
         Act::Remove { before, read, .. } => {
             remove::take_out(site, step, before, remove::Why::Remove(taken::of_step(read)))
         }
-        Act::Take { before } => remove::take_out(site, step, before, remove::Why::Move(body)),
+        Act::Take { before, .. } => remove::take_out(site, step, before, remove::Why::Move(body)),
         Act::Patch(patch) => patch::patch(site, step, patch),
         Act::Attr { object, changes, power_over } => {
             attr::change(site, step, object, changes, power_over.as_ref())

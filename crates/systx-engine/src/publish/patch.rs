@@ -1,7 +1,7 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
 use super::place::{open_for_writing, write_all};
-use super::site::{open_object, slot_name, Pass, Site};
+use super::site::{slot_name, Pass, Site};
 use crate::mutant::{self, Mutant};
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::collections::BTreeSet;
@@ -35,7 +35,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     };
     let Some(target) = target else {
         // In a redo a later record of ours may have removed it, and be on the disk.
-        if !site.changed_later.is_some_and(|later| later(&patch.file)) {
+        let later = site.changed_later.is_some_and(|later| later(&patch.file));
+        if !later && !site.may_have_removed(&patch.file) {
             site.report(step, None, "contents not changed: removed by somebody else");
         }
         return Ok(());
@@ -105,7 +106,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
 /// The file, opened for writing; `None` when it is gone.
 fn open_target<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Option<O::Fd>> {
     let (os, at) = (site.os, &step.at);
-    let open = |how| open_object(os, site.root, &patch.file, &at.path, &at.name, how);
+    let open = |how| site.open(&patch.file, &at.path, &at.name, how);
     match open(Open::ReadWrite) {
         Err(Errno::ACCESS) => open(Open::Path)?.map(|found| open_for_writing(os, &found)).transpose(),
         opened => opened,

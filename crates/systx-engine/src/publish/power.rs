@@ -5,7 +5,7 @@
 //! none of it. Does not: go by times, which the record's own steps move.
 
 use super::patch::read_up_to;
-use super::site::{open_object, Site};
+use super::site::Site;
 use crate::mutant::{self, Mutant};
 use crate::record::Step;
 use sha2::{Digest, Sha256};
@@ -46,7 +46,7 @@ pub(super) fn hold<'a, O: Os>(
     // A file that this very publication has open for writing is ours alone under a write lease only.
     let (fd, kind) = match site.patch_targets.get(object) {
         Some(fd) => (fd.clone(), Lease::Write),
-        None => match open_object(os, site.root, object, &step.at.path, &step.at.name, Open::Read) {
+        None => match site.open(object, &step.at.path, &step.at.name, Open::Read) {
             Ok(Some(fd)) => (Arc::new(fd), Lease::Read),
             // Under a lease of somebody's who has it open for writing; or nobody may read it but root.
             Ok(None) | Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => return Ok(None),

@@ -16,7 +16,7 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
     for step in &body.steps {
         match &step.act {
             Act::Replace { before, rewrites: Some(was), .. } => empty_rewritten(site, step, before, was)?,
-            Act::Remove { before, tree, read } | Act::Replace { before, tree, read, .. } => {
+            Act::Remove { before, tree, read, .. } | Act::Replace { before, tree, read, .. } => {
                 empty_slot(site, step, before, (tree, read))?;
             }
             // A patch's slot stays with the record: until a sync its bytes are what a redo writes.
@@ -39,7 +39,7 @@ pub(super) fn reclaim_links<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Resul
         match &step.act {
             // It has one name, and is under a lease of ours.
             Act::Replace { rewrites: Some(_), .. } => {}
-            Act::Remove { before, tree, read } | Act::Replace { before, tree, read, .. } => {
+            Act::Remove { before, tree, read, .. } | Act::Replace { before, tree, read, .. } => {
                 empty_slot(site, step, before, (tree, read))?;
             }
             _ => {}

@@ -9,7 +9,7 @@ use super::attr::is_left;
 use super::patch::{after_image, chunks, is_pre_image, read_up_to};
 use super::place::write_all;
 use super::remove::drop_token;
-use super::site::{identify, open_object, slot_name, Pass, Site};
+use super::site::{identify, slot_name, Pass, Site};
 use super::{pending, Pending};
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
@@ -88,7 +88,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static
             // Taken: whatever failed came after it.
             _ => {}
         },
-        Act::Remove { before, .. } | Act::Take { before } => match held(site)? {
+        Act::Remove { before, .. } | Act::Take { before, .. } => match held(site)? {
             Some(held) if held == *before => {}
             Some(held) if !is_token(site, &held)? => return site.displace(step, why),
             Some(_) => {
@@ -114,7 +114,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static
 /// Whether nothing of a step is left to do: all is as it leaves it, or somebody's later change. Times are not looked at.
 fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
     let os = site.os;
-    let open = |object: &Handle, how| open_object(os, site.root, object, &step.at.path, &step.at.name, how);
+    let open = |object: &Handle, how| site.open(object, &step.at.path, &step.at.name, how);
     match &step.act {
         Act::Place { small: Some(small) } if identify(os, site.slots, &slot_name(step.slot))?.is_none() => {
             let Some(fd) = open(&small.handle, Open::Path)? else { return Ok(true) };

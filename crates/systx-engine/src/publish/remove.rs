@@ -1,6 +1,6 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
-use super::site::{identify, open_object, slot_name, Site};
+use super::site::{identify, slot_name, Site};
 use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::record::{Act, Body, Read, Step};
@@ -104,7 +104,7 @@ fn put_has_happened<O: Os>(
         return Ok(false);
     }
     // Somebody has taken away what was put there; or he put the one over the other before it was taken, and it is his.
-    match open_object(site.os, site.root, moved, &put.at.path, &put.at.name, Open::Path)? {
+    match site.open(moved, &put.at.path, &put.at.name, Open::Path)? {
         Some(_) => {}
         None => site.displace(put, "what took its place was removed by somebody else")?,
     }

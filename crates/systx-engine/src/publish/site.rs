@@ -4,12 +4,16 @@ use super::patch::OldEnds;
 use super::reports;
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
+use super::ways::{self, Base, Ways};
+use crate::domain::shelf::slots_there;
 use crate::facts::LowerDir;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
-use crate::record::{Act, At, Step};
+use crate::record::{Act, At, Body, Step};
+use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
 
@@ -62,12 +66,19 @@ pub(crate) struct Site<'a, O: Os> {
     pub marks: Option<&'a O::Fd>,
     /// All attributes of the record were set by an earlier pass.
     pub are_set: bool,
+    /// Objects of steps that were opened before the commit point, where handles can't be opened.
+    pub held: HashMap<Handle, Arc<O::Fd>>,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
     /// In a redo: whether a step is left out, since somebody has changed the same before a later record did.
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
     /// In a redo: to what size later records cut a file.
     pub cut_later: Option<&'a dyn Fn(&Handle) -> u64>,
+    /// What is published: where handles can't be opened, it tells to which places its steps take an object.
+    pub body: Option<&'a Body>,
+    /// In a redo: to which places the records of the log do.
+    pub ways_of_log: Option<&'a dyn Fn() -> Rc<Ways>>,
+    ways: OnceCell<Ways>,
 }
 
 /// An object before the steps of a redo.
@@ -100,13 +111,21 @@ impl<O: Os> Directories<O> {
     ///
     /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.
     pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
+        self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
+    }
+
+    fn find_by(
+        &mut self,
+        dir: &Handle,
+        open: impl Fn() -> Result<Option<O::Fd>>,
+    ) -> Result<Option<Arc<O::Fd>>> {
         if let Some(fd) = self.0.get(dir) {
             return Ok(Some(fd.clone()));
         }
-        let mut found = open_object(os, root, dir, path, b"", Open::Path);
+        let mut found = open();
         if matches!(found, Err(Errno::MFILE | Errno::NFILE)) && !self.0.is_empty() {
             self.0.clear();
-            found = open_object(os, root, dir, path, b"", Open::Path);
+            found = open();
         }
         let Some(fd) = found? else { return Ok(None) };
         if self.0.len() >= DIRECTORIES_MAX {
@@ -155,15 +174,33 @@ pub(crate) fn open_object<O: Os>(
     name: &[u8],
     how: Open,
 ) -> Result<Option<O::Fd>> {
-    match os.open_handle(root, handle, how) {
-        Ok(fd) => return Ok(Some(fd)),
-        Err(Errno::STALE | Errno::NOENT) => return Ok(None),
-        Err(Errno::PERM | Errno::OPNOTSUPP) => {}
-        Err(e) => return Err(e),
+    match by_handle(os, root, handle, how)? {
+        ByHandle::Found(fd) => Ok(Some(fd)),
+        ByHandle::Gone => Ok(None),
+        ByHandle::Forbidden => walk(os, root, handle, &crate::facts::join(path, name), how),
     }
-    let components = path.split(|b| *b == b'/').chain(std::iter::once(name)).filter(|c| !c.is_empty());
-    let mut fd = os.dup(root)?;
-    for component in components {
+}
+
+enum ByHandle<Fd> {
+    Found(Fd),
+    Gone,
+    /// Nothing can be opened that way.
+    Forbidden,
+}
+
+fn by_handle<O: Os>(os: &O, root: &O::Fd, handle: &Handle, how: Open) -> Result<ByHandle<O::Fd>> {
+    match os.open_handle(root, handle, how) {
+        Ok(fd) => Ok(ByHandle::Found(fd)),
+        Err(Errno::STALE | Errno::NOENT) => Ok(ByHandle::Gone),
+        Err(Errno::PERM | Errno::OPNOTSUPP) => Ok(ByHandle::Forbidden),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens the object at a path, if it is that one.
+fn walk<O: Os>(os: &O, base: &O::Fd, handle: &Handle, path: &[u8], how: Open) -> Result<Option<O::Fd>> {
+    let mut fd = os.dup(base)?;
+    for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
         // No record of ours has one, and it would lead out of what may be reached.
         if component == b".." {
             return Ok(None);
@@ -208,17 +245,102 @@ impl<'a, O: Os> Site<'a, O> {
             found: HashMap::new(),
             old_ends: HashMap::new(),
             directories: Directories::default(),
+            held: HashMap::new(),
             marks: None,
             are_set: false,
             changed_later: None,
             leaves: None,
             cut_later: None,
+            body: None,
+            ways_of_log: None,
+            ways: OnceCell::new(),
         }
     }
 
     /// The directory of a step; `None` when it is gone.
     pub fn directory(&mut self, at: &At) -> Result<Option<Arc<O::Fd>>> {
-        self.directories.find(self.os, self.root, &at.dir, &at.path)
+        let mut directories = std::mem::take(&mut self.directories);
+        let found = directories.find_by(&at.dir, || self.open(&at.dir, &at.path, b"", Open::Path));
+        self.directories = directories;
+        found
+    }
+
+    /// Opens an object; where handles can't be opened, at the path that a step names, or wherever the steps of this record and of those
+    /// behind it take it.
+    ///
+    /// `Ok(None)`: the object is gone.
+    pub fn open(&self, object: &Handle, path: &[u8], name: &[u8], how: Open) -> Result<Option<O::Fd>> {
+        match by_handle(self.os, self.root, object, how)? {
+            ByHandle::Found(fd) => return Ok(Some(fd)),
+            ByHandle::Gone => return Ok(None),
+            ByHandle::Forbidden => {}
+        }
+        if let Some(held) = self.held.get(object) {
+            return match self.os.stat(held)?.nlink {
+                0 => Ok(None),
+                _ if how == Open::Path => self.os.dup(held).map(Some),
+                _ => self.os.reopen(held, how).map(Some),
+            };
+        }
+        let path = crate::facts::join(path, name);
+        let first = walk(self.os, self.root, object, &path, how);
+        // What can't be entered may be elsewhere by now.
+        if !matches!(first, Ok(None) | Err(Errno::ACCESS)) || mutant::on(Mutant::OneWay) {
+            return first;
+        }
+        let own = self.body.map(|body| self.ways.get_or_init(|| Ways::of(body)));
+        let log = self.ways_of_log.map(|ways| ways());
+        let ways: Vec<&Ways> = own.into_iter().chain(log.as_deref()).collect();
+        for place in ways::places(&ways, path).into_iter().skip(1) {
+            let found = match place.base {
+                Base::Root => walk(self.os, self.root, object, &place.path, how),
+                Base::Slot(slot) => self.walk_slot(self.slots, slot, object, &place.path, how),
+                Base::SlotOf(record, slot) => {
+                    let of = log.as_deref().and_then(|log| log.records.get(record));
+                    match (self.area, of) {
+                        (Some(area), Some(of)) => match slots_there(self.os, area, of)? {
+                            Some(slots) => self.walk_slot(&slots, slot, object, &place.path, how),
+                            None => Ok(None),
+                        },
+                        _ => Ok(None),
+                    }
+                }
+            };
+            match found {
+                Ok(None) | Err(Errno::ACCESS) => {}
+                found => return found,
+            }
+        }
+        first
+    }
+
+    fn walk_slot(
+        &self,
+        slots: &O::Fd,
+        slot: u32,
+        object: &Handle,
+        path: &[u8],
+        how: Open,
+    ) -> Result<Option<O::Fd>> {
+        walk(self.os, slots, object, &crate::facts::join(&slot_name(slot), path), how)
+    }
+
+    /// Whether objects are found by names alone.
+    pub fn walks(&self) -> bool {
+        let found = self.os.handle(self.slots).and_then(|h| by_handle(self.os, self.root, &h, Open::Path));
+        matches!(found, Ok(ByHandle::Forbidden))
+    }
+
+    /// Whether an object that is not found, where it can't be opened by handle, may be one that this very record has removed: then all
+    /// its steps were taken by a pass before this one, and what was left in the slots is gone.
+    pub fn may_have_removed(&self, object: &Handle) -> bool {
+        let removes = |step: &Step| match &step.act {
+            Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } => {
+                before == object || tree.contains(object)
+            }
+            _ => false,
+        };
+        self.walks() && self.body.is_some_and(|body| body.steps.iter().any(removes))
     }
 
     /// Path of a step's name, for messages.
@@ -241,7 +363,8 @@ impl<'a, O: Os> Site<'a, O> {
     fn let_go(&mut self) -> bool {
         let found = self.found.values_mut().filter_map(|found| found.fd.take()).count();
         let directories = std::mem::take(&mut self.directories).0;
-        found > 0 || !directories.is_empty()
+        let held = std::mem::take(&mut self.held);
+        found > 0 || !directories.is_empty() || !held.is_empty()
     }
 
     /// Keeps a patched file open for the records that follow.

@@ -191,6 +191,7 @@ fn forward<O: Os>(
     let chains = if slot.info.redo { chains_of(domain, body) } else { None };
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
     site.leaves = Some(&leaves);
+    site.body = Some(body);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {

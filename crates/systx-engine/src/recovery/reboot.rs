@@ -11,20 +11,23 @@ use super::stuck::{builds_on, Stuck};
 use super::Recovered;
 use crate::domain::decisions::{self, By, Kept};
 use crate::domain::history::{self, Past};
-use crate::domain::shelf::sweep_shelves;
+use crate::domain::shelf::{slots_there, sweep_shelves};
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
-use crate::log::{self, Cell, Entry, Outline, Replay};
+use crate::log::{self, Cell, Entry, Outline, Replay, Understood};
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::publish::mark;
 use crate::publish::patch::OldEnds;
 use crate::publish::reclaim::{reclaim, remove_all};
-use crate::publish::site::{Pass, Site};
+use crate::publish::site::{identify, slot_name, Pass, Site};
 use crate::publish::targets::{self, Targets};
+use crate::publish::ways::{SlotsOf, Ways};
 use crate::publish::{publish, Pending};
 use crate::record::{Act, Body, Share};
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
 
 /// No transaction has such a number, however long an area lives: a name with one is somebody's stray file.
@@ -101,6 +104,9 @@ pub(crate) fn after_reboot<O: Os>(
         _ => false,
     });
     let chains = chains.map_err(OpenError::Log)?;
+    // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so bodies are read again.
+    let ways: OnceCell<Rc<Ways>> = OnceCell::new();
+    let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &outline))).clone();
     let marks = mark::prove_on(info.kind);
     let mut redo = Redo {
         os,
@@ -123,7 +129,7 @@ pub(crate) fn after_reboot<O: Os>(
         };
         let leaves = |act: &Act| chains.leave(n, act);
         let cut = |file: &Handle| chains.cut_later(n, file);
-        let around = Around { later: &later, leaves: &leaves, cut: &cut };
+        let around = Around { later: &later, leaves: &leaves, cut: &cut, ways: &ways_of_log };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));
@@ -243,7 +249,10 @@ fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
 fn changes(act: &Act, object: &Handle) -> bool {
     match act {
         Act::Attr { object: changed, .. } => changed == object,
-        Act::Replace { before, .. } | Act::Remove { before, .. } | Act::Take { before } => before == object,
+        Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => {
+            before == object || tree.contains(object)
+        }
+        Act::Take { before, .. } => before == object,
         Act::Place { .. } | Act::Link { .. } | Act::Patch(_) => false,
     }
 }
@@ -256,6 +265,25 @@ struct Around<'a> {
     leaves: &'a dyn Fn(&Act) -> bool,
     /// See [`Site::cut_later`].
     cut: &'a dyn Fn(&Handle) -> u64,
+    /// See [`Site::ways_of_log`].
+    ways: &'a dyn Fn() -> Rc<Ways>,
+}
+
+/// To which places the records of a log take what they rename.
+fn ways_of<O: Os>(os: &O, area: &Area<O>, records: &Understood<O>) -> Ways {
+    let mut ways = Ways::default();
+    for n in 0..records.replay().records.len() {
+        let Ok(Some(body)) = records.body(os, n) else { continue };
+        let of = SlotsOf { id: body.id, table: body.table, shelved: body.shelved };
+        let slots = slots_there(os, &area.dir, &of).ok().flatten();
+        let holds = |slot| {
+            slots
+                .as_ref()
+                .is_some_and(|slots| identify(os, slots, &slot_name(slot)).is_ok_and(|h| h.is_some()))
+        };
+        ways.add(&body, holds);
+    }
+    ways
 }
 
 /// Publishes records again, one after the other.
@@ -343,6 +371,8 @@ impl<O: Os> Redo<'_, O> {
         site.changed_later = Some(around.later);
         site.leaves = Some(around.leaves);
         site.cut_later = Some(around.cut);
+        site.body = Some(body);
+        site.ways_of_log = Some(around.ways);
         site.keeps_targets = self.keeps_targets && in_place;
         site.patch_targets = std::mem::take(&mut self.targets);
         if !mutant::on(Mutant::OldEndsForgotten) {

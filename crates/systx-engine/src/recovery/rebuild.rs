@@ -48,13 +48,9 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Op
             // A PUT: the TAKE before it makes the token.
             Act::Place { small: None } | Act::Replace { .. } if taken.contains(&step.slot) => {}
             Act::Place { small: None } | Act::Replace { .. } => lost = true,
-            Act::Take { before } | Act::Remove { before, .. } => {
+            Act::Take { directory, .. } | Act::Remove { directory, .. } => {
                 taken.push(step.slot);
-                let directory = match os.open_handle(&area.root, before, Open::Path) {
-                    Ok(fd) => os.stat(&fd)?.kind() == FileType::Directory,
-                    Err(_) => false,
-                };
-                wanted.push((step.slot, if directory { Token::Directory } else { Token::File }));
+                wanted.push((step.slot, if *directory { Token::Directory } else { Token::File }));
             }
             Act::Link { .. } => {
                 links.get_or_insert((step.slot, Token::Links));

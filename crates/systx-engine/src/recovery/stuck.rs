@@ -66,7 +66,7 @@ fn objects_of(step: &Step) -> Vec<Handle> {
         Act::Link { object, .. } | Act::Attr { object, .. } => vec![*object],
         Act::Replace { ours, before, tree, .. } => [ours, before].into_iter().chain(tree).copied().collect(),
         Act::Remove { before, tree, .. } => std::iter::once(before).chain(tree).copied().collect(),
-        Act::Take { before } => vec![*before],
+        Act::Take { before, .. } => vec![*before],
         Act::Patch(patch) => vec![patch.file],
     }
 }
@@ -106,14 +106,17 @@ mod tests {
     #[test]
     fn only_what_touches_the_same_names_objects_or_something_below_waits() {
         let made = body(1, "w", "dir", place());
-        assert!(builds_on(&made, &body(1, "w", "dir", Act::Take { before: handle(9) })), "the same name");
+        assert!(
+            builds_on(&made, &body(1, "w", "dir", Act::Take { before: handle(9), directory: true })),
+            "the same name"
+        );
         assert!(
             builds_on(&made, &body(7, "w/dir/sub", "x", place())),
             "below a directory that isn't there yet"
         );
         assert!(!builds_on(&made, &body(1, "w", "dir2", place())), "another name of the directory");
         assert!(!builds_on(&body(7, "w/dir", "x", place()), &body(1, "w", "other", place())));
-        let taken = body(1, "w", "a", Act::Take { before: handle(5) });
+        let taken = body(1, "w", "a", Act::Take { before: handle(5), directory: false });
         let patch = Act::Attr { object: handle(5), changes: Vec::new(), power_over: None };
         assert!(builds_on(&taken, &body(2, "v", "b", patch)), "the same object by another name");
         assert!(builds_on(&taken, &body(5, "v/b", "c", place())), "in a directory that moves");

@@ -118,26 +118,35 @@ impl Volume {
 
     /// After a loss of power, with everybody dead: mounts anew what the device holds, as a boot would.
     pub fn boot(&self) {
-        self.unmount();
-        self.mount();
-        self.forget_boot();
+        self.boot_of(&self.area());
     }
 
-    /// Makes the domain's table one of an earlier boot.
-    ///
-    /// The power loss is simulated, so the machine's boot id is the same as before, and by it systx takes the table for
-    /// one that it may rely on. After a real loss the id differs. So the two words that hold it in the file are changed.
+    /// The same, with an area that is elsewhere.
+    pub fn boot_of(&self, area: &Path) {
+        self.unmount();
+        self.mount();
+        forget_boot(area);
+    }
+
     pub fn forget_boot(&self) {
-        use std::os::unix::fs::FileExt;
-        match std::fs::OpenOptions::new().write(true).open(self.area().join("table")) {
-            Ok(table) => {
-                if table.metadata().unwrap().len() >= 40 {
-                    table.write_all_at(&[0x5a; 16], 16).unwrap();
-                }
+        forget_boot(&self.area());
+    }
+}
+
+/// Makes the domain's table one of an earlier boot.
+///
+/// The power loss is simulated, so the machine's boot id is the same as before, and by it systx takes the table for
+/// one that it may rely on. After a real loss the id differs. So the two words that hold it in the file are changed.
+fn forget_boot(area: &Path) {
+    use std::os::unix::fs::FileExt;
+    match std::fs::OpenOptions::new().write(true).open(area.join("table")) {
+        Ok(table) => {
+            if table.metadata().unwrap().len() >= 40 {
+                table.write_all_at(&[0x5a; 16], 16).unwrap();
             }
-            // Power was lost before it was made.
-            Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}"),
         }
+        // Power was lost before it was made.
+        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::NotFound, "{e}"),
     }
 }
 

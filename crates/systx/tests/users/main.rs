@@ -10,6 +10,7 @@ mod effects;
 #[path = "../machine/mod.rs"]
 mod machine;
 mod machines;
+mod names;
 mod parties;
 mod reach;
 mod whole_programs;
@@ -17,6 +18,6 @@ mod whole_tree;
 mod world;
 
 fn main() {
-    let own = [effects::ALL, parties::ALL, cut::ALL, reach::ALL, machines::ALL].concat();
+    let own = [effects::ALL, parties::ALL, cut::ALL, names::ALL, reach::ALL, machines::ALL].concat();
     machine::main(&[&own, whole_tree::ALL, whole_programs::ALL].concat());
 }

@@ -19,6 +19,7 @@ pub struct World {
     /// Of the user, and not served.
     pub beside: PathBuf,
     pub program: PathBuf,
+    pub volume: Volume,
 }
 
 impl Drop for World {
@@ -118,8 +119,13 @@ pub fn world(dir: &Path) -> Option<World> {
 
 /// One with so many megabytes of room.
 pub fn sized(dir: &Path, megabytes: u64) -> Option<World> {
+    of_kind(dir, "ext4", megabytes)
+}
+
+/// One on another kind of file system.
+pub fn of_kind(dir: &Path, kind: &'static str, megabytes: u64) -> Option<World> {
     let dir = &*stage(dir);
-    let Some(volume) = Volume::new(dir, "ext4", megabytes) else {
+    let Some(volume) = Volume::new(dir, kind, megabytes) else {
         must(Command::new("umount").args(["-R", "-l", "/tmp", "/var/tmp", "/home", STAGE]));
         return None;
     };
@@ -130,6 +136,7 @@ pub fn sized(dir: &Path, megabytes: u64) -> Option<World> {
         beside: dir.join("beside"),
         program: dir.join("bin/systx"),
         dir: dir.into(),
+        volume,
     };
     for made in [&world.own, &world.tree, &world.beside] {
         std::fs::create_dir(made).unwrap();

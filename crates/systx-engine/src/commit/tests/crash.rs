@@ -11,7 +11,11 @@ use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Tree};
 ///
 /// Words of the table are points in one test only: they double the number of places to cut.
 fn undisturbed(kind: Kind, fs: FsKind, durability: Durability) -> (Tree, Tree, u64) {
-    let machine = machine(fs);
+    undisturbed_in(&machine(fs), kind, durability)
+}
+
+fn undisturbed_in(world: &Machine, kind: Kind, durability: Durability) -> (Tree, Tree, u64) {
+    let machine = copy(world);
     let before = public(&machine);
     let os = machine.spawn("owner");
     let done = run_process(&os, || transact(&os, kind, durability)).expect("not killed").expect("commits");
@@ -91,11 +95,14 @@ fn orphans(machine: &Machine) -> Vec<String> {
 }
 
 fn kill_at_every_call(kind: Kind, durability: Durability) {
-    let (before, after, points) = undisturbed(kind, FsKind::Ext4, durability);
-    let world = machine(FsKind::Ext4);
+    kill_at_every_call_in(&machine(FsKind::Ext4), kind, durability);
+}
+
+fn kill_at_every_call_in(world: &Machine, kind: Kind, durability: Durability) {
+    let (before, after, points) = undisturbed_in(world, kind, durability);
     let mut outcomes = [0u32; 2];
     for point in scattered(points) {
-        let machine = copy(&world);
+        let machine = copy(world);
         let os = machine.spawn("owner");
         machine.kill_at(&os, point);
         let _ = run_process(&os, || transact(&os, kind, durability));
@@ -212,6 +219,29 @@ fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
 }
 
 #[test]
+fn a_kill_at_every_call_leaves_all_or_nothing_without_handles() {
+    let world = without_handles(FsKind::Ext4);
+    for (kind, durability) in [
+        (Kind::Everything, Durability::Durable),
+        (Kind::Everything, Durability::None),
+        (Kind::Small, Durability::Durable),
+    ] {
+        kill_at_every_call_in(&world, kind, durability);
+    }
+}
+
+#[test]
+fn a_power_loss_at_every_call_leaves_all_or_nothing_without_handles() {
+    for (fs, kind, crash) in [
+        (FsKind::Ext4, Kind::Everything, Crash::NothingUnsynced),
+        (FsKind::Ext4, Kind::Small, Crash::NamesWithoutData),
+        (FsKind::Xfs, Kind::Everything, Crash::Random),
+    ] {
+        power_loss_at_every_call_in(&without_handles(fs), kind, &[crash], 0);
+    }
+}
+
+#[test]
 fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
     let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
     let world = machine(FsKind::Ext4);
@@ -237,12 +267,15 @@ fn a_helper_that_is_killed_at_every_call_is_followed_by_another() {
 }
 
 fn power_loss_at_every_call(kind: Kind, fs: FsKind, crashes: &[Crash], seeds: u64) {
-    let (before, after, points) = undisturbed(kind, fs, Durability::Durable);
-    let world = machine(fs);
+    power_loss_at_every_call_in(&machine(fs), kind, crashes, seeds);
+}
+
+fn power_loss_at_every_call_in(world: &Machine, kind: Kind, crashes: &[Crash], seeds: u64) {
+    let (before, after, points) = undisturbed_in(world, kind, Durability::Durable);
     let mut outcomes = [0u32; 2];
     for point in scattered(points + 1) {
         for (seed, crash) in crashes.iter().copied().chain((0..seeds).map(|_| Crash::Random)).enumerate() {
-            let machine = copy(&world);
+            let machine = copy(world);
             let os = machine.spawn("owner");
             machine.kill_at(&os, point);
             let told = run_process(&os, || transact(&os, kind, Durability::Durable));

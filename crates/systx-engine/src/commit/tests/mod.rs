@@ -3,6 +3,7 @@
 mod apart;
 mod away;
 mod base;
+mod by_path;
 mod checkpointing;
 mod contention;
 mod covering;

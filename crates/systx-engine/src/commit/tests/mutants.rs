@@ -219,6 +219,10 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
         ),
+        Mutant::OneWay | Mutant::LinksNotSynced => check(
+            "by_path::a_redo_finds_what_later_commits_have_renamed_or_removed",
+            "reported durable, and lost",
+        ),
         Mutant::ExchangeBackOnce => check(
             "outsider::kept::of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays",
             "an older file of his is at the name",
@@ -428,6 +432,8 @@ noticed! {
     old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
     what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
+    an_object_looked_for_at_one_path_is_noticed: OneWay,
+    a_last_name_that_goes_before_a_sync_is_noticed: LinksNotSynced,
     an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
     what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,
     what_is_taken_out_without_a_comparison_is_noticed: TakenNotCompared,

@@ -13,7 +13,7 @@ use crate::record::*;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Handle, Open, Os};
-use systx_sim::machine::{run_process, Machine, Plant, SimFd, SimOs, Tree};
+use systx_sim::machine::{run_process, FsSpec, Machine, Plant, SimFd, SimOs, Tree};
 
 pub(super) const AREA: &[u8] = b".systx";
 
@@ -23,7 +23,18 @@ pub(super) fn old_bytes() -> Vec<u8> {
 }
 
 pub(super) fn machine(kind: FsKind) -> Machine {
-    let machine = Machine::with(kind);
+    machine_of(FsSpec::new(kind))
+}
+
+/// As ordinary users have it: nothing is opened by handle.
+pub(super) fn without_handles(kind: FsKind) -> Machine {
+    let mut spec = FsSpec::new(kind);
+    spec.info.open_by_handle = false;
+    machine_of(spec)
+}
+
+fn machine_of(spec: FsSpec) -> Machine {
+    let machine = Machine::new(1, &[spec]);
     machine
         .plant(
             0,
@@ -192,9 +203,9 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
 
     if kind == Kind::Everything {
         // Moves first, then what appears, then patches, removals, attributes.
-        m.step(4, b"moved", Act::Take { before: moved.handle });
+        m.step(4, b"moved", Act::Take { before: moved.handle, directory: false });
         m.plan.tokens.push((4, Token::File));
-        m.step(5, b"dirmoved", Act::Take { before: dirmoved.handle });
+        m.step(5, b"dirmoved", Act::Take { before: dirmoved.handle, directory: true });
         m.plan.tokens.push((5, Token::Directory));
         let to = m.at(dst.handle, b"w/dst", b"moved");
         m.plan.steps.push(Step { slot: 4, at: to, act: Act::Place { small: None } });
@@ -253,7 +264,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         m.step(
             base + 9,
             b"removed",
-            Act::Remove { before: removed.handle, tree: Vec::new(), read: was_removed },
+            Act::Remove { before: removed.handle, tree: Vec::new(), read: was_removed, directory: false },
         );
         m.plan.tokens.push((base + 9, Token::File));
     }
@@ -270,7 +281,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         let tree_handles = handles.iter().map(|f| f.handle).collect();
         let of = Some(0);
         let read = read(&mut facts, &handles[0])?.into_iter().map(|read| Read { of, ..read }).collect();
-        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles, read });
+        m.step(10, b"tree", Act::Remove { before: tree.handle, tree: tree_handles, read, directory: true });
         m.plan.tokens.push((10, Token::Directory));
     }
     let changes = vec![

@@ -1,0 +1,135 @@
+//! Where an object can be that is not at the path where a record has it: for who can't open objects by handle.
+//!
+//! A step names an object by a path that holds at its turn. Other steps take that path away: the object is in a slot then, or has moved
+//! with a directory; in a redo a later record may have moved it. Each step on a name joins two places, of which a rename takes an object
+//! from one to the other. So an object is at a place that can be reached over those of its record, and of the records behind that.
+//!
+//! Guarantees: no place is missing where nobody else renames anything. Does not: look whether the object is there; who does compares
+//! identities, so that a place too many does no harm.
+
+use crate::facts::join;
+use crate::id::TxId;
+use crate::record::{Act, Body, Shelved, Step};
+use std::collections::{HashMap, HashSet};
+
+/// Places looked at for one object: names that were given again and again lead to very many.
+const PLACES_MAX: usize = 1024;
+
+/// Where a path begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Base {
+    /// The root of the mount.
+    Root,
+    /// A slot of the record that is published.
+    Slot(u32),
+    /// A slot of one of [`Ways::records`].
+    SlotOf(usize, u32),
+}
+
+/// A place that an object may be at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub base: Base,
+    pub path: Vec<u8>,
+}
+
+/// Whose slots these are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotsOf {
+    pub id: TxId,
+    pub table: [u8; 16],
+    pub shelved: Option<Shelved>,
+}
+
+/// Pairs of places between which steps rename.
+#[derive(Debug, Default)]
+pub(crate) struct Ways {
+    to: HashMap<Place, Vec<Place>>,
+    pub records: Vec<SlotsOf>,
+}
+
+impl Ways {
+    /// Those of the record that is published.
+    pub fn of(body: &Body) -> Ways {
+        let mut ways = Ways::default();
+        for step in &body.steps {
+            let slot = || Place { base: Base::Slot(step.slot), path: Vec::new() };
+            if renames(&step.act) {
+                ways.join(slot(), name(step));
+            }
+            if let Act::Link { found, .. } = &step.act {
+                ways.join(slot(), at_root(join(&found.path, &found.name)));
+            }
+        }
+        ways
+    }
+
+    /// Adds those of another record of the log. `holds`: whether a slot of its holds something; most are empty by now.
+    pub fn add(&mut self, body: &Body, holds: impl Fn(u32) -> bool) {
+        let record = self.records.len();
+        self.records.push(SlotsOf { id: body.id, table: body.table, shelved: body.shelved });
+        let mut taken: HashMap<u32, Place> = HashMap::new();
+        for step in body.steps.iter().filter(|step| renames(&step.act)) {
+            match &step.act {
+                Act::Take { .. } => drop(taken.insert(step.slot, name(step))),
+                _ => {
+                    if let Some(from) = taken.get(&step.slot) {
+                        self.join(from.clone(), name(step));
+                    }
+                }
+            }
+            if holds(step.slot) {
+                let slot = Place { base: Base::SlotOf(record, step.slot), path: Vec::new() };
+                self.join(slot, name(step));
+            }
+        }
+    }
+
+    fn join(&mut self, one: Place, other: Place) {
+        self.to.entry(one.clone()).or_default().push(other.clone());
+        self.to.entry(other).or_default().push(one);
+    }
+}
+
+fn renames(act: &Act) -> bool {
+    !matches!(act, Act::Patch(_) | Act::Attr { .. })
+}
+
+fn name(step: &Step) -> Place {
+    at_root(join(&step.at.path, &step.at.name))
+}
+
+fn at_root(path: Vec<u8>) -> Place {
+    Place { base: Base::Root, path }
+}
+
+/// Every place that something at `path` may be at: that one, then others in the tree, then slots.
+pub(crate) fn places(ways: &[&Ways], path: Vec<u8>) -> Vec<Place> {
+    let mut found = vec![at_root(path)];
+    let mut seen: HashSet<Place> = found.iter().cloned().collect();
+    let mut n = 0;
+    while let Some(place) = found.get(n).filter(|_| found.len() < PLACES_MAX).cloned() {
+        n += 1;
+        let ends = place.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        for end in ends.chain([0, place.path.len()]) {
+            let prefix = Place { base: place.base, path: place.path[..end].to_vec() };
+            let rest = place.path[end..].strip_prefix(b"/").unwrap_or(&place.path[end..]);
+            for to in ways.iter().filter_map(|ways| ways.to.get(&prefix)).flatten() {
+                let to = Place { base: to.base, path: below(&to.path, rest) };
+                if seen.insert(to.clone()) {
+                    found.push(to);
+                }
+            }
+        }
+    }
+    found.sort_by_key(|place| place.base != Base::Root);
+    found
+}
+
+fn below(path: &[u8], rest: &[u8]) -> Vec<u8> {
+    match (path.is_empty(), rest.is_empty()) {
+        (true, _) => rest.to_vec(),
+        (_, true) => path.to_vec(),
+        _ => join(path, rest),
+    }
+}
