@@ -276,6 +276,10 @@ fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
     let rest = domain.finish_dead().map_err(|e| e.to_string()).and_then(|more| {
         recovered.merge(more);
         let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(|e| e.to_string())?;
+        // Who was just dying at the first try, or was waited for and died, counts as dead now.
+        let mut more = domain.finish_dead().map_err(|e| e.to_string())?;
+        more.unfinished.retain(|why| !recovered.unfinished.contains(why));
+        recovered.merge(more);
         recovered.unfinished.extend(at_it.into_iter().map(being_published));
         covered(domain)
     });
