@@ -28,6 +28,7 @@ for module in fuse loop xfs btrfs quota_v2; do /run/busybox/modprobe "$module" |
 ip link set lo up 2>/dev/null
 ulimit -n 1024
 systx=$(cat "$VM_SCRATCH/systx")
+mkdir -p "${systx%/*}"
 cp "$VM_SCRATCH/bin/systx" "$systx"
 
 say "$(uname -srv), $(nproc) CPUs, up $(cut -d' ' -f1 /proc/uptime) s"

@@ -140,7 +140,8 @@ set_machine() {
         *) machine=(-accel "tcg,thread=multi" -cpu max) ;;
     esac
     # no_timer_check: where everything is emulated on a busy machine, the kernel would now and then take its timer for broken.
-    machine+=(-smp 2 -m "${VM_MEMORY:-${3:-2560}}" -nodefaults -no-user-config -display none -no-reboot -serial stdio
+    # One processor for a small guest: QEMU's emulation now and then breaks a kernel that changes its own code on two.
+    machine+=(-smp $(($# == 0 ? 2 : 1)) -m "${VM_MEMORY:-${3:-2560}}" -nodefaults -no-user-config -display none -no-reboot -serial stdio
         -kernel "$vmlinuz" -initrd "${2:-$scratch/initramfs.img}" -append "console=ttyS0 panic=-1 loglevel=4 no_timer_check ${1-}")
     [ $# != 0 ] || machine+=(-fsdev "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"
         -device "virtio-9p-pci,fsdev=root,mount_tag=root")

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# The hooks of `systx install-hooks` under a real systemd: a minimal Debian 13 on an ext4, with an XFS and an ext4 that is mounted later,
+# in four boots. 1 commits, and loses power; 2 has everything recovered before logins, units read again, what is displaced told once, the
+# later file system recovered when it is mounted, and shuts down; 3 has nothing redone or told, and loses power; 4 boots beside
+# a frozen file system. What is done in each is scripts/vm/boots. Usage: scripts/vm/systemd.sh
+# VM_ROOT=DIR: the Debian, if it is there, else it is made and kept there (mmdebstrap, two minutes, needs root). VM_ACCEL, VM_SYSTX, KEEP
+# as in scripts/vm/lives.sh. VM_SECONDS: the limit for one boot (900).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+limit=${VM_SECONDS:-900}
+# shellcheck source=scripts/vm/kernel.sh
+. scripts/vm/kernel.sh
+prepare
+[ "$(id -u)" = 0 ] || { echo "skipped: vm: only root can make a Debian of its own"; exit 0; }
+[ -n "${VM_SYSTX-}" ] || bash scripts/build.sh
+get_systx
+boot_modules="virtio_pci virtio_blk crc32c_generic ext4 xfs fuse"
+export VM_SUITE=trixie
+get_kernel
+make_initramfs scripts/vm/root
+
+debian=${VM_ROOT:-$scratch/debian}
+if [ ! -e "$debian/usr/bin/systemctl" ]; then
+    command -v mmdebstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends mmdebstrap >/dev/null
+    echo "vm: making a Debian 13"
+    # In a mount namespace of its own: what it mounts ends with it.
+    TMPDIR=$scratch unshare -m --propagation private mmdebstrap --quiet --mode=root --variant=minbase \
+        --include=systemd,systemd-sysv,udev,dbus,login,mount,util-linux,kmod,fuse3,e2fsprogs,xfsprogs --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        trixie "$debian" "${VM_MIRROR:-http://deb.debian.org/debian}"
+fi
+root=$scratch/root
+cp -a "$debian" "$root"
+install -m 755 "$scratch/bin/systx" "$root/usr/bin/systx"
+install -m 755 scripts/vm/boots "$root/usr/bin/vm-boots"
+mkdir -p "$root/data" "$root/later"
+printf 'LABEL=root / ext4 defaults,commit=3600 0 0\nLABEL=data /data xfs defaults 0 0\nLABEL=later /later ext4 noauto,commit=3600 0 0\n' >"$root/etc/fstab"
+echo guest >"$root/etc/hostname"
+chroot "$root" useradd -m -s /bin/bash user
+unit() {
+    cat >"$root/etc/systemd/system/$1"
+    mkdir -p "$root/etc/systemd/system/$2.wants"
+    ln -s "../$1" "$root/etc/systemd/system/$2.wants/$1"
+}
+unit vm-boots.service multi-user.target <<'END'
+[Unit]
+After=multi-user.target systemd-user-sessions.service
+[Service]
+Type=simple
+Environment=HOME=/root
+ExecStart=/usr/bin/vm-boots
+END
+unit vm-probe.service multi-user.target <<'END'
+[Unit]
+Description=old
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+END
+# Before the recovery, after a power cut: somebody takes a name; what is not synced is to be lost; and a file system freezes.
+unit vm-early.service sysinit.target <<'END'
+[Unit]
+DefaultDependencies=no
+After=local-fs.target
+Before=systx-recover.service sysinit.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'echo 0 >/proc/sys/vm/dirty_writeback_centisecs; echo 720000 >/proc/sys/fs/xfs/xfssyncd_centisecs'
+ExecStart=/bin/sh -c '! grep -q vm.boot=2 /proc/cmdline || echo outsider >/data/tree/taken'
+ExecStart=/bin/sh -c '! grep -q vm.boot=4 /proc/cmdline || fsfreeze -f /data'
+END
+for unit in getty@tty1.service serial-getty@ttyS0.service systemd-journal-flush.service fstrim.timer apt-daily.timer apt-daily-upgrade.timer; do
+    ln -sf /dev/null "$root/etc/systemd/system/$unit"
+done
+unshare -m --propagation private sh -c 'mount -t proc proc "$0/proc" && chroot "$0" systx install-hooks' "$root"
+truncate -s 1200M "$scratch/root.img"
+truncate -s 320M "$scratch/data.img" "$scratch/later.img"
+mkfs.ext4 -q -L root -d "$root" "$scratch/root.img"
+mkfs.xfs -q -L data "$scratch/data.img"
+mkfs.ext4 -q -L later "$scratch/later.img"
+rm -rf --one-file-system "$root"
+
+start=$SECONDS
+for boot in 1 2 3 4; do
+    set_machine "vm.boot=$boot systemd.show_status=0" "$scratch/initramfs.img" 1024
+    drives=()
+    for disk in root data later; do drives+=(-drive "file=$scratch/$disk.img,format=raw,if=virtio,cache=writeback"); done
+    : >"$scratch/console"
+    before=$SECONDS
+    qemu-system-x86_64 "${machine[@]}" "${drives[@]}" >"$scratch/console" 2>&1 </dev/null &
+    qemu=$!
+    while kill -0 "$qemu" 2>/dev/null && [ $((SECONDS - before)) -lt "$limit" ]; do
+        ! grep -q '^vm| ready for the cut' "$scratch/console" || break
+        sleep 0.1
+    done
+    in_time=$((SECONDS - before < limit))
+    # By the number of our own child: the power cut, or its time was over.
+    kill -KILL "$qemu" 2>/dev/null || true
+    wait "$qemu" 2>/dev/null || true
+    qemu=
+    echo "vm: boot $boot: $((SECONDS - before)) s"
+    sed -n 's/\r$//; s/^vm| /  /p' "$scratch/console"
+    if [ $in_time = 0 ] || grep -q '^vm| FAILED' "$scratch/console" || ! grep -q '^vm| \(ready for the cut\|verdict 0\)' "$scratch/console"; then
+        echo "vm: boot $boot FAILED; the console's end:"
+        tail -n 40 "$scratch/console"
+        exit 1
+    fi
+done
+echo "vm: four boots in $((SECONDS - start)) s: all passed"
