@@ -10,7 +10,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
 # What lasts longest (package/program), so that nothing long is left for the end.
-first="systx-engine/systx_engine systx/users systx/run systx/sub systx/crash_power systx/undo systx/conservation
+first="systx-engine/systx_engine systx/agreement systx/users systx/run systx/sub systx/crash_power systx/undo systx/conservation
 systx/crash_kill systx/sessions systx/isolation_history systx/network systx/isolation_committed"
 
 if ! "$CARGO" test --locked --no-run --message-format=json-render-diagnostics "$@" >"$dir/built" 2>"$dir/said"; then

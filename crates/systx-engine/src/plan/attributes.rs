@@ -3,12 +3,12 @@
 use super::{Draft, Ordered};
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
+use crate::publish::power::BytesHash;
 use crate::record::{Act, Change, Step};
 use crate::transaction::Transaction;
 use crate::workset::acl;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::Ix;
-use sha2::{Digest, Sha256};
 use systx_os::{Errno, FileType, FsKind, Os, Timestamp};
 
 const PRIVILEGES: u32 = 0o6000;
@@ -103,11 +103,11 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// SHA-256 of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
+    /// Hash of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
     /// they can't be read, by a user who owns the file.
     fn hash_of(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
         draft.now = Some(ix);
-        let (size, mut hash) = (self.attr(ix)?.size, Sha256::new());
+        let (size, mut hash) = (self.attr(ix)?.size, BytesHash::default());
         let (mut at, mut bytes) = (0, vec![0; CHUNK_BYTES]);
         while at < size {
             let len = (size - at).min(CHUNK_BYTES as u64) as usize;
@@ -115,11 +115,11 @@ impl<O: Os> Transaction<O> {
                 Err(VerbError::Os(Errno::ACCESS)) => return Ok(None),
                 read => drop(read?),
             }
-            hash.update(&bytes[..len]);
+            hash.add(at, &bytes[..len]);
             at += len as u64;
         }
         draft.now = None;
-        Ok(Some(hash.finalize().into()))
+        Ok(Some(hash.finish(size)))
     }
 
     /// The modification time to publish: what stat said inside.

@@ -11,7 +11,7 @@ pub(crate) mod link;
 pub(crate) mod mark;
 pub(crate) mod patch;
 pub(crate) mod place;
-mod power;
+pub(crate) mod power;
 pub(crate) mod reclaim;
 mod refused;
 mod remove;

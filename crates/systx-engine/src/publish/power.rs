@@ -65,15 +65,51 @@ pub(super) fn hold<'a, O: Os>(
     Ok(same.then_some(hold))
 }
 
-/// SHA-256 of a file's bytes: somebody may want to meet it on purpose.
+/// Hash of a file's bytes, without going through what a sparse file does not have.
 fn hash<O: Os>(os: &O, fd: &O::Fd) -> Result<[u8; 32]> {
-    let (mut hash, mut at, mut bytes) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
-    loop {
+    let (mut hash, mut bytes) = (BytesHash::default(), vec![0; CHUNK_BYTES]);
+    let size = os.stat(fd)?.size;
+    let mut at = 0;
+    while at < size {
+        at = match os.seek(fd, at, false) {
+            Ok(data) => data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64,
+            Err(Errno::NXIO) => break,
+            // Not known here: all of it.
+            Err(_) => at,
+        };
         let got = read_up_to(os, fd, &mut bytes, at)?;
-        hash.update(&bytes[..got]);
+        hash.add(at, &bytes[..got]);
         at += got as u64;
         if got < bytes.len() {
-            return Ok(hash.finalize().into());
+            break;
         }
+    }
+    Ok(hash.finish(os.stat(fd)?.size))
+}
+
+/// SHA-256 of a file's bytes, since a mere checksum can be met on purpose: of each block that is not all zeros its place and its bytes,
+/// and of the size.
+#[derive(Default)]
+pub(crate) struct BytesHash(Sha256);
+
+/// Of such blocks zeros are left out.
+const BLOCK_BYTES: usize = 4096;
+
+impl BytesHash {
+    /// Adds bytes that begin `at`, a multiple of the block's size. Only the last ones of a file may end elsewhere.
+    pub fn add(&mut self, at: u64, bytes: &[u8]) {
+        const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+        for (n, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+            if *block != ZEROS[..block.len()] {
+                self.0.update((at + (n * BLOCK_BYTES) as u64).to_le_bytes());
+                self.0.update(block);
+            }
+        }
+    }
+
+    /// The hash of a file of that size, in bytes.
+    pub fn finish(mut self, size: u64) -> [u8; 32] {
+        self.0.update(size.to_le_bytes());
+        self.0.finalize().into()
     }
 }

@@ -9,8 +9,8 @@ use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::{Plan, Staged, Token};
 use crate::publish::patch::sector_crc;
 use crate::publish::place::write_all;
+use crate::publish::power::BytesHash;
 use crate::record::*;
-use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Handle, Open, Os};
 use systx_sim::machine::{run_process, FsSpec, Machine, Plant, SimFd, SimOs, Tree};
@@ -289,7 +289,9 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         Change::Mode { old: 0o644, new: 0o4755 },
         Change::Xattr { name: b"user.k".to_vec(), old: None, new: Some(b"v".to_vec()) },
     ];
-    let power_over = Some(Sha256::digest(b"attr").into());
+    let mut bytes = BytesHash::default();
+    bytes.add(0, b"attr");
+    let power_over = Some(bytes.finish(4));
     m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes, power_over });
     let plan = m.plan;
     let draft = Draft {
