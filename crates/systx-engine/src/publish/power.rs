@@ -65,26 +65,17 @@ pub(super) fn hold<'a, O: Os>(
     Ok(same.then_some(hold))
 }
 
-/// Hash of a file's bytes, without going through what a sparse file does not have.
+/// Hash of a file's bytes.
 fn hash<O: Os>(os: &O, fd: &O::Fd) -> Result<[u8; 32]> {
-    let (mut hash, mut bytes) = (BytesHash::default(), vec![0; CHUNK_BYTES]);
-    let size = os.stat(fd)?.size;
-    let mut at = 0;
-    while at < size {
-        at = match os.seek(fd, at, false) {
-            Ok(data) => data / BLOCK_BYTES as u64 * BLOCK_BYTES as u64,
-            Err(Errno::NXIO) => break,
-            // Not known here: all of it.
-            Err(_) => at,
-        };
+    let (mut hash, mut at, mut bytes) = (BytesHash::default(), 0, vec![0; CHUNK_BYTES]);
+    loop {
         let got = read_up_to(os, fd, &mut bytes, at)?;
         hash.add(at, &bytes[..got]);
         at += got as u64;
         if got < bytes.len() {
-            break;
+            return Ok(hash.finish(at));
         }
     }
-    Ok(hash.finish(os.stat(fd)?.size))
 }
 
 /// SHA-256 of a file's bytes, since a mere checksum can be met on purpose: of each block that is not all zeros its place and its bytes,
