@@ -58,8 +58,16 @@ fn one_that_began_long_ago(dir: &Path) {
     let id = out(&verb("begin", &["--only", here, "--undoable"])).trim().to_string();
     assert_eq!(code(&verb("exec", &[&id, "--", "rm", tree.join("one").to_str().unwrap()])), 0);
     let first = undoable(&tree, "echo 0 > f");
+    let mut last = first;
     for n in 1..50 {
-        committed(&tree, &["--undoable", "--durability", "none"], &format!("echo {n} > f"));
+        last = committed(&tree, &["--undoable", "--durability", "none"], &format!("echo {n} > f"));
+    }
+    // Stamps are of ticks, and two within one are told apart by number.
+    let time = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+    let (probe, manifest) = (volume.point.join("probe"), format!("undo/{last}/manifest"));
+    std::fs::write(&probe, "").unwrap();
+    while time(&probe) <= time(&volume.area().join(&manifest)) {
+        std::fs::write(&probe, "x").unwrap();
     }
     let done = verb("commit", &[&id]);
     assert_eq!((code(&done), err(&done)), (0, String::new()));
