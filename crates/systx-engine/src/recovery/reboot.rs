@@ -187,18 +187,18 @@ pub(crate) fn after_reboot<O: Os>(
     let needed_again = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
     let _ = history::keep(os, &area.dir, &past);
     os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
-    let mut highest = replay.highest_id.0;
+    let mut given = Vec::new();
     for dir in [&area.tx, &area.aside] {
         for entry in os.read_dir(dir).map_err(failed("reading the area"))? {
             let digits: Vec<u8> = entry.name.iter().copied().take_while(u8::is_ascii_digit).collect();
-            let id = std::str::from_utf8(&digits).ok().and_then(|d| d.parse().ok()).unwrap_or(0);
-            highest = highest.max(if id < NUMBERS_MAX { id } else { 0 });
+            given.extend(std::str::from_utf8(&digits).ok().and_then(|d| d.parse::<u64>().ok()));
         }
     }
-    highest = highest.max(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
+    given.push(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
     // What is kept to be undone is known by its number alone.
     let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
-    highest = images.iter().filter(|id| id.0 < NUMBERS_MAX).fold(highest, |highest, id| highest.max(id.0));
+    given.extend(images.iter().map(|id| id.0));
+    let highest = given.into_iter().filter(|id| *id < NUMBERS_MAX).fold(replay.highest_id.0, u64::max);
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
     Ok(After {
         next,
