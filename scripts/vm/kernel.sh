@@ -146,3 +146,31 @@ set_machine() {
     [ $# != 0 ] || machine+=(-fsdev "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"
         -device "virtio-9p-pci,fsdev=root,mount_tag=root")
 }
+
+# Runs the machine of set_machine with these disks until it goes off, says that it is ready for the cut, or $limit seconds are over, and
+# cuts its power. What it said is in $scratch/console, its lines for the host are shown; $took: seconds. Usage: run_to_the_cut NAME DRIVE...
+run_to_the_cut() {
+    local name=$1 before=$SECONDS
+    shift
+    : >"$scratch/console"
+    qemu-system-x86_64 "${machine[@]}" "$@" >"$scratch/console" 2>&1 </dev/null &
+    qemu=$!
+    while kill -0 "$qemu" 2>/dev/null && [ $((SECONDS - before)) -lt "$limit" ]; do
+        ! grep -q '^vm| ready for the cut' "$scratch/console" || break
+        sleep 0.1
+    done
+    took=$((SECONDS - before))
+    # By the number of our own child: the power cut, or its time was over.
+    kill -KILL "$qemu" 2>/dev/null || true
+    wait "$qemu" 2>/dev/null || true
+    qemu=
+    echo "vm: $name: $took s"
+    sed -n 's/\r$//; s/^vm| /  /p' "$scratch/console"
+}
+
+# The machine has not done what it should. Usage: has_failed NAME
+has_failed() {
+    echo "vm: $1 FAILED; the console's end:"
+    tail -n 40 "$scratch/console"
+    exit 1
+}

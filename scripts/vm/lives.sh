@@ -27,7 +27,7 @@ done
 want='' number=0 last='' lives=0
 # life SUITE ORDER END [WORD...]: one start. What the trees must be in it, and whether there is something to redo, the last one has said.
 life() {
-    local suite=$1 order=$2 end=$3 told='' before=$SECONDS kind drives=() images
+    local suite=$1 order=$2 end=$3 told='' kind drives=() images
     shift 3
     case $last in
         cut) told=redone ;;
@@ -40,24 +40,10 @@ life() {
     for kind in $images; do drives+=(-drive "file=$scratch/$kind.img,format=raw,if=virtio,cache=writeback"); done
     vmlinuz=${kernels[$suite]}
     set_machine "order=$order told=$told want=$want number=$number end=$end $*" "$scratch/$suite.img" 512
-    : >"$scratch/console"
-    qemu-system-x86_64 "${machine[@]}" "${drives[@]}" >"$scratch/console" 2>&1 </dev/null &
-    qemu=$!
-    while kill -0 "$qemu" 2>/dev/null && [ $((SECONDS - before)) -lt "$limit" ]; do
-        ! grep -q '^vm| ready for the cut' "$scratch/console" || break
-        sleep 0.1
-    done
-    # By the number of our own child: the power cut, or its time was over.
-    kill -KILL "$qemu" 2>/dev/null || true
-    wait "$qemu" 2>/dev/null || true
-    qemu=
     lives=$((lives + 1))
-    echo "vm: life $lives ($suite, $order, after ${last:-nothing}, ends by $end${*:+, $*}): $((SECONDS - before)) s"
-    sed -n 's/\r$//; s/^vm| /  /p' "$scratch/console"
+    run_to_the_cut "life $lives ($suite, $order, after ${last:-nothing}, ends by $end${*:+, $*})" "${drives[@]}"
     if grep -q '^vm| FAILED' "$scratch/console" || ! grep -q "^vm| \(ready for the cut\)\|^vm: verdict 0" "$scratch/console"; then
-        echo "vm: life $lives FAILED; the console's end:"
-        tail -n 40 "$scratch/console"
-        exit 1
+        has_failed "life $lives"
     fi
     read -r want number < <(sed -n 's/\r$//; s/^vm| tree //p' "$scratch/console")
     last=$end

@@ -86,25 +86,9 @@ for boot in 1 2 3 4; do
     set_machine "vm.boot=$boot systemd.show_status=0" "$scratch/initramfs.img" 1024
     drives=()
     for disk in root data later; do drives+=(-drive "file=$scratch/$disk.img,format=raw,if=virtio,cache=writeback"); done
-    : >"$scratch/console"
-    before=$SECONDS
-    qemu-system-x86_64 "${machine[@]}" "${drives[@]}" >"$scratch/console" 2>&1 </dev/null &
-    qemu=$!
-    while kill -0 "$qemu" 2>/dev/null && [ $((SECONDS - before)) -lt "$limit" ]; do
-        ! grep -q '^vm| ready for the cut' "$scratch/console" || break
-        sleep 0.1
-    done
-    in_time=$((SECONDS - before < limit))
-    # By the number of our own child: the power cut, or its time was over.
-    kill -KILL "$qemu" 2>/dev/null || true
-    wait "$qemu" 2>/dev/null || true
-    qemu=
-    echo "vm: boot $boot: $((SECONDS - before)) s"
-    sed -n 's/\r$//; s/^vm| /  /p' "$scratch/console"
-    if [ $in_time = 0 ] || grep -q '^vm| FAILED' "$scratch/console" || ! grep -q '^vm| \(ready for the cut\|verdict 0\)' "$scratch/console"; then
-        echo "vm: boot $boot FAILED; the console's end:"
-        tail -n 40 "$scratch/console"
-        exit 1
+    run_to_the_cut "boot $boot" "${drives[@]}"
+    if [ "$took" -ge "$limit" ] || grep -q '^vm| FAILED' "$scratch/console" || ! grep -q '^vm| \(ready for the cut\|verdict 0\)' "$scratch/console"; then
+        has_failed "boot $boot"
     fi
 done
 echo "vm: four boots in $((SECONDS - start)) s: all passed"
