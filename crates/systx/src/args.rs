@@ -7,7 +7,7 @@ mod network;
 mod open;
 mod undo;
 
-pub use network::Network;
+pub use network::{Network, Policy};
 pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
 pub use undo::{Undo, Undoable};
 

@@ -4,8 +4,8 @@
 //! prompt. Does not: start anything.
 
 use crate::domains::Mounted;
-use crate::report::shown;
 use crate::tree::Tree;
+use crate::words::shown;
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
-use systx_os::sandbox::twin::{Taken, Twin, WORDS_MAX};
+use systx_os::sandbox::twin::{Call, Taken, Twin, WORDS_MAX};
 use systx_os::sandbox::vigil::{Vigil, Woken};
 use systx_os::{Linux, Open, Os};
 
@@ -84,8 +84,34 @@ pub fn end(twin: Twin, promised: &Promised) {
     }
 }
 
+/// What a twin does: for a dead `systx` it finishes what that one left, for one that goes it makes the checkpoints that are left to it.
+pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
+    match call {
+        Call::Died => finish(mounts, area),
+        Call::Left(times, taken) => keep(mounts, area, &times, taken),
+    }
+}
+
+/// Opens the domains and finishes what a dead `systx` left.
+fn finish(mounts: &[Mounted], area: &Area) {
+    let os = Linux::new();
+    // With fewer descriptors a large publication may have to wait for the next use of systx.
+    let _ = systx_os::linux::raise_nofile_limit();
+    let mut mounts: Vec<&Mounted> = mounts.iter().collect();
+    // All stay open to the end: a coordinator and its participants ask each other.
+    let domains = domains::open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
+    for domain in domains.iter().flatten() {
+        // Nobody listens here; what is unfinished is told by the next use of systx.
+        let _ = domain.finish_dead();
+        // What it could be undone with is its commit's, or nobody's.
+        let _ = domain.settle_images();
+        // It deletes what a killed publisher has left in the slots, too.
+        now(domain);
+    }
+}
+
 /// What is left to a twin: waits for the time, and makes the checkpoints.
-pub fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
+fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     let os = Linux::new();
     let name = domains::area_name(area);
     // Or who comes by meanwhile with another boot id, as in a container, takes the table for one of an earlier boot, and does again what
@@ -114,7 +140,7 @@ pub fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
 }
 
 /// The same at once, for what a dead process has left.
-pub fn now(domain: &Domain<Linux>) {
+fn now(domain: &Domain<Linux>) {
     if !is_left_to_others() {
         // It may be the dead process's own promise that stands there, and others may have relied on it.
         let _ = domain.keep_all_promises();

@@ -7,7 +7,7 @@ use crate::args::Area;
 use crate::domains::{self, Mounted};
 use crate::ordinary;
 use crate::ordinary::places::{places, Places};
-use crate::report::{put, shown};
+use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
 use std::path::Path;

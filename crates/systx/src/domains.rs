@@ -4,12 +4,11 @@
 //! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
 
 use crate::args::Area;
-use crate::cover;
+use crate::hint;
 use crate::ordinary;
-use crate::remedy;
-use crate::report::{os_words, shown};
 use crate::sub;
 use crate::tree::{self, Lower, Seen, Tree};
+use crate::words::{os_words, shown};
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -18,10 +17,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use systx_engine::domain::{open_all_doubting, open_existing, AreaError, Domain, Location, OpenError};
+use systx_engine::domain::{
+    open_all_doubting, open_existing, AreaError, Domain, Listed, Location, OpenError, SlotState,
+};
 use systx_os::sandbox::answers::{self, Trial};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
-use systx_os::sandbox::twin::Call;
 use systx_os::{Errno, Linux, Open, Os};
 use systx_view::SUB_AREA_ATTRIBUTE;
 
@@ -66,7 +66,7 @@ const LEFT_OUT: &[u8] = b"systx.left-out";
 
 /// Plans the whole tree with what is mounted at these points read-only, wherever else it is seen, too.
 pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree, String> {
-    let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| remedy::on_no_mount(point));
+    let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| hint::on_no_mount(point));
     let left_out = points.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let mut table = table.to_vec();
     for mount in &mut table {
@@ -180,7 +180,8 @@ pub fn open<M: Borrow<Mounted>>(
     open_by(os, mounts, area, &[], open_all_doubting)
 }
 
-type FoundOrNot = Option<Arc<Domain<Linux>>>;
+/// A domain, or none where there is no area.
+pub type FoundOrNot = Option<Arc<Domain<Linux>>>;
 type OpenOf<D> = fn(&Linux, &[Location<'_, Linux>], &[[u8; 16]]) -> Result<Vec<D>, (usize, OpenError)>;
 
 /// Where two areas have each of the identities in `doubted`, neither answers for it.
@@ -284,7 +285,7 @@ fn may_be_anybodys(error: &OpenError) -> bool {
 /// The next step after an error of a system call.
 fn step(error: &OpenError) -> String {
     match error {
-        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => remedy::and_step(*e),
+        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => hint::and_step(*e),
         _ => String::new(),
     }
 }
@@ -295,6 +296,27 @@ pub struct Existing {
     pub open: Vec<(Mounted, Arc<Domain<Linux>>)>,
     /// Why the others are not.
     pub failed: Vec<String>,
+}
+
+impl Existing {
+    /// Names on standard error the areas that could not be opened.
+    pub fn complain(&self) {
+        for failed in &self.failed {
+            eprintln!("systx: {failed}");
+        }
+    }
+}
+
+/// Returns the state of a listed transaction in words.
+pub fn state(listed: &Listed) -> &'static str {
+    match (listed.state, listed.alive) {
+        (None, _) => "running",
+        (Some(_), false) => "cut off: run `systx recover`",
+        (Some(SlotState::Prepared), true) => "prepared",
+        (Some(SlotState::Publishing), true) => "publishing",
+        (Some(SlotState::Aborting), true) => "aborting",
+        (Some(_), true) => "committing",
+    }
 }
 
 /// Opens the domains of all mounts that have an area already; none is made. What can't be opened is told, too.
@@ -413,7 +435,7 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
 }
 
 /// The same, without making areas.
-fn open_what_is_there<M: Borrow<Mounted>>(
+pub fn open_what_is_there<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
     area: &Area,
@@ -437,32 +459,6 @@ fn as_many<M: Borrow<Mounted>, D>(
                 failed.push((mount.borrow().lower.point.clone(), refused.why));
             }
         }
-    }
-}
-
-/// What a twin does: for a dead `systx` it finishes what that one left, for one that goes it makes the checkpoints that are left to it.
-pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
-    match call {
-        Call::Died => finish(mounts, area),
-        Call::Left(times, taken) => cover::keep(mounts, area, &times, taken),
-    }
-}
-
-/// Opens the domains and finishes what a dead `systx` left.
-fn finish(mounts: &[Mounted], area: &Area) {
-    let os = Linux::new();
-    // With fewer descriptors a large publication may have to wait for the next use of systx.
-    let _ = systx_os::linux::raise_nofile_limit();
-    let mut mounts: Vec<&Mounted> = mounts.iter().collect();
-    // All stay open to the end: a coordinator and its participants ask each other.
-    let domains = open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
-    for domain in domains.iter().flatten() {
-        // Nobody listens here; what is unfinished is told by the next use of systx.
-        let _ = domain.finish_dead();
-        // What it could be undone with is its commit's, or nobody's.
-        let _ = domain.settle_images();
-        // It deletes what a killed publisher has left in the slots, too.
-        cover::now(domain);
     }
 }
 

@@ -4,8 +4,8 @@
 
 use crate::args::Log;
 use crate::domains::{self, Mounted};
-use crate::report::{put, shown};
-use crate::status::{complain, Answer};
+use crate::status::Answer;
+use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use systx_engine::domain::history::Past;
@@ -30,7 +30,7 @@ pub fn log(args: &Log) -> Answer {
     rows.sort_by_key(|row| row.past.at);
     rows.reverse();
     rows.truncate(args.number.unwrap_or(usize::MAX));
-    complain(&found);
+    found.complain();
     let known = args.id.is_none() || !rows.is_empty();
     if args.json.json {
         let rows: Vec<_> = rows.iter().map(row_json).collect();

@@ -1,8 +1,8 @@
 //! `systx completions` and `systx manuals`: what shells and man(1) know of the command line, made from its grammar.
 
 use crate::args::{Cli, Completions, Manuals};
-use crate::report::shown;
 use crate::status::Answer;
+use crate::words::shown;
 use clap::{Command, CommandFactory};
 use std::os::unix::ffi::OsStrExt;
 

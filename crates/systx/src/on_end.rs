@@ -12,7 +12,8 @@
 use crate::args::OnEnd;
 use crate::domains::{self, Mounted};
 use crate::ordinary;
-use crate::report::{shown, Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use crate::report::{Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
+use crate::words::shown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;

@@ -10,10 +10,10 @@
 
 pub mod places;
 
-use crate::remedy;
-use crate::report::shown;
+use crate::hint;
 use crate::tree::is_below;
 use crate::tree::owned::{narrow, way};
+use crate::words::shown;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -130,7 +130,7 @@ pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
 /// The topmost directory of the user on the way to `dir`, on its file system: the same for all directories below it, as long as
 /// nothing is mounted below it that the kernel would not let him copy.
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
-    let mount = mount_of(table, dir).ok_or_else(|| remedy::on_no_mount(dir))?;
+    let mount = mount_of(table, dir).ok_or_else(|| hint::on_no_mount(dir))?;
     let uid = Linux::new().uid();
     let look = |path: &[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).ok();
     // In another subvolume of btrfs nothing could be put in place.
@@ -151,7 +151,7 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
 pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
     let mount = |place: &Vec<u8>| match mount_of(table, place) {
         Some(mount) => Ok((place.clone(), mount)),
-        None => Err(remedy::on_no_mount(place)),
+        None => Err(hint::on_no_mount(place)),
     };
     Ok(narrow(table, &places.iter().map(mount).collect::<Result<Vec<_>, _>>()?))
 }
@@ -174,7 +174,7 @@ const STICKY: u32 = 0o1000;
 /// The mount table in which this very directory is a mount: the one that has an area need not be the topmost any more. It is the
 /// user's, or sticky as /tmp.
 pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
-    let mount = mount_of(table, top).ok_or_else(|| remedy::on_no_mount(top))?;
+    let mount = mount_of(table, top).ok_or_else(|| hint::on_no_mount(top))?;
     let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
     match std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
         true => Ok(narrow(table, &[(top.to_vec(), mount)])),
@@ -198,7 +198,7 @@ pub fn cannot_hold(point: &[u8], error: Errno) -> String {
             "{}: {error}; root without CAP_SYS_ADMIN can't mount: give a container --cap-add SYS_ADMIN, or use systx outside of it",
             shown(point)
         ),
-        error => format!("{}: {error}{}", shown(point), remedy::and_step(error)),
+        error => format!("{}: {error}{}", shown(point), hint::and_step(error)),
     }
 }
 

@@ -11,7 +11,8 @@
 //!
 //! Pipes, not the file itself: who opens /dev/stdout anew would begin at the start of the file, and could empty it.
 
-use crate::report::{os_words, Ending};
+use crate::report::Ending;
+use crate::words::os_words;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

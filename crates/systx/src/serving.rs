@@ -2,7 +2,7 @@
 //!
 //! Owns: their start and their end. Guarantees: when the former ends by itself, the view's alarm says so. Does not: know why it is to end.
 
-use crate::run::failed;
+use crate::hint::failed;
 use std::thread::JoinHandle;
 use systx_os::fuse::EventFd;
 use systx_os::{Errno, Linux};

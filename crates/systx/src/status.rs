@@ -4,18 +4,19 @@
 //! removed (the engine does).
 
 use crate::args::{Area, Json, Prune, Recover, Status};
-use crate::domains::{self, Existing, Mounted};
-use crate::report::{displaced_json, put, shown};
+use crate::domains::{self, Mounted};
+use crate::report::displaced_json;
 use crate::session;
 use crate::session::bound::Bound;
 use crate::session::door::{self, Found};
 use crate::units;
+use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write};
 use std::time::SystemTime;
 use systx_engine::domain::tidy::Report;
-use systx_engine::domain::{Domain, Listed, SlotState};
+use systx_engine::domain::{Domain, Listed};
 use systx_engine::id::TxId;
 use systx_engine::outcome::Displaced;
 use systx_engine::recovery::Recovered;
@@ -60,7 +61,7 @@ pub fn list(args: &Json) -> Answer {
         let point = shown(point);
         out += &format!("{}  over, see `systx status {}`  pid {}  {point}\n", look.id, look.id, look.pid);
     }
-    complain(&found);
+    found.complain();
     Ok((out, found.failed.is_empty()))
 }
 
@@ -139,7 +140,7 @@ pub fn status(args: &Status) -> Answer {
         }
         out += &reports.iter().map(|report| reported(&point, report)).collect::<String>();
     }
-    complain(&found);
+    found.complain();
     let known = args.id.is_none() || !values.is_empty();
     if args.json.json {
         return Ok((format!("{}\n", Value::from(values)), known));
@@ -192,7 +193,7 @@ pub fn recover(args: &Recover) -> Answer {
         value["awaited"] = awaited.iter().map(|one| one.id.0).collect();
         values.push(value);
     }
-    complain(&found);
+    found.complain();
     if args.reload_units && finished > 0 {
         if let Err(why) = units::reload_if_changed(begun) {
             eprintln!("systx: {why}");
@@ -404,7 +405,7 @@ pub fn prune(args: &Prune) -> Answer {
     if out.is_empty() && found.open.is_empty() && found.failed.is_empty() {
         out = "nothing to remove: no file system has an area of systx\n".into();
     }
-    complain(&found);
+    found.complain();
     if args.json.json {
         out = format!("{}\n", json!({ "removed": removed, "failed": found.failed }));
     }
@@ -489,24 +490,6 @@ fn agreed(
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-pub fn complain(found: &Existing) {
-    for failed in &found.failed {
-        eprintln!("systx: {failed}");
-    }
-}
-
-/// How one stands, in words.
-pub fn state(l: &Listed) -> &'static str {
-    match (l.state, l.alive) {
-        (None, _) => "running",
-        (Some(_), false) => "cut off: run `systx recover`",
-        (Some(SlotState::Prepared), true) => "prepared",
-        (Some(SlotState::Publishing), true) => "publishing",
-        (Some(SlotState::Aborting), true) => "aborting",
-        (Some(_), true) => "committing",
-    }
-}
-
 /// Nothing is left of it but what is to be said.
 fn is_over(open: &Found) -> bool {
     open.look.doomed.is_some() && open.look.lost.is_none()
@@ -517,7 +500,7 @@ fn stands(open: Option<&Found>, l: &Listed) -> &'static str {
     match open {
         Some(open) if open.look.lost.is_some() => "lost",
         Some(_) => "open",
-        None => state(l),
+        None => domains::state(l),
     }
 }
 

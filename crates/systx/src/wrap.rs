@@ -9,8 +9,8 @@
 
 use crate::args::Wrap;
 use crate::hooks;
-use crate::report::{os_words, shown};
 use crate::status::Answer;
+use crate::words::{os_words, shown};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,7 +1,24 @@
 //! The grammar of what a command may reach outside.
 
-use crate::network::Policy;
-use clap::Args;
+use clap::{Args, ValueEnum};
+
+/// What becomes of calls that would reach outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// It does, and the outcome names it
+    Allow,
+    /// It fails with EPERM, and the command goes on
+    Deny,
+    /// The first attempt ends the command, and nothing happened
+    Abort,
+}
+
+impl Policy {
+    /// Whether nothing may leave.
+    pub fn confines(self) -> bool {
+        self != Policy::Allow
+    }
+}
 
 /// A policy for what can't be held back or taken back.
 #[derive(Clone, Debug, Default, Args)]

@@ -2,7 +2,7 @@
 
 use super::lines::word;
 use super::Out;
-use crate::report::put;
+use crate::words::put;
 use serde_json::{json, Value};
 use systx_engine::changes::{Change, Kind, Version, What};
 use systx_engine::transaction::Transaction;

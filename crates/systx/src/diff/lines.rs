@@ -1,6 +1,6 @@
 //! One line a change: a letter as `git diff --name-status` has it, the name, and what git has no letter for.
 
-use crate::report::shown;
+use crate::words::shown;
 use systx_engine::changes::{Change, Kind, Version};
 use systx_engine::transaction::Transaction;
 use systx_os::{FileType, Linux};

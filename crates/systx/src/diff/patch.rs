@@ -3,7 +3,7 @@
 
 use super::lines::{line, path};
 use super::Out;
-use crate::report::shown;
+use crate::words::shown;
 use similar::{Algorithm, ChangeTag, TextDiff};
 use std::time::Duration;
 use systx_engine::changes::{Change, Kind, Side, Version};

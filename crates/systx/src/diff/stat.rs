@@ -3,7 +3,7 @@
 use super::lines::path;
 use super::patch::texts;
 use super::Out;
-use crate::report::shown;
+use crate::words::shown;
 use systx_engine::changes::{Change, Kind, Version};
 use systx_engine::outcome::Verb;
 use systx_engine::transaction::Transaction;

@@ -7,7 +7,7 @@
 //! itself. So is a socket in the file system that somebody in that network has bound. Of a command in everybody's network
 //! it can't be told who listens at the loopback device: it is named like any other.
 
-use crate::report::shown;
+use crate::words::shown;
 use systx_os::sandbox::calls::{find, Address, Asked, Call};
 use systx_os::sandbox::inside;
 

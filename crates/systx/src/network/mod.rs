@@ -1,7 +1,7 @@
 //! What a command reaches outside of its transaction over sockets: by policy, and named.
 //!
-//! Owns: the policies, the thread that answers a watched command's calls ([`watcher`]), what leaves ([`judge`]), and the words for it
-//! ([`Seen`]). Guarantees: without a policy nothing is watched, and nothing costs anything. With `deny` and `abort` the command has a
+//! Owns: the policies, the thread that answers a watched command's calls ([`watcher`]), and what leaves ([`judge`]).
+//! Guarantees: without a policy nothing is watched, and nothing costs anything. With `deny` and `abort` the command has a
 //! network of its own, so that nothing over IP leaves, whoever judges wrongly; sockets in the file system are judged call by
 //! call. Does not: know of what goes through descriptors that the command was given, or through files and devices.
 
@@ -10,9 +10,7 @@ mod watcher;
 
 pub use watcher::{Answering, Watcher};
 
-use crate::report::shown;
-use clap::ValueEnum;
-use serde_json::{json, Value};
+use crate::args::Policy;
 use systx_os::sandbox::calls::Reception;
 use systx_os::sandbox::watch::Watch;
 
@@ -20,160 +18,9 @@ use systx_os::sandbox::watch::Watch;
 pub const PART_OF_ANOTHER: &str =
     "--network and -x are for a transaction of its own, and this run is part of another one: give it to that";
 
-/// What becomes of what would reach outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Policy {
-    /// It does, and the outcome names it
-    Allow,
-    /// It fails with EPERM, and the command goes on
-    Deny,
-    /// The first attempt ends the command, and nothing happened
-    Abort,
-}
-
-impl Policy {
-    /// Whether nothing may leave.
-    fn confines(self) -> bool {
-        self != Policy::Allow
-    }
-
-    /// What a command is started with, and where its calls are told of.
-    pub fn watch(self) -> Result<(Watch, Reception), String> {
-        let (reception, to) =
-            Reception::pair().map_err(|e| format!("making sockets to watch the command with: {e}"))?;
-        Ok((Watch { to, own_network: self.confines() }, reception))
-    }
-}
-
-/// So many are named; the others are counted.
-const NAMED_MAX: usize = 8;
-
-/// Who wanted to reach whom.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Attempt {
-    program: Vec<u8>,
-    pid: u32,
-    to: String,
-}
-
-impl Attempt {
-    fn text(&self) -> String {
-        format!("{} (pid {}) to {}", shown(&self.program), self.pid, self.to)
-    }
-}
-
-/// What was reached, or wanted to be.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    policy: Option<Policy>,
-    named: Vec<Attempt>,
-    others: usize,
-}
-
-impl Seen {
-    /// Of a policy.
-    pub fn new(policy: Option<Policy>) -> Seen {
-        Seen { policy, ..Seen::default() }
-    }
-
-    fn add(&mut self, attempt: Attempt) {
-        let same = |known: &Attempt| known.program == attempt.program && known.to == attempt.to;
-        if self.named.iter().any(same) {
-            return;
-        }
-        match self.named.len() < NAMED_MAX {
-            true => self.named.push(attempt),
-            false => self.others += 1,
-        }
-    }
-
-    /// Of another try as well.
-    pub fn merge(&mut self, other: Seen) {
-        self.others += other.others;
-        other.named.into_iter().for_each(|attempt| self.add(attempt));
-    }
-
-    /// The attempt that ends the transaction.
-    pub fn fatal(&self) -> Option<String> {
-        self.named.first().filter(|_| self.policy == Some(Policy::Abort)).map(|first| {
-            format!(
-                "{} (pid {}) wanted to reach {}, which --network abort does not let happen",
-                shown(&first.program),
-                first.pid,
-                first.to
-            )
-        })
-    }
-
-    /// For people; `None`: there is nothing to tell, or the outcome has told it.
-    pub fn sentence(&self) -> Option<String> {
-        let what = match self.policy {
-            Some(Policy::Allow) => "outside of the transaction, and not taken back",
-            Some(Policy::Deny) => "denied",
-            _ => return None,
-        };
-        let all: Vec<_> = self.named.iter().map(Attempt::text).collect();
-        let more = match self.others {
-            0 => String::new(),
-            n => format!(", and {n} more"),
-        };
-        (!all.is_empty()).then(|| format!("{what}: {}{more}.", all.join(", ")))
-    }
-
-    /// For programs; null without a policy.
-    pub fn json(&self) -> Value {
-        let Some(policy) = self.policy else { return Value::Null };
-        let policy = match policy {
-            Policy::Allow => "allow",
-            Policy::Deny => "deny",
-            Policy::Abort => "abort",
-        };
-        let attempt = |attempt: &Attempt| {
-            let mut value = json!({ "pid": attempt.pid, "to": attempt.to });
-            crate::report::put(&mut value, "program", &attempt.program);
-            value
-        };
-        let reached: Vec<_> = self.named.iter().map(attempt).collect();
-        json!({ "policy": policy, "reached": reached, "more": self.others })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attempt(to: &str) -> Attempt {
-        Attempt { program: b"curl".to_vec(), pid: 7, to: to.into() }
-    }
-
-    #[test]
-    fn the_first_few_are_named_and_the_others_counted() {
-        let mut seen = Seen::new(Some(Policy::Allow));
-        assert_eq!(seen.sentence(), None);
-        seen.add(attempt("10.0.0.1:80"));
-        seen.add(attempt("10.0.0.1:80"));
-        assert_eq!(
-            seen.sentence().unwrap(),
-            "outside of the transaction, and not taken back: curl (pid 7) to 10.0.0.1:80."
-        );
-        (0..20).for_each(|n| seen.add(attempt(&format!("10.0.1.{n}:80"))));
-        assert!(seen.sentence().unwrap().ends_with(", and 13 more."));
-        let value = seen.json();
-        assert_eq!((value["reached"].as_array().unwrap().len(), &value["more"]), (8, &json!(13)));
-        assert_eq!(seen.fatal(), None);
-    }
-
-    #[test]
-    fn without_a_policy_there_is_nothing_to_tell() {
-        let seen = Seen::default();
-        assert_eq!((seen.sentence(), seen.fatal(), seen.json()), (None, None, Value::Null));
-    }
-
-    #[test]
-    fn an_attempt_that_ends_the_transaction_is_told_by_its_end() {
-        let mut seen = Seen::new(Some(Policy::Abort));
-        seen.add(attempt("/run/docker.sock"));
-        assert!(seen.fatal().unwrap().starts_with("curl (pid 7) wanted to reach /run/docker.sock,"));
-        assert_eq!(seen.sentence(), None);
-    }
+/// Makes what a command is started with to be watched, and the socket at which its calls arrive.
+pub fn watch(policy: Policy) -> Result<(Watch, Reception), String> {
+    let (reception, to) =
+        Reception::pair().map_err(|e| format!("making sockets to watch the command with: {e}"))?;
+    Ok((Watch { to, own_network: policy.confines() }, reception))
 }

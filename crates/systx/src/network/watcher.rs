@@ -5,7 +5,8 @@
 //! ([`few`]). Does not: kill: it rings.
 
 use super::judge::Judge;
-use super::{Attempt, Policy, Seen};
+use crate::args::Policy;
+use crate::report::{Attempt, Seen};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;

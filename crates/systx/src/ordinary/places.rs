@@ -8,9 +8,9 @@
 //! To be asked before a user namespace is entered: in there root is nobody, as everybody else.
 
 use super::remembered;
-use crate::report::shown;
 use crate::tree::owned::way;
 use crate::tree::{self, is_below};
+use crate::words::shown;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;

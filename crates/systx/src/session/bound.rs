@@ -7,7 +7,7 @@
 use super::door::{self, Found};
 use super::{discard, room};
 use crate::args::Area;
-use crate::report::shown;
+use crate::words::shown;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

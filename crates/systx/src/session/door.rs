@@ -9,7 +9,7 @@ use super::wire::{Answer, Line, Look, Request, Wish, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Session};
 use crate::domains;
 use crate::ordinary;
-use crate::report::shown;
+use crate::words::shown;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

@@ -9,36 +9,27 @@ use super::door::{self, Door};
 use super::loops::{End, Room};
 use super::part;
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
-use crate::args::{Area, DurabilityArg, Promise, Timeout, Undoable};
-use crate::command;
+use crate::args::{Area, DurabilityArg, Policy, Promise, Timeout, Undoable};
 use crate::cover::{self, Promised};
 use crate::domains::{self, Mounted};
-use crate::network::{Answering, Policy, Seen, Watcher};
+use crate::hint::{self, failed};
+use crate::life::{self, IfItFails, Life, Settled, Stayed};
 use crate::on_end::Notices;
 use crate::progress::Progress;
-use crate::remedy;
-use crate::report::{Ending, Ours, Told};
-use crate::run::{self, failed};
+use crate::report::{Ending, Ours, Seen, Told};
 use crate::scope::{Opened, Scope, Standpoint};
-use crate::serving::{Server, Unmounting};
-use crate::sub;
-use crate::undo::{self, IfItFails, Stayed};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
-use systx_os::fuse::EventFd;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Signals};
 use systx_os::sandbox::join::Entry;
-use systx_os::sandbox::spawn::{spawn, Child, Command, News};
-use systx_os::sandbox::watch::Watch;
-use systx_os::sandbox::{apart, mounts, twin};
+use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
-use systx_view::{Trouble, View};
 
 /// What is begun, and how.
 pub struct Terms<'a> {
@@ -103,7 +94,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| {
-        domains::called(call, lower, terms.area);
+        cover::called(call, lower, terms.area);
         sweep(lower, terms.area);
     });
     let twin = twin.map_err(failed("starting the twin"))?;
@@ -139,13 +130,9 @@ fn held_open(
     let os = Linux::new();
     let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
     let domains = &served.domains;
-    run::finish_others(terms.quiet, domains);
+    life::finish_others(terms.quiet, domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
-    no_room::stage(Stage::Before);
-    let options = run::options(terms.promise, terms.command);
-    let begun = Transaction::begin(os.clone(), domains.to_vec(), options);
-    let tx = begun.map_err(|e| run::told("beginning", &e))?;
-    notices.began(domains, tx.ids());
+    let tx = life::begin(domains, life::options(terms.promise, terms.command), notices)?;
     let id = tx.id().0;
     let points = served.lower.iter().map(|mounted| mounted.lower.point.clone());
     let numbers = points.zip(tx.ids()).map(|(point, id)| (point, id.0)).collect();
@@ -155,7 +142,7 @@ fn held_open(
     loop {
         let end = room.stay(&mut kept, signals, &deadline);
         if matches!(end, End::Wanted { .. }) && room.is_anybody_inside() {
-            kept.child.hang_up();
+            kept.life.child.hang_up();
             room.let_them_end();
         }
         let fails = if room.keeps && !room.is_lost() { IfItFails::Stays } else { IfItFails::Goes };
@@ -192,13 +179,10 @@ fn inhabited(
     terms: &Terms<'_>,
     signals: &Signals,
 ) -> Result<Kept, String> {
-    let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
-        let why = run::told(failed.doing, &failed.error);
-        failed.tx.abort();
-        why
-    })?;
-    served.share(&mut view);
-    Kept::new(served, terms.network, signals, view, views)
+    // Pid 1 gets what this process has.
+    process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
+    let (life, entry) = Life::of_visitors(tx, served, terms.network, signals)?;
+    Ok(Kept { life, entry })
 }
 
 /// Whether what has happened inside decides: whoever gives the transaction up, gives it up.
@@ -225,164 +209,33 @@ const SERVING: &str = "serving the files inside";
 
 /// An open transaction: served, with pid 1 of its namespaces.
 pub struct Kept {
+    /// The transaction at work.
+    pub life: Life,
     /// The way in.
     pub entry: Entry,
-    /// Pid 1.
-    pub child: Child,
-    /// Readable when the transaction can't commit any more.
-    pub alarm: EventFd,
-    silenced: EventFd,
-    server: Option<Server>,
-    watcher: Option<Watcher>,
-    synced: Arc<Vec<OwnedFd>>,
 }
 
 impl Kept {
-    fn new(
-        served: &Opened<'_>,
-        network: Option<Policy>,
-        signals: &Signals,
-        mut view: View<Linux>,
-        views: Vec<OwnedFd>,
-    ) -> Result<Kept, String> {
-        let synced: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
-        let synced = Arc::new(synced.map_err(|e| e.to_string())?);
-        let (watch, reception) = network.map(Policy::watch).transpose()?.unzip();
-        let own_network = watch.as_ref().is_some_and(|watch: &Watch| watch.own_network);
-        let to = watch.as_ref().map(|watch| watch.to.try_clone()).transpose().map_err(|e| e.to_string())?;
-        let last = sub::last(&views, view.divided().map_err(failed("making an eventfd"))?)?;
-        let command = Command {
-            argv: Vec::new(),
-            env: Vec::new(),
-            directory: c"/".into(),
-            umask: 0,
-            root: command::root(&served.tree, &served.lower, views)?,
-            answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
-            watch,
-            last: Some(last),
-        };
-        let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
-        let (alarm, silenced) = (view.alarm().map_err(failed("making an eventfd"))?, eventfd()?);
-        view.is_for_others();
-        view.speak_after(silenced.try_clone().map_err(failed("making an eventfd"))?);
-        // Pid 1 has what this process has.
-        process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
-        let child = spawn(command, signals).map_err(failed("starting a process in new namespaces"))?;
-        if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
-            view.hold_files(usize::try_from(limit / run::HELD_PART).unwrap_or(usize::MAX));
-        }
-        let server = Some(Server::start(view)?);
-        match child.news() {
-            Some(News::Ready) => {}
-            Some(news) => {
-                return Err(match run::not_started(&[], news) {
-                    Ending::Failed(why) | Ending::NotStarted(why, _) => why,
-                    _ => "building the tree".into(),
-                })
-            }
-            None => return Err("pid 1 of the namespaces was killed; begin again".into()),
-        }
-        let watch = to.map(|to| Watch { to, own_network });
-        let entry = Entry::of(&child, watch).map_err(failed("opening the namespaces"))?;
-        let answering = network.zip(reception).map(|(policy, reception)| {
-            Watcher::start(Answering::new(policy, reception, &synced, &alarm)?, &child)
-        });
-        let watcher = answering.transpose()?;
-        Ok(Kept { entry, child, alarm, silenced, server, watcher, synced })
-    }
-
-    /// Waits until what programs stored through mappings has arrived; false: the alarm came before.
-    fn arrived(&self) -> std::io::Result<bool> {
-        let done = EventFd::new()?;
-        let ring = done.try_clone()?;
-        let synced = self.synced.clone();
-        // What can't be synced is told by the commit.
-        let sync = std::thread::Builder::new().name("systx-sync".into()).spawn(move || {
-            let _ = mounts::sync(&synced);
-            ring.ring();
-        })?;
-        let [_, alarm] = process::wait_readable([done.as_fd(), self.alarm.as_fd()]);
-        if alarm {
-            // Who waits for an answer is killed first; the sync gets one from the view's thread in any case.
-            self.child.silence();
-            self.silenced.ring();
-        }
-        let _ = sync.join();
-        Ok(!alarm)
-    }
-
-    /// Ends everybody inside, and finishes what subtransactions were cut off by that. An error keeps it from committing.
-    fn finish(&self) -> Result<(), Ending> {
-        self.child.finish();
-        loop {
-            let [alarm, _] = process::wait_readable([self.alarm.as_fd(), self.child.talk().as_fd()]);
-            if alarm {
-                // It is told why elsewhere.
-                self.child.silence();
-                return Ok(());
-            }
-            match self.child.news() {
-                Some(News::Finished) => return Ok(()),
-                Some(News::NotFinished) => return Err(run::not_started(&[], News::NotFinished)),
-                Some(_) => {}
-                None => return Err(Ending::Failed("pid 1 of its namespaces was killed".into())),
-            }
-        }
-    }
-
-    /// Whether there is a view.
-    pub fn serves(&self) -> bool {
-        self.server.is_some()
-    }
-
-    /// Asks the transaction something while nobody inside is answered. `None`: it can't commit any more, or there is no view.
-    pub fn ask<T>(
-        &mut self,
-        question: impl FnOnce(&mut Transaction<Linux>) -> T,
-    ) -> Result<Option<T>, String> {
-        if !self.arrived().map_err(|e| e.to_string())? {
-            return Ok(None);
-        }
-        let Some(server) = self.server.take() else { return Ok(None) };
-        let (mut view, served) = server.stop()?;
-        let sound = served.is_ok() && view.trouble().is_none();
-        let answer = sound.then(|| question(view.transaction()));
-        self.server = Some(Server::start(view)?);
-        Ok(answer)
-    }
-
     /// Ends it as it is to end.
-    fn end(
-        mut self,
-        end: &End,
-        terms: &Terms<'_>,
-        fails: IfItFails,
-    ) -> Result<(Ending, Seen, Stayed), String> {
+    fn end(self, end: &End, terms: &Terms<'_>, fails: IfItFails) -> Result<(Ending, Seen, Stayed), String> {
+        let Kept { mut life, entry } = self;
         let commit = matches!(end, End::Wanted { commit: true, .. });
         let finished = match commit {
-            true => self.finish(),
+            true => life.finish(),
             false => {
-                self.child.silence();
+                life.silence();
                 Ok(())
             }
         };
-        self.silenced.ring();
-        self.child.reap();
-        let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
+        let Settled { tx, seen, served, trouble, unmounting: _unmounting } = life.settle(commit)?;
+        drop(entry);
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
-        let arrived = if commit { mounts::sync(&self.synced) } else { Ok(()) };
-        let server = self.server.take().ok_or("the view is gone")?;
-        let (view, served) = server.stop()?;
-        let trouble = view.trouble().cloned();
-        let tx = view.finish();
-        let _unmounting = Unmounting::begin((self.synced, self.entry));
         let why_not = match (end, trouble) {
             _ if fatal.is_some() => fatal.map(Ending::Outside),
-            (_, Some(Trouble::Doomed(conflict))) => Some(Ending::Conflict(conflict)),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
-            (_, Some(trouble)) => Some(Ending::Failed(trouble.to_string())),
+            (_, Some(trouble)) => Some(life::of_trouble(trouble)),
             (End::Wanted { commit: true, .. }, None) => {
-                let served = served.and(arrived).map_err(|e| Ending::Failed(remedy::with_step(SERVING, e)));
+                let served = served.map_err(|e| Ending::Failed(hint::with_step(SERVING, e)));
                 served.and(finished).err()
             }
             (End::Wanted { commit: false, .. }, None) => Some(Ending::Discarded),
@@ -396,33 +249,34 @@ impl Kept {
             }
             (End::Alarm, None) => {
                 let ended = || format!("{SERVING}: it ended; begin again");
-                Some(Ending::Failed(served.err().map_or_else(ended, |e| remedy::with_step(SERVING, e))))
+                Some(Ending::Failed(served.err().map_or_else(ended, |e| hint::with_step(SERVING, e))))
             }
         };
         let (ending, left) = match why_not {
-            None => {
-                let asked = matches!(end, End::Wanted { undoable: true, .. });
-                let undoable = Undoable { undoable: terms.undoable.undoable || asked };
-                let terminal = match end {
-                    End::Wanted { terminal, .. } => terminal.as_ref().and_then(|fd| fd.try_clone().ok()),
-                    _ => None,
-                };
-                let _progress = Progress::at(terminal);
-                match end {
-                    End::Wanted { part: Some(named), .. } => part::commit(fails, tx, named.clone(), undoable),
-                    _ => undo::commit_or(fails, tx, undoable, |done| Ending::Committed(done, 0)),
-                }
-            }
+            None => commit_wanted(tx, end, terms, fails),
             Some(Ending::Conflict(conflict)) => {
-                let left = part::end(tx, fails, Some(&conflict));
+                let left = life::give_up(tx, fails, Some(&conflict));
                 (Ending::Conflict(conflict), left)
             }
             Some(ending) => {
-                // Who wanted a commit does not want to lose it for an error.
-                let wanted = commit && !matches!(ending, Ending::Outside(_));
-                (ending, part::end(tx, if wanted { fails } else { IfItFails::Goes }, None))
+                // Work that was to be committed is not lost for an error.
+                let stays = commit && !matches!(ending, Ending::Outside(_));
+                (ending, life::give_up(tx, if stays { fails } else { IfItFails::Goes }, None))
             }
         };
         Ok((ending, seen, left))
+    }
+}
+
+/// Commits a transaction, or the part of it that is wanted.
+fn commit_wanted(tx: Transaction<Linux>, end: &End, terms: &Terms<'_>, fails: IfItFails) -> (Ending, Stayed) {
+    let End::Wanted { part, undoable, terminal, .. } = end else {
+        return life::commit(fails, tx, terms.undoable, |done| Ending::Committed(done, 0));
+    };
+    let undoable = Undoable { undoable: terms.undoable.undoable || *undoable };
+    let _progress = Progress::at(terminal.as_ref().and_then(|fd| fd.try_clone().ok()));
+    match part {
+        Some(named) => part::commit(fails, tx, named.clone(), undoable),
+        None => life::commit(fails, tx, undoable, |done| Ending::Committed(done, 0)),
     }
 }

@@ -9,9 +9,10 @@ use super::visit::{visit, Went};
 use super::wire::{Answer, Line, Look, Wish};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
 use crate::args::{self, OnConflict, OnError, Run};
+use crate::hint::failed;
+use crate::life;
 use crate::progress;
-use crate::report::{Ending, Ours, Told};
-use crate::run;
+use crate::report::{say, tell, Ending, Ours, Told};
 use crate::shell::{self, Wish as Wishes};
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
@@ -54,7 +55,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         None
     };
     if let Some(why) = refused {
-        return run::tell(args, status, None, &Ending::Failed(why.into()));
+        return tell(args, status, &Ending::Failed(why.into()));
     }
     let terms = Terms {
         only: &args.only,
@@ -72,19 +73,19 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     };
     let (mut line, look) = match keeper::begin(terms) {
         Ok(begun) => begun,
-        Err(why) => return run::tell(args, status, None, &Ending::Failed(why)),
+        Err(why) => return tell(args, status, &Ending::Failed(why)),
     };
     let ours = Ours { pid: look.pid, ..Ours::new(Some(look.id), &args.command) };
     let told = inside(args, keep, (&mut line, &look), &ours)
         .unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
-    run::say(&told, args.json, args.verbose, status)
+    say(&told, args.json, args.verbose, status)
 }
 
 /// What became of it. An error is one of ours; the transaction is aborted when the line is closed.
 fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told, String> {
     let id = ours.id.unwrap_or_default();
     let deadline =
-        Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(run::failed("setting a timer"))?;
+        Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     let prompt = if keep.asks { shell::prompt(id).into() } else { Vec::new() };
     let asks = keep.asks && Terminal::foreground().is_some();
     let ending = match visit(line, id, &args.command, &prompt, !keep.asks, Some(&deadline))? {
@@ -109,7 +110,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
             }
             Ending::Aborted(ended)
         }
-        Went::NotStarted(news) => run::not_started(&args.command, news),
+        Went::NotStarted(news) => life::not_started(&args.command, news),
         Went::TooLate => {
             Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone()))
         }
@@ -143,7 +144,7 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
             // Nothing to ask for.
             0 => Wishes::Commit,
             _ => {
-                let signals = Signals::hold().map_err(run::failed("holding signals"))?;
+                let signals = Signals::hold().map_err(failed("holding signals"))?;
                 shell::ask(count, &signals)
             }
         };

@@ -11,7 +11,7 @@ use super::part::{self, Named};
 use super::wire::{Answer, Inside, Line, Look, Request, Verdict, Wish, VERSION};
 use crate::args::Changes;
 use crate::diff;
-use crate::remedy;
+use crate::hint;
 use crate::report::Told;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -148,8 +148,12 @@ impl Room {
     /// Serves visitors until there is a reason to end.
     pub fn stay(&mut self, kept: &mut Kept, signals: &Signals, deadline: &Deadline) -> End {
         loop {
-            let fixed =
-                [kept.alarm.as_fd(), kept.child.talk().as_fd(), deadline.as_fd(), signals.fd().as_fd()];
+            let fixed = [
+                kept.life.alarm.as_fd(),
+                kept.life.child.talk().as_fd(),
+                deadline.as_fd(),
+                signals.fd().as_fd(),
+            ];
             let (ready, came) = self.wait(&fixed);
             if ready[0] {
                 return End::Alarm;
@@ -408,14 +412,14 @@ fn asked<T>(
     kept: &mut Kept,
     question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T, String>>,
 ) -> Result<T, Unheard> {
-    match kept.ask(question) {
+    match kept.life.ask(question) {
         Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
         Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
         Ok(Some(Err(VerbError::Os(e)))) => {
-            Err(Unheard::Refused(remedy::with_step("telling what would change", e)))
+            Err(Unheard::Refused(hint::with_step("telling what would change", e)))
         }
         Ok(None) => Err(Unheard::Ends(End::Alarm)),
-        Err(why) if kept.serves() => Err(Unheard::Refused(why)),
+        Err(why) if kept.life.serves() => Err(Unheard::Refused(why)),
         Err(_) => Err(Unheard::Ends(End::Alarm)),
     }
 }

@@ -24,11 +24,12 @@ pub mod wire;
 
 use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
+use crate::hint::failed;
+use crate::life;
 use crate::progress;
-use crate::report::{os_words, shown, Ending, Ours, CONFLICT, OURS, TOO_LATE};
-use crate::run;
+use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
-use crate::status;
+use crate::words::{os_words, shown};
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -127,7 +128,7 @@ pub fn exec(mut args: Exec) -> u8 {
 }
 
 fn not_started(command: &[OsString], news: systx_os::sandbox::spawn::News) -> u8 {
-    match run::not_started(command, news) {
+    match life::not_started(command, news) {
         Ending::NotStarted(why, code) => {
             complain(&why);
             code
@@ -245,7 +246,7 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let aborts = matches!(wanted, Wanted::Abort);
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
     let of_another = end.is_of_another();
-    let code = run::say(&end.of_another(), args.json, args.verbose, None);
+    let code = say(&end.of_another(), args.json, args.verbose, None);
     // Nobody has committed it, and nobody else was asked to end it: it is gone, as was wanted.
     Ok(if aborts && !of_another { 0 } else { code })
 }
@@ -284,7 +285,7 @@ enum Wanted {
 /// Ends an open transaction.
 fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict, String> {
     // As with a run: who ends this process in mid-commit would not learn what came of it.
-    let _held = Signals::hold().map_err(run::failed("holding signals"))?;
+    let _held = Signals::hold().map_err(failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
         Wanted::Commit(part, Undoable { undoable }) => ("commit", true, part, undoable),
         Wanted::Abort => ("abort", false, None, false),
@@ -334,7 +335,7 @@ fn elsewhere(id: u64, area: &Area) -> Option<String> {
     Some(match listed.state {
         // Also one that has just been begun, or is just being ended.
         None => format!("transaction {id} runs (pid {pid}: {command}), but is not open, or not any more"),
-        Some(_) => format!("transaction {id} is {} (pid {pid})", status::state(&listed)),
+        Some(_) => format!("transaction {id} is {} (pid {pid})", domains::state(&listed)),
     })
 }
 
@@ -386,7 +387,7 @@ pub fn inside(look: &Look) -> String {
 pub fn described_json(look: &Look) -> serde_json::Value {
     let inside = |inside: &wire::Inside| {
         let mut value = serde_json::json!({ "pid": inside.pid, "since": inside.since });
-        crate::report::put(&mut value, "command", &inside.command);
+        crate::words::put(&mut value, "command", &inside.command);
         value
     };
     serde_json::json!({

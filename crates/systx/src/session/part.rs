@@ -6,16 +6,17 @@
 
 use crate::args::{Paths, Undoable};
 use crate::diff;
-use crate::report::{shown, Ending};
-use crate::run;
-use crate::undo::{self, IfItFails, Stayed};
+use crate::hint::verb_failed;
+use crate::life::{self, IfItFails, Stayed};
+use crate::report::Ending;
+use crate::words::shown;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use systx_engine::changes::part::{Choice, Part, Unfit};
 use systx_engine::changes::Change;
-use systx_engine::outcome::{Conflict, Verb, VerbError};
+use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::Linux;
 
@@ -182,34 +183,23 @@ pub fn commit(
         Ok(Ok(discarded))
     });
     match discarded {
-        Ok(Ok(discarded)) => undo::commit_or(fails, tx, undoable, |done| match discarded.is_empty() {
+        Ok(Ok(discarded)) => life::commit(fails, tx, undoable, |done| match discarded.is_empty() {
             true => Ending::Committed(done, 0),
             false => Ending::Part(done, discarded),
         }),
         // It was possible when it was asked for: a command inside has changed that before it was killed.
         Ok(Err(why)) => {
             let why = Ending::Failed(format!("a command inside was still at work, and then {why}"));
-            (why, end(tx, fails, None))
+            (why, life::give_up(tx, fails, None))
         }
         Err(VerbError::Doomed(conflict)) => {
-            let left = end(tx, fails, Some(&conflict));
+            let left = life::give_up(tx, fails, Some(&conflict));
             (Ending::Conflict(*conflict), left)
         }
-        Err(e) => (Ending::Failed(run::told("giving up what was not chosen", &e)), end(tx, fails, None)),
-    }
-}
-
-/// The end of a transaction that can't commit.
-pub fn end(mut tx: Transaction<Linux>, fails: IfItFails, conflict: Option<&Conflict>) -> Stayed {
-    match (fails, conflict) {
-        (IfItFails::Stays, conflict) => {
-            tx.give_up(conflict);
-            return Some(Box::new(tx));
+        Err(e) => {
+            (Ending::Failed(verb_failed("giving up what was not chosen", &e)), life::give_up(tx, fails, None))
         }
-        (IfItFails::Goes, Some(conflict)) => tx.lose(conflict),
-        (IfItFails::Goes, None) => tx.abort(),
     }
-    None
 }
 
 #[cfg(test)]

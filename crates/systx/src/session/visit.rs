@@ -6,8 +6,8 @@
 use super::wire::{Answer, Line, Request, Verdict, Wish, VERSION};
 use super::{ask, UNEXPECTED};
 use crate::command;
-use crate::remedy;
-use crate::run::failed;
+use crate::hint;
+use crate::hint::failed;
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -89,7 +89,7 @@ pub fn visit(
         Err(Errno::INVAL | Errno::PERM) => {
             return Err("the transaction was begun in another container or user namespace: go there".into())
         }
-        Err(e) => return Err(remedy::with_step("going into the transaction", e)),
+        Err(e) => return Err(hint::with_step("going into the transaction", e)),
     };
     match over {
         // Perhaps since the transaction ends.

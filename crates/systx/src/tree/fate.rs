@@ -4,18 +4,24 @@
 
 use super::path::is_below;
 use super::Seen;
-use crate::report::shown;
+use crate::words::shown;
 use systx_os::sandbox::mounts::Mount;
 
+/// What a transaction's view is called in the mount table that its subtransactions are planned by. No file system of the kernel's has
+/// this name.
+pub const VIEW: &[u8] = b"systx";
+/// The same of what the outer transaction has left as it is.
+pub const NATIVE: &[u8] = b"systx.native";
+
 /// File systems that the engine serves.
-pub const SERVED: [&[u8]; 7] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs", crate::sub::VIEW];
+pub const SERVED: [&[u8]; 7] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs", VIEW];
 
 /// File systems through which the kernel talks: what is written there is a word to it, and kept by nobody.
 ///
 /// Not among them, although the kernel makes their files: devtmpfs, hugetlbfs and ramfs, where anybody can make files that
 /// stay; efivarfs and pstore, whose files outlive the machine's power. Device files work on a read-only mount.
 const KERNEL: [&[u8]; 19] = [
-    crate::sub::NATIVE,
+    NATIVE,
     b"proc",
     b"sysfs",
     b"devpts",

@@ -27,7 +27,7 @@ mod planner;
 #[cfg(test)]
 mod tests;
 
-pub use fate::can_be_served;
+pub use fate::{can_be_served, NATIVE, VIEW};
 pub use path::is_below;
 
 use path::depth;

@@ -1,6 +1,6 @@
 //! Paths of mount points: absolute, and from the base of the new tree.
 
-use crate::report::shown;
+use crate::words::shown;
 use std::ffi::CString;
 
 /// The rest of `path` below `top`, without leading slash: empty when they are the same, `None` when it is elsewhere.

@@ -6,8 +6,8 @@
 use super::fate::{fate, Fate, SERVED};
 use super::path::{c_string, is_below, join, relative};
 use super::{Lower, Seen};
-use crate::remedy;
-use crate::report::shown;
+use crate::hint;
+use crate::words::shown;
 use std::collections::HashMap;
 use std::ffi::CString;
 use systx_os::sandbox::mounts::Mount;
@@ -162,7 +162,7 @@ impl Planner {
             let (mount, seen) = visible
                 .iter()
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
-                .ok_or_else(|| remedy::on_no_mount(dir))?;
+                .ok_or_else(|| hint::on_no_mount(dir))?;
             if fate(mount, *seen) != Fate::Served {
                 let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
                     true => ("read-only", "mount it writable, or name another directory"),

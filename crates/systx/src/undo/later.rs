@@ -4,7 +4,7 @@
 //! changed that path, or a directory on the way to it, later on. Does not: know outsiders, commits without durability, or what the
 //! history has forgotten: it keeps some changes of each commit, and an image all.
 
-use super::overtaken::{Later, Obstacle, Overtaken};
+use crate::report::{Later, Obstacle, Overtaken};
 use std::collections::HashSet;
 use std::sync::Arc;
 use systx_engine::domain::history::Past;

@@ -1,33 +1,30 @@
-//! `systx undo`: takes a committed transaction back; and the commit of one that may be taken back.
+//! `systx undo`: takes a committed transaction back.
 //!
 //! Owns: the order of things and the words. Where the image of a transaction is (it may have one on each of several file systems) → a
 //! transaction over just those → is all as it was left ([`systx_engine::undo`]) → put back → commit. Guarantees: an undo is committed
 //! as a run is, twin included; one that is refused names everything that stands in its way ([`later`]). Does not: know what was read.
 
 mod later;
-mod overtaken;
 
-pub use overtaken::Overtaken;
-
-use crate::args::{self, IsolationArg, Promise, Undoable};
+use crate::args::{self, IsolationArg, Promise};
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
+use crate::hint::{failed, verb_failed};
+use crate::life::{self, IfItFails};
 use crate::on_end::Notices;
 use crate::progress::Progress;
-use crate::report::{os_words, shown, Ending, Ours, Told};
-use crate::run::{self, failed, told};
-use crate::status::complain;
+use crate::report::{say, Ending, Ours, Told};
+use crate::words::{os_words, shown};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::{CommitError, Committed, Options, VerbError};
+use systx_engine::outcome::{Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
-use systx_engine::undo::Kept;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::Signals;
 use systx_os::sandbox::twin::{self, Twin};
@@ -36,84 +33,8 @@ use systx_os::{Errno, Linux};
 /// Why an inner run keeps nothing.
 pub const PART_OF_ANOTHER: &str =
     "--undoable is for a transaction of its own, and this run is part of another one: give it to that";
-const TOO_LARGE: &str = "keeping what it could be undone with: that is more than systx keeps of one transaction, or a file can hold. \
-    It can be committed without --undoable";
 const INSIDE: &str =
     "an undo is a transaction of its own, and this is inside of another one: do it outside, after that has ended";
-
-/// Commits a transaction in which nobody works any more, one that can be undone if that is asked for.
-pub fn commit(
-    tx: Transaction<Linux>,
-    undoable: Undoable,
-    ending: impl FnOnce(Committed) -> Ending,
-) -> Ending {
-    commit_or(IfItFails::Goes, tx, undoable, ending).0
-}
-
-/// What becomes of a transaction that can't commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IfItFails {
-    /// It is gone.
-    Goes,
-    /// It stays, to be looked at.
-    Stays,
-}
-
-/// A transaction that could not commit and stays.
-pub type Stayed = Option<Box<Transaction<Linux>>>;
-
-/// The same; the transaction comes back if it has failed before the commit point and is to stay.
-pub fn commit_or(
-    fails: IfItFails,
-    mut tx: Transaction<Linux>,
-    undoable: Undoable,
-    ending: impl FnOnce(Committed) -> Ending,
-) -> (Ending, Stayed) {
-    let stays = fails == IfItFails::Stays;
-    let kept = match undoable.undoable.then(|| tx.keep_image()).transpose() {
-        Ok(kept) => kept,
-        Err(VerbError::Doomed(conflict)) if stays => {
-            tx.give_up(Some(&conflict));
-            return (Ending::Conflict(*conflict), Some(Box::new(tx)));
-        }
-        Err(VerbError::Doomed(conflict)) => {
-            tx.lose(&conflict);
-            return (Ending::Conflict(*conflict), None);
-        }
-        Err(e) => {
-            let why = match e {
-                VerbError::Os(Errno::FBIG) => TOO_LARGE.into(),
-                e => told("keeping what it could be undone with", &e),
-            };
-            if stays {
-                tx.give_up(None);
-                return (Ending::Failed(why), Some(Box::new(tx)));
-            }
-            tx.abort();
-            return (Ending::Failed(why), None);
-        }
-    };
-    no_room::stage(Stage::Commit);
-    let committed = match fails {
-        IfItFails::Stays => tx.commit_or_stay(),
-        IfItFails::Goes => tx.commit().map_err(|error| (error, None)),
-    };
-    match committed {
-        Ok(mut done) => {
-            if let Some(Err(e)) = kept.map(|kept| kept.committed(IMAGES_MAX)) {
-                done.warning.get_or_insert(format!("what it could be undone with is not all in place: {e}"));
-            }
-            (ending(done), None)
-        }
-        Err((e, left)) => {
-            // Of one in doubt, too, whoever comes by finds out what became of it.
-            if let Some(kept) = kept.filter(|_| !matches!(e, CommitError::InDoubt { .. })) {
-                Kept::aborted(kept);
-            }
-            (Ending::from(e), left)
-        }
-    }
-}
 
 /// `systx undo`; returns the exit code.
 pub fn undo(args: &args::Undo) -> u8 {
@@ -123,7 +44,7 @@ pub fn undo(args: &args::Undo) -> u8 {
     let ending = undone(args, &mut notices).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     let ours = Ours::new(notices.id().map(|id| id.0), &words);
-    run::say(&Told::new(&ending, &ours), args.json, args.verbose, None)
+    say(&Told::new(&ending, &ours), args.json, args.verbose, None)
 }
 
 /// An error is one of ours, before the commit.
@@ -133,7 +54,7 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
     }
     let Parts { mounts, keys } = parts(args)?;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| domains::called(call, &mounts, &args.area));
+    let twin = twin::start(&keep, |call| cover::called(call, &mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut promised = Promised::default();
     let ending = taken_back(args, &twin, (&mounts, &keys), (notices, &mut promised));
@@ -151,7 +72,7 @@ struct Parts {
 /// Finds them by the images.
 fn parts(args: &args::Undo) -> Result<Parts, String> {
     let found = domains::existing(&Linux::new(), &args.area)?;
-    complain(&found);
+    found.complain();
     let (id, mut images) = (TxId(args.id), Vec::new());
     let wanted = args.mount.as_deref().map(|dir| mount_of(dir, &found)).transpose()?;
     for (mounted, domain) in &found.open {
@@ -230,7 +151,7 @@ fn taken_back(
         let _held = Signals::hold().map_err(failed("holding signals"))?;
         domains::open(&os, mounts, &args.area).map_err(|(_, refused)| refused.why)?
     };
-    run::finish_others(args.json, &domains);
+    life::finish_others(args.json, &domains);
     let mut images = Vec::with_capacity(keys.len());
     for ((domain, (_, id)), mounted) in domains.iter().zip(keys).zip(mounts) {
         let unreadable = |e: ImageError| format!("transaction {id}: {e}");
@@ -249,12 +170,9 @@ fn taken_back(
         let known_by = open.image.parts.first().map_or(args.id, |(_, id)| id.0);
         format!("{}{known_by}: {}", later::UNDO_OF, String::from_utf8_lossy(&open.image.command))
     });
-    no_room::stage(Stage::Before);
     let promise = Promise { durability: args.durability, isolation: IsolationArg::Serializable };
-    let options = Options { command, ..run::options(promise, &[]) };
-    let begun = Transaction::begin(os, domains.clone(), options);
-    let mut tx = begun.map_err(|e| told("beginning", &e))?;
-    notices.began(&domains, tx.ids());
+    let options = Options { command, ..life::options(promise, &[]) };
+    let mut tx = life::begin(&domains, options, notices)?;
     let ready = put_back(&mut tx, args.id, &domains, &images)
         .and_then(|()| diff::before_commit(&args.changes(), args.json, &mut tx, 0));
     // Who ends this process before has undone nothing, and its twin sees to what it leaves.
@@ -262,7 +180,7 @@ fn taken_back(
     let ending = match ready {
         Ok(_) => {
             let _progress = Progress::begin(!args.json);
-            commit(tx, args.undoable, |done| Ending::Committed(done, 0))
+            life::commit(IfItFails::Goes, tx, args.undoable, |done| Ending::Committed(done, 0)).0
         }
         Err(Ending::Conflict(conflict)) => {
             tx.lose(&conflict);
@@ -308,7 +226,7 @@ fn put_back(
 fn not_looked(error: VerbError) -> Ending {
     match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
-        e => Ending::Failed(told("looking at what it changed", &e)),
+        e => Ending::Failed(verb_failed("looking at what it changed", &e)),
     }
 }
 
@@ -316,6 +234,6 @@ fn not_put_back(error: VerbError) -> Ending {
     match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
         VerbError::Os(Errno::UCLEAN) => Ending::Failed("what was kept of it is damaged; what has changed since then has to be put back by hand: `systx log ID` tells what it was".into()),
-        e => Ending::Failed(told("putting back what it changed", &e)),
+        e => Ending::Failed(verb_failed("putting back what it changed", &e)),
     }
 }

@@ -3,7 +3,8 @@
 //! Owns: the words for it. Guarantees: a step is something that the reader can do or look at; where nothing is known that would
 //! help, nothing is said. Does not: know what was being done; who does has better words.
 
-use crate::report::shown;
+use crate::words::shown;
+use systx_engine::outcome::VerbError;
 use systx_os::Errno;
 
 /// What to do, as a fragment that follows a semicolon.
@@ -31,6 +32,19 @@ pub fn with_step(doing: &str, error: Errno) -> String {
 /// The next step, to follow the words of an error.
 pub fn and_step(error: Errno) -> String {
     step(error).map_or_else(String::new, |step| format!("; {step}"))
+}
+
+/// Makes a closure for `map_err`: an error of a system call with what was being done and the next step.
+pub fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
+    move |e| with_step(doing, e)
+}
+
+/// An error of a verb of the engine with what was being done and the next step.
+pub fn verb_failed(doing: &str, error: &VerbError) -> String {
+    match error {
+        VerbError::Os(e) => with_step(doing, *e),
+        VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),
+    }
 }
 
 /// A directory whose mount is not among those that the kernel lists.

@@ -1,6 +1,6 @@
 //! Why a committed transaction is not undone, in words and for programs.
 
-use crate::report::{put, shown};
+use crate::words::{put, shown};
 use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_os::linux::local_time;

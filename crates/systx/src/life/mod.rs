@@ -1,0 +1,318 @@
+//! The life of a transaction in which programs run: begin → view → namespaces → serve → end → commit.
+//!
+//! Owns: the order of these steps, once, for `systx run`, for transactions that stay open, and, as far as they go, for `systx undo`.
+//! Guarantees: everything that forks does so before this process has a second thread; pid 1 of the namespaces is gone and reaped, and
+//! everything that programs stored has arrived, before the transaction leaves its view. Does not: decide how a transaction ends; its
+//! callers do, by what [`Settled`] says.
+
+mod begin;
+mod commit;
+mod not_started;
+
+pub use begin::{begin, finish_others, options};
+pub use commit::{commit, give_up, IfItFails, Stayed};
+pub use not_started::{not_executed, not_started};
+
+use crate::args::Policy;
+use crate::command;
+use crate::hint::{failed, verb_failed};
+use crate::network::{self, Answering, Watcher};
+use crate::report::{Ending, Seen};
+use crate::scope::Opened;
+use crate::serving::{Server, Unmounting};
+use crate::sub;
+use crate::supervise::{supervise, Ends, Over};
+use std::ffi::{CString, OsString};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use systx_engine::transaction::Transaction;
+use systx_os::fuse::EventFd;
+use systx_os::process::{self, Signals, Terminal};
+use systx_os::sandbox::calls::Reception;
+use systx_os::sandbox::join::Entry;
+use systx_os::sandbox::mounts;
+use systx_os::sandbox::spawn::{spawn, Child, Command, News};
+use systx_os::sandbox::watch::Watch;
+use systx_os::{Errno, Linux};
+use systx_view::{Trouble, View, Written};
+
+/// Part of our descriptors that may be files and directories of the command; the others are for the commit.
+const HELD_PART: u64 = 2;
+
+/// A transaction whose files are served to programs in namespaces of their own.
+pub struct Life {
+    /// Pid 1 of the namespaces.
+    pub child: Child,
+    /// Readable when the transaction can't commit any more.
+    pub alarm: EventFd,
+    /// Rung when no program runs on: calls that wait for an answer may get it.
+    silenced: EventFd,
+    /// `None` after it could not be started again.
+    server: Option<Server>,
+    watcher: Option<Watcher>,
+    written: Written,
+    views: Arc<Vec<OwnedFd>>,
+}
+
+/// The first program in the namespaces.
+pub struct Program {
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    directory: CString,
+    umask: u32,
+}
+
+impl Program {
+    /// Returns the user's command, as it runs in transaction `id`.
+    pub fn of(words: &[OsString], id: u64) -> Result<Program, String> {
+        Ok(Program {
+            argv: command::words(words)?,
+            env: command::environment(id, &[])?,
+            directory: command::directory()?,
+            umask: Linux::new().inherited_umask(),
+        })
+    }
+
+    /// Returns none: pid 1 waits for programs that come in.
+    fn none() -> Program {
+        Program { argv: Vec::new(), env: Vec::new(), directory: c"/".into(), umask: 0 }
+    }
+}
+
+/// The two ends of the socket at which watched calls arrive.
+struct Watched {
+    ours: Option<(Policy, Reception)>,
+    theirs: Option<Watch>,
+}
+
+impl Watched {
+    fn by(policy: Option<Policy>) -> Result<Watched, String> {
+        let (theirs, reception) = policy.map(network::watch).transpose()?.unzip();
+        Ok(Watched { ours: policy.zip(reception), theirs })
+    }
+
+    /// Returns a second copy of the command's end, for programs that come in later.
+    fn copy(&self) -> Result<Option<Watch>, String> {
+        let copy = |watch: &Watch| {
+            Ok(Watch {
+                to: watch.to.try_clone().map_err(|e: std::io::Error| e.to_string())?,
+                own_network: watch.own_network,
+            })
+        };
+        self.theirs.as_ref().map(copy).transpose()
+    }
+}
+
+impl Life {
+    /// Starts a command in a transaction. A failure aborts the transaction.
+    pub fn of_command(
+        tx: Transaction<Linux>,
+        served: &Opened<'_>,
+        program: Program,
+        network: Option<Policy>,
+        signals: &Signals,
+    ) -> Result<Life, String> {
+        Life::start(tx, served, program, Watched::by(network)?, signals)
+    }
+
+    /// Starts namespaces without a command, with the way in for those that come. A failure aborts the transaction.
+    pub fn of_visitors(
+        tx: Transaction<Linux>,
+        served: &Opened<'_>,
+        network: Option<Policy>,
+        signals: &Signals,
+    ) -> Result<(Life, Entry), String> {
+        let watched = Watched::by(network)?;
+        let for_those_who_come = watched.copy()?;
+        let life = Life::start(tx, served, Program::none(), watched, signals)?;
+        match life.child.news() {
+            Some(News::Ready) => {}
+            Some(news) => {
+                return Err(match not_started(&[], news) {
+                    Ending::Failed(why) | Ending::NotStarted(why, _) => why,
+                    _ => "building the tree".into(),
+                })
+            }
+            None => return Err("pid 1 of the namespaces was killed; begin again".into()),
+        }
+        let entry = Entry::of(&life.child, for_those_who_come).map_err(failed("opening the namespaces"))?;
+        Ok((life, entry))
+    }
+
+    fn start(
+        tx: Transaction<Linux>,
+        served: &Opened<'_>,
+        program: Program,
+        watched: Watched,
+        signals: &Signals,
+    ) -> Result<Life, String> {
+        let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
+        let copied = failed("making an eventfd");
+        let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
+            let why = verb_failed(failed.doing, &failed.error);
+            failed.tx.abort();
+            why
+        })?;
+        served.share(&mut view);
+        view.lies_at(served.depth);
+        let last = sub::last(&views, view.divided().map_err(&copied)?)?;
+        let kept: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
+        let kept = Arc::new(kept.map_err(|e| e.to_string())?);
+        let Program { argv, env, directory, umask } = program;
+        let command = Command {
+            argv,
+            env,
+            directory,
+            umask,
+            root: command::root(&served.tree, &served.lower, views)?,
+            answering: view.answers_from().map(|device| device.as_raw_fd()).collect(),
+            watch: watched.theirs,
+            last: Some(last),
+        };
+        let (alarm, silenced) = (view.alarm().map_err(&copied)?, eventfd()?);
+        // Before the first thread: this forks.
+        let child = spawn(command, signals).map_err(failed("starting a process in new namespaces"))?;
+        // The command has its own limit by now.
+        if let Ok(limit) = systx_os::linux::raise_nofile_limit() {
+            view.hold_files(usize::try_from(limit / HELD_PART).unwrap_or(usize::MAX));
+        }
+        view.is_for_others();
+        view.speak_after(silenced.try_clone().map_err(&copied)?);
+        let written = view.written();
+        let server = Some(Server::start(view)?);
+        let watcher = watched.ours.map(|(policy, reception)| {
+            Watcher::start(Answering::new(policy, reception, &kept, &alarm)?, &child)
+        });
+        let watcher = watcher.transpose()?;
+        Ok(Life { child, alarm, silenced, server, watcher, written, views: kept })
+    }
+
+    /// Waits for the end of the command, or ends it.
+    pub fn supervise(
+        &mut self,
+        signals: &Signals,
+        terminal: Option<&Terminal>,
+        too_late: BorrowedFd<'_>,
+    ) -> Over {
+        let ends = Ends { doomed: self.alarm.as_fd(), too_late, silenced: &self.silenced };
+        supervise(&mut self.child, signals, terminal, ends)
+    }
+
+    /// Ends every program inside without asking, and waits until pid 1 is gone.
+    pub fn silence(&mut self) {
+        self.child.silence();
+        self.reap();
+    }
+
+    /// Ends every program inside, and has pid 1 finish subtransactions that were cut off by that. An error keeps the transaction
+    /// from committing.
+    pub fn finish(&mut self) -> Result<(), Ending> {
+        self.child.finish();
+        let finished = self.finished();
+        self.reap();
+        finished
+    }
+
+    fn finished(&self) -> Result<(), Ending> {
+        loop {
+            let [alarm, _] = process::wait_readable([self.alarm.as_fd(), self.child.talk().as_fd()]);
+            if alarm {
+                // The reason is in the view's trouble.
+                self.child.silence();
+                return Ok(());
+            }
+            match self.child.news() {
+                Some(News::Finished) => return Ok(()),
+                Some(News::NotFinished) => return Err(not_started(&[], News::NotFinished)),
+                Some(_) => {}
+                None => return Err(Ending::Failed("pid 1 of its namespaces was killed".into())),
+            }
+        }
+    }
+
+    fn reap(&mut self) {
+        self.silenced.ring();
+        self.child.reap();
+    }
+
+    /// Waits until everything that programs stored through mappings has arrived; false: the alarm came before.
+    fn arrived(&self) -> std::io::Result<bool> {
+        let done = EventFd::new()?;
+        let ring = done.try_clone()?;
+        let views = self.views.clone();
+        // A failure is reported by the commit.
+        let sync = std::thread::Builder::new().name("systx-sync".into()).spawn(move || {
+            let _ = mounts::sync(&views);
+            ring.ring();
+        })?;
+        let [_, alarm] = process::wait_readable([done.as_fd(), self.alarm.as_fd()]);
+        if alarm {
+            // Programs that wait for an answer are killed first; the sync gets one from the view's thread in any case.
+            self.child.silence();
+            self.silenced.ring();
+        }
+        let _ = sync.join();
+        Ok(!alarm)
+    }
+
+    /// Whether there is a view.
+    pub fn serves(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Asks the transaction something while no program inside is answered. `None`: it can't commit any more, or there is no view.
+    pub fn ask<T>(
+        &mut self,
+        question: impl FnOnce(&mut Transaction<Linux>) -> T,
+    ) -> Result<Option<T>, String> {
+        if !self.arrived().map_err(|e| e.to_string())? {
+            return Ok(None);
+        }
+        let Some(server) = self.server.take() else { return Ok(None) };
+        let (mut view, served) = server.stop()?;
+        let sound = served.is_ok() && view.trouble().is_none();
+        let answer = sound.then(|| question(view.transaction()));
+        self.server = Some(Server::start(view)?);
+        Ok(answer)
+    }
+
+    /// Takes the transaction out of its view, once [no program is left](Life::supervise). `wanted`: it may be committed, so what was
+    /// stored through mappings is waited for.
+    pub fn settle(mut self, wanted: bool) -> Result<Settled, String> {
+        let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
+        let arrived = if wanted && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
+        let server = self.server.take().ok_or("the view is gone")?;
+        let (view, served) = server.stop()?;
+        let trouble = view.trouble().cloned();
+        let tx = view.finish();
+        Ok(Settled {
+            tx,
+            seen,
+            served: served.and(arrived),
+            trouble,
+            unmounting: Unmounting::begin(self.views),
+        })
+    }
+}
+
+/// A transaction in which no program is left.
+pub struct Settled {
+    /// The transaction.
+    pub tx: Transaction<Linux>,
+    /// The peers that its programs have reached outside.
+    pub seen: Seen,
+    /// Why not all of it has arrived.
+    pub served: Result<(), Errno>,
+    /// Why it can't commit.
+    pub trouble: Option<Trouble>,
+    /// Its mounts come apart meanwhile.
+    pub unmounting: Unmounting,
+}
+
+/// Why a transaction with this trouble does not commit.
+pub fn of_trouble(trouble: Trouble) -> Ending {
+    match trouble {
+        Trouble::Doomed(conflict) => Ending::Conflict(conflict),
+        trouble => Ending::Failed(trouble.to_string()),
+    }
+}

@@ -1,0 +1,68 @@
+//! Why a command did not begin, and what to do about it.
+
+use crate::hint;
+use crate::report::{Ending, NOT_EXECUTABLE, NOT_FOUND};
+use crate::words::shown;
+use std::ffi::OsString;
+use systx_os::sandbox::spawn::News;
+use systx_os::Errno;
+
+/// Returns the end of a run whose command did not begin.
+pub fn not_started(command: &[OsString], news: News) -> Ending {
+    match news {
+        News::NotExecuted(e) => not_executed(command, e),
+        News::NotBuilt { at, error } => {
+            let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
+            let step = match (at.as_str(), error) {
+                // mount_too_revealing in the kernel: who is root in a user namespace gets no more than he sees.
+                ("proc", Errno::PERM) => {
+                    "; parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
+                     systempaths=unconfined), or run systx as root"
+                        .into()
+                }
+                _ => hint::and_step(error),
+            };
+            Ending::Failed(format!("could not mount /{at} for the command: {error}{step}"))
+        }
+        News::NoDirectory(e) => Ending::Failed(format!(
+            "could not enter the working directory: {e}; start in one that is there, and open to you, by the same path inside"
+        )),
+        News::NotWatched(e) => {
+            let why = match e {
+                Errno::BUSY => "somebody watches the calls here already, a sandbox or a container's manager",
+                _ => "leave --network out, or allow seccomp and network namespaces here",
+            };
+            Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
+        }
+        News::NotEntered(e) => Ending::Failed(format!(
+            "could not enter the transaction: {e}; `systx list` shows whether it is still open"
+        )),
+        News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
+        News::Stopped | News::Ended(_) | News::Ready | News::Finished => {
+            Ending::Failed("pid 1 of the command ended too early; run again, somebody has killed it".into())
+        }
+    }
+}
+
+/// Returns the end of a run whose command could not be executed.
+pub fn not_executed(command: &[OsString], error: Errno) -> Ending {
+    let name = command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
+    let (why, code) = match error {
+        Errno::NOENT => {
+            let step = match name.contains('/') {
+                true => "check its path, and for a script the program in its first line",
+                false => "check its name, and PATH",
+            };
+            (format!("{name}: command not found; {step}"), NOT_FOUND)
+        }
+        e => {
+            let step = match e {
+                Errno::ACCESS => "make it executable (chmod +x), or name the program that is to run it",
+                Errno::NOEXEC => "give it a first line like #!/bin/sh, or name the program that is to run it",
+                _ => "try it without systx",
+            };
+            (format!("{name}: can't be executed: {e}; {step}"), NOT_EXECUTABLE)
+        }
+    };
+    Ending::NotStarted(why, code)
+}

@@ -1,0 +1,94 @@
+//! The ways in which a transaction ends, and the exit code of each.
+
+use super::{Discarded, Overtaken, CONFLICT, DECLINED, DISPLACED, OURS, TOO_LATE};
+use systx_engine::outcome::{CommitError, Committed, Conflict};
+use systx_os::process::Ended;
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub enum Ending {
+    /// The command is past the commit point. It ended with this status: 0, or whatever was to be committed, too.
+    Committed(Committed, u8),
+    /// The part of an open transaction that was asked for is past the commit point; the rest is given up.
+    Part(Committed, Vec<Discarded>),
+    /// So many changes were told and not committed, as was asked for: nothing happened. The command's status.
+    DryRun(usize, u8),
+    /// The command failed: nothing happened.
+    Aborted(Ended),
+    /// It ended so, but its output could not be written.
+    Mute(Box<Ending>, String),
+    /// The user said so: nothing happened.
+    Declined,
+    /// An open transaction was to be aborted: nothing happened.
+    Discarded,
+    /// An open transaction had so much time, in the user's words: nothing happened.
+    Expired(String),
+    /// The process that kept an open transaction was ended by this signal: nothing happened.
+    KeeperEnded(i32),
+    /// The process that kept an open transaction was killed; whether it is committed, by somebody else, as far as that is known.
+    KeeperKilled(Option<bool>),
+    /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to be looked at.
+    Lost(Box<Ending>),
+    /// Who an open transaction was for, the process with this number, went without a word: nothing happened.
+    Left(u32),
+    /// The command ended so, and the transaction stays open: nothing happened yet.
+    Open(Ended),
+    /// It had so much time, in the user's words, and was killed: nothing happened.
+    TooLate(String),
+    /// It would have reached what is outside, as these words tell, and was killed: nothing happened.
+    Outside(String),
+    /// The command was not started, by this error and with this exit code: nothing happened.
+    NotStarted(String, u8),
+    /// A conflict ended it while it ran, or at its commit: nothing happened.
+    Conflict(Conflict),
+    /// The commit failed, or its fate is unknown.
+    NotCommitted(CommitError),
+    /// What was to be undone has changed since: nothing happened.
+    Overtaken(Box<Overtaken>),
+    /// We failed before the commit: nothing happened.
+    Failed(String),
+}
+
+impl From<CommitError> for Ending {
+    fn from(error: CommitError) -> Ending {
+        match error {
+            CommitError::Conflict(conflict) => Ending::Conflict(*conflict),
+            other => Ending::NotCommitted(other),
+        }
+    }
+}
+
+impl Ending {
+    /// Exit code of `systx run`.
+    pub fn code(&self) -> u8 {
+        match self {
+            Ending::Committed(c, _) if c.pending.is_some() => OURS,
+            Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
+            Ending::Committed(_, status) | Ending::DryRun(_, status) => *status,
+            Ending::Part(c, _) => Ending::Committed(c.clone(), 0).code(),
+            Ending::Aborted(ended) | Ending::Open(ended) => ended.code(),
+            Ending::Discarded => 0,
+            Ending::Declined => DECLINED,
+            Ending::TooLate(_) | Ending::Expired(_) => TOO_LATE,
+            Ending::NotStarted(_, code) => *code,
+            Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
+            Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
+            Ending::KeeperEnded(_) | Ending::KeeperKilled(_) | Ending::Left(_) => OURS,
+            Ending::Lost(why) => why.code(),
+        }
+    }
+
+    /// Whether there is nothing to say unless asked.
+    pub fn is_plain_success(&self) -> bool {
+        matches!(self, Ending::Committed(..) | Ending::Discarded) && self.code() == 0
+    }
+
+    /// Something else that somebody should look at.
+    pub fn warning(&self) -> Option<&str> {
+        match self {
+            Ending::Committed(c, _) | Ending::Part(c, _) => c.warning.as_deref(),
+            Ending::Mute(ending, _) => ending.warning(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The end of a transaction's subtransactions: what was cut off in them is finished, or the outer one does not commit.
+
+use crate::hint::failed;
+use crate::words::shown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use systx_engine::domain::{finish_sub_areas, Location};
+use systx_os::fuse::EventFd;
+use systx_os::sandbox::mounts::Detached;
+use systx_os::sandbox::own;
+use systx_os::sandbox::spawn::Last;
+use systx_os::{Errno, Linux, Open, Os, Stat};
+use systx_view::SUB_AREAS_ATTRIBUTE;
+
+/// What pid 1 of a transaction does at its end.
+pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
+    let views: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
+    let views = views.map_err(|e| e.to_string())?;
+    let keep = views.iter().map(AsRawFd::as_raw_fd).collect();
+    let work = Box::new(move || match finish(&views) {
+        Ok(()) => true,
+        Err(why) => {
+            eprintln!("systx: subtransactions: {why}.");
+            false
+        }
+    });
+    Ok(Last { due, keep, work })
+}
+
+/// An area of subtransactions.
+struct Site {
+    /// The directory that it is in, open for reading: the kernel finds objects by handle from no other.
+    dir: Arc<OwnedFd>,
+    name: Vec<u8>,
+    /// Whose it is.
+    uid: u32,
+    gid: u32,
+}
+
+impl Site {
+    fn location(&self) -> Location<'_, Linux> {
+        Location { root: self.dir.clone(), parent: &*self.dir, name: &self.name }
+    }
+}
+
+/// Finishes the subtransactions of the transaction that has these views. Nobody is left in there.
+fn finish(views: &[OwnedFd]) -> Result<(), String> {
+    let os = Linux::new();
+    systx_os::linux::prove_nothing();
+    // It may have root's rights, and nothing above the directory of an area is an inner one's.
+    systx_os::linux::find_by_path();
+    // With fewer descriptors a large publication may fail, and with it the outer transaction.
+    let _ = systx_os::linux::raise_nofile_limit();
+    let mut sites: Vec<Site> = Vec::new();
+    for view in views {
+        // On a mount of our own: what the command has mounted there is none of ours.
+        let copy = Detached::of_mount(view).map_err(failed("copying a mount"))?;
+        let paths = copy.attribute(SUB_AREAS_ATTRIBUTE).map_err(failed("asking for its areas"))?;
+        for path in paths.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
+            sites.push(site(&os, &copy.root, path).map_err(|e| format!("{}: {e}", shown(path)))?);
+        }
+    }
+    let mut users: Vec<_> = sites.iter().map(|site| (site.uid, site.gid)).collect();
+    users.sort_unstable();
+    users.dedup_by_key(|(uid, _)| *uid);
+    for (uid, gid) in users {
+        let theirs: Vec<_> = sites.iter().filter(|site| site.uid == uid).collect();
+        let done = match uid == os.uid() {
+            true => finish_of_one(&os, &theirs),
+            // What is another user's only he may finish.
+            false => {
+                own::as_user(uid, gid, || finish_of_one(&os, &theirs)).map_err(failed("becoming its user"))?
+            }
+        };
+        if !done {
+            return Err(format!("what user {uid} has left could not be finished"));
+        }
+    }
+    Ok(())
+}
+
+fn site(os: &Linux, root: &OwnedFd, path: &[u8]) -> Result<Site, Errno> {
+    let mut names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let name = names.pop().unwrap_or_default().to_vec();
+    let mut dir = os.dup(root)?;
+    for name in names {
+        dir = os.open(&dir, name, Open::Path)?;
+    }
+    let dir = Arc::new(os.reopen(&dir, Open::Directory)?);
+    let Stat { uid, gid, .. } = os.stat_at(&dir, &name)?;
+    Ok(Site { dir, name, uid, gid })
+}
+
+/// Finishes what is in the areas of one user, and says what he has to know; whether all is done.
+fn finish_of_one(os: &Linux, sites: &[&Site]) -> bool {
+    let locations: Vec<_> = sites.iter().map(|site| site.location()).collect();
+    match finish_sub_areas(os, &locations) {
+        Ok(kept) => {
+            for (_, name) in kept {
+                eprintln!("systx: what a subtransaction has displaced is {name} now, at the top of what it has served.");
+            }
+            true
+        }
+        Err(why) => {
+            eprintln!("systx: a subtransaction that was cut off: {why}.");
+            false
+        }
+    }
+}
