@@ -1,13 +1,15 @@
-//! Answering on the CPU of whoever asks.
+//! Answering on the CPU of the thread that asks.
 //!
-//! Two threads that talk in turns are fastest on one CPU: waking another CPU, above all a virtual one that has gone to
-//! sleep, takes longer than most of the work. The kernel wakes a thread on an idle CPU, though, and FUSE has no hint. But a
-//! CPU that only threads of policy SCHED_IDLE want counts as idle. So who answers is such a thread while it talks, on the CPU
-//! of who asks: it runs when who asks sleeps, and is no reason to go elsewhere. Nothing of the other thread is changed.
+//! Two threads that talk in turns are fastest on one CPU: waking another CPU, above all a virtual one that
+//! has gone to sleep, takes longer than most of the work. The kernel wakes a thread on an idle CPU, though,
+//! and FUSE has no hint. But a CPU that only threads of policy SCHED_IDLE want counts as idle. So the
+//! answering thread takes this policy while it talks, on the CPU of the asking one: it runs when the asker
+//! sleeps, and is no reason to move the asker. Nothing of the asking thread is changed.
 //!
-//! Owns: policy and place of the thread that answers ([`Beside`]). Guarantees: where others want the CPU, too, so that who
-//! answers does not get it, its policy is back after two ticks of a watcher. Does not: work without the privilege to leave
-//! SCHED_IDLE (CAP_SYS_NICE, or RLIMIT_NICE): then nothing is changed at all.
+//! Owns: policy and place of the answering thread ([`Beside`]). Guarantees: where other threads want the CPU
+//! too, so that the answering one does not get it, its policy is restored after two ticks of a watcher. Does
+//! not: work without the privilege to leave SCHED_IDLE (CAP_SYS_NICE, or RLIMIT_NICE): then nothing is
+//! changed at all.
 //!
 //! Source: kernel/sched/fair.c (select_idle_sibling, sched_idle_cpu), kernel/sched/syscalls.c.
 
@@ -17,20 +19,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// So many requests in a row of one thread, and it is taken to go on asking. A compiler asks for less, and then computes: who answers
-/// would be kept from all others by it for a moment.
+/// After this many requests in a row a thread is expected to go on asking. A compiler asks for less, and then
+/// computes: it would keep the answering thread from all others for a moment.
 const TALK: u32 = 256;
-/// The same at most, for whoever was found without a CPU again and again.
+/// Upper bound of the same, after the answering thread was found without a CPU again and again.
 const TALK_MAX: u32 = 1 << 20;
 /// Requests after which it looks again where the other thread is.
 const FOLLOW: u32 = 512;
 /// Looks in vain before a request that are many: on one CPU who answers runs again when the next request is there.
 const WAITS: u32 = 3;
-/// So many such requests in a row, and the two are apart.
+/// After this many such requests in a row the two are apart.
 const WAITED: u32 = 4;
 /// Requests after which others are trusted again not to want the CPU.
 const TRUST: u32 = 4096;
-/// Who has no CPU before so many answers is among others who want it.
+/// An answering thread that has no CPU before this many answers competes with other threads.
 const SOON: u32 = 256;
 /// Time between two looks of the watcher.
 const TICK: Duration = Duration::from_millis(1);
@@ -67,7 +69,7 @@ struct Watched {
 }
 
 impl Beside {
-    /// Notes who asks, before the answer. 0: nobody waits for it.
+    /// Notes the asking thread, before the answer. 0: no thread waits for it.
     pub fn asked_by(&mut self, thread: u32) {
         if thread == 0 {
             return;
@@ -89,12 +91,12 @@ impl Beside {
         self.waits = self.waits.saturating_add(1);
     }
 
-    /// Whether it runs only where nobody else wants to.
+    /// Returns true if the answering thread runs only where no other wants to.
     pub fn is_near(&self) -> bool {
         self.near
     }
 
-    /// Nobody asks any more for now: as before all talk.
+    /// Restores the state before all talk, since no thread asks for now.
     pub fn part(&mut self) {
         if !std::mem::take(&mut self.near) {
             return;
@@ -156,8 +158,8 @@ impl Beside {
         }
     }
 
-    /// Whether, at a request, the two seem to have come apart: the kernel wakes who asks on another CPU if a third thread wants this
-    /// one for an instant, and from then on there.
+    /// Returns true if, at a request, the two threads seem to have come apart: the kernel wakes the asking
+    /// one on another CPU if a third thread wants this one for an instant, and from then on there.
     fn is_apart(&mut self) -> bool {
         self.waited = if std::mem::take(&mut self.waits) < WAITS { 0 } else { self.waited + 1 };
         let apart = self.waited == WAITED;
@@ -261,7 +263,7 @@ fn last_cpu(thread: u32) -> Option<usize> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// As `struct sched_attr` in linux/sched/types.h, version 0.
+/// `struct sched_attr` of linux/sched/types.h, version 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SchedAttr {
@@ -278,8 +280,9 @@ struct SchedAttr {
 /// The shortest slice that the kernel gives, in nanoseconds.
 const SHORT_SLICE: u64 = 100_000;
 
-/// Asks for short time slices for the calling thread: it runs soon after it is woken, and for no more time than others. Where
-/// others compute on each CPU, whoever asks would else wait up to three milliseconds. Kernels before 6.12 take no notice.
+/// Asks for short time slices for the calling thread: it runs soon after it is woken, and for no more time
+/// than others. Where other programs compute on each CPU, an asking thread would else wait up to three
+/// milliseconds. Kernels before 6.12 take no notice.
 pub fn ask_for_short_slices() {
     if let Some(attr) = attributes() {
         let attr = SchedAttr { runtime: SHORT_SLICE, ..attr };
@@ -291,7 +294,7 @@ pub fn ask_for_short_slices() {
 /// How the calling thread is scheduled.
 fn attributes() -> Option<SchedAttr> {
     let mut attr = SchedAttr::default();
-    // SAFETY: the call writes at most as many bytes to `attr` as it is told that there are, and keeps no pointer.
+    // SAFETY: the call writes at most the given number of bytes to `attr`, and keeps no pointer.
     let done = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, size_of::<SchedAttr>(), 0) };
     (done == 0).then_some(attr)
 }
@@ -306,7 +309,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    /// A thread that asks nothing, until its end is told.
+    /// Starts a thread that asks nothing, until it is ended.
     fn asker() -> (u32, impl FnOnce()) {
         let ((end, wait), (tell, told)) = (channel::<()>(), channel());
         let thread = std::thread::spawn(move || {

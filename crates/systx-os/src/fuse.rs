@@ -1,8 +1,8 @@
 //! The kernel's side of a view: FUSE connections, their mounts, passthrough, and waiting.
 //!
-//! Owns: the descriptors of /dev/fuse. Guarantees: nothing here blocks but [`wait`]; a mount is detached until somebody
-//! moves it somewhere. Does not: know the protocol; that is the view's.
-//! Minimum kernel version: 5.2 (fsopen); 6.9 for passthrough.
+//! Owns: the descriptors of /dev/fuse. Guarantees: nothing here blocks but [`wait`]; a mount is detached
+//! until a caller moves it somewhere. Does not: know the protocol; that is the view's. Minimum kernel
+//! version: 5.2 (fsopen); 6.9 for passthrough.
 //!
 //! Source: fuse(4), include/uapi/linux/fuse.h, fs/fuse/{inode,dev,backing}.c.
 
@@ -42,7 +42,7 @@ impl Backing {
     }
 }
 
-/// One connection to the kernel's FUSE. Dropping it ends the connection: whoever is inside gets `ENOTCONN`.
+/// One connection to the kernel's FUSE. Dropping it ends the connection: programs inside get `ENOTCONN`.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
 
@@ -63,9 +63,9 @@ impl Device {
 
     /// Makes the file system that this connection serves and returns a detached mount of it.
     ///
-    /// `root_mode` has the type bits of the root; `source` is what the mount table shows. Everybody may use it, and
-    /// the kernel checks permissions by the attributes that the server tells. Must be called in the user namespace in
-    /// which the device was opened.
+    /// `root_mode` has the type bits of the root; `source` is what the mount table shows. Every user may use
+    /// it, and the kernel checks permissions by the attributes that the server reports. Must be called in the
+    /// user namespace in which the device was opened.
     pub fn mount(&self, root_mode: u32, source: &str) -> Result<OwnedFd> {
         let fs = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let ids = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
@@ -93,12 +93,13 @@ impl Device {
     /// Answers one request.
     ///
     /// # Errors
-    /// `ENOENT`: nobody waits for it any more.
+    ///
+    /// `ENOENT`: its caller does not wait any more.
     pub fn write(&self, message: &[u8]) -> Result<()> {
         rustix::io::write(&self.0, message).map(drop)
     }
 
-    /// Whether a thread of this process has the descriptor of this connection in its table.
+    /// Returns true if a thread of this process has the descriptor of this connection in its table.
     pub fn is_held_by(&self, thread: u32) -> bool {
         let fd = format!("/proc/self/task/{thread}/fd/{}", self.0.as_raw_fd());
         rustix::fs::readlink(fd, Vec::new()).is_ok_and(|link| link.as_bytes().ends_with(b"/fuse"))
@@ -160,7 +161,7 @@ impl EventFd {
         Ok(EventFd(rustix::io::fcntl_dupfd_cloexec(&self.0, 0)?))
     }
 
-    /// Whether it was rung.
+    /// Returns true if it was rung.
     pub fn is_rung(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)

@@ -1,9 +1,9 @@
-//! A store that finds no room: the last words of a process.
+//! The end of a process whose store into a mapping finds no room.
 //!
-//! Owns: the handler of SIGBUS. A store into a shared mapping is answered with it when the file system has no block left for
-//! the page; btrfs needs a new one after each write-out, also for what was allocated. The process can't go on, and nobody else
-//! must go on with what it may have half stored: it says so and ends at once, as if it were killed. Does not: tell a full
-//! disk from a bug of ours by more than its address.
+//! Owns: the handler of SIGBUS. The kernel answers a store into a shared mapping with it when the file system
+//! has no block left for the page; btrfs needs a new one after each write-out, also for allocated pages. The
+//! process can't go on, and no other may rely on its half-made store: it prints a message and ends at once,
+//! as if it were killed. Does not: tell a full disk from a bug of ours by more than the address.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -26,7 +26,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: openat2(2), RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV.
     fn open(&self, dir: &Self::Fd, name: &[u8], how: Open) -> Result<Self::Fd>;
-    /// The same; `None`: nothing has that name.
+    /// Opens a name; `None`: nothing has that name.
     fn open_if_there(&self, dir: &Self::Fd, name: &[u8], how: Open) -> Result<Option<Self::Fd>> {
         match self.open(dir, name, how) {
             Err(Errno::NOENT) => Ok(None),
@@ -59,8 +59,8 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
     /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).
     fn read_link(&self, fd: &Self::Fd) -> Result<Vec<u8>>;
-    /// Whether names may be added to and taken from a directory, as far as its permissions and its immutable flag say:
-    /// `EACCES`, `EPERM`, `EROFS`. The default knows the flag only.
+    /// Checks that names may be added to and removed from a directory, as far as its permissions and its
+    /// immutable flag say: `EACCES`, `EPERM`, `EROFS`. The default knows the flag only.
     ///
     /// Source: faccessat2(2), W_OK | X_OK, AT_EACCESS | AT_EMPTY_PATH.
     fn may_change_names(&self, dir: &Self::Fd) -> Result<()> {
@@ -108,8 +108,8 @@ pub trait Os: Clone + Send + Sync + 'static {
     }
     /// File-system totals (statfs).
     fn statfs(&self, fd: &Self::Fd) -> Result<StatFs>;
-    /// What kind of file system this is and what may be relied on there. Probes by experiment where no flag tells;
-    /// `scratch` is a directory of ours on it. Cached by the caller.
+    /// Returns the kind of file system and what may be relied on there. Probes by experiment where no flag
+    /// says it; `scratch` is a directory of ours on it. Cached by the caller.
     fn fs_info(&self, scratch: &Self::Fd) -> Result<FsInfo>;
 
     // ---- names ---------------------------------------------------------------------------------------------------
@@ -148,9 +148,9 @@ pub trait Os: Clone + Send + Sync + 'static {
         to_offset: u64,
         len: u64,
     ) -> Result<u64>;
-    /// Replaces bytes by others, machine word by machine word, each only if it still holds what `before` says; whether all did.
-    /// `offset` is a multiple of 8 and the range lies within the file. For files that somebody else keeps open: a store of his
-    /// between our look and our write is not overwritten.
+    /// Replaces bytes by others, machine word by machine word, each only if it still holds what `before`
+    /// says; returns true if all did. `offset` is a multiple of 8 and the range lies within the file. For
+    /// files that another process keeps open: its store between our read and our write is not overwritten.
     ///
     /// Source: compare-and-exchange on a shared mapping (docs/decisions.md, "Measured").
     fn compare_exchange(&self, fd: &Self::Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
@@ -191,10 +191,11 @@ pub trait Os: Clone + Send + Sync + 'static {
 
     // ---- leases --------------------------------------------------------------------------------------------------
 
-    /// Tries to take a lease on an open file; `EAGAIN` when somebody else has it open. Never blocks, never lets a
-    /// break kill anybody (F_SETSIG SIGURG first). Dropping the descriptor or `Lease::None` releases.
+    /// Tries to take a lease on an open file; `EAGAIN` when another process has it open. Never blocks, and a
+    /// lease break kills no process (F_SETSIG SIGURG first). Dropping the descriptor or `Lease::None`
+    /// releases.
     fn lease(&self, fd: &Self::Fd, lease: Lease) -> Result<()>;
-    /// Whether a lease taken earlier is still wholly held (nobody is breaking it).
+    /// Returns the lease that is still wholly held: a smaller one if an open is breaking it.
     fn lease_held(&self, fd: &Self::Fd) -> Result<Lease>;
 
     // ---- cooperation ---------------------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: an OFD lock kept by a mapping that fork does not copy (docs/decisions.md, "Measured").
     fn own_byte(&self, owners: &Self::Fd, byte: u64) -> Result<Self::Owned>;
-    /// Whether some living process owns that byte (this one included).
+    /// Returns true if a living process owns that byte (this one included).
     fn byte_owned(&self, owners: &Self::Fd, byte: u64) -> Result<bool>;
 
     // ---- the machine ---------------------------------------------------------------------------------------------
@@ -221,8 +222,8 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn random(&self) -> u64;
     /// Effective user id.
     fn uid(&self) -> u32;
-    /// Whether every user and group has a number here. Not in a user namespace that maps some only: there the others look like
-    /// [`NOBODY`](crate::NOBODY), and what is theirs can't be changed.
+    /// Returns true if every user and group has a number here. Not in a user namespace that maps only some:
+    /// there the others look like [`NOBODY`](crate::NOBODY), and their objects can't be changed.
     fn sees_all_owners(&self) -> bool {
         true
     }
@@ -230,8 +231,9 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn pid(&self) -> u32;
     /// Gives up the CPU for at most `ns` nanoseconds (used for back-off, never for correctness).
     fn pause(&self, ns: u64);
-    /// Told by a commit when a part of it begins: for whoever measures.
+    /// Called by a commit when a part of it begins, for measurements.
     fn phase(&self, _phase: Phase) {}
-    /// Told by the publication of an own commit before it takes a step: how many it has taken, of how many. For whoever waits.
+    /// Called by the publication of an own commit before it takes a step: the number of steps taken, of how
+    /// many. For progress reports.
     fn steps_taken(&self, _taken: usize, _of: usize) {}
 }

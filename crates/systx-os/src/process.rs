@@ -43,7 +43,7 @@ pub fn lift_size_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// What [`lift_size_limit`] has changed is as it was, for a command that is about to be executed.
+/// Restores what [`lift_size_limit`] has changed, for a command that is about to be executed.
 pub(crate) fn restore_size_limit() {
     if let Some(found) = SIZE_LIMIT.get() {
         let _ = setrlimit(Resource::Fsize, *found);
@@ -71,10 +71,10 @@ impl Ended {
     }
 }
 
-/// What a terminal sends for its interrupt key.
+/// The signal of a terminal's interrupt key.
 pub const INTERRUPT: i32 = libc::SIGINT;
 
-/// Whether a signal that is held asks a process to end.
+/// Returns true if a held signal asks a process to end.
 pub fn asks_for_an_end(signal: i32) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM | libc::SIGHUP)
 }
@@ -82,9 +82,9 @@ pub fn asks_for_an_end(signal: i32) -> bool {
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
-    /// Its number.
+    /// Number of the signal.
     pub signal: i32,
-    /// Whether the kernel sent it, as a terminal does: then the whole foreground group has it already.
+    /// True if the kernel sent it, as a terminal does: then the whole foreground group has it already.
     pub by_kernel: bool,
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }
 
-/// Waits until at least one of the descriptors is readable or at its end; tells which.
+/// Waits until at least one of the descriptors is readable or at its end; returns which.
 pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> [bool; N] {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     // Only a signal or lack of memory can end it early, and then it is waited again.
@@ -176,7 +176,8 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N]) -> [bool; N] {
     fds.map(|fd| !fd.revents().is_empty())
 }
 
-/// The same for as many as there are, and for one that can be left out.
+/// Waits for any number of descriptors, of which some may be left out; returns which are readable or at their
+/// ends.
 pub fn wait_readable_of(fds: &[Option<BorrowedFd<'_>>]) -> Vec<bool> {
     let mut polled: Vec<_> =
         fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
@@ -185,8 +186,8 @@ pub fn wait_readable_of(fds: &[Option<BorrowedFd<'_>>]) -> Vec<bool> {
     fds.iter().map(|fd| fd.is_some() && found.next().unwrap_or(false)).collect()
 }
 
-/// Puts /dev/null in place of standard input and output, and of standard error if that is wanted: nobody who waits for their end
-/// waits for this process, or for those that it starts.
+/// Puts /dev/null in place of standard input and output, and of standard error if that is wanted, so that a
+/// reader that waits for their end does not wait for this process, or for those that it starts.
 pub fn let_go_of_streams(error_too: bool) -> Result<()> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     let null = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
@@ -208,9 +209,10 @@ pub fn group() -> u32 {
 pub struct Deadline(OwnedFd);
 
 impl Deadline {
-    /// So far from now, on a clock that nobody can set; `None`: never.
+    /// Sets a time from now, on a clock that can't be set; `None`: never.
     ///
     /// # Errors
+    ///
     /// `EMFILE`, `ENFILE`, `ENOMEM`.
     pub fn new(time: Option<core::time::Duration>) -> Result<Deadline> {
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
@@ -229,7 +231,7 @@ impl Deadline {
     pub fn pause(&self, time: core::time::Duration) {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let time = Timespec::try_from(time).ok();
-        // Who can't wait goes on.
+        // Without a way to wait, go on.
         let _ = rustix::event::poll(&mut fds, time.as_ref());
     }
 }
@@ -240,29 +242,31 @@ impl AsFd for Deadline {
     }
 }
 
-/// Whether a terminal or a pipe takes some bytes at once.
+/// Returns true if a terminal or a pipe takes some bytes at once.
 pub fn takes_more(fd: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(1)
 }
 
-/// A descriptor that is readable when the process has ended, whoever its parent is.
+/// Returns a descriptor that is readable when the process has ended; the process may have any parent.
 ///
 /// # Errors
+///
 /// `ESRCH`: there is none with that number.
 pub fn watch(pid: u32) -> Result<OwnedFd> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())
 }
 
-/// Whether a process of that number is alive, here: one that has ended and waits for its parent is not.
+/// Returns true if a process of that number is alive, here: one that has ended and waits for its parent is
+/// not.
 pub fn lives(pid: u32) -> bool {
     let Ok(process) = watch(pid) else { return false };
     let mut fds = [PollFd::new(&process, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&Timespec::default())) == Ok(0)
 }
 
-/// Stops this process, as ^Z does; returns when somebody continues it.
+/// Stops this process, as ^Z does; returns when it is continued.
 pub fn stop_self() {
     // Nothing can be done about a failure, and none is possible for a signal to oneself.
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
@@ -296,7 +300,7 @@ pub fn wait(pidfd: &OwnedFd) -> Result<Ended> {
 pub struct Terminal {
     tty: OwnedFd,
     ours: Pid,
-    /// Its settings at that moment.
+    /// Settings of the terminal at that moment.
     settings: Option<rustix::termios::Termios>,
 }
 
@@ -314,7 +318,7 @@ impl Terminal {
         Some(Terminal { tty, ours, settings })
     }
 
-    /// Who is in the foreground now.
+    /// Returns the process group in the foreground.
     pub fn holder(&self) -> Option<Pid> {
         rustix::termios::tcgetpgrp(&self.tty).ok()
     }
@@ -353,7 +357,7 @@ pub fn inherited(n: RawFd) -> Result<OwnedFd> {
     if unsafe { libc::fcntl(n, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         return Err(last_errno());
     }
-    // A duplicate has one owner for certain, whoever else may know `n`.
+    // A duplicate has one owner for certain, though other code may know `n`.
     // SAFETY: `n` is open (checked above) and is borrowed for this one call only.
     let fd = unsafe { BorrowedFd::borrow_raw(n) };
     rustix::io::fcntl_dupfd_cloexec(fd, 3)
@@ -381,7 +385,8 @@ const WRITES: [libc::c_long; 10] = [
     libc::SYS_io_uring_enter,
 ];
 
-/// Whether a thread that sleeps in the kernel is in a system call that writes to an open file. False where that can't be known.
+/// Returns true if a thread that sleeps in the kernel is in a system call that writes to an open file. False
+/// where that can't be known.
 pub fn is_writing(thread: u32) -> bool {
     let said = std::fs::read_to_string(format!("/proc/{thread}/syscall")).unwrap_or_default();
     let number = said.split(' ').next().and_then(|number| number.parse().ok());

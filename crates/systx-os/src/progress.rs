@@ -1,6 +1,7 @@
-//! How far a publication of this process is, for whoever waits for it.
+//! The progress of a publication of this process.
 //!
-//! Owns: two numbers. Does not: say anything when several publish at a time; then they are the ones of the last that took a step.
+//! Owns: two numbers. Does not: count several publications at a time; then the numbers are those of the one
+//! that took the last step.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

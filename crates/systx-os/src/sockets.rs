@@ -14,22 +14,24 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 
-/// So many descriptors travel with one message.
+/// Limit of descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 8;
 
-/// Who is at the other end, as this process's namespaces call it.
+/// The process at the other end, as this process's namespaces call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process that connected, or began to listen; 0: it is in another pid namespace.
     pub pid: u32,
-    /// Its user then.
+    /// User of the process when it connected.
     pub uid: u32,
 }
 
-/// Sends all of these bytes, with the descriptors beside the first of them. There must be some of the former.
+/// Sends all of these bytes, with the descriptors beside the first of them; there must be at least one byte.
 ///
 /// # Errors
-/// `EPIPE`: nobody is there. `EAGAIN`: not now, or not in the time that was set. A part may be sent then.
+///
+/// `EPIPE`: the other end is closed. `EAGAIN`: not now, or not in the time that was set; a part may be sent
+/// then.
 pub fn send(socket: impl AsFd, mut bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
     let mut left = fds;
     while !bytes.is_empty() {
@@ -65,7 +67,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> R
     Ok(received.bytes)
 }
 
-/// Who is at the other end of a connected socket.
+/// Returns the process at the other end of a connected socket.
 pub fn peer(socket: impl AsFd) -> Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,7 +1,8 @@
-//! Standard output and standard error of a command that somebody else reads first.
+//! Standard output and standard error of a command whose output systx reads first.
 //!
-//! Owns: the pipes, the file that has no name, and the moment at which a command inherits them. Guarantees: the standard
-//! streams of this process are its own again when [`Lent`] is dropped. Does not: know what becomes of what is read.
+//! Owns: the pipes, the file that has no name, and the moment at which a command inherits them. Guarantees:
+//! the standard streams of this process are its own again when [`Lent`] is dropped. Does not: know the fate
+//! of the bytes.
 
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags};
@@ -15,7 +16,7 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
 }
 
-/// So many bytes at most are in a pipe at one time.
+/// Returns the most bytes that a pipe holds at one time.
 pub fn pipe_bytes_max(pipe: impl AsFd) -> Result<usize> {
     rustix::pipe::fcntl_getpipe_size(pipe)
 }
@@ -34,7 +35,7 @@ pub fn unnamed_file(dir: &Path) -> Result<OwnedFd> {
     }
 }
 
-/// Whether standard output and standard error lead to the same file or pipe.
+/// Returns true if standard output and standard error lead to the same file or pipe.
 pub fn are_one() -> bool {
     let seen = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino));
     match (seen(rustix::stdio::stdout()), seen(rustix::stdio::stderr())) {

@@ -74,7 +74,8 @@ pub mod inode_flag {
     pub const CASEFOLD: u32 = 0x4000_0000;
     pub const COMPR: u32 = 0x4;
     pub const DAX: u32 = 0x200_0000;
-    /// Those that somebody has given to a file, or its directory has passed on: the kernel sets others for itself.
+    /// Flags that a program has given to a file, or that its directory has passed on: the kernel sets others
+    /// for itself.
     pub const GIVEN: u32 = SECRM
         | UNRM
         | COMPR
@@ -185,12 +186,12 @@ impl Stat {
     }
 }
 
-/// A part of a commit, as [`Os::phase`](crate::Os::phase) is told of it.
+/// A part of a commit, for [`Os::phase`](crate::Os::phase).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Steps are taken.
     Publish,
-    /// What they took out is deleted.
+    /// The objects that steps took out are deleted.
     Reclaim,
 }
 
@@ -201,7 +202,7 @@ pub struct Dirent {
     pub name: Vec<u8>,
     /// Inode number.
     pub ino: u64,
-    /// Type; asked for by stat where the file system does not tell.
+    /// Type; asked for by stat where the file system does not give it with the name.
     pub kind: FileType,
 }
 
@@ -228,7 +229,8 @@ pub struct StatFs {
     pub namelen: u32,
 }
 
-/// How the kernel shows a user or group without a number in this user namespace, unless told otherwise (fs.overflowuid).
+/// The number by which the kernel shows a user or group without a number in this user namespace, by default
+/// (fs.overflowuid).
 pub const NOBODY: u32 = 65534;
 
 /// Kind of file system, as far as the protocol treats them differently.
@@ -248,12 +250,12 @@ pub enum FsKind {
     Other(u64),
 }
 
-/// What may be relied on, on one file system.
+/// The properties of one file system that may be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInfo {
-    /// Its kind.
+    /// Kind of file system.
     pub kind: FsKind,
-    /// Its UUID, where the kernel tells it (FS_IOC_GETFSUUID). Minimum kernel version: 6.9.
+    /// UUID, where the kernel gives it (FS_IOC_GETFSUUID). Minimum kernel version: 6.9.
     pub uuid: Option<[u8; 16]>,
     /// f_fsid of statfs(2), where it is made of the UUID: ext4 and btrfs. Others make it of a device number (xfs), which
     /// is another one when disks are found in another order.
@@ -263,7 +265,7 @@ pub struct FsInfo {
     pub life: u64,
     /// stat → change → stat always differs (multigrain timestamps): stamps of files can be trusted.
     pub file_stamps: bool,
-    /// The same for directories.
+    /// The same as `file_stamps`, for directories.
     pub dir_stamps: bool,
     /// Files can share blocks (reflinks).
     pub reflinks: bool,
@@ -281,7 +283,8 @@ impl FsInfo {
     /// The life of what is gone for good when it is unmounted.
     pub const LIVES_ONCE: u64 = u64::MAX;
 
-    /// Whether it is a transaction's view, whose areas never need their log: of all other kinds only tmpfs lives once.
+    /// Returns true if it is a transaction's view, whose areas never need their log: of all other kinds only
+    /// tmpfs lives once.
     pub fn is_view(&self) -> bool {
         self.life == FsInfo::LIVES_ONCE && matches!(self.kind, FsKind::Other(_))
     }
@@ -302,7 +305,7 @@ pub enum Open {
     Write,
 }
 
-/// What rename does when the new name is taken.
+/// Behaviour of rename when the new name is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rename {
     /// Replaces it.
@@ -344,8 +347,8 @@ pub enum SetXattr {
 pub enum Lease {
     /// None.
     None,
-    /// F_RDLCK: nobody has it open or mapped for writing.
+    /// F_RDLCK: no process has it open or mapped for writing.
     Read,
-    /// F_WRLCK: nobody else has it open, mapped or executing.
+    /// F_WRLCK: no other process has it open, mapped or executing.
     Write,
 }

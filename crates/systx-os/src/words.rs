@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 pub trait Words {
     /// Number of words.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Returns true if there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

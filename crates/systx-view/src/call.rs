@@ -15,7 +15,7 @@ pub struct Call<'a> {
     pub root: Node,
     /// The node that the request is about.
     pub node: Node,
-    /// Who asks: fsuid and fsgid.
+    /// The caller: fsuid and fsgid.
     pub uid: u32,
     /// See `uid`.
     pub gid: u32,
@@ -26,7 +26,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads the header. `known` is the last node that the kernel was told of.
+    /// Reads the header. `known` is the last node that the kernel has got.
     pub fn new(connection: usize, root: Node, known: Node, request: Request<'a>) -> Result<Call<'a>, Errno> {
         let header = &request.header;
         let node = told(header.nodeid, root, known)?;
@@ -69,7 +69,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The node with a number; one that nobody told the kernel would be an answer to somebody else's question.
+/// Returns the node with a number; one that the kernel never got would be an answer to another caller's
+/// question.
 fn told(id: u64, root: Node, known: Node) -> Result<Node, Errno> {
     node_of(id, root).filter(|node| *node <= known).ok_or(Errno::IO)
 }

@@ -42,7 +42,7 @@ const FH_DIRECT: u64 = 1;
 pub(crate) const FH_EXECUTING: u64 = 2;
 
 impl Handle {
-    /// The same, if the pages of earlier opens may be wrong.
+    /// Returns the same handle for a file whose pages of earlier opens may be wrong.
     pub fn without_pages(self) -> Handle {
         match self {
             Handle::Cached { .. } => Handle::Cached { keep: false },
@@ -78,7 +78,7 @@ impl<B> Default for File<B> {
     }
 }
 
-/// What a file is opened for, as far as it matters here.
+/// The purpose of an open, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Reading only.
@@ -120,7 +120,7 @@ impl<B> Files<B> {
         }
     }
 
-    /// Uncounts a handle. Returns the backing file when nobody uses it any more.
+    /// Uncounts a handle. Returns the backing file when no handle uses it any more.
     ///
     /// It is not kept for the next open: the transaction may give the node another one then.
     pub fn close(&mut self, node: Node, fh: u64) -> Option<B> {
@@ -139,14 +139,15 @@ impl<B> Files<B> {
         backing.map(|(backing, _)| backing)
     }
 
-    /// Notes that a program runs from a handle that was just counted; to be told to [`Files::close`] by [`FH_EXECUTING`].
+    /// Notes that a program runs from a handle that was just counted; [`Files::close`] gets it by
+    /// [`FH_EXECUTING`].
     pub(crate) fn execute(&mut self, node: Node) {
         if let Some(file) = self.0.get_mut(&node) {
             file.executing += 1;
         }
     }
 
-    /// Whether a program runs from the file.
+    /// Returns true if a program runs from the file.
     pub(crate) fn is_executing(&self, node: Node) -> bool {
         self.0.get(&node).is_some_and(|file| file.executing > 0)
     }
@@ -158,12 +159,12 @@ impl<B> Files<B> {
         }
     }
 
-    /// Whether writing must take privileges from this file.
+    /// Returns true if writing must take privileges from this file.
     pub fn is_privileged(&self, node: Node) -> bool {
         self.0.get(&node).is_some_and(|file| file.privileged)
     }
 
-    /// Whether the node has direct handles, whose writes are not seen here.
+    /// Returns true if the node has direct handles, whose writes are not seen here.
     pub fn is_direct(&self, node: Node) -> bool {
         self.0.get(&node).is_some_and(|file| file.direct > 0)
     }

@@ -1,20 +1,22 @@
-//! Who looks at the files of the directories that it reads, and who wants their names only.
+//! Readahead: which threads look at the files of the directories that they read, and which want only names.
 //!
-//! A listing can carry what LOOKUP would say of each entry. For find(1) and `rm -r` that saves a request a file; but what
-//! is told counts as read, and then a file's later change is a conflict for somebody who only listed its directory. So a
-//! thread is told of files once it has looked at most of those that it was not told of.
+//! A listing can carry what LOOKUP would say of each entry. For find(1) and `rm -r` that saves a request a
+//! file; but attributes that were sent count as read, and then a file's later change is a conflict for a
+//! program that only listed its directory. So a thread gets the files' attributes once it has looked at most
+//! of those that it did not get.
 
 use std::collections::HashMap;
 use systx_engine::transaction::Node;
 
-/// Listings in a row with files told. Then one without: a thread whose files are told shows no interest in them.
+/// Listings in a row with attributes. Then one without: a thread that gets all attributes shows no interest
+/// in them.
 const TRUSTED: u32 = 32;
 /// Threads that are remembered. Beyond, all begin anew.
 const THREADS_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 struct Habit {
-    /// Files that it was not told of, and lookups of such.
+    /// Files whose attributes it did not get, and lookups of such.
     hidden: u64,
     looked_up: u64,
     trusted: u32,
@@ -32,12 +34,13 @@ struct Reading {
     hidden: u64,
 }
 
-/// What is known of the threads that ask.
+/// The habits of the asking threads.
 #[derive(Debug, Default)]
 pub struct Habits(HashMap<u32, Habit>);
 
 impl Habits {
-    /// Whether to tell a thread, with the part of a directory that it now reads, of the files in it.
+    /// Returns true if a thread gets, with the part of a directory that it now reads, the attributes of the
+    /// files in it.
     pub fn wants_files(&mut self, thread: u32, dir: Node, offset: u64) -> bool {
         let Some(habit) = self.0.get_mut(&thread) else { return false };
         habit.goes_on(dir, offset);
@@ -62,7 +65,7 @@ impl Habits {
         }
         let habit = self.0.entry(thread).or_default();
         habit.hidden += files;
-        // Who reads two at a time may go on with another than the one that it has begun last.
+        // A thread that reads two at a time may go on with another than the one that it has begun last.
         habit.reading.take_if(|reading| reading.dir != dir);
         habit.reading.get_or_insert(Reading { dir, hidden: 0 }).hidden += files;
     }

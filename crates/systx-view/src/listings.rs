@@ -1,8 +1,9 @@
 //! Directory listings at stable offsets.
 //!
-//! There is no OPENDIR: the kernel caches listings, and a READDIR may begin anywhere, in a listing that changed since.
-//! So each name that a directory ever had keeps its *place* (its offset in READDIR), new names come last, and removed
-//! ones leave a gap: whoever reads on meets every name that was there all the time exactly once.
+//! There is no OPENDIR: the kernel caches listings, and a READDIR may begin anywhere, in a listing that
+//! changed since. So each name that a directory ever had keeps its *place* (its offset in READDIR), new names
+//! come last, and removed ones leave a gap: a program that reads on meets every name that was there all the
+//! time exactly once.
 
 use std::collections::hash_map::RandomState;
 use std::collections::HashMap;
@@ -99,7 +100,7 @@ impl Listings {
         self.dirs.remove(&dir);
     }
 
-    /// Whether a directory was listed.
+    /// Returns true if a directory was listed.
     pub fn has(&self, dir: Node) -> bool {
         self.dirs.contains_key(&dir)
     }
@@ -129,7 +130,7 @@ mod tests {
         let first = listings.update(DIR, entries(&["a", "b", "c", "d"]));
         let read: Vec<_> = names(&first, FIRST).into_iter().take(2).collect();
         assert_eq!(read[1].0, "b");
-        // The reader removes what it has read; somebody adds a name, and the order below is another one.
+        // The reader removes what it has read; then a name is added, and the order below is another one.
         let second = listings.update(DIR, entries(&["new", "d", "c"]));
         let rest: Vec<_> = names(&second, read[1].1).into_iter().map(|(n, _)| n).collect();
         assert_eq!(rest, ["c", "d", "new"]);

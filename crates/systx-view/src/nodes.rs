@@ -1,8 +1,8 @@
 //! Numbers of nodes on a connection.
 //!
-//! A transaction numbers its nodes from 1 over all mounts; the kernel wants 1 for the root of each connection and knows
-//! 0 as "none". The number of a node that passes is given again when the kernel has forgotten it (FORGET); its generation tells the
-//! two apart in file handles, which the kernel does not count.
+//! A transaction numbers its nodes from 1 over all mounts; the kernel wants 1 for the root of each connection
+//! and knows 0 as "none". The number of a read-committed node is given again when the kernel has forgotten it
+//! (FORGET); its generation tells the two apart in file handles, which the kernel does not count.
 
 use crate::wire::layout::ROOT_ID;
 use systx_engine::transaction::Node;

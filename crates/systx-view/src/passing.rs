@@ -1,8 +1,8 @@
-//! Nodes that the kernel should forget soon: those that pass (degree 2).
+//! Nodes that the kernel should forget soon, as they are not in the read set (read committed).
 //!
-//! The kernel keeps what it was told of until it needs memory. So it is asked, from time to time, to forget what nobody uses; each
-//! FORGET then frees a node here. Guarantees: as many nodes are known as are in use, and a bounded number more. On kernels
-//! that can't be asked (before 6.18) they go when the kernel needs memory.
+//! The kernel keeps what it got until it needs memory. So it is asked, from time to time, to forget what no
+//! program uses; each FORGET then frees a node here. Guarantees: the known nodes are those in use, and a
+//! bounded number more. Kernels that can't be asked (before 6.18) forget when they need memory.
 
 use crate::view::View;
 use crate::wire::forget_unused;
@@ -11,22 +11,22 @@ use std::os::fd::AsFd;
 use systx_engine::transaction::Node;
 use systx_os::Os;
 
-/// So many are left alone: a program comes back to what it looked at a moment ago.
+/// This many are left alone: a program comes back to what it looked at a moment ago.
 const KEPT: usize = 2048;
-/// As many are asked for at a time.
+/// This many are asked for at a time.
 const BATCH: usize = 1024;
 
-/// Nodes that pass and that the kernel knows, in the order in which it was told; each with its connection.
+/// The nodes that the kernel should forget, in the order in which it got them; each with its connection.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     queue: VecDeque<(usize, Node)>,
     queued: HashSet<Node>,
-    /// Told since the kernel was asked last.
+    /// Number that the kernel got since it was asked last.
     fresh: usize,
 }
 
 impl Passing {
-    /// The kernel is told of one.
+    /// Adds a node that the kernel gets.
     pub fn push(&mut self, connection: usize, node: Node) {
         // A number that was given again is in the queue still.
         self.fresh += 1;
@@ -46,7 +46,7 @@ impl Passing {
         due
     }
 
-    /// One that it may have kept, as somebody uses it.
+    /// Adds a node again that the kernel may have kept, as a program uses it.
     fn again(&mut self, connection: usize, node: Node) {
         if self.queued.insert(node) {
             self.queue.push_back((connection, node));
@@ -65,7 +65,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
             let closed = mine().filter(|node| self.tx.opens(*node) == 0);
             let ids: Vec<u64> = closed.map(|node| crate::nodes::id_of(node, root)).collect();
             if !ids.is_empty() && self.agreed(connection).prunes {
-                // What it does not know any more it leaves out; an error has no other consequence than memory.
+                // The kernel leaves out nodes that it does not know any more; an error has no other
+                // consequence than memory.
                 let _ = self.device(connection).write(&forget_unused(&ids));
             }
         }

@@ -20,15 +20,16 @@ const SPIN: Duration = Duration::from_micros(20);
 const BATCH: u32 = 4096;
 /// Requests of one connection between two looks at the others. Who has asked there mostly asks there again.
 const TURN: u32 = 64;
-/// The same while it runs only where nobody else wants to.
+/// The same time while it runs only where no other thread wants to.
 const SPIN_BESIDE: Duration = Duration::from_millis(1);
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Answers requests until `until` is rung or all mounts are gone, then those that are there already.
     ///
     /// # Errors
-    /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause. The connections are ended then, so
-    /// that nobody waits for an answer for ever.
+    ///
+    /// The kernel's, of poll(2) or of the device: nothing that a view in use can cause. The connections are
+    /// ended then, so that no program waits for an answer for ever.
     pub fn serve(&mut self, until: &EventFd) -> Result<(), Errno> {
         ask_for_short_slices();
         let served = self.serve_until(until);
@@ -109,7 +110,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         };
         let message = &message[..len.min(message.len())];
         let asker = Request::asker(message);
-        // Nobody waits for the answer to INIT, which the process that mounts sends itself.
+        // No program waits for the answer to INIT, which the process that mounts sends itself.
         debug_assert!(
             !self.for_others || Request::is_init(message) || !link.device.is_held_by(asker),
             "a thread of this process that holds the connection looks into the view: {}",
@@ -119,7 +120,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             let link = &self.connections[connection];
             self.beside.asked_by(asker);
             match link.device.write(bytes) {
-                // Who asked was killed meanwhile, or the mount is gone.
+                // The asking program was killed meanwhile, or the mount is gone.
                 Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
                 Err(e) => return Err(e),
             }

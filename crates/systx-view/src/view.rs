@@ -32,7 +32,8 @@ pub(crate) struct Connection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// What the transaction has seen is no longer true together. The programs inside get `EIO` ([`View::speak_after`]).
+    /// The facts of the transaction no longer hold together. The programs inside get `EIO`
+    /// ([`View::speak_after`]).
     Doomed(Conflict),
     /// The kernel's FUSE lacks these capabilities (bits as in `fuse_init_in`; 0: its protocol is too old).
     Unusable(u64),
@@ -54,12 +55,12 @@ impl core::fmt::Display for Trouble {
 
 /// A [`Transaction`], served over one FUSE connection for each of its mounts.
 ///
-/// [`View::serve`] answers until it is told to stop; [`View::finish`] gives the transaction back. The process that
-/// serves must not look into its own view: it would wait for itself.
+/// [`View::serve`] answers until it is stopped; [`View::finish`] gives the transaction back. The serving
+/// process must not look into its own view: it would wait for itself.
 pub struct View<O: Os> {
     pub(crate) tx: Transaction<O>,
     pub(crate) connections: Vec<Connection>,
-    /// The last node that the kernel was told of.
+    /// The last node that the kernel has got.
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
@@ -81,7 +82,8 @@ pub struct View<O: Os> {
     pub(crate) depth: u32,
 }
 
-/// Whether a file was opened for writing in a view since it was made. Without that there is no mapping to store through.
+/// Records that a file was opened for writing in a view since it was made. Without that there is no mapping
+/// to store through.
 #[derive(Clone, Debug, Default)]
 pub struct Written(Arc<AtomicBool>);
 
@@ -104,7 +106,7 @@ pub type Mounted<O> = (View<O>, Vec<OwnedFd>);
 pub struct Failed<O: Os> {
     /// The transaction.
     pub tx: Transaction<O>,
-    /// What was being done, as a fragment.
+    /// The operation that failed, as a fragment.
     pub doing: &'static str,
     /// Why it failed.
     pub error: VerbError,
@@ -113,7 +115,7 @@ pub struct Failed<O: Os> {
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Makes a view of the first `mounts` mounts of a transaction, and a detached mount for each.
     ///
-    /// Nothing is answered before [`View::serve`] runs: whoever touches the mounts waits for it.
+    /// Nothing is answered before [`View::serve`] runs: a program that touches the mounts waits for it.
     pub fn new(tx: Transaction<O>, mounts: usize) -> Result<Mounted<O>, Box<Failed<O>>> {
         let mut devices = Vec::with_capacity(mounts);
         for _ in 0..mounts {
@@ -215,13 +217,14 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.depth = depth;
     }
 
-    /// Whether there may be bytes to wait for before [`View::finish`].
+    /// Returns the flag that there may be bytes to wait for before [`View::finish`].
     pub fn written(&self) -> Written {
         self.written.clone()
     }
 
-    /// Shows the root of a mount as one that belongs to this user, and refuses what only its true owner may do. For a root in
-    /// which all may make names, in a user namespace where its owner is nobody. To be called before [`View::serve`].
+    /// Shows the root of a mount as owned by this user, and refuses what only its true owner may do. For a
+    /// root in which all may make names, in a user namespace where its owner has no number. To be called
+    /// before [`View::serve`].
     pub fn share(&mut self, mount: usize, shown_as: ShownAs) {
         self.connections[mount].shared = Some(shown_as);
     }
@@ -231,7 +234,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.connections.iter().map(|link| link.device.as_fd())
     }
 
-    /// What ended the transaction from inside the view, if anything did.
+    /// Returns what ended the transaction from inside the view, if anything did.
     pub fn trouble(&self) -> Option<&Trouble> {
         self.trouble.as_ref()
     }
@@ -243,12 +246,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self
     }
 
-    /// Whether the kernel reads and writes private files by itself, on all mounts so far.
+    /// Returns true if the kernel reads and writes private files by itself, on all mounts so far.
     pub fn is_direct(&self) -> bool {
         self.connections.iter().all(|link| link.passthrough)
     }
 
-    /// The transaction, while nobody serves: whoever asks in the view waits.
+    /// Returns the transaction, while no thread serves: programs that ask in the view wait.
     pub fn transaction(&mut self) -> &mut Transaction<O> {
         &mut self.tx
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(name = "systx", version, disable_help_subcommand = true, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub verb: Verb,
 }
@@ -80,9 +80,9 @@ pub enum Verb {
     Abort(End),
     /// Lists transactions that run, are open, or are being published
     List(Json),
-    /// Tells about one transaction, or how each file system stands
+    /// Shows one transaction, or how each file system stands
     Status(Status),
-    /// Tells what has committed: who, when, what
+    /// Shows committed transactions: who, when, and the changes
     Log(Log),
     /// Takes a committed transaction back, where nothing has changed since
     Undo(Undo),
@@ -148,12 +148,13 @@ pub struct Run {
     /// Run the command again after a conflict, at most N times. Its standard input is not rewound
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
-    /// What becomes of the changes of a command that exits with another status than 0; by default abort, with --no-commit keep.
-    /// One that a signal kills is not committed
+    /// Choose the fate of the changes when the command exits with another status than 0; abort by default,
+    /// keep with --no-commit. A command that a signal kills is never committed
     #[arg(long, value_enum, value_name = "WHAT")]
     pub on_error: Option<OnError>,
-    /// What becomes of the changes when they can't be committed, for a conflict, a full disk or another error before the commit: with keep
-    /// the transaction is lost, but stays, for `systx diff`, `exec` and `abort`
+    /// Choose the fate of the changes when they can't be committed, for a conflict, a full disk or another
+    /// error before the commit: with keep the transaction is lost, but stays, for `systx diff`, `exec` and
+    /// `abort`
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Abort)]
     pub on_conflict: OnConflict,
     /// Commit nothing: the transaction stays open when the command has ended, for `systx commit`, `abort`, `exec` and `diff`.
@@ -179,7 +180,7 @@ pub struct Run {
     /// Write the outcome as one line of JSON to descriptor N, which the command does not get
     #[arg(long, value_name = "N")]
     pub status_fd: Option<i32>,
-    /// Write the outcome, and the changes where they are told, as JSON to standard error instead of words
+    /// Write the outcome, and the changes that were asked for, as JSON to standard error instead of text
     #[arg(long)]
     pub json: bool,
     /// Say that it committed, too, and which mounts are not served
@@ -191,7 +192,7 @@ pub struct Run {
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
-    /// Whether to ask at the terminal before the commit.
+    /// Asks at the terminal before the commit.
     #[arg(skip)]
     pub asks: bool,
 }
@@ -200,7 +201,7 @@ pub struct Run {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = SHELL_HELP)]
 pub struct Shell {
-    /// As of `systx run`
+    /// See `systx run`
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
     #[command(flatten)]
@@ -250,32 +251,32 @@ Examples:
   systx run -x -- make                no network, and no servers but its own
   systx run --dry-run -p -- sed -i s/old/new/ /etc/hosts";
 
-/// What of the changes is told, on standard error, before they are committed.
+/// The changes to show on standard error before they are committed.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Changes {
-    /// Tell what the command would change, and commit nothing. What it does outside of the files that are served, over the
-    /// network for instance, takes effect
+    /// Show the changes that the command would make, and commit nothing. Effects outside of the files that
+    /// are served, over the network for instance, happen
     #[arg(long)]
     pub dry_run: bool,
-    /// Tell what is about to be committed: a line for each name, as `git diff --name-status`
+    /// Show the changes before the commit: a line for each name, as `git diff --name-status`
     #[arg(long)]
     pub diff: bool,
-    /// The same with the number of lines that change in each file, as `git diff --stat`
+    /// Show the changes, with the number of lines that change in each file, as `git diff --stat`
     #[arg(long)]
     pub stat: bool,
-    /// The same with the contents, as `git diff`
+    /// Show the changes with their contents, as `git diff`
     #[arg(short, long)]
     pub patch: bool,
 }
 
 impl Changes {
-    /// Whether anything is told.
+    /// Returns true if any form of the changes was asked for.
     pub fn are_told(&self) -> bool {
         self.dry_run || self.diff || self.stat || self.patch
     }
 }
 
-/// What to do with a command that failed.
+/// The fate of the changes of a command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnError {
     /// Leave no trace of it
@@ -286,7 +287,7 @@ pub enum OnError {
     Keep,
 }
 
-/// What to do with a transaction that can't be committed.
+/// The fate of a transaction that can't be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnConflict {
     /// Leave no trace of it
@@ -327,10 +328,10 @@ impl Timeout {
     }
 }
 
-/// What a transaction promises.
+/// The promises of a transaction.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Promise {
-    /// What the commit waits for; of a subtransaction that is up to the outer one
+    /// Choose what the commit waits for; for a subtransaction the outer one decides
     #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
     pub durability: DurabilityArg,
     /// How long what the command has only read must stay as it was
@@ -343,7 +344,8 @@ pub struct Promise {
 pub enum IsolationArg {
     /// To the commit: it is as if nothing else ran between
     Serializable,
-    /// While it is open: for backups and whoever reads for long. What it changes stays claimed to the commit
+    /// Read committed: a file is guaranteed unchanged only while it is open. For backups and long readers;
+    /// files that are written are still validated at commit
     Committed,
 }
 
@@ -370,7 +372,7 @@ pub struct Status {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = LOG_HELP)]
 pub struct Log {
-    /// Number of a transaction: tells its changes, too
+    /// Number of a transaction; its changes are shown, too
     pub id: Option<u64>,
     /// At most N of them, the youngest ones
     #[arg(short, long, value_name = "N")]
@@ -395,7 +397,7 @@ Examples:
 pub struct OnEnd {
     /// Number of a transaction that runs, as `systx list` shows it
     pub id: u64,
-    /// Its process, where several file systems have a transaction of that number
+    /// Process of the transaction, where several file systems have one of that number
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     #[command(flatten)]
@@ -475,10 +477,11 @@ pub struct Wrap {
     /// Where the scripts stand, which must come first on the path [default: ~/.local/lib/systx/wrap]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// As of `systx run`. A relative one is looked up when the program is started: `.` is wherever that is
+    /// See `systx run`. A relative path is looked up when the program is started: `.` is the working
+    /// directory then
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// As of `systx run`
+    /// See `systx run`
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub retry: u32,
     /// Show what is wrapped

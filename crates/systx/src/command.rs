@@ -1,7 +1,7 @@
-//! What a command is started with: words, environment, directory, tree.
+//! The command's start: arguments, environment, directory, tree.
 //!
-//! Owns: their form for the kernel. Guarantees: words and environment are the user's, byte for byte, but for SYSTX_ID and a shell's
-//! prompt. Does not: start anything.
+//! Owns: their form for the kernel. Guarantees: arguments and environment are the user's, byte for byte, but
+//! for SYSTX_ID and a shell's prompt. Does not: start anything.
 
 use crate::domains::Mounted;
 use crate::tree::Tree;

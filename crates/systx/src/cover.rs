@@ -1,9 +1,11 @@
-//! The checkpoint soon after the last commit, which whoever commits leaves to his twin (docs/protocol.md, C2).
+//! The checkpoint soon after the last commit (docs/protocol.md, C2), which a committing process leaves to its
+//! helper process.
 //!
-//! Owns: who makes it, and the twin's wait for its time. Guarantees: nobody who waits for an outcome waits for it, but where nobody
-//! would be left afterwards; and no unmount is refused because of it: every descriptor is on a detached copy of a mount. Such a copy keeps the
-//! file system from being closed behind an unmount before it is made, and it begins as soon as a mount has gone. Does not: tell whether
-//! it was made; `systx status` tells when it failed.
+//! Owns: the choice of the process that makes it, and the helper's wait for its time. Guarantees: no outcome
+//! waits for the checkpoint, unless no process would be left to make it; no unmount is refused because of it,
+//! since every descriptor is on a detached copy of a mount. Such a copy keeps the file system open behind an
+//! unmount until the checkpoint is made, so it begins as soon as a mount has gone. Does not: report a
+//! failure; `systx status` does.
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
@@ -19,19 +21,21 @@ use systx_os::{Linux, Open, Os};
 /// No checkpoint is to be made of that one.
 const NONE: u64 = u64::MAX;
 
-/// What a run has taken on: for each mount that its twin holds the time for a checkpoint.
+/// The checkpoints that a run has taken on: a time for each mount that its helper holds.
 #[derive(Default)]
 pub struct Promised(Vec<u64>);
 
 impl Promised {
-    /// Whether the twin is not needed for it.
+    /// Returns true if the helper process has no checkpoint to make.
     pub fn is_nothing(&self) -> bool {
         self.0.iter().all(|at| *at == NONE)
     }
 }
 
-/// Takes on what is owed where this run comes by, whoever has committed it, and leaves it to the twin. `held`: what that one holds. The
-/// domains are open until it has taken over: somebody is at work here all the time, so nobody takes the table for one of an earlier boot.
+/// Takes on the checkpoints that are owed on the served file systems, by this run's commits or others', and
+/// leaves them to the helper process, which holds `held`. The domains stay open until the helper has taken
+/// over, so that a process is at work here all the time and no other takes the table for one of an earlier
+/// boot.
 pub fn promise<'a>(
     twin: &Twin,
     held: &[Mounted],
@@ -43,7 +47,7 @@ pub fn promise<'a>(
     }
     let at_once = ends_with_us(held);
     for (mounted, domain) in served {
-        // A table that makes no sense is told by who needs it.
+        // A command that needs the table reports that it makes no sense.
         let Ok(Some(at)) = domain.promise() else { continue };
         let place = held.iter().position(|held| held.lower.point == mounted.lower.point);
         match place.filter(|place| !at_once && *place < WORDS_MAX) {
@@ -63,8 +67,8 @@ fn is_left_to_others() -> bool {
     std::env::var_os("SYSTX_CHECKPOINT").is_some_and(|value| value == "never")
 }
 
-/// Whether a twin would be gone with this process, or keep a file system from being unmounted by what it can't let go of: its root
-/// directory and its program.
+/// Returns true if a helper process would be killed with this process, or would keep a file system from being
+/// unmounted by its root directory or its program, which it can't let go of.
 fn ends_with_us(held: &[Mounted]) -> bool {
     let place = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let (root, first, program) = (place("/"), place("/proc/1/root"), place("/proc/self/exe"));
@@ -84,7 +88,8 @@ pub fn end(twin: Twin, promised: &Promised) {
     }
 }
 
-/// What a twin does: for a dead `systx` it finishes what that one left, for one that goes it makes the checkpoints that are left to it.
+/// Does the work of a helper process: finishes what a dead `systx` left, or makes the checkpoints that a
+/// finished one left.
 pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
     match call {
         Call::Died => finish(mounts, area),
@@ -101,16 +106,16 @@ fn finish(mounts: &[Mounted], area: &Area) {
     // All stay open to the end: a coordinator and its participants ask each other.
     let domains = domains::open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
     for domain in domains.iter().flatten() {
-        // Nobody listens here; what is unfinished is told by the next use of systx.
+        // No one listens here; the next use of systx reports an unfinished publication.
         let _ = domain.finish_dead();
-        // What it could be undone with is its commit's, or nobody's.
+        // An image for undo belongs to a commit by now, or to none.
         let _ = domain.settle_images();
         // It deletes what a killed publisher has left in the slots, too.
         now(domain);
     }
 }
 
-/// What is left to a twin: waits for the time, and makes the checkpoints.
+/// Waits for the time of the checkpoints that were left, and makes them.
 fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     let os = Linux::new();
     let name = domains::area_name(area);
@@ -125,11 +130,12 @@ fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     drop(taken);
     let last = times.iter().copied().filter(|at| *at != NONE).max().unwrap_or(0);
     wait(&os, held, last);
-    // All of them: a coordinator asks its participants. But an area that was deleted meanwhile is not made again.
-    let mut mounts: Vec<&Mounted> =
-        held.iter().filter(|mounted| os.open(&mounted.copy.root, &name, Open::Path).is_ok()).collect();
-    let open = domains::open_what_opens(&os, &mut mounts, area, &mut Vec::new());
+    // All of them: a coordinator asks its participants. An area that was deleted meanwhile is not made again, and one that another user
+    // has put in its place stays where it is.
+    let mut mounts: Vec<&Mounted> = held.iter().collect();
+    let open = domains::open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
     for (mounted, domain) in mounts.iter().zip(&open) {
+        let Some(domain) = domain else { continue };
         let place = held.iter().position(|held| held.lower.point == mounted.lower.point);
         let at = place.and_then(|place| times.get(place)).copied().unwrap_or(NONE);
         if at != NONE {
@@ -139,7 +145,7 @@ fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     drop(watching);
 }
 
-/// The same at once, for what a dead process has left.
+/// Makes the checkpoint that a dead process owed, at once.
 fn now(domain: &Domain<Linux>) {
     if !is_left_to_others() {
         // It may be the dead process's own promise that stands there, and others may have relied on it.
@@ -149,7 +155,7 @@ fn now(domain: &Domain<Linux>) {
 
 /// Until that time; less when the machine goes down, or one of the mounts has gone: then its file system is kept open by us alone.
 fn wait(os: &Linux, held: &[Mounted], until: u64) {
-    // Who can't be woken does not wait.
+    // Without a way to be woken, don't wait.
     let Ok(vigil) = Vigil::begin() else { return };
     let mut woken = Woken::Mounts;
     loop {
@@ -166,7 +172,7 @@ fn wait(os: &Linux, held: &[Mounted], until: u64) {
     }
 }
 
-/// Whether what is held is still mounted where it was.
+/// Returns true if a held mount is still mounted where it was.
 fn is_there(os: &Linux, mounted: &Mounted) -> bool {
     let found =
         std::fs::metadata(OsStr::from_bytes(&mounted.lower.point)).map(|found| (found.dev(), found.ino()));

@@ -67,7 +67,7 @@ pub fn text(area: &Area) -> (String, bool) {
     (out, lines.iter().all(|l| l.holds != Holds::No))
 }
 
-/// The same for programs.
+/// Returns the report for programs.
 pub fn json(area: &Area) -> (Value, bool) {
     let lines = look(area);
     let value = lines
@@ -91,7 +91,7 @@ pub fn json(area: &Area) -> (Value, bool) {
 
 const USER_NAMESPACES: &str = "user namespaces";
 
-/// What a run of an ordinary user's serves, and what it leaves out.
+/// Lists the places that an ordinary user's run serves, and those that it leaves out.
 fn own_places(os: &Linux, area: &Area, places: Places) -> Vec<Line> {
     let mut failed = Vec::new();
     let seen_as = |table: &[_], place: &[u8]| ordinary::table_with(table, &[place.to_vec()]);
@@ -200,7 +200,8 @@ fn passthrough(os: &Linux) -> Line {
     }
 }
 
-/// Tried out by an ordinary user, who needs them: this process is in one afterwards. Root is told what others would find.
+/// Tries whether user namespaces can be made. An ordinary user's process is in one afterwards; for root the
+/// result is that of others.
 fn user_namespaces() -> Line {
     let subject = USER_NAMESPACES;
     if ordinary::is_ordinary() {

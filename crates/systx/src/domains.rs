@@ -1,7 +1,8 @@
 //! The file systems of this machine as domains.
 //!
-//! Owns: how a mount becomes a domain. Guarantees: every descriptor held here is on a detached copy of one mount, so that
-//! what somebody mounts later on does not change what it leads to. Does not: decide which mounts ([`crate::tree`] does).
+//! Owns: the way from a mount to a domain. Guarantees: every descriptor held here is on a detached copy of
+//! one mount, so a later mount does not change what it leads to. Does not: choose the mounts ([`crate::tree`]
+//! does).
 
 use crate::args::Area;
 use crate::hint;
@@ -40,7 +41,7 @@ impl Mounted {
         shown(&self.lower.point)
     }
 
-    /// Whether its root is an ordinary user's to make names in, and not his own.
+    /// Returns true if the user may make names in the root, and does not own it.
     pub fn is_shared(&self) -> bool {
         self.shared
     }
@@ -51,17 +52,18 @@ pub fn table() -> Result<Vec<Mount>, String> {
     mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))
 }
 
-/// Whether this process is inside a transaction already.
+/// Returns true if this process is inside a transaction.
 pub fn inside_a_transaction(table: &[Mount]) -> bool {
     sub::around(table).is_some()
 }
 
-/// Whether `--only` leaves nothing out.
+/// Returns true if `--only` leaves nothing out.
 pub fn is_everything(only: &[PathBuf]) -> bool {
     only.is_empty() || only.iter().any(|dir| dir.canonicalize().is_ok_and(|dir| dir == Path::new("/")))
 }
 
-/// What a mount that is left out is called in the table that a tree is planned by: no file system that can be served.
+/// File system type of a mount that is left out, in the table that a tree is planned by. No file system that
+/// can be served has this name.
 const LEFT_OUT: &[u8] = b"systx.left-out";
 
 /// Plans the whole tree with what is mounted at these points read-only, wherever else it is seen, too.
@@ -123,7 +125,7 @@ fn is_served_from_its_mount(table: &[Mount], dir: &[u8]) -> Result<(), String> {
     ))
 }
 
-/// What is found at a mount's place now.
+/// Looks at a mount's place.
 fn see(mount: &Mount) -> Seen {
     match mounts::look(&mount.point) {
         Ok(found) if found.mount_id != mount.id => Seen::Hidden,
@@ -144,7 +146,7 @@ pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>, String> {
     hold_all(lower).map_err(|(_, why)| why)
 }
 
-/// The same; an error says on which of them.
+/// Takes hold of the planned mounts; an error says on which of them.
 pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
     let os = Linux::new();
     let hold = |lower: &Lower| -> Result<Mounted, Errno> {
@@ -163,7 +165,7 @@ pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
 
 /// Why the domain of a mount can't be opened.
 pub struct Refused {
-    /// As a fragment.
+    /// Why, as a fragment of a sentence.
     pub why: String,
     /// Any user may have brought it about: by what has the area's name, or by leaving no room for an area.
     pub by_anybody: bool,
@@ -208,7 +210,7 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
     let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
     let words = |n: usize, e: OpenError| {
         match e {
-        // In his namespace others have no number.
+        // In the user's namespace, other users have no number.
         OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
             let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
             format!("{area}: another user has taken this name; he or root can remove what has it")
@@ -227,7 +229,8 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
     }
     };
     let failed = |(n, e)| {
-        // As removable disks are mounted: what is on them, log and table included, may be anybody's work.
+        // Removable disks are mounted with these options: any user may have written what is on them, log and
+        // table included.
         let is_untrusted = mounts.get(n).is_some_and(|mounted: &M| {
             let attributes = mounted.borrow().lower.attributes;
             attributes.nosuid && attributes.nodev
@@ -267,7 +270,7 @@ impl MayBe for FoundOrNot {
     }
 }
 
-/// Whether any user who may make files on a file system could have brought an error about.
+/// Returns true if any user who may make files on a file system could have caused an error.
 fn may_be_anybodys(error: &OpenError) -> bool {
     match error {
         OpenError::Area(AreaError::Os(_, e)) => {
@@ -319,12 +322,13 @@ pub fn state(listed: &Listed) -> &'static str {
     }
 }
 
-/// Opens the domains of all mounts that have an area already; none is made. What can't be opened is told, too.
+/// Opens the domains of all mounts that have an area already; makes none. Collects why others can't be
+/// opened.
 pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
     existing_that(os, area, Trial::Write)
 }
 
-/// The same for who is going to sync them.
+/// Opens the domains of all mounts that have an area, for a caller that is going to sync them.
 pub fn existing_to_sync(os: &Linux, area: &Area) -> Result<Existing, String> {
     existing_that(os, area, Trial::Sync)
 }
@@ -344,7 +348,7 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
             held
         }
         _ => match ordinary::with_areas(&area_name(area)) {
-            // Who has nothing to be looked at, at his login for instance, needs nothing of the machine.
+            // Without an area, at login for instance, nothing is needed of the machine.
             tops if tops.is_empty() => Vec::new(),
             tops => {
                 ordinary::enter().map_err(|refusal| refusal.to_string())?;
@@ -355,7 +359,8 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
     let name = area_name(area);
     let mut areas = Vec::new();
     mounts.retain(|mounted| match os.open(&mounted.copy.root, &name, Open::Path) {
-        // Another user's, where root's may be, is none: `doctor` tells of it, and the next run moves it away.
+        // Another user's directory in the place of root's area is none: `doctor` reports it, and the next run
+        // moves it away.
         Ok(area) if os.uid() != 0 || os.stat(&area).is_ok_and(|stat| stat.uid == 0) => {
             areas.push(area);
             true
@@ -386,7 +391,7 @@ fn leave_out_the_silent(
     trial: Trial,
     failed: &mut Vec<String>,
 ) {
-    // Who can't find out waits.
+    // Without a way to find out, wait.
     let Ok(answered) = answers::answer(areas, trial, ANSWER) else { return };
     let mut answered = answered.into_iter();
     mounts.retain(|mounted| {
@@ -402,7 +407,8 @@ fn leave_out_the_silent(
     });
 }
 
-/// An ordinary user's directories, each by the mount table that it is seen in; he has to have [entered](ordinary::enter).
+/// Takes hold of an ordinary user's directories, each by the mount table that it is seen in. The process must
+/// have [entered](ordinary::enter) its namespace.
 pub fn own(
     tops: Vec<Vec<u8>>,
     seen_as: impl Fn(&[Mount], &[u8]) -> Result<Vec<Mount>, String>,
@@ -411,7 +417,7 @@ pub fn own(
     let table = table()?;
     let mut mounts: Vec<Mounted> = Vec::new();
     for top in tops {
-        // One that belongs to somebody else by now has no area of this user's.
+        // A directory that now belongs to another user has no area of this one.
         let Ok(narrowed) = seen_as(&table, &top) else { continue };
         let only = [top];
         match tree::plan(&narrowed, &only, &see).and_then(|tree| hold(&tree.lower)) {
@@ -424,7 +430,7 @@ pub fn own(
     Ok(mounts)
 }
 
-/// Opens as many as possible; the others leave `mounts`, and are told by where they are mounted.
+/// Opens as many as possible; the others leave `mounts` and go into `failed`, by their mount points.
 pub fn open_what_opens<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
@@ -434,7 +440,7 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
     as_many(mounts, failed, |mounts, doubted| open_by(os, mounts, area, doubted, open_all_doubting))
 }
 
-/// The same, without making areas.
+/// Opens as many of the existing areas as possible, and makes none.
 pub fn open_what_is_there<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
@@ -470,7 +476,8 @@ fn area_name_on<'a>(area: &'a Area, mounted: &Mounted) -> Result<Cow<'a, [u8]>, 
     }
 }
 
-/// Name of an area: an ordinary user's has his number, since several may have theirs in one place.
+/// Returns the name of an area. An ordinary user's ends with the user's number, since several users may have
+/// areas in one place.
 pub fn area_name(area: &Area) -> Cow<'_, [u8]> {
     let name: &OsStr = &area.area_name;
     match Linux::new().uid() {

@@ -1,13 +1,13 @@
-//! The next step after an error of a system call, and after others that several places tell, where one is known.
+//! The next step after an error of a system call, where one is known.
 //!
-//! Owns: the words for it. Guarantees: a step is something that the reader can do or look at; where nothing is known that would
-//! help, nothing is said. Does not: know what was being done; who does has better words.
+//! Owns: the texts. Guarantees: a hint is something that the reader can do or look at; without a useful one
+//! there is none. Does not: know what was being done; a caller that does has better words.
 
 use crate::words::shown;
 use systx_engine::outcome::VerbError;
 use systx_os::Errno;
 
-/// What to do, as a fragment that follows a semicolon.
+/// Returns what to do, as a fragment that follows a semicolon.
 fn step(error: Errno) -> Option<&'static str> {
     Some(match error {
         Errno::MFILE => "raise its limit on open files (ulimit -n)",

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Every file of ours has this line; a file without it is somebody else's.
+/// Every installed file has this line; a file without it is not ours.
 const MARK: &str = "# Written by `systx install-hooks`; removed by `systx install-hooks --uninstall`.";
 const UNIT: &str = "etc/systemd/system/systx-recover.service";
 const WANTED: &str = "etc/systemd/system/sysinit.target.wants/systx-recover.service";
@@ -116,7 +116,7 @@ esac
     )
 }
 
-/// Installs the hooks for the program `systx` below `root`; tells what it did, line by line.
+/// Installs the hooks for the program `systx` below `root`; returns what it did, line by line.
 pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
     if systx.to_string_lossy().contains(['\'', '"', '\\', '%', '$', '\n']) {
         return Err(io::Error::other(format!(
@@ -172,10 +172,10 @@ fn write_synced(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What is written, each beside its place: once all of it is there, nothing is left that could fail but a rename within a
-/// directory, of what can be replaced. Dropped before, it takes everything away again.
+/// Files that are written, each beside its place. Once all are there, only a rename within a directory is
+/// left to fail. Dropped before, it removes everything.
 ///
-/// So each file is whole or not at all, too: a half-written login script would greet everybody with an error.
+/// So each file is whole or absent: a half-written login script would greet every user with an error.
 #[derive(Default)]
 struct Staged {
     /// Directories that were missing, the outer ones first.
@@ -198,7 +198,8 @@ impl Staged {
         let new = path.with_extension("systx-new");
         // Of an installation that was cut off.
         remove_if_there(&new).map_err(|e| named(&new, e))?;
-        // What can't be replaced, because it is immutable or mounted on, can't get another name either.
+        // A file that can't be replaced, because it is immutable or mounted on, can't get another name
+        // either.
         if_there(std::fs::hard_link(path, &new)).map_err(|e| named(path, e))?;
         remove_if_there(&new).map_err(|e| named(&new, e))?;
         self.files.push((new.clone(), path.to_path_buf()));
@@ -217,7 +218,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        // What can't be removed was not written, or holds somebody else's files by now.
+        // A file that can't be removed was not written by us, or holds foreign contents by now.
         for (new, _) in &self.files {
             let _ = std::fs::remove_file(new);
         }
@@ -227,7 +228,7 @@ impl Drop for Staged {
     }
 }
 
-/// Removes the hooks below `root`; tells what it did.
+/// Removes the hooks below `root`; returns what it did.
 pub fn uninstall(root: &Path) -> io::Result<Vec<String>> {
     let mut done = Vec::new();
     for link in [WANTED, WANTED_EARLIER] {

@@ -49,7 +49,7 @@ pub fn log(args: &Log) -> Answer {
 struct Row<'a> {
     mounted: &'a Mounted,
     past: Past,
-    /// What undoing it needs is there.
+    /// The image that undoing it needs is there.
     undoable: bool,
 }
 

@@ -1,11 +1,12 @@
 //! `systx`: system transactions on the command line.
 //!
-//! Owns: the wiring of the crates, arguments, output and exit codes. Guarantees: what it says goes to standard error
-//! while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
+//! Owns: the wiring of the crates, arguments, output and exit codes. Guarantees: messages go to standard
+//! error while a command runs, whose standard output is its own. Does not: contain any part of the protocol.
 //!
-//! Where to read on: a run is [`run`], from top to bottom; what is served is decided in [`tree`], and taken hold of in [`scope`]; the wait for a command
-//! is [`supervise`]; words and exit codes are in [`report`]; what a transaction would change is told in [`diff`]; what
-//! stays open over several commands is in [`session`]; what is taken back after its commit, in [`undo`].
+//! Where to read on: [`run`] is a run from top to bottom, [`life`] the steps that it shares with open
+//! transactions; [`tree`] decides what is served, and [`scope`] takes hold of it; [`supervise`] waits for a
+//! command; [`report`] has the outcomes with their exit codes, [`diff`] the changes before a commit;
+//! [`session`] is a transaction over several commands, [`undo`] takes one back.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(e) => {
-            // Nobody is left to tell when this fails.
+            // Without standard error there is no way to report it.
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { report::OURS } else { 0 });
         }
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
 /// Prints an answer. Status 1: something is not well; 125: we could not find out.
 fn answer(answer: status::Answer) -> ExitCode {
     match answer {
-        // Whoever closed our standard output does not want to know.
+        // A reader that has closed our standard output does not want the rest.
         Ok((text, well)) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::from(if well { 0 } else { 1 })

@@ -13,7 +13,7 @@ pub fn completions(args: &Completions) -> Answer {
     String::from_utf8(script).map(|text| (text, true)).map_err(|e| e.to_string())
 }
 
-/// The same grammar without the verbs that `--help` does not list: shells would offer them.
+/// Returns the grammar without the verbs that `--help` does not list: shells would offer them.
 fn without_hidden_verbs(grammar: &Command) -> Command {
     let verbs = grammar.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
     Command::new("systx").version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true).subcommands(verbs)

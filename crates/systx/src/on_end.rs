@@ -1,13 +1,15 @@
-//! `systx on-end ID -- CMD`: a command that is run when a transaction has ended, and how it is told.
+//! `systx on-end ID -- CMD`: a command that is run when a transaction has ended.
 //!
-//! Owns: both sides. Who waits makes a socket `ends/<id>.<pid of it>.<number>` in the area and sleeps; `systx run`, when its
-//! transaction has ended, sends one word to each socket with its number. Guarantees: a word that comes is true; who is not told,
-//! because the process of the transaction was killed, says `unknown`. Does not: say when a commit is *published*, where that is
-//! pending; wait for a process of another pid namespace, whose death it could not see.
+//! Owns: both sides. The waiting process makes a socket `ends/<id>.<its pid>.<number>` in the area and
+//! sleeps; `systx run`, when its transaction has ended, sends one word to each socket with its number.
+//! Guarantees: a word that arrives is true; if none does, because the process of the transaction was killed,
+//! the outcome is `unknown`. Does not: report when a pending commit is *published*; wait for a process of
+//! another pid namespace, whose death can't be seen.
 //!
-//! A run tells when its domains are closed, so that its transaction is listed no more; who has his socket by then is told. He who
-//! finds it listed, and makes his socket only after that moment, is told `unknown` when the process has ended. A run that nobody
-//! waits for pays one call for each file system.
+//! A run sends when its domains are closed, so its transaction is not listed any more, and every socket that
+//! exists by then gets the word. A process that has found the transaction listed, and makes its socket after
+//! that moment, learns `unknown` when the run has ended. A run without waiters pays one call for each file
+//! system.
 
 use crate::args::OnEnd;
 use crate::domains::{self, Mounted};
@@ -26,7 +28,7 @@ use systx_os::{process, Errno, Linux, Open, Os};
 /// The directory of the sockets in an area.
 const ENDS: &[u8] = b"ends";
 
-/// What is told of an end.
+/// The outcome that is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Committed,
@@ -54,7 +56,7 @@ impl Outcome {
     }
 }
 
-/// The numbers of a run's tries, and whom to tell how they end.
+/// The numbers of a run's tries, and the sockets that wait for their ends.
 #[derive(Default)]
 pub struct Notices {
     /// The areas of its file systems, where they could be kept.
@@ -85,8 +87,9 @@ impl Notices {
         }
     }
 
-    /// All is over, and the last try has ended so. To be called when the domains are closed: who comes now finds nothing. Those
-    /// are told, too, who came after their try had ended, and found it listed still.
+    /// Records that the last try has ended so, and informs all waiters, also those that came after their try
+    /// had ended and found it listed still. To be called when the domains are closed: later callers find
+    /// nothing.
     pub fn ended(&mut self, ending: &Ending) {
         if let Some((_, outcome)) = self.tries.last_mut() {
             *outcome = Outcome::of(ending);
@@ -110,12 +113,12 @@ fn tell(areas: &[Option<OwnedFd>], ids: &[TxId], outcome: Outcome) {
             };
             let path = place(&ends, name);
             let sent = UnixDatagram::unbound().and_then(|socket| {
-                // Nobody may hold us up.
+                // A full socket must not hold this run up.
                 socket.set_nonblocking(true)?;
                 socket.send_to(outcome.word().as_bytes(), path)
             });
             if sent.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
-                // Who made it is gone, and nobody else has a use for it.
+                // Its maker is gone, and no other process uses it.
                 let _ = os.unlink(&ends, &entry.name);
             }
         }
@@ -159,7 +162,7 @@ pub fn on_end(args: &OnEnd) -> u8 {
 /// Waits for the end.
 fn ended(args: &OnEnd) -> Result<Outcome, String> {
     if ordinary::is_ordinary() {
-        // The processes of others of his user namespaces can't be looked at from within one.
+        // The processes in other user namespaces of the user can't be looked at from within one.
         return Err("`systx on-end` is for root's transactions only, so far; run it as root".into());
     }
     if domains::inside_a_transaction(&domains::table()?) {
@@ -181,15 +184,15 @@ fn ended(args: &OnEnd) -> Result<Outcome, String> {
         )
     })?;
     let bell = Bell::new(&os, &area, args.id)?;
-    // Who only waits takes no part.
+    // A process that only waits is no party of the domain.
     drop(domain);
     // Not by looking again whether its owner lives: while a helper does what is left, it seems to.
     process::wait_readable([bell.socket.as_fd(), process.as_fd()]);
     Ok(bell.word().unwrap_or(Outcome::Unknown))
 }
 
-/// Whether a process of that number takes part in the domain of an area: then it is not one that only has the same number in
-/// another pid namespace. Who takes part has the file `owners` mapped, for as long as it lives.
+/// Returns true if the process `pid` is a party of the domain of an area, and not only one with the same
+/// number in another pid namespace. A party has the file `owners` mapped as long as it lives.
 fn takes_part(os: &Linux, area: &OwnedFd, pid: u32) -> bool {
     let owners = os.open(area, b"owners", Open::Path).and_then(|file| os.stat(&file));
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
@@ -248,7 +251,7 @@ impl Bell {
                 Err(e) => return Err(failed(&e)),
             }
             let ends = match os.open(area, ENDS, Open::Directory) {
-                // Somebody who has waited too has just removed it.
+                // Another waiter has just removed the directory.
                 Err(Errno::NOENT) => continue,
                 opened => opened.map_err(|e| failed(&e))?,
             };
@@ -265,7 +268,7 @@ impl Bell {
         }
     }
 
-    /// What was told, if anything was.
+    /// Returns the word that has arrived.
     fn word(&self) -> Option<Outcome> {
         let mut bytes = [0; 16];
         let len = self.socket.recv(&mut bytes).ok()?;
@@ -277,7 +280,7 @@ impl Bell {
 impl Drop for Bell {
     fn drop(&mut self) {
         let _ = self.os.unlink(&self.ends, self.name.as_bytes());
-        // Not while somebody else waits.
+        // This fails, as it should, while others wait.
         let _ = self.os.rmdir(&self.area, ENDS);
     }
 }

@@ -1,12 +1,14 @@
-//! An ordinary user: what he needs of the machine, where his areas are, and how they are found again.
+//! An ordinary user: what a run needs of the machine, where the user's areas are, and how they are found
+//! again.
 //!
-//! Owns: the words for what the machine forbids, the directory in which an area is made, and the register of them. Guarantees:
-//! root never comes by here, and what an ordinary user does needs no right but his own. Does not: serve what is not his: in a
-//! user namespace everybody else's objects are nobody's, and the kernel lets nobody change those.
+//! Owns: the texts for what the machine forbids, the choice of the directory for an area, and the register of
+//! areas. Guarantees: root never gets here, and no right but the user's own is needed. Does not: serve other
+//! users' objects: in a user namespace they belong to no known user, and the kernel lets no one change them.
 //!
-//! Which directories a run over the whole tree serves is found by [`places`].
+//! [`places`] finds the directories that a run over the whole tree serves.
 //!
-//! The register is a directory of symbolic links in the user's own state, one to each directory that has an area.
+//! The register is a directory of symbolic links in the user's own state, one to each directory that has an
+//! area.
 
 pub mod places;
 
@@ -22,9 +24,9 @@ use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::own::{self, Entry};
 use systx_os::{Errno, Linux, Os};
 
-/// What the machine forbids, and what would change it.
+/// A thing that the machine forbids, and what would change it.
 pub struct Refusal {
-    /// As a fragment.
+    /// As a fragment of a sentence.
     pub text: String,
     /// A sentence without its full stop.
     pub remedy: &'static str,
@@ -42,7 +44,7 @@ impl core::fmt::Display for Refusal {
     }
 }
 
-/// Whether this process is an ordinary user's.
+/// Returns true if this process is an ordinary user's.
 pub fn is_ordinary() -> bool {
     Linux::new().uid() != 0
 }
@@ -55,7 +57,7 @@ pub fn enter() -> Result<(), Refusal> {
     own::enter().map_err(|(entry, error)| forbidden(entry, error))
 }
 
-/// Why this user can't be served, if he can't: others could not be told from him.
+/// Returns why this user can't be served, if so: other users could not be told from this one.
 pub fn is_nobody() -> Option<Refusal> {
     let uid = Linux::new().uid();
     (uid == own::nobody()).then(|| {
@@ -64,7 +66,7 @@ pub fn is_nobody() -> Option<Refusal> {
     })
 }
 
-/// Whether /dev/fuse opens.
+/// Checks that /dev/fuse opens.
 pub fn fuse() -> Result<(), Refusal> {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     opened.map(drop).map_err(|e| {
@@ -127,8 +129,8 @@ pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
     table.iter().find(|mount| mount.id == id).cloned()
 }
 
-/// The topmost directory of the user on the way to `dir`, on its file system: the same for all directories below it, as long as
-/// nothing is mounted below it that the kernel would not let him copy.
+/// Returns the topmost directory of the user on the way to `dir`, on its file system: the same for all
+/// directories below it, as long as no mount lies below it that the kernel would not let the user copy.
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let mount = mount_of(table, dir).ok_or_else(|| hint::on_no_mount(dir))?;
     let uid = Linux::new().uid();
@@ -168,7 +170,7 @@ pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String
     Ok(narrow(table, &tops))
 }
 
-/// S_ISVTX: nobody but the owners of the two takes a name from such a directory.
+/// S_ISVTX: only the owner of a file, or of the directory, removes a name from such a directory.
 const STICKY: u32 = 0o1000;
 
 /// The mount table in which this very directory is a mount: the one that has an area need not be the topmost any more. It is the
@@ -182,10 +184,10 @@ pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
     }
 }
 
-/// What a mount in a directory that is to be served means.
+/// Explains why a mount in a directory that is to be served can't be held.
 pub fn cannot_hold(point: &[u8], error: Errno) -> String {
     match error {
-        // The kernel does not show a user what lies below mounts that are not his.
+        // The kernel does not show a user what lies below other users' mounts.
         Errno::INVAL if is_ordinary() => {
             format!("{}: something is mounted below it, so only root can serve it; name a directory beside that", shown(point))
         }
@@ -208,8 +210,8 @@ fn register() -> Option<PathBuf> {
     Some(state.join("systx/areas"))
 }
 
-/// Whether a directory, or the first one above it that is there, is this user's: under another user's HOME nothing is made, and
-/// nothing there is believed.
+/// Returns true if a directory, or the first existing one above it, belongs to this user: below another
+/// user's HOME nothing is made and nothing is trusted.
 fn is_own(dir: &Path) -> bool {
     let found = dir.ancestors().find_map(|dir| std::fs::metadata(dir).ok());
     found.is_some_and(|m| m.uid() == Linux::new().uid())
@@ -227,7 +229,7 @@ pub fn remember(top: &[u8]) {
     // With a mode of its own: the umask of systx is 0.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&register);
     let made = made.and_then(|()| std::os::unix::fs::symlink(path, &link));
-    // As the doc comment says.
+    // See the doc comment.
     let _ = made;
 }
 
@@ -250,8 +252,8 @@ pub fn remembered() -> Vec<Vec<u8>> {
 pub fn with_areas(name: &[u8]) -> Vec<Vec<u8>> {
     let area = |top: &[u8]| Path::new(OsStr::from_bytes(top)).join(OsStr::from_bytes(name));
     let mut tops = remembered();
-    // Somebody else may have taken the name in /tmp. What is on a mount of its own is no area: its server, which may not answer, is
-    // not asked. Nor is what belongs to another user, of which a run tells.
+    // Another user may have taken the name in /tmp. A mount at the name is no area: its server, which may not
+    // answer, is not asked. Nor is another user's directory asked; a run reports it.
     let uid = Linux::new().uid();
     let mount = |path: &[u8]| mounts::look(path).ok().map(|found| found.mount_id);
     tops.retain(|top| {

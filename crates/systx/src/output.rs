@@ -1,15 +1,17 @@
-//! `systx run --hold-output`: what the command prints leaves after the commit, or not at all.
+//! `systx run --hold-output`: the command's output leaves after the commit, or not at all.
 //!
-//! Owns: the pipes that the command writes to, the thread that reads them, the file in which it is kept, and what is shown of
-//! it in the end. Guarantees: standard output leaves at most once, and only behind the commit point; memory is that of one
-//! piece, however much comes; of several tries only the last one's is kept. Does not: outlive this process: who is killed between
-//! its commit and its output has lost the output.
+//! Owns: the pipes that the command writes to, the thread that reads them, the file that keeps the bytes, and
+//! the choice of what is shown in the end. Guarantees: standard output leaves at most once, and only behind
+//! the commit point; memory is that of one piece, however much arrives; of several tries only the last one's
+//! is kept. Does not: outlive this process: killed between commit and output, the output is lost.
 //!
-//! Both streams are kept in one file, in the order in which they arrive: a byte for the stream, four for the length, the
-//! bytes. A pipe for each tells them apart, and so only what the command writes to one of them has an order for certain. Where
-//! both lead to the same file or pipe anyway, that order is what counts, and there is one pipe: [`Stream::Both`].
+//! Both streams are kept in one file in the order in which they arrive: a byte for the stream, four for the
+//! length, the bytes. Each has a pipe of its own, so only the bytes of one stream have an order for certain.
+//! Where both lead to the same file or pipe anyway, their order counts, and there is one pipe:
+//! [`Stream::Both`].
 //!
-//! Pipes, not the file itself: who opens /dev/stdout anew would begin at the start of the file, and could empty it.
+//! Pipes, not the file itself: a program that opens /dev/stdout anew would begin at the start of the file,
+//! and could empty it.
 
 use crate::report::Ending;
 use crate::words::os_words;
@@ -24,11 +26,11 @@ use systx_os::{process, streams, Errno};
 pub const PART_OF_ANOTHER: &str =
     "--hold-output is for a transaction of its own, and this run is part of another one: give it to that, or make this one of its own with --sub";
 
-/// As much as a pipe usually holds.
+/// The usual capacity of a pipe.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 const HEADER_BYTES: usize = 5;
 
-/// Whose bytes a piece holds.
+/// The stream that a piece belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Out = 0,
@@ -69,7 +71,7 @@ impl Output {
         Output { wanted, kept: None }
     }
 
-    /// What the next try needs; that of the last one is forgotten.
+    /// Makes the pipes of the next try; forgets the output of the last one.
     pub fn pipes(&mut self) -> Result<Option<Pipes>, String> {
         self.kept = None;
         if !self.wanted {
@@ -101,13 +103,13 @@ impl Output {
         let Some(file) = self.kept else { return ending };
         match (write_out(file, |stream| shown(&ending, stream)), &ending) {
             (Err(why), Ending::Committed(..)) => Ending::Mute(Box::new(ending), why),
-            // There is nobody to tell: it is standard error that is gone.
+            // Standard error itself is gone, so there is no way to report it.
             _ => ending,
         }
     }
 }
 
-/// Whether a stream is shown after such an end. Standard error says why a command failed.
+/// Returns true if a stream is shown after such an end. Standard error says why a command failed.
 fn shown(ending: &Ending, stream: Stream) -> bool {
     match ending {
         Ending::Committed(..) => true,
@@ -227,7 +229,7 @@ fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), Stri
     let mut gone = [false; 2];
     let mut lost = Ok(());
     let read = each_piece(&mut file, |stream, bytes| {
-        // What both share is standard error, too, where standard output is not wanted.
+        // A piece of both streams counts as standard error where standard output is not wanted.
         let to_err = stream == Stream::Err || !wanted(Stream::Out);
         if !wanted(stream) || gone[usize::from(to_err)] {
             return;
@@ -238,7 +240,7 @@ fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), Stri
         };
         if let Err(e) = written {
             gone[usize::from(to_err)] = true;
-            // Whoever closed it does not want to know.
+            // A reader that has closed it does not want the rest.
             if lost.is_ok() && e != Errno::PIPE {
                 lost = Err(os_words(&e.into()));
             }
@@ -275,7 +277,7 @@ mod tests {
         streams::unnamed_file(&std::env::temp_dir()).unwrap().into()
     }
 
-    /// What a reader keeps of what is written to its pipes.
+    /// Returns what a reader keeps of the bytes in its pipes.
     fn kept(pipes: Vec<(Stream, OwnedFd)>, stop: &EventFd) -> Vec<(Stream, Vec<u8>)> {
         let mut file = unnamed();
         take(pipes, stop, &mut file).unwrap();
@@ -324,7 +326,7 @@ mod tests {
         let stop = EventFd::new().unwrap();
         stop.ring();
         let room = streams::pipe_bytes_max(&write).unwrap();
-        // Ends when nobody reads any more.
+        // Ends when the pipe has no reader any more.
         let writer = std::thread::spawn(move || while streams::write_all(&write, b"on and on").is_ok() {});
         let pieces = kept(vec![(Stream::Both, read)], &stop);
         writer.join().unwrap();

@@ -1,8 +1,9 @@
-//! What is told at a terminal while a commit takes long.
+//! A line at the terminal while a commit takes long.
 //!
-//! Owns: one line on standard error (of `systx commit`, whose keeper commits, on its), on which side of the commit point it is and how far. Guarantees: it is gone when the commit is over;
-//! nothing is written where standard error is no terminal, or the commit is quick. Does not: slow the commit down: it looks at two
-//! numbers from a thread of its own.
+//! Owns: one line on standard error (of `systx commit`, whose session daemon commits, on that one's): the
+//! side of the commit point, and how far the commit is. Guarantees: it is removed when the commit is over;
+//! nothing is written where standard error is no terminal, or the commit is quick. Does not: slow the commit
+//! down: a thread of its own reads two numbers.
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -18,7 +19,7 @@ const BETWEEN: Duration = Duration::from_millis(200);
 /// To the first column, and nothing on the line.
 const ERASE: &str = "\r\x1b[K";
 
-/// Tells, until it is dropped.
+/// Shows the progress until it is dropped.
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
@@ -46,7 +47,7 @@ impl Progress {
                 let _ = to.write_all(ERASE.as_bytes());
             }
         };
-        // Without a thread nothing is told.
+        // Without a thread no progress is shown.
         let thread = std::thread::Builder::new().name("systx-progress".into()).spawn(tell);
         Progress(thread.ok().map(|thread| (over, thread)))
     }
@@ -61,7 +62,7 @@ impl Drop for Progress {
     }
 }
 
-/// Whether a line can be written without waiting for who reads the terminal: nobody may be held up by that.
+/// Returns true if a line can be written without waiting for a reader of the terminal.
 fn takes_more(terminal: &File) -> bool {
     process::takes_more(terminal.as_fd())
 }

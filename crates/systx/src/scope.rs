@@ -1,9 +1,10 @@
-//! What a run serves: planned, held, and opened.
+//! The file systems that a run serves: planned, held, and opened.
 //!
-//! Owns: the way from a mount table to open domains, and what an ordinary user's whole tree leaves out on it. Guarantees: what is
-//! left out is read-only inside, and told: always where something is wrong with an area, else with `--verbose`. Root's run does so
-//! only where any user may have brought it about, so that none can keep root from transactions. Does not:
-//! decide which mounts are served ([`crate::tree`] does) or find an ordinary user's places ([`places`](ordinary::places)).
+//! Owns: the way from a mount table to open domains, and the places that an ordinary user's whole tree leaves
+//! out. Guarantees: a place that is left out is read-only inside and reported: always where its area is at
+//! fault, else with `--verbose`. Root's run leaves out only what any user may have spoiled, so that none can
+//! keep root from transactions. Does not: choose the mounts ([`crate::tree`] does) or find an ordinary user's
+//! places ([`places`](ordinary::places)).
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
@@ -37,11 +38,11 @@ impl Standpoint {
             ordinary::fuse().map_err(|refusal| refusal.to_string())?;
             return Ok(Standpoint { table: seen_from(around, table), depth, places: None });
         }
-        // Before: in there nobody can tell root's directories from anybody's. What the outer transaction serves is the whole tree of an
-        // inner one.
+        // Before entering: inside, root's directories look like any other user's. For an inner run the whole
+        // tree is what the outer transaction serves.
         let places = (around.is_none() && domains::is_everything(only)).then(|| places(&table));
         ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
-        // The same mounts, under other numbers in a mount namespace of one's own.
+        // The same mounts have other numbers in a mount namespace of its own.
         Ok(Standpoint { table: seen_from(around, domains::table()?), depth, places })
     }
 }
@@ -53,7 +54,7 @@ fn seen_from(around: Option<&Around>, table: Vec<Mount>) -> Vec<Mount> {
     }
 }
 
-/// What a run is to serve, with a hold on it.
+/// The mounts that a run is to serve, with a hold on them.
 pub struct Scope {
     depth: u32,
     tree: Tree,
@@ -62,7 +63,7 @@ pub struct Scope {
     whole: Option<Whole>,
 }
 
-/// What a whole tree was planned from.
+/// The input that a whole tree was planned from.
 enum Whole {
     /// Root's, by the mount table.
     Roots(Vec<Mount>),
@@ -70,13 +71,13 @@ enum Whole {
     Places(Vec<Mount>, Vec<Vec<u8>>),
 }
 
-/// What a run serves.
+/// The mounts that a run serves.
 pub struct Opened<'a> {
     /// How many transactions deep it is.
     pub depth: u32,
     /// The command's tree.
     pub tree: Tree,
-    /// Its served mounts.
+    /// Served mounts.
     pub lower: Vec<&'a Mounted>,
     /// Their domains.
     pub domains: Vec<Arc<Domain<Linux>>>,
@@ -129,7 +130,7 @@ impl Scope {
         Ok(Scope { depth: 1, tree, lower, whole: Some(Whole::Places(table, found)) })
     }
 
-    /// What a twin keeps.
+    /// Returns the mounts that the helper process keeps.
     pub fn lower(&self) -> &[Mounted] {
         &self.lower
     }
@@ -210,7 +211,8 @@ impl Scope {
 }
 
 impl Opened<'_> {
-    /// Shows the roots that are not the user's as his own: in his namespace nobody could write below them else.
+    /// Shows roots that are not the user's as owned by the user: in the user's namespace no program could
+    /// write below them else.
     pub fn share(&self, view: &mut View<Linux>) {
         let shown_as = ShownAs { uid: Linux::new().uid(), gid: process::group() };
         for (n, _) in self.lower.iter().enumerate().filter(|(_, mounted)| mounted.is_shared()) {

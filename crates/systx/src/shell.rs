@@ -1,7 +1,8 @@
 //! `systx shell`: an interactive shell as one transaction, and the question at its end.
 //!
-//! Owns: which shell, its prompt, and the question. A shell's own status is that of its last command and says nothing about
-//! what its user wants, so he is asked. Does not: ask where there is no terminal; there the status decides, as for a command.
+//! Owns: the choice of the shell, its prompt, and the question. A shell's status is that of its last command
+//! and says nothing about the user's wishes, so the user is asked. Does not: ask without a terminal; there
+//! the status decides, as for a command.
 
 use crate::args::{Changes, OnConflict, Run, Shell};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use systx_os::process::{self, Signals};
 
-/// What the user wants.
+/// The user's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Make it happen.
@@ -56,9 +57,9 @@ pub fn program() -> OsString {
     std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into())
 }
 
-/// What the prompt of a shell in transaction `id` needs in its environment. bash sets PS1 anew in its start files and runs
-/// PROMPT_COMMAND before each prompt; other shells of that family take PS1 as it is. The number is in it, not the variable:
-/// zsh expands none in a prompt.
+/// Returns the environment for the prompt of a shell in transaction `id`. bash sets PS1 anew in its start
+/// files and runs PROMPT_COMMAND before each prompt; other shells of that family take PS1 as it is. It has
+/// the number, not the variable, which zsh would not expand.
 pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
     let before = std::env::var_os("PROMPT_COMMAND").unwrap_or_default();
     let mut command = OsString::from("PS1=\"(systx $SYSTX_ID) ${PS1#\"(systx $SYSTX_ID) \"}\"");
@@ -69,11 +70,12 @@ pub fn prompt(id: u64) -> [(&'static str, OsString); 2] {
     [("PROMPT_COMMAND", command), ("PS1", format!("(systx {id}) $ ").into())]
 }
 
-/// As often it is asked again after an end of input: at a terminal that is gone there is nothing else.
+/// Ask this often again after an end of input: a terminal that is gone gives nothing else.
 const ENDS_MAX: u32 = 3;
 
-/// Asks at the terminal whether to commit so many changes. An interrupt and an end of input are no answer; where there can be none any more
-/// the transaction stays open, as nobody has said that its changes may go.
+/// Asks at the terminal whether to commit so many changes. An interrupt and an end of input are no answer;
+/// where no answer can come any more the transaction stays open, since nothing has allowed to discard its
+/// changes.
 pub fn ask(changes: usize, signals: &Signals) -> Wish {
     asked(changes, signals).unwrap_or(Wish::Keep)
 }

@@ -25,7 +25,7 @@ use systx_os::Linux;
 /// How long `recover` waits for what others are publishing, in nanoseconds.
 const PUBLICATION_NS: u64 = 10_000_000_000;
 
-/// What a command came to: text for standard output, and whether all is well.
+/// The result of a command: text for standard output, and false if something is not well.
 pub type Answer = Result<(String, bool), String>;
 
 /// `systx list`.
@@ -177,7 +177,7 @@ pub fn recover(args: &Recover) -> Answer {
                 mounted.point(), one.id, shown(one.command.as_bytes()), one.id
             );
         }
-        // What somebody else has finished and could not tell anybody.
+        // Publications that another process has finished and could not report.
         let mut earlier = domain.reports().unwrap_or_else(|e| {
             all_well = false;
             out += &format!("{}: reports can't be read: {e}\n", mounted.point());
@@ -205,7 +205,8 @@ pub fn recover(args: &Recover) -> Answer {
     Ok((out, all_well))
 }
 
-/// What a person has to say of a transaction whose other file systems are away; the recovery that follows acts on it.
+/// Records a person's decision on a transaction whose other file systems are away; the recovery that follows
+/// acts on it.
 fn decide_by_hand(args: &Recover) -> Result<(), String> {
     let Some(id) = args.commit.or(args.abort).or(args.forget) else { return Ok(()) };
     let at = match &args.at {
@@ -270,14 +271,14 @@ fn settled(domain: &Domain<Linux>) -> Result<usize, String> {
     domain.settle_images().map_err(|e| e.to_string())
 }
 
-/// What opening did already, and the rest: after it the tree is whole, and nothing of what has committed is done again at the next
-/// boot.
+/// Finishes what opening the domain has left, so that the tree is whole, and makes a checkpoint, so that the
+/// next boot redoes nothing.
 fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
     let mut recovered = domain.recovered_by_opening();
     let rest = domain.finish_dead().map_err(|e| e.to_string()).and_then(|more| {
         recovered.merge(more);
         let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(|e| e.to_string())?;
-        // Who was just dying at the first try, or was waited for and died, counts as dead now.
+        // An owner that was just dying at the first try, or was waited for and died, counts as dead now.
         let mut more = domain.finish_dead().map_err(|e| e.to_string())?;
         more.unfinished.retain(|why| !recovered.unfinished.contains(why));
         recovered.merge(more);
@@ -509,7 +510,7 @@ fn kept_open<'a>(open: &'a [Found], l: &Listed) -> Option<&'a Found> {
     open.iter().find(|open| open.look.pid == l.pid && l.state.is_none() && l.alive)
 }
 
-/// Whether this is the file system that it is found on, and not only one of its others.
+/// Returns true if the transaction is listed under this file system, and not under another one of its own.
 fn is_of_first(open: &Found, mounted: &Mounted) -> bool {
     open.point == mounted.lower.point
 }

@@ -19,16 +19,16 @@ pub enum Over {
     Doomed,
     /// It had its time; everything of it was killed.
     TooLate,
-    /// Its pid 1 was killed from outside.
+    /// Pid 1 of its namespaces was killed from outside.
     Lost,
 }
 
-/// What ends a command that would go on: descriptors that become readable then.
+/// Descriptors that become readable when a command must end.
 #[derive(Clone, Copy)]
 pub struct Ends<'a> {
     /// The transaction can't commit any more.
     pub doomed: BorrowedFd<'a>,
-    /// Its time is over.
+    /// Time-out of the command.
     pub too_late: BorrowedFd<'a>,
     /// Rung when no program runs on: who waits for an answer may get it.
     pub silenced: &'a EventFd,
@@ -44,7 +44,7 @@ pub fn supervise(child: &mut Child, signals: &Signals, terminal: Option<&Termina
     child.reap();
     if let Some(terminal) = terminal {
         terminal.take_back();
-        // What ends by itself leaves it as it means to, as without systx.
+        // A command that ends by itself leaves the terminal as it means to, as without systx.
         if !matches!(over, Over::Ended(Ended::Exited(_))) {
             terminal.restore();
         }

@@ -40,7 +40,7 @@ pub fn reload_if_changed(since: SystemTime) -> Result<(), String> {
     }
 }
 
-/// Whether it, or something in it, has a change time of then or later.
+/// Returns true if the path, or an entry below it down to `depth`, has a change time of `since` or later.
 fn has_changed(path: &Path, since: Duration, depth: usize) -> bool {
     let Ok(meta) = path.symlink_metadata() else { return false };
     let changed = Duration::new(meta.ctime().unsigned_abs(), meta.ctime_nsec() as u32);

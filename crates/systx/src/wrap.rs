@@ -1,11 +1,12 @@
-//! `systx wrap NAME…`: programs that are transactions whenever they are started.
+//! `systx wrap NAME…`: programs that run as transactions whenever they are started.
 //!
-//! Owns: small shell scripts of the programs' names, in a directory that stands first on the path. Guarantees: a script is
-//! there whole or not at all, nothing that it did not write is replaced or removed, and nothing is written unless all
-//! names can be. Does not: change anybody's path, or the program.
+//! Owns: small shell scripts with the programs' names, in a directory that stands first on the path.
+//! Guarantees: a script exists whole or not at all; only files that it wrote are replaced or removed; nothing
+//! is written unless all names can be. Does not: change a user's path, or the program.
 //!
-//! Which program is meant is settled when the script is written, as update-alternatives does it: a search at each start could
-//! find another script of ours. Inside of a transaction the program joins it, as every `systx run` does.
+//! The program is looked up when the script is written, as update-alternatives does it: a search at each
+//! start could find another script of ours. Inside a transaction the program joins it, as every `systx run`
+//! does.
 
 use crate::args::Wrap;
 use crate::hooks;
@@ -19,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 const SHEBANG: &[u8] = b"#!/bin/sh\n";
-/// Every script of ours has this line; a file without it is somebody else's.
+/// Every script has this line; a file without it is not ours.
 const MARK: &str = "# Written by `systx wrap`; removed by `systx wrap --remove`.";
 /// Below HOME.
 const DIR: &str = ".local/lib/systx/wrap";
@@ -91,7 +92,7 @@ fn on_path(name: &OsStr) -> impl Iterator<Item = PathBuf> {
     dirs.into_iter().map(move |dir| dir.join(&name)).filter(is_program)
 }
 
-/// Whether a script is what its name stands for already.
+/// Returns true if the name already leads to the script.
 fn is_found_first(at: &Path) -> bool {
     at.file_name().and_then(|name| on_path(name).next()).is_some_and(|first| same_file(&first, at))
 }
@@ -130,7 +131,7 @@ fn quoted(word: &OsStr) -> Vec<u8> {
     [&b"'"[..], &parts.join(&b"'\\''"[..]), b"'"].concat()
 }
 
-/// Whole or not at all: somebody may start it at this moment.
+/// Writes a script whole or not at all: a user may start it at this moment.
 fn put(at: &Path, text: &[u8]) -> io::Result<()> {
     let (mut file, new) = new_file(at)?;
     let done = file
@@ -143,7 +144,7 @@ fn put(at: &Path, text: &[u8]) -> io::Result<()> {
     done
 }
 
-/// A file beside a script, of a name that nobody has: whatever stands there else is not ours.
+/// Makes a file beside a script, under a fresh name.
 fn new_file(at: &Path) -> io::Result<(File, PathBuf)> {
     let mut number = 0u32;
     loop {

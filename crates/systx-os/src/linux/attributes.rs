@@ -54,7 +54,7 @@ pub(super) fn utimens(fd: BorrowedFd<'_>, atime: Option<Timestamp>, mtime: Optio
 fn timespec(time: Option<Timestamp>) -> Result<Timespec> {
     Ok(match time {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        // Larger values mean "now" and "leave" to the kernel, which nobody asked for.
+        // Larger values mean "now" and "leave" to the kernel, which no caller asked for.
         Some(t) if t.nsec >= 1_000_000_000 => return Err(Errno::INVAL),
         Some(t) => Timespec { tv_sec: t.sec, tv_nsec: t.nsec.into() },
     })

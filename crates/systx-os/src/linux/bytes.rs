@@ -18,7 +18,7 @@ pub(super) fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<u
         match retry_on_intr(|| rustix::io::pread(fd, &mut buf[done..], at)) {
             Ok(0) => break,
             Ok(n) => done += n,
-            // What was read is whole; the next call meets the error again.
+            // The bytes read so far are good; the next call meets the error again.
             Err(_) if done > 0 => break,
             Err(e) => return Err(e),
         }
@@ -72,7 +72,7 @@ pub(super) fn copy_range(
     }
 }
 
-/// The descriptor's own position tells where the bytes went: nobody else has this open file description.
+/// The descriptor's own position shows where the bytes went: no other code has this open file description.
 pub(super) fn append(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(u64, usize)> {
     let parts = [std::io::IoSlice::new(bytes)];
     // An offset of -1 writes at, and moves, the position.

@@ -1,5 +1,5 @@
-//! Getting bytes to the disk. Errors are told once by the kernel and never retried here (facts of durability: after a
-//! failed sync the pages count as clean).
+//! Getting bytes to the disk. The kernel reports an error once, and it is never retried here: after a failed
+//! sync the pages count as clean.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -1,8 +1,8 @@
-//! Compare-and-exchange on the bytes of a file that somebody else may be storing into.
+//! Compare-and-exchange on the bytes of a file that another process may be storing into.
 //!
-//! The file is mapped shared, so that our exchange and his store meet in the same page. If he truncates the file meanwhile, touching the
-//! page is SIGBUS: so a child process does it, which shares the mapping and nothing else that matters. One fork a range; such
-//! files are rare.
+//! The file is mapped shared, so that our exchange and the other store meet in the same page. If the other
+//! process truncates the file meanwhile, touching the page is SIGBUS: so a child process does it, which
+//! shares the mapping and nothing else that matters. One fork a range; such files are rare.
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
@@ -74,7 +74,7 @@ fn in_child(work: impl FnOnce() -> i32) -> Result<bool> {
             match unsafe { libc::waitpid(child, &mut status, 0) } {
                 -1 if last_error() == Errno::INTR => {}
                 -1 => break Err(last_error()),
-                // A signal is SIGBUS: he cut the file, so what is there now is his.
+                // A signal is SIGBUS: the other process cut the file, so its state now is that process's.
                 _ => break Ok(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == ALL),
             }
         },

@@ -36,7 +36,7 @@ pub(super) fn get(object: BorrowedFd<'_>) -> Result<u32> {
         // O_PATH.
         Err(Errno::BADF) => match open::reopen(object, Open::Read) {
             Ok(fd) => or_none(read(fd.as_fd())),
-            // Who may not read it can't ask.
+            // Without read permission it can't be asked.
             Err(Errno::ACCESS | Errno::PERM | Errno::NOKEY) => Ok(0),
             Err(e) => Err(e),
         },
@@ -77,7 +77,7 @@ pub(super) fn policy(dir: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// What directories of a file system can be, in which nothing that was made elsewhere can be put.
+/// Kinds of directories, of a file system, into which no object made elsewhere can be put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Encrypted (fscrypt).
@@ -86,7 +86,7 @@ pub struct Features {
     pub case_folding: bool,
 }
 
-/// What is possible on the file system of `scratch`, a directory of ours.
+/// Returns the kinds that are possible on the file system of `scratch`, a directory of ours.
 pub fn features(scratch: &OwnedFd) -> Features {
     let name = format!(".systx-probe-{:016x}", super::machine::random());
     let name = name.as_bytes();

@@ -1,7 +1,8 @@
-//! File leases: the kernel's word that nobody else has a file open, for the microseconds of a publication.
+//! File leases: the kernel's word that no other process has a file open, for the microseconds of a
+//! publication.
 //!
-//! Guarantees: a break never kills anybody. The default signal is SIGIO, which ends a process, and it goes to whoever
-//! owns the descriptor; so SIGURG (ignored by default) and this thread are set before the lease is.
+//! Guarantees: a break kills no process. The default signal is SIGIO, which ends a process, and it goes to
+//! the owner of the descriptor; so SIGURG (ignored by default) and this thread are set before the lease is.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,12 +17,13 @@ const F_OWNER_TID: c_int = 0;
 const F_SETLEASE: c_int = 1024;
 const F_GETLEASE: c_int = 1025;
 
-/// Whether this process is to do without leases.
+/// Set when this process must do without leases.
 static NO_PROOF: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process gets no lease, as if somebody always had the file open: for one that works over a transaction's view.
-/// A file that the kernel reads and writes there by itself is mapped as the one behind it (fs/fuse/passthrough.c,
-/// fuse_passthrough_mmap), so a lease is granted although somebody may store through a mapping.
+/// Refuses this process every lease from now on, as if another process always had the file open: for work
+/// over a transaction's view. A file that the kernel reads and writes there by itself is mapped as the one
+/// behind it (fs/fuse/passthrough.c, fuse_passthrough_mmap), so a lease is granted although a program may
+/// store through a mapping.
 pub fn prove_nothing() {
     NO_PROOF.store(true, Ordering::Relaxed);
 }
@@ -53,7 +55,8 @@ pub(super) fn lease(fd: BorrowedFd<'_>, lease: Lease) -> Result<()> {
     fcntl(fd, F_SETLEASE, kind).map(drop)
 }
 
-/// While somebody breaks a lease the kernel answers with what it is being reduced to, which is less than was taken.
+/// While an open breaks a lease, the kernel answers with what it is being reduced to, which is less than was
+/// taken.
 pub(super) fn lease_held(fd: BorrowedFd<'_>) -> Result<Lease> {
     Ok(match fcntl(fd, F_GETLEASE, 0)? {
         libc::F_RDLCK => Lease::Read,

@@ -30,7 +30,8 @@ fn parse_uuid(text: &[u8]) -> Option<[u8; 16]> {
     digits.next().is_none().then_some(uuid)
 }
 
-/// Whether this user namespace gives each user and group the number that it has outside. Where that can't be asked, it is taken for so.
+/// Returns true if this user namespace gives each user and group the number that it has outside, also where
+/// that can't be asked.
 pub(super) fn maps_all_owners() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let all = |path: &str| {

@@ -1,7 +1,8 @@
 //! A file as shared words.
 //!
-//! Guarantees: an index is within the mapping or panics; every access is atomic. Does not: validate what it reads (any
-//! process of this user can store there), nor survive somebody shortening the file (SIGBUS): the file is in our area.
+//! Guarantees: an index is within the mapping or panics; every access is atomic. Does not: validate what it
+//! reads (any process of this user can store there), nor survive a truncation of the file (SIGBUS): the file
+//! is in our area.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

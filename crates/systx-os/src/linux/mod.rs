@@ -69,7 +69,7 @@ impl Linux {
         open::open_path(path, how)
     }
 
-    /// As [`Os::fs_info`], with everything tried (some tens of milliseconds), for `systx doctor`.
+    /// Probes by experiment only (some tens of milliseconds), for `systx doctor`; see [`Os::fs_info`].
     pub fn probe_thoroughly(&self, scratch: &OwnedFd) -> Result<FsInfo> {
         probe::probe_thoroughly(scratch.as_fd())
     }
@@ -80,7 +80,7 @@ impl Linux {
         probe::try_to_make(scratch.as_fd())
     }
 
-    /// The same, and syncs it: nor does one whose device is stuck.
+    /// Tries to make a file and to sync it: on a stuck device neither returns.
     pub fn try_to_sync(&self, scratch: &OwnedFd) -> Result<()> {
         probe::try_to_sync(scratch.as_fd())
     }

@@ -1,7 +1,8 @@
 //! Opening: by name, by descriptor, by handle.
 //!
-//! Guarantees: descriptors are O_CLOEXEC; no symbolic link is followed and no mount crossed; nothing here blocks on a
-//! FIFO or on somebody's lease. Does not: check that an object is a regular file; opening a device has its side effects.
+//! Guarantees: descriptors are O_CLOEXEC; no symbolic link is followed and no mount crossed; nothing here
+//! blocks on a FIFO or on a lease. Does not: check that an object is a regular file; opening a device has its
+//! side effects.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
@@ -27,7 +28,7 @@ fn flags(how: Open) -> OFlags {
     }
 }
 
-/// Tries with O_NOATIME and, for somebody else's object, once more without.
+/// Tries with O_NOATIME and, for another user's object, once more without.
 fn unless_foreign(flags: OFlags, mut open: impl FnMut(OFlags) -> Result<OwnedFd>) -> Result<OwnedFd> {
     match open(flags) {
         Err(Errno::PERM) if flags.contains(OFlags::NOATIME) => open(flags - OFlags::NOATIME),
@@ -67,11 +68,12 @@ struct RawHandle {
     f_handle: [u8; 128],
 }
 
-/// How often a handle is tried again for which there is no memory. While somebody makes an object with the inode number of one
-/// that is gone, the kernel says so of the old one (iget_locked(), ext4 among others): a moment later it is stale.
+/// Tries a handle for which there is no memory this often again. While a program makes an object with the
+/// inode number of one that is gone, the kernel says so of the old one (iget_locked(), ext4 among others): a
+/// moment later it is stale.
 const INODE_IN_THE_MAKING: u32 = 1000;
 
-/// Whether this process finds objects by their paths alone.
+/// Set when this process finds objects by their paths alone.
 static BY_PATH: AtomicBool = AtomicBool::new(false);
 
 /// From now on this process opens nothing by handle, as if it were not permitted: for one with root's rights that is to reach
@@ -93,7 +95,7 @@ pub(super) fn open_handle(mount: BorrowedFd<'_>, handle: &Handle, how: Open) -> 
             // SAFETY: `raw` is a struct file_handle whose handle_bytes are within f_handle; the kernel only reads it.
             let fd =
                 unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &raw, flags.bits()) };
-            // SAFETY: a non-negative result is a new descriptor that nobody else owns.
+            // SAFETY: a non-negative result is a new descriptor without another owner.
             check(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })
         })
     };

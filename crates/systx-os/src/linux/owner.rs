@@ -1,8 +1,8 @@
-//! Who is alive: one byte of the owners file for each process.
+//! Living processes: one byte of the owners file for each.
 //!
-//! A lock of an open file description lives as long as anything refers to that description. Here that is one mapping
-//! alone, which fork does not copy: so the byte is held exactly as long as the address space, whatever the program
-//! does to its descriptors, and no process id is ever compared.
+//! A lock of an open file description lives as long as anything refers to that description. Here that is one
+//! mapping alone, which fork does not copy: so the byte is held exactly as long as the address space,
+//! whatever the program does to its descriptors, and no process id is ever compared.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -21,7 +21,7 @@ const MAPPED_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct OwnedByte {
     mapping: NonNull<std::ffi::c_void>,
-    /// Who made the mapping: in a forked child the address belongs to nobody, or to somebody else.
+    /// The process that made the mapping: in a forked child the address belongs to other memory, or to none.
     pid: rustix::process::Pid,
 }
 
@@ -50,15 +50,15 @@ pub(super) fn own_byte(owners: BorrowedFd<'_>, byte: u64) -> Result<OwnedByte> {
 impl Drop for OwnedByte {
     fn drop(&mut self) {
         if self.pid == rustix::process::getpid() {
-            // SAFETY: the mapping is ours, made by this very process, and nothing points into it. It cannot fail for
-            // a whole mapping, and there is nobody to tell.
+            // SAFETY: the mapping is ours, made by this very process, and nothing points into it. It cannot
+            // fail for a whole mapping, so there is nothing to report.
             let _ = unsafe { rustix::mm::munmap(self.mapping.as_ptr(), MAPPED_BYTES) };
         }
     }
 }
 
 pub(super) fn byte_owned(owners: BorrowedFd<'_>, byte: u64) -> Result<bool> {
-    // `owners` holds no lock itself (own_byte opens anew), so every lock there is counts as somebody else's.
+    // `owners` holds no lock itself (own_byte opens anew), so every lock there counts as another process's.
     Ok(lock(owners, libc::F_OFD_GETLK, byte)? != libc::F_UNLCK as libc::c_short)
 }
 

@@ -1,9 +1,9 @@
-//! What may be relied on, on one file system.
+//! Probes of what may be relied on, on one file system.
 //!
-//! Two ways: [`fs_info`] is quick (one nameless file, about twenty calls) and takes what follows from the kind of file
-//! system for granted; [`probe_thoroughly`] tries everything. Guarantees: nothing is left behind in `scratch`. Does
-//! not: trust the stamps of file systems outside the allow-list, even if an experiment succeeds: over NFS or FUSE what
-//! changes elsewhere shows late.
+//! Two ways: [`fs_info`] is quick (one nameless file, about twenty calls) and takes what follows from the
+//! kind of file system for granted; [`probe_thoroughly`] tries everything. Guarantees: nothing is left behind
+//! in `scratch`. Does not: trust the stamps of file systems outside the allow-list, even if an experiment
+//! succeeds: over NFS or FUSE a change made elsewhere shows late.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -53,7 +53,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     })
 }
 
-/// As [`fs_info`], everything by experiment; some tens of milliseconds.
+/// Probes by experiment only; some tens of milliseconds.
 pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let dir = open::reopen(scratch, Open::Directory)?;
     let (stat, kind, (uuid, fsid)) = identify(&dir)?;
@@ -137,7 +137,8 @@ fn btrfs_id(dir: &OwnedFd) -> Option<String> {
     (returned == 0).then(|| parts.map(hex).join("-"))
 }
 
-/// Whether the ext file system on that device has a journal. Not knowing means no: that is the careful answer.
+/// Returns true if the ext file system on that device has a journal. Not knowing means no: that is the
+/// careful answer.
 ///
 /// Source: fs/ext4/sysfs.c: journal_task is a thread id, or `<none>`; fs/jbd2/journal.c: a directory
 /// /proc/fs/jbd2/<device>-<inode> for each journal.
@@ -167,7 +168,7 @@ const FS_IOC_GETFSUUID: u32 = 0x8011_1500;
 /// UUID and f_fsid, as far as they say which file system this is.
 type Signs = (Option<[u8; 16]>, Option<u64>);
 
-/// What the kernel answered, without what is made of something else than the UUID.
+/// Returns the kernel's answers as signs of an identity, without what is derived from anything but the UUID.
 ///
 /// Source: ext4_statfs, btrfs_statfs; xfs_statfs_data: huge_encode_dev(mp->m_ddev_targp->bt_dev).
 fn signs(kind: FsKind, uuid: Option<[u8; 16]>, fsid: u64) -> Signs {
@@ -182,12 +183,13 @@ fn uuid(dir: &OwnedFd) -> Option<[u8; 16]> {
     (returned == 0 && found.len == 16).then_some(found.uuid)
 }
 
-/// Whether changes leave different stamps that are made within one tick of the clock that coarse stamps are taken from.
+/// Returns true if two changes within one tick of the clock of coarse stamps leave different stamps.
 ///
-/// The changes are of the mode: that needs no free block, and the change time is taken by the same function for every change.
+/// The changes are of the mode: that needs no free block, and the change time is taken by the same function
+/// for every change.
 ///
-/// Source: inode_set_ctime_current in fs/inode.c, called by file_update_time and, through notify_change, by setattr_copy;
-/// ktime_get_coarse_real_ts64 in kernel/time/timekeeping.c, which CLOCK_REALTIME_COARSE shows.
+/// Source: inode_set_ctime_current in fs/inode.c, called by file_update_time and, through notify_change, by
+/// setattr_copy; ktime_get_coarse_real_ts64 in kernel/time/timekeeping.c, which CLOCK_REALTIME_COARSE shows.
 fn file_stamps(file: BorrowedFd<'_>) -> Result<bool> {
     let ctime = || -> Result<Timestamp> { Ok(look::stat(file)?.ctime) };
     let mut before = (ctime()?, None);
@@ -233,7 +235,7 @@ fn dir_stamps(dir: &OwnedFd) -> Result<bool> {
     Ok(differs)
 }
 
-/// Without room it can't be told now, and none are relied on.
+/// Without room it can't be probed now, and none are relied on.
 fn reflinks(dir: &OwnedFd, file: BorrowedFd<'_>) -> Result<bool> {
     let shares = || {
         bytes::pwrite(file, &[1; 4096], 0)?;

@@ -50,11 +50,11 @@ pub(super) fn passed_on(dir: BorrowedFd<'_>) -> Result<Option<u32>> {
     match file_getattr(dir, c".", 0) {
         Ok(found) => return Ok(passed_on(found.xflags as u32, found.projid)),
         Err(e) if is_unavailable(e) => {}
-        // Nobody may pass through it; or a file system without projects.
+        // The directory may not be passed through; or the file system has no projects.
         Err(_) => return Ok(None),
     }
     let dir = match open::reopen(dir, Open::Directory) {
-        // Who may not read it has to find out by trying.
+        // Without read permission the caller has to find out by trying.
         Err(Errno::ACCESS) => return Ok(None),
         dir => dir?,
     };

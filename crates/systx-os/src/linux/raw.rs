@@ -96,8 +96,8 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Whether a new system call failed because it is not there: `ENOSYS`, or `EPERM` from a seccomp filter that does not
-/// know it. After the latter the old call tells whether it was a true `EPERM`.
+/// Returns true if a new system call failed because it is missing: `ENOSYS`, or `EPERM` from a seccomp filter
+/// that does not know it. After the latter the old call shows a true `EPERM`.
 pub(super) fn is_unavailable(e: Errno) -> bool {
     e == Errno::NOSYS || e == Errno::PERM
 }

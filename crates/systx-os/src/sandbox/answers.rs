@@ -12,12 +12,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// What is tried.
+/// The operation that is tried.
 #[derive(Clone, Copy)]
 pub enum Trial {
     /// Makes a nameless file, which a frozen file system does not.
     Write,
-    /// The same, and syncs it, which a stuck device does not.
+    /// Makes a file and syncs it, which a stuck device does not.
     Sync,
 }
 
@@ -50,7 +50,8 @@ fn start(dir: &OwnedFd, trial: Trial) -> Result<OwnedFd> {
     }
 }
 
-/// Whether the process has ended by then. One that has not is killed, which takes effect when its call returns.
+/// Returns true if the process has ended by then. One that has not is killed, which takes effect when its
+/// call returns.
 fn has_ended(pidfd: &OwnedFd, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -24,7 +24,7 @@ pub fn start(work: impl FnOnce(UnixStream) -> u8) -> Result<UnixStream> {
             let _ = rustix::process::setsid();
             // SAFETY: `work` gets this one only; the copies of all others are never touched or dropped again.
             unsafe { close_all_but(&mut [theirs.as_raw_fd()]) };
-            // Its bugs must not run on into the caller's frames.
+            // A panic here must not run on into the caller's frames.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(theirs)));
             exit_now(done.map_or(101, i32::from))
         }

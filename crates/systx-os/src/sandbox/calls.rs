@@ -1,9 +1,11 @@
-//! Calls by which a command reaches what is outside of its transaction, seen from the process that answers them.
+//! Calls by which a command reaches a peer outside of its transaction, seen from the process that answers
+//! them.
 //!
-//! Owns: what a call asks for, read from the memory of who makes it ([`Asked`]), and where a path leads that he names ([`find`]).
-//! Guarantees: what is read is checked before it is used, and is of the process that asks, not of one that has got its number since. Does
-//! not: decide ([`super::watch`] has the command's side). What goes on reads its arguments again: a thread that changes
-//! them meanwhile reaches something else than was read here.
+//! Owns: the meaning of a call, read from the memory of its caller ([`Asked`]), and the target of a path that
+//! the caller names ([`find`]). Guarantees: memory that was read is checked before it is used, and is of the
+//! process that asks, not of one that has got its number since. Does not: decide ([`super::watch`] has the
+//! command's side). A call that goes on reads its arguments again: a thread that changes them meanwhile
+//! reaches another peer than was read here.
 //!
 //! Source: seccomp_unotify(2), unix(7), ip(7).
 
@@ -18,10 +20,10 @@ use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 
-/// Where watched commands hand over the descriptors that tell of their calls.
+/// The socket at which watched commands hand over the descriptors that report their calls.
 pub struct Reception(OwnedFd);
 
-/// Tells of the calls of one command, and of what that has started.
+/// Reports the calls of one command and its descendants.
 pub struct Listener(OwnedFd);
 
 /// A call that waits for an answer.
@@ -29,24 +31,24 @@ pub struct Call {
     id: u64,
     /// The thread that makes it.
     pub pid: u32,
-    /// What it asks for.
+    /// The operation.
     pub asked: Asked,
 }
 
-/// What a call asks for.
+/// The operation of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// To reach these; none: who is connected already.
     To(Vec<Address>),
     /// A socket of this family.
     Family(u32),
-    /// A ring, whose calls nobody sees.
+    /// An io_uring, whose calls can't be seen.
     Ring,
     /// To be in another namespace: the descriptor's link in /proc.
     Namespace(Vec<u8>),
     /// Something by a call of another ABI.
     Foreign,
-    /// What is not known: its memory can't be read.
+    /// Unknown: its memory can't be read.
     Unreadable(Errno),
 }
 
@@ -63,7 +65,7 @@ pub enum Address {
     Family(u16),
 }
 
-/// What becomes of a call.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It goes on.
@@ -77,7 +79,7 @@ pub enum Answer {
 pub struct Place {
     /// Device of its file system, as stat has it.
     pub dev: u64,
-    /// Its inode there.
+    /// Inode number.
     pub ino: u64,
     /// The kind of file system, as statfs has it.
     pub fs: u64,
@@ -97,7 +99,7 @@ impl Reception {
         Ok((Reception(ours), theirs))
     }
 
-    /// What has come; `None`: nobody is left who could send something.
+    /// Returns the descriptors that have come; `None`: no sender is left.
     pub fn next(&self) -> Option<Vec<Listener>> {
         let mut fds = Vec::new();
         match sockets::receive(&self.0, &mut [0; 8], &mut fds) {
@@ -120,7 +122,7 @@ impl AsFd for Listener {
 }
 
 impl Listener {
-    /// The next call, if one waits. `Err`: there is nobody left who could call.
+    /// Returns the next call, if one waits. `Err`: no caller is left.
     pub fn next(&self) -> Result<Option<Call>> {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec::default()))?;
@@ -140,7 +142,7 @@ impl Listener {
         Ok(self.is_waiting(told.id).then_some(Call { id: told.id, pid: told.pid, asked }))
     }
 
-    /// Whether the caller still waits, and has the number that he had.
+    /// Returns true if the caller still waits, and its number is still its own.
     fn is_waiting(&self, id: u64) -> bool {
         // SAFETY: this request reads an u64.
         unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) == 0 }
@@ -158,7 +160,7 @@ impl Listener {
     }
 }
 
-/// What a call asks for.
+/// Reads the operation of a call.
 fn asked(pid: u32, data: &libc::seccomp_data) -> Asked {
     let number = i64::from(data.nr);
     if data.arch != NATIVE || (cfg!(target_arch = "x86_64") && number >= i64::from(X32)) {
@@ -218,7 +220,8 @@ fn read_messages(pid: u32, at: u64, count: u64) -> Result<Vec<Address>> {
     Ok(found)
 }
 
-/// The address there; `None`: there is none, or one that means nobody. `sends`: an address of no family is one of IP.
+/// Reads the address; `None`: there is none, or one without a peer. `sends`: an address of no family is one
+/// of IP.
 fn read_address(pid: u32, at: u64, len: u64, sends: bool) -> Result<Option<Address>> {
     let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
     let len = (len as u32 as usize).min(bytes.len());
@@ -255,10 +258,11 @@ fn parse(bytes: &[u8], sends: bool) -> Option<Address> {
     }
 }
 
-/// The socket at a path, as the process sees it; `None`: there is none that could be reached.
+/// Returns the socket at a path, as the process sees it; `None`: there is none that could be reached.
 ///
 /// # Errors
-/// What stands in the way of looking: who can't be looked at may be anybody.
+///
+/// The reason why it can't be looked at; then it may be any socket.
 pub fn find(pid: u32, path: &[u8]) -> Result<Option<Place>> {
     let found =
         open(pid, path).and_then(|socket| Ok((rustix::fs::fstat(&socket)?, rustix::fs::fstatfs(&socket)?)));
@@ -304,7 +308,8 @@ fn open(pid: u32, path: &[u8]) -> Result<OwnedFd> {
     }
 }
 
-/// Whether a process's working directory is where its name leads: not of one that was removed, or that something is mounted on.
+/// Returns true if a process's working directory is where its name leads: not if it was removed, or something
+/// is mounted on it.
 fn leads_to_cwd(pid: u32, name: &[u8]) -> Result<bool> {
     let is = rustix::fs::stat(format!("/proc/{pid}/cwd"))?;
     match walk(pid, name) {
@@ -321,7 +326,7 @@ fn walk(pid: u32, path: &[u8]) -> Result<OwnedFd> {
     let root =
         rustix::fs::openat(CWD, format!("/proc/{pid}/root"), flags | OFlags::DIRECTORY, Mode::empty())?;
     let open = || rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-    // EAGAIN: somebody renamed something on the machine while `..` was walked.
+    // EAGAIN: a rename happened somewhere on the machine while `..` was walked.
     (1..TRIES).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
 }
 

@@ -1,9 +1,9 @@
-//! What a network namespace has in it: sockets that are bound to files, and ways to addresses.
+//! The contents of a network namespace: sockets that are bound to files, and routes to addresses.
 //!
-//! Owns: the questions to the kernel, asked by a thread that goes into the namespace ([`enter`]). Guarantees: what can't be found out is
-//! taken for not there. Does not: decide what follows.
+//! Owns: the questions to the kernel, asked by a thread that goes into the namespace ([`enter`]). Guarantees:
+//! what can't be found out counts as absent. Does not: decide what follows.
 //!
-//! Source: sock_diag(7), and udp(7): to connect a datagram socket sends nothing, and fails where no way leads.
+//! Source: sock_diag(7), and udp(7): to connect a datagram socket sends nothing, and fails without a route.
 
 use super::calls::Place;
 use super::spawn::Child;
@@ -26,11 +26,11 @@ pub fn enter(network: &OwnedFd) -> Result<()> {
     move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))
 }
 
-/// Whether a way leads to that address from here.
+/// Returns true if a route leads to that address from here.
 pub fn has_a_way_to(address: SocketAddr) -> bool {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
-    // Port 0 is nobody's, and not every protocol has ports.
+    // Port 0 belongs to no socket, and not every protocol has ports.
     let port = address.port().max(1);
     socket.and_then(|socket| rustix::net::connect(socket, &SocketAddr::new(address.ip(), port))).is_ok()
 }
@@ -45,7 +45,8 @@ const NLMSG_ERROR: u16 = 2;
 /// On btrfs a file does not show the device that the kernel's own tables have.
 const BTRFS: u64 = 0x9123_683e;
 
-/// Whether a socket of this thread's network namespace is bound to a file. Two files of one number on btrfs are not told apart.
+/// Returns true if a socket of this thread's network namespace is bound to a file. Two files of one number on
+/// btrfs are not told apart.
 pub fn is_bound(place: Place) -> bool {
     let dev = (rustix::fs::major(place.dev) << 20) | rustix::fs::minor(place.dev);
     bound().is_ok_and(|all| {

@@ -49,7 +49,7 @@ pub struct Guest {
     pub env: Vec<CString>,
     /// Working directory, absolute.
     pub directory: CString,
-    /// Its umask.
+    /// File mode creation mask.
     pub umask: u32,
 }
 
@@ -78,13 +78,13 @@ impl Entry {
         })
     }
 
-    /// Its descriptors, to be handed to somebody else.
+    /// Returns its descriptors, to be handed to another process.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let all = [&self.mounts, &self.ipc, &self.pids, &self.root];
         all.into_iter().chain(&self.user).chain(&self.watch).chain(&self.network).map(AsFd::as_fd).collect()
     }
 
-    /// What somebody else has handed over; `None`: that was something else.
+    /// Makes it from descriptors that another process has handed over; `None`: they are something else.
     pub fn from_descriptors(fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut fds = fds.into_iter();
         let (mounts, ipc, pids, root) = (fds.next()?, fds.next()?, fds.next()?, fds.next()?);
@@ -199,7 +199,7 @@ fn enter(entry: &Entry) -> Result<()> {
     rustix::process::chroot(c".")
 }
 
-/// Lets the kernel reap the children of this process; tells whether it did before.
+/// Lets the kernel reap the children of this process; returns true if it did before.
 fn ignore_children() -> bool {
     // SAFETY: SIGCHLD exists and SIG_IGN runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) == libc::SIG_IGN }

@@ -76,8 +76,8 @@ unsafe fn clone3(flags: i32, cgroup: Option<BorrowedFd<'_>>) -> Result<Side> {
     }
 }
 
-/// Fails with `EBUSY` when this process has more than one thread. One that was joined is counted by the kernel until it has ended
-/// altogether, a moment later, and nothing tells when: so it is asked for a while.
+/// Fails with `EBUSY` when this process has more than one thread. The kernel counts a joined thread until it
+/// has ended altogether, a moment later, and nothing reports when: so it is asked for a while.
 fn require_one_thread() -> Result<()> {
     const TIMES: usize = 200;
     const BETWEEN: std::time::Duration = std::time::Duration::from_micros(500);

@@ -27,15 +27,15 @@ pub struct Mount {
     pub point: Vec<u8>,
     /// Type of the file system, such as `ext4`.
     pub fs_type: Vec<u8>,
-    /// What is mounted, such as a device's path.
+    /// Source of the mount, such as a device's path.
     pub source: Vec<u8>,
     /// Options of the mount.
     pub attributes: Attributes,
-    /// Whether the file system as a whole is read-only.
+    /// True if the file system as a whole is read-only.
     pub file_system_read_only: bool,
-    /// Whether it shows other numbers of users and groups than the file system has (an idmapped mount).
+    /// True if it shows other numbers of users and groups than the file system has (an idmapped mount).
     pub idmapped: bool,
-    /// Who mounted it, where the file system says so: FUSE does.
+    /// The user who mounted it, where the file system says so: FUSE does.
     pub user_id: Option<u32>,
 }
 
@@ -135,12 +135,12 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What a path leads to now.
+/// The target of a path now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Id of the mount: another one than expected when something is mounted over it.
     pub mount_id: u64,
-    /// Whether it is a directory.
+    /// True for a directory.
     pub directory: bool,
 }
 
@@ -204,7 +204,7 @@ impl Detached {
         }
     }
 
-    /// Its descriptors, for a twin to keep.
+    /// Returns its descriptors, for a helper process to keep.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
         [self.root.as_fd(), self.copy.as_fd()]
     }
@@ -235,7 +235,7 @@ fn sync_one(mount: &OwnedFd) -> Result<()> {
     rustix::fs::syncfs(rustix::fs::openat(mount, c".", flags, Mode::empty())?)
 }
 
-/// The device of a mount's file system, as stat has it. Of a view nobody is asked for it.
+/// Returns the device of a mount's file system, as stat has it. A view's server is not asked for it.
 pub fn device(mount: &OwnedFd) -> Result<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(mount, c"", flags, StatxFlags::empty())?;

@@ -1,11 +1,12 @@
-//! A user namespace for who has no privileges: in it he may mount, and make the other namespaces of a command.
+//! A user namespace for an unprivileged user: inside it the user may mount, and make the other namespaces of
+//! a command.
 //!
-//! Owns: the way in ([`enter`]), and the way back to no privileges ([`drop_privileges`]). Guarantees: the one user and the one group
-//! of this process are themselves in there, nobody else is anybody, and what belongs to others refuses what it refuses outside.
-//! Does not: know whether it was needed.
+//! Owns: the way in ([`enter`]), and the way back to no privileges ([`drop_privileges`]). Guarantees: the one
+//! user and the one group of this process are themselves in there, all others have no number, and others'
+//! objects refuse what they refuse outside. Does not: know whether it was needed.
 //!
-//! Where the machine keeps such namespaces for root, the program file may have CAP_SYS_ADMIN (setcap(8)): it is good for making
-//! the namespace, and for nothing else ([`lay_down`]).
+//! Where the machine keeps such namespaces for root, the program file may have CAP_SYS_ADMIN (setcap(8)): it
+//! is good for making the namespace, and for nothing else ([`lay_down`]).
 //!
 //! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
 
@@ -17,18 +18,19 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, set_dumpable_behavior, DumpableBehavior};
 use rustix::thread::{capabilities, set_capabilities, CapabilitySet, CapabilitySets};
 
-/// What a user is called in a user namespace in which he is nobody, unless fs.overflowuid says otherwise.
+/// The number of a user without one in a user namespace, unless fs.overflowuid says otherwise.
 const OVERFLOW_ID: u32 = 65534;
 
-/// To mount; and to come by permission bits of objects that belong to this user *and* this group, as in there nobody else
-/// does (capable_wrt_inode_uidgid in the kernel): who may change a mode needs no other one to publish what he changed. And for what
-/// `systx` watches: to take the loopback device of a command's own network into use, and to read the addresses that it names.
+/// To mount; and to pass permission bits of objects that belong to this user *and* this group
+/// (capable_wrt_inode_uidgid in the kernel): a transaction that may change a mode needs no other right to
+/// publish the change. And for `--network`: to take the loopback device of a command's own network into use,
+/// and to read the addresses that it names.
 const KEPT: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::NET_ADMIN)
     .union(CapabilitySet::SYS_PTRACE);
 
-/// What could not be done.
+/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Making the namespaces.
@@ -54,14 +56,15 @@ pub fn lay_down() -> Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted, inheritable: none })?;
     LAID_DOWN.store(!permitted.is_empty(), Ordering::Relaxed);
-    // Its own files in /proc are root's otherwise. Nobody gets at it by that: who has fewer capabilities can't trace it.
+    // Else its own files in /proc belong to root. No process gains access by that: one with fewer
+    // capabilities can't trace it.
     set_dumpable_behavior(DumpableBehavior::Dumpable)
 }
 
-/// Whether [`lay_down`] has kept something for [`enter`], which has not used it yet.
+/// Set if [`lay_down`] has kept something for [`enter`], which has not used it yet.
 static LAID_DOWN: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`enter`] may do what is kept for root, by a capability of the program file.
+/// Returns true if [`enter`] may do what is kept for root, by a capability of the program file.
 pub fn may_more() -> bool {
     LAID_DOWN.load(Ordering::Relaxed)
 }
@@ -122,7 +125,7 @@ pub fn as_user(uid: u32, gid: u32, work: impl FnOnce() -> bool) -> Result<bool> 
                     && libc::setresgid(gid, gid, gid) == 0
                     && libc::setresuid(uid, uid, uid) == 0
             };
-            // Its bugs must not run on into the caller's frames.
+            // A panic here must not run on into the caller's frames.
             let done =
                 became && std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(false);
             exit_now(i32::from(!done))
@@ -146,7 +149,8 @@ fn keep(wanted: CapabilitySet) -> Result<()> {
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
 }
 
-/// What a user namespace calls everybody who is nobody in it: such a user can't be told from others there.
+/// Returns the number of all users without one of their own in a user namespace: such a user can't be told
+/// from others there.
 pub fn nobody() -> u32 {
     let text = std::fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
     text.trim().parse().unwrap_or(OVERFLOW_ID)

@@ -19,7 +19,7 @@ use rustix::mount::{
 };
 use std::ffi::{CStr, CString};
 
-/// What the new tree starts from.
+/// The base of the new tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The tree as it is; its root stays.
@@ -34,14 +34,14 @@ pub enum Base {
 pub enum Step {
     /// Mounts a detached mount with all that is mounted on it.
     Mount {
-        /// Its index.
+        /// Index of the mount.
         mount: usize,
         /// Where.
         at: CString,
     },
     /// Mounts a part of one of the detached mounts that is mounted already.
     Part {
-        /// Its index.
+        /// Index of the mount.
         mount: usize,
         /// Path of the part from that mount's root; empty for all of it.
         part: CString,
@@ -95,11 +95,11 @@ impl Step {
 
 /// A whole tree to build.
 pub struct Root {
-    /// What it starts from.
+    /// The base of the tree.
     pub base: Base,
     /// Detached mounts.
     pub mounts: Vec<OwnedFd>,
-    /// What to do, in this order: a mount before those on it.
+    /// The operations in their order: a mount before those on it.
     pub steps: Vec<Step>,
 }
 

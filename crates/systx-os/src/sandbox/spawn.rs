@@ -26,20 +26,21 @@ pub struct Command {
     pub env: Vec<CString>,
     /// Working directory, absolute.
     pub directory: CString,
-    /// Its umask.
+    /// File mode creation mask.
     pub umask: u32,
     /// The tree it sees.
     pub root: Root,
-    /// Numbers of the descriptors from which questions of that tree are answered. Pid 1 closes its copies before it asks:
-    /// else the kernel, when the one who answers dies, takes it for somebody who still might, and lets it wait for ever.
+    /// Numbers of the descriptors from which questions of that tree are answered. Pid 1 closes its copies
+    /// before it asks: else, when the answering process dies, the kernel takes pid 1 for one that still might
+    /// answer, and lets it wait for ever.
     pub answering: Vec<RawFd>,
-    /// Whether the calls are watched by which it reaches what is outside.
+    /// Watches the calls by which it reaches peers outside.
     pub watch: Option<Watch>,
-    /// What is to be done inside at the end.
+    /// Work to be done inside at the end.
     pub last: Option<Last>,
 }
 
-/// What pid 1 does when nobody else is left inside, before it tells of the end.
+/// The work of pid 1 when no other process is left inside, before it reports the end.
 pub struct Last {
     /// Rung when there is something to do.
     pub due: EventFd,
@@ -49,7 +50,7 @@ pub struct Last {
     pub work: Box<dyn Fn() -> bool>,
 }
 
-/// What pid 1 tells.
+/// A message of pid 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// The tree could not be built; the command was not started.
@@ -67,11 +68,11 @@ pub enum News {
     NotEntered(Errno),
     /// Its calls could not be watched, or it could not get a network of its own.
     NotWatched(Errno),
-    /// The tree stands, and nobody is in it: there was no command.
+    /// The tree stands, and no command runs in it, as there was none.
     Ready,
-    /// What was to be done at the end has failed.
+    /// The work at the end has failed.
     NotFinished,
-    /// What was to be done at the end is done: the answer to [`Child::finish`].
+    /// The work at the end is done: the answer to [`Child::finish`].
     Finished,
     /// The command was stopped by a signal.
     Stopped,
@@ -81,7 +82,7 @@ pub enum News {
 
 /// A started command. Dropped before it was reaped, it is killed with everything it started.
 pub struct Child {
-    /// `None`: a guest, which is pid 1's child and told about by its end of the socket alone.
+    /// `None`: a guest, which is pid 1's child; its end of the socket alone reports it.
     pub(super) pidfd: Option<OwnedFd>,
     pub(super) pid: libc::pid_t,
     pub(super) talk: OwnedFd,
@@ -89,19 +90,19 @@ pub struct Child {
     pub(super) places: Vec<CString>,
 }
 
-/// Who stands between `systx` and a command.
+/// The process between `systx` and a command.
 #[derive(Clone, Copy)]
 pub(super) enum Role<'a> {
     /// Pid 1: its end is everybody's. With what it is to do last.
     Init(Option<&'a Last>),
-    /// Who came later, with a command of its own; others stay.
+    /// A later one, with a command of its own; others stay.
     Guest,
 }
 
-/// What pid 1 gets instead of a signal: kill all others, then end. A guest kills its command.
+/// Sent to pid 1 instead of a signal: kill all others, then end. A guest kills its command.
 const EVERYTHING: i32 = 0;
 
-/// As [`EVERYTHING`], with what is to be done at the end. No signal has this number.
+/// [`EVERYTHING`], with the work at the end. No signal has this number.
 const FINISH: i32 = 255;
 
 /// Ask all others to end. No signal has this number.
@@ -134,16 +135,17 @@ impl Message {
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.0.to_ne_bytes());
         bytes[4..].copy_from_slice(&self.1.to_ne_bytes());
-        // Nobody is left to tell when this fails.
+        // No process is left to report to when this fails.
         let _ = rustix::io::write(talk, &bytes);
     }
 }
 
-/// Starts a command. `signals` tells which mask it starts with.
+/// Starts a command. `signals` has the mask that it starts with.
 ///
 /// # Errors
-/// `EBUSY` when this process has more than one thread; else what clone3 answers: `EPERM` without privilege, `ENOSYS`
-/// where it is forbidden.
+///
+/// `EBUSY` when this process has more than one thread; else what clone3 answers: `EPERM` without privilege,
+/// `ENOSYS` where it is forbidden.
 pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
     require_one_thread()?;
     let argv = pointers(&command.argv);
@@ -206,7 +208,7 @@ impl Child {
 
     /// Sends a signal to the command (not to what it started).
     pub fn signal(&self, signal: i32) {
-        // It may have ended: then there is nobody to get it.
+        // It may have ended: then no process gets it.
         let _ = rustix::io::write(&self.talk, &[signal as u8]);
     }
 
@@ -220,7 +222,7 @@ impl Child {
     pub fn silence(&self) {
         self.signal(EVERYTHING);
         let mut fds = [PollFd::new(&self.talk, PollFlags::IN)];
-        // Until it has left, as told by the end of the messages; a pid 1 that was stopped can't.
+        // Until it has left, which the end of the messages shows; a pid 1 that was stopped can't.
         while rustix::event::poll(&mut fds, Some(&SILENCE_LIMIT)) == Ok(1) && self.news().is_some() {}
         self.kill();
     }
@@ -230,7 +232,8 @@ impl Child {
         self.signal(HANG_UP);
     }
 
-    /// Asks pid 1 to kill everybody else, to do what is to be done at the end, and to end itself. Its [news](Child::news) tell of it.
+    /// Asks pid 1 to kill all others, to do the work at the end, and to end itself. Its [news](Child::news)
+    /// report it.
     pub fn finish(&self) {
         self.signal(FINISH);
     }
@@ -270,7 +273,7 @@ pub(super) fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|s| s.as_ptr()).chain([core::ptr::null()]).collect()
 }
 
-/// Two ends that keep messages apart and tell when the other one is gone.
+/// Makes two ends that keep messages apart and show when the other one is gone.
 pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     let mut fds: [RawFd; 2] = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -372,7 +375,8 @@ impl Last {
     fn done(&self) -> bool {
         // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
         unsafe { libc::kill(-1, libc::SIGKILL) };
-        // Locks that tell who lives go with address spaces: whoever can be waited for has none any more.
+        // Locks that prove a living process go with its address space: a process that can be waited for has
+        // none any more.
         // SAFETY: a null status is allowed; nothing else is memory.
         while unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WALL) } > 0
             || last_errno() == Errno::INTR
@@ -380,7 +384,7 @@ impl Last {
         if !self.due.is_rung() {
             return true;
         }
-        // Its bugs must not run on into the caller's frames.
+        // A panic here must not run on into the caller's frames.
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (self.work)())).unwrap_or(false)
     }
 }
@@ -438,14 +442,15 @@ pub(super) fn serve(
     }
 }
 
-/// Tells of the end when what is to be done before it is done, and ends.
+/// Reports the end when the work before it is done, and ends.
 fn leave(talk: &OwnedFd, role: Role<'_>, message: Message) -> ! {
     let done = match role {
         Role::Init(Some(last)) => last.done(),
         Role::Init(None) | Role::Guest => true,
     };
     (if done { message } else { Message(Message::NOT_FINISHED, 0) }).send(talk);
-    // Of pid 1: the kernel now kills what is left and lets nobody reap us before all of it is gone.
+    // Of pid 1: the kernel now kills what is left, and this process can be reaped only when all of it is
+    // gone.
     exit_now(0)
 }
 
@@ -485,7 +490,7 @@ fn send_signal(pidfd: &OwnedFd, signal: i32) {
     };
 }
 
-/// Whether the other end is closed.
+/// Returns true if the other end is closed.
 pub(super) fn hung_up(talk: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(talk, PollFlags::empty())];
     let now = Timespec::default();
@@ -507,7 +512,7 @@ pub(super) fn children_signal() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives SIGCHLD its default disposition; tells whether it was ignored.
+/// Gives SIGCHLD its default disposition; returns true if it was ignored.
 pub(super) fn child_signal_default() -> bool {
     // SAFETY: SIGCHLD exists and SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN }

@@ -1,12 +1,12 @@
-//! The twin: a process that outlives `systx` and finishes what it left behind.
+//! The helper process, which outlives `systx` and finishes what it left behind.
 //!
-//! Owns: its start, its wait and its dismissal. Guarantees: it shares no terminal, no process group, no standard stream
-//! and, where cgroup v2 lets it, no cgroup with `systx`; it does its work if and only if `systx` is dead and has not
-//! dismissed it, or has left it some. Does not: know what the work is.
+//! Owns: its start, its wait and its dismissal. Guarantees: it shares no terminal, no process group, no
+//! standard stream and, where cgroup v2 lets it, no cgroup with `systx`; it does its work if and only if
+//! `systx` is dead and has not dismissed it, or has left it some. Does not: know the work.
 //!
-//! The pipe tells: one byte is the dismissal, its end without a byte is death, and words are work that is left to the twin. After a
-//! death the pidfd tells when the address space, too, is gone, on which locks of owners hang. Another pipe tells `systx` that the twin
-//! has taken over what it was left.
+//! On the pipe one byte is the dismissal, its end without a byte is death, and words are work that is left to
+//! the helper. After a death the pidfd shows when the address space, too, is gone, on which locks of owners
+//! depend. Another pipe tells `systx` that the helper has taken over what it was left.
 
 use super::{clone3, close_all_but, exit_now, require_one_thread, withdraw, Side};
 use crate::types::Result;
@@ -55,7 +55,7 @@ pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
 }
 
 impl Twin {
-    /// Tells the twin that it is not needed any more.
+    /// Dismisses the helper process: it is not needed any more.
     pub fn dismiss(&self) {
         // It can only have died before us.
         let _ = rustix::io::write(&self.leave, &[DISMISSED]);
@@ -147,7 +147,7 @@ fn watch(
         let mut gone = [PollFd::new(systx, PollFlags::IN)];
         while rustix::event::poll(&mut gone, None) == Err(Errno::INTR) {}
     }
-    // Its bugs must not run on into the caller's frames.
+    // A panic here must not run on into the caller's frames.
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(call)));
     exit_now(if done.is_ok() { 0 } else { 1 })
 }

@@ -1,7 +1,7 @@
 //! A wait that ends early when the machine goes down, or mounts come or go.
 //!
-//! Owns: the descriptors that tell so. Guarantees: what happens after [`Vigil::begin`] ends the wait, also what came before the
-//! wait itself. Does not: hold anything of a file system but proc.
+//! Owns: the descriptors that report it. Guarantees: an event after [`Vigil::begin`] ends the wait, also one
+//! before the wait itself. Does not: hold anything of a file system but proc.
 //!
 //! Source: proc_pid_mountinfo(5) (poll), signalfd(2).
 

@@ -1,12 +1,14 @@
-//! Calls by which a command reaches what is outside of its transaction, seen from its own side.
+//! Calls by which a command reaches a peer outside of its transaction, seen from its own side.
 //!
-//! Owns: which calls are asked about (a seccomp filter), handing the questions over to who answers them ([`super::calls`]), a network of
-//! its own, and what is not passed on to it. Guarantees: whatever the command starts is asked, too; while nobody answers, a call waits;
-//! when nobody is left who could, it fails with `ENOSYS`. The filter needs no no_new_privs, so setuid programs stay what they
+//! Owns: the choice of the calls (a seccomp filter), handing the questions to the process that answers them
+//! ([`super::calls`]), a network of its own, and the descriptors that are not passed on to it. Guarantees:
+//! every descendant of the command is asked, too; while no process answers, a call waits; when none is left
+//! that could, it fails with `ENOSYS`. The filter needs no no_new_privs, so setuid programs stay what they
 //! are. Does not: know what is outside.
 //!
-//! Asked are connect, and the sends that may name an address; socket of a family that no network namespace keeps in; io_uring, whose
-//! calls no filter sees; setns; and all of these by another ABI (32 bits), whose arguments are not read.
+//! Asked are connect, and the sends that may name an address; socket of a family that no network namespace
+//! keeps in; io_uring, whose calls no filter sees; setns; and all of these by another ABI (32 bits), whose
+//! arguments are not read.
 //!
 //! Minimum kernel version: 5.5 (SECCOMP_USER_NOTIF_FLAG_CONTINUE). Source: seccomp(2), seccomp_unotify(2).
 
@@ -17,12 +19,12 @@ use crate::types::Result;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
 
-/// What a watched command is started with.
+/// The start of a watched command.
 pub struct Watch {
-    /// Where the descriptor goes to that tells of its calls: [`super::calls::Reception`].
+    /// Destination of the descriptor that reports its calls: [`super::calls::Reception`].
     pub to: OwnedFd,
-    /// Whether it gets a network of its own, with nothing in it but the loopback device. Then it gets no sockets either but for its
-    /// standard streams.
+    /// True if it gets a network of its own, with nothing in it but the loopback device. Then it gets no
+    /// sockets either but for its standard streams.
     pub own_network: bool,
 }
 
@@ -54,7 +56,7 @@ pub(super) const X32: u32 = 0x4000_0000;
 /// Families of sockets that stay where a network namespace keeps them; what they send to is asked about.
 const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// What a clone is told for a network of its own.
+/// Returns the flags of clone for a network of its own.
 pub(super) fn namespaces(watch: Option<&Watch>) -> i32 {
     match watch {
         Some(watch) if watch.own_network => libc::CLONE_NEWNET,
@@ -75,7 +77,8 @@ pub(super) fn begin(prepared: &Prepared<'_>) -> Result<()> {
         unsafe { libc::close(*fd) };
     }
     let told = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-    // Sending is asked about from then on, so somebody sends for us who came before, and shares our descriptors.
+    // From then on sending is asked about, so a process that was started before, and shares our descriptors,
+    // sends for us.
     // SAFETY: one thread, as everywhere between clone and exec; the child's side ends in `_exit`.
     match unsafe { clone3(libc::CLONE_FILES, None) }? {
         Side::Child => {
@@ -230,7 +233,7 @@ fn unless_equal(k: u32, then: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
 }
 
 impl Watch {
-    /// Its `to`, and whether what it starts has a network of its own.
+    /// Prepares with its `to` and its choice of a network.
     pub(super) fn prepare(&self) -> Prepared<'_> {
         prepare(self.to.as_fd(), self.own_network)
     }
@@ -240,7 +243,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// What the filter says to a call: seccomp's view of it, interpreted.
+    /// Returns the filter's answer to a call: seccomp's view of it, interpreted.
     fn says(abi: u32, number: u32, args: [u64; 6]) -> u32 {
         let (filter, mut at, mut a) = (filter(), 0, 0u32);
         let word = |offset: u32| match offset {

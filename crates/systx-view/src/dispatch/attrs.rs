@@ -10,7 +10,7 @@ use systx_engine::transaction::{Node, SetAttr, SetTime};
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 const SETUID_SETGID: u32 = 0o6000;
-/// What a SETATTR can ask for.
+/// The changes that a SETATTR can ask for.
 const CHANGES: u32 = fattr::MODE
     | fattr::UID
     | fattr::GID
@@ -22,10 +22,10 @@ const CHANGES: u32 = fattr::MODE
     | fattr::KILL_SUIDGID;
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// What a change of a file's bytes or owner takes away.
+/// The privileges that a change of a file's bytes or owner takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kill {
-    /// `security.capability`: whoever changes it.
+    /// `security.capability`, at any change.
     Capability,
     /// setuid and setgid bits, too.
     All,
@@ -56,9 +56,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
             // chown(2) of anything but a directory clears them, also for root (fs/open.c, chown_common).
             set.kill_priv |= self.tx.kind(call.node) != FileType::Directory;
         } else if args.valid & CHANGES == 0 {
-            // What is left of chown(2) with neither owner nor group, and of a write through a passthrough handle to a
-            // file that got setuid or setgid since it was opened: the kernel leaves out what HANDLE_KILLPRIV_V2 has the
-            // server do (fs/fuse/dir.c, fuse_setattr), and asks for nothing else.
+            // This is the rest of chown(2) with neither owner nor group, and of a write through a passthrough
+            // handle to a file that got setuid or setgid since it was opened: the kernel leaves out what
+            // HANDLE_KILLPRIV_V2 has the server do (fs/fuse/dir.c, fuse_setattr), and asks for nothing else.
             if self.tx.kind(call.node) != FileType::Directory {
                 self.may_clear(&call)?;
                 self.kill_privileges(&call, call.node, Kill::All)?;
@@ -90,7 +90,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Ok(())
     }
 
-    /// Whether writing to a file must take something from it: setuid, setgid or a capability.
+    /// Returns true if writing to a file must take something from it: setuid, setgid or a capability.
     ///
     /// The kernel leaves that to the server (HANDLE_KILLPRIV_V2), which saves it a question at every write.
     pub(super) fn is_privileged(&mut self, node: Node) -> Verb<bool> {
@@ -105,11 +105,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
     }
 
-    /// Whether the caller may have setuid and setgid cleared: by chown(2) the owner and root, which the kernel checks as a change of
-    /// the mode (fs/attr.c, setattr_prepare) and leaves out here together with the mode; by a write whoever has the file open. The
-    /// two requests are the same, so the thread is asked what it does: it waits for the answer.
+    /// Checks that the caller may have setuid and setgid cleared: by chown(2) the owner and root, which the
+    /// kernel checks as a change of the mode (fs/attr.c, setattr_prepare) and leaves out here together with
+    /// the mode; by a write every process that has the file open. The two requests are the same, so the
+    /// thread's call is looked at: it waits for the answer.
     ///
     /// # Errors
+    ///
     /// `EPERM` for others, if there is anything to be cleared.
     fn may_clear(&mut self, call: &Call<'_>) -> Verb<()> {
         let attr = self.tx.getattr(call.node)?;

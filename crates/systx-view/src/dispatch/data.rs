@@ -23,7 +23,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Ok(())
     }
 
-    /// An append comes with the offset where the file ends: the kernel knows it, as nobody else writes here.
+    /// Writes. An append comes with the offset where the file ends: the kernel knows it, as no other program
+    /// writes here.
     pub(super) fn write(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: WriteIn = call.take()?;
         let bytes = call.bytes(args.size)?;

@@ -71,7 +71,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Ok(true)
     }
 
-    /// What is told of an entry beyond its name. It is looked up now: the snapshot may be older than a rename.
+    /// Returns what the listing says of an entry beyond its name. It is looked up now: the snapshot may be
+    /// older than a rename.
     fn details(&mut self, dir: Node, entry: &DirEntry, detail: Detail) -> Verb<Option<(Node, Attr)>> {
         let wanted = match detail {
             Detail::Names | Detail::Nothing => false,
@@ -85,16 +86,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
     }
 }
 
-/// How much is told of the entries of a directory.
+/// The details in which the entries of a directory are sent.
 ///
-/// What is told counts as read: size and times of a regular file would make its later change a conflict for somebody who
-/// only listed its directory. So new ones are told to readers of directories that look at files anyway: see
-/// [`Habits`](crate::habits::Habits).
+/// Sent attributes count as read: size and times of a regular file would make its later change a conflict for
+/// a program that only listed its directory. So new ones are sent to readers of directories that look at
+/// files anyway: see [`Habits`](crate::habits::Habits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
     /// For READDIR.
     Names,
-    /// For READDIRPLUS: nothing that is told would be kept.
+    /// For READDIRPLUS: nothing that is sent would be kept.
     Nothing,
     AllButFiles,
     All,

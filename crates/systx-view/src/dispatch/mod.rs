@@ -121,7 +121,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Lasts::forever_if(self.tx.stays(node))
     }
 
-    /// The number that a program gets. A doomed transaction's owner is told first.
+    /// Returns the number that a program gets. The owner of a doomed transaction is informed first.
     fn error_number(&mut self, error: VerbError) -> Errno {
         match error {
             VerbError::Os(number) => number,
@@ -231,7 +231,7 @@ mod tests {
         std::fs::remove_dir_all(&scratch).unwrap();
     }
 
-    /// As the kernel would not ask, which knows the true owner of a name: it is not left to it.
+    /// The kernel, which knows the true owner of a name, would refuse by itself: these go past it.
     #[test]
     fn a_root_that_is_shown_as_the_users_gives_him_no_owners_right() {
         let scratch = std::env::temp_dir().join(format!("systx-shared-{}", std::process::id()));
@@ -263,7 +263,7 @@ mod tests {
         ] {
             assert_eq!(error(&ask(opcode, &body)), -Errno::PERM.raw_os_error(), "{opcode:?}");
         }
-        // What he makes himself he may take away, and move; but not onto what is another's.
+        // The user may remove and move what the user made; but not onto another user's object.
         assert_eq!(error(&ask(Opcode::Unlink, b"missing\0")), -Errno::NOENT.raw_os_error());
         let made = view.transaction().symlink(
             Node(1),

@@ -1,5 +1,6 @@
-//! What is asked for only where nodes may pass (degree 2): directories that are opened and closed, nodes that are forgotten, and what
-//! the kernel must be told when a file is opened that may have changed since it was looked at.
+//! Requests that come only where nodes may be forgotten (read committed): directories that are opened and
+//! closed, nodes that are forgotten, and notifications to the kernel when a file is opened that may have
+//! changed since it was looked at.
 
 use crate::call::Call;
 use crate::nodes::node_of;
@@ -44,7 +45,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Ok(())
     }
 
-    /// FORGET and BATCH_FORGET, which nobody waits for. What can't be understood is left.
+    /// Handles FORGET and BATCH_FORGET, which no program waits for. What can't be understood is left.
     pub(super) fn forget(&mut self, connection: usize, opcode: Opcode, mut request: Request<'_>) {
         match opcode {
             Opcode::Forget => {
@@ -78,11 +79,13 @@ impl<O: Os<Fd: AsFd>> View<O> {
         Before { size, pages_stay: open || self.settled.contains(&node) }
     }
 
-    /// What the kernel knows of the file may be older than what was opened.
+    /// Drops what the kernel knows of a file, which may be older than what was opened.
     ///
     /// # Errors
-    /// `ESTALE`, after undoing the open: to who appends the kernel says by itself where the file ends. It looks the name up again, and
-    /// what it is told then stays, as a file that is opened for writing is claimed.
+    ///
+    /// `ESTALE`, after undoing the open: to an appending program the kernel says by itself where the file
+    /// ends. It looks the name up again, and keeps that answer, as a file that is opened for writing is in
+    /// the read set.
     pub(super) fn after_open(
         &mut self,
         call: &Call<'_>,

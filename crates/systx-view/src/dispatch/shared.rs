@@ -1,8 +1,9 @@
-//! The root of a mount that is not the user's, but in which he may make names, as all may in /tmp.
+//! The root of a mount that is not the user's, but in which the user may make names, as all may in /tmp.
 //!
-//! In his user namespace its owner is nobody, and the kernel lets nobody write below an object of nobody's in a file system that was
-//! mounted there (fs/namei.c, `inode_permission`). So it is shown as his own. Guarantees: that gives him no owner's right. What
-//! the kernel would let him do by it is refused here, as the sticky bit and the true owner refuse it outside.
+//! In the user's namespace its owner has no number, and the kernel lets no program write below such an object
+//! in a file system that was mounted there (fs/namei.c, `inode_permission`). So it is shown as the user's
+//! own. Guarantees: that gives no owner's right. What the kernel would let the user do by it is refused here,
+//! as the sticky bit and the true owner refuse it outside.
 
 use crate::call::Call;
 use crate::view::View;
@@ -16,12 +17,12 @@ use systx_os::{Errno, Os};
 pub struct ShownAs {
     /// The user.
     pub uid: u32,
-    /// His group.
+    /// Group of the user.
     pub gid: u32,
 }
 
 impl<O: Os<Fd: AsFd>> View<O> {
-    /// Attributes as they are told.
+    /// Returns the attributes as they are shown.
     pub(super) fn shown(&self, call: &Call<'_>, node: Node, attr: Attr) -> Attr {
         match self.shared(call.connection).filter(|_| node == call.root) {
             Some(ShownAs { uid, gid }) => Attr { uid, gid, ..attr },
@@ -29,7 +30,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
     }
 
-    /// Whether the attributes of a request's node may be changed by who is shown as their owner.
+    /// Checks that the attributes of a request's node may be changed by the user that is shown as their
+    /// owner.
     pub(super) fn may_change_attributes(&self, call: &Call<'_>) -> Verb<()> {
         match self.shared(call.connection) {
             Some(_) if call.node == call.root => Err(Errno::PERM.into()),
@@ -37,8 +39,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
     }
 
-    /// Whether a name may be taken from a directory, or given to another object: in a shared one only those of his own. One that
-    /// is missing is nobody's.
+    /// Checks that a name may be removed from a directory, or given to another object: in a shared one only
+    /// the user's own. A missing one belongs to no user.
     pub(super) fn may_take(&mut self, call: &Call<'_>, dir: Node, name: &[u8]) -> Verb<()> {
         let Some(shown) = self.shared(call.connection).filter(|_| dir == call.root) else { return Ok(()) };
         match self.tx.lookup(dir, name)? {

@@ -23,7 +23,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Ok(reply.sized(self.tx.id().to_string().as_bytes(), args.size)?);
         }
         let value = match name {
-            // What passes is found again by no handle, which an inner one needs.
+            // A read-committed node is found again by no handle, which an inner one needs.
             name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => match self.tx.options().isolation {
                 Isolation::Serializable => self.depth.to_string().into_bytes(),
                 Isolation::Committed => return Err(Errno::NODATA.into()),

@@ -1,4 +1,4 @@
-//! What the two sides of a connection agree on.
+//! The agreement of the two sides of a connection.
 
 use super::layout::{InitIn, InitOut};
 
@@ -52,7 +52,7 @@ const WANTED: u64 = NEEDED
     | flag::DIRECT_IO_ALLOW_MMAP
     | flag::PASSTHROUGH;
 
-/// What a connection can do.
+/// The capabilities of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// The wanted capabilities that the kernel has.
@@ -62,7 +62,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// Whether a capability was agreed on.
+    /// Returns true if a capability was agreed on.
     pub fn has(self, flag: u64) -> bool {
         self.flags & flag != 0
     }

@@ -101,7 +101,7 @@ layouts! {
     GetxattrOut = 8 { size: u32, padding: u32 }
     /// Notification: what is cached of a node is no longer true. With a negative `off` only its attributes.
     NotifyInvalInodeOut = 24 { ino: u64, off: i64, len: i64 }
-    /// Notification: the kernel should forget nodes that nobody uses; so many numbers follow.
+    /// Notification: the kernel should forget nodes that no program uses; `count` numbers follow.
     NotifyPruneOut = 16 { count: u32, padding: u32, spare: u64 }
     /// FORGET.
     ForgetIn = 8 { nlookup: u64 }
@@ -115,8 +115,8 @@ layouts! {
 
 /// Node number of the root of every connection.
 pub const ROOT_ID: u64 = 1;
-/// How long the kernel may keep names and attributes, in seconds: for ever. Nobody else can change what a transaction
-/// sees, and the kernel itself drops what its own requests change.
+/// How long the kernel may keep names and attributes, in seconds: for ever. No other program can change what
+/// a transaction sees, and the kernel itself drops what its own requests change.
 pub const FOREVER: u64 = 1 << 30;
 
 /// SETATTR: which fields count (`fuse_setattr_in.valid`).

@@ -1,6 +1,6 @@
 //! Request numbers.
 
-/// What the kernel asks for. Requests that the view never answers have no name here: they get `ENOSYS`.
+/// The requests of the kernel. Those that the view never answers have no name here: they get `ENOSYS`.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -99,7 +99,7 @@ impl Opcode {
         TABLE.get(number as usize).copied().flatten()
     }
 
-    /// Whether the kernel waits for an answer.
+    /// Returns true if the kernel waits for an answer.
     pub fn has_reply(self) -> bool {
         !matches!(self, Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt)
     }

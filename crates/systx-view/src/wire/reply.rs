@@ -151,7 +151,8 @@ pub fn stale_attributes(id: u64) -> [u8; 40] {
     message
 }
 
-/// The message that asks the kernel to forget nodes that nobody uses. It takes no lock of a directory.
+/// Makes the message that asks the kernel to forget nodes that no program uses. It takes no lock of a
+/// directory.
 pub fn forget_unused(ids: &[u64]) -> Vec<u8> {
     let body = NotifyPruneOut { count: ids.len() as u32, padding: 0, spare: 0 };
     let len = HEADER_BYTES + size_of::<NotifyPruneOut>() + size_of_val(ids);
@@ -163,7 +164,7 @@ pub fn forget_unused(ids: &[u64]) -> Vec<u8> {
     message
 }
 
-/// How long the kernel may keep what it is told.
+/// How long the kernel may keep an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasts {
     /// As long as the transaction runs.
@@ -216,13 +217,13 @@ pub struct Dirent<'a> {
 /// A node, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id {
-    /// Its number on the connection.
+    /// Number on the connection.
     pub number: u64,
     /// How many other nodes had that number before: file handles hold both.
     pub generation: u32,
 }
 
-/// What READDIRPLUS says of an entry.
+/// The details of an entry in READDIRPLUS.
 #[derive(Clone, Copy, Debug)]
 pub enum Plus<'a> {
     /// It is a READDIR.

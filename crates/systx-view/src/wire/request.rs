@@ -43,12 +43,12 @@ impl<'a> Request<'a> {
         InHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.pid)
     }
 
-    /// Whether it is the first one of a connection.
+    /// Returns true for the first request of a connection.
     pub fn is_init(bytes: &[u8]) -> bool {
         InHeader::read_from_prefix(bytes).is_ok_and(|(header, _)| header.opcode == Opcode::Init as u32)
     }
 
-    /// What is asked, for messages.
+    /// Describes the request, for messages.
     pub fn named(bytes: &[u8]) -> String {
         let opcode = InHeader::read_from_prefix(bytes).map_or(0, |(header, _)| header.opcode);
         Opcode::from_wire(opcode).map_or_else(|| opcode.to_string(), |opcode| format!("{opcode:?}"))
@@ -77,7 +77,8 @@ impl<'a> Request<'a> {
         checked(self.text()?)
     }
 
-    /// The same, or `.` or `..`: asked for only by who opens by handle what the kernel has forgotten.
+    /// Returns a name, or `.` or `..`: asked for only by a program that opens by handle what the kernel has
+    /// forgotten.
     pub fn name_or_dots(&mut self) -> Result<&'a [u8], Errno> {
         match self.text()? {
             dots @ (b"." | b"..") => Ok(dots),

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-/// What becomes of calls that would reach outside.
+/// The fate of calls that would reach outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
     /// It does, and the outcome names it
@@ -14,7 +14,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Whether nothing may leave.
+    /// Returns true if nothing may leave.
     pub fn confines(self) -> bool {
         self != Policy::Allow
     }
@@ -23,8 +23,9 @@ impl Policy {
 /// A policy for what can't be held back or taken back.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Network {
-    /// What becomes of what the command would do outside over the network, or by a server that it reaches over a socket. Without this
-    /// option it is done and not watched. With deny and abort the command has a network of its own, with a loopback device
+    /// Choose the fate of the command's calls over the network, or to a server behind a socket. Without this
+    /// option they are made and not watched. With deny and abort the command has a network of its own, with a
+    /// loopback device
     #[arg(long, value_enum, value_name = "POLICY")]
     pub network: Option<Policy>,
     /// No network: as --network deny

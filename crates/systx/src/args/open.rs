@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = BEGIN_HELP)]
 pub struct Begin {
-    /// As of `systx run`
+    /// See `systx run`
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
     #[command(flatten)]
@@ -137,10 +137,10 @@ pub struct Commit {
 /// A part of a transaction.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Paths {
-    /// Commit only what changes at or below these paths. THE REST IS DISCARDED, and told
+    /// Commit only changes at or below these paths. THE REST IS DISCARDED, and reported
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub only: Vec<PathBuf>,
-    /// Commit nothing that changes at or below these paths: it is discarded, and told
+    /// Commit no changes at or below these paths: they are discarded, and reported
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub exclude: Vec<PathBuf>,
 }
@@ -176,7 +176,7 @@ pub struct End {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub session: Session,
-    /// Don't ask, and don't refuse, when somebody works in it
+    /// Don't ask, and don't refuse, when commands still run in it
     #[arg(long)]
     pub force: bool,
     /// Write the outcome as JSON to standard error instead of words

@@ -4,7 +4,7 @@ use super::{Area, Changes, DurabilityArg};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Whether a transaction can be undone.
+/// Keeps an image that `systx undo` needs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Undoable {
     /// Keep what `systx undo` needs to take it back after the commit: everything that it changes, as it was. That takes as much room in
@@ -22,25 +22,25 @@ pub struct Undo {
     /// A directory of the file system, where several have an undoable transaction of that number
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Tell what the undo would change, and change nothing
+    /// Show the changes that the undo would make, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Tell what is about to change: a line for each name, as `git diff --name-status`
+    /// Show the changes before the commit: a line for each name, as `git diff --name-status`
     #[arg(long)]
     pub diff: bool,
-    /// The same with the number of lines that change in each file, as `git diff --stat`
+    /// Show the changes, with the number of lines that change in each file, as `git diff --stat`
     #[arg(long)]
     pub stat: bool,
-    /// The same with the contents, as `git diff`
+    /// Show the changes with their contents, as `git diff`
     #[arg(short, long)]
     pub patch: bool,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub undoable: Undoable,
-    /// What the commit waits for
+    /// Choose what the commit waits for
     #[arg(long, value_enum, default_value_t = DurabilityArg::Durable)]
     pub durability: DurabilityArg,
-    /// Write the outcome, and the changes where they are told, as JSON to standard error instead of words
+    /// Write the outcome, and the changes that were asked for, as JSON to standard error instead of text
     #[arg(long)]
     pub json: bool,
     /// Say that it committed, too
@@ -52,7 +52,7 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// What is told.
+    /// Returns the form in which changes are shown.
     pub fn changes(&self) -> Changes {
         Changes { dry_run: self.dry_run, diff: self.diff, stat: self.stat, patch: self.patch }
     }

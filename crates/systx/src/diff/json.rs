@@ -1,4 +1,4 @@
-//! The same for programs: one line, `{"changes": […]}` (docs/output.md).
+//! The changes for programs: one line, `{"changes": […]}` (docs/output.md).
 
 use super::lines::word;
 use super::Out;

@@ -45,7 +45,7 @@ pub fn path(change: &Change, version: &Version, tx: &Transaction<Linux>) -> Vec<
     path
 }
 
-/// What the letter does not say.
+/// Returns the details that the letter does not say.
 fn details(change: &Change, tx: &Transaction<Linux>) -> Vec<String> {
     let what = &change.what;
     let mut details = Vec::new();
@@ -85,7 +85,7 @@ fn details(change: &Change, tx: &Transaction<Linux>) -> Vec<String> {
         }
         details.push(text);
     }
-    // Who writes moves the time: that needs no word.
+    // Writing moves the time, so that needs no detail.
     if (what.mtime && !what.contents && change.kind != Kind::Retyped) || what.atime {
         details.push("times".into());
     }

@@ -1,8 +1,8 @@
-//! What a transaction would change, told before it is committed or given up.
+//! The changes of a transaction, shown before they are committed or given up.
 //!
-//! Owns: the choice of the form and the way out. Guarantees: nothing is left out or cut off; names and, on a terminal, contents can't
-//! command it. What is told is what the working set holds when the command has ended: a commit that follows publishes just that, or
-//! nothing. Does not: change anything.
+//! Owns: the choice of the form and the way out. Guarantees: nothing is left out or cut off; names and, on a
+//! terminal, contents can't command it. The changes are those of the working set when the command has ended:
+//! a commit that follows publishes just them, or nothing. Does not: change anything.
 
 mod json;
 mod lines;
@@ -18,11 +18,12 @@ use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::{Errno, Linux};
 
-/// Why an inner run tells nothing.
+/// Why an inner run shows nothing.
 pub const PART_OF_ANOTHER: &str =
     "--dry-run, --diff, --stat and -p are for a transaction of its own, and this run is part of another one: give them to that, or make this one of its own with --sub";
 
-/// Tells the changes as it is asked for, if it is. The command's status comes back if they are to be committed.
+/// Shows the changes in the form that was asked for, if any. Returns the command's status if they are to be
+/// committed.
 pub fn before_commit(
     form: &Changes,
     json: bool,
@@ -44,7 +45,8 @@ pub fn before_commit(
     }
 }
 
-/// Tells changes of an open transaction into a file, which is for a terminal or not; how many there are.
+/// Writes the changes of an open transaction into a file, which is for a terminal or not; returns how many
+/// there are.
 pub fn into_file(
     form: &Changes,
     json: bool,
@@ -109,7 +111,7 @@ impl Out {
         self.note(written);
     }
 
-    /// Whoever closed standard error does not want to know; of a file it is told.
+    /// Notes an error of writing; a closed standard error is none, since its reader does not want the rest.
     fn note(&mut self, written: std::io::Result<()>) {
         if let Err(e) = written {
             self.lost.get_or_insert(e);
@@ -145,7 +147,7 @@ fn seen(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a character turns text round.
+/// Returns true if a character reverses the direction of text.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -11,18 +11,18 @@ use systx_engine::outcome::Verb;
 use systx_engine::transaction::Transaction;
 use systx_os::{FileType, Linux};
 
-/// Larger files are told as binary ones: both sides of a text have to be in memory.
+/// Larger files count as binary: both sides of a text have to be in memory.
 const TEXT_BYTES_MAX: u64 = 16 << 20;
-/// As far as git looks for a NUL.
+/// git looks this far for a NUL byte.
 const BINARY_LOOK_BYTES: usize = 8000;
-/// After this time the differences within one file are told more coarsely. They stay right.
+/// After this time the differences within one file become coarser. They stay right.
 const TIME_MAX: Duration = Duration::from_secs(5);
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Both sides of a file as text; one that is missing is empty.
 pub struct Texts([Vec<u8>; 2]);
 
-/// Tells one change with its contents.
+/// Writes one change with its contents.
 pub fn tell(change: &Change, tx: &mut Transaction<Linux>, out: &mut Out) -> Verb<()> {
     let what = &change.what;
     let (old, new) = (change.before.as_ref(), change.after.as_ref());
@@ -43,7 +43,7 @@ pub fn tell(change: &Change, tx: &mut Transaction<Linux>, out: &mut Out) -> Verb
     shown.into_iter().try_for_each(|[old, new]| block(change, [*old, *new], tx, out))
 }
 
-/// What git says of one file.
+/// Writes git's block for one file.
 fn block(
     change: &Change,
     [old, new]: [Option<&Version>; 2],

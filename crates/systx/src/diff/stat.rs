@@ -73,7 +73,7 @@ fn amount(change: &Change, tx: &mut Transaction<Linux>) -> Verb<Amount> {
     })
 }
 
-/// What changes is seen, however little of the longest bar it is.
+/// Draws a bar in which any change is visible, however small beside the longest one.
 fn bar(come: usize, go: usize, most: usize) -> String {
     let part = |count: usize| match count {
         0 => 0,

@@ -17,7 +17,7 @@ use systx_os::{Errno, Linux};
 const TOO_LARGE: &str = "keeping what it could be undone with: that is more than systx keeps of one transaction, or a file can hold. \
     It can be committed without --undoable";
 
-/// What becomes of a transaction that can't commit.
+/// The fate of a transaction that can't commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfItFails {
     /// It is gone.

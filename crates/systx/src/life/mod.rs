@@ -255,7 +255,7 @@ impl Life {
         Ok(!alarm)
     }
 
-    /// Whether there is a view.
+    /// Returns true if there is a view.
     pub fn serves(&self) -> bool {
         self.server.is_some()
     }
@@ -305,7 +305,7 @@ pub struct Settled {
     pub served: Result<(), Errno>,
     /// Why it can't commit.
     pub trouble: Option<Trouble>,
-    /// Its mounts come apart meanwhile.
+    /// Takes the mounts apart meanwhile.
     pub unmounting: Unmounting,
 }
 

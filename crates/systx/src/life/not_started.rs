@@ -14,7 +14,8 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         News::NotBuilt { at, error } => {
             let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
             let step = match (at.as_str(), error) {
-                // mount_too_revealing in the kernel: who is root in a user namespace gets no more than he sees.
+                // mount_too_revealing in the kernel: root of a user namespace sees no more of /proc than its
+                // parent shows.
                 ("proc", Errno::PERM) => {
                     "; parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
                      systempaths=unconfined), or run systx as root"

@@ -1,11 +1,13 @@
-//! Whether a call leaves its transaction.
+//! Decides whether a call leaves its transaction.
 //!
-//! Owns: the decision. Guarantees: what is not known leaves. What nobody answers does not: a path without a socket, and a socket
-//! in a served directory, at which nobody from outside can listen. Does not: act.
+//! Guarantees: an unknown call counts as leaving. A call that nothing outside can answer does not leave: to a
+//! path without a socket, or to a socket in a served directory, where no program from outside can listen.
+//! Does not: act.
 //!
-//! Of a command with a network of its own, an address is inside if a way leads there: its loopback device, and what it has made
-//! itself. So is a socket in the file system that somebody in that network has bound. Of a command in everybody's network
-//! it can't be told who listens at the loopback device: it is named like any other.
+//! If the command has a network of its own, an address is inside if a route leads there: its loopback device,
+//! and the devices that it has made. So is a socket in the file system that a process of that network has
+//! bound. If the command shares the machine's network, the listener at the loopback device is unknown, so it
+//! is named like any other.
 
 use crate::words::shown;
 use systx_os::sandbox::calls::{find, Address, Asked, Call};
@@ -38,7 +40,7 @@ impl Judge {
             Asked::Family(family) => vec![by_family(*family)],
             Asked::Ring => one("whom io_uring reaches, which can't be seen"),
             Asked::Namespace(link) => {
-                // One that is mounted is told by its path, and by a process all of its namespaces can be entered.
+                // A mounted namespace is known by its path; a process gives all of its namespaces.
                 let kinds = ["mnt:", "pid:", "ipc:", "uts:", "user:", "cgroup:", "time:"];
                 match kinds.iter().any(|kind| link.starts_with(kind.as_bytes())) {
                     true => Vec::new(),
@@ -50,7 +52,7 @@ impl Judge {
         }
     }
 
-    /// Of everybody's network it is told when something is opened that sends without naming anybody.
+    /// In the machine's network, opening a socket that sends without an address is reported.
     fn is_kept_in(&self, family: u32) -> bool {
         match self.own_network {
             true => KEPT_IN.contains(&family),

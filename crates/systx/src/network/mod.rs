@@ -1,9 +1,10 @@
-//! What a command reaches outside of its transaction over sockets: by policy, and named.
+//! The peers outside of its transaction that a command reaches over sockets: by policy, and named.
 //!
-//! Owns: the policies, the thread that answers a watched command's calls ([`watcher`]), and what leaves ([`judge`]).
-//! Guarantees: without a policy nothing is watched, and nothing costs anything. With `deny` and `abort` the command has a
-//! network of its own, so that nothing over IP leaves, whoever judges wrongly; sockets in the file system are judged call by
-//! call. Does not: know of what goes through descriptors that the command was given, or through files and devices.
+//! Owns: the thread that answers a watched command's calls ([`watcher`]), and the decision what leaves
+//! ([`judge`]). Guarantees: without a policy nothing is watched, and nothing costs anything. With `deny` and
+//! `abort` the command has a network of its own, so nothing over IP leaves even after a wrong decision;
+//! sockets in the file system are decided call by call. Does not: see what goes through descriptors that the
+//! command was given, or through files and devices.
 
 mod judge;
 mod watcher;

@@ -1,8 +1,8 @@
 //! The thread that answers the calls of watched commands.
 //!
-//! Owns: its start and its end. Guarantees: every call is answered while it runs, but for one that ends the transaction: who makes it
-//! waits until he is killed, so that nothing more comes of him; it looks at paths in the view, and has none of its connections
-//! ([`few`]). Does not: kill: it rings.
+//! Owns: its start and its end. Guarantees: every call is answered while it runs, but for one that ends the
+//! transaction: its caller waits until it is killed, so that it does nothing more; the thread looks at paths
+//! in the view, and has none of its connections ([`few`]). Does not: kill; it rings the alarm.
 
 use super::judge::Judge;
 use crate::args::Policy;
@@ -41,11 +41,11 @@ impl Lent {
     }
 }
 
-/// What it needs.
+/// The thread's resources.
 pub struct Answering {
-    /// What becomes of what would leave.
+    /// The fate of calls that would leave.
     policy: Policy,
-    /// Where commands hand over what tells of their calls.
+    /// Where commands hand over the descriptors of their calls.
     reception: Reception,
     /// Devices of the served file systems.
     served: Vec<u64>,
@@ -97,7 +97,7 @@ impl Watcher {
         }
     }
 
-    /// Ends it, and tells what it has seen. Nobody who is watched may run any more.
+    /// Ends the thread, and returns the peers that it has seen. No watched program may run any more.
     pub fn stop(self) -> Seen {
         self.lent.stop.ring();
         self.thread.join().unwrap_or_default()
@@ -145,7 +145,7 @@ fn answer_all(lent: &Lent, entered: impl FnOnce(Result<(), Errno>)) -> Seen {
     }
 }
 
-/// What becomes of a call; `None`: nothing any more.
+/// Decides on a call; `None`: it is not answered any more.
 fn answer(policy: Policy, judge: &Judge, call: &Call, seen: &mut Seen) -> Option<Answer> {
     let outside = judge.outside(call);
     if outside.is_empty() {

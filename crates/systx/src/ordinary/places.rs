@@ -1,11 +1,12 @@
-//! Where an ordinary user can change anything: what a run of his over the whole tree serves.
+//! The places where an ordinary user can change anything: a run over the whole tree serves them.
 //!
-//! Owns: which directories these are. Guarantees: a bounded number of paths is looked at, each once, and no directory is listed:
-//! places that programs are told of by the environment, those where files are made by habit, the working directory, mounts, and
-//! where he has run before. A place is the topmost directory of his own on the way there, or one of root's in which all may
-//! make names and nobody takes those of others (the sticky bit). Does not: find what else may be his; that is read-only inside.
+//! Owns: the choice of these directories. Guarantees: a bounded number of paths is looked at, each once, and
+//! no directory is listed: the places that the environment names for programs, those where files are usually
+//! made, the working directory, mounts, and places of earlier runs. A place is the topmost directory of the
+//! user on the way there, or one of root's in which all may make names and only owners remove them (the
+//! sticky bit). Does not: find other directories of the user; they are read-only inside.
 //!
-//! To be asked before a user namespace is entered: in there root is nobody, as everybody else.
+//! To be asked before a user namespace is entered: inside, root looks like any other user.
 
 use super::remembered;
 use crate::tree::owned::way;
@@ -20,7 +21,7 @@ use systx_os::{Linux, Os};
 
 /// Directories in which everybody makes files. /dev/shm is the command's own.
 pub const HABITUAL: [&str; 2] = ["/tmp", "/var/tmp"];
-/// Variables that tell programs where to keep files.
+/// Variables that say where programs keep files.
 const TOLD_BY: [&str; 7] = [
     "HOME",
     "TMPDIR",
@@ -30,12 +31,13 @@ const TOLD_BY: [&str; 7] = [
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
 ];
-/// Where they keep them in his home when they are not told: for a home that can't be served as a whole.
+/// Directories of the home where programs keep files without such a variable, for a home that can't be served
+/// as a whole.
 const IN_HOME: [&str; 3] = [".cache", ".config", ".local"];
 
 /// S_ISVTX and S_IWOTH: all may make names in such a directory, and take their own only.
 const OPEN_TO_ALL: u32 = 0o1002;
-/// S_ISGID: what is made in there has a group that is nobody's in his namespace.
+/// S_ISGID: a new object in such a directory has a group that is unknown in the user's namespace.
 const SETGID: u32 = 0o2000;
 
 /// Places, and those that can't be served.
@@ -59,7 +61,7 @@ pub fn places(table: &[Mount]) -> Places {
     }
     places.found.sort();
     places.found.dedup_by(|below, top| is_below(below, top).is_some());
-    // What lies in a place is served with it.
+    // A directory in a place is served with it.
     let found = &places.found;
     places.left_out.retain(|(dir, _)| !found.iter().any(|top| is_below(dir, top).is_some()));
     places
@@ -88,7 +90,8 @@ fn bytes(path: PathBuf) -> Vec<u8> {
     path.into_os_string().as_bytes().to_vec()
 }
 
-/// His home by /etc/passwd. Names that only a network knows are not asked for: HOME says where those live.
+/// Returns the home by /etc/passwd. Names that only a network knows are not asked for: HOME gives those
+/// users' homes.
 fn home_of(uid: u32) -> Option<PathBuf> {
     let users = std::fs::read("/etc/passwd").ok()?;
     home_in(&users, uid).map(|home| Path::new(OsStr::from_bytes(home)).into())
@@ -102,8 +105,8 @@ fn home_in(users: &[u8], uid: u32) -> Option<&[u8]> {
     })
 }
 
-/// The topmost place on the way to a directory, on its file system, below which nothing is mounted that the kernel would not
-/// let him copy. `None`: nothing on that way is his or everybody's.
+/// Returns the topmost place on the way to a directory, on its file system, below which no mount lies that
+/// the kernel would not let the user copy. `None`: no directory on that way is the user's or open to all.
 fn place_of(table: &[Mount], dir: &[u8]) -> Option<Result<Vec<u8>, String>> {
     let mount = super::mount_of(table, dir)?;
     let device = look(dir)?.dev();
@@ -127,12 +130,13 @@ fn look(path: &[u8]) -> Option<std::fs::Metadata> {
     std::fs::symlink_metadata(OsStr::from_bytes(path)).ok()
 }
 
-/// Whether he can make names in a directory, and keep what he made: it is his, or root's and open to all.
+/// Returns true if the user can make names in a directory and keep them: it is the user's, or root's and open
+/// to all.
 fn is_open_to_him(dir: &std::fs::Metadata) -> bool {
     dir.uid() == Linux::new().uid() || (dir.uid() == 0 && is_open_to_all(dir.mode()))
 }
 
-/// Whether, by its mode, all may make names in a directory and take only their own from it.
+/// Returns true if the mode lets all users make names in a directory and remove only their own.
 pub fn is_open_to_all(mode: u32) -> bool {
     mode & OPEN_TO_ALL == OPEN_TO_ALL && mode & SETGID == 0
 }

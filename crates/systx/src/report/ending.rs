@@ -11,7 +11,7 @@ pub enum Ending {
     Committed(Committed, u8),
     /// The part of an open transaction that was asked for is past the commit point; the rest is given up.
     Part(Committed, Vec<Discarded>),
-    /// So many changes were told and not committed, as was asked for: nothing happened. The command's status.
+    /// The command's changes, so many, were shown and not committed, as was asked for. The command's status.
     DryRun(usize, u8),
     /// The command failed: nothing happened.
     Aborted(Ended),
@@ -25,17 +25,18 @@ pub enum Ending {
     Expired(String),
     /// The process that kept an open transaction was ended by this signal: nothing happened.
     KeeperEnded(i32),
-    /// The process that kept an open transaction was killed; whether it is committed, by somebody else, as far as that is known.
+    /// The session daemon was killed; true if another process has committed the transaction, where that is
+    /// known.
     KeeperKilled(Option<bool>),
     /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to be looked at.
     Lost(Box<Ending>),
-    /// Who an open transaction was for, the process with this number, went without a word: nothing happened.
+    /// The process that an open transaction was for, by its number, has gone without saying that it stays.
     Left(u32),
     /// The command ended so, and the transaction stays open: nothing happened yet.
     Open(Ended),
     /// It had so much time, in the user's words, and was killed: nothing happened.
     TooLate(String),
-    /// It would have reached what is outside, as these words tell, and was killed: nothing happened.
+    /// The command would have reached a peer outside, as this text says, and was killed.
     Outside(String),
     /// The command was not started, by this error and with this exit code: nothing happened.
     NotStarted(String, u8),
@@ -43,7 +44,7 @@ pub enum Ending {
     Conflict(Conflict),
     /// The commit failed, or its fate is unknown.
     NotCommitted(CommitError),
-    /// What was to be undone has changed since: nothing happened.
+    /// The changes that were to be undone have changed since.
     Overtaken(Box<Overtaken>),
     /// We failed before the commit: nothing happened.
     Failed(String),
@@ -78,12 +79,12 @@ impl Ending {
         }
     }
 
-    /// Whether there is nothing to say unless asked.
+    /// Returns true if there is nothing to report unless asked.
     pub fn is_plain_success(&self) -> bool {
         matches!(self, Ending::Committed(..) | Ending::Discarded) && self.code() == 0
     }
 
-    /// Something else that somebody should look at.
+    /// Returns something else that the user should look at.
     pub fn warning(&self) -> Option<&str> {
         match self {
             Ending::Committed(c, _) | Ending::Part(c, _) => c.warning.as_deref(),

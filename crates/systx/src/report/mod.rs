@@ -38,18 +38,18 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// The transaction that is told about.
+/// Identity of the transaction that a report is about.
 #[derive(Clone, Debug)]
 pub struct Ours {
-    /// Its number, once it has one.
+    /// Number, once it has one.
     pub id: Option<u64>,
-    /// Its process.
+    /// Process.
     pub pid: u32,
-    /// Its command.
+    /// Command line.
     pub command: Vec<u8>,
-    /// Whether it stays open over several commands.
+    /// True if it stays open over several commands.
     pub kept: bool,
-    /// Whether it is inside of another one.
+    /// True if it is inside of another one.
     pub sub: bool,
 }
 
@@ -60,7 +60,7 @@ impl Ours {
         Ours { id, pid: std::process::id(), command: words.join(&b' '), kept: false, sub: false }
     }
 
-    /// As a sentence begins with it; the other party's command is cut off at the same length.
+    /// Returns the subject of a sentence; the other party's command is cut off at the same length.
     fn text(&self) -> String {
         let command = shown(&self.command[..self.command.len().min(COMMAND_BYTES_MAX)]);
         match self.id {
@@ -70,16 +70,16 @@ impl Ours {
     }
 }
 
-/// An ending in words, as one process tells it another one.
+/// An ending in words, in the form in which one process passes it to another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Told {
     /// Exit code.
     pub code: u8,
-    /// Whether there is nothing to say unless asked.
+    /// True if there is nothing to report unless asked.
     pub plain: bool,
-    /// What happened.
+    /// The sentence: what happened, and what to do.
     pub sentence: String,
-    /// Something else that somebody should look at.
+    /// Something else that the user should look at.
     pub warning: Option<String>,
     /// Whom the command has reached outside, or would have.
     pub outside: Option<String>,
@@ -100,7 +100,7 @@ impl Told {
         }
     }
 
-    /// The end that somebody else has given the transaction, for who wanted to end it himself.
+    /// Returns the end that another party gave the transaction, for a command that wanted to end it itself.
     pub fn by_another(self, by: &[u8]) -> Told {
         let sentence = format!("the transaction was ended by {}: {}", shown(by), self.sentence);
         let mut json = json!({ "outcome": "ended", "status": OURS, "message": sentence, "end": self.json });

@@ -6,15 +6,15 @@ use crate::args::Policy;
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 
-/// So many are named; the others are counted.
+/// This many are named; the others are counted.
 const NAMED_MAX: usize = 8;
 
-/// Who wanted to reach whom.
+/// A program, and the peer that it wanted to reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// Name of the program.
     pub program: Vec<u8>,
-    /// Its process.
+    /// Process of the program.
     pub pid: u32,
     /// Address or path.
     pub to: String,
@@ -26,7 +26,7 @@ impl Attempt {
     }
 }
 
-/// What was reached, or wanted to be.
+/// The peers that were reached, or were to be.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     policy: Option<Policy>,
@@ -70,7 +70,7 @@ impl Seen {
         })
     }
 
-    /// For people; `None`: there is nothing to tell, or the outcome has told it.
+    /// Returns the text for people; `None`: there is nothing to report, or the outcome has it.
     pub fn sentence(&self) -> Option<String> {
         let what = match self.policy {
             Some(Policy::Allow) => "outside of the transaction, and not taken back",

@@ -5,17 +5,17 @@ use serde_json::{json, Value};
 use systx_engine::domain::records::COMMAND_BYTES_MAX;
 use systx_os::linux::local_time;
 
-/// As many obstacles, and later transactions, are told in words.
+/// This many obstacles, and later transactions, are named in the text.
 const TOLD_MAX: usize = 20;
 
-/// What was to be undone has changed since.
+/// The reason why an undo is refused: the files have changed since.
 #[derive(Clone, Debug)]
 pub struct Overtaken {
     /// Number of what was to be undone.
     pub id: u64,
     /// The transaction that has undone it already.
     pub undone_by: Option<u64>,
-    /// What has changed since.
+    /// Changes since then.
     pub obstacles: Vec<Obstacle>,
     /// Transactions that have, or may have, changed it, the youngest first.
     pub later: Vec<Later>,
@@ -28,29 +28,29 @@ pub struct Obstacle {
     pub path: Vec<u8>,
     /// How, as a sentence.
     pub what: &'static str,
-    /// By which transactions, the youngest first. None: by somebody outside of any.
+    /// The transactions that made the change, the youngest first; empty: a program outside of any.
     pub by: Vec<u64>,
-    /// Whether they have for sure: not all of their changes may be known.
+    /// True if they have made it for sure: not all changes of a transaction may be known.
     pub sure: bool,
 }
 
 /// A transaction that came later.
 #[derive(Clone, Debug)]
 pub struct Later {
-    /// Its number.
+    /// Number of the transaction.
     pub id: u64,
     /// When it committed, in seconds since the epoch.
     pub at: i64,
-    /// Its user.
+    /// User who ran it.
     pub uid: u32,
-    /// Its command.
+    /// Command line.
     pub command: Vec<u8>,
-    /// What undoing it needs is there.
+    /// True if there is an image to undo it with.
     pub undoable: bool,
 }
 
 impl Overtaken {
-    /// What stands in the way, and what to do.
+    /// Returns the obstacles and what to do about them.
     pub fn sentence(&self) -> String {
         let id = self.id;
         if let Some(by) = self.undone_by {

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u8 {
     let line = || format!("{}\n", told.json);
     if let Some(status) = status {
-        // Whoever closed it does not want to know.
+        // A reader that has closed it does not want the outcome.
         let _ = std::fs::File::from(status).write_all(line().as_bytes());
     }
     let text = match json {

@@ -16,9 +16,9 @@ struct Phrases {
     aborted: &'static str,
     /// Where its changes are.
     in_place: &'static str,
-    /// Who finishes its publication.
+    /// The process that finishes its publication.
     finished_by: &'static str,
-    /// What finds out whether it is committed.
+    /// The way to find out whether it is committed.
     doubt_ended_by: &'static str,
     /// Where its displaced objects are found.
     displaced_at: &'static str,

@@ -27,7 +27,8 @@ pub fn options(around: &Around, args: &Run) -> Result<Run, String> {
     }
     systx_os::linux::prove_nothing();
     let mut run = args.clone();
-    // Whether it survives is up to the outer one, where a sync does nothing. But only a log makes one of several file systems.
+    // The outer transaction decides about durability, and a sync does nothing inside it. But only a log joins
+    // several file systems.
     run.promise.durability = DurabilityArg::Durable;
     run.area.is_in_view = true;
     if run.only.is_empty() && !around.points().iter().any(|point| point == b"/") {

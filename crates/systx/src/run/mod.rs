@@ -131,10 +131,10 @@ fn guarded(
     ending
 }
 
-/// What is to be done still when the outcome is known.
+/// The work that is left when the outcome is known.
 struct Left {
     _unmounting: Unmounting,
-    /// Deleting what was staged, when this process is gone: nobody needs to wait for that.
+    /// Staged files are deleted when this process is gone: no user waits for that.
     staged: bool,
     /// Checkpoints that this run has taken on.
     promised: Promised,
@@ -196,7 +196,7 @@ fn tries_of(
     attempt(args, served, (&mut age, Next::Never), (&deadline, output, seen), notices)
 }
 
-/// Whether there is another try.
+/// Says if another try may follow.
 #[derive(PartialEq, Eq)]
 enum Next {
     IfItLoses,

@@ -1,8 +1,8 @@
-//! How many lost transactions stay, and how much room they take.
+//! The bound on lost transactions: how many stay, and how much room they take.
 //!
-//! Owns: the bound, and what goes when it is passed. Guarantees: one that is begun leaves at most so many lost ones beside it, and so
-//! much of each file system to them; the oldest go first, each with a line that says so; one in which somebody works stays. Does not:
-//! discard anything at another time.
+//! Guarantees: a transaction that begins leaves at most this many lost ones beside it, and this part of each
+//! file system to them; the oldest are discarded first, each with a line that says so; one with a command
+//! inside stays. Does not: discard anything at another time.
 
 use super::door::{self, Found};
 use super::{discard, room};
@@ -17,10 +17,10 @@ use systx_os::{Linux, Open, Os};
 /// The environment variable for another bound: `<count>` or `<count>,<percent>`.
 const VARIABLE: &str = "SYSTX_LOST_MAX";
 
-/// What lost transactions may take.
+/// The room that lost transactions may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// So many of a user.
+    /// Number of lost transactions of a user.
     pub count: usize,
     /// Percent of a file system, of those whose first one it is.
     pub percent: u64,
@@ -54,7 +54,7 @@ struct Lost {
     since: i64,
     point: Vec<u8>,
     bytes: u64,
-    /// Nobody works in it.
+    /// True if no command runs in it.
     alone: bool,
 }
 
@@ -80,7 +80,7 @@ fn too_many(lost: &[Lost], sizes: &HashMap<Vec<u8>, u64>, bound: Bound) -> Vec<u
 
 /// Discards the oldest lost transactions of this user that are too many, and says so.
 pub fn keep(area: &Area, quiet: bool) {
-    // Whoever can't be asked now is asked by the next one that begins.
+    // A session daemon that can't be asked now is asked by the next `begin`.
     let Ok(all) = door::all(area) else { return };
     let mut all: Vec<Found> = all.into_iter().filter(|found| found.look.lost.is_some()).collect();
     if all.is_empty() {

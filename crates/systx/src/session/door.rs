@@ -1,9 +1,9 @@
-//! Where the keeper of an open transaction is found: a socket in the area of its first file system.
+//! The socket of a session daemon, in the area of its transaction's first file system.
 //!
-//! Owns: the directory `open` of an area, and the names in it, `<number of the transaction>.<process of its keeper>`. Guarantees:
-//! only who may enter the area gets there, and the other one's user is checked on both sides; a socket goes with its keeper, and
-//! that of a keeper that was killed goes with its twin, or with whoever finds it. Does not: open domains to look for one; what
-//! the kernel knows of mounts is enough.
+//! Owns: the directory `open` of an area, and the names in it, `<number of the transaction>.<process of its
+//! daemon>`. Guarantees: only a process that may enter the area gets there, and each side checks the other's
+//! user; a socket is removed by its daemon, and that of a killed daemon by its helper process, or by
+//! whichever client finds it. Does not: open domains to look for one; the kernel's mount table is enough.
 
 use super::wire::{Answer, Line, Look, Request, Wish, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Session};
@@ -20,9 +20,10 @@ use systx_os::{process, sockets, Errno, Linux, Open, Os};
 
 /// The directory of the sockets in an area.
 const OPEN: &[u8] = b"open";
-/// In front of the process's number: one that nobody listens at yet. So nobody listens at one with another name because he is dead.
+/// Stands in front of the process's number while no process listens yet, so a socket with a plain name that
+/// does not answer belongs to a dead daemon.
 const NEW: &str = "new.";
-/// Who does not take what he asked for, or does not answer a mere question, in this time is given up.
+/// A peer that does not take an answer, or does not answer a mere question, in this time is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A name in an open directory, as a path: the kernel takes sockets by path only, and by a short one.
@@ -32,7 +33,7 @@ fn place(dir: &OwnedFd, name: &str) -> PathBuf {
 
 /// The socket of a keeper, gone when dropped.
 pub struct Door {
-    /// Closed: nobody comes in any more.
+    /// `None`: closed, no client comes in any more.
     pub listener: Option<UnixListener>,
     os: Linux,
     area: OwnedFd,
@@ -73,7 +74,7 @@ impl Door {
         }
     }
 
-    /// Somebody who has come, if he may.
+    /// Accepts a client, if it may come in.
     pub fn visitor(&self) -> Option<(Line, sockets::Peer)> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;
         let peer = sockets::peer(&stream).ok()?;
@@ -98,7 +99,7 @@ impl Drop for Door {
     }
 }
 
-/// Removes the sockets that nobody listens at from an area.
+/// Removes the sockets without a listener from an area.
 pub fn sweep(os: &Linux, area: &OwnedFd) {
     let Ok(dir) = os.open(area, OPEN, Open::Directory) else { return };
     for entry in os.read_dir(&dir).unwrap_or_default() {
@@ -109,7 +110,7 @@ pub fn sweep(os: &Linux, area: &OwnedFd) {
     let _ = os.rmdir(area, OPEN);
 }
 
-/// A connection to a keeper; `None`: there is nobody, and now no socket either.
+/// Connects to a session daemon; `None`: there is none, and now no socket either.
 fn knock(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
     match UnixStream::connect(place(dir, name)) {
         Ok(stream) => Some(stream),
@@ -155,7 +156,7 @@ pub fn all(area: &Area) -> Result<Vec<Found>, String> {
 }
 
 fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
-    // Else anybody who could make a socket there would be believed.
+    // Else any user who could make a socket there would be believed.
     let peer = sockets::peer(&stream).ok()?;
     if peer.uid != os.uid() && peer.uid != 0 {
         return None;

@@ -1,8 +1,9 @@
-//! The process that keeps a transaction open.
+//! The session daemon: the process that keeps a transaction open.
 //!
-//! Owns: its beginning, as `systx run` begins one, and its end, as `run` ends one; what happens in between is [`super::loops`].
-//! Guarantees: it has no terminal, and nothing of who began it; a failure to begin is told to him. The end is told to everybody who
-//! has a command inside, and to those who wait for it with `systx on-end`. Does not: decide when the end comes.
+//! Owns: the transaction's beginning and its end, by the steps of [`crate::life`]; what happens in between is
+//! [`super::loops`]. Guarantees: it has no terminal, and nothing of the process that began it; a failure to
+//! begin is sent to that process. The end is sent to every client with a command inside, and to those that
+//! wait for it with `systx on-end`. Does not: decide when the end comes.
 
 use super::bound;
 use super::door::{self, Door};
@@ -31,29 +32,30 @@ use systx_os::sandbox::join::Entry;
 use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
 
-/// What is begun, and how.
+/// The options of a transaction that begins.
 pub struct Terms<'a> {
-    /// As of `systx run`.
+    /// See `systx run`.
     pub only: &'a [PathBuf],
-    /// As of `systx run`.
+    /// See `systx run`.
     pub promise: Promise,
-    /// As of `systx run`.
+    /// See `systx run`.
     pub undoable: Undoable,
     /// Until then it must have ended.
     pub timeout: Option<&'a Timeout>,
-    /// As of `systx run`.
+    /// See `systx run`.
     pub verbose: bool,
     /// No words on standard error that are not asked for.
     pub quiet: bool,
-    /// As of `systx run`.
+    /// See `systx run`.
     pub area: &'a Area,
-    /// As of `systx run`.
+    /// See `systx run`.
     pub network: Option<Policy>,
     /// By what it is known to others.
     pub command: &'a [OsString],
-    /// It is aborted when who began it goes, unless he has said that it is to stay.
+    /// The transaction is aborted when the process that began it goes, unless that has said that it is to
+    /// stay.
     pub owned: bool,
-    /// What can't commit stays, to be looked at.
+    /// A transaction that can't commit stays, to be looked at.
     pub keeps: bool,
 }
 
@@ -162,7 +164,7 @@ fn held_open(
         let bytes = tx.staged_bytes();
         match inhabited(*tx, &served, terms, signals) {
             Ok(again) => kept = again,
-            // What can't be looked at is gone.
+            // A transaction that can't be looked at is gone.
             Err(why) => {
                 room.close(&end);
                 return Ok((Ending::Failed(why), end, seen));
@@ -185,7 +187,8 @@ fn inhabited(
     Ok(Kept { life, entry })
 }
 
-/// Whether what has happened inside decides: whoever gives the transaction up, gives it up.
+/// Returns true if calls to the outside decide about the end: a transaction that is given up anyway is given
+/// up.
 fn commit_or_alarm(end: &End) -> bool {
     matches!(end, End::Alarm | End::Wanted { commit: true, .. })
 }
@@ -195,7 +198,7 @@ fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
     first.area.dir.try_clone().map_err(|e| e.to_string())
 }
 
-/// What a twin does for a dead keeper besides: takes its socket away.
+/// Removes the socket of a dead session daemon; the helper process calls it.
 fn sweep(lower: &[Mounted], area: &Area) {
     let (os, name) = (Linux::new(), domains::area_name(area));
     for mounted in lower {

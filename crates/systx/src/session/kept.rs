@@ -22,19 +22,19 @@ use systx_os::process::{Deadline, Ended, Signals, Terminal};
 pub const PART_OF_ANOTHER: &str =
     "--no-commit, --on-error keep and --on-conflict keep are for a transaction of its own, and this run is part of another one: give them to that";
 
-/// What is kept.
+/// The cases in which a run leaves its transaction open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Of a command that succeeds.
     success: bool,
     /// Of one that does not.
     failure: bool,
-    /// What a user says at the end of his shell.
+    /// The user decides at the end of the shell.
     asks: bool,
 }
 
 impl Keep {
-    /// What a run may leave open; `None`: nothing.
+    /// Returns the cases that the options name; `None`: the run ends its transaction.
     pub fn of(args: &Run) -> Option<Keep> {
         let failure = match args.on_error {
             None => args.no_commit,
@@ -81,7 +81,8 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
     say(&told, args.json, args.verbose, status)
 }
 
-/// What became of it. An error is one of ours; the transaction is aborted when the line is closed.
+/// Runs the command and ends the transaction, or leaves it open. An error is one of ours; the transaction is
+/// aborted when the connection is closed.
 fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told, String> {
     let id = ours.id.unwrap_or_default();
     let deadline =
@@ -115,7 +116,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
             Ending::TooLate(args.timeout.as_ref().map_or_else(String::new, |time| time.text.clone()))
         }
         Went::Over(end) => return Ok(end.of_another()),
-        // Nobody has said that what was done in it may go.
+        // The user has not allowed to discard the changes.
         Went::Alone if keep.asks => return Ok(Told::new(&Ending::Open(Ended::Signaled(9)), ours)),
         Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
     };
@@ -131,7 +132,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
     }
 }
 
-/// What the user wants to become of his shell. Its own status is its last command's.
+/// Asks the user for the fate of the shell's changes. The shell's own status is its last command's.
 fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told, String> {
     let id = ours.id.unwrap_or_default();
     let names = args::Changes::default();
@@ -170,14 +171,14 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
     }
 }
 
-/// Tells the changes, where that was asked for. `Some`: the transaction has ended.
+/// Shows the changes, if that was asked for. `Some`: the transaction has ended.
 fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
     if !args.changes.are_told() {
         return Ok(None);
     }
     match changes(line, &args.changes, args.json, std::io::stderr().is_terminal(), None)? {
         Changes::Told(mut file, _) => {
-            // Whoever closed it does not want to know.
+            // A reader that has closed it does not want the rest.
             let _ = std::io::copy(&mut file, &mut std::io::stderr());
             Ok(None)
         }

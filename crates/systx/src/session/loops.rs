@@ -1,8 +1,8 @@
-//! What the keeper of an open transaction does while it is open, and what it says afterwards.
+//! The session daemon's service: what it does while the transaction is open, and what it answers afterwards.
 //!
-//! Owns: the visitors, and the two waits: [`Room::stay`], until there is a reason to end, and [`Room::tell_end`], until somebody has
-//! heard of an end that nobody wanted. Guarantees: no visitor can hold the others up but by a question about the changes. Does
-//! not: end anything.
+//! Owns: the clients, and the two waits: [`Room::stay`], until there is a reason to end, and
+//! [`Room::tell_end`], until a client has learned of an end that none asked for. Guarantees: no client can
+//! hold the others up, but by a question about the changes. Does not: end anything.
 
 use super::door::Door;
 use super::keeper::Kept;
@@ -23,26 +23,26 @@ use systx_os::{sockets, Linux, Os};
 /// Why it is to end.
 #[derive(Debug)]
 pub enum End {
-    /// Somebody wants it.
+    /// A client asked for it.
     Wanted {
         /// To be committed.
         commit: bool,
-        /// Who.
+        /// The client's description.
         by: Vec<u8>,
         /// Only this is to be committed.
         part: Option<Named>,
-        /// What is committed is to be one that can be undone.
+        /// The commit keeps an image for `systx undo`.
         undoable: bool,
-        /// Where he wants to see how far the commit is.
+        /// The terminal at which the client wants to see the progress of the commit.
         terminal: Option<OwnedFd>,
     },
     /// The view can't go on.
     Alarm,
     /// A conflict was found.
     Conflict(Conflict),
-    /// Its time is over.
+    /// The transaction's time is over.
     Expired,
-    /// Its owner, this process, has gone without a word.
+    /// The owner, this process, has gone without a message.
     Left(u32),
     /// Pid 1 was killed.
     Lost,
@@ -51,7 +51,7 @@ pub enum End {
 }
 
 impl End {
-    /// Whether nobody may have heard of it.
+    /// Returns true if no client may have learned of it.
     fn is_a_surprise(&self) -> bool {
         matches!(self, End::Alarm | End::Conflict(_) | End::Expired | End::Lost)
     }
@@ -65,11 +65,11 @@ struct Visitor {
     pid: u32,
     inside: Option<Inside>,
     owner: bool,
-    /// The end is the one that he wanted.
+    /// True if the end is the one that this client asked for.
     ended_it: bool,
 }
 
-/// What one message leads to.
+/// The result of one message.
 enum Next {
     Stays,
     Goes,
@@ -84,7 +84,7 @@ pub struct Room {
     since: i64,
     recorded: bool,
     numbers: Vec<(Vec<u8>, u64)>,
-    /// What can't be committed stays.
+    /// A transaction that can't be committed stays.
     pub keeps: bool,
     lost: Option<u64>,
     doomed: Option<Verdict>,
@@ -113,20 +113,20 @@ impl Room {
         }
     }
 
-    /// Tells who began it that there is nothing.
+    /// Sends the client that began it why there is no transaction.
     pub fn refuse(&self, why: &str) {
         if let Some(first) = self.visitors.first() {
             let _ = first.line.say(&Answer::Refused(why.into()), &[]);
         }
     }
 
-    /// It is open from here on: tells who began it.
+    /// Opens the transaction to clients, and informs the one that began it.
     pub fn open(&mut self, door: Door, numbers: Vec<(Vec<u8>, u64)>) {
         self.door = Some(door);
         self.id = numbers.first().map_or(0, |(_, id)| *id);
         self.numbers = numbers;
         if let Some(first) = self.visitors.first() {
-            // Who is gone already is noticed as any visitor is.
+            // A client that is gone already is noticed like any other.
             let _ = first.line.say(&Answer::Look(self.look()), &[]);
         }
     }
@@ -174,7 +174,8 @@ impl Room {
         }
     }
 
-    /// Waits for one of these, or a visitor, or somebody at the door: which of them, and which visitors.
+    /// Waits for one of these descriptors, a client, or a connection; returns which of them are ready, and
+    /// which clients.
     fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> (Vec<bool>, Vec<bool>) {
         let listener = self.door.as_ref().and_then(|door| door.listener.as_ref());
         let mut fds: Vec<_> = fixed.iter().copied().map(Some).collect();
@@ -185,8 +186,8 @@ impl Room {
         (ready, came)
     }
 
-    /// Lets in who is at the door, and hears who has something to say, up to the first who ends it: the others want something of a
-    /// transaction that is there no more, and are told how it ended.
+    /// Accepts a new client, and hears those that have sent something, up to the first that ends the
+    /// transaction; the others ask for something that is gone, and learn how it ended.
     fn attend(&mut self, came: &[bool], mut kept: Option<&mut Kept>) -> Option<End> {
         let (at_the_door, came) = came.split_first()?;
         let mut end = None;
@@ -217,7 +218,7 @@ impl Room {
         let visitor = &mut self.visitors[n];
         match visitor.line.more() {
             Ok(true) => {}
-            // What he began is over, or he was killed, and his guest ends it.
+            // The owner's command is over, or the owner was killed.
             Ok(false) if visitor.owner => return Next::Ends(End::Left(visitor.pid)),
             Ok(false) | Err(_) => return Next::Goes,
         }
@@ -293,7 +294,7 @@ impl Room {
                         Ok(()) => {}
                         Err(Unheard::Refused(why)) => return say(visitor, &Answer::Refused(why)),
                         Err(Unheard::Ends(end)) => {
-                            // He wanted its end, and hears of it.
+                            // The client asked for the end, and learns of it.
                             if !self.keeps {
                                 self.door = None;
                             }
@@ -301,7 +302,7 @@ impl Room {
                         }
                     }
                 }
-                // He hears how it came to be.
+                // The client learns how the end came about.
                 visitor.inside = None;
                 visitor.owner = false;
                 visitor.ended_it = true;
@@ -326,14 +327,14 @@ impl Room {
         }
     }
 
-    /// Lets nobody in any more, unless somebody has to hear of the end.
+    /// Accepts no client any more, unless one has to learn of the end.
     pub fn close(&mut self, end: &End) {
         if !end.is_a_surprise() || self.visitors.iter().any(|visitor| visitor.owner) {
             self.door = None;
         }
     }
 
-    /// Whether somebody has a command inside.
+    /// Returns true if a command runs inside.
     pub fn is_anybody_inside(&self) -> bool {
         self.visitors.iter().any(|visitor| visitor.inside.is_some())
     }
@@ -355,12 +356,12 @@ impl Room {
         }
     }
 
-    /// Whether it can't commit, and has stayed.
+    /// Returns true if the transaction can't commit, and has stayed.
     pub fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
 
-    /// It can't commit, and stays: tells everybody who is here.
+    /// Marks the transaction as lost, and informs every client.
     pub fn lose(&mut self, told: Told, end: End, bytes: u64) {
         self.tell(told, end);
         self.lost = Some(bytes);
@@ -369,7 +370,8 @@ impl Room {
         }
     }
 
-    /// Tells everybody, and, where nobody may have heard of it, waits for somebody who ends it.
+    /// Informs every client of the end, and, if none may have learned of it, waits for one that ends the
+    /// transaction.
     pub fn tell_end(&mut self, told: Told, end: End, signals: &Signals) {
         self.tell(told, end);
         self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
@@ -382,7 +384,7 @@ impl Room {
         }
     }
 
-    /// Tells everybody who is here of the end.
+    /// Informs every connected client of the end.
     fn tell(&mut self, told: Told, end: End) {
         let by = match end {
             End::Wanted { by, .. } => Some(by),
@@ -391,7 +393,7 @@ impl Room {
         let mut end = Verdict { told, by, yours: false };
         for visitor in &self.visitors {
             end.yours = visitor.ended_it;
-            // Who has gone needs it no more.
+            // A client that has gone does not need it any more.
             let _ = visitor.line.say(&Answer::Ended(end.clone()), &[]);
         }
         end.yours = false;
@@ -403,7 +405,7 @@ impl Room {
 enum Unheard {
     /// A fragment.
     Refused(String),
-    /// The transaction can't go on. All who wait are told why.
+    /// The transaction can't go on. All waiting clients learn why.
     Ends(End),
 }
 

@@ -82,7 +82,7 @@ pub fn begin(args: &Begin) -> u8 {
     };
     let mut out = std::io::stdout();
     if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Who could not learn its number has begun nothing.
+        // A caller that can't learn its number has begun nothing.
         return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
     }
     match ask(&mut line, Wish::Keep, &[]) {
@@ -171,11 +171,11 @@ pub fn diff(args: &Diff) -> u8 {
     }
 }
 
-/// What a keeper answers when it is asked for its changes.
+/// A session daemon's answer to a question for its changes.
 enum Changes {
     /// They, and how many.
     Told(std::fs::File, usize),
-    /// There is nothing to tell any more.
+    /// The transaction has ended.
     Over(Verdict),
 }
 
@@ -247,7 +247,7 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
     let of_another = end.is_of_another();
     let code = say(&end.of_another(), args.json, args.verbose, None);
-    // Nobody has committed it, and nobody else was asked to end it: it is gone, as was wanted.
+    // The transaction is gone, as was wanted: no client has committed it, and no other was asked to end it.
     Ok(if aborts && !of_another { 0 } else { code })
 }
 
@@ -284,7 +284,7 @@ enum Wanted {
 
 /// Ends an open transaction.
 fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict, String> {
-    // As with a run: who ends this process in mid-commit would not learn what came of it.
+    // As for a run: killed in mid-commit, this process would not learn the outcome.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
         Wanted::Commit(part, Undoable { undoable }) => ("commit", true, part, undoable),
@@ -303,13 +303,14 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     }
 }
 
-/// What became of a transaction whose keeper was killed, found out as `systx recover` does.
+/// Finds out the fate of a transaction whose session daemon was killed, as `systx recover` does.
 fn left_behind(look: &Look, area: &Area) -> Ending {
     let Ok(found) = domains::existing(&Linux::new(), area) else { return Ending::KeeperKilled(None) };
     let committed = found.open.iter().any(|(mounted, domain)| {
         let number = look.numbers.iter().find(|(point, _)| *point == mounted.lower.point);
         let Some((_, id)) = number else { return false };
-        // What the commit has left undone is done here, or just now by its twin; until then it may be an abort still.
+        // A cut-off commit is finished here, or just now by the helper process; until then it may be an abort
+        // still.
         let in_flight = || {
             let _ = domain.finish_dead();
             let listed = domain.transactions().unwrap_or_default();
@@ -326,7 +327,7 @@ fn left_behind(look: &Look, area: &Area) -> Ending {
     Ending::KeeperKilled((committed || look.recorded).then_some(committed))
 }
 
-/// What is known of a transaction that is not open.
+/// Describes a transaction that is not open.
 fn elsewhere(id: u64, area: &Area) -> Option<String> {
     let found = domains::existing(&Linux::new(), area).ok()?;
     let mut all = found.open.iter().filter_map(|(_, domain)| domain.transactions().ok()).flatten();
@@ -355,7 +356,7 @@ fn now() -> i64 {
     now.map_or(0, |time| i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
-/// The lines that tell about an open transaction, for people.
+/// Describes an open transaction, for people.
 pub fn described(look: &Look) -> String {
     let mut out = format!("  open for {}, by user {}\n", ago(look.since), look.uid);
     if let Some(why) = &look.doomed {
@@ -383,7 +384,7 @@ pub fn inside(look: &Look) -> String {
     look.inside.iter().map(line).collect()
 }
 
-/// The same for programs.
+/// Describes an open transaction, for programs.
 pub fn described_json(look: &Look) -> serde_json::Value {
     let inside = |inside: &wire::Inside| {
         let mut value = serde_json::json!({ "pid": inside.pid, "since": inside.since });

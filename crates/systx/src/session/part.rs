@@ -1,8 +1,9 @@
-//! A part of an open transaction: the paths that its user names, and what becomes of the rest.
+//! A part of an open transaction: the paths that its user names, and the fate of the rest.
 //!
-//! Owns: what a path of the command line means, the words of why it can't be, and the commit of a part. Guarantees: a path at which
-//! nothing changes is an error that leaves the transaction open as it is; the rest is given up only together with the commit, and
-//! told name by name. Does not: decide what goes together ([`systx_engine::changes::part`]).
+//! Owns: the meaning of a path on the command line, the texts for a part that can't be committed, and the
+//! commit of a part. Guarantees: a path at which nothing changes is an error that leaves the transaction open
+//! as it is; the rest is given up only together with the commit, and reported name by name. Does not: decide
+//! what goes together ([`systx_engine::changes::part`]).
 
 use crate::args::{Paths, Undoable};
 use crate::diff;
@@ -23,7 +24,7 @@ use systx_os::Linux;
 /// Bound of the names that one command may give, in bytes: a keeper hears no more at a time.
 const NAMES_BYTES_MAX: usize = 512 << 10;
 
-/// What is named, by paths from `/`.
+/// The paths that a command names, from `/`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Named {
     /// Only what is here; none: everything.
@@ -40,7 +41,7 @@ struct Place {
 }
 
 impl Named {
-    /// What the paths mean here; `None`: everything.
+    /// Resolves the paths from the working directory; `None`: everything is meant.
     pub fn of(only: &[PathBuf], exclude: &[PathBuf]) -> Result<Option<Named>, String> {
         if only.is_empty() && exclude.is_empty() {
             return Ok(None);
@@ -109,7 +110,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What of a transaction is meant.
+/// The chosen part of a transaction.
 pub struct Chosen {
     /// All that it would change.
     changes: Vec<Change>,
@@ -160,7 +161,8 @@ fn words(why: &Unfit, id: u64) -> String {
     }
 }
 
-/// Commits what is named, and gives up the rest; if that can't be done, and all is to stay, it does so far as it can be told in time.
+/// Commits the named paths, and gives up the rest. If that fails and the transaction is to stay, all of it
+/// stays, as far as the failure shows before the rest is given up.
 pub fn commit(
     fails: IfItFails,
     mut tx: Transaction<Linux>,
@@ -168,7 +170,8 @@ pub fn commit(
     undoable: Undoable,
 ) -> (Ending, Stayed) {
     let stays = fails == IfItFails::Stays;
-    // Nothing is given up for a part that can't commit, unless somebody is quicker than this look.
+    // Look before giving anything up: a part that can't commit leaves all of it, unless a conflict comes
+    // right behind this look.
     let still = if stays { tx.still_true() } else { Ok(()) };
     let discarded = still.and_then(|()| choose(&mut tx, Some(named))).and_then(|chosen| {
         let Chosen { changes, part: Some(part) } = (match chosen {

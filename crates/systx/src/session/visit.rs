@@ -32,7 +32,7 @@ pub enum Went {
     TooLate,
     /// The transaction has ended, with everything inside.
     Over(Verdict),
-    /// Somebody inside has killed the command's guest; the transaction is open.
+    /// A program inside has killed the command's guest; the transaction is open.
     Alone,
     /// The keeper is dead.
     NoKeeper,
@@ -78,13 +78,13 @@ pub fn visit(
     let silenced = EventFd::new().map_err(failed("making an eventfd"))?;
     let over = match join(&guest, &entry, &signals) {
         Ok(mut child) => {
-            // Who holds its tree keeps it from going.
+            // A descriptor of its tree would keep the tree from going.
             drop(entry);
             let too_late = too_late.map_or(never.as_fd(), AsFd::as_fd);
             let ends = Ends { doomed: never.as_fd(), too_late, silenced: &silenced };
             supervise(&mut child, &signals, terminal.as_ref(), ends)
         }
-        // Its pid 1 is gone.
+        // Pid 1 of the namespaces is gone.
         Err(Errno::NOMEM) => Over::Lost,
         Err(Errno::INVAL | Errno::PERM) => {
             return Err("the transaction was begun in another container or user namespace: go there".into())

@@ -1,8 +1,9 @@
-//! What the keeper of an open transaction and its visitors say to each other.
+//! The messages between a session daemon and its clients.
 //!
-//! Owns: the words ([`Request`], [`Answer`]) and their form on a stream: four bytes of length, lowest first, and JSON; the
-//! descriptors that belong to a message travel beside its first byte. Guarantees: what comes is checked before it is used, and is
-//! never longer than its bound. Does not: act. Both sides are this program, but one may be older: [`VERSION`].
+//! Owns: [`Request`], [`Answer`] and their form on a stream: four bytes of length, lowest first, and JSON;
+//! the descriptors that belong to a message travel beside its first byte. Guarantees: a message is checked
+//! before it is used, and is never longer than its bound. Does not: act. Both sides are this program, but one
+//! may be older: [`VERSION`].
 
 use super::part::Named;
 use crate::args::Changes;
@@ -13,37 +14,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use systx_os::{sockets, Errno};
 
-/// Of these words. Another one is told, and not understood.
+/// Version of these messages. A message of another version is refused.
 pub const VERSION: u32 = 5;
 /// Bound of what a visitor says: names of a part, each byte as a number, are the longest that it can be.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// What a visitor wants.
+/// A message of a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Request {
     /// The visitor's.
     pub version: u32,
-    /// What.
+    /// The request.
     pub wish: Wish,
 }
 
-/// What is wanted.
+/// A client's request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Wish {
     /// To know how it stands.
     Look,
     /// To run a command inside. The connection stays as long as that runs.
     Enter {
-        /// Its words.
+        /// Command line.
         command: Vec<u8>,
-        /// Whether the transaction is this visitor's: it is aborted if he goes without [`Wish::Keep`].
+        /// True if the transaction is this client's: it is aborted if the client goes without [`Wish::Keep`].
         owner: bool,
     },
     /// It stays open when its owner goes.
     Keep,
-    /// The visitor's command is gone, and he does not know why.
+    /// The client's command is gone for an unknown reason.
     Why,
     /// The changes, into the file that is handed over.
     Diff {
@@ -60,18 +61,18 @@ pub enum Wish {
     },
     /// The end. A terminal may come with it, to show there how far a commit is.
     End {
-        /// Whether it is to be committed.
+        /// True: commit; false: abort.
         commit: bool,
         /// In the transaction's own words: by whom.
         by: Vec<u8>,
         /// Only this is to be committed, and the rest given up.
         part: Option<Named>,
-        /// What is committed is to be one that can be undone.
+        /// The commit keeps an image for `systx undo`.
         undoable: bool,
     },
 }
 
-/// What the keeper says.
+/// A message of the session daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Answer {
     /// How it stands.
@@ -81,11 +82,11 @@ pub enum Answer {
         /// The group that everything inside belongs to, if it can be only one.
         group: Option<u32>,
     },
-    /// As asked.
+    /// Done as requested.
     Done,
     /// It is still open.
     Open,
-    /// So many changes are written.
+    /// Number of changes that are written.
     Told {
         /// Their number.
         changes: usize,
@@ -96,19 +97,19 @@ pub enum Answer {
     Refused(String),
 }
 
-/// How a transaction has ended, as a visitor is told.
+/// The end of a transaction, as a client learns it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// How.
     pub told: Told,
-    /// Who ended it, if somebody did.
+    /// The client that ended it, if one did.
     pub by: Option<Vec<u8>>,
-    /// Whether it was this visitor: only then is it an answer to what he wanted.
+    /// True for the client that asked for this end: only then is it the answer.
     pub yours: bool,
 }
 
 impl Verdict {
-    /// As it is told to whoever wanted another end.
+    /// Returns the message for a client that wanted another end.
     pub fn of_another(self) -> Told {
         match self.by {
             Some(by) if !self.yours => self.told.by_another(&by),
@@ -116,7 +117,7 @@ impl Verdict {
         }
     }
 
-    /// Whether it came to its end by somebody else.
+    /// Returns true if another party ended the transaction.
     pub fn is_of_another(&self) -> bool {
         self.by.is_some() && !self.yours
     }
@@ -125,15 +126,15 @@ impl Verdict {
 /// How an open transaction stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Look {
-    /// Its number.
+    /// Number.
     pub id: u64,
-    /// Its keeper.
+    /// Process of the session daemon.
     pub pid: u32,
-    /// Its user.
+    /// User.
     pub uid: u32,
     /// Seconds since 1970.
     pub since: i64,
-    /// Whether its commit leaves a record in the log.
+    /// True if its commit leaves a record in the log.
     pub recorded: bool,
     /// Where each file system is mounted, and its number there.
     pub numbers: Vec<(Vec<u8>, u64)>,
@@ -145,19 +146,19 @@ pub struct Look {
     pub inside: Vec<Inside>,
 }
 
-/// A command that somebody runs inside.
+/// A command that runs inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Inside {
     /// The `systx` that waits for it.
     pub pid: u32,
-    /// Its words.
+    /// Command line.
     pub command: Vec<u8>,
     /// Seconds since 1970.
     pub since: i64,
 }
 
 impl Wish {
-    /// To be told in this form.
+    /// Asks for the changes in this form.
     pub fn diff(form: &Changes, json: bool, terminal: bool, part: Option<Named>) -> Wish {
         Wish::Diff { stat: form.stat, patch: form.patch, json, terminal, part }
     }

@@ -12,7 +12,7 @@ use systx_os::sandbox::spawn::Last;
 use systx_os::{Errno, Linux, Open, Os, Stat};
 use systx_view::SUB_AREAS_ATTRIBUTE;
 
-/// What pid 1 of a transaction does at its end.
+/// Returns the work of pid 1 at the end of a transaction.
 pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
     let views: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
     let views = views.map_err(|e| e.to_string())?;
@@ -32,7 +32,7 @@ struct Site {
     /// The directory that it is in, open for reading: the kernel finds objects by handle from no other.
     dir: Arc<OwnedFd>,
     name: Vec<u8>,
-    /// Whose it is.
+    /// Owner of the area.
     uid: u32,
     gid: u32,
 }
@@ -43,7 +43,7 @@ impl Site {
     }
 }
 
-/// Finishes the subtransactions of the transaction that has these views. Nobody is left in there.
+/// Finishes the subtransactions of the transaction that has these views. No program is left inside.
 fn finish(views: &[OwnedFd]) -> Result<(), String> {
     let os = Linux::new();
     systx_os::linux::prove_nothing();
@@ -67,7 +67,7 @@ fn finish(views: &[OwnedFd]) -> Result<(), String> {
         let theirs: Vec<_> = sites.iter().filter(|site| site.uid == uid).collect();
         let done = match uid == os.uid() {
             true => finish_of_one(&os, &theirs),
-            // What is another user's only he may finish.
+            // Only its own user may finish another user's area.
             false => {
                 own::as_user(uid, gid, || finish_of_one(&os, &theirs)).map_err(failed("becoming its user"))?
             }
@@ -91,7 +91,7 @@ fn site(os: &Linux, root: &OwnedFd, path: &[u8]) -> Result<Site, Errno> {
     Ok(Site { dir, name, uid, gid })
 }
 
-/// Finishes what is in the areas of one user, and says what he has to know; whether all is done.
+/// Finishes the areas of one user, and reports what the user has to know; true if all is done.
 fn finish_of_one(os: &Linux, sites: &[&Site]) -> bool {
     let locations: Vec<_> = sites.iter().map(|site| site.location()).collect();
     match finish_sub_areas(os, &locations) {

@@ -14,7 +14,8 @@ use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::{Linux, Os};
 use systx_view::{DEPTH_ATTRIBUTE, ID_ATTRIBUTE};
 
-/// So many transactions may lie in one another. Each has namespaces of its own, of which the kernel allows 32 in one another.
+/// Limit of transactions inside one another. Each has namespaces of its own, of which the kernel allows 32 in
+/// one another.
 pub const DEPTH_MAX: u32 = 8;
 
 /// Where this process is.
@@ -25,10 +26,11 @@ pub struct Around {
     depth: Option<u32>,
 }
 
-/// The transaction that this process is inside of: then some mount is a view that answers.
+/// Returns the transaction that this process is inside of: some mount is a view that answers.
 ///
-/// Neither the name of a mount is proof, since any user may give it to his own, nor the environment, since any program may
-/// set it. What root mounted as a view, and what answers with a transaction's number, is one.
+/// The name of a mount proves nothing, since any user may choose it; nor does the environment, which any
+/// program may set. A view is what root, or this user, mounted as one and what answers with a transaction's
+/// number.
 pub fn around(table: &[Mount]) -> Option<Around> {
     let uid = Linux::new().uid();
     let mounted_by = |mount: &Mount| mount.user_id.is_some_and(|id| id == 0 || id == uid);

@@ -1,25 +1,26 @@
-//! What becomes of one mount.
+//! The fate of one mount.
 //!
-//! Guarantees: nothing that can keep what a user stored is left writable beside the transaction.
+//! Guarantees: nothing that can keep a user's data is left writable beside the transaction.
 
 use super::path::is_below;
 use super::Seen;
 use crate::words::shown;
 use systx_os::sandbox::mounts::Mount;
 
-/// What a transaction's view is called in the mount table that its subtransactions are planned by. No file system of the kernel's has
-/// this name.
+/// File system type of a transaction's view, in the mount table that its subtransactions are planned by. No
+/// file system of the kernel has this name.
 pub const VIEW: &[u8] = b"systx";
-/// The same of what the outer transaction has left as it is.
+/// File system type, in that table, of mounts that the outer transaction has left as they are.
 pub const NATIVE: &[u8] = b"systx.native";
 
 /// File systems that the engine serves.
 pub const SERVED: [&[u8]; 7] = [b"ext4", b"ext3", b"ext2", b"xfs", b"btrfs", b"tmpfs", VIEW];
 
-/// File systems through which the kernel talks: what is written there is a word to it, and kept by nobody.
+/// File systems through which the kernel talks: a write there is a message to it, and is kept nowhere.
 ///
-/// Not among them, although the kernel makes their files: devtmpfs, hugetlbfs and ramfs, where anybody can make files that
-/// stay; efivarfs and pstore, whose files outlive the machine's power. Device files work on a read-only mount.
+/// Not among them, although the kernel makes their files: devtmpfs, hugetlbfs and ramfs, where any user can
+/// make files that stay; efivarfs and pstore, whose files outlive the machine's power. Device files work on a
+/// read-only mount.
 const KERNEL: [&[u8]; 19] = [
     NATIVE,
     b"proc",
@@ -64,7 +65,7 @@ pub fn can_be_served(mount: &Mount) -> Result<(), String> {
 
 pub fn fate(mount: &Mount, seen: Seen) -> Fate {
     let writable = !mount.attributes.read_only && !mount.file_system_read_only;
-    // What is mounted into the kernel's trees belongs to them: programs find it with its devices, sockets and links.
+    // Mounts in the kernel's trees belong to them: programs find them with their devices, sockets and links.
     let kernels = [&b"/proc"[..], b"/sys", b"/dev"].iter().any(|top| is_below(&mount.point, top).is_some());
     // Facts and records have the file system's own numbers, and a program would give those of the mount.
     let serves = SERVED.contains(&mount.fs_type.as_slice()) && !mount.idmapped;

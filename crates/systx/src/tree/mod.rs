@@ -40,7 +40,7 @@ use systx_os::sandbox::root::{Base, Step};
 pub struct Lower {
     /// Where it is mounted.
     pub point: Vec<u8>,
-    /// Its options, for the view to have as well.
+    /// Mount options, which the view gets as well.
     pub attributes: Attributes,
     /// Type of the file system.
     pub fs_type: String,
@@ -49,7 +49,7 @@ pub struct Lower {
 /// The command's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
-    /// What it starts from.
+    /// The base of the tree.
     pub base: Base,
     /// Served mounts; the view of the n-th is detached mount n.
     pub lower: Vec<Lower>,
@@ -63,7 +63,7 @@ pub struct Tree {
     pub named: Vec<Vec<u8>>,
 }
 
-/// What is found at a mount point.
+/// The object at a mount point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// Something else: another mount lies over it.
@@ -74,7 +74,8 @@ pub enum Seen {
     File,
 }
 
-/// What can be served of all that is mounted, also where the rest of the tree can't be: in most containers `/` is an overlay.
+/// Returns the mounts that can be served, also where the rest of the tree can't be: in most containers `/` is
+/// an overlay.
 pub fn served(mounts: &[Mount], see: &dyn Fn(&Mount) -> Seen) -> Vec<Lower> {
     let visible = visible(mounts, see);
     let mut planner = Planner::new(mounts);
@@ -96,7 +97,8 @@ pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) ->
     Ok(planned(planner, base))
 }
 
-/// Plans the whole tree of an ordinary user. `narrowed`: the mount table in which his `places` are mounts.
+/// Plans the whole tree of an ordinary user. `narrowed`: the mount table in which the user's `places` are
+/// mounts.
 pub fn plan_places(
     mounts: &[Mount],
     narrowed: &[Mount],

@@ -1,7 +1,8 @@
 //! The mount table as it would be if directories were mounts of their own.
 //!
-//! An ordinary user's area is in a directory of his, and names move only within one mount: so that directory is served as
-//! root serves the top of a file system. Guarantees: nothing above it is served. Does not: look at the machine.
+//! An ordinary user's area is in a directory of the user, and names move only within one mount, so that
+//! directory is served as the top of a file system is for root. Guarantees: nothing above it is served. Does
+//! not: look at the machine.
 
 use super::path::is_below;
 use systx_os::sandbox::mounts::Mount;

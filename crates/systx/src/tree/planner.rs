@@ -260,7 +260,7 @@ impl Planner {
                 return Ok(true);
             }
             if index >= known {
-                // Its whole view is mounted later on; meanwhile it lies hidden here.
+                // The whole view of the mount is mounted later on; meanwhile it lies hidden here.
                 self.steps.push(Step::Mount { mount: index, at: at.clone() });
             }
             self.part(mount, index, &part, at)?;
@@ -325,7 +325,7 @@ impl Planner {
     }
 }
 
-/// Whether `inner` shows a part of what `outer` shows. Subvolumes of btrfs are file systems of their own in this.
+/// Returns true if `inner` shows a part of what `outer` shows. Each btrfs subvolume counts as a file system.
 fn contains(outer: &Mount, inner: &Mount) -> bool {
     outer.device == inner.device
         && is_below(&inner.root, &outer.root).is_some()

@@ -207,7 +207,7 @@ fn only_serves_and_keeps_what_is_mounted_below_it() {
 
 #[test]
 fn only_says_what_to_do_about_a_directory_whose_mount_is_not_listed() {
-    // As in a chroot whose root is no mount.
+    // A chroot whose root is no mount looks like this.
     let listed: Vec<_> = machine().into_iter().filter(|mount| mount.point != b"/").collect();
     let told = plan(&listed, &[b"/home/me".to_vec()], &directory).unwrap_err();
     assert!(told.contains("/home/me is on none") && told.contains("mount --bind ROOT ROOT"), "{told}");
@@ -261,7 +261,7 @@ fn around_a_users_places_everything_is_read_only_but_what_the_kernel_talks_throu
     }
 }
 
-/// What is changed by it would have the numbers that it shows.
+/// Changes through such a mount would get the numbers that it shows.
 #[test]
 fn a_mount_with_mapped_numbers_is_as_it_is_and_read_only() {
     let mut mounts = machine();

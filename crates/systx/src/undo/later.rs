@@ -1,8 +1,9 @@
-//! Who has changed since what is to be undone.
+//! Finds the transactions that have changed what is to be undone.
 //!
-//! Owns: what the history and the images of other transactions say of a path. Guarantees: a transaction that is named for sure has
-//! changed that path, or a directory on the way to it, later on. Does not: know outsiders, commits without durability, or what the
-//! history has forgotten: it keeps some changes of each commit, and an image all.
+//! Owns: the evidence that the history and the images of other transactions give for a path. Guarantees: a
+//! transaction that is named for sure has changed that path, or a directory on the way to it, later on. Does
+//! not: know outsiders, commits without durability, or what the history has forgotten: it keeps some changes
+//! of each commit, an image keeps all.
 
 use crate::report::{Later, Obstacle, Overtaken};
 use std::collections::HashSet;
@@ -25,12 +26,12 @@ struct Candidate {
     past: Past,
     /// All paths that it is known to have changed.
     paths: HashSet<Vec<u8>>,
-    /// What it changed is not known in full.
+    /// True if not all of its changes are known.
     in_part: bool,
     undoable: bool,
 }
 
-/// What stands in the way of undoing a transaction.
+/// Returns the obstacles to undoing a transaction.
 pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
     let mut overtaken = Overtaken { id, undone_by: None, obstacles: Vec::new(), later: Vec::new() };
     for ((domain, open), differs) in parts.into_iter().filter(|(_, differs)| !differs.is_empty()) {

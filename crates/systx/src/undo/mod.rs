@@ -121,7 +121,7 @@ fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>, String> {
     })
 }
 
-/// Finds out which images belong to a commit; how many were nobody's.
+/// Finds out which images belong to a commit; returns how many belong to none.
 pub fn settle(domain: &Domain<Linux>) -> Result<usize, String> {
     domain.finish_in_flight().map_err(|e| e.to_string())?;
     domain.settle_images().map_err(|e| e.to_string())
@@ -175,7 +175,7 @@ fn taken_back(
     let mut tx = life::begin(&domains, options, notices)?;
     let ready = put_back(&mut tx, args.id, &domains, &images)
         .and_then(|()| diff::before_commit(&args.changes(), args.json, &mut tx, 0));
-    // Who ends this process before has undone nothing, and its twin sees to what it leaves.
+    // A process that is killed before has undone nothing, and its helper process cleans up.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {
         Ok(_) => {
