@@ -9,7 +9,7 @@ use systx_os::{Errno, Linux};
 use systx_view::View;
 
 /// The thread that answers what the command asks of its files.
-pub struct Server {
+pub struct Serving {
     stop: EventFd,
     thread: JoinHandle<Served>,
 }
@@ -17,9 +17,9 @@ pub struct Server {
 /// The view back, and what ended the serving.
 pub type Served = (View<Linux>, Result<(), Errno>);
 
-impl Server {
+impl Serving {
     /// Starts it.
-    pub fn start(mut view: View<Linux>) -> Result<Server, String> {
+    pub fn start(mut view: View<Linux>) -> Result<Serving, String> {
         let stop = EventFd::new().map_err(failed("making an eventfd"))?;
         let until = stop.try_clone().map_err(failed("making an eventfd"))?;
         let alarm = view.alarm().map_err(failed("making an eventfd"))?;
@@ -33,10 +33,10 @@ impl Server {
         };
         let thread =
             std::thread::Builder::new().name("systx-view".into()).spawn(serve).map_err(|e| e.to_string())?;
-        Ok(Server { stop, thread })
+        Ok(Serving { stop, thread })
     }
 
-    /// Ends it; it can be [started](Server::start) again.
+    /// Ends it; it can be [started](Serving::start) again.
     pub fn stop(self) -> Result<Served, String> {
         self.stop.ring();
         self.thread.join().map_err(|_| "the view has a bug: its thread panicked".to_string())

@@ -13,7 +13,7 @@ use systx_os::process::{self, Signals};
 
 /// The user's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Choice {
     /// Make it happen.
     Commit,
     /// Leave no trace.
@@ -76,11 +76,11 @@ const ENDS_MAX: u32 = 3;
 /// Asks at the terminal whether to commit so many changes. An interrupt and an end of input are no answer;
 /// where no answer can come any more the transaction stays open, since nothing has allowed to discard its
 /// changes.
-pub fn ask(changes: usize, signals: &Signals) -> Wish {
-    asked(changes, signals).unwrap_or(Wish::Keep)
+pub fn ask(changes: usize, signals: &Signals) -> Choice {
+    asked(changes, signals).unwrap_or(Choice::Keep)
 }
 
-fn asked(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
+fn asked(changes: usize, signals: &Signals) -> std::io::Result<Choice> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
     let mut ends = 0;
     loop {
@@ -91,7 +91,7 @@ fn asked(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
             while let Some(arrived) = signals.next() {
                 let interrupt = arrived.signal == process::INTERRUPT;
                 if process::asks_for_an_end(arrived.signal) && !interrupt {
-                    return Ok(Wish::Keep);
+                    return Ok(Choice::Keep);
                 }
             }
             writeln!(terminal)?;
@@ -102,16 +102,16 @@ fn asked(changes: usize, signals: &Signals) -> std::io::Result<Wish> {
         }
         let mut line = [0; 256];
         match terminal.read(&mut line)? {
-            0 if ends == ENDS_MAX => return Ok(Wish::Keep),
+            0 if ends == ENDS_MAX => return Ok(Choice::Keep),
             0 => {
                 ends += 1;
                 writeln!(terminal)?;
             }
             len => match line[..len].trim_ascii() {
-                b"y" | b"Y" | b"yes" => return Ok(Wish::Commit),
-                b"n" | b"N" | b"no" => return Ok(Wish::Abort),
-                b"d" | b"D" | b"diff" => return Ok(Wish::Look),
-                b"k" | b"K" | b"keep" => return Ok(Wish::Keep),
+                b"y" | b"Y" | b"yes" => return Ok(Choice::Commit),
+                b"n" | b"N" | b"no" => return Ok(Choice::Abort),
+                b"d" | b"D" | b"diff" => return Ok(Choice::Look),
+                b"k" | b"K" | b"keep" => return Ok(Choice::Keep),
                 _ => {}
             },
         }

@@ -8,7 +8,7 @@ use crate::domains::{self, Mounted};
 use crate::report::displaced_json;
 use crate::session;
 use crate::session::bound::Bound;
-use crate::session::door::{self, Found};
+use crate::session::socket::{self, Found};
 use crate::units;
 use crate::words::{put, shown};
 use serde_json::{json, Value};
@@ -30,7 +30,7 @@ pub type Answer = Result<(String, bool), String>;
 
 /// `systx list`.
 pub fn list(args: &Json) -> Answer {
-    let open = door::all(&args.area)?;
+    let open = socket::all(&args.area)?;
     let mut found = domains::existing(&Linux::new(), &args.area)?;
     let mut rows = Vec::new();
     for (mounted, domain) in &found.open {
@@ -67,7 +67,7 @@ pub fn list(args: &Json) -> Answer {
 
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
-    let open = door::all(&args.json.area)?;
+    let open = socket::all(&args.json.area)?;
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut values = Vec::new();
     let mut out = String::new();
@@ -163,8 +163,8 @@ pub fn recover(args: &Recover) -> Answer {
     let mut out = String::new();
     let mut values = Vec::new();
     for (mounted, domain) in &found.open {
-        // Of keepers that went with the machine, or together with their twins.
-        door::sweep(&Linux::new(), &domain.area.dir);
+        // Of session daemons that went with the machine, or together with their twins.
+        socket::sweep(&Linux::new(), &domain.area.dir);
         let (recovered, error) = finish(domain);
         let error = error.or(settled(domain).err());
         all_well &= recovered.unfinished.is_empty() && error.is_none();
@@ -417,7 +417,7 @@ pub fn prune(args: &Prune) -> Answer {
 fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
     let (mut out, mut gone) = (String::new(), Vec::new());
     let (mut count, mut total) = (0, 0);
-    for mut found in door::all(&args.json.area)? {
+    for mut found in socket::all(&args.json.area)? {
         let Some(bytes) = found.look.lost else { continue };
         (count, total) = (count + 1, total + bytes);
         let (id, point, takes) = (found.look.id, shown(&found.point), session::room(bytes));
@@ -496,7 +496,7 @@ fn is_over(open: &Found) -> bool {
     open.look.doomed.is_some() && open.look.lost.is_none()
 }
 
-/// How one stands that may have a keeper.
+/// How one stands that may have a session daemon.
 fn stands(open: Option<&Found>, l: &Listed) -> &'static str {
     match open {
         Some(open) if open.look.lost.is_some() => "lost",
@@ -505,7 +505,7 @@ fn stands(open: Option<&Found>, l: &Listed) -> &'static str {
     }
 }
 
-/// The keeper of a transaction, if it is open.
+/// The session daemon of a transaction, if it is open.
 fn kept_open<'a>(open: &'a [Found], l: &Listed) -> Option<&'a Found> {
     open.iter().find(|open| open.look.pid == l.pid && l.state.is_none() && l.alive)
 }

@@ -488,11 +488,11 @@ fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
     // Thaws in the end, whatever becomes of this test: who waits for a frozen file system can't be killed.
     let thaw =
         format!("trap 'fsfreeze -u {0}' EXIT; fsfreeze -f {0}; echo; read -t 60 _", later.point.display());
-    let mut keeper = Command::new("bash");
-    keeper.args(["-c", &thaw]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut keeper = keeper.spawn().unwrap();
+    let mut daemon = Command::new("bash");
+    daemon.args(["-c", &thaw]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut daemon = daemon.spawn().unwrap();
     let mut frozen = [0];
-    std::io::Read::read_exact(keeper.stdout.as_mut().unwrap(), &mut frozen).unwrap();
+    std::io::Read::read_exact(daemon.stdout.as_mut().unwrap(), &mut frozen).unwrap();
     let told = boot();
     assert_eq!((code(&told), out(&told).as_str()), (1, "/: 1 committed finished, 0 aborted taken back\n"));
     assert!(err(&told).starts_with("systx: /later: no answer within "), "{}", err(&told));
@@ -500,8 +500,8 @@ fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
     is_whole(&root.join("work"));
     let listed = inside(&["/opt/systx", "list"]).output().unwrap();
     assert!(err(&listed).starts_with("systx: /later: no answer within "), "{}", err(&listed));
-    drop(keeper.stdin.take());
-    keeper.wait().unwrap();
+    drop(daemon.stdin.take());
+    daemon.wait().unwrap();
     tells_what_it_finished(&boot(), "/later");
     is_whole(&root.join("later"));
     // To look is to make no disk work; the tries of a recovery, which may sync, are seen by the same means.

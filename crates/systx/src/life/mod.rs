@@ -19,7 +19,7 @@ use crate::hint::{failed, verb_failed};
 use crate::network::{self, Answering, Watcher};
 use crate::report::{Ending, Seen};
 use crate::scope::Opened;
-use crate::serving::{Server, Unmounting};
+use crate::serving::{Serving, Unmounting};
 use crate::sub;
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::{CString, OsString};
@@ -48,7 +48,7 @@ pub struct Life {
     /// Rung when no program runs on: calls that wait for an answer may get it.
     silenced: EventFd,
     /// `None` after it could not be started again.
-    server: Option<Server>,
+    server: Option<Serving>,
     watcher: Option<Watcher>,
     written: Written,
     views: Arc<Vec<OwnedFd>>,
@@ -179,7 +179,7 @@ impl Life {
         view.is_for_others();
         view.speak_after(silenced.try_clone().map_err(&copied)?);
         let written = view.written();
-        let server = Some(Server::start(view)?);
+        let server = Some(Serving::start(view)?);
         let watcher = watched.ours.map(|(policy, reception)| {
             Watcher::start(Answering::new(policy, reception, &kept, &alarm)?, &child)
         });
@@ -272,7 +272,7 @@ impl Life {
         let (mut view, served) = server.stop()?;
         let sound = served.is_ok() && view.trouble().is_none();
         let answer = sound.then(|| question(view.transaction()));
-        self.server = Some(Server::start(view)?);
+        self.server = Some(Serving::start(view)?);
         Ok(answer)
     }
 

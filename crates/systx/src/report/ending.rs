@@ -24,10 +24,10 @@ pub enum Ending {
     /// An open transaction had so much time, in the user's words: nothing happened.
     Expired(String),
     /// The process that kept an open transaction was ended by this signal: nothing happened.
-    KeeperEnded(i32),
+    DaemonEnded(i32),
     /// The session daemon was killed; true if another process has committed the transaction, where that is
     /// known.
-    KeeperKilled(Option<bool>),
+    DaemonKilled(Option<bool>),
     /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to be looked at.
     Lost(Box<Ending>),
     /// The process that an open transaction was for, by its number, has gone without saying that it stays.
@@ -74,7 +74,7 @@ impl Ending {
             Ending::NotStarted(_, code) => *code,
             Ending::Conflict(_) | Ending::Overtaken(_) => CONFLICT,
             Ending::NotCommitted(_) | Ending::Failed(_) | Ending::Mute(..) | Ending::Outside(_) => OURS,
-            Ending::KeeperEnded(_) | Ending::KeeperKilled(_) | Ending::Left(_) => OURS,
+            Ending::DaemonEnded(_) | Ending::DaemonKilled(_) | Ending::Left(_) => OURS,
             Ending::Lost(why) => why.code(),
         }
     }

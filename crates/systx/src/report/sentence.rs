@@ -75,14 +75,14 @@ impl Ending {
                 "{} Its output could not be written: {why}. What is missing of it is lost; the changes are there, so don't run the command again for it.",
                 ending.sentence(ours)
             ),
-            Ending::KeeperKilled(Some(true)) => {
-                format!("transaction {id} is committed from another terminal: its keeper was killed thereafter.")
+            Ending::DaemonKilled(Some(true)) => {
+                format!("transaction {id} is committed from another terminal: its session daemon was killed thereafter.")
             }
-            Ending::KeeperKilled(Some(false)) => {
-                format!("transaction {id} is aborted, nothing happened: its keeper was killed, and what ran in it.")
+            Ending::DaemonKilled(Some(false)) => {
+                format!("transaction {id} is aborted, nothing happened: its session daemon was killed, and what ran in it.")
             }
-            Ending::KeeperKilled(None) => format!(
-                "in doubt: the keeper of transaction {id} was killed. Nothing happened, unless somebody was just committing it."
+            Ending::DaemonKilled(None) => format!(
+                "in doubt: the session daemon of transaction {id} was killed. Nothing happened, unless somebody was just committing it."
             ),
             Ending::Lost(why) => lost(why, ours),
             Ending::Open(_) => format!(
@@ -110,8 +110,8 @@ impl Ending {
             Ending::Expired(time) => {
                 format!("the transaction was still open after {time}. Give it more with --timeout, or none.")
             }
-            Ending::KeeperEnded(signal) => {
-                format!("its keeper (pid {}) was ended by signal {signal}.", ours.pid)
+            Ending::DaemonEnded(signal) => {
+                format!("its session daemon (pid {}) was ended by signal {signal}.", ours.pid)
             }
             Ending::Left(pid) => format!("the systx that it was for (pid {pid}) is gone."),
             Ending::TooLate(time) => {

@@ -4,7 +4,7 @@
 //! file system to them; the oldest are discarded first, each with a line that says so; one with a command
 //! inside stays. Does not: discard anything at another time.
 
-use super::door::{self, Found};
+use super::socket::{self, Found};
 use super::{discard, room};
 use crate::args::Area;
 use crate::words::shown;
@@ -81,7 +81,7 @@ fn too_many(lost: &[Lost], sizes: &HashMap<Vec<u8>, u64>, bound: Bound) -> Vec<u
 /// Discards the oldest lost transactions of this user that are too many, and says so.
 pub fn keep(area: &Area, quiet: bool) {
     // A session daemon that can't be asked now is asked by the next `begin`.
-    let Ok(all) = door::all(area) else { return };
+    let Ok(all) = socket::all(area) else { return };
     let mut all: Vec<Found> = all.into_iter().filter(|found| found.look.lost.is_some()).collect();
     if all.is_empty() {
         return;

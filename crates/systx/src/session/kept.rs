@@ -1,19 +1,19 @@
 //! `systx run` that may leave its transaction open: `--no-commit` and `--on-error keep`.
 //!
-//! Owns: what becomes of the transaction when the command has ended. The transaction has a keeper from the beginning, as only so it
+//! Owns: what becomes of the transaction when the command has ended. The transaction has a session daemon from the beginning, as only so it
 //! can outlive this process; until it is known that it is to stay, it is this process's: when that is killed, it is aborted,
 //! as any run. Does not: try again, or hold output back: both are of a run that ends itself.
 
-use super::keeper::{self, Terms};
-use super::visit::{visit, Went};
-use super::wire::{Answer, Line, Look, Wish};
+use super::client::{enter, Went};
+use super::daemon::{self, Terms};
+use super::wire::{Answer, Line, Look, Request};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
 use crate::args::{self, OnConflict, OnError, Run};
 use crate::hint::failed;
 use crate::life;
 use crate::progress;
 use crate::report::{say, tell, Ending, Ours, Told};
-use crate::shell::{self, Wish as Wishes};
+use crate::shell::{self, Choice};
 use std::io::IsTerminal;
 use std::os::fd::OwnedFd;
 use systx_os::process::{Deadline, Ended, Signals, Terminal};
@@ -71,7 +71,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         owned: !keep.asks,
         keeps: keep.asks || args.on_conflict == OnConflict::Keep,
     };
-    let (mut line, look) = match keeper::begin(terms) {
+    let (mut line, look) = match daemon::begin(terms) {
         Ok(begun) => begun,
         Err(why) => return tell(args, status, &Ending::Failed(why)),
     };
@@ -89,7 +89,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     let prompt = if keep.asks { shell::prompt(id).into() } else { Vec::new() };
     let asks = keep.asks && Terminal::foreground().is_some();
-    let ending = match visit(line, id, &args.command, &prompt, !keep.asks, Some(&deadline))? {
+    let ending = match enter(line, id, &args.command, &prompt, !keep.asks, Some(&deadline))? {
         Went::Ended(ended) if asks => return asked(args, ended, line, ours),
         Went::Ended(ended) => {
             let success = ended == Ended::Exited(0);
@@ -100,7 +100,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
                 }
             }
             if kept {
-                return match ask(line, Wish::Keep, &[])? {
+                return match ask(line, Request::Keep, &[])? {
                     Answer::Ended(end) => Ok(end.of_another()),
                     _ => Ok(Told::new(&Ending::Open(ended), ours)),
                 };
@@ -118,15 +118,15 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
         Went::Over(end) => return Ok(end.of_another()),
         // The user has not allowed to discard the changes.
         Went::Alone if keep.asks => return Ok(Told::new(&Ending::Open(Ended::Signaled(9)), ours)),
-        Went::Alone | Went::NoKeeper => Ending::Aborted(Ended::Signaled(9)),
+        Went::Alone | Went::NoDaemon => Ending::Aborted(Ended::Signaled(9)),
     };
     match finish(line, id, Wanted::Abort, None) {
         // Another terminal was first, and may have committed it.
         Ok(end) if end.is_of_another() => Ok(end.of_another()),
         Ok(_) => Ok(Told::new(&ending, ours)),
-        // There is no keeper any more.
+        // There is no session daemon any more.
         Err(_) => Ok(match left_behind(look, &args.area) {
-            Ending::KeeperKilled(Some(false)) => Told::new(&ending, ours),
+            Ending::DaemonKilled(Some(false)) => Told::new(&ending, ours),
             fate => Told::new(&fate, ours),
         }),
     }
@@ -141,24 +141,24 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
         Changes::Over(end) => return Ok(end.of_another()),
     };
     loop {
-        let wish = match count {
+        let request = match count {
             // Nothing to ask for.
-            0 => Wishes::Commit,
+            0 => Choice::Commit,
             _ => {
                 let signals = Signals::hold().map_err(failed("holding signals"))?;
                 shell::ask(count, &signals)
             }
         };
-        let ended = match wish {
-            Wishes::Commit => {
+        let ended = match request {
+            Choice::Commit => {
                 finish(line, id, Wanted::Commit(None, args.undoable), progress::terminal())?.of_another()
             }
-            Wishes::Abort => match finish(line, id, Wanted::Abort, None)? {
+            Choice::Abort => match finish(line, id, Wanted::Abort, None)? {
                 end if end.is_of_another() => end.of_another(),
                 _ => Told::new(&Ending::Declined, ours),
             },
-            Wishes::Keep => Told::new(&Ending::Open(ended), ours),
-            Wishes::Look => {
+            Choice::Keep => Told::new(&Ending::Open(ended), ours),
+            Choice::Look => {
                 let patch = args::Changes { patch: true, ..args::Changes::default() };
                 match changes(line, &patch, false, std::io::stderr().is_terminal(), None)? {
                     Changes::Told(mut file, _) => drop(std::io::copy(&mut file, &mut std::io::stderr())),

@@ -1,25 +1,25 @@
 //! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `commit`, `abort`.
 //!
-//! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *keeper* ([`keeper`]) holds the
+//! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *session daemon* ([`session daemon`]) holds the
 //! transaction, its view and pid 1 of its namespaces, which has no command of its own; it is found by a socket in the area
-//! ([`door`]). `systx exec` asks it for the way in and goes in itself ([`visit`]): so the command is a descendant of its user's shell, and
+//! ([`socket`]). `systx exec` asks it for the way in and goes in itself ([`client`]): so the command is a descendant of its user's shell, and
 //! terminal, streams and job control are as without systx, while pid 1 ends it as it ends everything inside. Guarantees: one
-//! keeper a transaction; when it dies, however, so does everything inside, and nothing has happened; there is nothing to clean
+//! session daemon a transaction; when it dies, however, so does everything inside, and nothing has happened; there is nothing to clean
 //! up that its twin would not. Does not: survive the machine: an open transaction is in memory.
 //!
 //! ```text
-//! systx begin ──► keeper (own session) ──► pid 1 of the namespaces
+//! systx begin ──► session daemon (own session) ──► pid 1 of the namespaces
 //!                   │  └──► twin                  ┆ kills, when it ends
 //!                   └─socket─ systx exec ──► guest ──► the command
 //! ```
 
 pub mod bound;
-pub mod door;
-pub mod keeper;
+mod client;
+pub mod daemon;
 pub mod kept;
-mod loops;
 pub mod part;
-mod visit;
+mod server;
+pub mod socket;
 pub mod wire;
 
 use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
@@ -30,14 +30,14 @@ use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
 use crate::words::{os_words, shown};
+use client::Went;
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
-use visit::Went;
-use wire::{Answer, Line, Look, Request, Verdict, Wish, VERSION};
+use wire::{Answer, Line, Look, Message, Request, Verdict, VERSION};
 
 /// How often, and how many times, it is looked whether a twin has finished its work.
 const TWIN_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub fn begin(args: &Begin) -> u8 {
     let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
     let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
         true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
-        false => keeper::begin(keeper::Terms {
+        false => daemon::begin(daemon::Terms {
             only: &args.only,
             promise: args.promise,
             undoable: args.undoable,
@@ -85,7 +85,7 @@ pub fn begin(args: &Begin) -> u8 {
         // A caller that can't learn its number has begun nothing.
         return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
     }
-    match ask(&mut line, Wish::Keep, &[]) {
+    match ask(&mut line, Request::Keep, &[]) {
         Ok(Answer::Ended(end)) => over(end, OURS),
         Ok(_) => 0,
         Err(why) => complain(&why),
@@ -98,7 +98,7 @@ pub fn exec(mut args: Exec) -> u8 {
     if asked_for_a_shell {
         args.command.push(shell::program());
     }
-    let mut found = match door::find(&args.session) {
+    let mut found = match socket::find(&args.session) {
         Ok(found) => found,
         Err(why) => return complain(&why),
     };
@@ -107,7 +107,7 @@ pub fn exec(mut args: Exec) -> u8 {
         eprintln!("systx: transaction {id} is lost: nothing that is done in it can be committed.");
     }
     let prompt = if asked_for_a_shell { shell::prompt(id).into() } else { Vec::new() };
-    match visit::visit(&mut found.line, id, &args.command, &prompt, false, None) {
+    match client::enter(&mut found.line, id, &args.command, &prompt, false, None) {
         Ok(Went::Ended(ended)) => ended.code(),
         Ok(Went::NotStarted(news)) => not_started(&args.command, news),
         Ok(Went::TooLate) => TOO_LATE,
@@ -118,7 +118,7 @@ pub fn exec(mut args: Exec) -> u8 {
             );
             KILLED
         }
-        Ok(Went::NoKeeper) => {
+        Ok(Went::NoDaemon) => {
             let ours = Ours::new(Some(id), &args.command);
             eprintln!("systx: {}", left_behind(&found.look, &args.session.area).sentence(&ours));
             KILLED
@@ -157,7 +157,7 @@ pub fn diff(args: &Diff) -> u8 {
     let form = args::Changes { stat: args.stat, patch: args.patch, ..args::Changes::default() };
     let terminal = std::io::stdout().is_terminal();
     let told = Named::of(&args.only, &args.exclude).and_then(|part| {
-        let mut found = door::find(&args.session)?;
+        let mut found = socket::find(&args.session)?;
         changes(&mut found.line, &form, args.json, terminal, part)
     });
     let mut file = match told {
@@ -192,7 +192,7 @@ fn changes(
     let dir = std::env::temp_dir();
     let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
     let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
-    match ask(line, Wish::diff(form, json, terminal, part), &[file.as_fd()])? {
+    match ask(line, Request::diff(form, json, terminal, part), &[file.as_fd()])? {
         Answer::Told { changes } => {
             file.rewind().map_err(|e| failed(&e))?;
             Ok(Changes::Told(file, changes))
@@ -203,23 +203,23 @@ fn changes(
     }
 }
 
-/// From a keeper of another version.
-const UNEXPECTED: &str = "the keeper of the transaction is another version of systx: use that one";
-const NO_KEEPER: &str =
-    "the keeper of the transaction was killed: it is aborted, nothing happened; begin again";
+/// From a session daemon of another version.
+const UNEXPECTED: &str = "the session daemon of the transaction is another version of systx: use that one";
+const NO_DAEMON: &str =
+    "the session daemon of the transaction was killed: it is aborted, nothing happened; begin again";
 
 /// One question, one answer.
-fn ask(line: &mut Line, wish: Wish, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
-    let said = match line.say(&Request { version: VERSION, wish }, fds) {
+fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
+    let said = match line.say(&Message { version: VERSION, request }, fds) {
         // It may have said before it went how it ended.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         said => said,
     };
     match said.and_then(|()| line.hear::<Answer>()) {
         Ok(Some((answer, _))) => Ok(answer),
-        Ok(None) => Err(NO_KEEPER.into()),
+        Ok(None) => Err(NO_DAEMON.into()),
         Err(e) => Err(format!(
-            "asking the keeper of the transaction: {}; `systx list` shows whether it still runs",
+            "asking the session daemon of the transaction: {}; `systx list` shows whether it still runs",
             os_words(&e)
         )),
     }
@@ -238,7 +238,7 @@ pub fn abort(args: &End) -> u8 {
 }
 
 fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
-    let mut found = door::find(&args.session)?;
+    let mut found = socket::find(&args.session)?;
     if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
         return Err(format!("transaction {} goes on: nothing happened yet", found.look.id));
     }
@@ -252,7 +252,7 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
 }
 
 /// Discards one that is lost.
-pub fn discard(found: &mut door::Found) -> Result<(), String> {
+pub fn discard(found: &mut socket::Found) -> Result<(), String> {
     finish(&mut found.line, found.look.id, Wanted::Abort, None).map(drop)
 }
 
@@ -292,12 +292,12 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
     let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
-    match ask(line, Wish::End { commit, by, part, undoable }, &shown) {
+    match ask(line, Request::End { commit, by, part, undoable }, &shown) {
         Ok(Answer::Ended(end)) => Ok(end),
         Ok(Answer::Refused(why)) => Err(why),
         Ok(_) => Err(UNEXPECTED.into()),
-        Err(why) if why == NO_KEEPER && commit => Err(format!(
-            "in doubt: the keeper of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
+        Err(why) if why == NO_DAEMON && commit => Err(format!(
+            "in doubt: the session daemon of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
         )),
         Err(why) => Err(why),
     }
@@ -305,7 +305,7 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
 
 /// Finds out the fate of a transaction whose session daemon was killed, as `systx recover` does.
 fn left_behind(look: &Look, area: &Area) -> Ending {
-    let Ok(found) = domains::existing(&Linux::new(), area) else { return Ending::KeeperKilled(None) };
+    let Ok(found) = domains::existing(&Linux::new(), area) else { return Ending::DaemonKilled(None) };
     let committed = found.open.iter().any(|(mounted, domain)| {
         let number = look.numbers.iter().find(|(point, _)| *point == mounted.lower.point);
         let Some((_, id)) = number else { return false };
@@ -324,7 +324,7 @@ fn left_behind(look: &Look, area: &Area) -> Ending {
         let past = domain.history().unwrap_or_default();
         past.iter().any(|past| past.tx.0 == *id && past.at >= look.since)
     });
-    Ending::KeeperKilled((committed || look.recorded).then_some(committed))
+    Ending::DaemonKilled((committed || look.recorded).then_some(committed))
 }
 
 /// Describes a transaction that is not open.

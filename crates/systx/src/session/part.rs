@@ -21,7 +21,7 @@ use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::Linux;
 
-/// Bound of the names that one command may give, in bytes: a keeper hears no more at a time.
+/// Bound of the names that one command may give, in bytes: a session daemon hears no more at a time.
 const NAMES_BYTES_MAX: usize = 512 << 10;
 
 /// The paths that a command names, from `/`.

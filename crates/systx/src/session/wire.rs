@@ -1,6 +1,6 @@
 //! The messages between a session daemon and its clients.
 //!
-//! Owns: [`Request`], [`Answer`] and their form on a stream: four bytes of length, lowest first, and JSON;
+//! Owns: [`Message`], [`Answer`] and their form on a stream: four bytes of length, lowest first, and JSON;
 //! the descriptors that belong to a message travel beside its first byte. Guarantees: a message is checked
 //! before it is used, and is never longer than its bound. Does not: act. Both sides are this program, but one
 //! may be older: [`VERSION`].
@@ -16,30 +16,30 @@ use systx_os::{sockets, Errno};
 
 /// Version of these messages. A message of another version is refused.
 pub const VERSION: u32 = 5;
-/// Bound of what a visitor says: names of a part, each byte as a number, are the longest that it can be.
+/// Bound of what a client says: names of a part, each byte as a number, are the longest that it can be.
 pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// Bound of an answer: each displaced object has a line.
 pub const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 /// A message of a client.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Request {
-    /// The visitor's.
+pub struct Message {
+    /// The client's.
     pub version: u32,
     /// The request.
-    pub wish: Wish,
+    pub request: Request,
 }
 
 /// A client's request.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Wish {
+pub enum Request {
     /// To know how it stands.
     Look,
     /// To run a command inside. The connection stays as long as that runs.
     Enter {
         /// Command line.
         command: Vec<u8>,
-        /// True if the transaction is this client's: it is aborted if the client goes without [`Wish::Keep`].
+        /// True if the transaction is this client's: it is aborted if the client goes without [`Request::Keep`].
         owner: bool,
     },
     /// It stays open when its owner goes.
@@ -157,10 +157,10 @@ pub struct Inside {
     pub since: i64,
 }
 
-impl Wish {
+impl Request {
     /// Asks for the changes in this form.
-    pub fn diff(form: &Changes, json: bool, terminal: bool, part: Option<Named>) -> Wish {
-        Wish::Diff { stat: form.stat, patch: form.patch, json, terminal, part }
+    pub fn diff(form: &Changes, json: bool, terminal: bool, part: Option<Named>) -> Request {
+        Request::Diff { stat: form.stat, patch: form.patch, json, terminal, part }
     }
 }
 
@@ -253,14 +253,14 @@ mod tests {
     #[test]
     fn messages_arrive_one_by_one_with_what_belongs_to_them() {
         let (one, mut other) = pair();
-        let wish = Wish::Enter { command: b"a \xff".to_vec(), owner: true };
-        one.say(&Request { version: VERSION, wish }, &[one.as_fd()]).unwrap();
-        one.say(&Request { version: VERSION, wish: Wish::Look }, &[]).unwrap();
-        let (first, fds) = other.hear::<Request>().unwrap().unwrap();
-        assert!(matches!(first.wish, Wish::Enter { command, owner: true } if command == b"a \xff"));
+        let request = Request::Enter { command: b"a \xff".to_vec(), owner: true };
+        one.say(&Message { version: VERSION, request }, &[one.as_fd()]).unwrap();
+        one.say(&Message { version: VERSION, request: Request::Look }, &[]).unwrap();
+        let (first, fds) = other.hear::<Message>().unwrap().unwrap();
+        assert!(matches!(first.request, Request::Enter { command, owner: true } if command == b"a \xff"));
         assert_eq!(fds.len(), 1);
-        let (second, fds) = other.hear::<Request>().unwrap().unwrap();
-        assert!(matches!(second.wish, Wish::Look) && fds.is_empty());
+        let (second, fds) = other.hear::<Message>().unwrap().unwrap();
+        assert!(matches!(second.request, Request::Look) && fds.is_empty());
         drop((one, fds));
     }
 
@@ -269,11 +269,11 @@ mod tests {
         for wrong in [&b"\xff\xff\xff\xff"[..], b"\x02\0\0\0{]", b"\x02\0\0\0{}"] {
             let (one, mut other) = pair();
             one.stream().write_all(wrong).unwrap();
-            assert!(other.hear::<Request>().is_err(), "{wrong:?}");
+            assert!(other.hear::<Message>().is_err(), "{wrong:?}");
         }
         let (one, mut other) = pair();
         one.stream().write_all(b"\x09\0\0\0{}").unwrap();
         drop(one);
-        assert!(other.hear::<Request>().unwrap().is_none(), "half a message is none");
+        assert!(other.hear::<Message>().unwrap().is_none(), "half a message is none");
     }
 }

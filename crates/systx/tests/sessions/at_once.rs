@@ -1,13 +1,13 @@
 //! Verbs that are given at once, from several terminals: whatever their order comes to be, each one's answer is true. The tree is the judge.
 
 use super::alone::{meet, place::*, turn, Case};
-use super::{all, begin, nobody_is_kept, systx, Keeper};
+use super::{all, begin, nobody_is_kept, systx, Daemon};
 use std::process::{Child, Command};
 
 pub const ALL: &[(&str, Case)] = &[
     ("of_two_ends_at_once_one_happens_and_the_other_is_told_whose_it_was", two_ends_at_once),
     ("a_run_that_keeps_its_transaction_open_tells_who_ended_it_meanwhile", a_run_and_an_end_at_once),
-    ("a_keeper_that_was_killed_in_mid_commit_does_not_pass_for_an_abort", a_keeper_killed_in_mid_commit),
+    ("a_keeper_that_was_killed_in_mid_commit_does_not_pass_for_an_abort", a_daemon_killed_in_mid_commit),
 ];
 
 /// A way to end a transaction that makes `d` and `e`, and which of them is there then.
@@ -37,7 +37,7 @@ fn signal(which: &str, pid: u32) {
 /// What is said of an end that is another's.
 fn is_told_whose(said: &str, tree: [bool; 2]) {
     let known = said.contains("the transaction was ended by `systx ");
-    // He came too late to be heard at all, or its keeper was ended.
+    // He came too late to be heard at all, or its session daemon was ended.
     let late = said.contains("not open") || said.contains("was ended by signal 15");
     assert!(known || late, "{said}");
     assert!(!said.contains("nothing happened") || tree == [false, false], "{said}");
@@ -51,15 +51,15 @@ fn two_ends_at_once(p: &Place) {
         let open = begin(p, &[]);
         open.shell("mkdir d e; echo 1 > d/f; echo 1 > e/f");
         // Both find it, and neither is heard before the other is there.
-        signal("-STOP", open.keeper.pid);
+        signal("-STOP", open.daemon.pid);
         let given: Vec<(End, Child)> = [ENDS[a], ENDS[b]]
             .into_iter()
             .map(|end| (end, open.command(end.0, end.1).spawn().unwrap()))
             .collect();
-        signal("-CONT", open.keeper.pid);
+        signal("-CONT", open.daemon.pid);
         let ended: Vec<_> =
             given.into_iter().map(|(end, child)| (end, all(&child.wait_with_output().unwrap()))).collect();
-        open.keeper.gone();
+        open.daemon.gone();
         let tree = there(p);
         let done: Vec<_> = (0..2).filter(|n| ended[*n].1 .0 == 0).collect();
         assert_eq!(done.len(), 1, "{tree:?}: {ended:?}");
@@ -70,17 +70,17 @@ fn two_ends_at_once(p: &Place) {
         firsts[done[0]] += 1;
     }
     println!("{} × the first, {} × the second", firsts[0], firsts[1]);
-    // A signal to the keeper is nobody's end.
+    // A signal to the session daemon is nobody's end.
     for verb in ["commit", "abort"] {
         fresh(p);
         let open = begin(p, &[]);
         open.shell("mkdir d e; echo 1 > d/f; echo 1 > e/f");
-        signal("-STOP", open.keeper.pid);
+        signal("-STOP", open.daemon.pid);
         let given = open.command(verb, &[]).spawn().unwrap();
-        signal("-TERM", open.keeper.pid);
-        signal("-CONT", open.keeper.pid);
+        signal("-TERM", open.daemon.pid);
+        signal("-CONT", open.daemon.pid);
         let (code, _, said) = all(&given.wait_with_output().unwrap());
-        open.keeper.gone();
+        open.daemon.gone();
         let tree = there(p);
         match code {
             0 => assert_eq!(tree, [verb == "commit"; 2], "{verb}: {said}"),
@@ -106,11 +106,11 @@ fn a_run_and_an_end_at_once(p: &Place) {
             let id = std::fs::read_to_string(p.beside.join("id")).unwrap().trim().to_string();
             let told = out(&systx(p, "list", &["--json"]).output().unwrap());
             let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-            let keeper =
-                Keeper::new(u32::try_from(told["transactions"][0]["pid"].as_u64().unwrap()).unwrap());
+            let daemon =
+                Daemon::new(u32::try_from(told["transactions"][0]["pid"].as_u64().unwrap()).unwrap());
             let (word, first) = verb.split_once(' ').unwrap_or((verb, ""));
             let other = match word {
-                "kill" => Command::new("kill").arg(keeper.pid.to_string()).spawn().unwrap(),
+                "kill" => Command::new("kill").arg(daemon.pid.to_string()).spawn().unwrap(),
                 word => systx(p, word, &[&id, "--force"]).spawn().unwrap(),
             };
             let (other, run) = match first.is_empty() {
@@ -126,7 +126,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
                 // It came too early to be heard.
                 systx(p, "abort", &[&id]).output().unwrap();
             }
-            keeper.gone();
+            daemon.gone();
             let tree = there(p);
             assert!(tree[0] == tree[1], "{what}");
             // What the run says.
@@ -151,7 +151,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
 }
 
 /// Before the point of somebody else's commit, and behind it.
-fn a_keeper_killed_in_mid_commit(p: &Place) {
+fn a_daemon_killed_in_mid_commit(p: &Place) {
     if !Command::new("strace").arg("-V").output().is_ok_and(|o| o.status.success()) {
         return println!("skipped: no strace");
     }
@@ -162,10 +162,10 @@ fn a_keeper_killed_in_mid_commit(p: &Place) {
         let inside = open.waiting(n, "mkdir d e; echo 1 > d/f; echo 1 > e/f;", "true");
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-p"]);
-        strace.arg(open.keeper.pid.to_string());
+        strace.arg(open.daemon.pid.to_string());
         strace.args(["-e", &format!("inject=renameat2:signal=SIGKILL:when={n}")]);
         let mut strace = strace.spawn().unwrap();
-        let status = format!("/proc/{}/status", open.keeper.pid);
+        let status = format!("/proc/{}/status", open.daemon.pid);
         while std::fs::read_to_string(&status).unwrap().contains("TracerPid:\t0\n") {
             assert!(strace.try_wait().unwrap().is_none(), "strace can't be attached");
             std::thread::yield_now();
@@ -173,7 +173,7 @@ fn a_keeper_killed_in_mid_commit(p: &Place) {
         let (code, _, said) = all(&open.verb("commit", &["--force"]));
         let (inside, _, told) = all(&inside.wait_with_output().unwrap());
         strace.wait().unwrap();
-        open.keeper.gone();
+        open.daemon.gone();
         assert_eq!(systx(p, "recover", &[]).output().unwrap().status.code(), Some(0));
         // Somebody else may be about to finish it.
         while !out(&systx(p, "list", &[]).output().unwrap()).is_empty() {

@@ -5,8 +5,8 @@ use super::{all, begin, nobody_is_kept, systx};
 use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
-    ("a_killed_keeper_is_an_abort_without_a_trace", a_killed_keeper_is_an_abort_without_a_trace),
-    ("a_keeper_that_is_asked_to_end_aborts", a_keeper_that_is_asked_to_end_aborts),
+    ("a_killed_keeper_is_an_abort_without_a_trace", a_killed_daemon_is_an_abort_without_a_trace),
+    ("a_keeper_that_is_asked_to_end_aborts", a_daemon_that_is_asked_to_end_aborts),
     ("an_end_kills_what_still_runs_inside_and_says_so", an_end_kills_what_still_runs_inside),
     ("a_command_inside_is_asked_to_end_before_it_is_killed", a_command_inside_is_asked_to_end),
     ("who_is_stopped_holds_up_no_end", who_is_stopped_holds_up_no_end),
@@ -26,7 +26,7 @@ fn processes(word: &str) -> usize {
     lines.filter(|line| line.windows(word.len()).any(|part| part == word.as_bytes())).count()
 }
 
-fn a_killed_keeper_is_an_abort_without_a_trace(p: &Place) {
+fn a_killed_daemon_is_an_abort_without_a_trace(p: &Place) {
     p.write("a", "1\n");
     let open = begin(p, &[]);
     let before = p.picture();
@@ -36,14 +36,14 @@ fn a_killed_keeper_is_an_abort_without_a_trace(p: &Place) {
     while processes(&format!("sleep\0{mark}")) == 0 {
         std::thread::yield_now();
     }
-    open.keeper.kill();
+    open.daemon.kill();
     let (code, _, said) = all(&child.wait_with_output().unwrap());
     let told = format!(
-        "systx: transaction {} is aborted, nothing happened: its keeper was killed, and what ran in it.\n",
+        "systx: transaction {} is aborted, nothing happened: its session daemon was killed, and what ran in it.\n",
         open.id
     );
     assert_eq!((code, said), (137, told));
-    open.keeper.gone();
+    open.daemon.gone();
     while processes(&mark) > 0 || p.mount.join(AREA).join("open").exists() {
         // The twin's work.
         std::thread::yield_now();
@@ -61,15 +61,17 @@ fn a_killed_keeper_is_an_abort_without_a_trace(p: &Place) {
     assert_eq!(aside, 0);
 }
 
-fn a_keeper_that_is_asked_to_end_aborts(p: &Place) {
+fn a_daemon_that_is_asked_to_end_aborts(p: &Place) {
     let open = begin(p, &[]);
     let child = open.waiting(1, "echo x > x;", "true");
-    assert!(Command::new("kill").arg(open.keeper.pid.to_string()).status().unwrap().success());
+    assert!(Command::new("kill").arg(open.daemon.pid.to_string()).status().unwrap().success());
     let (code, _, said) = all(&child.wait_with_output().unwrap());
-    let told =
-        format!("aborted, nothing happened: its keeper (pid {}) was ended by signal 15.", open.keeper.pid);
+    let told = format!(
+        "aborted, nothing happened: its session daemon (pid {}) was ended by signal 15.",
+        open.daemon.pid
+    );
     assert!(code == 137 && said.contains(&told), "{code} {said}");
-    open.keeper.gone();
+    open.daemon.gone();
     assert!(!p.served.join("x").exists());
     nobody_is_kept(p);
 }
@@ -148,7 +150,7 @@ fn a_conflict_dooms_it(p: &Place) {
     assert_eq!(out(&open.shell("cat a; echo mine > mine")), "1\n");
     assert_eq!(p.shell("echo 9 > a; echo 9 > b").status.code(), Some(0));
     let told = format!("systx: conflict on {}/a: contents changed by transaction ", p.served.display());
-    let ends = format!("Transaction {} (pid {}: systx begin ", open.id, open.keeper.pid);
+    let ends = format!("Transaction {} (pid {}: systx begin ", open.id, open.daemon.pid);
     let is_told = |(code, _, said): (i32, String, String), wanted: i32| {
         let whole = said.starts_with(&told)
             && said.contains(&ends)
@@ -164,7 +166,7 @@ fn a_conflict_dooms_it(p: &Place) {
     assert!(status.contains("  can't be committed: conflict on "), "{status}");
     is_told(all(&open.verb("commit", &[])), 75);
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
     assert!(!p.served.join("mine").exists());
     // Who only wants to be rid of it is.
@@ -173,7 +175,7 @@ fn a_conflict_dooms_it(p: &Place) {
     assert_eq!(p.shell("echo 10 > a; echo 10 > b").status.code(), Some(0));
     assert_eq!(open.shell("cat b").status.code(), Some(75));
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
 }
 
@@ -206,7 +208,7 @@ fn a_conflict_at_the_commit_is_named(p: &Place) {
     assert_eq!(value["conflict"]["path"], p.served.join("a").to_str().unwrap());
     assert!(!p.served.join("mine").exists());
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
 }
 
@@ -218,7 +220,7 @@ fn a_transaction_ends_with_its_time(p: &Place) {
         --timeout, or none.\n";
     assert_eq!(all(&child), (124, String::new(), told.into()));
     assert_eq!(all(&open.verb("commit", &[])), (124, String::new(), told.into()));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
 }
 
@@ -242,7 +244,7 @@ fn who_waits_for_its_end_is_told(p: &Place) {
 fn a_killed_pid_1_is_an_abort(p: &Place) {
     let open = begin(p, &[]);
     let child = open.waiting(1, "echo x > x;", "true");
-    let (pid, words) = (open.keeper.pid, format!("/proc/{0}/task/{0}/children", open.keeper.pid));
+    let (pid, words) = (open.daemon.pid, format!("/proc/{0}/task/{0}/children", open.daemon.pid));
     let children = std::fs::read_to_string(words).unwrap();
     // The twin has a name of its own.
     let is_init =

@@ -1,7 +1,7 @@
 //! `systx run` that leaves its transaction open.
 
 use super::alone::{place::*, Case};
-use super::{all, nobody_is_kept, systx, Keeper};
+use super::{all, nobody_is_kept, systx, Daemon};
 use serde_json::Value;
 use std::process::{Output, Stdio};
 
@@ -18,31 +18,31 @@ fn run(p: &Place, options: &[&str], script: &str) -> Output {
     run.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
 }
 
-/// The outcome as told, and the keeper of what is open.
-fn kept(output: &Output) -> (Value, Option<Keeper>) {
+/// The outcome as told, and the session daemon of what is open.
+fn kept(output: &Output) -> (Value, Option<Daemon>) {
     let told = err(output);
     let value: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-    let keeper = (value["outcome"] == "open").then(|| Keeper::new(value["pid"].as_u64().unwrap() as u32));
-    (value, keeper)
+    let daemon = (value["outcome"] == "open").then(|| Daemon::new(value["pid"].as_u64().unwrap() as u32));
+    (value, daemon)
 }
 
 fn no_commit_leaves_it_open(p: &Place) {
     let ran = run(p, &["-n"], "echo x > x");
-    let (value, keeper) = kept(&ran);
-    let (keeper, id) = (keeper.unwrap(), value["id"].to_string());
+    let (value, daemon) = kept(&ran);
+    let (daemon, id) = (daemon.unwrap(), value["id"].to_string());
     assert_eq!((all(&ran).0, value["status"].as_i64(), value["exit"].as_i64()), (0, Some(0), Some(0)));
     assert!(!p.served.join("x").exists());
     assert_eq!(out(&systx(p, "exec", &[&id, "--", "cat", "x"]).output().unwrap()), "x\n");
     assert_eq!(all(&systx(p, "commit", &[&id]).output().unwrap()).0, 0);
     assert_eq!(p.read("x"), "x\n");
-    keeper.gone();
+    daemon.gone();
     nobody_is_kept(p);
     // Also what has failed, unless that is to be aborted.
-    let (value, keeper) = kept(&run(p, &["-n"], "rm x; exit 5"));
-    assert_eq!((value["status"].as_i64(), keeper.is_some()), (Some(5), true));
+    let (value, daemon) = kept(&run(p, &["-n"], "rm x; exit 5"));
+    assert_eq!((value["status"].as_i64(), daemon.is_some()), (Some(5), true));
     assert_eq!(all(&systx(p, "abort", &[&value["id"].to_string()]).output().unwrap()).0, 0);
-    let (value, keeper) = kept(&run(p, &["-n", "--on-error", "abort"], "rm x; exit 5"));
-    assert_eq!((value["outcome"].as_str(), keeper.is_some()), (Some("aborted"), false));
+    let (value, daemon) = kept(&run(p, &["-n", "--on-error", "abort"], "rm x; exit 5"));
+    assert_eq!((value["outcome"].as_str(), daemon.is_some()), (Some("aborted"), false));
     assert_eq!(p.read("x"), "x\n");
     // In words, with what is next.
     let ran = p.systx(&["--no-commit", "--diff"], &["sh", "-c", "echo y > y"]).output().unwrap();
@@ -58,16 +58,16 @@ fn no_commit_leaves_it_open(p: &Place) {
 }
 
 fn on_error_keep_leaves_open_what_failed(p: &Place) {
-    let (value, keeper) = kept(&run(p, &["--on-error", "keep"], "echo x > x; exit 5"));
-    let (_keeper, id) = (keeper.unwrap(), value["id"].to_string());
+    let (value, daemon) = kept(&run(p, &["--on-error", "keep"], "echo x > x; exit 5"));
+    let (_daemon, id) = (daemon.unwrap(), value["id"].to_string());
     assert_eq!((value["status"].as_i64(), value["exit"].as_i64()), (Some(5), Some(5)));
     let told = out(&systx(p, "diff", &[&id]).output().unwrap());
     assert_eq!(told, format!("A\t{}/x\n", p.served.display()));
     assert_eq!(all(&systx(p, "commit", &[&id]).output().unwrap()).0, 0);
     assert_eq!(p.read("x"), "x\n");
-    let (value, keeper) = kept(&run(p, &["--on-error", "keep"], "kill -9 $$"));
+    let (value, daemon) = kept(&run(p, &["--on-error", "keep"], "kill -9 $$"));
     assert_eq!(
-        (value["status"].as_i64(), value["signal"].as_i64(), keeper.is_some()),
+        (value["status"].as_i64(), value["signal"].as_i64(), daemon.is_some()),
         (Some(137), Some(9), true)
     );
     assert_eq!(all(&systx(p, "abort", &[&value["id"].to_string()]).output().unwrap()).0, 0);
@@ -80,11 +80,11 @@ fn a_killed_run_keeps_nothing_open(p: &Place) {
     let told = list();
     assert!(told.contains("  open  pid "), "{told}");
     let pid = told.split("  open  pid ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    let keeper = Keeper::new(pid.parse().unwrap());
+    let daemon = Daemon::new(pid.parse().unwrap());
     let mut run = meeting.systx;
     run.kill().unwrap();
     run.wait().unwrap();
-    keeper.gone();
+    daemon.gone();
     assert_eq!(list(), "");
     nobody_is_kept(p);
     assert!(!p.served.join("x").exists());

@@ -1,7 +1,7 @@
 //! What can't be committed, and stays: to be looked at, written as a patch, discarded.
 
 use super::alone::{place::*, Case};
-use super::{all, begin, nobody_is_kept, systx, Keeper, Session};
+use super::{all, begin, nobody_is_kept, systx, Daemon, Session};
 use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
@@ -17,7 +17,7 @@ pub const ALL: &[(&str, Case)] = &[
 fn is_lost(open: &Session<'_>, reason: &str, mine: &[(&str, &str)]) {
     let p = open.p;
     let list = out(&systx(p, "list", &[]).output().unwrap());
-    assert!(list.contains(&format!("{}  lost  pid {}", open.id, open.keeper.pid)), "{list}");
+    assert!(list.contains(&format!("{}  lost  pid {}", open.id, open.daemon.pid)), "{list}");
     let status = out(&systx(p, "status", &[&open.id]).output().unwrap());
     assert!(status.contains(reason) && status.contains("  its changes take "), "{status}");
     // It is no commit, whoever asks, and however often.
@@ -72,7 +72,7 @@ fn is_lost(open: &Session<'_>, reason: &str, mine: &[(&str, &str)]) {
             assert!(told.contains(&format!("discarded transaction {}, which was lost", open.id)), "{told}");
         }
     }
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
     let staged = std::fs::read_dir(p.mount.join(AREA).join("tx")).unwrap();
     let mut staged: Vec<_> = staged.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -167,7 +167,7 @@ fn a_run_is_asked_to_keep(p: &Place) {
                 serde_json::from_str(&out(&systx(p, "list", &["--json"]).output().unwrap())).unwrap();
             let pid = u32::try_from(told["transactions"][0]["pid"].as_u64().unwrap()).unwrap();
             assert_eq!(told["transactions"][0]["state"], "lost");
-            is_lost(&Session { p, id, keeper: Keeper::new(pid) }, "conflict on ", &[("mine", "1\n")]);
+            is_lost(&Session { p, id, daemon: Daemon::new(pid) }, "conflict on ", &[("mine", "1\n")]);
         }
         p.write("a", "1\n");
         assert_eq!(out(&systx(p, "list", &[]).output().unwrap()), "");
@@ -211,10 +211,10 @@ fn lost_work_is_bounded(p: &Place) {
     assert_eq!(begun("3,100"), "");
     let said = begun("2,100");
     assert!(said.contains(&format!("discarded transaction {} on ", lost[0].id)), "{said}");
-    lost[0].keeper.gone();
+    lost[0].daemon.gone();
     // More than no room at all: each goes but the ones in which somebody works.
     let said = begun("9,0");
     assert_eq!(said.matches("discarded transaction ").count(), 2, "{said}");
-    lost.iter().for_each(|open| open.keeper.gone());
+    lost.iter().for_each(|open| open.daemon.gone());
     nobody_is_kept(p);
 }

@@ -34,23 +34,23 @@ fn main() {
     alone::enter(&["tmpfs", "ext4"], &cases, &[]);
 }
 
-/// An open transaction; its keeper is killed when a case fails.
+/// An open transaction; its session daemon is killed when a case fails.
 struct Session<'a> {
     p: &'a Place,
     id: String,
-    keeper: Keeper,
+    daemon: Daemon,
 }
 
 /// Held so that its number can't come to mean another one.
-struct Keeper {
+struct Daemon {
     pid: u32,
     fd: OwnedFd,
 }
 
-impl Keeper {
-    fn new(pid: u32) -> Keeper {
+impl Daemon {
+    fn new(pid: u32) -> Daemon {
         let number = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        Keeper { pid, fd: rustix::process::pidfd_open(number, PidfdFlags::empty()).unwrap() }
+        Daemon { pid, fd: rustix::process::pidfd_open(number, PidfdFlags::empty()).unwrap() }
     }
 
     fn kill(&self) {
@@ -65,7 +65,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Daemon {
     fn drop(&mut self) {
         self.kill();
     }
@@ -84,7 +84,7 @@ fn begin<'a>(p: &'a Place, options: &[&str]) -> Session<'a> {
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
     let value: serde_json::Value = serde_json::from_str(&out(&output)).unwrap();
     let pid = u32::try_from(value["pid"].as_u64().unwrap()).unwrap();
-    Session { p, id: value["id"].to_string(), keeper: Keeper::new(pid) }
+    Session { p, id: value["id"].to_string(), daemon: Daemon::new(pid) }
 }
 
 impl Session<'_> {

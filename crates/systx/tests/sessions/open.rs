@@ -27,7 +27,7 @@ fn what_several_commands_do_takes_effect_at_once(p: &Place) {
     assert_eq!(p.picture(), before, "nobody outside sees it");
     assert_eq!(all(&open.verb("commit", &[])), (0, String::new(), String::new()));
     assert_eq!((p.read("d/new").as_str(), p.served.join("old").exists()), ("new\n", false));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
     let open = begin(p, &[]);
     open.shell("rm -r d; echo other > other");
@@ -35,12 +35,12 @@ fn what_several_commands_do_takes_effect_at_once(p: &Place) {
     let aborted = all(&open.verb("abort", &["--verbose"]));
     assert_eq!(aborted, (0, String::new(), "systx: aborted, nothing happened.\n".into()));
     assert_eq!(p.picture(), before);
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
 }
 
 fn begin_prints_the_number(p: &Place) {
-    // Returns at the end of both streams: neither the keeper nor its twin nor pid 1 keeps them.
+    // Returns at the end of both streams: neither the session daemon nor its twin nor pid 1 keeps them.
     let begun = systx(p, "begin", &["--only", "."]).output().unwrap();
     let (code, id, said) = all(&begun);
     assert!(code == 0 && said.is_empty() && id.trim().parse::<u64>().is_ok_and(|id| id > 0), "{id}{said}");
@@ -99,7 +99,7 @@ fn several_commands_run_at_the_same_time(p: &Place) {
     let mut one = open.waiting(1, "echo 1 > one;", "cat two");
     let mut other = open.waiting(2, "echo 2 > two; cat one >> two;", "exit 4");
     let told = out(&systx(p, "list", &[]).output().unwrap());
-    assert!(told.contains(&format!("{}  open  pid {}  ", open.id, open.keeper.pid)), "{told}");
+    assert!(told.contains(&format!("{}  open  pid {}  ", open.id, open.daemon.pid)), "{told}");
     for child in [&one, &other] {
         assert!(told.contains(&format!("  inside: pid {}, for ", child.id())), "{told}");
     }

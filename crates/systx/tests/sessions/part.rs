@@ -40,7 +40,7 @@ fn a_part_is_committed(p: &Place) {
     );
     assert_eq!(p.read("other"), "other\n");
     assert!(["gone", "moved", "new/deep/g"].iter().all(|name| !p.served.join(name).exists()));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
     // The same for programs.
     let open = begin(p, &[]);
@@ -174,11 +174,11 @@ fn a_conflict_is_named(p: &Place) {
     assert!(said.contains("is lost: it can't be committed, nothing happened"), "{said}");
     assert_eq!(p.picture(), before);
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
-    open.keeper.gone();
+    open.daemon.gone();
     nobody_is_kept(p);
 }
 
-/// A kill of the keeper anywhere from the wish to the end.
+/// A kill of the session daemon anywhere from the wish to the end.
 fn a_killed_part(p: &Place) {
     const FILES: usize = 40;
     let change = |n: usize| {
@@ -223,8 +223,8 @@ fn a_killed_part(p: &Place) {
         while Instant::now() < end {
             std::hint::spin_loop();
         }
-        open.keeper.kill();
-        open.keeper.gone();
+        open.daemon.kill();
+        open.daemon.gone();
         let code = child.wait().unwrap().code();
         assert_eq!(systx(p, "recover", &[]).output().unwrap().status.code(), Some(0));
         let then = state();

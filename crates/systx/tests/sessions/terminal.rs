@@ -1,7 +1,7 @@
 //! At a terminal, as without systx.
 
 use super::alone::{place::*, Case};
-use super::{begin, systx, Keeper, Session};
+use super::{begin, systx, Daemon, Session};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -154,14 +154,14 @@ fn keys_reach(p: &Place, words: &str) -> Option<Typed> {
     Some(typed)
 }
 
-/// The number and the keeper of the only one that is open.
+/// The number and the session daemon of the only one that is open.
 fn the_open_one(p: &Place) -> Session<'_> {
     let told = out(&systx(p, "list", &["--json"]).output().unwrap());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     let one = &told["transactions"][0];
     assert_eq!(one["state"], "open", "{told}");
     let pid = u32::try_from(one["pid"].as_u64().unwrap()).unwrap();
-    Session { p, id: one["id"].to_string(), keeper: Keeper::new(pid) }
+    Session { p, id: one["id"].to_string(), daemon: Daemon::new(pid) }
 }
 
 fn shell(p: &Place) -> Option<Typed> {
@@ -252,7 +252,7 @@ fn a_shell_inside_has_job_control(p: &Place) {
     assert_eq!(p.read("x"), "x\n");
 }
 
-/// The keeper commits; the terminal is that of `systx commit`.
+/// The session daemon commits; the terminal is that of `systx commit`.
 fn a_long_commit_tells_how_far_it_is(p: &Place) {
     // The same everywhere, and seconds long.
     if !p.mount.ends_with("ext4") {
@@ -269,10 +269,10 @@ fn a_long_commit_tells_how_far_it_is(p: &Place) {
         let mut strace = Command::new("strace");
         strace
             .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-p"])
-            .arg(session.keeper.pid.to_string());
+            .arg(session.daemon.pid.to_string());
         strace.args(["-e", "inject=renameat2:delay_enter=400000"]);
         let mut strace = strace.stderr(Stdio::null()).spawn().unwrap();
-        let status = format!("/proc/{}/status", session.keeper.pid);
+        let status = format!("/proc/{}/status", session.daemon.pid);
         while std::fs::read_to_string(&status).unwrap().contains("TracerPid:\t0\n") {
             assert!(strace.try_wait().unwrap().is_none(), "strace can't be attached");
             std::thread::yield_now();

@@ -50,7 +50,7 @@ fn a_transaction_stays_open(dir: &Path) {
         let value: serde_json::Value = serde_json::from_str(&out(&begun)).unwrap();
         (value["id"].to_string(), Held::new(value["pid"].as_u64().unwrap() as u32).unwrap())
     };
-    let (id, keeper) = begin();
+    let (id, daemon) = begin();
     let exec = |script: &str| w.verb(&["exec", &id, "--", "sh", "-c", script]).output().unwrap();
     let told = exec("id -u; grep CapEff /proc/self/status; echo x >x; exit 3");
     assert_eq!(
@@ -69,11 +69,11 @@ fn a_transaction_stays_open(dir: &Path) {
     let committed = w.verb(&["commit", &id]).output().unwrap();
     assert_eq!(code(&committed), 0, "{}", err(&committed));
     assert_eq!(std::fs::metadata(w.tree.join("x")).unwrap().uid(), USER);
-    keeper.gone();
-    let (id, keeper) = begin();
+    daemon.gone();
+    let (id, daemon) = begin();
     let kept = w.verb(&["exec", &id, "--", "sh", "-c", "echo y >y"]).output().unwrap();
     assert_eq!(code(&kept), 0, "{}", err(&kept));
-    keeper.kill();
+    daemon.kill();
     while w.area().join("open").exists() {
         std::thread::yield_now();
     }

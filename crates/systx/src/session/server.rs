@@ -1,14 +1,14 @@
 //! The session daemon's service: what it does while the transaction is open, and what it answers afterwards.
 //!
-//! Owns: the clients, and the two waits: [`Room::stay`], until there is a reason to end, and
-//! [`Room::tell_end`], until a client has learned of an end that none asked for. Guarantees: no client can
+//! Owns: the clients, and the two waits: [`Server::stay`], until there is a reason to end, and
+//! [`Server::tell_end`], until a client has learned of an end that none asked for. Guarantees: no client can
 //! hold the others up, but by a question about the changes. Does not: end anything.
 
-use super::door::Door;
-use super::keeper::Kept;
+use super::daemon::Kept;
 use super::now;
 use super::part::{self, Named};
-use super::wire::{Answer, Inside, Line, Look, Request, Verdict, Wish, VERSION};
+use super::socket::Socket;
+use super::wire::{Answer, Inside, Line, Look, Message, Request, Verdict, VERSION};
 use crate::args::Changes;
 use crate::diff;
 use crate::hint;
@@ -60,7 +60,7 @@ impl End {
 /// So long a command inside may take to end when it is asked to.
 const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
 
-struct Visitor {
+struct Client {
     line: Line,
     pid: u32,
     inside: Option<Inside>,
@@ -76,10 +76,10 @@ enum Next {
     Ends(End),
 }
 
-/// The keeper's visitors.
-pub struct Room {
-    door: Option<Door>,
-    visitors: Vec<Visitor>,
+/// The session daemon's clients.
+pub struct Server {
+    socket: Option<Socket>,
+    clients: Vec<Client>,
     id: u64,
     since: i64,
     recorded: bool,
@@ -90,19 +90,19 @@ pub struct Room {
     doomed: Option<Verdict>,
 }
 
-impl Room {
+impl Server {
     /// With who began it.
-    pub fn new(line: Line, owned: bool, recorded: bool, keeps: bool) -> Room {
-        let first = Visitor {
+    pub fn new(line: Line, owned: bool, recorded: bool, keeps: bool) -> Server {
+        let first = Client {
             line,
             pid: std::os::unix::process::parent_id(),
             inside: None,
             owner: owned,
             ended_it: false,
         };
-        Room {
-            door: None,
-            visitors: vec![first],
+        Server {
+            socket: None,
+            clients: vec![first],
             id: 0,
             since: now(),
             recorded,
@@ -115,17 +115,17 @@ impl Room {
 
     /// Sends the client that began it why there is no transaction.
     pub fn refuse(&self, why: &str) {
-        if let Some(first) = self.visitors.first() {
+        if let Some(first) = self.clients.first() {
             let _ = first.line.say(&Answer::Refused(why.into()), &[]);
         }
     }
 
     /// Opens the transaction to clients, and informs the one that began it.
-    pub fn open(&mut self, door: Door, numbers: Vec<(Vec<u8>, u64)>) {
-        self.door = Some(door);
+    pub fn open(&mut self, socket: Socket, numbers: Vec<(Vec<u8>, u64)>) {
+        self.socket = Some(socket);
         self.id = numbers.first().map_or(0, |(_, id)| *id);
         self.numbers = numbers;
-        if let Some(first) = self.visitors.first() {
+        if let Some(first) = self.clients.first() {
             // A client that is gone already is noticed like any other.
             let _ = first.line.say(&Answer::Look(self.look()), &[]);
         }
@@ -141,11 +141,11 @@ impl Room {
             numbers: self.numbers.clone(),
             doomed: self.doomed.as_ref().map(|end| end.told.sentence.clone()),
             lost: self.lost,
-            inside: self.visitors.iter().filter_map(|visitor| visitor.inside.clone()).collect(),
+            inside: self.clients.iter().filter_map(|client| client.inside.clone()).collect(),
         }
     }
 
-    /// Serves visitors until there is a reason to end.
+    /// Serves clients until there is a reason to end.
     pub fn stay(&mut self, kept: &mut Kept, signals: &Signals, deadline: &Deadline) -> End {
         loop {
             let fixed = [
@@ -177,10 +177,10 @@ impl Room {
     /// Waits for one of these descriptors, a client, or a connection; returns which of them are ready, and
     /// which clients.
     fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> (Vec<bool>, Vec<bool>) {
-        let listener = self.door.as_ref().and_then(|door| door.listener.as_ref());
+        let listener = self.socket.as_ref().and_then(|socket| socket.listener.as_ref());
         let mut fds: Vec<_> = fixed.iter().copied().map(Some).collect();
         fds.push(listener.map(AsFd::as_fd));
-        fds.extend(self.visitors.iter().map(|visitor| Some(visitor.line.as_fd())));
+        fds.extend(self.clients.iter().map(|client| Some(client.line.as_fd())));
         let mut ready = process::wait_readable_of(&fds);
         let came = ready.split_off(fixed.len());
         (ready, came)
@@ -189,14 +189,14 @@ impl Room {
     /// Accepts a new client, and hears those that have sent something, up to the first that ends the
     /// transaction; the others ask for something that is gone, and learn how it ended.
     fn attend(&mut self, came: &[bool], mut kept: Option<&mut Kept>) -> Option<End> {
-        let (at_the_door, came) = came.split_first()?;
+        let (at_the_socket, came) = came.split_first()?;
         let mut end = None;
         // From the end, as those who go leave a gap that the last one fills.
         for n in (0..came.len()).rev().filter(|n| came[*n]) {
             match self.hear(n, kept.as_deref_mut()) {
                 Next::Stays => {}
                 Next::Goes => {
-                    self.visitors.swap_remove(n);
+                    self.clients.swap_remove(n);
                 }
                 Next::Ends(why) => {
                     end = Some(why);
@@ -204,112 +204,112 @@ impl Room {
                 }
             }
         }
-        if *at_the_door {
-            if let Some((line, peer)) = self.door.as_ref().and_then(Door::visitor) {
+        if *at_the_socket {
+            if let Some((line, peer)) = self.socket.as_ref().and_then(Socket::accept) {
                 let sockets::Peer { pid, .. } = peer;
-                self.visitors.push(Visitor { line, pid, inside: None, owner: false, ended_it: false });
+                self.clients.push(Client { line, pid, inside: None, owner: false, ended_it: false });
             }
         }
         end
     }
 
-    /// Hears one visitor.
+    /// Hears one client.
     fn hear(&mut self, n: usize, mut kept: Option<&mut Kept>) -> Next {
-        let visitor = &mut self.visitors[n];
-        match visitor.line.more() {
+        let client = &mut self.clients[n];
+        match client.line.more() {
             Ok(true) => {}
             // The owner's command is over, or the owner was killed.
-            Ok(false) if visitor.owner => return Next::Ends(End::Left(visitor.pid)),
+            Ok(false) if client.owner => return Next::Ends(End::Left(client.pid)),
             Ok(false) | Err(_) => return Next::Goes,
         }
         loop {
-            match self.visitors[n].line.take::<Request>() {
+            match self.clients[n].line.take::<Message>() {
                 Ok(None) => return Next::Stays,
                 Ok(Some((request, fds))) => match self.answer(n, request, fds, kept.as_deref_mut()) {
                     Next::Stays => {}
                     next => return next,
                 },
-                Err(_) if self.visitors[n].owner => return Next::Ends(End::Left(self.visitors[n].pid)),
+                Err(_) if self.clients[n].owner => return Next::Ends(End::Left(self.clients[n].pid)),
                 Err(_) => return Next::Goes,
             }
         }
     }
 
-    fn answer(&mut self, n: usize, request: Request, fds: Vec<OwnedFd>, kept: Option<&mut Kept>) -> Next {
-        let look = matches!(request.wish, Wish::Look).then(|| self.look());
-        let visitor = &mut self.visitors[n];
-        let say = |visitor: &Visitor, answer: &Answer| match visitor.line.say(answer, &[]) {
+    fn answer(&mut self, n: usize, request: Message, fds: Vec<OwnedFd>, kept: Option<&mut Kept>) -> Next {
+        let look = matches!(request.request, Request::Look).then(|| self.look());
+        let client = &mut self.clients[n];
+        let say = |client: &Client, answer: &Answer| match client.line.say(answer, &[]) {
             Ok(()) => Next::Stays,
-            Err(_) if visitor.owner => Next::Ends(End::Left(visitor.pid)),
+            Err(_) if client.owner => Next::Ends(End::Left(client.pid)),
             Err(_) => Next::Goes,
         };
         if let Some(look) = look {
-            return say(visitor, &Answer::Look(look));
+            return say(client, &Answer::Look(look));
         }
         if request.version != VERSION {
             return say(
-                visitor,
+                client,
                 &Answer::Refused(format!(
-                    "its keeper is another version of systx: {}",
+                    "its session daemon is another version of systx: {}",
                     env!("CARGO_PKG_VERSION")
                 )),
             );
         }
         // Of one that is lost nothing can be made any more.
-        if matches!(request.wish, Wish::Keep | Wish::End { commit: true, .. }) && kept.is_some() {
+        if matches!(request.request, Request::Keep | Request::End { commit: true, .. }) && kept.is_some() {
             if let Some(end) = self.doomed.clone() {
-                return say(visitor, &Answer::Ended(end));
+                return say(client, &Answer::Ended(end));
             }
         }
         let Some(kept) = kept else {
             let Some(end) = self.doomed.clone() else { return Next::Goes };
-            let heard = matches!(request.wish, Wish::End { .. });
-            let next = say(visitor, &Answer::Ended(end));
-            return if heard { Next::Ends(End::Left(visitor.pid)) } else { next };
+            let heard = matches!(request.request, Request::End { .. });
+            let next = say(client, &Answer::Ended(end));
+            return if heard { Next::Ends(End::Left(client.pid)) } else { next };
         };
-        match request.wish {
-            Wish::Look => Next::Stays,
-            Wish::Why => say(visitor, &Answer::Open),
-            Wish::Keep => {
-                visitor.owner = false;
-                visitor.inside = None;
+        match request.request {
+            Request::Look => Next::Stays,
+            Request::Why => say(client, &Answer::Open),
+            Request::Keep => {
+                client.owner = false;
+                client.inside = None;
                 self.keeps = true;
-                say(visitor, &Answer::Done)
+                say(client, &Answer::Done)
             }
-            Wish::Enter { command, owner } => {
-                visitor.owner |= owner;
-                visitor.inside = Some(Inside { pid: visitor.pid, command, since: now() });
+            Request::Enter { command, owner } => {
+                client.owner |= owner;
+                client.inside = Some(Inside { pid: client.pid, command, since: now() });
                 let group = (Linux::new().uid() != 0).then(process::group);
-                match visitor.line.say(&Answer::Entered { group }, &kept.entry.descriptors()) {
+                match client.line.say(&Answer::Entered { group }, &kept.entry.descriptors()) {
                     Ok(()) => Next::Stays,
-                    Err(_) if visitor.owner => Next::Ends(End::Left(visitor.pid)),
+                    Err(_) if client.owner => Next::Ends(End::Left(client.pid)),
                     Err(_) => Next::Goes,
                 }
             }
-            Wish::End { commit, by, part, undoable } => {
+            Request::End { commit, by, part, undoable } => {
                 // Before anything is killed for a part that is none.
                 if let Some(named) = part.clone().filter(|_| commit) {
                     let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
                     match found {
                         Ok(()) => {}
-                        Err(Unheard::Refused(why)) => return say(visitor, &Answer::Refused(why)),
+                        Err(Unheard::Refused(why)) => return say(client, &Answer::Refused(why)),
                         Err(Unheard::Ends(end)) => {
                             // The client asked for the end, and learns of it.
                             if !self.keeps {
-                                self.door = None;
+                                self.socket = None;
                             }
                             return Next::Ends(end);
                         }
                     }
                 }
                 // The client learns how the end came about.
-                visitor.inside = None;
-                visitor.owner = false;
-                visitor.ended_it = true;
+                client.inside = None;
+                client.owner = false;
+                client.ended_it = true;
                 let terminal = fds.into_iter().next();
                 Next::Ends(End::Wanted { commit, by, part, undoable, terminal })
             }
-            Wish::Diff { stat, patch, json, terminal, part } => {
+            Request::Diff { stat, patch, json, terminal, part } => {
                 let form = Changes { stat, patch, ..Changes::default() };
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
                 let told = asked(kept, |tx| match part::choose(tx, part)? {
@@ -319,8 +319,8 @@ impl Room {
                     Err(why) => Ok(Err(why)),
                 });
                 match told {
-                    Ok(changes) => say(visitor, &Answer::Told { changes }),
-                    Err(Unheard::Refused(why)) => say(visitor, &Answer::Refused(why)),
+                    Ok(changes) => say(client, &Answer::Told { changes }),
+                    Err(Unheard::Refused(why)) => say(client, &Answer::Refused(why)),
                     Err(Unheard::Ends(end)) => Next::Ends(end),
                 }
             }
@@ -329,21 +329,21 @@ impl Room {
 
     /// Accepts no client any more, unless one has to learn of the end.
     pub fn close(&mut self, end: &End) {
-        if !end.is_a_surprise() || self.visitors.iter().any(|visitor| visitor.owner) {
-            self.door = None;
+        if !end.is_a_surprise() || self.clients.iter().any(|client| client.owner) {
+            self.socket = None;
         }
     }
 
     /// Returns true if a command runs inside.
     pub fn is_anybody_inside(&self) -> bool {
-        self.visitors.iter().any(|visitor| visitor.inside.is_some())
+        self.clients.iter().any(|client| client.inside.is_some())
     }
 
-    /// Gives the commands inside a moment to end after they were asked to. Of each that does its visitor has a word to say.
+    /// Gives the commands inside a moment to end after they were asked to. Of each that does its client has a word to say.
     pub fn let_them_end(&self) {
         let Ok(grace) = Deadline::new(Some(GRACE)) else { return };
         let mut inside: Vec<_> =
-            self.visitors.iter().filter(|visitor| visitor.inside.is_some()).map(|v| v.line.as_fd()).collect();
+            self.clients.iter().filter(|client| client.inside.is_some()).map(|v| v.line.as_fd()).collect();
         while !inside.is_empty() {
             let mut fds = vec![Some(grace.as_fd())];
             fds.extend(inside.iter().copied().map(Some));
@@ -365,8 +365,8 @@ impl Room {
     pub fn lose(&mut self, told: Told, end: End, bytes: u64) {
         self.tell(told, end);
         self.lost = Some(bytes);
-        for visitor in &mut self.visitors {
-            (visitor.inside, visitor.owner, visitor.ended_it) = (None, false, false);
+        for client in &mut self.clients {
+            (client.inside, client.owner, client.ended_it) = (None, false, false);
         }
     }
 
@@ -374,12 +374,12 @@ impl Room {
     /// transaction.
     pub fn tell_end(&mut self, told: Told, end: End, signals: &Signals) {
         self.tell(told, end);
-        self.visitors.iter_mut().for_each(|visitor| visitor.inside = None);
-        while self.door.is_some() {
+        self.clients.iter_mut().for_each(|client| client.inside = None);
+        while self.socket.is_some() {
             let fixed = [signals.fd().as_fd()];
             let (ready, came) = self.wait(&fixed);
             if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
-                self.door = None;
+                self.socket = None;
             }
         }
     }
@@ -391,10 +391,10 @@ impl Room {
             _ => None,
         };
         let mut end = Verdict { told, by, yours: false };
-        for visitor in &self.visitors {
-            end.yours = visitor.ended_it;
+        for client in &self.clients {
+            end.yours = client.ended_it;
             // A client that has gone does not need it any more.
-            let _ = visitor.line.say(&Answer::Ended(end.clone()), &[]);
+            let _ = client.line.say(&Answer::Ended(end.clone()), &[]);
         }
         end.yours = false;
         self.doomed = Some(end);

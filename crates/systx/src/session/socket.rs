@@ -5,7 +5,7 @@
 //! user; a socket is removed by its daemon, and that of a killed daemon by its helper process, or by
 //! whichever client finds it. Does not: open domains to look for one; the kernel's mount table is enough.
 
-use super::wire::{Answer, Line, Look, Request, Wish, ANSWER_BYTES_MAX, VERSION};
+use super::wire::{Answer, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Session};
 use crate::domains;
 use crate::ordinary;
@@ -31,8 +31,8 @@ fn place(dir: &OwnedFd, name: &str) -> PathBuf {
     format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).into()
 }
 
-/// The socket of a keeper, gone when dropped.
-pub struct Door {
+/// The socket of a session daemon, gone when dropped.
+pub struct Socket {
     /// `None`: closed, no client comes in any more.
     pub listener: Option<UnixListener>,
     os: Linux,
@@ -41,9 +41,9 @@ pub struct Door {
     name: String,
 }
 
-impl Door {
+impl Socket {
     /// Makes it in an area, for this process.
-    pub fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Door, String> {
+    pub fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Socket, String> {
         let failed = |e: &dyn std::fmt::Display| format!("making a socket in the area: {e}");
         loop {
             match os.mkdir(area, OPEN, 0o700) {
@@ -51,7 +51,7 @@ impl Door {
                 Err(e) => return Err(failed(&e)),
             }
             let dir = match os.open(area, OPEN, Open::Directory) {
-                // Another keeper has just removed it.
+                // Another session daemon has just removed it.
                 Err(Errno::NOENT) => continue,
                 opened => opened.map_err(|e| failed(&e))?,
             };
@@ -68,14 +68,14 @@ impl Door {
                     listener.set_nonblocking(true).map_err(|e| failed(&e))?;
                     std::fs::rename(place(&dir, &new), place(&dir, &name)).map_err(|e| failed(&e))?;
                     let area = area.try_clone().map_err(|e| failed(&e))?;
-                    return Ok(Door { listener: Some(listener), os: os.clone(), area, dir, name });
+                    return Ok(Socket { listener: Some(listener), os: os.clone(), area, dir, name });
                 }
             }
         }
     }
 
     /// Accepts a client, if it may come in.
-    pub fn visitor(&self) -> Option<(Line, sockets::Peer)> {
+    pub fn accept(&self) -> Option<(Line, sockets::Peer)> {
         let (stream, _) = self.listener.as_ref()?.accept().ok()?;
         let peer = sockets::peer(&stream).ok()?;
         stream.set_write_timeout(Some(PATIENCE)).ok()?;
@@ -93,7 +93,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Socket {
     fn drop(&mut self) {
         self.close();
     }
@@ -104,14 +104,14 @@ pub fn sweep(os: &Linux, area: &OwnedFd) {
     let Ok(dir) = os.open(area, OPEN, Open::Directory) else { return };
     for entry in os.read_dir(&dir).unwrap_or_default() {
         if let Ok(name) = std::str::from_utf8(&entry.name) {
-            let _ = knock(os, &dir, name);
+            let _ = connect(os, &dir, name);
         }
     }
     let _ = os.rmdir(area, OPEN);
 }
 
 /// Connects to a session daemon; `None`: there is none, and now no socket either.
-fn knock(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
+fn connect(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
     match UnixStream::connect(place(dir, name)) {
         Ok(stream) => Some(stream),
         Err(e) => {
@@ -126,7 +126,7 @@ fn knock(os: &Linux, dir: &OwnedFd, name: &str) -> Option<UnixStream> {
 
 /// An open transaction that answers.
 pub struct Found {
-    /// To its keeper.
+    /// To its session daemon.
     pub line: Line,
     /// How it stands.
     pub look: Look,
@@ -141,7 +141,8 @@ pub fn all(area: &Area) -> Result<Vec<Found>, String> {
     for (point, area) in areas(&os, area)? {
         let Ok(dir) = os.open(&area, OPEN, Open::Directory) else { continue };
         for entry in os.read_dir(&dir).unwrap_or_default() {
-            let Some(stream) = std::str::from_utf8(&entry.name).ok().and_then(|name| knock(&os, &dir, name))
+            let Some(stream) =
+                std::str::from_utf8(&entry.name).ok().and_then(|name| connect(&os, &dir, name))
             else {
                 continue;
             };
@@ -163,7 +164,7 @@ fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
     }
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let mut line = Line::new(stream, ANSWER_BYTES_MAX);
-    line.say(&Request { version: VERSION, wish: Wish::Look }, &[]).ok()?;
+    line.say(&Message { version: VERSION, request: Request::Look }, &[]).ok()?;
     match line.hear::<Answer>() {
         Ok(Some((Answer::Look(look), _))) => {
             line.stream().set_read_timeout(None).ok()?;

@@ -1,14 +1,14 @@
 //! The session daemon: the process that keeps a transaction open.
 //!
 //! Owns: the transaction's beginning and its end, by the steps of [`crate::life`]; what happens in between is
-//! [`super::loops`]. Guarantees: it has no terminal, and nothing of the process that began it; a failure to
+//! [`super::server`]. Guarantees: it has no terminal, and nothing of the process that began it; a failure to
 //! begin is sent to that process. The end is sent to every client with a command inside, and to those that
 //! wait for it with `systx on-end`. Does not: decide when the end comes.
 
 use super::bound;
-use super::door::{self, Door};
-use super::loops::{End, Room};
 use super::part;
+use super::server::{End, Server};
+use super::socket::{self, Socket};
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Policy, Promise, Timeout, Undoable};
 use crate::cover::{self, Promised};
@@ -59,7 +59,7 @@ pub struct Terms<'a> {
     pub keeps: bool,
 }
 
-/// Begins one; a line to its keeper, and how it stands.
+/// Begins one; a line to its session daemon, and how it stands.
 pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
     bound::keep(terms.area, terms.quiet);
     let started = apart::start(|line| keep(&terms, line)).map_err(failed("starting a process"))?;
@@ -71,22 +71,22 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
     }
 }
 
-/// The life of the keeper.
+/// The life of the session daemon.
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
-    let mut room = Room::new(line, terms.owned, recorded, terms.keeps);
-    match kept(terms, &mut room) {
+    let mut server = Server::new(line, terms.owned, recorded, terms.keeps);
+    match kept(terms, &mut server) {
         Ok(()) => 0,
         Err(why) => {
-            room.refuse(&why);
+            server.refuse(&why);
             crate::report::OURS
         }
     }
 }
 
 /// An error is one of ours, before anything was begun.
-fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
+fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<(), String> {
     // Standard error stays until there is nothing to say there any more.
     process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
     let from = Standpoint::enter(domains::table()?, terms.only, None)?;
@@ -103,7 +103,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let mut promised = Promised::default();
-    let ended = held_open(terms, &scope, &twin, &signals, (room, &mut notices, &mut promised));
+    let ended = held_open(terms, &scope, &twin, &signals, (server, &mut notices, &mut promised));
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
@@ -113,7 +113,7 @@ fn kept(terms: &Terms<'_>, room: &mut Room) -> Result<(), String> {
     drop(scope);
     let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
-    room.tell_end(Told::new(&ending, &ours).having(&seen), end, &signals);
+    server.tell_end(Told::new(&ending, &ours).having(&seen), end, &signals);
     Ok(())
 }
 
@@ -127,7 +127,7 @@ fn held_open(
     scope: &Scope,
     twin: &twin::Twin,
     signals: &Signals,
-    (room, notices, promised): (&mut Room, &mut Notices, &mut Promised),
+    (server, notices, promised): (&mut Server, &mut Notices, &mut Promised),
 ) -> Result<(Ending, End, Seen), String> {
     let os = Linux::new();
     let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
@@ -140,21 +140,21 @@ fn held_open(
     let numbers = points.zip(tx.ids()).map(|(point, id)| (point, id.0)).collect();
     let mut kept = inhabited(tx, &served, terms, signals)?;
     // Only who can come in finds it.
-    room.open(Door::new(&os, &first_area(domains)?, id)?, numbers);
+    server.open(Socket::new(&os, &first_area(domains)?, id)?, numbers);
     loop {
-        let end = room.stay(&mut kept, signals, &deadline);
-        if matches!(end, End::Wanted { .. }) && room.is_anybody_inside() {
+        let end = server.stay(&mut kept, signals, &deadline);
+        if matches!(end, End::Wanted { .. }) && server.is_anybody_inside() {
             kept.life.child.hang_up();
-            room.let_them_end();
+            server.let_them_end();
         }
-        let fails = if room.keeps && !room.is_lost() { IfItFails::Stays } else { IfItFails::Goes };
+        let fails = if server.keeps && !server.is_lost() { IfItFails::Stays } else { IfItFails::Goes };
         if fails == IfItFails::Goes {
-            room.close(&end);
+            server.close(&end);
         }
         let (ending, seen, left) = kept.end(&end, terms, fails)?;
         no_room::stage(Stage::Idle);
         let Some(mut tx) = left else {
-            room.close(&end);
+            server.close(&end);
             *promised = cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(domains));
             return Ok((ending, end, seen));
         };
@@ -166,11 +166,11 @@ fn held_open(
             Ok(again) => kept = again,
             // A transaction that can't be looked at is gone.
             Err(why) => {
-                room.close(&end);
+                server.close(&end);
                 return Ok((Ending::Failed(why), end, seen));
             }
         }
-        room.lose(told, end, bytes);
+        server.lose(told, end, bytes);
     }
 }
 
@@ -203,7 +203,7 @@ fn sweep(lower: &[Mounted], area: &Area) {
     let (os, name) = (Linux::new(), domains::area_name(area));
     for mounted in lower {
         if let Ok(area) = os.open(&mounted.copy.root, &name, Open::Directory) {
-            door::sweep(&os, &area);
+            socket::sweep(&os, &area);
         }
     }
 }
@@ -243,7 +243,7 @@ impl Kept {
             }
             (End::Wanted { commit: false, .. }, None) => Some(Ending::Discarded),
             (End::Left(pid), None) => Some(Ending::Left(*pid)),
-            (End::Signal(signal), None) => Some(Ending::KeeperEnded(*signal)),
+            (End::Signal(signal), None) => Some(Ending::DaemonEnded(*signal)),
             (End::Expired, None) => {
                 Some(Ending::Expired(terms.timeout.map_or_else(String::new, |t| t.text.clone())))
             }

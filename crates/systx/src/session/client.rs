@@ -1,9 +1,9 @@
 //! A command in an open transaction, seen from the `systx` that runs it.
 //!
 //! Owns: asking for the way in, going in, the wait. Guarantees: it returns only when its command is gone; why it went is what the
-//! keeper says, if the command did not end by itself. Does not: print.
+//! session daemon says, if the command did not end by itself. Does not: print.
 
-use super::wire::{Answer, Line, Request, Verdict, Wish, VERSION};
+use super::wire::{Answer, Line, Message, Request, Verdict, VERSION};
 use super::{ask, UNEXPECTED};
 use crate::command;
 use crate::hint;
@@ -18,7 +18,7 @@ use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::spawn::News;
 use systx_os::{Errno, Linux};
 
-/// SIGHUP and SIGTERM, by which a keeper asks who is inside to end.
+/// SIGHUP and SIGTERM, by which a session daemon asks who is inside to end.
 const HANG_UP: u8 = 1;
 const TERMINATE: u8 = 15;
 
@@ -34,12 +34,12 @@ pub enum Went {
     Over(Verdict),
     /// A program inside has killed the command's guest; the transaction is open.
     Alone,
-    /// The keeper is dead.
-    NoKeeper,
+    /// The session daemon is dead.
+    NoDaemon,
 }
 
 /// Runs a command inside. `owner`: the transaction is aborted if this process goes without having said that it is to stay.
-pub fn visit(
+pub fn enter(
     line: &mut Line,
     id: u64,
     words: &[OsString],
@@ -50,14 +50,14 @@ pub fn visit(
     let mut command = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
     command.truncate(COMMAND_BYTES_MAX);
     let entered = line
-        .say(&Request { version: VERSION, wish: Wish::Enter { command, owner } }, &[])
+        .say(&Message { version: VERSION, request: Request::Enter { command, owner } }, &[])
         .and_then(|()| line.hear::<Answer>());
     let (group, fds) = match entered {
         Ok(Some((Answer::Entered { group }, fds))) => (group, fds),
         Ok(Some((Answer::Ended(end), _))) => return Ok(Went::Over(end)),
         Ok(Some((Answer::Refused(why), _))) => return Err(why),
         Ok(Some(_)) => return Err(UNEXPECTED.into()),
-        Ok(None) | Err(_) => return Ok(Went::NoKeeper),
+        Ok(None) | Err(_) => return Ok(Went::NoDaemon),
     };
     let entry = Entry::from_descriptors(fds).ok_or(UNEXPECTED)?;
     let ours = systx_os::process::group();
@@ -93,18 +93,18 @@ pub fn visit(
     };
     match over {
         // Perhaps since the transaction ends.
-        Over::Ended(ended @ Ended::Signaled(HANG_UP | TERMINATE)) => Ok(match ask(line, Wish::Why, &[]) {
+        Over::Ended(ended @ Ended::Signaled(HANG_UP | TERMINATE)) => Ok(match ask(line, Request::Why, &[]) {
             Ok(Answer::Ended(end)) => Went::Over(end),
             Ok(_) => Went::Ended(ended),
-            Err(_) => Went::NoKeeper,
+            Err(_) => Went::NoDaemon,
         }),
         Over::Ended(ended) => Ok(Went::Ended(ended)),
         Over::NotStarted(news) => Ok(Went::NotStarted(news)),
         Over::TooLate => Ok(Went::TooLate),
-        Over::Lost | Over::Doomed => Ok(match ask(line, Wish::Why, &[]) {
+        Over::Lost | Over::Doomed => Ok(match ask(line, Request::Why, &[]) {
             Ok(Answer::Ended(end)) => Went::Over(end),
             Ok(Answer::Open) => Went::Alone,
-            _ => Went::NoKeeper,
+            _ => Went::NoDaemon,
         }),
     }
 }
