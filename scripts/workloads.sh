@@ -192,10 +192,11 @@ row() { # group file, name
 cat >"$SCRATCH/table" <<END
 # Programs, until durable: results
 
-Written by \`scripts/workloads.sh\`; what the rows do is in \`scripts/workloads\`. Commit $(git describe --always --dirty 2>/dev/null || echo unknown),
-$(date -u '+%F %R') UTC, kernel $(uname -r), $(nproc) CPUs, $repeats repeats in turns, load at start $(cut -d' ' -f1-3 /proc/loadavg). Times in ms. Plainly: the
-program, then \`sync -f\`. The overlay is what a transaction is not: nothing is isolated, compared, or merged back. \`try -y\`,
-\`sandlock run --workdir\` and \`branchfs\` (create, commit) where they are installed and leave as many names, once each.
+Written by \`scripts/workloads.sh\`; what the rows do is in \`scripts/workloads\`.
+Commit $(git describe --always --dirty 2>/dev/null || echo unknown), $(date -u '+%F %R') UTC, kernel $(uname -r), $(nproc) CPUs,
+$repeats repeats in turns, load at start $(cut -d' ' -f1-3 /proc/loadavg). Times in ms. Plain: the program, then
+\`sync -f\`. The overlay isolates, compares and merges nothing. \`try -y\`, \`sandlock run --workdir\` and \`branchfs\`
+where they are installed and leave as many names, once each.
 
 | | plain min | median | systx min | median | ratio of min | of median | overlay: of min | try | sandlock | branchfs | target |
 |---|---|---|---|---|---|---|---|---|---|---|---|

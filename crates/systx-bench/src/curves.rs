@@ -28,11 +28,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
 }
 
 fn changed(setup: &Setup, report: &mut Report) -> Outcome<()> {
-    let kinds = [
-        ("new files in an existing directory", Kind::New),
-        ("existing files changed in place", Kind::InPlace),
-        ("files removed", Kind::Removed),
-    ];
+    let kinds = [("new", Kind::New), ("changed in place", Kind::InPlace), ("removed", Kind::Removed)];
     let mut rows = Vec::new();
     let (mut series, mut growth) = (Vec::new(), Vec::new());
     for (name, kind) in kinds {
@@ -81,9 +77,7 @@ fn exponent(points: &[(f64, f64)]) -> f64 {
 fn untouched(setup: &Setup, report: &mut Report) -> Outcome<()> {
     let mut rows = Vec::new();
     let mut series = Vec::new();
-    for (name, kind) in
-        [("100 new files beside it", Kind::New), ("100 files beside it changed in place", Kind::InPlace)]
-    {
+    for (name, kind) in [("100 new", Kind::New), ("100 changed in place", Kind::InPlace)] {
         let world = World::new(setup, "untouched")?;
         let mut there = 0;
         let mut points = Vec::new();

@@ -1,7 +1,7 @@
 //! What do ordinary programs cost inside, until everything is durable?
 
 use crate::measure::Samples;
-use crate::report::Report;
+use crate::report::{digits, Report};
 use crate::start::{systx, timed};
 use crate::world::{fresh, sync_all};
 use crate::{Outcome, Setup};
@@ -60,6 +60,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     make_sources(&input.join("sources"), setup.size(UNITS, 3))?;
     let archive = input.join("tree.tar");
     timed(Command::new("tar").arg("cf").arg(&archive).arg("-C").arg(&input).arg("tree"))?;
+    let mut rows = Vec::new();
     for program in PROGRAMS {
         let (mut plain, mut ours) = (Samples::default(), Samples::default());
         for _ in 0..setup.repeats {
@@ -74,13 +75,15 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             let mut command = systx(setup, &dir);
             ours.push(timed(command.args(["--", "/bin/sh", "-c", program.script, "sh"]).arg(&archive))?);
         }
-        let title = format!("{} (target: {})", program.name, program.target);
-        report.compared(
-            &title,
-            "ms",
-            &[("plain, then `sync -f`", &plain), ("`systx run --only DIR`", &ours)],
-        );
+        let numbers = [plain.min(), plain.median(), ours.min(), ours.median()].map(digits);
+        let mut row = vec![program.name.to_owned()];
+        row.extend(numbers);
+        row.push(format!("{:.2}", ours.min() / plain.min()));
+        row.push(program.target.to_owned());
+        rows.push(row);
     }
+    let head = ["", "plain min ms", "median", "systx min", "median", "ratio of min", "target"];
+    report.table("Plain: the program, then `sync -f`.", &head, &rows);
     Ok(())
 }
 

@@ -2,7 +2,6 @@
 
 use crate::measure::{wall_ms, Samples};
 use crate::report::Report;
-use crate::tree::listed;
 use crate::world::{sync_all, World, AREA};
 use crate::{Outcome, Setup};
 use std::path::Path;
@@ -32,10 +31,8 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         &rows,
     );
     for (name, times) in [("60 KiB", &large), ("100 bytes", &small)] {
-        report.line(&format!(
-            "Records of {name}: log segments {} KiB; calls of the last recovery: {}.",
-            times.log_kib, times.calls
-        ));
+        report.line(&format!("Log segments with records of {name}: {} KiB.", times.log_kib));
+        report.calls(&format!("calls of the last recovery, records of {name}"), &times.calls);
     }
     Ok(())
 }
@@ -44,7 +41,7 @@ struct Times {
     published: Samples,
     lost: Samples,
     log_kib: u64,
-    calls: String,
+    calls: Vec<(&'static str, u64)>,
 }
 
 fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
@@ -69,7 +66,7 @@ fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
         .map(|e| Ok(std::os::unix::fs::MetadataExt::blocks(&e?.metadata()?) / 2))
         .sum::<std::io::Result<u64>>()?;
     let mut times =
-        Times { published: Samples::default(), lost: Samples::default(), log_kib, calls: String::new() };
+        Times { published: Samples::default(), lost: Samples::default(), log_kib, calls: Vec::new() };
     for repeat in 0..setup.repeats * 2 {
         let lost = repeat % 2 == 1;
         std::fs::remove_dir_all(&area)?;
@@ -92,7 +89,7 @@ fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
         if std::fs::read(&file)?.iter().any(|b| *b != b'b') {
             return Err("a byte that was committed is missing".into());
         }
-        times.calls = listed(&world.meter.calls());
+        times.calls = world.meter.calls();
         if lost { &mut times.lost } else { &mut times.published }.push(ms);
     }
     Ok(times)

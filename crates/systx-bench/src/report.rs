@@ -60,9 +60,22 @@ impl Report {
         let _ = write!(self.text, "\n## {text}\n");
     }
 
-    /// A paragraph.
+    /// A paragraph, in lines of at most 118 characters.
     pub fn line(&mut self, text: &str) {
-        let _ = write!(self.text, "\n{text}\n");
+        let mut column = 0;
+        for word in text.split(' ') {
+            let length = word.chars().count();
+            let before = if column == 0 || column + 1 + length > 118 { '\n' } else { ' ' };
+            column = if before == '\n' { length } else { column + 1 + length };
+            let _ = write!(self.text, "{before}{word}");
+        }
+        self.text.push('\n');
+    }
+
+    /// Prints which calls `what` makes. Not in the report: too much for a page, and read by developers only.
+    pub fn calls(&self, what: &str, calls: &[(&str, u64)]) {
+        let calls: Vec<_> = calls.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        eprintln!("{what}: {}", calls.join(", "));
     }
 
     /// A table.
@@ -78,15 +91,14 @@ impl Report {
 
     /// A table of measurements; each ratio is to the first row.
     pub fn compared(&mut self, title: &str, unit: &str, rows: &[(&str, &Samples)]) {
-        let base = rows.first().map(|(_, s)| (s.min(), s.median()));
-        let head = ["", &format!("min {unit}"), "median", "max", "n", "ratio of min", "ratio of median"];
+        let base = rows.first().map_or(0.0, |(_, s)| s.min());
+        let head = ["", &format!("min {unit}"), "median", "max", "ratio of min"];
         let ratio = |a: f64, b: f64| if b > 0.0 { format!("{:.2}", a / b) } else { "–".into() };
         let line = |(name, s): &(&str, &Samples)| {
-            let (min, median) = base.unwrap_or_default();
             let numbers = [s.min(), s.median(), s.max()].map(digits);
             let mut row = vec![(*name).to_owned()];
             row.extend(numbers);
-            row.extend([s.len().to_string(), ratio(s.min(), min), ratio(s.median(), median)]);
+            row.push(ratio(s.min(), base));
             row
         };
         let rows: Vec<_> = rows.iter().map(line).collect();

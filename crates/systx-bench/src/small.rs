@@ -2,7 +2,6 @@
 
 use crate::measure::{cpu_us, monotonic_us, Samples};
 use crate::report::{digits, Report};
-use crate::tree::listed;
 use crate::world::{fresh, World};
 use crate::{Outcome, Setup};
 use std::fs::File;
@@ -122,7 +121,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         ["Changing in place", "Creating", "Removing", "Changing what nobody has synced", "Changing its mode"];
     for (what, calls) in names.iter().zip(&calls) {
         let often: Vec<_> = calls.iter().filter(|(_, n)| *n > 0).copied().collect();
-        report.line(&format!("{what} makes these calls each: {}.", listed(&often)));
+        report.calls(what, &often);
     }
     Ok(())
 }

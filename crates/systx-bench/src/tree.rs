@@ -70,7 +70,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         "ms",
         &[("plain: mkdir, create, write, close", &plain_building), ("the same verbs", &building)],
     );
-    report.line(&format!("Calls of one commit: {}.", listed(&calls)));
+    report.calls("calls of one commit of a tree", &calls);
     Ok(())
 }
 
@@ -87,9 +87,4 @@ fn build_plain(dir: &std::path::Path, files: usize) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-/// Calls as text.
-pub fn listed(calls: &[(&str, u64)]) -> String {
-    calls.iter().map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
 }
