@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format and lints. Usage: scripts/lint.sh [advice]
+# Format and lints of code and documents. Usage: scripts/lint.sh [advice]
 #
 # With `advice`, what another version of the lints than ours has to say is printed and is no failure: each version has
 # other lints, and none of them keeps a program from being tested. CI has ours.
@@ -29,5 +29,6 @@ if [ -n "$version" ]; then
         "$cargo" clippy --locked --workspace --all-targets || true
     fi
 fi
+bash scripts/docs.sh || status=1
 [ -z "$skipped" ] || echo "lint: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
 exit "$status"

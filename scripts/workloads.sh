@@ -198,7 +198,7 @@ $repeats repeats in turns, load at start $(cut -d' ' -f1-3 /proc/loadavg). Times
 \`sync -f\`. The overlay isolates, compares and merges nothing. \`try -y\`, \`sandlock run --workdir\` and \`branchfs\`
 where they are installed and leave as many names, once each.
 
-| | plain min | median | systx min | median | ratio of min | of median | overlay: of min | try | sandlock | branchfs | target |
+| | plain min | median | systx min | median | ratio min | median | overlay min | try | sandlock | branchfs | target |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 END
 [ $# -gt 0 ] || set -- $(cd "$here" && ls | sed -n 's/[.]sh$//p')
