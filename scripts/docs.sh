@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the documents: how many words they have, how wide their lines are, and whether their sentences are plain.
+# Checks the documents: how many words they have, how wide their lines are, whether their sentences are plain, and whether
+# the source files that they name exist.
 # Usage: scripts/docs.sh
 #
 # Words are those that have a letter and stand outside of code blocks, in docs/*.md and README.md; the two pages that
@@ -119,9 +120,26 @@ if measure "$planted" | words_max=5 judge >/dev/null; then
     exit 1
 fi
 
+# Prints each source file that is named in the files and does not exist.
+missing() {
+    sources=$(find crates -name '*.rs' -not -path '*/target/*')
+    grep -oE '`[A-Za-z0-9_./-]+/[A-Za-z0-9_-]+\.rs`' "$@" | tr -d '`' | while IFS=: read -r document file; do
+        case $sources in
+        *"/$file"$'\n'* | *"/$file" | *"$file"$'\n'*) ;;
+        *) echo "docs: $document names $file, which does not exist" ;;
+        esac
+    done
+}
+pages=(docs/*.md README.md SECURITY.md CONTRIBUTING.md)
+echo 'See `commit/no_such_file.rs`.' >"$planted"
+[ -n "$(missing "$planted" /dev/null)" ] || { echo "docs: a source file that does not exist is not noticed" >&2; exit 1; }
+gone=$(missing "${pages[@]}")
+[ -z "$gone" ] || { echo "$gone"; exit 1; }
+
 found=$(mktemp)
 trap 'rm -f "$planted" "$found"' EXIT
-if measure docs/*.md README.md SECURITY.md CONTRIBUTING.md 2>"$found" | tee -a "$planted" | judge; then
+: >"$planted"
+if measure "${pages[@]}" 2>"$found" | tee -a "$planted" | judge; then
     awk '$1 == "words" { print "docs: " $2 " words" }' "$planted"
 else
     cat "$found"
