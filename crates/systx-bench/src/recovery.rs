@@ -62,6 +62,7 @@ fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
     let area = path.join(AREA);
     let kept = path.join("kept");
     copy(&area, &kept)?;
+    // What stands in `kept` is restored into the same directory: an area whose directory has another inode is a copy.
     let log_kib = std::fs::read_dir(area.join("log"))?
         .map(|e| Ok(std::os::unix::fs::MetadataExt::blocks(&e?.metadata()?) / 2))
         .sum::<std::io::Result<u64>>()?;
@@ -69,8 +70,7 @@ fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
         Times { published: Samples::default(), lost: Samples::default(), log_kib, calls: Vec::new() };
     for repeat in 0..setup.repeats * 2 {
         let lost = repeat % 2 == 1;
-        std::fs::remove_dir_all(&area)?;
-        copy(&kept, &area)?;
+        restore(&kept, &area)?;
         std::fs::remove_file(area.join("table"))?;
         let content = if lost { before.clone() } else { vec![b'b'; records * each] };
         // In place: the inode is what the record knows.
@@ -93,6 +93,18 @@ fn one(setup: &Setup, records: usize, each: usize) -> Outcome<Times> {
         if lost { &mut times.lost } else { &mut times.published }.push(ms);
     }
     Ok(times)
+}
+
+/// Puts the contents of `kept` back into the directory `area`.
+fn restore(kept: &Path, area: &Path) -> Outcome<()> {
+    for entry in std::fs::read_dir(area)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path)?,
+            false => std::fs::remove_file(path)?,
+        }
+    }
+    copy(&kept.join("."), area)
 }
 
 fn copy(from: &Path, to: &Path) -> Outcome<()> {
