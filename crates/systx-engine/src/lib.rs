@@ -5,6 +5,8 @@
 //! on the simulated machine.
 #![forbid(unsafe_code)]
 
+mod acl;
+mod bytes;
 pub mod changes;
 mod commit;
 pub mod contention;
@@ -13,7 +15,9 @@ pub mod facts;
 pub mod id;
 pub mod log;
 mod mutant;
+mod objects;
 pub mod outcome;
+mod paths;
 pub mod plan;
 mod publish;
 pub mod record;

@@ -3,7 +3,7 @@
 //! An object that lost a name and got another one was renamed. What is left over is paired by path: a name that loses one object
 //! for good and gets another one. All paths of *before* are those of the committed tree, all of *after* those that the program sees.
 
-use crate::facts::join;
+use crate::paths::join;
 use crate::transaction::Transaction;
 use crate::workset::Ix;
 use std::collections::{HashMap, HashSet};

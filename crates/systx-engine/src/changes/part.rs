@@ -8,7 +8,8 @@
 //! name as the transaction shows it; making a choice changes nothing. Does not: give the rest up ([`Transaction::keep_only`]).
 
 use super::Change;
-use crate::facts::{join, Name};
+use crate::facts::Name;
+use crate::paths::join;
 use crate::transaction::Transaction;
 use crate::workset::names::Entry;
 use crate::workset::Ix;

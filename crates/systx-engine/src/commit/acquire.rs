@@ -6,9 +6,9 @@
 use super::Change;
 use crate::domain::Domain;
 use crate::id::ObjectId;
+use crate::objects::{identify, open_object, slot_name, Directories};
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::plan::{Plan, Token};
-use crate::publish::site::{identify, open_object, slot_name, Directories};
 use crate::record::{Act, At, Patch, Source, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -239,7 +239,7 @@ impl<O: Os> super::Commit<'_, O> {
 
 impl<O: Os> Look<'_, O> {
     fn failed(&self, doing: &'static str, at: &At, error: Errno) -> CommitError {
-        let path = self.domain.shown(&crate::facts::join(&at.path, &at.name));
+        let path = self.domain.shown(&crate::paths::join(&at.path, &at.name));
         CommitError::Failed { doing, path, error }
     }
 

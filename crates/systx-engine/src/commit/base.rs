@@ -12,7 +12,7 @@ use crate::domain::on_disk::Began;
 use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
-use crate::publish::site::open_object;
+use crate::objects::open_object;
 use crate::record::{Act, At, Body, Change as AttrChange, Small};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl<O: Os> Base<O> {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(()),
                 Err(e) => return Err(e),
             };
-            so_far = crate::facts::join(&so_far, name);
+            so_far = crate::paths::join(&so_far, name);
             if seen.insert(so_far.clone()) {
                 let handle = os.handle(&dir)?;
                 if !self.objects.iter().any(|known| known.handle == handle) {

@@ -5,8 +5,8 @@ use super::{Commit, Part};
 use crate::domain::{Domain, LEASE_PAUSE_NS, LEASE_ROUNDS};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
+use crate::objects::{identify, open_object, slot_name};
 use crate::outcome::{CommitError, Conflict, Party};
-use crate::publish::site::{identify, open_object, slot_name};
 use crate::record::{Act, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -242,14 +242,14 @@ fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Han
 }
 
 fn changed<O: Os>(domain: &Domain<O>, step: &Step, what: &'static str) -> CommitError {
-    let path = domain.shown(&crate::facts::join(&step.at.path, &step.at.name));
+    let path = domain.shown(&crate::paths::join(&step.at.path, &step.at.name));
     CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }
 
 fn failed<O: Os>(domain: &Domain<O>, step: &Step, error: Errno) -> CommitError {
     CommitError::Failed {
         doing: "looking at",
-        path: domain.shown(&crate::facts::join(&step.at.path, &step.at.name)),
+        path: domain.shown(&crate::paths::join(&step.at.path, &step.at.name)),
         error,
     }
 }

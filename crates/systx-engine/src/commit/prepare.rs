@@ -7,9 +7,9 @@ use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::Domain;
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
+use crate::objects::{open_object, slot_name, Directories};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::{Plan, Staged};
-use crate::publish::site::{open_object, slot_name, Directories};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, Shelved, Step, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
@@ -193,7 +193,7 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
         let Act::Patch(patch) = &step.act else { continue };
         // Steps name the path at their turn; nothing has moved yet.
         let at = plan.places.get(&patch.file).unwrap_or(&step.at);
-        let path = || domain.shown(&crate::facts::join(&at.path, &at.name));
+        let path = || domain.shown(&crate::paths::join(&at.path, &at.name));
         let open = || {
             domain.open_past_leases(ObjectId::data(&patch.file), || {
                 open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)

@@ -7,8 +7,8 @@
 
 use super::identity;
 use super::owners::OwnersError;
+use crate::acl;
 use crate::id::AreaId;
-use crate::workset::acl;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 

@@ -8,9 +8,10 @@
 //! fail a checkpoint where there is no room for a line.
 
 use super::Domain;
+use crate::bytes::read_file;
 use crate::id::{Lsn, TxId};
 use crate::log::LogError;
-use crate::publish::reports::{read_file, unescape};
+use crate::paths::unescape;
 use crate::record::{Act, Body, Step};
 use std::collections::{BTreeMap, HashSet};
 use systx_os::{Errno, Open, Os, Rename, Result};
@@ -102,7 +103,7 @@ fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
             Act::Replace { .. } | Act::Patch(_) | Act::Attr { .. } => 'M',
             Act::Remove { .. } => 'D',
         };
-        Changed { letter, path: crate::facts::join(&step.at.path, &step.at.name) }
+        Changed { letter, path: crate::paths::join(&step.at.path, &step.at.name) }
     })
 }
 

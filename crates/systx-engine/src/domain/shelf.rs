@@ -15,8 +15,7 @@ use super::Domain;
 use crate::id::{OwnerIx, TxId};
 use crate::log::Entry;
 use crate::mutant::{self, Mutant};
-use crate::publish::reclaim::remove_all;
-use crate::publish::site::slot_number;
+use crate::objects::{remove_all, slot_number};
 use crate::publish::ways::SlotsOf;
 use crate::record::{Body, Shelved};
 use std::collections::HashSet;
@@ -248,7 +247,7 @@ pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
 mod tests {
     use super::*;
     use crate::domain::Location;
-    use crate::publish::site::slot_name;
+    use crate::objects::slot_name;
     use systx_sim::machine::{run_process, Machine};
 
     /// An inode of 128 bytes has room for 31 bits of seconds: the kernel would put the highest instead.

@@ -6,8 +6,8 @@
 use super::{Domain, Sealed};
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
+use crate::objects::remove_all;
 use crate::publish::mark;
-use crate::publish::reclaim::remove_all;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 

@@ -5,7 +5,7 @@
 //! when no process of any of them is left.
 
 use super::open::{open_all, Location};
-use crate::publish::reclaim::remove_all;
+use crate::objects::remove_all;
 use systx_os::{Errno, Open, Os, Rename};
 
 /// What a displaced object's name begins with, when its area goes; a number follows.

@@ -6,7 +6,7 @@
 
 use super::{Domain, SlotState};
 use crate::id::{OwnerIx, TxId};
-use crate::publish::reclaim::remove_all;
+use crate::objects::remove_all;
 use crate::publish::reports;
 use crate::recovery::{self, Recovered};
 use systx_os::{FileType, Open, Os, Result, Timestamp};

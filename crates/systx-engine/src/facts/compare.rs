@@ -1,10 +1,10 @@
 //! Comparison of one fact with the present.
 
-use super::look::{current_names, current_xattr};
 use super::{DataFact, Facts, Listing, Seen, Which};
-use crate::facts::join;
+use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
-use crate::publish::patch::read_up_to;
+use crate::objects::{current_names, current_xattr};
+use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};

@@ -2,14 +2,15 @@
 
 use super::compare::links;
 use super::{
-    join, Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile,
-    Name, Seen, Which,
+    Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
+    Seen, Which,
 };
+use crate::bytes::{copy_from, read_up_to};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
+use crate::objects::{current_names, current_xattr};
 use crate::outcome::{Party, Verb, VerbError};
-use crate::publish::patch::read_up_to;
-use crate::workset::acl;
+use crate::paths::join;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
 
@@ -407,14 +408,6 @@ fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
     }
 }
 
-/// Bytes at `offset` of what is in memory; short only at its end.
-pub(crate) fn copy_from(bytes: &[u8], buf: &mut [u8], offset: u64) -> usize {
-    let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-    let got = buf.len().min(bytes.len() - from);
-    buf[..got].copy_from_slice(&bytes[from..from + got]);
-    got
-}
-
 /// Which conflict objects a look at a name claims.
 fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectId> {
     let mut claims = Vec::with_capacity(3);
@@ -438,19 +431,4 @@ fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
         return true;
     }
     matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))
-}
-
-/// Value of an extended attribute; `None` when there is none.
-pub(crate) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    match os.getxattr(fd, name) {
-        Ok(value) => Ok(Some(value)),
-        Err(Errno::NODATA) => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-pub(super) fn current_names<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<Vec<u8>>> {
-    let mut names = acl::each_list_once(os.listxattr(fd)?);
-    names.sort_unstable();
-    Ok(names)
 }

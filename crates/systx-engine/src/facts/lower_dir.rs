@@ -5,8 +5,8 @@
 //! of ([`crate::workset::held`]).
 
 use super::Facts;
+use crate::objects::open_object;
 use crate::outcome::Verb;
-use crate::publish::site::open_object;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use systx_os::{Handle, Open, Os, Result, Timestamp};

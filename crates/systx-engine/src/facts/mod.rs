@@ -15,8 +15,7 @@ mod refresh;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use look::{copy_from, current_xattr};
-
+use crate::paths::join;
 pub(crate) use compare::OpenFiles;
 pub use lower_dir::LowerDir;
 
@@ -262,20 +261,4 @@ impl<O: Os> Facts<O> {
             false => VerbError::Doomed(Box::new(Conflict { path, what, with })),
         }
     }
-}
-
-/// The paths of the directories on the way to `path`, from the first name on, and itself.
-pub fn on_the_way(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
-    ends.chain([path.len()]).map(move |end| &path[..end])
-}
-
-/// `dir/name`.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if !path.is_empty() && !name.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }

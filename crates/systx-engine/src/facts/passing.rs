@@ -5,9 +5,9 @@
 //! open. Does not: compare anything afterwards, but for large files that are open ([`Watched`]).
 
 use super::{Bytes, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
+use crate::bytes::read_up_to;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
-use crate::publish::patch::read_up_to;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, Open, Os, Result, Stat};
 

@@ -1,12 +1,12 @@
 //! Attributes that changed → ATTR. Times come last in every step, and children before their parents.
 
 use super::{Draft, Ordered};
+use crate::acl;
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
 use crate::publish::power::BytesHash;
 use crate::record::{Act, Change, Step};
 use crate::transaction::Transaction;
-use crate::workset::acl;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::Ix;
 use systx_os::{Errno, FileType, FsKind, Os, Timestamp};

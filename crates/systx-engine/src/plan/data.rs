@@ -3,9 +3,9 @@
 //! A patch holds the sectors that differ from the committed file, whole, each with the CRC of what stands there now.
 
 use super::{Draft, Ordered};
+use crate::bytes::sector_crc;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
-use crate::publish::patch::sector_crc;
 use crate::record::{Act, Before, Patch, PatchRange, Source, Step, Was, SECTOR_BYTES};
 use crate::transaction::{Access, Transaction};
 use crate::workset::data::{Data, CHUNK_BYTES};
@@ -340,7 +340,7 @@ impl<O: Os> Transaction<O> {
                 let mut buf = vec![0; (part.end - at).min(CHUNK_BYTES as u64) as usize];
                 self.read_bytes(ix, &mut buf, at)?;
                 let fd = self.whole_or_private(ix)?;
-                crate::publish::place::write_all(&self.os, &fd, &buf, at)?;
+                crate::bytes::write_all(&self.os, &fd, &buf, at)?;
                 at += buf.len() as u64;
             }
         }

@@ -13,8 +13,8 @@ mod small;
 pub(crate) use small::SMALL_OBJECTS_MAX;
 
 use crate::id::ObjectId;
+use crate::objects::Directories;
 use crate::outcome::{CommitError, Verb, VerbError};
-use crate::publish::site::Directories;
 use crate::publish::times::changes_a_name;
 use crate::record::{At, DirectoryTime, Step};
 use crate::transaction::Transaction;
@@ -235,7 +235,9 @@ impl<O: Os> Transaction<O> {
         let base = self.lower_dir(dir)?;
         let place = || At { dir: base.handle, path: base.path.clone(), name: Vec::new() };
         draft.plan.places.entry(base.handle).or_insert_with(place);
-        draft.directories.keep(&base);
+        if let Some(fd) = base.kept() {
+            draft.directories.keep(base.handle, fd);
+        }
         Ok(())
     }
 

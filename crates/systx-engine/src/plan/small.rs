@@ -1,8 +1,8 @@
 //! Staged objects: few and small ones ride whole in the record; the others are counted for the stage barrier.
 
 use super::{Draft, Staged};
+use crate::bytes::read_up_to;
 use crate::outcome::Verb;
-use crate::publish::patch::read_up_to;
 use crate::record::{Act, Small};
 use crate::transaction::Transaction;
 use crate::workset::staging::NO_SLOT;

@@ -2,11 +2,11 @@
 
 use super::place::opened;
 use super::power;
-use super::site::{Found, Pass, Site, DIRECTORIES_MAX};
-use crate::facts::current_xattr;
+use super::site::{Found, Pass, Site};
+use crate::acl::CAPABILITY;
 use crate::mutant::{self, Mutant};
+use crate::objects::{current_xattr, DIRECTORIES_MAX};
 use crate::record::{Act, Body, Change, Step};
-use crate::workset::attributes::CAPABILITY;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
 

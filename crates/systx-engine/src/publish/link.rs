@@ -6,8 +6,9 @@
 //! prefix. (A token a step would cost two renames each.)
 
 use super::refused;
-use super::site::{identify, slot_name, Site};
+use super::site::Site;
 use super::{pending, Pending};
+use crate::objects::{identify, slot_name};
 use crate::record::{Act, At, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result};
 

@@ -8,10 +8,11 @@
 //! Guarantees: a mark is never on the disk before what it says. Does not: say anything of bytes, which are written out in any
 //! order; nor is it needed: where there is none, as the disk was full, values alone decide.
 
-use super::site::{identify, Site};
+use super::site::Site;
 use super::Pending;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
+use crate::objects::identify;
 use crate::record::{Act, Body, Change};
 use systx_os::{FsKind, Os};
 

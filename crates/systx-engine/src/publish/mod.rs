@@ -113,5 +113,5 @@ fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), E
 }
 
 fn pending(step: &Step, error: Errno) -> Pending {
-    Pending { path: crate::facts::join(&step.at.path, &step.at.name), error }
+    Pending { path: crate::paths::join(&step.at.path, &step.at.name), error }
 }

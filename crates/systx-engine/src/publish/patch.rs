@@ -1,8 +1,10 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
-use super::place::{open_for_writing, write_all};
-use super::site::{slot_name, Pass, Site};
+use super::place::open_for_writing;
+use super::site::{Pass, Site};
+use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::mutant::{self, Mutant};
+use crate::objects::slot_name;
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -308,20 +310,6 @@ pub(super) fn after_image<O: Os>(
     Ok(after)
 }
 
-/// Reads until `buf` is full or the file ends; the rest of `buf` stays zero.
-pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
-    let mut got = 0;
-    while got < buf.len() {
-        match os.pread(fd, &mut buf[got..], offset + got as u64) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
-}
-
 /// Whether a sector, which begins `at`, is ours up to an old end of the file, and zeros follow, which were past that end.
 fn is_cut(ends: &OldEnds, at: u64, present: &[u8], after: &[u8]) -> bool {
     let len = present.len().min(after.len()).max(1);
@@ -334,17 +322,5 @@ pub(super) fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool
     match before {
         Before::Zeros => bytes.iter().all(|b| *b == 0),
         Before::Sectors(crcs) => crcs.get(sector).is_some_and(|crc| *crc == sector_crc(bytes)),
-    }
-}
-
-/// CRC32C of a sector, as if zeros followed up to its full length.
-pub(crate) fn sector_crc(bytes: &[u8]) -> u32 {
-    match bytes.len() {
-        SECTOR_BYTES => crc32c::crc32c(bytes),
-        n => {
-            let mut sector = [0; SECTOR_BYTES];
-            sector[..n].copy_from_slice(bytes);
-            crc32c::crc32c(&sector)
-        }
     }
 }

@@ -1,7 +1,8 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
-use super::patch::read_up_to;
-use super::site::{identify, slot_name, Pass, Site};
+use super::site::{Pass, Site};
+use crate::bytes::{read_up_to, write_all};
+use crate::objects::{identify, slot_name};
 use crate::record::{Small, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
 
@@ -132,22 +133,6 @@ pub(super) fn open_for_writing<O: Os>(os: &O, found: &O::Fd) -> Result<O::Fd> {
         }
         opened => opened,
     }
-}
-
-/// Writes all of `bytes` at `offset`.
-pub(crate) fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut offset: u64) -> Result<()> {
-    while !bytes.is_empty() {
-        match os.pwrite(fd, bytes, offset) {
-            Ok(0) => return Err(Errno::NOSPC),
-            Ok(n) => {
-                bytes = &bytes[n..];
-                offset += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! open for writing, and a hash from the record. Guarantees: what somebody writes after the final look, or after a power loss, gets
 //! none of it. Does not: go by times, which the record's own steps move.
 
-use super::patch::read_up_to;
 use super::site::Site;
+use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::record::Step;
 use sha2::{Digest, Sha256};

@@ -6,11 +6,12 @@
 //! reasons that may pass (disk full, no descriptors, …); those leave the record pending.
 
 use super::attr::is_left;
-use super::patch::{after_image, chunks, is_pre_image, read_up_to};
-use super::place::write_all;
+use super::patch::{after_image, chunks, is_pre_image};
 use super::remove::drop_token;
-use super::site::{identify, slot_name, Pass, Site};
+use super::site::{Pass, Site};
 use super::{pending, Pending};
+use crate::bytes::{read_up_to, write_all};
+use crate::objects::{identify, slot_name};
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 

@@ -1,8 +1,9 @@
 //! REMOVE and TAKE: the object at the name goes into the slot, over the token.
 
-use super::site::{identify, slot_name, Site};
+use super::site::Site;
 use super::taken;
 use crate::mutant::{self, Mutant};
+use crate::objects::{identify, slot_name};
 use crate::record::{Act, Body, Read, Step};
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 

@@ -1,8 +1,9 @@
 //! REPLACE: the object in the slot goes where another one was, which ends in the slot.
 
-use super::site::{identify, slot_name, Site};
+use super::site::Site;
 use super::taken;
 use crate::mutant::{self, Mutant};
+use crate::objects::{identify, slot_name};
 use crate::record::{Read, Step};
 use systx_os::{Errno, Handle, Os, Rename, Result};
 

@@ -4,12 +4,12 @@
 //! path; between them a tab, other bytes than printable ones as `\xNN`. A line `told`: people know what is above. Guarantees: a line is written once, also when the
 //! record is published again. Does not: fail a publication; what is aside is listed without its line, too.
 
+use crate::bytes::read_file;
 use crate::id::TxId;
 use crate::outcome::Displaced;
+use crate::paths::unescape;
 use systx_os::{Errno, Open, Os, Result};
 
-/// Longest file that is read; no person reads more.
-const FILE_BYTES_MAX: usize = 1 << 20;
 const PREFIX: &[u8] = b"report.";
 
 /// One line.
@@ -109,14 +109,6 @@ fn number(name: &[u8]) -> Option<TxId> {
     core::str::from_utf8(name.strip_prefix(PREFIX)?).ok()?.parse().ok().map(TxId)
 }
 
-pub(crate) fn read_file<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<u8>> {
-    let size = usize::try_from(os.stat(fd)?.size).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
-    let mut bytes = vec![0; size];
-    let got = super::patch::read_up_to(os, fd, &mut bytes, 0)?;
-    bytes.truncate(got);
-    Ok(bytes)
-}
-
 fn parse(tx: TxId, line: &str) -> Option<Report> {
     let mut fields = line.split('\t');
     let (what, aside, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -125,28 +117,6 @@ fn parse(tx: TxId, line: &str) -> Option<Report> {
     }
     let aside = (!aside.is_empty()).then(|| aside.to_owned());
     Some(Report { tx, path: unescape(path)?, aside, what: what.to_owned(), told: false })
-}
-
-/// The reverse of [`slice::escape_ascii`].
-pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'\\' => match rest.next()? {
-                b't' => b'\t',
-                b'n' => b'\n',
-                b'r' => b'\r',
-                b'x' => {
-                    let digit = |byte: u8| char::from(byte).to_digit(16);
-                    (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8
-                }
-                itself => itself,
-            },
-            byte => byte,
-        });
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
 use crate::domain::shelf::slots_there;
-use crate::facts::LowerDir;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
+use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories};
 use crate::outcome::Displaced;
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
@@ -16,15 +16,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
-
-/// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
-/// follow each other.
-pub(crate) const DIRECTORIES_MAX: usize = 64;
-/// So many slots have names that are only numbers.
-const SHORT_NAMES: u32 = 64;
-/// Bytes of the names of all others (73 fill a block), and what makes them so long.
-const LONG_NAME: usize = 48;
-const FILL: u8 = b'-';
 
 /// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,137 +77,6 @@ pub(crate) struct Found<O: Os> {
     pub mtime: Timestamp,
     /// Of few of them.
     pub fd: Option<Arc<O::Fd>>,
-}
-
-/// Directories of steps, open: each is found by its handle once, for every look and for publication.
-pub(crate) struct Directories<O: Os>(HashMap<Handle, Arc<O::Fd>>);
-
-impl<O: Os> Default for Directories<O> {
-    fn default() -> Directories<O> {
-        Directories(HashMap::new())
-    }
-}
-
-impl<O: Os> Directories<O> {
-    /// Takes one over that a transaction has open. One that is removed since is told as in [`Directories::find`].
-    pub fn keep(&mut self, dir: &LowerDir<O>) {
-        if self.0.len() < DIRECTORIES_MAX {
-            if let Some(fd) = dir.kept() {
-                self.0.entry(dir.handle).or_insert(fd);
-            }
-        }
-    }
-
-    /// A directory, by its handle, or below `root` at `path`; `None` when it is gone.
-    ///
-    /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.
-    pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
-        self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
-    }
-
-    fn find_by(
-        &mut self,
-        dir: &Handle,
-        open: impl Fn() -> Result<Option<O::Fd>>,
-    ) -> Result<Option<Arc<O::Fd>>> {
-        if let Some(fd) = self.0.get(dir) {
-            return Ok(Some(fd.clone()));
-        }
-        let mut found = open();
-        if matches!(found, Err(Errno::MFILE | Errno::NFILE)) && !self.0.is_empty() {
-            self.0.clear();
-            found = open();
-        }
-        let Some(fd) = found? else { return Ok(None) };
-        if self.0.len() >= DIRECTORIES_MAX {
-            self.0.clear();
-        }
-        let fd = Arc::new(fd);
-        self.0.insert(*dir, fd.clone());
-        Ok(Some(fd))
-    }
-}
-
-/// Name of a slot in `tx/<id>`: its number. Where there are many it is a long name: ext4 goes through a block of a directory entry by
-/// entry, at each look and each change of a name, and of long names few fill one.
-pub(crate) fn slot_name(slot: u32) -> Vec<u8> {
-    let mut name = slot.to_string().into_bytes();
-    if slot >= SHORT_NAMES {
-        name.resize(LONG_NAME, FILL);
-    }
-    name
-}
-
-/// The number of a slot, by its name.
-pub(crate) fn slot_number(name: &[u8]) -> Option<u32> {
-    let digits = name.iter().position(|byte| *byte == FILL).map_or(name, |at| &name[..at]);
-    let slot = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    (slot_name(slot) == name).then_some(slot)
-}
-
-/// The object under a name, if any.
-pub(crate) fn identify<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Option<Handle>> {
-    match os.handle_at(dir, name) {
-        Ok(handle) => Ok(Some(handle)),
-        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
-/// Opens an object by handle; where handles can't be opened, by walking `path` below `root` and comparing.
-///
-/// `Ok(None)`: the object is gone.
-pub(crate) fn open_object<O: Os>(
-    os: &O,
-    root: &O::Fd,
-    handle: &Handle,
-    path: &[u8],
-    name: &[u8],
-    how: Open,
-) -> Result<Option<O::Fd>> {
-    match by_handle(os, root, handle, how)? {
-        ByHandle::Found(fd) => Ok(Some(fd)),
-        ByHandle::Gone => Ok(None),
-        ByHandle::Forbidden => walk(os, root, handle, &crate::facts::join(path, name), how),
-    }
-}
-
-enum ByHandle<Fd> {
-    Found(Fd),
-    Gone,
-    /// Nothing can be opened that way.
-    Forbidden,
-}
-
-fn by_handle<O: Os>(os: &O, root: &O::Fd, handle: &Handle, how: Open) -> Result<ByHandle<O::Fd>> {
-    match os.open_handle(root, handle, how) {
-        Ok(fd) => Ok(ByHandle::Found(fd)),
-        Err(Errno::STALE | Errno::NOENT) => Ok(ByHandle::Gone),
-        Err(Errno::PERM | Errno::OPNOTSUPP) => Ok(ByHandle::Forbidden),
-        Err(e) => Err(e),
-    }
-}
-
-/// Opens the object at a path, if it is that one.
-fn walk<O: Os>(os: &O, base: &O::Fd, handle: &Handle, path: &[u8], how: Open) -> Result<Option<O::Fd>> {
-    let mut fd = os.dup(base)?;
-    for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
-        // No record of ours has one, and it would lead out of what may be reached.
-        if component == b".." {
-            return Ok(None);
-        }
-        fd = match os.open(&fd, component, Open::Path) {
-            Ok(fd) => fd,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),
-            Err(e) => return Err(e),
-        };
-    }
-    // Compared before it is opened for real: a stranger's may not let itself be opened that way.
-    match os.handle(&fd)? == *handle {
-        true if how == Open::Path => Ok(Some(fd)),
-        true => os.reopen(&fd, how).map(Some),
-        false => Ok(None),
-    }
 }
 
 impl<'a, O: Os> Site<'a, O> {
@@ -282,7 +142,7 @@ impl<'a, O: Os> Site<'a, O> {
                 _ => self.os.reopen(held, how).map(Some),
             };
         }
-        let path = crate::facts::join(path, name);
+        let path = crate::paths::join(path, name);
         let first = walk(self.os, self.root, object, &path, how);
         // What can't be entered may be elsewhere by now.
         if !matches!(first, Ok(None) | Err(Errno::ACCESS)) || mutant::on(Mutant::OneWay) {
@@ -322,7 +182,7 @@ impl<'a, O: Os> Site<'a, O> {
         path: &[u8],
         how: Open,
     ) -> Result<Option<O::Fd>> {
-        walk(self.os, slots, object, &crate::facts::join(&slot_name(slot), path), how)
+        walk(self.os, slots, object, &crate::paths::join(&slot_name(slot), path), how)
     }
 
     /// Whether objects are found by names alone.
@@ -345,7 +205,7 @@ impl<'a, O: Os> Site<'a, O> {
 
     /// Path of a step's name, for messages.
     pub fn path_of(&self, at: &At) -> Vec<u8> {
-        crate::facts::join(&at.path, &at.name)
+        crate::paths::join(&at.path, &at.name)
     }
 
     /// Does part of a publication; where descriptors have run out, once more without those that are kept to save opening.
@@ -362,7 +222,7 @@ impl<'a, O: Os> Site<'a, O> {
     /// for before the commit point may not be permitted any more.
     fn let_go(&mut self) -> bool {
         let found = self.found.values_mut().filter_map(|found| found.fd.take()).count();
-        let directories = std::mem::take(&mut self.directories).0;
+        let directories = std::mem::take(&mut self.directories);
         let held = std::mem::take(&mut self.held);
         found > 0 || !directories.is_empty() || !held.is_empty()
     }
@@ -419,29 +279,5 @@ impl<'a, O: Os> Site<'a, O> {
             // On a full disk there is no line; what was kept is listed all the same.
             let _ = reports::keep(self.os, area, self.id, displaced);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use systx_os::FsKind;
-    use systx_sim::machine::{Call, Fault, Machine, Plant};
-
-    #[test]
-    fn a_directory_is_found_without_a_descriptor_to_spare() {
-        let machine = Machine::with(FsKind::Ext4);
-        machine.plant(0, &[("one", Plant::Dir), ("two", Plant::Dir)]).expect("planting");
-        let os = machine.spawn("publisher");
-        let root = os.root(0);
-        let of = |name: &[u8]| os.handle_at(&root, name).expect("there");
-        let mut directories = Directories::default();
-        let mut find = |name: &[u8]| directories.find(&os, &root, &of(name), name).map(|dir| dir.is_some());
-        assert_eq!(find(b"one"), Ok(true));
-        machine.fault(Fault::fail(Call::OpenHandle, Errno::MFILE));
-        assert_eq!(find(b"two"), Ok(true), "what is kept is let go of");
-        machine.fault(Fault { times: 2, ..Fault::fail(Call::OpenHandle, Errno::MFILE) });
-        assert_eq!(find(b"one"), Err(Errno::MFILE));
-        os.exit();
     }
 }

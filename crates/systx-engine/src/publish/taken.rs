@@ -6,9 +6,10 @@
 //! the rename itself moves the change time. Does not: care for a file that keeps another name, nor for what is written after the
 //! rename through an older descriptor.
 
-use super::patch::read_up_to;
-use super::site::{slot_name, Pass, Site};
+use super::site::{Pass, Site};
+use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
+use crate::objects::slot_name;
 use crate::record::{Read, Step, Was};
 use systx_os::{Errno, FileType, Lease, Open, Os, Result, Stat};
 use xxhash_rust::xxh3::Xxh3;

@@ -6,7 +6,7 @@
 //! permission, and with a modification time at the epoch.
 
 use super::link;
-use super::site::{identify, slot_name};
+use crate::objects::{identify, slot_name};
 use crate::plan::Token;
 use std::cell::OnceCell;
 use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};

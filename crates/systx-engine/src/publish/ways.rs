@@ -7,8 +7,8 @@
 //! Guarantees: no place is missing where nobody else renames anything. Does not: look whether the object is there; who does compares
 //! identities, so that a place too many does no harm.
 
-use crate::facts::join;
 use crate::id::TxId;
+use crate::paths::join;
 use crate::record::{Act, Body, Shelved, Step};
 use std::collections::{HashMap, HashSet};
 

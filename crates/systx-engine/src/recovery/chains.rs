@@ -8,13 +8,13 @@
 //! Guarantees: a step is left out only where the difference is certain; whatever the records don't tell counts as no difference.
 //! Does not: notice what an outsider put back if no later record has changed it.
 
+use crate::acl;
+use crate::bytes::{read_up_to, sector_crc};
 use crate::domain::Area;
 use crate::log::{LogError, Understood};
 use crate::mutant::{self, Mutant};
-use crate::publish::patch::{read_up_to, sector_crc};
-use crate::publish::site::slot_name;
+use crate::objects::slot_name;
 use crate::record::{Act, Before, Body, Change, Patch, PatchRange, Source, SECTOR_BYTES};
-use crate::workset::acl;
 use std::collections::HashMap;
 use systx_os::{Errno, Handle, Open, Os};
 

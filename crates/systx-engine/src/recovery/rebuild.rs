@@ -3,13 +3,12 @@
 //! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says that none of the
 //! record's steps on names survived. On a shelf the seal says so. (Not so on ext4 without a journal: docs/limits.md.)
 
+use crate::bytes::write_all;
 use crate::domain::shelf::sealed_shelf_of;
 use crate::domain::Area;
 use crate::mutant::{self, Mutant};
+use crate::objects::{remove_all, slot_name};
 use crate::plan::Token;
-use crate::publish::place::write_all;
-use crate::publish::reclaim::remove_all;
-use crate::publish::site::slot_name;
 use crate::publish::tokens;
 use crate::record::{Act, Body, Small, Step};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};

@@ -47,10 +47,10 @@ pub(super) fn builds_on(earlier: &Body, later: &Body) -> bool {
     for step in &earlier.steps {
         objects.extend(objects_of(step));
         names.insert((step.at.dir, &step.at.name));
-        paths.insert(crate::facts::join(&step.at.path, &step.at.name));
+        paths.insert(crate::paths::join(&step.at.path, &step.at.name));
     }
     later.steps.iter().any(|step| {
-        let path = crate::facts::join(&step.at.path, &step.at.name);
+        let path = crate::paths::join(&step.at.path, &step.at.name);
         let mut above = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(n, _)| &path[..n]);
         names.contains(&(step.at.dir, &step.at.name))
             || objects.contains(&step.at.dir)

@@ -11,12 +11,12 @@
 //! images are not given out again after a reboot. Does not: write images.
 
 use super::image::{Image, Unreadable};
+use crate::bytes::read_up_to;
 use crate::domain::history::Past;
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::log::LogError;
-use crate::publish::patch::read_up_to;
-use crate::publish::reclaim::remove_all;
+use crate::objects::remove_all;
 use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 
 pub(crate) const DIR: &[u8] = b"undo";

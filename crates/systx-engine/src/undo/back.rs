@@ -8,10 +8,10 @@
 
 use super::image::{Image, Name, State, Thing};
 use super::look::{split, Looked};
+use crate::bytes::read_up_to;
 use crate::changes::none_if_unsupported;
-use crate::facts::on_the_way;
 use crate::outcome::Verb;
-use crate::publish::patch::read_up_to;
+use crate::paths::on_the_way;
 use crate::transaction::{Access, Caller, Node, SetAttr, SetTime, Transaction};
 use crate::workset::data::CHUNK_BYTES;
 use std::collections::HashMap;

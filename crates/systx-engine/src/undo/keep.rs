@@ -6,13 +6,13 @@
 
 use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST, MANIFEST_BYTES_MAX};
 use super::image::{Image, Name, Range, State, Thing};
+use crate::bytes::write_all;
 use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
 use crate::domain::Domain;
-use crate::facts::{join, on_the_way};
 use crate::id::TxId;
 use crate::outcome::{Durability, Verb};
-use crate::publish::place::write_all;
+use crate::paths::{join, on_the_way};
 use crate::transaction::{Attr, Transaction};
 use crate::workset::attributes::from_stat;
 use crate::workset::data::{Data, CHUNK_BYTES};

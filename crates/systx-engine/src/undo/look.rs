@@ -237,7 +237,7 @@ impl<O: Os> Transaction<O> {
             let dir = dir.filter(|dir| !os.handle(dir).is_ok_and(|handle| domain.is_area(&handle)));
             let Some(dir) = dir else { continue };
             for entry in os.read_dir(&dir)? {
-                let at = crate::facts::join(&path, &entry.name);
+                let at = crate::paths::join(&path, &entry.name);
                 match entry.kind {
                     FileType::Directory => rest.push_back(at),
                     _ if show(&dir, &entry, &at) => {}
@@ -299,7 +299,7 @@ impl<O: Os> Transaction<O> {
             for entry in self.readdir(node)?.iter() {
                 if !known.is_some_and(|known| known.contains(&entry.name[..])) {
                     looked.differs(
-                        &crate::facts::join(&name.path, &entry.name),
+                        &crate::paths::join(&name.path, &entry.name),
                         "it is new, in a directory that would go",
                     );
                 }

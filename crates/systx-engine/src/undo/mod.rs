@@ -18,7 +18,7 @@ mod image;
 mod keep;
 mod look;
 
-pub use crate::facts::on_the_way;
+pub use crate::paths::on_the_way;
 pub use image::{Image, Name, Range, State, Thing, Unreadable, IMAGE_VERSION};
 pub use keep::Kept;
 pub use look::{Differs, Looked};

@@ -1,9 +1,9 @@
 //! chmod, chown, utimensat, truncate. On staged objects they are done at once; on lower ones they are remembered.
 
+use crate::acl::CAPABILITY;
+use crate::acl::{self, Acl};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Node, SetAttr, SetTime, Transaction};
-use crate::workset::acl::{self, Acl};
-use crate::workset::attributes::CAPABILITY;
 use crate::workset::data::Data;
 use crate::workset::Ix;
 use systx_os::{Errno, FileType, Os, Timestamp};

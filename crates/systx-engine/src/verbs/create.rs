@@ -1,8 +1,8 @@
 //! New objects. Each is made at once, for real, in the staging area, with its final owner, mode and lists.
 
+use crate::acl::{self, Acl};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
-use crate::workset::acl::{self, Acl};
 use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::staging::Spot;

@@ -1,10 +1,10 @@
 //! Extended attributes. What is remembered for a lower object is tried out on an object of ours first, so that a file system
 //! that can't hold it says so now and not after the commit point.
 
+use crate::acl::CAPABILITY;
+use crate::acl::{self, Acl};
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
-use crate::workset::acl::{self, Acl};
-use crate::workset::attributes::CAPABILITY;
 use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Open, Os, SetXattr};
 

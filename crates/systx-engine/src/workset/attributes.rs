@@ -1,7 +1,9 @@
 //! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
 
 use super::data::Data;
-use super::{acl, Ix, Reach};
+use super::{Ix, Reach};
+use crate::acl;
+use crate::acl::CAPABILITY;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Transaction};
 use systx_os::{Errno, FileType, Os, Stat, Timestamp};
@@ -36,9 +38,6 @@ impl Overrides {
         self.xattrs.iter().find(|x| *x.name == *name)
     }
 }
-
-/// Privileges of a program file.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
 /// What stat(2) says of a staged object.
 pub(crate) fn from_stat(stat: &Stat) -> Attr {

@@ -10,9 +10,9 @@ use super::memory::Memory;
 use super::passing::Claim;
 use super::staging::NO_SLOT;
 use super::Ix;
-use crate::facts::{copy_from, LowerFile};
+use crate::bytes::{copy_from, read_up_to};
+use crate::facts::LowerFile;
 use crate::outcome::Verb;
-use crate::publish::patch::read_up_to;
 use crate::transaction::{Access, Transaction};
 use std::sync::Arc;
 use systx_os::{Errno, Open, Os};
@@ -203,7 +203,7 @@ impl<O: Os> Transaction<O> {
                 if got == 0 {
                     break;
                 }
-                crate::publish::place::write_all(&self.os, &fd, &buf[..got], at)?;
+                crate::bytes::write_all(&self.os, &fd, &buf[..got], at)?;
                 at += got as u64;
             }
         }

@@ -130,7 +130,7 @@ impl<O: Os> Transaction<O> {
         for at in (0..size).step_by(CHUNK_BYTES) {
             let memory = self.memory(ix).ok_or(Errno::STALE)?;
             let chunk = &memory.bytes[at..size.min(at + CHUNK_BYTES)];
-            crate::publish::place::write_all(&self.os, &fd, chunk, at as u64)?;
+            crate::bytes::write_all(&self.os, &fd, chunk, at as u64)?;
         }
         self.become_private(ix, slot, fd, replaced)
     }

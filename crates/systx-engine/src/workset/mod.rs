@@ -5,7 +5,6 @@
 //! before commit. A staged object's name in a staged directory is where it really is; its name in a lower directory stands
 //! for a slot. Guarantees: two names of one lower file are one node. Does not: decide what a system call answers (`verbs`).
 
-pub(crate) mod acl;
 pub(crate) mod attributes;
 pub(crate) mod data;
 pub(crate) mod extents;
@@ -18,6 +17,7 @@ mod restore;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
 
+use crate::acl;
 use crate::facts::{Found, Known, LowerDir, Name};
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};

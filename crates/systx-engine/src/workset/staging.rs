@@ -35,7 +35,7 @@ pub(crate) struct Spot<O: Os> {
 
 /// Name of a slot.
 pub(crate) fn slot_name(slot: u32) -> Box<[u8]> {
-    crate::publish::site::slot_name(slot).into()
+    crate::objects::slot_name(slot).into()
 }
 
 impl<O: Os> Transaction<O> {

@@ -12,8 +12,8 @@ use super::names::Entry;
 use super::Ix;
 use crate::facts::Name;
 use crate::mutant::{self, Mutant};
+use crate::objects::remove_all;
 use crate::outcome::Verb;
-use crate::publish::reclaim::remove_all;
 use crate::transaction::{Node, Transaction};
 use systx_os::{Errno, Open, Os};
 

@@ -1,14 +1,13 @@
 //! Cases that a review of the protocol has turned up, one test each.
 
 use super::world::{machine, public, AREA};
+use crate::bytes::{sector_crc, write_all};
 use crate::commit::{aborted, run, Draft};
 use crate::domain::{open_all, Domain, Location};
 use crate::facts::{Facts, LowerDir};
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
-use crate::publish::patch::sector_crc;
-use crate::publish::place::write_all;
 use crate::publish::publish;
 use crate::publish::site::{Pass, Site};
 use crate::record::*;

@@ -1,5 +1,6 @@
 //! The world of these tests: one tree, and one transaction that takes a step of every kind in it.
 
+use crate::bytes::{sector_crc, write_all};
 use crate::commit::{run, Draft};
 use crate::domain::shelf::{first_slot, SLOTS_MAX};
 use crate::domain::{Domain, Location};
@@ -7,8 +8,6 @@ use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::{Plan, Staged, Token};
-use crate::publish::patch::sector_crc;
-use crate::publish::place::write_all;
 use crate::publish::power::BytesHash;
 use crate::record::*;
 use std::sync::Arc;

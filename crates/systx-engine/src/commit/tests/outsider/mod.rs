@@ -14,8 +14,8 @@ mod power;
 mod rewritten;
 
 use super::world::*;
+use crate::objects::slot_number;
 use crate::outcome::{CommitError, Committed, Durability};
-use crate::publish::site::slot_number;
 use acts::{plant, Act, Outsider, ACTS, HIS, TARGETS};
 use judge::{at_old_names, differences, path_of_slot, Seen};
 use std::collections::BTreeSet;

@@ -10,6 +10,9 @@ pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The list that new objects in a directory get.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
+/// Privileges of a program file.
+pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+
 /// XFS tells root of each list twice: by its own name, too, and in another form. Source: xfs_xattr_put_listent in linux/fs/xfs.
 const COPIES: [(&[u8], &[u8]); 2] =
     [(b"trusted.SGI_ACL_FILE", ACCESS), (b"trusted.SGI_ACL_DEFAULT", DEFAULT)];

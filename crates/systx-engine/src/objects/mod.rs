@@ -1,0 +1,207 @@
+//! Objects of a file system: how one is identified, found again and opened, and what a slot is called.
+//!
+//! Owns: the way from a handle to a descriptor, with and without the right to open handles; directories kept open while many steps
+//! ask for the same few; slot names; the removal of whole trees ([`remove`]). Guarantees: what is opened is the object that the handle
+//! names, or nothing. Does not: know records, transactions or where an area is.
+
+pub(crate) mod remove;
+
+pub(crate) use remove::{clear, remove_all};
+
+use crate::acl;
+use crate::paths::join;
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{Errno, Handle, Open, Os, Result};
+
+/// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
+/// follow each other.
+pub(crate) const DIRECTORIES_MAX: usize = 64;
+
+/// So many slots have names that are only numbers.
+const SHORT_NAMES: u32 = 64;
+
+/// Bytes of the names of all others (73 fill a block), and what makes them so long.
+const LONG_NAME: usize = 48;
+
+const FILL: u8 = b'-';
+
+/// Name of a slot in `tx/<id>`: its number. Where there are many it is a long name: ext4 goes through a block of a directory entry by
+/// entry, at each look and each change of a name, and of long names few fill one.
+pub(crate) fn slot_name(slot: u32) -> Vec<u8> {
+    let mut name = slot.to_string().into_bytes();
+    if slot >= SHORT_NAMES {
+        name.resize(LONG_NAME, FILL);
+    }
+    name
+}
+
+/// The number of a slot, by its name.
+pub(crate) fn slot_number(name: &[u8]) -> Option<u32> {
+    let digits = name.iter().position(|byte| *byte == FILL).map_or(name, |at| &name[..at]);
+    let slot = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (slot_name(slot) == name).then_some(slot)
+}
+
+/// The object under a name, if any.
+pub(crate) fn identify<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Option<Handle>> {
+    match os.handle_at(dir, name) {
+        Ok(handle) => Ok(Some(handle)),
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens an object by handle; where handles can't be opened, by walking `path` below `root` and comparing.
+///
+/// `Ok(None)`: the object is gone.
+pub(crate) fn open_object<O: Os>(
+    os: &O,
+    root: &O::Fd,
+    handle: &Handle,
+    path: &[u8],
+    name: &[u8],
+    how: Open,
+) -> Result<Option<O::Fd>> {
+    match by_handle(os, root, handle, how)? {
+        ByHandle::Found(fd) => Ok(Some(fd)),
+        ByHandle::Gone => Ok(None),
+        ByHandle::Forbidden => walk(os, root, handle, &join(path, name), how),
+    }
+}
+
+pub(crate) enum ByHandle<Fd> {
+    Found(Fd),
+    Gone,
+    /// Nothing can be opened that way.
+    Forbidden,
+}
+
+pub(crate) fn by_handle<O: Os>(os: &O, root: &O::Fd, handle: &Handle, how: Open) -> Result<ByHandle<O::Fd>> {
+    match os.open_handle(root, handle, how) {
+        Ok(fd) => Ok(ByHandle::Found(fd)),
+        Err(Errno::STALE | Errno::NOENT) => Ok(ByHandle::Gone),
+        Err(Errno::PERM | Errno::OPNOTSUPP) => Ok(ByHandle::Forbidden),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens the object at a path, if it is that one.
+pub(crate) fn walk<O: Os>(
+    os: &O,
+    base: &O::Fd,
+    handle: &Handle,
+    path: &[u8],
+    how: Open,
+) -> Result<Option<O::Fd>> {
+    let mut fd = os.dup(base)?;
+    for component in path.split(|b| *b == b'/').filter(|c| !c.is_empty()) {
+        // No record of ours has one, and it would lead out of what may be reached.
+        if component == b".." {
+            return Ok(None);
+        }
+        fd = match os.open(&fd, component, Open::Path) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+    }
+    // Compared before it is opened for real: a stranger's may not let itself be opened that way.
+    match os.handle(&fd)? == *handle {
+        true if how == Open::Path => Ok(Some(fd)),
+        true => os.reopen(&fd, how).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Directories of steps, open: each is found by its handle once, for every look and for publication.
+pub(crate) struct Directories<O: Os>(HashMap<Handle, Arc<O::Fd>>);
+
+impl<O: Os> Default for Directories<O> {
+    fn default() -> Directories<O> {
+        Directories(HashMap::new())
+    }
+}
+
+impl<O: Os> Directories<O> {
+    /// Takes over a descriptor that is open already. One of a directory that is removed since is as in [`Directories::find`].
+    pub fn keep(&mut self, dir: Handle, fd: Arc<O::Fd>) {
+        if self.0.len() < DIRECTORIES_MAX {
+            self.0.entry(dir).or_insert(fd);
+        }
+    }
+
+    /// A directory, by its handle, or below `root` at `path`; `None` when it is gone.
+    ///
+    /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.
+    pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
+        self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
+    }
+
+    /// Whether none is kept.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As [`Directories::find`], with another way to open one that is not kept.
+    pub fn find_by(
+        &mut self,
+        dir: &Handle,
+        open: impl Fn() -> Result<Option<O::Fd>>,
+    ) -> Result<Option<Arc<O::Fd>>> {
+        if let Some(fd) = self.0.get(dir) {
+            return Ok(Some(fd.clone()));
+        }
+        let mut found = open();
+        if matches!(found, Err(Errno::MFILE | Errno::NFILE)) && !self.0.is_empty() {
+            self.0.clear();
+            found = open();
+        }
+        let Some(fd) = found? else { return Ok(None) };
+        if self.0.len() >= DIRECTORIES_MAX {
+            self.0.clear();
+        }
+        let fd = Arc::new(fd);
+        self.0.insert(*dir, fd.clone());
+        Ok(Some(fd))
+    }
+}
+
+/// Value of an extended attribute; `None` when there is none.
+pub(crate) fn current_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    match os.getxattr(fd, name) {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+pub(crate) fn current_names<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<Vec<u8>>> {
+    let mut names = acl::each_list_once(os.listxattr(fd)?);
+    names.sort_unstable();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use systx_os::FsKind;
+    use systx_sim::machine::{Call, Fault, Machine, Plant};
+
+    #[test]
+    fn a_directory_is_found_without_a_descriptor_to_spare() {
+        let machine = Machine::with(FsKind::Ext4);
+        machine.plant(0, &[("one", Plant::Dir), ("two", Plant::Dir)]).expect("planting");
+        let os = machine.spawn("publisher");
+        let root = os.root(0);
+        let of = |name: &[u8]| os.handle_at(&root, name).expect("there");
+        let mut directories = Directories::default();
+        let mut find = |name: &[u8]| directories.find(&os, &root, &of(name), name).map(|dir| dir.is_some());
+        assert_eq!(find(b"one"), Ok(true));
+        machine.fault(Fault::fail(Call::OpenHandle, Errno::MFILE));
+        assert_eq!(find(b"two"), Ok(true), "what is kept is let go of");
+        machine.fault(Fault { times: 2, ..Fault::fail(Call::OpenHandle, Errno::MFILE) });
+        assert_eq!(find(b"one"), Err(Errno::MFILE));
+        os.exit();
+    }
+}
