@@ -43,6 +43,9 @@ pub struct Lsn(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerIx(pub u32);
 
+/// Owner indexes: 1..OWNERS. 0 is nobody; byte 0 of the owners file is the initialisation lock.
+pub const OWNERS: u32 = 1024;
+
 /// Which property of an object a transaction read or changed (docs/guarantees.md).
 ///
 /// Size belongs to `Data`, extended attributes belong to `Attr`: in a view a regular file conflicts as a whole.

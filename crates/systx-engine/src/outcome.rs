@@ -170,3 +170,31 @@ impl core::fmt::Display for CommitError {
 }
 
 impl std::error::Error for CommitError {}
+
+/// What a recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Commits whose publication was finished or redone.
+    pub finished: u64,
+    /// Transactions of dead owners that were taken back before their commit point.
+    pub aborted: u64,
+    /// What outsiders displaced meanwhile.
+    pub displaced: Vec<Displaced>,
+    /// What could not be finished, each with its reason.
+    pub unfinished: Vec<String>,
+}
+
+impl Recovered {
+    /// Adds what another recovery did.
+    pub fn merge(&mut self, other: Recovered) {
+        self.finished += other.finished;
+        self.aborted += other.aborted;
+        self.displaced.extend(other.displaced);
+        self.unfinished.extend(other.unfinished);
+    }
+
+    /// Whether there was nothing to do.
+    pub fn is_empty(&self) -> bool {
+        *self == Recovered::default()
+    }
+}

@@ -18,9 +18,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use systx_engine::domain::{
-    open_all_doubting, open_existing, AreaError, Domain, Listed, Location, OpenError, SlotState,
-};
+use systx_engine::domain::{AreaError, Domain, Location, OpenError, SlotState};
+use systx_engine::recovery::{open_all_doubting, open_existing};
+use systx_engine::upkeep::Listed;
 use systx_os::sandbox::answers::{self, Trial};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};

@@ -20,9 +20,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::Arc;
-use systx_engine::domain::{Domain, Listed};
+use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
 use systx_engine::outcome::CommitError;
+use systx_engine::upkeep::Listed;
 use systx_os::{process, Errno, Linux, Open, Os};
 
 /// The directory of the sockets in an area.

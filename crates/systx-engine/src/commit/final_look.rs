@@ -2,12 +2,13 @@
 
 use super::acquire::Compared;
 use super::{Commit, Part};
-use crate::domain::{Domain, LEASE_PAUSE_NS, LEASE_ROUNDS};
+use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, open_object, slot_name};
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::record::{Act, Step};
+use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};

@@ -6,22 +6,19 @@
 //! moves aside.
 
 use super::identity;
-use super::owners::OwnersError;
+use super::identity::AreaError;
+use super::identity::{FORMAT, TEMPORARY};
 use crate::acl;
 use crate::id::AreaId;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 
-pub(super) const FORMAT: &[u8] = b"format";
 /// `<area>.foreign-<number>`: what another user had put there.
 const FOREIGN: &[u8] = b".foreign-";
 /// S_IWOTH.
 const WRITABLE_FOR_ALL: u32 = 0o002;
 /// How often another user's object is moved away before an opening gives up: he may put a new one there each time.
 const TAKEOVERS_MAX: u32 = 8;
-/// `format.<number>`: a format file on its way.
-pub(super) const TEMPORARY: &[u8] = b"format.";
-
 /// An open area.
 pub struct Area<O: Os> {
     /// Root of the file system's mount, as far as this process can see it: for opening objects by handle.
@@ -38,80 +35,6 @@ pub struct Area<O: Os> {
     pub aside: O::Fd,
     /// Where another user's object went that had the area's name.
     pub moved: Option<Vec<u8>>,
-}
-
-/// Why an area cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AreaError {
-    /// Something else has its name.
-    NotADirectory,
-    /// Another user's.
-    Owner(u32),
-    /// Others can enter it; its permission bits.
-    Mode(u32),
-    /// `format` is not ours, or of another version.
-    Version,
-    /// It is not where it was made, by this sign, and its log has something to redo.
-    Copied(&'static str),
-    /// It is to get an identity while programs use it.
-    InUse,
-    /// Its log can't be read, so nobody knows what is in it.
-    Unread,
-    /// Who takes part can't be asked.
-    Owners(OwnersError),
-    /// An operation failed.
-    Os(&'static str, Errno),
-}
-
-impl core::fmt::Display for AreaError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            AreaError::NotADirectory => {
-                write!(f, "the area is no directory; move away what has its name")
-            }
-            AreaError::Owner(uid) => {
-                write!(f, "the area belongs to user {uid}; move it away, systx makes a new one")
-            }
-            AreaError::Mode(mode) => {
-                write!(
-                    f,
-                    "the area has mode {mode:04o} and others may have changed it; look at it, \
-                    then chmod it to 0700"
-                )
-            }
-            AreaError::Version => {
-                write!(
-                    f,
-                    "the file `format` of the area names a format unknown to this version of \
-                    systx; use the version that made it"
-                )
-            }
-            AreaError::Copied(sign) => {
-                write!(
-                    f,
-                    "the area was copied or put back from elsewhere ({sign} is another one), and its log has \
-                    transactions to finish: a copied area is not replayed, move its log/ away"
-                )
-            }
-            AreaError::InUse => {
-                write!(f, "another version of systx uses the area: end its programs, then try again")
-            }
-            AreaError::Unread => write!(f, "the log/ of the area can't be read; look at it, or move it away"),
-            AreaError::Owners(e) => e.fmt(f),
-            AreaError::Os(what, e) => write!(f, "could not {what} of the area: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for AreaError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            AreaError::Os(_, e) => Some(e),
-            AreaError::Owners(e) => Some(e),
-            _ => None,
-        }
-    }
 }
 
 fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {

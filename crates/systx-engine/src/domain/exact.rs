@@ -6,14 +6,13 @@
 //! the record doesn't have them, and is never used to say that something is not changed. What was read of a slot's record counts
 //! for that record alone: for another use of the slot it says nothing. Does not: wait, or know what was read.
 
-use super::open::Domain;
-use super::{InFlight, Place, SlotIx};
+use super::slots::{InFlight, Place, SlotIx, Slots};
 use crate::id::{Lsn, ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::record::{Act, Body, Change, Step};
 use std::collections::{HashMap, HashSet};
-use std::sync::PoisonError;
-use systx_os::{Handle, Os};
+use std::sync::{Mutex, PoisonError};
+use systx_os::{Handle, Words};
 
 /// What the steps of a record change: W and C, perhaps a little more than was announced.
 pub(crate) fn changed_by(steps: &[Step]) -> Objects {
@@ -65,7 +64,7 @@ fn names_all(body: &Body) -> bool {
 }
 
 /// What is known of a slot's record.
-pub(super) struct Known {
+struct Known {
     /// The record: it has this place, with a checksum of its own.
     of: (Lsn, TxId, Place),
     /// W and C; `None`: it does not tell.
@@ -81,10 +80,19 @@ fn known_of<'k>(all: &'k HashMap<SlotIx, Known>, slot: &InFlight) -> Option<&'k 
     all.get(&slot.ix).filter(|known| known.of == use_of(slot) || mutant::on(Mutant::RecordOfAnother))
 }
 
-impl<O: Os> Domain<O> {
+/// What was read of the records of slots for which somebody has waited.
+#[derive(Default)]
+pub(super) struct KnownRecords(Mutex<HashMap<SlotIx, Known>>);
+
+impl KnownRecords {
     /// Reads the record of a slot, once. It stands in the log before the slot is filled.
-    pub(super) fn get_to_know(&self, slot: &InFlight) {
-        let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn get_to_know<M: Words>(
+        &self,
+        slots: &Slots<'_, M>,
+        slot: &InFlight,
+        body: impl Fn() -> Option<Body>,
+    ) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known_of(&all, slot).is_some() {
             return;
         }
@@ -92,26 +100,25 @@ impl<O: Os> Domain<O> {
         // Any doubt is a reason to wait: a record that can't be read, or is another one's; one of several file systems.
         let body = match slot.info.multi_domain {
             true => None,
-            false => self.body_of(slot).ok().flatten(),
+            false => body(),
         };
         let body = body.filter(|body| body.id == slot.info.tx && names_all(body));
         let changed = body.map(|body| {
             let Objects { written, commuting, .. } = changed_by(&body.steps);
             [written, commuting].map(|ids| ids.into_iter().collect())
         });
-        let slots = self.table.slots();
         let in_flight = |ix: SlotIx, known: &Known| {
             slots.read(ix).is_ok_and(|now| now.is_some_and(|now| known.of == use_of(&now)))
         };
-        let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|ix, known| in_flight(*ix, known));
         all.insert(slot.ix, Known { of: use_of(slot), changed });
     }
 
     /// Whether a slot is known not to be in the way of `ours`, whatever its filters say: its record changes nothing of them, and it has
     /// read nothing of what we change. Memory only: it may be asked under the commit lock.
-    pub(crate) fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
-        let all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some([written, commuting]) = known_of(&all, slot).and_then(|known| known.changed.as_ref()) else {
             return false;
         };

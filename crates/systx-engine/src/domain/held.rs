@@ -3,8 +3,9 @@
 //! Guarantees: it is given back by drop, but not by a panic, which may have left what the lock protects half changed; then it
 //! stays held until this process is gone, and a successor repairs. Does not: wait for anything but the lock.
 
-use super::{Domain, Locked, Who};
+use super::{Domain, Who};
 use crate::id::OwnerIx;
+use crate::lock::Locked;
 use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Os, Result};
 

@@ -162,7 +162,7 @@ impl<O: Os> Domain<O> {
         // The log first: what leaves it meanwhile is found in the files.
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut logged = Vec::new();
-        for (lsn, entry) in super::checkpoint::published(&outline.replay) {
+        for (lsn, entry) in outline.replay.published() {
             let body = outline.body(&self.os, entry)?;
             logged.extend(body.map(|body| Past::of(lsn, entry.written, &body)));
         }

@@ -9,12 +9,90 @@
 //! log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before version 2 an area was `systx area 1`, and the
 //! segments of its log said the UUID, the f_fsid, or zeros and a device number.
 
-use super::area::{AreaError, FORMAT, TEMPORARY};
-use super::owners::Owners;
+use super::owners::{Owners, OwnersError};
 use crate::id::AreaId;
 use crate::log;
 use crate::mutant::{self, Mutant};
 use systx_os::{Errno, FsInfo, FsKind, Handle, Open, Os, Rename};
+
+pub(super) const FORMAT: &[u8] = b"format";
+
+/// `format.<number>`: a format file on its way.
+pub(super) const TEMPORARY: &[u8] = b"format.";
+
+/// Why an area cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AreaError {
+    /// Something else has its name.
+    NotADirectory,
+    /// Another user's.
+    Owner(u32),
+    /// Others can enter it; its permission bits.
+    Mode(u32),
+    /// `format` is not ours, or of another version.
+    Version,
+    /// It is not where it was made, by this sign, and its log has something to redo.
+    Copied(&'static str),
+    /// It is to get an identity while programs use it.
+    InUse,
+    /// Its log can't be read, so nobody knows what is in it.
+    Unread,
+    /// Who takes part can't be asked.
+    Owners(OwnersError),
+    /// An operation failed.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for AreaError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            AreaError::NotADirectory => {
+                write!(f, "the area is no directory; move away what has its name")
+            }
+            AreaError::Owner(uid) => {
+                write!(f, "the area belongs to user {uid}; move it away, systx makes a new one")
+            }
+            AreaError::Mode(mode) => {
+                write!(
+                    f,
+                    "the area has mode {mode:04o} and others may have changed it; look at it, \
+                    then chmod it to 0700"
+                )
+            }
+            AreaError::Version => {
+                write!(
+                    f,
+                    "the file `format` of the area names a format unknown to this version of \
+                    systx; use the version that made it"
+                )
+            }
+            AreaError::Copied(sign) => {
+                write!(
+                    f,
+                    "the area was copied or put back from elsewhere ({sign} is another one), and its log has \
+                    transactions to finish: a copied area is not replayed, move its log/ away"
+                )
+            }
+            AreaError::InUse => {
+                write!(f, "another version of systx uses the area: end its programs, then try again")
+            }
+            AreaError::Unread => write!(f, "the log/ of the area can't be read; look at it, or move it away"),
+            AreaError::Owners(e) => e.fmt(f),
+            AreaError::Os(what, e) => write!(f, "could not {what} of the area: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for AreaError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            AreaError::Os(_, e) => Some(e),
+            AreaError::Owners(e) => Some(e),
+            _ => None,
+        }
+    }
+}
 
 const OLDER: &[u8] = b"systx area 1\n";
 const FIRST_LINE: &str = "systx area 2";
@@ -214,7 +292,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
                 return Ok(Some(id));
             }
         }
-        let owners = Owners::open_in(os, dir).map_err(AreaError::Owners)?;
+        let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
         // Byte 0: nobody else gives it an identity, or builds its table, meanwhile.
         let Some(_byte) = owners.initialiser().map_err(AreaError::Owners)? else {
             os.pause(LOOK_AGAIN_NS);

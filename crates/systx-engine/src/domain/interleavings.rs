@@ -4,13 +4,13 @@
 //! would notice.
 
 use super::layout::{RING_ENTRY_LEN, SLOT_LEN, UNSYNCED_LEN};
-use super::lock::{Locked, RobustLock};
 use super::model::{info_of, only, signature_of, Faults, Model};
 use super::ring::{Ring, Scan, Who};
 use super::slots::{Place, SlotInfo, SlotState, Slots};
 use super::uniform::Uniform;
 use super::unsynced::{Token, Unsynced};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, Signature, TxId};
+use crate::lock::{Locked, RobustLock};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{thread, Config, Runner};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! The log, as the commit protocol uses it: cells under the commit lock, bodies and syncs without.
 
-use super::open::Domain;
 use super::{InFlight, Place};
+use crate::domain::Domain;
 use crate::id::OwnerIx;
 use crate::log::{BodyAt, Cell, LogError, LogPos, SyncError};
 use crate::mutant::{self, Mutant};
@@ -68,7 +68,7 @@ impl<O: Os> Domain<O> {
     }
 
     /// In which segment of the log the body of an in-flight transaction stands.
-    pub(super) fn record_segment(&self, slot: &InFlight) -> Option<u64> {
+    pub(crate) fn record_segment(&self, slot: &InFlight) -> Option<u64> {
         body_at(slot.info.body).map(|at| at.segment)
     }
 

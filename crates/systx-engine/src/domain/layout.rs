@@ -19,7 +19,7 @@
 //!
 //! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
 
-use crate::id::{Footprint, OwnerIx, Signature};
+use crate::id::{Footprint, Signature, OWNERS};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
@@ -84,58 +84,27 @@ pub const RING: usize = 1024;
 pub const RING_ENTRY_LEN: usize = 8 + Signature::WORDS;
 /// Owners' records.
 pub const RECORDS_BASE: usize = RING_BASE + RING * RING_ENTRY_LEN;
-/// Owner indexes: 1..OWNERS. 0 is nobody; byte 0 of the owners file is the initialisation lock.
-pub const OWNERS: u32 = 1024;
 /// Words of an owner's record.
 pub const RECORD_LEN: usize = 16;
 /// A word an owner: what it has sealed.
 pub const SEALED_BASE: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
 /// What is on the disk.
 pub const ON_DISK_BASE: usize = SEALED_BASE + OWNERS as usize;
+/// Places for an object, one beside the other: a line of the cache.
+pub(super) const PLACES: usize = 4;
+/// Lines.
+pub(super) const LINES: usize = 256;
+/// Words of all this.
+pub(super) const ON_DISK_LEN: usize = 8 + 2 * PLACES * LINES;
 /// Words of the whole table.
-pub const WORDS: usize = ON_DISK_BASE + super::on_disk::LEN;
+pub const WORDS: usize = ON_DISK_BASE + ON_DISK_LEN;
 
 /// Words of a footprint.
 pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;
 
+const _: () = assert!(crate::log::WORDS <= LOG_LEN);
 const _: () = assert!(UNSYNCED_BASE == 40 && SENIOR_BASE == 80 && LOG_BASE == 136 && SLOTS_BASE == 200);
 const _: () = assert!(RING_BASE % 8 == 0 && RECORDS_BASE % 8 == 0 && ON_DISK_BASE % 8 == 0 && SLOTS <= 64);
-
-/// A word of the table holds something that no version of systx puts there.
-///
-/// Never the result of a crash: some program stored through a mapping of the file. Nothing may be decided from such a
-/// table; [`super::Table::condemn`] makes the next opener rebuild it from the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Corrupt {
-    /// What the word is for.
-    pub what: &'static str,
-    /// Its index.
-    pub word: usize,
-    /// What it holds.
-    pub value: u64,
-}
-
-impl core::fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Corrupt { what, word, value } = self;
-        write!(
-            f,
-            "the domain table is damaged: {what} (word {word}) holds {value:#x}; end the \
-            programs that run under systx, "
-        )?;
-        write!(f, "remove the file `table` of the area and run `systx recover`")
-    }
-}
-
-impl std::error::Error for Corrupt {}
-
-/// Checks an owner index found in shared memory.
-pub(crate) fn owner_from(what: &'static str, word: usize, value: u64) -> Result<OwnerIx, Corrupt> {
-    if value == 0 || value >= u64::from(OWNERS) {
-        return Err(Corrupt { what, word, value });
-    }
-    Ok(OwnerIx(value as u32))
-}
 
 /// Stores a signature. Release: a reader who (Acquire) sees one of these words also sees what invalidated the place
 /// before (pairs with [`load_signature`]).

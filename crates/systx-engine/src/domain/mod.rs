@@ -8,36 +8,35 @@
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
 pub mod area;
-mod awaited;
-mod begin;
-mod checkpoint;
-mod cover;
 pub mod decisions;
 mod exact;
 mod held;
 pub mod history;
 mod identity;
+pub(crate) mod images;
 mod journal;
 pub mod layout;
-pub mod lock;
+mod location;
+pub(crate) mod marks;
 pub(crate) mod on_disk;
-pub mod open;
+mod opened;
+mod own_slots;
 pub mod owners;
-mod peers;
 pub mod records;
+pub mod reports;
 pub mod ring;
 pub mod sealed;
+mod sealing;
 pub mod senior;
 mod seniority;
 pub(crate) mod shelf;
+mod shelves;
 pub mod slots;
 mod staging;
-mod sub;
+mod syncing;
 pub mod table;
-pub mod tidy;
 mod told;
 pub mod unsynced;
-mod wait;
 
 #[cfg(test)]
 mod interleavings;
@@ -48,25 +47,21 @@ mod tests;
 #[cfg(test)]
 mod uniform;
 
-pub use area::{Area, AreaError};
+pub use area::Area;
 pub(crate) use exact::changed_by;
 pub(crate) use held::Held;
+pub use identity::AreaError;
 pub(crate) use journal::place_of;
-pub use layout::Corrupt;
-pub use lock::{Locked, RobustLock};
-pub use open::{open_all, open_all_doubting, open_existing, Domain, Location, OpenError};
+pub use location::{Location, OpenError};
+pub(crate) use opened::PeerArea;
+pub use opened::{Domain, Peers};
+pub(crate) use own_slots::PROBE_NS;
 pub use owners::{watch, Claim, Owners, OwnersError};
-pub use peers::Peers;
 pub use records::{Record, Records};
 pub use ring::{Ring, Scan, Who};
 pub(crate) use sealed::Sealed;
 pub use senior::{Senior, SeniorPlace};
 pub(crate) use seniority::{become_senior, Contender, Until};
 pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
-pub use sub::finish_sub_areas;
 pub use table::{Initializer, Opened, Table, TableError};
-pub use tidy::Listed;
 pub use unsynced::{Token, Unsynced};
-#[cfg(test)]
-pub(crate) use wait::MOMENT_NS;
-pub(crate) use wait::{LEASE_PAUSE_NS, LEASE_ROUNDS};

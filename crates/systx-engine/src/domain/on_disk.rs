@@ -14,19 +14,12 @@
 //! Whether something is *older* than a sync is asked of the wall clock, and that may have been set back since: by as much as it is
 //! now behind the monotonic clock, compared with then. Both words of a pair tell whether they belong together, so nobody needs a lock.
 
-use super::layout::ON_DISK_BASE;
-use super::lock::Locked;
+use super::layout::{LINES, ON_DISK_BASE, PLACES};
 use crate::id::ObjectId;
+use crate::lock::Locked;
 use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use systx_os::{Os, Timestamp, Words};
-
-/// Places for an object, one beside the other: a line of the cache.
-const PLACES: usize = 4;
-/// Lines.
-const LINES: usize = 256;
-/// Words of all this.
-pub(super) const LEN: usize = 8 + 2 * PLACES * LINES;
 
 /// Stamps come from a clock that is behind the one that is read by up to a tick (10 ms at 100 Hz), more where a guest stands still.
 const TICK_NS: i64 = 100_000_000;

@@ -5,9 +5,7 @@
 //! does anything else in the domain: [`super::RobustLock::inherit`], then the slots of that index (docs/protocol.md §4),
 //! then [`super::Records::clear`].
 
-use super::area::Area;
-use super::layout::OWNERS;
-use crate::id::OwnerIx;
+use crate::id::{OwnerIx, OWNERS};
 use crate::mutant::{self, Mutant};
 use systx_os::{Errno, Open, Os};
 
@@ -87,16 +85,16 @@ pub fn watch<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<O::Owned>, OwnersError
 }
 
 impl<O: Os> Owners<O> {
+    /// The kernel that they were opened with.
+    pub(super) fn os(&self) -> &O {
+        &self.os
+    }
+
     /// Opens, or makes, the owners file of an area.
     ///
     /// # Errors
     /// [`OwnersError::Os`].
-    pub fn open(os: &O, area: &Area<O>) -> Result<Owners<O>, OwnersError> {
-        Self::open_in(os, &area.dir)
-    }
-
-    /// The same, of an area whose directory is `dir`.
-    pub(super) fn open_in(os: &O, dir: &O::Fd) -> Result<Owners<O>, OwnersError> {
+    pub fn open(os: &O, dir: &O::Fd) -> Result<Owners<O>, OwnersError> {
         let file = match os.create(dir, b"owners", 0o600) {
             Err(Errno::EXIST) => os.open(dir, b"owners", Open::ReadWrite),
             made => made,
@@ -140,18 +138,18 @@ impl<O: Os> Owners<O> {
     }
 
     /// Byte 0: whoever holds it builds the table.
-    pub(super) fn initialiser(&self) -> Result<Option<O::Owned>, OwnersError> {
+    pub(crate) fn initialiser(&self) -> Result<Option<O::Owned>, OwnersError> {
         self.byte(0)
     }
 
     /// Whether anybody takes part at the moment, or watches.
-    pub(super) fn anybody(&self) -> bool {
+    pub(crate) fn anybody(&self) -> bool {
         let watched = || self.watched() && !mutant::on(Mutant::WatchersUnseen);
         (1..OWNERS).any(|ix| self.alive(OwnerIx(ix))) || watched()
     }
 
     /// Whether anybody watches, see [`watch`].
-    pub(super) fn watched(&self) -> bool {
+    pub(crate) fn watched(&self) -> bool {
         WATCHERS.into_iter().any(|byte| self.os.byte_owned(&self.file, byte).unwrap_or(true))
     }
 

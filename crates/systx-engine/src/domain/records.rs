@@ -6,8 +6,8 @@
 //! Words: sequence (odd: being written) · transaction · pid | flags << 32 · seconds · nanoseconds | bytes of command
 //! << 32 · command, 11 words.
 
-use super::layout::{OWNERS, RECORDS_BASE, RECORD_LEN};
-use crate::id::{OwnerIx, TxId};
+use super::layout::{RECORDS_BASE, RECORD_LEN};
+use crate::id::{OwnerIx, TxId, OWNERS};
 use std::sync::atomic::Ordering;
 use systx_os::{Timestamp, Words};
 

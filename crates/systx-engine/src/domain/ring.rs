@@ -15,8 +15,8 @@
 //! later commit also finds the LSN word changed when it looks again.
 
 use super::layout::{load_signature, store_signature, RING, RING_BASE, RING_ENTRY_LEN};
-use super::lock::Locked;
 use crate::id::{Lsn, Signature, TxId};
+use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 

@@ -13,9 +13,10 @@
 //!
 //! Written and looked at under the commit lock; only `resign` may come at any time.
 
-use super::layout::{load_footprint, owner_from, store_footprint, Corrupt, SENIOR_BASE};
-use super::lock::Locked;
+use super::layout::{load_footprint, store_footprint, SENIOR_BASE};
+use crate::corrupt::{owner_from, Corrupt};
 use crate::id::{Footprint, OwnerIx, TxId};
+use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 

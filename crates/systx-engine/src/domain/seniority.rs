@@ -4,7 +4,7 @@
 //! seniors do not wait for each other in a circle: whoever of them asked last waits for none of the others. Does not: decide
 //! who asks.
 
-use super::wait::PROBE_NS;
+use super::PROBE_NS;
 use super::{Domain, Held, Senior};
 use crate::id::{Footprint, TxId};
 use systx_os::{Os, Result};

@@ -24,13 +24,13 @@
 //! next `find_free`. `free` leaves it alone: its clearing could overtake the next user's setting.
 
 use super::layout::{
-    load_footprint, owner_from, store_footprint, Corrupt, BITMAP_WORD, FOOTPRINT_WORDS, SLOTS, SLOTS_BASE,
-    SLOT_LEN,
+    load_footprint, store_footprint, BITMAP_WORD, FOOTPRINT_WORDS, SLOTS, SLOTS_BASE, SLOT_LEN,
 };
-use super::lock::Locked;
+use crate::corrupt::{owner_from, Corrupt};
 #[cfg(test)]
 use crate::id::Signature;
 use crate::id::{Footprint, Lsn, OwnerIx, TxId};
+use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 

@@ -3,11 +3,11 @@
 //! Guarantees: whose an unsealed one is stands in its name, so that whoever follows a dead owner finds it; a sealed one is
 //! whole, and noted as its owner's until a slot or the log names it ([`super::sealed`]). Does not: put anything in.
 
+use super::marks;
 use super::{Domain, Sealed};
 use crate::id::{OwnerIx, TxId};
 use crate::mutant::{self, Mutant};
 use crate::objects::remove_all;
-use crate::publish::mark;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 
@@ -27,7 +27,7 @@ impl<O: Os> Domain<O> {
 
     /// Where marks are, if they prove something here.
     pub(crate) fn marks(&self) -> Option<&O::Fd> {
-        mark::prove_on(self.info.kind).then_some(&self.area.tx)
+        marks::prove_on(self.info.kind).then_some(&self.area.tx)
     }
 
     /// Stands for the slots of a record that has none.

@@ -25,16 +25,17 @@
 
 use super::area::Area;
 use super::layout::*;
-use super::lock::{Locked, RobustLock};
 use super::on_disk::OnDisk;
 use super::owners::{Owners, OwnersError};
 use super::records::Records;
 use super::ring::Ring;
-use super::sealed::Sealing;
+use super::sealing::Sealing;
 use super::senior::SeniorPlace;
 use super::slots::Slots;
 use super::unsynced::Unsynced;
+use crate::corrupt::Corrupt;
 use crate::id::{Lsn, OwnerIx, TxId};
+use crate::lock::{Locked, RobustLock};
 use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -5,7 +5,8 @@ use super::model::{info_of, only, signature_of, Plain};
 use super::senior::SENIORITY_AGAIN_NS;
 use super::*;
 use crate::acl;
-use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId};
+use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId, OWNERS};
+use crate::lock::{Locked, RobustLock};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
@@ -350,7 +351,7 @@ fn what_is_not_an_area_of_ours_is_refused() {
 
 fn open(s: &Scratch) -> Result<Opened<Linux>, TableError> {
     let area = s.area(true).unwrap().unwrap();
-    Table::open(&s.os, &area, &Owners::open(&s.os, &area).unwrap(), LIFE)
+    Table::open(&s.os, &area, &Owners::open(&s.os, &area.dir).unwrap(), LIFE)
 }
 
 fn ready(s: &Scratch) -> Table<Linux> {
@@ -410,7 +411,7 @@ fn a_table_of_another_life_counts_while_somebody_lives_who_has_it() {
     let table = stale(&s).finish(Lsn(9), TxId(9), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     let id = table.id();
     let area = s.area(true).unwrap().unwrap();
-    let owners = Owners::open(&s.os, &area).unwrap();
+    let owners = Owners::open(&s.os, &area.dir).unwrap();
     for (word, other) in [(BOOT_WORD, 1), (LIFE_WORD, LIFE + 1), (LIFE_WORD, 0)] {
         let claim = owners.claim().unwrap();
         let before = table.mem().load(word, SeqCst);
@@ -430,7 +431,7 @@ fn a_table_of_another_version_or_lost_is_refused_while_somebody_lives() {
     let s = Scratch::new();
     let table = stale(&s).finish(Lsn(1), TxId(1), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     let area = s.area(true).unwrap().unwrap();
-    let owners = Owners::open(&s.os, &area).unwrap();
+    let owners = Owners::open(&s.os, &area.dir).unwrap();
     let claim = owners.claim().unwrap();
     table.mem().store(VERSION_WORD, VERSION + 1, SeqCst);
     assert_eq!(open(&s).err(), Some(TableError::Version(VERSION + 1)));
@@ -456,7 +457,7 @@ fn a_table_of_another_version_or_lost_is_refused_while_somebody_lives() {
 fn an_owner_has_its_index_alone_until_it_leaves() {
     let s = Scratch::new();
     let area = s.area(true).unwrap().unwrap();
-    let owners = Owners::open(&s.os, &area).unwrap();
+    let owners = Owners::open(&s.os, &area.dir).unwrap();
     let (a, b) = (owners.claim().unwrap(), owners.claim().unwrap());
     assert_ne!(a.ix, b.ix);
     assert!(a.ix.0 > 0 && a.ix.0 < OWNERS);

@@ -2,11 +2,9 @@
 //!
 //! Guarantees: nothing that anybody may decide from. Does not: print.
 
-use super::layout::OWNERS;
 use super::{Domain, Record};
-use crate::id::{OwnerIx, TxId};
-use crate::outcome::{Displaced, Party};
-use crate::recovery::Recovered;
+use crate::id::{OwnerIx, TxId, OWNERS};
+use crate::outcome::{Displaced, Party, Recovered};
 use systx_os::Os;
 
 impl<O: Os> Domain<O> {

@@ -19,8 +19,8 @@
 //! `end_sync` run under the commit lock, `add` needs no lock.
 
 use super::layout::{load_signature, UNSYNCED_BASE};
-use super::lock::Locked;
 use crate::id::{ObjectId, Objects, Signature};
+use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 

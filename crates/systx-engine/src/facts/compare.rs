@@ -1,5 +1,6 @@
 //! Comparison of one fact with the present.
 
+use super::lower_dir::visible_names;
 use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
@@ -159,7 +160,7 @@ impl<O: Os> Facts<O> {
         if listing.ctime.is_some() && listing.ctime == domain.os.stat(&dir).ok().map(|s| s.ctime) {
             return Ok(None);
         }
-        let names = match domain.visible_names(&listing.dir, &dir) {
+        let names = match visible_names(domain, &listing.dir, &dir) {
             Ok(names) => names,
             Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
             Err(e) => return Err(e),

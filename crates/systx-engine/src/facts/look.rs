@@ -1,6 +1,7 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
 use super::compare::links;
+use super::lower_dir::visible_names;
 use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
     Seen, Which,
@@ -178,7 +179,7 @@ impl<O: Os> Facts<O> {
         // The stamp comes before the names.
         let (ctime, names) = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
             let ctime = domain.os.stat(&fd)?.ctime;
-            let names = domain.visible_names(dir, &fd)?;
+            let names = visible_names(&domain, dir, &fd)?;
             match mutant::on(Mutant::ListingStampLate) {
                 true => Ok((domain.os.stat(&fd)?.ctime, names)),
                 false => Ok((ctime, names)),

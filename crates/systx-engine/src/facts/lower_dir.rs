@@ -5,11 +5,12 @@
 //! of ([`crate::workset::held`]).
 
 use super::Facts;
+use crate::domain::Domain;
 use crate::objects::open_object;
 use crate::outcome::Verb;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use systx_os::{Handle, Open, Os, Result, Timestamp};
+use systx_os::{Dirent, Handle, Open, Os, Result, Timestamp};
 
 /// A directory of the committed tree that the transaction touched.
 pub struct LowerDir<O: Os> {
@@ -124,6 +125,15 @@ impl<O: Os> Facts<O> {
             None => Err(self.changed(self.domains[dir.domain].shown(&dir.path), "replaced or removed")),
         }
     }
+}
+
+/// Names of a directory that is open as `fd`, without our area.
+pub(super) fn visible_names<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>, fd: &O::Fd) -> Result<Vec<Dirent>> {
+    let mut names = domain.os.read_dir(fd)?;
+    if dir.path.is_empty() {
+        names.retain(|d| !domain.os.handle_at(fd, &d.name).is_ok_and(|h| domain.is_area(&h)));
+    }
+    Ok(names)
 }
 
 /// What it guards is whole at any time, whoever panicked.

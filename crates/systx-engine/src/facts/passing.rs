@@ -4,6 +4,7 @@
 //! Guarantees: what is delivered is committed, and of one commit: nothing half-published, neither within a look nor while a file is
 //! open. Does not: compare anything afterwards, but for large files that are open ([`Watched`]).
 
+use super::lower_dir::visible_names;
 use super::{Bytes, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
 use crate::bytes::read_up_to;
 use crate::id::ObjectId;
@@ -45,11 +46,12 @@ impl<O: Os> Facts<O> {
     pub(crate) fn names_now(&mut self, dir: &Arc<LowerDir<O>>) -> Verb<Vec<Dirent>> {
         let Some(fd) = self.opened(dir)? else { return Ok(Vec::new()) };
         let (domain, id) = (self.domains[dir.domain].clone(), ObjectId::listing(&dir.handle));
-        let names =
-            self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| match domain.visible_names(dir, &fd) {
+        let names = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
+            match visible_names(&domain, dir, &fd) {
                 Err(Errno::NOENT | Errno::STALE) => Ok(Vec::new()),
                 names => names,
-            })?;
+            }
+        })?;
         self.met(dir.domain, &[id]);
         Ok(names)
     }

@@ -1,8 +1,9 @@
 //! Degree 2 in the engine: what becomes a fact, what is told, what is forgotten.
 
 use super::passing::COPIED_BYTES_MAX;
-use crate::domain::{open_all, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::outcome::{CommitError, Durability, Isolation, Options, Verb, VerbError};
+use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Open, Os, Rename};

@@ -1,8 +1,9 @@
 //! Whom a conflict names.
 
 use crate::domain::layout::RING;
-use crate::domain::{open_all, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::outcome::{CommitError, Conflict, Durability, Options, Party, VerbError};
+use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, SetAttr, Transaction};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};

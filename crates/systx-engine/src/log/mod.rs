@@ -26,8 +26,8 @@ pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
 pub use reader::{outline, replay, written_for, End, Entry, Outline, Replay, SegmentInfo, Understood};
-pub use shared::WORDS;
-pub use writer::{Alive, Log, Start};
+pub use shared::{Start, WORDS};
+pub use writer::{Alive, Log};
 
 #[cfg(test)]
 mod tests;

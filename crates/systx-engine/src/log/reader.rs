@@ -11,12 +11,12 @@
 use super::error::LogError;
 use super::format::{self, BodyAt, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
 use super::segment;
-use super::writer::Start;
+use super::shared::Start;
 use crate::id::{AreaId, Lsn, TxId};
 use crate::mutant::{self, Mutant};
 use crate::record::{Body, DecodeError};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use systx_os::{Errno, Open, Os};
 
 /// Bytes that are read at a time.
@@ -98,6 +98,23 @@ pub struct Replay {
 }
 
 impl Replay {
+    /// Records above the last checkpoint that are committed here, participants' included.
+    pub fn published(&self) -> impl Iterator<Item = (Lsn, &Entry)> {
+        let decided: HashSet<TxId> = self
+            .records
+            .iter()
+            .filter_map(|e| match e.cell {
+                Cell::Committed { id } => Some(id),
+                _ => None,
+            })
+            .collect();
+        self.records.iter().filter(|e| e.needed).filter_map(move |e| match e.cell {
+            Cell::Commit { lsn, .. } => Some((lsn, e)),
+            Cell::Prepared { lsn, id, .. } if decided.contains(&id) => Some((lsn, e)),
+            _ => None,
+        })
+    }
+
     /// Of an area without log.
     fn empty() -> Replay {
         Replay {

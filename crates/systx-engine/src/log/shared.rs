@@ -21,13 +21,13 @@
 //! | `BYTES`, `CKPT_BYTES` | bytes appended in all, and at the last checkpoint | everybody; holder of the commit lock |
 
 use super::format::{LogPos, BODY_ALIGN};
+use crate::id::Lsn;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use systx_os::{Errno, Words};
 
 /// 64-bit words of the domain table that the log uses.
 pub const WORDS: usize = 64;
-const _: () = assert!(WORDS <= crate::domain::layout::LOG_LEN);
 
 pub(super) const STATE: usize = 0;
 pub(super) const FIRST: usize = 1;
@@ -138,5 +138,39 @@ impl<M: Words> Shared<M> {
     }
     pub fn bodies(&self) -> Bodies {
         Bodies::unpack(self.load(BODIES))
+    }
+}
+
+/// Where a log goes on after a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Number of the next segment, above all that there are.
+    pub segment: u64,
+    /// Everything up to here is published and synced.
+    pub checkpoint: Lsn,
+    /// End of the log as the recovery found it.
+    pub end_before: LogPos,
+}
+
+impl Start {
+    /// As [`Log::start`], for a table that nobody else uses yet: its words are `mem[base..base + WORDS]`.
+    pub fn prepare<M: Words>(self, mem: &Arc<M>, base: usize) {
+        self.set(&Shared::new(mem.clone(), base));
+    }
+
+    pub(super) fn set<M: Words>(self, s: &Shared<M>) {
+        let (segment, at) = (self.segment.max(1), LogPos { segment: self.segment.max(1), cell: 0 }.pack());
+        s.set_state(State::NotStarted);
+        // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
+        s.store(FIRST, segment);
+        s.store(CHECKPOINT, self.checkpoint.0);
+        s.store(END_BEFORE, self.end_before.pack());
+        s.store(CKPT_LSN, self.checkpoint.0);
+        s.store(CKPT_AT, 0);
+        s.store(CELLS, at);
+        s.store(SYNCED, at);
+        s.store(BODIES, Bodies { segment, unit: 0 }.pack());
+        s.store(CKPT_BYTES, s.load(BYTES));
+        s.set_state(State::Ready);
     }
 }

@@ -13,49 +13,15 @@ use super::format::{self, BodyAt, Cell, Header, LogPos, BODY_ALIGN};
 use super::latch::Latch;
 use super::reader;
 use super::segment::{self, Segment};
-use super::shared::{self, Bodies, Shared, State};
-use crate::domain::{Locked, RobustLock};
+use super::shared::{self, Bodies, Shared, Start, State};
 use crate::id::{AreaId, Lsn, OwnerIx};
+use crate::lock::{Locked, RobustLock};
 use crate::record::Body;
 use std::sync::{Arc, Mutex, PoisonError};
-use systx_os::{Os, Words};
+use systx_os::Os;
 
 /// Says whether an owner lives.
 pub type Alive<'a> = &'a dyn Fn(OwnerIx) -> bool;
-
-/// Where a log goes on after a recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    /// Number of the next segment, above all that there are.
-    pub segment: u64,
-    /// Everything up to here is published and synced.
-    pub checkpoint: Lsn,
-    /// End of the log as the recovery found it.
-    pub end_before: LogPos,
-}
-
-impl Start {
-    /// As [`Log::start`], for a table that nobody else uses yet: its words are `mem[base..base + WORDS]`.
-    pub fn prepare<M: Words>(self, mem: &Arc<M>, base: usize) {
-        self.set(&Shared::new(mem.clone(), base));
-    }
-
-    fn set<M: Words>(self, s: &Shared<M>) {
-        let (segment, at) = (self.segment.max(1), LogPos { segment: self.segment.max(1), cell: 0 }.pack());
-        s.set_state(State::NotStarted);
-        // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
-        s.store(shared::FIRST, segment);
-        s.store(shared::CHECKPOINT, self.checkpoint.0);
-        s.store(shared::END_BEFORE, self.end_before.pack());
-        s.store(shared::CKPT_LSN, self.checkpoint.0);
-        s.store(shared::CKPT_AT, 0);
-        s.store(shared::CELLS, at);
-        s.store(shared::SYNCED, at);
-        s.store(shared::BODIES, Bodies { segment, unit: 0 }.pack());
-        s.store(shared::CKPT_BYTES, s.load(shared::BYTES));
-        s.set_state(State::Ready);
-    }
-}
 
 /// The log of one domain, as one process uses it.
 ///

@@ -10,6 +10,7 @@ mod data;
 mod names;
 mod small;
 
+use crate::publish::tokens::Token;
 pub(crate) use small::SMALL_OBJECTS_MAX;
 
 use crate::id::ObjectId;
@@ -50,17 +51,6 @@ pub struct Plan {
     pub unused: Vec<u32>,
     /// Something that is taken out had more names than one.
     pub linked: bool,
-}
-
-/// Type of a token: rename(2) replaces a directory by a directory only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token {
-    /// An empty regular file.
-    File,
-    /// The one for all LINKs, beside the slot of the first of them. An empty regular file, too.
-    Links,
-    /// An empty directory.
-    Directory,
 }
 
 /// How much is staged.

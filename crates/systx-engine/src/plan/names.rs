@@ -4,11 +4,12 @@
 //! As everything that moves is taken out first, swaps, cycles and inversions of ancestry need no thought. A name that loses an
 //! object for good and gets another one is a REPLACE, whatever the types; a removed tree is one REMOVE.
 
-use super::{Draft, Ordered, Token};
+use super::{Draft, Ordered};
 use crate::facts::Name;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Verb;
+use crate::publish::tokens::Token;
 use crate::record::{Act, Read, Step};
 use crate::transaction::Transaction;
 use crate::workset::staging::{slot_name, NO_SLOT};

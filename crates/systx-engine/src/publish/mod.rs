@@ -16,7 +16,6 @@ pub(crate) mod reclaim;
 mod refused;
 mod remove;
 mod replace;
-pub(crate) mod reports;
 pub(crate) mod site;
 mod taken;
 pub(crate) mod targets;

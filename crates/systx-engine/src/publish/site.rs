@@ -1,10 +1,10 @@
 //! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
 
 use super::patch::OldEnds;
-use super::reports;
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
+use crate::domain::reports;
 use crate::domain::shelf::slots_there;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};

@@ -7,9 +7,20 @@
 
 use super::link;
 use crate::objects::{identify, slot_name};
-use crate::plan::Token;
+
 use std::cell::OnceCell;
 use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
+
+/// Type of a token: rename(2) replaces a directory by a directory only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// An empty regular file.
+    File,
+    /// The one for all LINKs, beside the slot of the first of them. An empty regular file, too.
+    Links,
+    /// An empty directory.
+    Directory,
+}
 
 /// Links to one token file: below the smallest limit of the file systems in the allow-list (ext4: 65,000).
 const LINKS_MAX: u32 = 60_000;

@@ -7,9 +7,9 @@
 //! Guarantees: no place is missing where nobody else renames anything. Does not: look whether the object is there; who does compares
 //! identities, so that a place too many does no harm.
 
-use crate::id::TxId;
+use crate::domain::shelf::SlotsOf;
 use crate::paths::join;
-use crate::record::{Act, Body, Shelved, Step};
+use crate::record::{Act, Body, Step};
 use std::collections::{HashMap, HashSet};
 
 /// Places looked at for one object: names that were given again and again lead to very many.
@@ -31,14 +31,6 @@ pub(crate) enum Base {
 pub(crate) struct Place {
     pub base: Base,
     pub path: Vec<u8>,
-}
-
-/// Whose slots these are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SlotsOf {
-    pub id: TxId,
-    pub table: [u8; 16],
-    pub shelved: Option<Shelved>,
 }
 
 /// Pairs of places between which steps rename.

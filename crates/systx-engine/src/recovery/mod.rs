@@ -4,42 +4,21 @@
 //! says what is committed: [`after_reboot`]. Both end in the code that publishes for the living, so recovery may be cut anywhere
 //! and run again.
 
+mod begin;
 mod chains;
 mod decide;
+mod logs;
+mod open;
 mod owner;
 mod reboot;
 mod rebuild;
 mod stuck;
+mod wait;
 
-pub(crate) use owner::{finish, finish_owner, help};
-pub(crate) use reboot::{after_reboot, can_be_decided, kept_for, sweep, After, Decision, Logs};
-
-use crate::outcome::Displaced;
-
-/// What a recovery did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Commits whose publication was finished or redone.
-    pub finished: u64,
-    /// Transactions of dead owners that were taken back before their commit point.
-    pub aborted: u64,
-    /// What outsiders displaced meanwhile.
-    pub displaced: Vec<Displaced>,
-    /// What could not be finished, each with its reason.
-    pub unfinished: Vec<String>,
-}
-
-impl Recovered {
-    /// Adds what another recovery did.
-    pub fn merge(&mut self, other: Recovered) {
-        self.finished += other.finished;
-        self.aborted += other.aborted;
-        self.displaced.extend(other.displaced);
-        self.unfinished.extend(other.unfinished);
-    }
-
-    /// Whether there was nothing to do.
-    pub fn is_empty(&self) -> bool {
-        *self == Recovered::default()
-    }
-}
+pub use crate::outcome::Recovered;
+pub(crate) use logs::{kept_for, Decision, Logs};
+pub use open::{open_all, open_all_doubting, open_existing, Existing};
+pub(crate) use owner::help;
+#[cfg(test)]
+pub(crate) use wait::MOMENT_NS;
+pub(crate) use wait::{LEASE_PAUSE_NS, LEASE_ROUNDS};

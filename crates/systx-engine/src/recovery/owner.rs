@@ -2,15 +2,14 @@
 
 use super::chains::Chains;
 use super::decide::{fate, Coordinator, Fate};
-use super::reboot::{is_of, kept_for, Decision, Logs};
+use super::logs::{is_of, kept_for, Decision, Logs};
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, tell_stuck, tell_waiting};
-use super::Recovered;
-use crate::domain::decisions;
-use crate::domain::{Domain, InFlight, Peers, SlotState};
+use crate::domain::{decisions, Domain, InFlight, Peers, SlotState};
 use crate::id::{OwnerIx, TxId};
 use crate::log::{self, Cell};
 use crate::mutant::{self, Mutant};
+use crate::outcome::Recovered;
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::record::{Act, Body, Share};

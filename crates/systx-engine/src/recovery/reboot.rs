@@ -5,27 +5,28 @@
 //! systems ask the coordinator's log; no record there is an abort (presumed abort).
 
 use super::chains::Chains;
+use super::logs::{by_hand, kept_for, Decision, Logs};
 use super::owner::finish_coordinator;
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
-use super::Recovered;
-use crate::domain::decisions::{self, By, Kept};
+use crate::domain::decisions;
 use crate::domain::history::{self, Past};
-use crate::domain::shelf::{slots_there, sweep_shelves};
+use crate::domain::marks;
+use crate::domain::shelf::{slots_there, sweep_shelves, SlotsOf};
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
-use crate::log::{self, Cell, Entry, Outline, Replay, Understood};
+use crate::log;
+use crate::log::{Cell, Entry, Replay, Understood};
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, remove_all, slot_name};
-use crate::outcome::Displaced;
-use crate::publish::mark;
+use crate::outcome::{Displaced, Recovered};
 use crate::publish::patch::OldEnds;
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::publish::targets::{self, Targets};
-use crate::publish::ways::{SlotsOf, Ways};
+use crate::publish::ways::Ways;
 use crate::publish::{publish, Pending};
-use crate::record::{Act, Body, Share};
+use crate::record::{Act, Body};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -50,13 +51,6 @@ pub(crate) struct After {
     pub stuck: Vec<Stuck>,
     /// What became of the other prepared ones.
     pub decided: Vec<Cell>,
-}
-
-/// A coordinator's decision, as a participant can learn it.
-pub(crate) enum Decision {
-    Forward,
-    Abort,
-    Unknown,
 }
 
 /// Brings a domain into the state that its log promises.
@@ -108,7 +102,7 @@ pub(crate) fn after_reboot<O: Os>(
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so bodies are read again.
     let ways: OnceCell<Rc<Ways>> = OnceCell::new();
     let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &outline))).clone();
-    let marks = mark::prove_on(info.kind);
+    let marks = marks::prove_on(info.kind);
     let mut redo = Redo {
         os,
         area,
@@ -197,7 +191,7 @@ pub(crate) fn after_reboot<O: Os>(
     }
     given.push(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
     // What is kept to be undone is known by its number alone.
-    let images = crate::undo::area::numbers(os, &area.dir).map_err(failed("reading the area"))?;
+    let images = crate::domain::images::numbers(os, &area.dir).map_err(failed("reading the area"))?;
     given.extend(images.iter().map(|id| id.0));
     let highest = given.into_iter().filter(|id| *id < NUMBERS_MAX).fold(replay.highest_id.0, u64::max);
     let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
@@ -213,18 +207,6 @@ pub(crate) fn after_reboot<O: Os>(
     })
 }
 
-/// What is kept of a committed record for those that have not answered.
-pub(crate) fn kept_for(body: &Body, companions: &[Share], boot: [u8; 16]) -> decisions::Decision {
-    let (participants, companions) = (body.participants.clone(), companions.to_vec());
-    decisions::Decision {
-        id: body.id,
-        nonce: body.nonce,
-        committed: true,
-        command: body.command.clone(),
-        by: By::Record { participants, companions, boot, silenced: false },
-    }
-}
-
 /// Whether somebody can say by now what became of a prepared transaction of this area.
 pub(crate) fn can_be_decided<O: Os>(os: &O, area: &Area<O>, peers: &Peers<O>) -> bool {
     let (Ok(outline), Ok(kept)) = (log::outline(os, &area.dir, area.id), decisions::all(os, &area.dir))
@@ -235,15 +217,6 @@ pub(crate) fn can_be_decided<O: Os>(os: &O, area: &Area<O>, peers: &Peers<O>) ->
     let prepared = outline.replay.records.iter().filter(|e| matches!(e.cell, Cell::Prepared { .. }));
     let mut bodies = prepared.filter_map(|entry| outline.body(os, entry).ok().flatten());
     bodies.any(|body| by_hand(&kept, &body).is_some() || !matches!(logs.decision(&body), Decision::Unknown))
-}
-
-/// What a person has decided in the coordinator's place.
-fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
-    let decided = decisions::of(kept, body.id, body.nonce)?;
-    matches!(decided.by, By::Hand { .. }).then_some(match decided.committed {
-        true => Decision::Forward,
-        false => Decision::Abort,
-    })
 }
 
 /// Whether a step changes the attributes of an object, or takes it from its name.
@@ -292,7 +265,7 @@ struct Redo<'a, O: Os> {
     os: &'a O,
     area: &'a Area<O>,
     keeps_targets: bool,
-    /// See [`mark::prove_on`].
+    /// See [`marks::prove_on`].
     marks: bool,
     /// Files that records patch, open from one to the next.
     targets: Targets<O>,
@@ -393,100 +366,11 @@ impl<O: Os> Redo<'_, O> {
     }
 }
 
-/// A log, and what is kept beside it.
-type LogOf<O> = (Outline<O>, Vec<Kept>);
-
-/// The logs of other domains, each read once, with what is kept beside them.
-pub(crate) struct Logs<'a, O: Os> {
-    os: &'a O,
-    peers: &'a Peers<O>,
-    read: HashMap<[u8; 16], Option<LogOf<O>>>,
-}
-
-impl<'a, O: Os> Logs<'a, O> {
-    /// None is read yet.
-    pub fn new(os: &'a O, peers: &'a Peers<O>) -> Logs<'a, O> {
-        Logs { os, peers, read: HashMap::new() }
-    }
-
-    fn of(&mut self, area: &[u8; 16]) -> Option<&LogOf<O>> {
-        let (os, peers) = (self.os, self.peers);
-        let read = || {
-            let area = peers.area(area)?;
-            // The log first: what it lets go of is kept by then.
-            let outline = area.outline(os).ok()?;
-            Some((outline, area.decisions(os).ok()?))
-        };
-        self.read.entry(*area).or_insert_with(read).as_ref()
-    }
-
-    /// What the coordinator of a prepared record decided.
-    pub fn decision(&mut self, body: &Body) -> Decision {
-        body.coordinator.as_ref().map_or(Decision::Unknown, |share| self.decision_of(share, body.nonce))
-    }
-
-    /// What a coordinator decided of the transaction with that nonce.
-    pub fn decision_of(&mut self, coordinator: &Share, nonce: u64) -> Decision {
-        let (os, id) = (self.os, &coordinator.id);
-        // Before its log: what is past its commit point stays so.
-        if self.peers.area(&coordinator.area).is_some_and(|area| area.is_undecided(os, *id)) {
-            return Decision::Unknown;
-        }
-        let Some((outline, kept)) = self.of(&coordinator.area) else { return Decision::Unknown };
-        if decisions::of(kept, *id, nonce).is_some_and(|d| d.committed) {
-            return Decision::Forward;
-        }
-        for entry in &outline.replay.records {
-            let Cell::Commit { lsn, id: found, .. } = &entry.cell else { continue };
-            if found != id || outline.replay.aborted.contains(lsn) {
-                continue;
-            }
-            match outline.any_body(os, entry) {
-                // Another transaction of that number has another nonce.
-                Ok(Some(decided)) if is_of(&decided, nonce) => return Decision::Forward,
-                Ok(_) => {}
-                Err(_) => return Decision::Unknown,
-            }
-        }
-        Decision::Abort
-    }
-
-    /// Whether a participant in a transaction can still ask for its decision. One that is not there may.
-    pub fn may_ask(&mut self, party: &Share, nonce: u64) -> bool {
-        let os = self.os;
-        let Some((outline, kept)) = self.of(&party.area) else { return true };
-        // What a person has decided there is yet to be compared.
-        if decisions::of(kept, party.id, nonce).is_some_and(|d| matches!(d.by, By::Hand { .. })) {
-            return true;
-        }
-        // An undecided PREPARED is needed; a decided or dropped one is not.
-        let records = &outline.replay.records;
-        let says_so = |e: &Entry| e.cell == Cell::Committed { id: party.id };
-        if mutant::on(Mutant::DecisionEarly) && records.iter().any(says_so) {
-            return false;
-        }
-        records.iter().filter(|e| e.needed).any(|entry| {
-            let is_it = matches!(&entry.cell, Cell::Prepared { id, .. } if *id == party.id);
-            is_it && outline.any_body(os, entry).map_or(true, |b| b.is_none_or(|b| is_of(&b, nonce)))
-        })
-    }
-
-    /// Whether no participant of a coordinator's record can still ask for it.
-    pub fn settled(&mut self, body: &Body) -> bool {
-        body.participants.iter().all(|party| !self.may_ask(party, body.nonce))
-    }
-}
-
-/// Whether a record of the right number is of the transaction with that nonce.
-pub(super) fn is_of(body: &Body, nonce: u64) -> bool {
-    body.nonce == nonce || mutant::on(Mutant::NumberIsIdentity)
-}
-
 /// Deletes slot directories and staging that no record needs any more. After a recovery nothing else uses them.
 pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Result<()> {
     for entry in os.read_dir(&area.tx)? {
         let id = std::str::from_utf8(&entry.name).ok().and_then(|n| n.parse().ok()).map(TxId);
-        if mark::owner_of(&entry.name).is_some_and(|id| !kept.contains(&id)) {
+        if marks::owner_of(&entry.name).is_some_and(|id| !kept.contains(&id)) {
             os.unlink(&area.tx, &entry.name)?;
         }
         if entry.kind != FileType::Directory || id.is_some_and(|id| kept.contains(&id)) {

@@ -8,8 +8,8 @@ use crate::domain::shelf::sealed_shelf_of;
 use crate::domain::Area;
 use crate::mutant::{self, Mutant};
 use crate::objects::{remove_all, slot_name};
-use crate::plan::Token;
 use crate::publish::tokens;
+use crate::publish::tokens::Token;
 use crate::record::{Act, Body, Small, Step};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
 

@@ -4,9 +4,9 @@
 //! record that is kept back has a slot, as one of a dead owner has: whoever meets its objects tries it again, or conflicts.
 //! Does not: know what was read. Who read something of such a record is a commit like any other.
 
-use super::Recovered;
 use crate::id::{Lsn, TxId};
 use crate::log::BodyAt;
+use crate::outcome::Recovered;
 use crate::publish::Pending;
 use crate::record::{Act, Body, Step};
 use crate::shown::Shown;

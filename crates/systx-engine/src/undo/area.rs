@@ -13,13 +13,13 @@
 use super::image::{Image, Unreadable};
 use crate::bytes::read_up_to;
 use crate::domain::history::Past;
+use crate::domain::images::{parse, pending_name, DIR};
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::log::LogError;
 use crate::objects::remove_all;
 use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 
-pub(crate) const DIR: &[u8] = b"undo";
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const CONTENTS: &[u8] = b"contents";
 /// So many committed transactions of a file system can be undone, unless fewer are asked for: those that committed last.
@@ -58,28 +58,6 @@ impl core::fmt::Display for ImageError {
             ImageError::Os(e) => write!(f, "reading what was kept of it: {e}"),
         }
     }
-}
-
-pub(crate) fn pending_name(id: TxId) -> Vec<u8> {
-    format!("{id}~").into_bytes()
-}
-
-/// Its number, and whether the transaction was still to commit.
-fn parse(name: &[u8]) -> Option<(TxId, bool)> {
-    let text = core::str::from_utf8(name).ok()?;
-    let (digits, pending) = match text.strip_suffix('~') {
-        Some(digits) => (digits, true),
-        None => (text, false),
-    };
-    // No other spelling of a number.
-    let id: u64 = digits.parse().ok().filter(|id: &u64| id.to_string() == digits)?;
-    Some((TxId(id), pending))
-}
-
-/// Numbers of everything that is kept.
-pub(crate) fn numbers<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<TxId>> {
-    let Some(dir) = os.open_if_there(area, DIR, Open::Directory)? else { return Ok(Vec::new()) };
-    Ok(os.read_dir(&dir)?.iter().filter_map(|entry| parse(&entry.name)).map(|(id, _)| id).collect())
 }
 
 /// Deletes `undo/<name>`. The manifest goes first: what has none is nobody's.
@@ -222,19 +200,5 @@ impl<O: Os> Domain<O> {
     /// What tells this domain from all others, as images name it.
     pub fn image_key(&self) -> [u8; 16] {
         self.key
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_numbers_and_nothing_else() {
-        assert_eq!(parse(b"12"), Some((TxId(12), false)));
-        assert_eq!(parse(b"12~"), Some((TxId(12), true)));
-        for wrong in [&b""[..], b"~", b"012", b"+1", b"12~~", b"a", b"1.2", b"\xff"] {
-            assert_eq!(parse(wrong), None, "{wrong:?}");
-        }
     }
 }

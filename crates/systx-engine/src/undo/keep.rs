@@ -4,11 +4,13 @@
 //! that changes, and on stable storage if the transaction is durable. What is read for it becomes a fact, as it has to be: what was kept
 //! is what was replaced, or the transaction does not commit. Does not: change anything of the transaction.
 
-use super::area::{self, pending_name, CONTENTS, DIR, MANIFEST, MANIFEST_BYTES_MAX};
+use super::area;
+use super::area::{CONTENTS, MANIFEST, MANIFEST_BYTES_MAX};
 use super::image::{Image, Name, Range, State, Thing};
 use crate::bytes::write_all;
 use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
+use crate::domain::images::{pending_name, DIR};
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::outcome::{Durability, Verb};

@@ -1,11 +1,11 @@
 //! Parties of a transaction over several file systems that are away for a while, for good, or come back as they were.
 
 use super::review::*;
-use crate::domain::decisions;
-use crate::domain::{open_all, open_all_doubting, Domain, Location, OpenError};
+use crate::domain::{decisions, Domain, Location, OpenError};
 use crate::id::TxId;
 use crate::log::{outline, Cell};
-use crate::recovery::Recovered;
+use crate::outcome::Recovered;
+use crate::recovery::{open_all, open_all_doubting};
 use std::sync::Arc;
 use systx_os::{FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, FsSpec, Machine, SimOs};

@@ -3,8 +3,7 @@
 use super::stuck::make;
 use super::world::*;
 use crate::domain::{watch, Domain};
-use crate::outcome::{Durability, Options};
-use crate::recovery::Recovered;
+use crate::outcome::{Durability, Options, Recovered};
 use crate::transaction::{SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{FsKind, Open, Os};

@@ -1,8 +1,9 @@
 //! Areas of subtransactions that were not made by one: nothing is obeyed in there.
 
-use crate::domain::{finish_sub_areas, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::outcome::{Isolation, Options};
 use crate::transaction::{Caller, SetAttr, Transaction};
+use crate::upkeep::finish_sub_areas;
 use std::sync::Arc;
 use systx_os::{Errno, FsInfo, FsKind, Open, Os};
 use systx_sim::machine::{FsSpec, Machine, SimOs};

@@ -6,8 +6,9 @@
 use super::stuck::{change, make, ROOT};
 use super::world::*;
 use crate::domain::layout::NEXT_WORD;
-use crate::domain::{open_existing, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::outcome::{CommitError, Committed, Durability, Options};
+use crate::recovery::open_existing;
 use crate::transaction::{Access, Transaction};
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{catch_unwind, AssertUnwindSafe};

@@ -8,10 +8,11 @@
 mod watched;
 
 use super::world::open;
-use crate::domain::{Domain, Place, SlotInfo, SlotState, Who, MOMENT_NS};
+use crate::domain::{Domain, Place, SlotInfo, SlotState, Who};
 use crate::id::{Footprint, TxId};
 use crate::mutant;
 use crate::outcome::{CommitError, Durability, Options, Party, Verb, VerbError};
+use crate::recovery::MOMENT_NS;
 use crate::transaction::{Access, Caller, Node, Transaction};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};

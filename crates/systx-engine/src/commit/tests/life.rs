@@ -92,7 +92,7 @@ fn of_two_that_find_an_older_table_none_goes_on_with_it() {
     let parts = |os: &SimOs| {
         let area = Area::open(os, Arc::new(os.root(0)), &os.root(0), AREA, false);
         let area = area.expect("opens").expect("is there");
-        let owners = Owners::open(os, &area).expect("opens");
+        let owners = Owners::open(os, &area.dir).expect("opens");
         let life = os.fs_info(&area.dir).expect("says what it is").life;
         (area, owners, life)
     };

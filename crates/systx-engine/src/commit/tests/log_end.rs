@@ -6,8 +6,8 @@ use super::world::*;
 use crate::domain::OpenError;
 use crate::log::format::{self, CELL_BYTES, HEADER_BYTES};
 use crate::log::LogError;
+use crate::outcome::Recovered;
 use crate::record::DecodeError;
-use crate::recovery::Recovered;
 use systx_os::{FsKind, Open, Os};
 use systx_sim::machine::{run_process, Crash, Machine};
 

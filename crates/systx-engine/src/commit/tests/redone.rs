@@ -2,8 +2,7 @@
 
 use super::stuck::change;
 use super::world::*;
-use crate::outcome::{CommitError, Committed};
-use crate::recovery::Recovered;
+use crate::outcome::{CommitError, Committed, Recovered};
 use crate::transaction::Access;
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};

@@ -3,7 +3,7 @@
 use super::world::{machine, public, AREA};
 use crate::bytes::{sector_crc, write_all};
 use crate::commit::{aborted, run, Draft};
-use crate::domain::{open_all, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::facts::{Facts, LowerDir};
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
@@ -11,6 +11,7 @@ use crate::plan::Plan;
 use crate::publish::publish;
 use crate::publish::site::{Pass, Site};
 use crate::record::*;
+use crate::recovery::open_all;
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs, Tree};

@@ -3,8 +3,7 @@
 use super::apart::{false_hit, name};
 use super::world::*;
 use crate::domain::Domain;
-use crate::outcome::{CommitError, Committed, Durability, Options, Party};
-use crate::recovery::Recovered;
+use crate::outcome::{CommitError, Committed, Durability, Options, Party, Recovered};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{Errno, FsKind};

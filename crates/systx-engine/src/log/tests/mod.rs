@@ -8,8 +8,8 @@ mod garbled;
 mod sharing;
 
 use super::*;
-use crate::domain::{Locked, RobustLock};
 use crate::id::{AreaId, Lsn, OwnerIx, TxId};
+use crate::lock::{Locked, RobustLock};
 use crate::record::{Body, BODY_VERSION};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

@@ -9,9 +9,9 @@ mod judge;
 mod verbs;
 
 use super::world::open;
+use crate::domain::reports;
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Durability, Options, Verb};
-use crate::publish::reports;
 use crate::transaction::Transaction;
 use acts::{Done, Kind, Outsider, HIS};
 use judge::{differences, Seen, Shot};

@@ -3,8 +3,9 @@
 use super::super::world::AREA;
 use super::book::Book;
 use super::watch::{is_public, Moment, Rule, Verdict};
-use crate::domain::{open_all, Domain, Location};
+use crate::domain::{Domain, Location};
 use crate::outcome::Displaced;
+use crate::recovery::open_all;
 use std::sync::Arc;
 use systx_os::Os;
 use systx_sim::machine::{run_process, Crash, Machine, SimOs, Tree};

@@ -1,19 +1,20 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
-use super::history::{self, Past};
-use super::layout::{Corrupt, NEXT_WORD};
-use super::open::Domain;
-use super::shelf::shelf_of;
-use crate::id::{Lsn, OwnerIx, TxId};
-use crate::log::{Cell, Entry, LogError, Replay};
+use crate::corrupt::Corrupt;
+use crate::domain::history::{self, Past};
+use crate::domain::layout::NEXT_WORD;
+use crate::domain::marks;
+use crate::domain::shelf::shelf_of;
+use crate::domain::Domain;
+use crate::id::{Lsn, OwnerIx};
+use crate::log::{Cell, LogError};
 use crate::mutant::{self, Mutant};
-use crate::publish::mark;
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Pass, Site};
 use crate::record::Body;
 use crate::recovery::{kept_for, Logs};
 use crate::shown::Shown;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use systx_os::{Errno, Open, Os};
 
 /// Log bytes after which whoever commits makes a checkpoint.
@@ -76,7 +77,7 @@ impl<O: Os> Domain<O> {
         let mut marks = Vec::new();
         let boot = self.os.boot_id().map_err(os_error("learning which boot this is"))?;
         let mut unanswered = Vec::new();
-        for (lsn, entry) in published(&outline.replay) {
+        for (lsn, entry) in outline.replay.published() {
             if lsn > bound {
                 continue;
             }
@@ -90,8 +91,8 @@ impl<O: Os> Domain<O> {
                 unanswered.push((lsn, kept_for(&body, &[], boot)));
             }
             past.push(Past::of(lsn, entry.written, &body));
-            if self.marks().is_some() && mark::has_one(&body) {
-                marks.push((lsn, mark::name_of(&body)));
+            if self.marks().is_some() && marks::has_one(&body) {
+                marks.push((lsn, marks::name_of(&body)));
             }
             match reclaimed {
                 Ok(true) => done.push((lsn, body.id)),
@@ -214,21 +215,4 @@ impl<'d, O: Os> Settled<'d, O> {
         });
         all_forgot || self.logs.settled(body)
     }
-}
-
-/// Records above the last checkpoint that are committed here, participants' included.
-pub(super) fn published(replay: &Replay) -> impl Iterator<Item = (Lsn, &Entry)> {
-    let decided: HashSet<TxId> = replay
-        .records
-        .iter()
-        .filter_map(|e| match e.cell {
-            Cell::Committed { id } => Some(id),
-            _ => None,
-        })
-        .collect();
-    replay.records.iter().filter(|e| e.needed).filter_map(move |e| match e.cell {
-        Cell::Commit { lsn, .. } => Some((lsn, e)),
-        Cell::Prepared { lsn, id, .. } if decided.contains(&id) => Some((lsn, e)),
-        _ => None,
-    })
 }

@@ -7,7 +7,7 @@
 //! covered has waited for a checkpoint whose bound was taken when the commit's slot was free; of several who ask at one time one makes
 //! it. Does not: say when to ask.
 
-use super::Domain;
+use crate::domain::Domain;
 use crate::id::{Lsn, OwnerIx};
 use crate::log::LogError;
 use crate::mutant::{self, Mutant};

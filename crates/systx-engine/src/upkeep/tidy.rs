@@ -4,14 +4,15 @@
 //! what the dead left is finished by the same code as by the next user. Does not: remove a displaced object that was
 //! not asked for.
 
-use super::{Domain, SlotState};
+use crate::domain::reports;
+use crate::domain::{Domain, SlotState};
 use crate::id::{OwnerIx, TxId};
 use crate::objects::remove_all;
-use crate::publish::reports;
-use crate::recovery::{self, Recovered};
+use crate::outcome::Recovered;
+use crate::recovery;
 use systx_os::{FileType, Open, Os, Result, Timestamp};
 
-pub use crate::publish::reports::Report;
+pub use crate::domain::reports::Report;
 
 /// Room is short when less than one of so many parts is free.
 const ROOM_PART: u64 = 20;
@@ -41,7 +42,7 @@ impl<O: Os> Domain<O> {
     pub fn transactions(&self) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
         let records = self.table.records();
-        for ix in (1..super::layout::OWNERS).map(OwnerIx) {
+        for ix in (1..crate::id::OWNERS).map(OwnerIx) {
             let Some(record) = records.get(ix) else { continue };
             if self.alive(ix) {
                 listed.push(Listed {

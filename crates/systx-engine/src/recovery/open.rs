@@ -1,125 +1,20 @@
-//! A domain, open in this process: area, table, log and this process's place among the owners.
-//!
-//! Opening recovers first: after a reboot or another mount the whole domain from its log, else what the last owner of this
-//! process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
+//! The opening of domains, which recovers first: after a reboot or another mount the whole domain from its log, else what the last owner
+//! of this process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
 
 use super::begin::begin_log;
-use super::layout::LOG_BASE;
-use super::on_disk::Began;
-use super::peers::{PeerArea, Peers};
-use super::{Area, AreaError, Claim, Corrupt, Opened, Owners, OwnersError, SlotIx, SlotState};
-use super::{Table, TableError};
-use crate::facts::LowerDir;
-use crate::id::{OwnerIx, TxId};
-use crate::log::{Log, LogError};
+use super::owner::finish_owner;
+use super::reboot::{after_reboot, can_be_decided};
+use crate::domain::layout::LOG_BASE;
+use crate::domain::on_disk::Began;
+use crate::domain::{Area, Domain, Location, OpenError, Opened, Owners, PeerArea, Peers, SlotState, Table};
+use crate::log::Log;
 use crate::mutant::{self, Mutant};
-use crate::recovery::{self, Recovered};
-use crate::shown::Shown;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
-use systx_os::{Dirent, Errno, FsInfo, Handle, Os, Result};
-
-/// One user's transactions on one file system.
-pub struct Domain<O: Os> {
-    /// The kernel.
-    pub os: O,
-    /// Where everything of ours is.
-    pub area: Area<O>,
-    /// What may be relied on here.
-    pub info: FsInfo,
-    /// What opening recovered.
-    pub recovered: Recovered,
-    pub(crate) table: Table<O>,
-    pub(crate) owners: Owners<O>,
-    pub(crate) log: Log<O>,
-    pub(crate) peers: Peers<O>,
-    /// The same for all that share the area, in this process or another.
-    pub(crate) key: [u8; 16],
-    area_handle: Handle,
-    pub(super) barrier: Mutex<Option<Arc<O::Fd>>>,
-    pub(super) shelf: Mutex<Option<Arc<super::shelf::Shelf<O>>>>,
-    /// Where the file system is mounted, for messages.
-    pub(super) point: OnceLock<Vec<u8>>,
-    /// What was read of the records of slots for which somebody has waited.
-    pub(super) known: Mutex<HashMap<SlotIx, super::exact::Known>>,
-    /// Held by the thread that goes on with what this process has left.
-    pub(crate) finishing: Mutex<()>,
-    claim: Claim<O>,
-}
-
-/// Why a domain can't be opened. Nothing happened.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The area.
-    Area(AreaError),
-    /// The table.
-    Table(TableError),
-    /// The owners file.
-    Owners(OwnersError),
-    /// The log.
-    Log(LogError),
-    /// The file system lacks something that transactions need.
-    Unsupported(&'static str),
-    /// A committed transaction can't be published to its end.
-    Pending {
-        /// Which.
-        id: TxId,
-        /// Where it stopped.
-        path: Vec<u8>,
-        /// The kernel's answer.
-        error: Errno,
-    },
-    /// The area of a subtransaction has a log without its table.
-    NoTable,
-    /// Its area has the identity of another one within reach: one is a copy, and nobody knows which.
-    Twin {
-        /// Index of that one among those to be opened.
-        first: usize,
-        /// The identity.
-        id: [u8; 16],
-    },
-    /// The kernel.
-    Os(&'static str, Errno),
-}
-
-impl core::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            OpenError::Area(e) => e.fmt(f),
-            OpenError::Table(e) => e.fmt(f),
-            OpenError::Owners(e) => e.fmt(f),
-            OpenError::Log(e) => e.fmt(f),
-            OpenError::Unsupported(what) => write!(f, "this file system has no {what}; keep what is to be transactional on ext4, xfs, btrfs or tmpfs"),
-            OpenError::Pending { id, path, error } => write!(
-                f,
-                "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
-                Shown(path)
-            ),
-            OpenError::NoTable => write!(
-                f,
-                "the area of a subtransaction has lost its table, without which its log is not replayed; run the outer transaction again"
-            ),
-            OpenError::Twin { .. } => f.write_str("the area has the same identity as another one: a copy of a file system is not used beside its original"),
-            OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
+use crate::outcome::Recovered;
+use std::sync::Arc;
+use systx_os::{Errno, FsInfo, Os, Result};
 
 /// The domains of several places, `None` where there is none; or the place that failed, and why.
 pub type Existing<O> = core::result::Result<Vec<Option<Arc<Domain<O>>>>, (usize, OpenError)>;
-
-/// Where a domain is to be opened.
-pub struct Location<'a, O: Os> {
-    /// Root of the mount.
-    pub root: Arc<O::Fd>,
-    /// Directory of the area.
-    pub parent: &'a O::Fd,
-    /// Name of the area.
-    pub name: &'a [u8],
-}
 
 /// Opens several domains that may share transactions: first all areas, so that each recovery finds the others' logs.
 ///
@@ -221,7 +116,7 @@ impl<O: Os> Domain<O> {
         peers: &Peers<O>,
     ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
-        let owners = Owners::open(os, &area).map_err(OpenError::Owners)?;
+        let owners = Owners::open(os, &area.dir).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
         let (table, claim) = loop {
             let initializer = match Self::table(os, &area, &info, &owners, peers)? {
@@ -237,7 +132,7 @@ impl<O: Os> Domain<O> {
             };
             // Before the sync that ends it.
             let began = Began::now(os);
-            let after = recovery::after_reboot(os, &area, &info, peers, &mut recovered)?;
+            let after = after_reboot(os, &area, &info, peers, &mut recovered)?;
             let claim = owners.claim().map_err(OpenError::Owners)?;
             // Nobody lives under this index once the table is there: it is for what could not be published.
             let dead = after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
@@ -251,24 +146,8 @@ impl<O: Os> Domain<O> {
         };
         let mem = table.mem().clone();
         let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, area.id).map_err(OpenError::Log)?;
-        let mut domain = Domain {
-            os: os.clone(),
-            key: area.id.id,
-            area,
-            info,
-            recovered,
-            table,
-            owners,
-            log,
-            peers: peers.clone(),
-            area_handle,
-            barrier: Mutex::new(None),
-            shelf: Mutex::new(None),
-            point: OnceLock::new(),
-            known: Mutex::default(),
-            finishing: Mutex::new(()),
-            claim,
-        };
+        let mut domain =
+            Domain::new(area, area_handle, table, log, (owners, claim), peers.clone(), recovered);
         let failed = |e| OpenError::Os("finishing what a dead process left", e);
         loop {
             let left = domain.inherit().map_err(failed)?;
@@ -276,9 +155,7 @@ impl<O: Os> Domain<O> {
             if !domain.has_slots(domain.me()).map_err(failed)? {
                 break;
             }
-            // What can't be finished now must look dead to others, not alive through me.
-            let other = domain.owners.claim().map_err(OpenError::Owners)?;
-            drop(std::mem::replace(&mut domain.claim, other));
+            domain.change_place().map_err(OpenError::Owners)?;
         }
         let domain = Arc::new(domain);
         peers.add(&domain);
@@ -298,7 +175,7 @@ impl<O: Os> Domain<O> {
         let doubt_ends = |table: &Table<O>| {
             let states: Vec<_> = table.slots().in_flight().map(|s| s.map(|s| s.seen.state())).collect();
             let prepared = states.iter().all(|state| *state == Ok(SlotState::Prepared));
-            prepared && !states.is_empty() && recovery::can_be_decided(os, area, peers)
+            prepared && !states.is_empty() && can_be_decided(os, area, peers)
         };
         let useless = |table: &Table<O>| {
             let log = Log::open(os.clone(), &area.dir, table.mem().clone(), LOG_BASE, area.id);
@@ -323,61 +200,8 @@ impl<O: Os> Domain<O> {
     /// Finishes what the last owner of my index left, and takes its place.
     fn inherit(&self) -> Result<Recovered> {
         self.inherit_lock_of(self.me())?;
-        let recovered = recovery::finish_owner(self, self.me())?;
+        let recovered = finish_owner(self, self.me())?;
         self.table.records().clear(self.me());
         Ok(recovered)
-    }
-
-    /// Whether an owner has transactions in flight that it (or its helper) has to finish.
-    pub(crate) fn has_slots(&self, ix: OwnerIx) -> Result<bool> {
-        for slot in self.table.slots().in_flight() {
-            let slot = self.checked(slot)?;
-            if slot.info.owner == ix && slot.seen.state() != SlotState::Prepared {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Whether the file system comes back after a power loss or another mount.
-    pub(crate) fn comes_back(&self) -> bool {
-        self.info.life != FsInfo::LIVES_ONCE
-    }
-
-    /// This process among the owners.
-    pub fn me(&self) -> OwnerIx {
-        self.claim.ix
-    }
-
-    /// Whether that owner lives.
-    pub(crate) fn alive(&self, ix: OwnerIx) -> bool {
-        ix == self.me() || self.owners.alive(ix)
-    }
-
-    /// Shared memory that makes no sense: nobody goes on with it.
-    pub(crate) fn checked<T>(&self, result: core::result::Result<T, Corrupt>) -> Result<T> {
-        result.map_err(|_| {
-            self.table.condemn();
-            Errno::UCLEAN
-        })
-    }
-
-    /// A number for a new transaction.
-    pub fn new_tx(&self) -> TxId {
-        self.table.new_tx()
-    }
-
-    /// Whether an object is our own area, which no transaction sees.
-    pub fn is_area(&self, handle: &Handle) -> bool {
-        *handle == self.area_handle
-    }
-
-    /// Names of a directory that is open as `fd`, without our area.
-    pub(crate) fn visible_names(&self, dir: &LowerDir<O>, fd: &O::Fd) -> Result<Vec<Dirent>> {
-        let mut names = self.os.read_dir(fd)?;
-        if dir.path.is_empty() {
-            names.retain(|d| !self.os.handle_at(fd, &d.name).is_ok_and(|h| self.is_area(&h)));
-        }
-        Ok(names)
     }
 }

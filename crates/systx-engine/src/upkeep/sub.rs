@@ -4,8 +4,9 @@
 //! else it is an error, and the transaction must not commit. What was displaced stays, under a name beside the area. To be called
 //! when no process of any of them is left.
 
-use super::open::{open_all, Location};
+use crate::domain::Location;
 use crate::objects::remove_all;
+use crate::recovery::open_all;
 use systx_os::{Errno, Open, Os, Rename};
 
 /// What a displaced object's name begins with, when its area goes; a number follows.
@@ -58,8 +59,8 @@ fn remove<O: Os>(os: &O, site: &Location<'_, O>) -> Result<Vec<String>, Errno> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Domain;
     use super::*;
+    use crate::domain::Domain;
     use std::sync::Arc;
     use systx_os::FsKind;
     use systx_sim::machine::Machine;

@@ -19,8 +19,8 @@
 //! Orderings: every change is an AcqRel compare-and-exchange, so whatever a holder stored before it let go is seen by
 //! the next one, also when the next one took over.
 
-use super::layout::{owner_from, Corrupt, OWNERS};
-use crate::id::OwnerIx;
+use crate::corrupt::{owner_from, Corrupt};
+use crate::id::{OwnerIx, OWNERS};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 

@@ -3,12 +3,13 @@
 //! Guarantees: the new log says what is published and synced, and what stays prepared, before anything of the old one goes.
 //! Does not: recover ([`crate::recovery`] did).
 
-use super::layout::{LOCK_WORD, LOG_BASE, SLOTS};
-use super::{changed_by, place_of, Area, OpenError, Place, RobustLock, SlotInfo, SlotState, Slots};
+use super::reboot::{sweep, After};
+use crate::domain::layout::{LOCK_WORD, LOG_BASE, SLOTS};
+use crate::domain::{changed_by, place_of, Area, OpenError, Place, SlotInfo, SlotState, Slots};
 use crate::id::{Lsn, OwnerIx};
+use crate::lock::RobustLock;
 use crate::log::{Cell, Log};
 use crate::publish::Pending;
-use crate::recovery;
 use std::sync::Arc;
 use systx_os::{Errno, Os};
 
@@ -20,7 +21,7 @@ pub(super) fn begin_log<O: Os>(
     mem: &Arc<O::Mem>,
     me: OwnerIx,
     dead: Option<OwnerIx>,
-    after: &recovery::After,
+    after: &After,
 ) -> core::result::Result<(), OpenError> {
     let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, area.id).map_err(OpenError::Log)?;
     // Nobody else is there yet.
@@ -91,5 +92,5 @@ pub(super) fn begin_log<O: Os>(
         log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
         log.drop_segments(me, &nobody, after.checkpoint, u64::MAX).map_err(OpenError::Log)?;
     }
-    recovery::sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
+    sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
 }

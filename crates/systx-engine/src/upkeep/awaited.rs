@@ -3,9 +3,9 @@
 //! Guarantees: a decision goes only when nobody can ask for it any more; what a person has decided is compared when the coordinator
 //! returns, and told once if that one has decided otherwise. Does not: publish or take back (an opening does, see `recovery`).
 
-use super::decisions::{self, By, Decision};
-use super::open::Domain;
-use super::SlotState;
+use crate::domain::decisions::{self, By, Decision};
+use crate::domain::Domain;
+use crate::domain::SlotState;
 use crate::id::TxId;
 use crate::log::{Cell, LogError};
 use crate::record::Share;

@@ -1,15 +1,12 @@
 //! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
 
-use super::layout::SLOTS;
-use super::on_disk::Began;
-use super::{Domain, InFlight, Scan, SlotIx, SlotState, Who};
-use crate::id::{Footprint, Lsn, ObjectId, Objects, Signature};
-use crate::outcome::Party;
-use crate::recovery;
+use super::owner::{finish, help};
+use crate::domain::layout::SLOTS;
+use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
+use crate::id::{Footprint, ObjectId, Objects};
+use crate::outcome::{Party, Recovered};
 use systx_os::{Errno, Os, Result};
 
-/// Between two probes of an owner for whom somebody waits, in nanoseconds.
-pub(super) const PROBE_NS: u64 = 50_000_000;
 /// Who has waited for so long, in nanoseconds, looks whether he waits for a reason: most commits are done by then.
 pub(crate) const MOMENT_NS: u64 = 5_000_000;
 /// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
@@ -28,14 +25,6 @@ pub(crate) struct Stuck {
 }
 
 impl<O: Os> Domain<O> {
-    /// Whether nothing is in flight and nobody has been numbered since `snapshot`. One load each.
-    pub(crate) fn quiet(&self) -> Result<bool> {
-        match self.table.slots().in_flight().next() {
-            None => Ok(true),
-            Some(slot) => self.checked(slot).map(|_| false),
-        }
-    }
-
     /// Waits for every in-flight transaction that changes one of the objects; helps the dead. An error inside: one of
     /// them is prepared (or can't be finished here).
     pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Stuck>> {
@@ -120,7 +109,7 @@ impl<O: Os> Domain<O> {
                 waited = true;
                 continue;
             }
-            recovery::help(self, now.info.owner)?;
+            help(self, now.info.owner)?;
             let after = self.checked(slots.read(ix))?;
             let unfinished = after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
             if let Some(after) = unfinished {
@@ -155,40 +144,6 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Hands out the signatures of commits in [from, to); whether some were overwritten already.
-    pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Who)) -> bool {
-        let scan = self.table.ring().scan(from, to, |_, who, changed| each(changed, who));
-        scan == Scan::Overrun
-    }
-
-    // ---- unsynced --------------------------------------------------------------------------------------------------
-
-    /// Whether a transaction builds on a `none` commit that is not on stable storage yet.
-    pub(crate) fn builds_on_unsynced(&self, objects: &Objects) -> bool {
-        self.table.unsynced().hits(objects)
-    }
-
-    /// Syncs the file system and forgets what was unsynced when that began.
-    pub(crate) fn sync_unsynced(&self) -> Result<()> {
-        let token = {
-            let held = self.lock()?;
-            self.table.unsynced().begin_sync(held.proof())
-        };
-        self.sync_everything()?;
-        let held = self.lock()?;
-        self.table.unsynced().end_sync(held.proof(), token);
-        Ok(())
-    }
-
-    /// Syncs the file system, and remembers when that began: whatever is older is on the disk.
-    pub(crate) fn sync_everything(&self) -> Result<()> {
-        let began = Began::now(&self.os);
-        self.os.syncfs(&self.area.dir)?;
-        let held = self.lock()?;
-        self.table.on_disk().synced(held.proof(), began);
-        Ok(())
-    }
-
     /// Tries again to finish a slot that this process has left; whether it is free now. Somebody else's is his.
     fn finish_left(&self, ix: SlotIx) -> Result<bool> {
         let before = self.checked(self.table.slots().read(ix))?;
@@ -198,40 +153,16 @@ impl<O: Os> Domain<O> {
     }
 
     /// Goes on with all that this process has left.
-    pub(crate) fn finish_mine(&self) -> Result<recovery::Recovered> {
+    pub(crate) fn finish_mine(&self) -> Result<Recovered> {
         let _alone = self.finishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut recovered = recovery::Recovered::default();
+        let mut recovered = Recovered::default();
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
             if slot.left && slot.info.owner == self.me() {
-                recovery::finish(self, &slot, &mut Vec::new(), &mut recovered)?;
+                finish(self, &slot, &mut Vec::new(), &mut recovered)?;
             }
         }
         Ok(recovered)
-    }
-
-    /// My slot stays in flight, and nobody is to wait for it.
-    pub(crate) fn leave_slot(&self, ix: SlotIx) {
-        if let Ok(seen) = self.table.slots().state(ix) {
-            self.table.slots().leave(ix, seen);
-        }
-    }
-
-    // ---- slots, for their owner ------------------------------------------------------------------------------------
-
-    /// Moves my slot from one state to another.
-    pub(crate) fn set_slot(&self, ix: SlotIx, from: SlotState, to: SlotState) -> Result<()> {
-        let seen = self.checked(self.table.slots().state(ix))?;
-        if seen.state() != from {
-            return Err(Errno::UCLEAN);
-        }
-        self.table.slots().set_state(ix, seen, to).map(|_| ()).map_err(|_| Errno::UCLEAN)
-    }
-
-    /// Frees my slot and wakes whoever waits for it.
-    pub(crate) fn free_slot(&self, ix: SlotIx) -> Result<()> {
-        let seen = self.checked(self.table.slots().state(ix))?;
-        self.table.slots().free(ix, seen).map_err(|_| Errno::UCLEAN)
     }
 
     fn stuck(&self, slot: &InFlight) -> Stuck {

@@ -35,7 +35,7 @@ fn file_of(id: TxId) -> Vec<u8> {
 }
 
 /// Adds a line, unless it is there.
-pub(super) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced) -> Result<()> {
+pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced) -> Result<()> {
     let name = file_of(id);
     let fd = match os.open(area, &name, Open::ReadWrite) {
         Err(Errno::NOENT) => os.create(area, &name, 0o600),

@@ -1,0 +1,81 @@
+//! Where a domain is to be opened, and why it can't be.
+
+use super::identity::AreaError;
+use super::owners::OwnersError;
+use super::table::TableError;
+use crate::id::TxId;
+use crate::log::LogError;
+use crate::shown::Shown;
+use std::sync::Arc;
+use systx_os::{Errno, Os};
+
+/// Where a domain is to be opened.
+pub struct Location<'a, O: Os> {
+    /// Root of the mount.
+    pub root: Arc<O::Fd>,
+    /// Directory of the area.
+    pub parent: &'a O::Fd,
+    /// Name of the area.
+    pub name: &'a [u8],
+}
+
+/// Why a domain can't be opened. Nothing happened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The area.
+    Area(AreaError),
+    /// The table.
+    Table(TableError),
+    /// The owners file.
+    Owners(OwnersError),
+    /// The log.
+    Log(LogError),
+    /// The file system lacks something that transactions need.
+    Unsupported(&'static str),
+    /// A committed transaction can't be published to its end.
+    Pending {
+        /// Which.
+        id: TxId,
+        /// Where it stopped.
+        path: Vec<u8>,
+        /// The kernel's answer.
+        error: Errno,
+    },
+    /// The area of a subtransaction has a log without its table.
+    NoTable,
+    /// Its area has the identity of another one within reach: one is a copy, and nobody knows which.
+    Twin {
+        /// Index of that one among those to be opened.
+        first: usize,
+        /// The identity.
+        id: [u8; 16],
+    },
+    /// The kernel.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            OpenError::Area(e) => e.fmt(f),
+            OpenError::Table(e) => e.fmt(f),
+            OpenError::Owners(e) => e.fmt(f),
+            OpenError::Log(e) => e.fmt(f),
+            OpenError::Unsupported(what) => write!(f, "this file system has no {what}; keep what is to be transactional on ext4, xfs, btrfs or tmpfs"),
+            OpenError::Pending { id, path, error } => write!(
+                f,
+                "transaction {id} is committed, but its publication stops at {}: {error}; remove the cause and run `systx recover`",
+                Shown(path)
+            ),
+            OpenError::NoTable => write!(
+                f,
+                "the area of a subtransaction has lost its table, without which its log is not replayed; run the outer transaction again"
+            ),
+            OpenError::Twin { .. } => f.write_str("the area has the same identity as another one: a copy of a file system is not used beside its original"),
+            OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,41 @@
+//! Names of marks in `tx/` of the area, and which records get one (`publish/mark.rs` makes them and says what they prove).
+
+use crate::id::TxId;
+use crate::record::{Act, Body, Change};
+use systx_os::FsKind;
+
+/// Name of a record's mark, in `tx/`.
+pub(crate) fn name_of(body: &Body) -> Vec<u8> {
+    format!("{}-{:016x}", body.id, body.nonce).into_bytes()
+}
+
+/// The transaction whose mark has that name.
+pub(crate) fn owner_of(name: &[u8]) -> Option<TxId> {
+    let (id, nonce) = std::str::from_utf8(name).ok()?.split_once('-')?;
+    u64::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 16)?;
+    id.parse().ok().map(TxId)
+}
+
+/// Whether a mark proves something on a file system of this kind. (btrfs keeps the order within one directory only.)
+pub(crate) fn prove_on(kind: FsKind) -> bool {
+    matches!(kind, FsKind::Ext4 | FsKind::Xfs)
+}
+
+/// Whether a record gets one: times have a rule of their own.
+pub(crate) fn has_one(body: &Body) -> bool {
+    let sets = |change: &Change| !matches!(change, Change::Times { .. });
+    body.steps.iter().any(|step| matches!(&step.act, Act::Attr { changes, .. } if changes.iter().any(sets)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_marks_have_such_names() {
+        assert_eq!(owner_of(b"12-00000000000000ff"), Some(TxId(12)));
+        for name in [&b"12"[..], b"12.7~", b"12-ff", b"-00000000000000ff", b"x-00000000000000ff", b"12.r~"] {
+            assert_eq!(owner_of(name), None);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The domains that are open in this process: area, table, log and the process's place among the owners, each known to the others as
+//! a party of commits over several of them.
+//!
+//! Owns: [`Domain`] and what every part of it asks; [`Peers`], which says by key who is open and whose area is at hand. Guarantees:
+//! shared memory that makes no sense condemns the table, and nobody goes on with it; an area is known before any domain recovers, so
+//! that each recovery finds the others' logs. Does not: open a domain ([`crate::recovery::open`] does, since opening recovers first),
+//! or keep one open.
+
+use super::decisions::{self, Kept};
+use super::exact::KnownRecords;
+use super::owners::{Claim, Owners, OwnersError};
+use super::shelf::Shelf;
+use super::slots::SlotState;
+use super::table::Table;
+use super::Area;
+use crate::corrupt::Corrupt;
+use crate::id::{AreaId, OwnerIx, TxId};
+use crate::log::{Log, LogError, Outline};
+use crate::outcome::Recovered;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use systx_os::{Errno, FsInfo, Handle, Os, Result};
+
+/// One user's transactions on one file system.
+pub struct Domain<O: Os> {
+    /// The kernel.
+    pub os: O,
+    /// Where everything of ours is.
+    pub area: Area<O>,
+    /// What may be relied on here.
+    pub info: FsInfo,
+    /// What opening recovered.
+    pub recovered: Recovered,
+    pub(crate) table: Table<O>,
+    pub(crate) owners: Owners<O>,
+    pub(crate) log: Log<O>,
+    pub(crate) peers: Peers<O>,
+    /// The same for all that share the area, in this process or another.
+    pub(crate) key: [u8; 16],
+    area_handle: Handle,
+    pub(super) barrier: Mutex<Option<Arc<O::Fd>>>,
+    pub(super) shelf: Mutex<Option<Arc<Shelf<O>>>>,
+    /// Where the file system is mounted, for messages.
+    pub(super) point: OnceLock<Vec<u8>>,
+    /// What was read of the records of slots for which somebody has waited.
+    pub(super) known: KnownRecords,
+    /// Held by the thread that goes on with what this process has left.
+    pub(crate) finishing: Mutex<()>,
+    claim: Claim<O>,
+}
+
+impl<O: Os> Domain<O> {
+    /// Of an area whose table and log are open, as the owner of `claim`.
+    pub(crate) fn new(
+        area: Area<O>,
+        area_handle: Handle,
+        table: Table<O>,
+        log: Log<O>,
+        (owners, claim): (Owners<O>, Claim<O>),
+        peers: Peers<O>,
+        recovered: Recovered,
+    ) -> Domain<O> {
+        Domain {
+            os: owners.os().clone(),
+            key: area.id.id,
+            info: area.info,
+            area,
+            recovered,
+            table,
+            owners,
+            log,
+            peers,
+            area_handle,
+            barrier: Mutex::new(None),
+            shelf: Mutex::new(None),
+            point: OnceLock::new(),
+            known: KnownRecords::default(),
+            finishing: Mutex::new(()),
+            claim,
+        }
+    }
+
+    /// Takes another place among the owners: what can't be finished now must look dead to others, not alive through this process.
+    pub(crate) fn change_place(&mut self) -> core::result::Result<(), OwnersError> {
+        let other = self.owners.claim()?;
+        drop(std::mem::replace(&mut self.claim, other));
+        Ok(())
+    }
+
+    /// Whether an owner has transactions in flight that it (or its helper) has to finish.
+    pub(crate) fn has_slots(&self, ix: OwnerIx) -> Result<bool> {
+        for slot in self.table.slots().in_flight() {
+            let slot = self.checked(slot)?;
+            if slot.info.owner == ix && slot.seen.state() != SlotState::Prepared {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether the file system comes back after a power loss or another mount.
+    pub(crate) fn comes_back(&self) -> bool {
+        self.info.life != FsInfo::LIVES_ONCE
+    }
+
+    /// This process among the owners.
+    pub fn me(&self) -> OwnerIx {
+        self.claim.ix
+    }
+
+    /// Whether that owner lives.
+    pub(crate) fn alive(&self, ix: OwnerIx) -> bool {
+        ix == self.me() || self.owners.alive(ix)
+    }
+
+    /// Shared memory that makes no sense: nobody goes on with it.
+    pub(crate) fn checked<T>(&self, result: core::result::Result<T, Corrupt>) -> Result<T> {
+        result.map_err(|_| {
+            self.table.condemn();
+            Errno::UCLEAN
+        })
+    }
+
+    /// A number for a new transaction.
+    pub fn new_tx(&self) -> TxId {
+        self.table.new_tx()
+    }
+
+    /// Whether an object is our own area, which no transaction sees.
+    pub fn is_area(&self, handle: &Handle) -> bool {
+        *handle == self.area_handle
+    }
+}
+
+/// The other domains, by [`Domain::key`]: parties of commits over several of them.
+pub struct Peers<O: Os>(Arc<Mutex<Known<O>>>);
+
+struct Known<O: Os> {
+    /// Identities that two areas within reach have: neither answers for them.
+    doubted: Vec<[u8; 16]>,
+    domains: HashMap<[u8; 16], Weak<Domain<O>>>,
+    areas: HashMap<[u8; 16], PeerArea<O>>,
+}
+
+/// A domain's area, as others see it.
+pub(crate) struct PeerArea<O: Os> {
+    dir: Arc<O::Fd>,
+    id: AreaId,
+    life: u64,
+}
+
+impl<O: Os> PeerArea<O> {
+    pub fn new(dir: O::Fd, id: AreaId, life: u64) -> Self {
+        PeerArea { dir: Arc::new(dir), id, life }
+    }
+
+    /// What its log says.
+    pub fn outline(&self, os: &O) -> core::result::Result<Outline<O>, LogError> {
+        crate::log::outline(os, &self.dir, self.id)
+    }
+
+    /// Whether a transaction is in flight there before its commit point: then its log has not the last word. What can't be looked
+    /// at may be.
+    pub fn is_undecided(&self, os: &O, tx: TxId) -> bool {
+        let table = Owners::open(os, &self.dir)
+            .ok()
+            .and_then(|owners| Table::of_this_life(os, &self.dir, &owners, self.life).ok());
+        let Some(table) = table else { return true };
+        let before = |state| matches!(state, SlotState::Validated | SlotState::Aborting);
+        table.is_some_and(|table| {
+            table.slots().in_flight().any(|s| s.is_ok_and(|s| s.info.tx == tx && before(s.seen.state())))
+        })
+    }
+
+    /// What is kept beside its log.
+    pub fn decisions(&self, os: &O) -> Result<Vec<Kept>> {
+        decisions::all(os, &self.dir)
+    }
+}
+
+impl<O: Os> Clone for PeerArea<O> {
+    fn clone(&self) -> Self {
+        PeerArea { dir: self.dir.clone(), id: self.id, life: self.life }
+    }
+}
+
+impl<O: Os> Clone for Peers<O> {
+    fn clone(&self) -> Self {
+        Peers(self.0.clone())
+    }
+}
+
+impl<O: Os> Default for Peers<O> {
+    fn default() -> Self {
+        Peers(Arc::new(Mutex::new(Known {
+            doubted: Vec::new(),
+            domains: HashMap::new(),
+            areas: HashMap::new(),
+        })))
+    }
+}
+
+impl<O: Os> Peers<O> {
+    /// As `default`, where these identities are known to be doubtful.
+    pub(crate) fn doubting(doubted: &[[u8; 16]]) -> Peers<O> {
+        let peers = Peers::default();
+        peers.known().doubted = doubted.to_vec();
+        peers
+    }
+    pub(crate) fn add_area(&self, key: [u8; 16], area: PeerArea<O>) {
+        self.known().areas.insert(key, area);
+    }
+    pub(crate) fn add(&self, domain: &Arc<Domain<O>>) {
+        self.known().domains.insert(domain.key, Arc::downgrade(domain));
+    }
+    fn known(&self) -> std::sync::MutexGuard<'_, Known<O>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    /// The domain of that key, if it is open in this process.
+    pub fn get(&self, key: &[u8; 16]) -> Option<Arc<Domain<O>>> {
+        self.known().domains.get(key).and_then(Weak::upgrade)
+    }
+    /// The area of that key, if it is at hand.
+    pub(crate) fn area(&self, key: &[u8; 16]) -> Option<PeerArea<O>> {
+        let known = self.known();
+        known.areas.get(key).filter(|_| !known.doubted.contains(key)).cloned()
+    }
+}

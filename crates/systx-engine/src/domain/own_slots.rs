@@ -1,0 +1,59 @@
+//! The slots of a domain as their owners and those who look at them use them.
+
+use super::ring::{Scan, Who};
+use super::slots::{InFlight, SlotIx, SlotState};
+use super::Domain;
+use crate::id::{Lsn, Objects, Signature};
+use systx_os::{Errno, Os, Result};
+
+impl<O: Os> Domain<O> {
+    /// Whether nothing is in flight and nobody has been numbered since `snapshot`. One load each.
+    pub(crate) fn quiet(&self) -> Result<bool> {
+        match self.table.slots().in_flight().next() {
+            None => Ok(true),
+            Some(slot) => self.checked(slot).map(|_| false),
+        }
+    }
+
+    /// Hands out the signatures of commits in [from, to); whether some were overwritten already.
+    pub(crate) fn scan_ring(&self, from: Lsn, to: Lsn, mut each: impl FnMut(&Signature, Who)) -> bool {
+        let scan = self.table.ring().scan(from, to, |_, who, changed| each(changed, who));
+        scan == Scan::Overrun
+    }
+
+    /// My slot stays in flight, and nobody is to wait for it.
+    pub(crate) fn leave_slot(&self, ix: SlotIx) {
+        if let Ok(seen) = self.table.slots().state(ix) {
+            self.table.slots().leave(ix, seen);
+        }
+    }
+
+    /// Moves my slot from one state to another.
+    pub(crate) fn set_slot(&self, ix: SlotIx, from: SlotState, to: SlotState) -> Result<()> {
+        let seen = self.checked(self.table.slots().state(ix))?;
+        if seen.state() != from {
+            return Err(Errno::UCLEAN);
+        }
+        self.table.slots().set_state(ix, seen, to).map(|_| ()).map_err(|_| Errno::UCLEAN)
+    }
+
+    /// Frees my slot and wakes whoever waits for it.
+    pub(crate) fn free_slot(&self, ix: SlotIx) -> Result<()> {
+        let seen = self.checked(self.table.slots().state(ix))?;
+        self.table.slots().free(ix, seen).map_err(|_| Errno::UCLEAN)
+    }
+
+    /// Reads the record of a slot, once, so that [`Domain::is_apart`] can answer.
+    pub(crate) fn get_to_know(&self, slot: &InFlight) {
+        self.known.get_to_know(&self.table.slots(), slot, || self.body_of(slot).ok().flatten());
+    }
+
+    /// Whether a slot is known not to be in the way of `ours`, whatever its filters say. Memory only: it may be asked under the
+    /// commit lock.
+    pub(crate) fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
+        self.known.is_apart(slot, ours)
+    }
+}
+
+/// Between two probes of an owner for whom somebody waits, in nanoseconds.
+pub(crate) const PROBE_NS: u64 = 50_000_000;
