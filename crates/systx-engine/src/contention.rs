@@ -9,11 +9,9 @@
 
 use crate::domain::senior::SENIORITY_AGAIN_NS;
 use crate::domain::{become_senior, Contender, Domain, Until};
-use crate::facts::Facts;
-use crate::id::{Objects, TxId};
+use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
-use crate::outcome::{Conflict, Party, Verb};
-use crate::transaction::Transaction;
+use crate::outcome::{Conflict, Party};
 use std::sync::Arc;
 use systx_os::Os;
 
@@ -30,6 +28,9 @@ pub(crate) struct Contention {
     began_ns: Option<u64>,
 }
 
+/// Gives the read set of a transaction on a mount.
+type Reads<'a> = &'a dyn Fn(usize) -> Vec<ObjectId>;
+
 impl Contention {
     /// Of a first try with these numbers. Mounts that share an area share one place for a senior, and so one age.
     pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId]) -> Contention {
@@ -43,11 +44,25 @@ impl Contention {
         self.age.0.get(mount).copied().unwrap_or(TxId(0))
     }
 
+    /// Makes this a further try of what began with `age`, unless that was over another number of mounts.
+    pub fn inherit(&mut self, age: &Age, mounts: usize) {
+        if age.0.len() == mounts {
+            self.age = age.clone();
+            self.again = true;
+        }
+    }
+
+    /// Says that it is tried again if it loses; it began at `now_ns` on the monotonic clock. The age that the next try inherits.
+    pub fn will_be_tried_again(&mut self, now_ns: u64) -> Age {
+        self.began_ns = Some(now_ns);
+        self.age.clone()
+    }
+
     /// The end of a try: becomes senior if it lost to another transaction and is tried again; else is it no more.
-    pub fn end<O: Os>(&self, mounts: &[Arc<Domain<O>>], facts: &Facts<O>, lost: Option<&Conflict>) {
+    pub fn end<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>, lost: Option<&Conflict>) {
         let asks = lost.is_some_and(|conflict| conflict.with != Party::Outsider);
         match self.began_ns {
-            Some(began_ns) if asks && !mutant::on(Mutant::AgeNotKept) => self.ask(mounts, facts, began_ns),
+            Some(began_ns) if asks && !mutant::on(Mutant::AgeNotKept) => self.ask(mounts, reads, began_ns),
             _ if self.again => {
                 for (mount, domain) in mounts.iter().enumerate() {
                     domain.table.senior().resign(self.age(mount));
@@ -57,14 +72,13 @@ impl Contention {
         }
     }
 
-    fn ask<O: Os>(&self, mounts: &[Arc<Domain<O>>], facts: &Facts<O>, began_ns: u64) {
+    fn ask<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>, began_ns: u64) {
         // Of its mounts a transaction has seen the root, at least.
-        let mut used: Vec<usize> =
-            (0..mounts.len()).filter(|mount| facts.read_set(*mount).nth(1).is_some()).collect();
+        let mut used: Vec<usize> = (0..mounts.len()).filter(|mount| reads(*mount).len() > 1).collect();
         used.sort_by_key(|mount| mounts[*mount].key);
         let mut asking = Vec::new();
         for together in used.chunk_by(|a, b| mounts[*a].key == mounts[*b].key) {
-            let read = together.iter().flat_map(|mount| facts.read_set(*mount)).collect();
+            let read = together.iter().flat_map(|mount| reads(*mount)).collect();
             let footprint = Objects { read, ..Objects::default() }.footprint();
             let mount = together[0];
             asking.push(Contender { domain: &mounts[mount], age: self.age(mount), footprint });
@@ -74,51 +88,5 @@ impl Contention {
         let [least, most] = SENIORITY_AGAIN_NS;
         // Who can't ask competes as everybody does.
         let _ = become_senior(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));
-    }
-}
-
-impl<O: Os> Transaction<O> {
-    /// Makes this a further try of what began with `age`, over the same domains, which have been open since.
-    pub fn inherit(&mut self, age: &Age) {
-        if age.0.len() == self.mounts.len() {
-            self.contention.age = age.clone();
-            self.contention.again = true;
-        }
-    }
-
-    /// Says that it is tried again if it loses, and gives the age that the next try inherits. Between the two nobody younger
-    /// commits what would make that one lose, too, for a while.
-    pub fn will_be_tried_again(&mut self) -> Age {
-        self.contention.began_ns = Some(self.os.monotonic_ns());
-        self.contention.age.clone()
-    }
-
-    /// Whether all that was seen is still so, as far as a commit would find now.
-    ///
-    /// # Errors
-    /// `Doomed`, naming what is not.
-    pub fn still_true(&mut self) -> Verb<()> {
-        self.facts.refresh_all()?;
-        self.facts.check_all_named()
-    }
-
-    /// About how much room its changes take, in bytes.
-    pub fn staged_bytes(&mut self) -> u64 {
-        let changed: Vec<_> = self.all().filter(|ix| self.is_private(*ix)).collect();
-        changed.into_iter().filter_map(|ix| self.attr(ix).ok()).map(|attr| attr.blocks * 512).sum()
-    }
-
-    /// Gives up the hope to commit, for `conflict` or another reason, and all claims, but not what was done: it can still be looked at. It
-    /// holds nothing that others wait for. What it has only read is from here on what the committed tree has now.
-    pub fn give_up(&mut self, conflict: Option<&Conflict>) {
-        self.contention.end(&self.mounts, &self.facts, conflict);
-        self.facts.give_up();
-        self.refused("it is lost".into());
-    }
-
-    /// Ends it as [`Transaction::commit`] does that meets a conflict: nothing happened.
-    pub fn lose(self, conflict: &Conflict) {
-        self.contention.end(&self.mounts, &self.facts, Some(conflict));
-        self.forget();
     }
 }

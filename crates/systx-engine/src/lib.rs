@@ -26,6 +26,7 @@ pub mod record;
 pub mod recovery;
 pub mod shown;
 pub mod transaction;
+pub mod types;
 pub mod undo;
 pub mod upkeep;
 pub mod verbs;

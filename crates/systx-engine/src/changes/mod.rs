@@ -7,14 +7,20 @@
 //! whose time has moved only because names in them changed, nor files for a link count alone; tell what outsiders do meanwhile
 //! (what it reads of the committed tree becomes a fact, as for any read).
 
-mod bytes;
+pub(crate) mod bytes;
 pub(crate) mod names;
 pub mod part;
+mod restore;
 
+use crate::changes::bytes::bytes_changed;
+use crate::changes::bytes::bytes_differ;
+use crate::changes::names::changed_pairs;
 use crate::outcome::{Verb, VerbError};
-use crate::transaction::{Attr, Node, Transaction};
+use crate::transaction::Transaction;
+use crate::types::{Attr, Node};
 use crate::workset::attributes::from_stat;
 use crate::workset::data::Data;
+use crate::workset::Workset;
 use crate::workset::{node_of, Ix};
 use names::Pair;
 use systx_os::{Errno, FileType, Os, Timestamp};
@@ -153,8 +159,8 @@ impl<O: Os> Transaction<O> {
     /// `Doomed` when the committed tree is seen to have changed.
     pub fn changes(&mut self) -> Verb<Vec<Change>> {
         let mut changes = Vec::new();
-        for pair in self.changed_pairs() {
-            changes.extend(self.change(pair)?);
+        for pair in changed_pairs(&self.workset) {
+            changes.extend(change(&mut self.workset, pair)?);
         }
         let key = |c: &Change| (c.mount, c.path().to_vec(), c.kind != Kind::Deleted);
         changes.sort_by_cached_key(key);
@@ -163,102 +169,102 @@ impl<O: Os> Transaction<O> {
 
     /// A path from the root of a mount as people know it.
     pub fn shown_path(&self, mount: usize, path: &[u8]) -> Vec<u8> {
-        self.mounts.get(mount).map_or_else(|| path.to_vec(), |domain| domain.shown(path))
+        self.workset.shown_path(mount, path)
     }
+}
 
-    fn change(&mut self, pair: Pair) -> Verb<Option<Change>> {
-        let Pair { before, after, moved, link_to } = pair;
-        let what = match (&before, &after) {
-            (Some((old, _)), Some((new, _))) if old == new => self.changed_object(*old)?,
-            (Some((old, _)), Some((new, _))) => self.changed_for_another(*old, *new)?,
-            (Some((old, _)), None) if !self.is_gone(*old) => self.changed_object(*old)?,
-            _ => What::default(),
-        };
-        let Some(ix) = before.as_ref().or(after.as_ref()).map(|(ix, _)| *ix) else { return Ok(None) };
-        let mount = usize::from(self.object(ix).mount);
-        let before = match before {
-            Some((ix, path)) => Some(Version::new(ix, path, &self.committed_attr(ix)?)),
-            None => None,
-        };
-        let after = match after {
-            Some((ix, path)) => Some(Version::new(ix, path, &self.attr(ix)?)),
-            None => None,
-        };
-        let kind = match (&before, &after) {
-            (None, _) => Kind::Added,
-            (_, None) => Kind::Deleted,
-            (Some(old), Some(new)) if old.kind() != new.kind() => Kind::Retyped,
-            _ if moved => Kind::Renamed,
-            _ if what.is_empty() => return Ok(None),
-            _ => Kind::Modified,
-        };
-        Ok(Some(Change { kind, mount, before, after, what, link_to }))
+fn change<O: Os>(workset: &mut Workset<O>, pair: Pair) -> Verb<Option<Change>> {
+    let Pair { before, after, moved, link_to } = pair;
+    let what = match (&before, &after) {
+        (Some((old, _)), Some((new, _))) if old == new => changed_object(workset, *old)?,
+        (Some((old, _)), Some((new, _))) => changed_for_another(workset, *old, *new)?,
+        (Some((old, _)), None) if !workset.is_gone(*old) => changed_object(workset, *old)?,
+        _ => What::default(),
+    };
+    let Some(ix) = before.as_ref().or(after.as_ref()).map(|(ix, _)| *ix) else { return Ok(None) };
+    let mount = usize::from(workset.object(ix).mount);
+    let before = match before {
+        Some((ix, path)) => Some(Version::new(ix, path, &committed_attr(workset, ix)?)),
+        None => None,
+    };
+    let after = match after {
+        Some((ix, path)) => Some(Version::new(ix, path, &workset.attr(ix)?)),
+        None => None,
+    };
+    let kind = match (&before, &after) {
+        (None, _) => Kind::Added,
+        (_, None) => Kind::Deleted,
+        (Some(old), Some(new)) if old.kind() != new.kind() => Kind::Retyped,
+        _ if moved => Kind::Renamed,
+        _ if what.is_empty() => return Ok(None),
+        _ => Kind::Modified,
+    };
+    Ok(Some(Change { kind, mount, before, after, what, link_to }))
+}
+
+fn committed_attr<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<Attr> {
+    let lower = workset.object(ix).lower.as_ref().ok_or(Errno::STALE)?;
+    Ok(from_stat(&lower.stat))
+}
+
+/// What the transaction has changed of an object of the committed tree.
+pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<What> {
+    let (old, new) = (committed_attr(workset, ix)?, workset.attr(ix)?);
+    let contents = bytes_changed(workset, ix, (old.size, new.size))?;
+    let object = workset.object(ix);
+    let is_dir = object.dir.is_some();
+    let over = object.over.as_deref();
+    let mut xattrs: Vec<Xattr> = Vec::new();
+    for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
+        xattrs.push(Xattr { name: x.name.to_vec(), before: x.before.is_some(), after: x.now.is_some() });
     }
+    xattrs.sort_unstable();
+    Ok(What {
+        contents,
+        mode: old.mode != new.mode,
+        owner: (old.uid, old.gid) != (new.uid, new.gid),
+        mtime: match is_dir {
+            true => over.and_then(|o| o.mtime).is_some_and(|mtime| mtime != old.mtime),
+            false => old.mtime != new.mtime,
+        },
+        atime: over.and_then(|o| o.atime).is_some_and(|atime| atime != old.atime),
+        links: !is_dir && old.nlink != new.nlink,
+        xattrs,
+    })
+}
 
-    fn committed_attr(&self, ix: Ix) -> Verb<Attr> {
-        let lower = self.object(ix).lower.as_ref().ok_or(Errno::STALE)?;
-        Ok(from_stat(&lower.stat))
-    }
-
-    /// What the transaction has changed of an object of the committed tree.
-    pub(crate) fn changed_object(&mut self, ix: Ix) -> Verb<What> {
-        let (old, new) = (self.committed_attr(ix)?, self.attr(ix)?);
-        let contents = self.bytes_changed(ix, (old.size, new.size))?;
-        let object = self.object(ix);
-        let is_dir = object.dir.is_some();
-        let over = object.over.as_deref();
-        let mut xattrs: Vec<Xattr> = Vec::new();
-        for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
-            xattrs.push(Xattr { name: x.name.to_vec(), before: x.before.is_some(), after: x.now.is_some() });
+/// What differs between an object of the committed tree and the one that gets its name.
+fn changed_for_another<O: Os>(workset: &mut Workset<O>, old: Ix, new: Ix) -> Verb<What> {
+    let (was, is) = (committed_attr(workset, old)?, workset.attr(new)?);
+    let is_dir = workset.object(old).dir.is_some() || workset.object(new).dir.is_some();
+    let mut what = What {
+        contents: bytes_differ(workset, old, new, (was.size, is.size))? || was.rdev != is.rdev,
+        mode: was.mode & 0o7777 != is.mode & 0o7777,
+        owner: (was.uid, was.gid) != (is.uid, is.gid),
+        mtime: !is_dir && was.mtime != is.mtime,
+        atime: false,
+        links: !is_dir && was.nlink != is.nlink,
+        xattrs: Vec::new(),
+    };
+    let Some(fact) = workset.object(old).lower.as_ref().map(|lower| lower.fact) else { return Ok(what) };
+    let before = none_if_unsupported(workset.facts_mut().xattr_names(fact))?;
+    let after = none_if_unsupported(workset.xattr_names(new))?;
+    for name in &before {
+        let kept = after.contains(name);
+        if !kept || workset.facts_mut().xattr(fact, name)? != workset.xattr(new, name)? {
+            what.xattrs.push(Xattr { name: name.clone(), before: true, after: kept });
         }
-        xattrs.sort_unstable();
-        Ok(What {
-            contents,
-            mode: old.mode != new.mode,
-            owner: (old.uid, old.gid) != (new.uid, new.gid),
-            mtime: match is_dir {
-                true => over.and_then(|o| o.mtime).is_some_and(|mtime| mtime != old.mtime),
-                false => old.mtime != new.mtime,
-            },
-            atime: over.and_then(|o| o.atime).is_some_and(|atime| atime != old.atime),
-            links: !is_dir && old.nlink != new.nlink,
-            xattrs,
-        })
     }
+    let added = after.into_iter().filter(|name| !before.contains(name));
+    what.xattrs.extend(added.map(|name| Xattr { name, before: false, after: true }));
+    what.xattrs.sort_unstable();
+    Ok(what)
+}
 
-    /// What differs between an object of the committed tree and the one that gets its name.
-    fn changed_for_another(&mut self, old: Ix, new: Ix) -> Verb<What> {
-        let (was, is) = (self.committed_attr(old)?, self.attr(new)?);
-        let is_dir = self.object(old).dir.is_some() || self.object(new).dir.is_some();
-        let mut what = What {
-            contents: self.bytes_differ(old, new, (was.size, is.size))? || was.rdev != is.rdev,
-            mode: was.mode & 0o7777 != is.mode & 0o7777,
-            owner: (was.uid, was.gid) != (is.uid, is.gid),
-            mtime: !is_dir && was.mtime != is.mtime,
-            atime: false,
-            links: !is_dir && was.nlink != is.nlink,
-            xattrs: Vec::new(),
-        };
-        let Some(fact) = self.object(old).lower.as_ref().map(|lower| lower.fact) else { return Ok(what) };
-        let before = none_if_unsupported(self.facts.xattr_names(fact))?;
-        let after = none_if_unsupported(self.listxattr(node_of(new)))?;
-        for name in &before {
-            let kept = after.contains(name);
-            if !kept || self.facts.xattr(fact, name)? != self.xattr(new, name)? {
-                what.xattrs.push(Xattr { name: name.clone(), before: true, after: kept });
-            }
-        }
-        let added = after.into_iter().filter(|name| !before.contains(name));
-        what.xattrs.extend(added.map(|name| Xattr { name, before: false, after: true }));
-        what.xattrs.sort_unstable();
-        Ok(what)
-    }
-
-    /// Whether anything but names was changed of an object of the committed tree.
-    fn is_touched(&self, ix: Ix) -> bool {
-        let object = self.object(ix);
-        object.lower.is_some() && (object.over.is_some() || !matches!(object.data, Data::Base(_)))
-    }
+/// Whether anything but names was changed of an object of the committed tree.
+fn is_touched<O: Os>(workset: &Workset<O>, ix: Ix) -> bool {
+    let object = workset.object(ix);
+    object.lower.is_some() && (object.over.is_some() || !matches!(object.data, Data::Base(_)))
 }
 
 /// Names of attributes, on a file system that may have none.

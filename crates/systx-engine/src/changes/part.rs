@@ -8,11 +8,13 @@
 //! name as the transaction shows it; making a choice changes nothing. Does not: give the rest up ([`Transaction::keep_only`]).
 
 use super::Change;
+use crate::changes::is_touched;
 use crate::facts::Name;
 use crate::paths::join;
 use crate::transaction::Transaction;
 use crate::workset::names::Entry;
 use crate::workset::Ix;
+use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use systx_os::{FileType, Os};
 
@@ -65,7 +67,7 @@ impl Part {
         let by_name = change.before.as_ref().and_then(|before| self.lost.get(&place(before)));
         let by_name = by_name.or_else(|| change.after.as_ref().and_then(|a| self.gained.get(&place(a))));
         let nodes = [&change.before, &change.after].into_iter().flatten().map(|version| version.node);
-        let of_object = |node: crate::transaction::Node| {
+        let of_object = |node: crate::types::Node| {
             u32::try_from(node.0).ok().and_then(Ix::new).and_then(|ix| self.objects.get(&ix))
         };
         by_name.or_else(|| nodes.filter_map(of_object).next()).copied()
@@ -131,9 +133,9 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// [`Unfit`]; nothing has changed.
     pub fn choose(&self, changes: &[Change], choice: &Choice) -> Result<Part, Unfit> {
-        let web = self.web();
+        let web = web(&self.workset);
         let told: HashSet<usize> = changes.iter().filter_map(|change| web.part.group_of(change)).collect();
-        let shown = self.shown_paths(&web);
+        let shown = shown_paths(&self.workset, &web);
         let matched = |paths: &[Vec<u8>]| -> Result<HashSet<usize>, Unfit> {
             let mut all = HashSet::new();
             for path in paths {
@@ -163,7 +165,10 @@ impl<O: Os> Transaction<O> {
         }
         for group in (0..count).filter(|group| chosen[*group]) {
             if let Some(missing) = web.inside[group].iter().find(|needed| !chosen[**needed]) {
-                return Err(Unfit::Needs(self.shown_group(&web, group), self.shown_group(&web, *missing)));
+                return Err(Unfit::Needs(
+                    shown_group(&self.workset, &web, group),
+                    shown_group(&self.workset, &web, *missing),
+                ));
             }
         }
         let part = Part { chosen, ..web.part };
@@ -172,156 +177,154 @@ impl<O: Os> Transaction<O> {
             false => Err(Unfit::Empty),
         }
     }
+}
 
-    /// All paths of all units as people know them, each with a `/` at its end, and the groups: sorted, so that what is below a path
-    /// stands together.
-    fn shown_paths(&self, web: &Web) -> Vec<(Vec<u8>, usize)> {
-        let mut all = Vec::new();
-        for (unit, group) in web.units.iter().zip(&web.group) {
-            for path in &unit.paths {
-                let mut shown = self.shown_path(usize::from(unit.mount), path);
-                if !shown.ends_with(b"/") {
-                    shown.push(b'/');
-                }
-                all.push((shown, *group));
+/// All paths of all units as people know them, each with a `/` at its end, and the groups: sorted, so that what is below a path
+/// stands together.
+fn shown_paths<O: Os>(workset: &Workset<O>, web: &Web) -> Vec<(Vec<u8>, usize)> {
+    let mut all = Vec::new();
+    for (unit, group) in web.units.iter().zip(&web.group) {
+        for path in &unit.paths {
+            let mut shown = workset.shown_path(usize::from(unit.mount), path);
+            if !shown.ends_with(b"/") {
+                shown.push(b'/');
             }
+            all.push((shown, *group));
         }
-        all.sort_unstable();
-        all
     }
+    all.sort_unstable();
+    all
+}
 
-    /// Some path of a group, as the program sees it: the outermost.
-    fn shown_group(&self, web: &Web, group: usize) -> Vec<u8> {
-        let units = web.units.iter().zip(&web.group).filter(|(_, g)| **g == group);
-        let paths = units.filter_map(|(unit, _)| Some((unit.paths.last()?, unit.mount)));
-        let first =
-            paths.min_by_key(|(path, _)| (path.iter().filter(|b| **b == b'/').count(), path.to_vec()));
-        first.map_or_else(Vec::new, |(path, mount)| self.shown_path(usize::from(mount), path))
+/// Some path of a group, as the program sees it: the outermost.
+fn shown_group<O: Os>(workset: &Workset<O>, web: &Web, group: usize) -> Vec<u8> {
+    let units = web.units.iter().zip(&web.group).filter(|(_, g)| **g == group);
+    let paths = units.filter_map(|(unit, _)| Some((unit.paths.last()?, unit.mount)));
+    let first = paths.min_by_key(|(path, _)| (path.iter().filter(|b| **b == b'/').count(), path.to_vec()));
+    first.map_or_else(Vec::new, |(path, mount)| workset.shown_path(usize::from(mount), path))
+}
+
+fn web<O: Os>(workset: &Workset<O>) -> Web {
+    let mut units = changed_names_and_objects(workset);
+    // So that the same transaction has the same answer.
+    units.sort_by(|a, b| (a.mount, &a.paths).cmp(&(b.mount, &b.paths)));
+    let mut sets = Sets((0..units.len()).collect());
+    let (mut lost, mut gained): (HashMap<Ix, Vec<usize>>, HashMap<Ix, Vec<usize>>) = Default::default();
+    let (mut left, mut taken): (HashMap<Place, usize>, HashMap<Place, usize>) = Default::default();
+    for (n, unit) in units.iter().enumerate() {
+        let What::Name { entry, .. } = &unit.what else { continue };
+        if let Some(before) = entry.before {
+            lost.entry(before).or_default().push(n);
+            left.extend(unit.paths.first().map(|path| ((unit.mount, path.clone()), n)));
+        }
+        if let Some(now) = entry.now {
+            gained.entry(now).or_default().push(n);
+            taken.extend(unit.paths.last().map(|path| ((unit.mount, path.clone()), n)));
+        }
     }
+    // A name that loses one object and gets another one: also where its directory is another one by now.
+    for (place, n) in &left {
+        taken.get(place).into_iter().for_each(|other| sets.join(*n, *other));
+    }
+    // What moves.
+    for (ix, names) in &lost {
+        let others = gained.get(ix).into_iter().flatten();
+        let moved = gained.contains_key(ix);
+        others.chain(names.iter().filter(|_| moved)).for_each(|other| sets.join(names[0], *other));
+    }
+    // What was written to before it moved or went; of what lives on by another name that is told of the one that goes.
+    for (n, unit) in units.iter().enumerate() {
+        let What::Object(ix) = unit.what else { continue };
+        lost.get(&ix).into_iter().flatten().for_each(|other| sets.join(n, *other));
+    }
+    let mut numbers: HashMap<usize, usize> = HashMap::new();
+    let mut group = Vec::with_capacity(units.len());
+    for n in 0..units.len() {
+        let (set, next) = (sets.find(n), numbers.len());
+        group.push(*numbers.entry(set).or_insert(next));
+    }
+    let count = numbers.len();
+    let in_groups = |places: HashMap<Place, usize>| {
+        places.into_iter().map(|(place, n)| (place, group[n])).collect::<HashMap<_, _>>()
+    };
+    let (mut names, mut objects) = (HashMap::new(), HashMap::new());
+    for (unit, group) in units.iter().zip(&group) {
+        match &unit.what {
+            What::Name { dir, name, .. } => drop(names.insert((*dir, name.clone()), *group)),
+            What::Object(ix) => drop(objects.insert(*ix, *group)),
+        }
+    }
+    let part = Part { names, lost: in_groups(left), gained: in_groups(taken), objects, chosen: Vec::new() };
+    let (above, inside) = needs(workset, &units, &group, &part, count);
+    Web { units, group, above, inside, part }
+}
 
-    fn web(&self) -> Web {
-        let mut units = self.changed_names_and_objects();
-        // So that the same transaction has the same answer.
-        units.sort_by(|a, b| (a.mount, &a.paths).cmp(&(b.mount, &b.paths)));
-        let mut sets = Sets((0..units.len()).collect());
-        let (mut lost, mut gained): (HashMap<Ix, Vec<usize>>, HashMap<Ix, Vec<usize>>) = Default::default();
-        let (mut left, mut taken): (HashMap<Place, usize>, HashMap<Place, usize>) = Default::default();
-        for (n, unit) in units.iter().enumerate() {
-            let What::Name { entry, .. } = &unit.what else { continue };
-            if let Some(before) = entry.before {
-                lost.entry(before).or_default().push(n);
-                left.extend(unit.paths.first().map(|path| ((unit.mount, path.clone()), n)));
+fn changed_names_and_objects<O: Os>(workset: &Workset<O>) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for ix in workset.all() {
+        let object = workset.object(ix);
+        let mount = object.mount;
+        if let Some(directory) = &object.dir {
+            let before = object.lower.as_ref().map(|lower| workset.facts().path(lower.fact));
+            let mut now: Option<Vec<u8>> = None;
+            for (name, entry) in directory.names.iter().filter(|(_, e)| e.now != e.before) {
+                let now = now.get_or_insert_with(|| workset.path(ix));
+                let before = before.as_ref().filter(|_| entry.before.is_some());
+                let mut paths: Vec<_> = before.map(|dir| join(dir, name)).into_iter().collect();
+                paths.push(join(now, name));
+                let what = What::Name { dir: ix, name: name.clone(), entry: *entry };
+                units.push(Unit { mount, what, paths });
             }
-            if let Some(now) = entry.now {
-                gained.entry(now).or_default().push(n);
-                taken.extend(unit.paths.last().map(|path| ((unit.mount, path.clone()), n)));
-            }
         }
-        // A name that loses one object and gets another one: also where its directory is another one by now.
-        for (place, n) in &left {
-            taken.get(place).into_iter().for_each(|other| sets.join(*n, *other));
+        if is_touched(workset, ix) {
+            let mut paths: Vec<_> =
+                object.lower.iter().map(|lower| workset.facts().path(lower.fact)).collect();
+            paths.extend(object.names.iter().map(|(dir, name)| join(&workset.path(*dir), name)));
+            units.push(Unit { mount, what: What::Object(ix), paths });
         }
-        // What moves.
-        for (ix, names) in &lost {
-            let others = gained.get(ix).into_iter().flatten();
-            let moved = gained.contains_key(ix);
-            others.chain(names.iter().filter(|_| moved)).for_each(|other| sets.join(names[0], *other));
-        }
-        // What was written to before it moved or went; of what lives on by another name that is told of the one that goes.
-        for (n, unit) in units.iter().enumerate() {
-            let What::Object(ix) = unit.what else { continue };
-            lost.get(&ix).into_iter().flatten().for_each(|other| sets.join(n, *other));
-        }
-        let mut numbers: HashMap<usize, usize> = HashMap::new();
-        let mut group = Vec::with_capacity(units.len());
-        for n in 0..units.len() {
-            let (set, next) = (sets.find(n), numbers.len());
-            group.push(*numbers.entry(set).or_insert(next));
-        }
-        let count = numbers.len();
-        let in_groups = |places: HashMap<Place, usize>| {
-            places.into_iter().map(|(place, n)| (place, group[n])).collect::<HashMap<_, _>>()
+    }
+    units
+}
+
+/// What each group needs: directories above its new names, and what was in directories that go.
+fn needs<O: Os>(
+    workset: &Workset<O>,
+    units: &[Unit],
+    group: &[usize],
+    part: &Part,
+    count: usize,
+) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
+    let (mut above, mut inside) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    let mut nearest: HashMap<Ix, Option<usize>> = HashMap::new();
+    for (unit, group) in units.iter().zip(group) {
+        let dirs = match &unit.what {
+            What::Name { dir, .. } => vec![*dir],
+            What::Object(ix) => workset.object(*ix).names.iter().map(|(dir, _)| *dir).collect(),
         };
-        let (mut names, mut objects) = (HashMap::new(), HashMap::new());
-        for (unit, group) in units.iter().zip(&group) {
-            match &unit.what {
-                What::Name { dir, name, .. } => drop(names.insert((*dir, name.clone()), *group)),
-                What::Object(ix) => drop(objects.insert(*ix, *group)),
-            }
+        for dir in dirs {
+            let found = *nearest.entry(dir).or_insert_with(|| nearest_changed(workset, part, dir));
+            above[*group].extend(found.filter(|needed| needed != group));
         }
-        let part =
-            Part { names, lost: in_groups(left), gained: in_groups(taken), objects, chosen: Vec::new() };
-        let (above, inside) = self.needs(&units, &group, &part, count);
-        Web { units, group, above, inside, part }
+        let What::Name { entry: Entry { before: Some(before), .. }, .. } = &unit.what else { continue };
+        if workset.object(*before).kind == FileType::Directory && workset.is_gone(*before) {
+            let names = workset.object(*before).dir.iter().flat_map(|d| d.names.keys());
+            let needed = names.filter_map(|name| part.names.get(&(*before, name.clone())));
+            inside[*group].extend(needed.copied().filter(|needed| needed != group));
+        }
     }
+    (above, inside)
+}
 
-    fn changed_names_and_objects(&self) -> Vec<Unit> {
-        let mut units = Vec::new();
-        for ix in self.all() {
-            let object = self.object(ix);
-            let mount = object.mount;
-            if let Some(directory) = &object.dir {
-                let before = object.lower.as_ref().map(|lower| self.facts.path(lower.fact));
-                let mut now: Option<Vec<u8>> = None;
-                for (name, entry) in directory.names.iter().filter(|(_, e)| e.now != e.before) {
-                    let now = now.get_or_insert_with(|| self.path(ix));
-                    let before = before.as_ref().filter(|_| entry.before.is_some());
-                    let mut paths: Vec<_> = before.map(|dir| join(dir, name)).into_iter().collect();
-                    paths.push(join(now, name));
-                    let what = What::Name { dir: ix, name: name.clone(), entry: *entry };
-                    units.push(Unit { mount, what, paths });
-                }
-            }
-            if self.is_touched(ix) {
-                let mut paths: Vec<_> =
-                    object.lower.iter().map(|lower| self.facts.path(lower.fact)).collect();
-                paths.extend(object.names.iter().map(|(dir, name)| join(&self.path(*dir), name)));
-                units.push(Unit { mount, what: What::Object(ix), paths });
-            }
+/// The group of the nearest name above that changes, the directory's own included.
+fn nearest_changed<O: Os>(workset: &Workset<O>, part: &Part, dir: Ix) -> Option<usize> {
+    let mut at = dir;
+    while let Some((parent, name)) = workset.object(at).names.first() {
+        if let Some(group) = part.names.get(&(*parent, name.clone())) {
+            return Some(*group);
         }
-        units
+        at = *parent;
     }
-
-    /// What each group needs: directories above its new names, and what was in directories that go.
-    fn needs(
-        &self,
-        units: &[Unit],
-        group: &[usize],
-        part: &Part,
-        count: usize,
-    ) -> (Vec<Vec<usize>>, Vec<Vec<usize>>) {
-        let (mut above, mut inside) = (vec![Vec::new(); count], vec![Vec::new(); count]);
-        let mut nearest: HashMap<Ix, Option<usize>> = HashMap::new();
-        for (unit, group) in units.iter().zip(group) {
-            let dirs = match &unit.what {
-                What::Name { dir, .. } => vec![*dir],
-                What::Object(ix) => self.object(*ix).names.iter().map(|(dir, _)| *dir).collect(),
-            };
-            for dir in dirs {
-                let found = *nearest.entry(dir).or_insert_with(|| self.nearest_changed(part, dir));
-                above[*group].extend(found.filter(|needed| needed != group));
-            }
-            let What::Name { entry: Entry { before: Some(before), .. }, .. } = &unit.what else { continue };
-            if self.object(*before).kind == FileType::Directory && self.is_gone(*before) {
-                let names = self.object(*before).dir.iter().flat_map(|d| d.names.keys());
-                let needed = names.filter_map(|name| part.names.get(&(*before, name.clone())));
-                inside[*group].extend(needed.copied().filter(|needed| needed != group));
-            }
-        }
-        (above, inside)
-    }
-
-    /// The group of the nearest name above that changes, the directory's own included.
-    fn nearest_changed(&self, part: &Part, dir: Ix) -> Option<usize> {
-        let mut at = dir;
-        while let Some((parent, name)) = self.object(at).names.first() {
-            if let Some(group) = part.names.get(&(*parent, name.clone())) {
-                return Some(*group);
-            }
-            at = *parent;
-        }
-        None
-    }
+    None
 }
 
 /// Groups of which something is at a path, or below it.

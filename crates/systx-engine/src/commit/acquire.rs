@@ -6,7 +6,7 @@
 use super::Change;
 use crate::domain::Domain;
 use crate::id::ObjectId;
-use crate::objects::{identify, open_object, slot_name, Directories};
+use crate::objects::{identify, links_max, open_object, slot_name, Directories};
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::plan::Plan;
 use crate::publish::tokens::Token;
@@ -21,16 +21,6 @@ const SPACE_MARGIN_BYTES: u64 = 1 << 20;
 const NAMES_MARGIN_BYTES: u64 = 64 << 10;
 /// Objects that stay open from here to their step where handles can't be opened; more are found by their names.
 const HELD_MAX: usize = 256;
-
-/// Most names of a file: EXT4_LINK_MAX, XFS_MAXLINK, BTRFS_LINK_MAX. On others the kernel says it when it is asked.
-pub(crate) fn links_max(kind: FsKind) -> u32 {
-    match kind {
-        FsKind::Ext4 | FsKind::Ext4NoJournal => 65_000,
-        FsKind::Xfs => i32::MAX as u32,
-        FsKind::Btrfs => 65_535,
-        FsKind::Tmpfs | FsKind::Other(_) => u32::MAX,
-    }
-}
 
 /// Makes a staged object one of a project, with all that is in it if it is a directory. Directories among it.
 fn adopt<O: Os>(

@@ -15,7 +15,6 @@ mod prepare;
 mod tests;
 mod validate;
 
-pub(crate) use acquire::links_max;
 pub(crate) use prepare::Draft;
 
 use crate::domain::{Domain, Place, Sealed, SlotIx};
@@ -25,7 +24,7 @@ use crate::log::{BodyAt, LogPos};
 use crate::mutant::{self, Mutant};
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Committed, Conflict, Durability, VerbError};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
 use crate::publish::tokens::TokenHandles;
 use crate::record::{Body, Step};
 use crate::transaction::Transaction;
@@ -115,14 +114,14 @@ impl<O: Os> Transaction<O> {
 
     fn commit_whole(mut self, failing: Failing) -> Result<Committed, NotCommitted<O>> {
         let stays = failing == Failing::Stays;
-        if let Some(why) = self.refusal.take() {
-            return Err((CommitError::Refused(why.clone()), self.failed_whole(failing, None)));
+        if let Some(why) = self.refusal().map(str::to_owned) {
+            return Err((CommitError::Refused(why), self.failed_whole(failing, None)));
         }
-        let plans = match self.plan() {
+        let plans = match plan::plan(&mut self.workset) {
             Ok(plans) => plans,
             Err(error) => {
                 // What changed through another transaction is told as its doing, not as an outsider's.
-                let named = self.facts.refresh_all().map_err(aborted);
+                let named = self.workset.facts_mut().refresh_all().map_err(aborted);
                 let error = named.err().unwrap_or(error);
                 let lost = match &error {
                     CommitError::Conflict(conflict) => Some(&**conflict),
@@ -134,13 +133,15 @@ impl<O: Os> Transaction<O> {
         };
         // Files of the committed tree that are still open here would make our own leases fail.
         match failing {
-            Failing::Goes => self.nodes.clear(),
-            Failing::Stays => self.close_committed_files(),
+            Failing::Goes => self.workset.forget_nodes(),
+            Failing::Stays => self.workset.close_committed_files(),
         }
-        let mounts = self.mounts.clone();
-        let (ids, contention) = (self.ids.clone(), &self.contention);
-        let shelved: Vec<_> =
-            self.staging.iter().map(|s| s.as_ref().and_then(|s| Some((s.shelf.clone()?, s.next)))).collect();
+        let mounts = self.workset.mounts().to_vec();
+        let (ids, contention) = (self.ids().to_vec(), &self.contention);
+        let staging = |mount: usize| self.workset.staging_there(mount);
+        let shelved: Vec<_> = (0..mounts.len())
+            .map(|mount| staging(mount).and_then(|s| Some((s.shelf.clone()?, s.next))))
+            .collect();
         // What a commit that stays has let go of before it failed.
         let unused: Vec<HashSet<u32>> = match failing {
             Failing::Goes => Vec::new(),
@@ -149,7 +150,7 @@ impl<O: Os> Transaction<O> {
         let has_slots = |plan: &Plan| plan.steps.iter().any(|step| step.slot != Step::NO_SLOT);
         let carried: Vec<bool> =
             plans.iter().map(|(plan, _)| stays && !plan.steps.is_empty() && !has_slots(plan)).collect();
-        let staging: Vec<_> = self.staging.iter().map(|s| s.as_ref().map(|s| s.dir.clone())).collect();
+        let staging: Vec<_> = (0..mounts.len()).map(|mount| staging(mount).map(|s| s.dir.clone())).collect();
         let drafts =
             plans.into_iter().zip(staging).enumerate().map(|(mount, ((plan, directories), slots))| Draft {
                 mount,
@@ -171,7 +172,7 @@ impl<O: Os> Transaction<O> {
         // Until the seals are off again nobody takes them for orphans.
         let noted = mounts.iter().zip(&ids).filter(|_| stays);
         let noted: Vec<_> = noted.map(|(domain, id)| domain.keep_sealed(*id)).collect();
-        let ended = run(&mut self.facts, drafts, self.options.durability, &self.options.command);
+        let ended = run(self.workset.facts_mut(), drafts, self.options.durability, &self.options.command);
         let in_doubt = matches!(ended, Err(CommitError::InDoubt { .. }));
         let stays = stays && ended.is_err() && !in_doubt;
         for (mount, domain) in mounts.iter().enumerate() {
@@ -188,11 +189,11 @@ impl<O: Os> Transaction<O> {
         if stays {
             mounts.iter().zip(&ids).for_each(|(domain, id)| domain.unseal_staging(*id));
             drop(noted);
-            self.forget_slots(&unused);
+            self.workset.forget_slots(&unused);
             self.give_up(lost.as_ref());
             return ended.map_err(|error| (error, Some(Box::new(self))));
         }
-        self.contention.end(&mounts, &self.facts, lost.as_ref());
+        self.end_contention(lost.as_ref());
         ended.map_err(|error| (error, None))
     }
 

@@ -102,7 +102,7 @@ fn what_was_only_read_is_no_fact_and_no_conflict() {
         let dir = find(&mut tx, "a").unwrap();
         tx.readdir(dir).unwrap();
         assert_eq!(tx.lookup(tx.root(0), b"missing"), Ok(None));
-        assert_eq!(tx.facts.read_set(0).count(), 0);
+        assert_eq!(tx.workset.facts().read_set(0).count(), 0);
         tx.close(node);
         world.other(|tx| change(tx, "a/b/deep", b"theirs"));
         world.other(|tx| tx.create(tx.root(0), b"missing", 0o644, CALLER).map(drop));
@@ -117,7 +117,7 @@ fn what_changes_is_a_fact_with_the_directories_on_its_way() {
         let mut tx = world.committed();
         change(&mut tx, "a/b/deep", b"ours").unwrap();
         // Each is a name and attributes, the file bytes, too; of the root there is no name.
-        assert_eq!(tx.facts.read_set(0).count(), 1 + 2 + 2 + 3);
+        assert_eq!(tx.workset.facts().read_set(0).count(), 1 + 2 + 2 + 3);
         // Nothing of it has changed, nor is anything else asked.
         world.other(|tx| change(tx, "other", b"theirs"));
         assert!(tx.commit().is_ok());
@@ -198,7 +198,7 @@ fn a_large_open_file_that_a_commit_changes_dooms_its_reader() {
 fn what_the_kernel_forgets_is_forgotten_and_nothing_else() {
     play(|world| {
         let mut tx = world.committed();
-        let few = tx.nodes_now();
+        let few = tx.workset.nodes_now();
         for n in 0..1000 {
             let dir = find(&mut tx, "a/b").unwrap();
             let node = find(&mut tx, "a/b/deep").unwrap();
@@ -211,16 +211,16 @@ fn what_the_kernel_forgets_is_forgotten_and_nothing_else() {
             let order = if n % 2 == 0 { [above, dir, node] } else { [node, dir, above] };
             order.into_iter().for_each(|node| tx.forget_node(node, 1));
             assert_eq!(read(&mut tx, node).unwrap(), b"contents", "it is open");
-            assert_eq!(tx.nodes_now(), few + 3);
+            assert_eq!(tx.workset.nodes_now(), few + 3);
             tx.close(node);
-            assert_eq!(tx.nodes_now(), few);
+            assert_eq!(tx.workset.nodes_now(), few);
         }
         // What was changed is known to the end.
         change(&mut tx, "a/b/deep", b"ours").unwrap();
         let node = find(&mut tx, "a/b/deep").unwrap();
         tx.told(node);
         tx.forget_node(node, 1);
-        assert_eq!((find(&mut tx, "a/b/deep").unwrap(), tx.nodes_now()), (node, few + 3));
+        assert_eq!((find(&mut tx, "a/b/deep").unwrap(), tx.workset.nodes_now()), (node, few + 3));
         assert!(tx.commit().is_ok());
         assert!(world.os.open(&world.os.root(0), b"read", Open::Read).is_ok());
     });
@@ -278,8 +278,8 @@ fn a_number_that_is_given_again_is_told_apart() {
             tx.told(node);
             tx.forget_node(node, 1);
         }
-        let nodes = tx.nodes_now();
+        let nodes = tx.workset.nodes_now();
         let again = find(&mut tx, "other").unwrap();
-        assert_eq!((Some(again), tx.nodes_now()), (last.map(|(node, _)| node), nodes + 1));
+        assert_eq!((Some(again), tx.workset.nodes_now()), (last.map(|(node, _)| node), nodes + 1));
     });
 }

@@ -12,7 +12,7 @@ use crate::acl;
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Errno, Handle, Open, Os, Result};
+use systx_os::{Errno, FsKind, Handle, Open, Os, Result};
 
 /// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
 /// follow each other.
@@ -180,6 +180,16 @@ pub(crate) fn current_names<O: Os>(os: &O, fd: &O::Fd) -> Result<Vec<Vec<u8>>> {
     let mut names = acl::each_list_once(os.listxattr(fd)?);
     names.sort_unstable();
     Ok(names)
+}
+
+/// Most names of a file: EXT4_LINK_MAX, XFS_MAXLINK, BTRFS_LINK_MAX. On others the kernel says it when it is asked.
+pub(crate) fn links_max(kind: FsKind) -> u32 {
+    match kind {
+        FsKind::Ext4 | FsKind::Ext4NoJournal => 65_000,
+        FsKind::Xfs => i32::MAX as u32,
+        FsKind::Btrfs => 65_535,
+        FsKind::Tmpfs | FsKind::Other(_) => u32::MAX,
+    }
 }
 
 #[cfg(test)]

@@ -4,159 +4,157 @@ use super::{Draft, Ordered};
 use crate::acl;
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
+use crate::plan::at_object;
+use crate::plan::handle_of;
 use crate::publish::power::BytesHash;
 use crate::record::{Act, Change, Step};
-use crate::transaction::Transaction;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::Ix;
+use crate::workset::Workset;
 use systx_os::{Errno, FileType, FsKind, Os, Timestamp};
 
 const PRIVILEGES: u32 = 0o6000;
 const OWNER_WRITE: u32 = 0o200;
 
-impl<O: Os> Transaction<O> {
-    pub(super) fn plan_attributes(&mut self, draft: &mut Draft<O>) -> Verb<()> {
-        for ix in self.all() {
-            let object = self.object(ix);
-            if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || self.is_gone(ix) {
-                continue;
-            }
-            if object.dir.as_ref().is_some_and(|dir| dir.changed.is_some()) {
-                self.renew_time(draft, ix);
-            }
-            let object = self.object(ix);
-            let changes = match object.is_staged() {
-                true => self.staged_changes(draft, ix)?,
-                false => self.lower_changes(draft, ix)?,
-            };
-            if changes.is_empty() {
-                continue;
-            }
-            let (at, handle) = (self.at_object(draft, ix)?, self.handle_of(ix)?);
-            let is_file = self.object(ix).kind == FileType::File;
-            let power_over = match is_file && changes.iter().any(Change::gives_power) {
-                true => self.hash_of(draft, ix)?,
-                false => None,
-            };
-            let act = Act::Attr { object: handle, changes, power_over };
-            draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
+pub(super) fn plan_attributes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
+    for ix in workset.all() {
+        let object = workset.object(ix);
+        if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || workset.is_gone(ix) {
+            continue;
         }
-        Ok(())
+        if object.dir.as_ref().is_some_and(|dir| dir.changed.is_some()) {
+            renew_time(workset, draft, ix);
+        }
+        let object = workset.object(ix);
+        let changes = match object.is_staged() {
+            true => staged_changes(workset, draft, ix)?,
+            false => lower_changes(workset, draft, ix)?,
+        };
+        if changes.is_empty() {
+            continue;
+        }
+        let (at, handle) = (at_object(workset, draft, ix)?, handle_of(workset, ix)?);
+        let is_file = workset.object(ix).kind == FileType::File;
+        let power_over = match is_file && changes.iter().any(Change::gives_power) {
+            true => hash_of(workset, draft, ix)?,
+            false => None,
+        };
+        let act = Act::Attr { object: handle, changes, power_over };
+        draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
     }
+    Ok(())
+}
 
-    fn lower_changes(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
-        let mut changes = Vec::new();
-        let mtime = self.new_mtime(ix)?;
-        let object = self.object(ix);
-        let Some(lower) = &object.lower else { return Ok(changes) };
-        let (stat, handle) = (lower.stat, lower.handle);
-        // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
-        let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
-        let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(shown));
-        let over = object.over.as_deref();
-        let atime = over.and_then(|o| o.atime);
-        let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
-        changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
-        let mut listed = false;
-        let mut xattrs: Vec<_> =
-            over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now).collect();
-        // What makes room first: then what fits before and after fits at every moment between.
-        let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(-1, |v| v.len() as i64);
-        xattrs.sort_by_key(|x| bytes(&x.now) - bytes(&x.before));
-        for x in xattrs {
-            listed |= *x.name == *acl::ACCESS && x.now.is_some();
-            changes.push(Change::Xattr { name: x.name.to_vec(), old: x.before.clone(), new: x.now.clone() });
-        }
-        let new = over.and_then(|o| o.mode).unwrap_or(stat.perm());
-        // A list that was set has changed the mode already.
-        let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
-        // chown(2) drops setuid and setgid, as does a patch by who may not set them.
-        let dropped = chowned.is_some() || (draft.patched.contains(&ix) && self.os.uid() != 0);
-        if new != old || (dropped && new & PRIVILEGES != 0) {
-            changes.push(Change::Mode { old, new });
-        }
-        if !changes.is_empty() {
-            draft.plan.written.push(ObjectId::attr(&handle));
-        }
-        if atime.is_some() || mtime.is_some() {
-            changes.push(Change::Times { atime, mtime, before: stat.mtime });
-            if object.kind == FileType::File && mtime.is_some() {
-                draft.plan.written.push(ObjectId::data(&handle));
-            }
-        }
-        Ok(changes)
+fn lower_changes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
+    let mut changes = Vec::new();
+    let mtime = new_mtime(workset, ix)?;
+    let object = workset.object(ix);
+    let Some(lower) = &object.lower else { return Ok(changes) };
+    let (stat, handle) = (lower.stat, lower.handle);
+    // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
+    let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
+    let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(shown));
+    let over = object.over.as_deref();
+    let atime = over.and_then(|o| o.atime);
+    let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
+    changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
+    let mut listed = false;
+    let mut xattrs: Vec<_> = over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now).collect();
+    // What makes room first: then what fits before and after fits at every moment between.
+    let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(-1, |v| v.len() as i64);
+    xattrs.sort_by_key(|x| bytes(&x.now) - bytes(&x.before));
+    for x in xattrs {
+        listed |= *x.name == *acl::ACCESS && x.now.is_some();
+        changes.push(Change::Xattr { name: x.name.to_vec(), old: x.before.clone(), new: x.now.clone() });
     }
+    let new = over.and_then(|o| o.mode).unwrap_or(stat.perm());
+    // A list that was set has changed the mode already.
+    let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
+    // chown(2) drops setuid and setgid, as does a patch by who may not set them.
+    let dropped = chowned.is_some() || (draft.patched.contains(&ix) && workset.os().uid() != 0);
+    if new != old || (dropped && new & PRIVILEGES != 0) {
+        changes.push(Change::Mode { old, new });
+    }
+    if !changes.is_empty() {
+        draft.plan.written.push(ObjectId::attr(&handle));
+    }
+    if atime.is_some() || mtime.is_some() {
+        changes.push(Change::Times { atime, mtime, before: stat.mtime });
+        if object.kind == FileType::File && mtime.is_some() {
+            draft.plan.written.push(ObjectId::data(&handle));
+        }
+    }
+    Ok(changes)
+}
 
-    /// Notes the time that the program saw of a committed directory, for the case that a step changes a name in it. One that it has
-    /// set itself is an attribute.
-    pub(super) fn renew_time(&self, draft: &mut Draft<O>, ix: Ix) {
-        let object = self.object(ix);
-        let (Some(lower), Some(dir)) = (&object.lower, &object.dir) else { return };
-        let set =
-            object.over.as_ref().is_some_and(|over| over.mtime.is_some()) || draft.exchanged.contains(&ix);
-        // The time of another user's can't be set. In a view it would count as set by the program, whatever others do.
-        let mine = [0, lower.stat.uid].contains(&self.os.uid());
-        let view = matches!(self.mounts[draft.mount].info.kind, FsKind::Other(_));
-        if !set && mine && !view {
-            let shown = dir.changed.unwrap_or(lower.stat.mtime);
-            draft.renewed.insert(lower.handle, (shown, lower.stat.mtime));
-        }
+/// Notes the time that the program saw of a committed directory, for the case that a step changes a name in it. One that it has
+/// set itself is an attribute.
+pub(super) fn renew_time<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: Ix) {
+    let object = workset.object(ix);
+    let (Some(lower), Some(dir)) = (&object.lower, &object.dir) else { return };
+    let set = object.over.as_ref().is_some_and(|over| over.mtime.is_some()) || draft.exchanged.contains(&ix);
+    // The time of another user's can't be set. In a view it would count as set by the program, whatever others do.
+    let mine = [0, lower.stat.uid].contains(&workset.os().uid());
+    let view = matches!(workset.mounts()[draft.mount].info.kind, FsKind::Other(_));
+    if !set && mine && !view {
+        let shown = dir.changed.unwrap_or(lower.stat.mtime);
+        draft.renewed.insert(lower.handle, (shown, lower.stat.mtime));
     }
+}
 
-    /// Hash of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
-    /// they can't be read, by a user who owns the file.
-    fn hash_of(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
-        draft.now = Some(ix);
-        let (size, mut hash) = (self.attr(ix)?.size, BytesHash::default());
-        let (mut at, mut bytes) = (0, vec![0; CHUNK_BYTES]);
-        while at < size {
-            let len = (size - at).min(CHUNK_BYTES as u64) as usize;
-            match self.read_bytes(ix, &mut bytes[..len], at) {
-                Err(VerbError::Os(Errno::ACCESS)) => return Ok(None),
-                read => drop(read?),
-            }
-            hash.add(at, &bytes[..len]);
-            at += len as u64;
+/// Hash of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
+/// they can't be read, by a user who owns the file.
+fn hash_of<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
+    draft.now = Some(ix);
+    let (size, mut hash) = (workset.attr(ix)?.size, BytesHash::default());
+    let (mut at, mut bytes) = (0, vec![0; CHUNK_BYTES]);
+    while at < size {
+        let len = (size - at).min(CHUNK_BYTES as u64) as usize;
+        match workset.read_bytes(ix, &mut bytes[..len], at) {
+            Err(VerbError::Os(Errno::ACCESS)) => return Ok(None),
+            read => drop(read?),
         }
-        draft.now = None;
-        Ok(Some(hash.finish(size)))
+        hash.add(at, &bytes[..len]);
+        at += len as u64;
     }
+    draft.now = None;
+    Ok(Some(hash.finish(size)))
+}
 
-    /// The modification time to publish: what stat said inside.
-    fn new_mtime(&mut self, ix: Ix) -> Verb<Option<Timestamp>> {
-        if let Data::Private(_) = self.object(ix).data {
-            let now = self.attr(ix)?.mtime;
-            let before = self.object(ix).lower.as_ref().map(|l| l.stat.mtime);
-            return Ok((before != Some(now)).then_some(now));
-        }
-        Ok(self.object(ix).over.as_ref().and_then(|o| o.mtime))
+/// The modification time to publish: what stat said inside.
+fn new_mtime<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Timestamp>> {
+    if let Data::Private(_) = workset.object(ix).data {
+        let now = workset.attr(ix)?.mtime;
+        let before = workset.object(ix).lower.as_ref().map(|l| l.stat.mtime);
+        return Ok((before != Some(now)).then_some(now));
     }
+    Ok(workset.object(ix).over.as_ref().and_then(|o| o.mtime))
+}
 
-    /// What publishing itself would change of a staged directory, or what would keep it from being published.
-    fn staged_changes(&mut self, draft: &Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
-        let object = self.object(ix);
-        let Some(dir) = &object.dir else { return Ok(Vec::new()) };
-        let gets_lower = dir.names.values().any(|e| e.now.is_some_and(|now| !self.object(now).is_staged()));
-        let in_slot = object.names.first().is_some_and(|(parent, _)| !self.object(*parent).is_staged());
-        let remembered = object.over.as_ref().and_then(|o| o.mode);
-        let mut changes = Vec::new();
-        let times = gets_lower || draft.exchanged.contains(&ix);
-        if !times && (!in_slot || self.os.uid() == 0) {
-            return Ok(changes);
-        }
-        let stat = self.staged_stat(ix)?;
-        let wanted = remembered.unwrap_or(stat.perm());
-        // To move a directory from one to another its owner must be able to write to it.
-        if self.os.uid() != 0 && wanted & OWNER_WRITE == 0 {
-            let old = wanted | OWNER_WRITE;
-            let fd = self.staged_dir(ix)?;
-            self.os.chmod(&fd, old)?;
-            self.object_mut(ix).over_mut().mode = Some(wanted);
-            changes.push(Change::Mode { old, new: wanted });
-        }
-        if times {
-            changes.push(Change::Times { atime: None, mtime: Some(stat.mtime), before: stat.mtime });
-        }
-        Ok(changes)
+/// What publishing itself would change of a staged directory, or what would keep it from being published.
+fn staged_changes<O: Os>(workset: &mut Workset<O>, draft: &Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
+    let object = workset.object(ix);
+    let Some(dir) = &object.dir else { return Ok(Vec::new()) };
+    let gets_lower = dir.names.values().any(|e| e.now.is_some_and(|now| !workset.object(now).is_staged()));
+    let in_slot = object.names.first().is_some_and(|(parent, _)| !workset.object(*parent).is_staged());
+    let remembered = object.over.as_ref().and_then(|o| o.mode);
+    let mut changes = Vec::new();
+    let times = gets_lower || draft.exchanged.contains(&ix);
+    if !times && (!in_slot || workset.os().uid() == 0) {
+        return Ok(changes);
     }
+    let stat = workset.staged_stat(ix)?;
+    let wanted = remembered.unwrap_or(stat.perm());
+    // To move a directory from one to another its owner must be able to write to it.
+    if workset.os().uid() != 0 && wanted & OWNER_WRITE == 0 {
+        let old = wanted | OWNER_WRITE;
+        let fd = workset.staged_dir(ix)?;
+        workset.os().chmod(&fd, old)?;
+        workset.object_mut(ix).over_mut().mode = Some(wanted);
+        changes.push(Change::Mode { old, new: wanted });
+    }
+    if times {
+        changes.push(Change::Times { atime: None, mtime: Some(stat.mtime), before: stat.mtime });
+    }
+    Ok(changes)
 }

@@ -10,15 +10,17 @@ mod data;
 mod names;
 mod small;
 
-use crate::publish::tokens::Token;
-pub(crate) use small::SMALL_OBJECTS_MAX;
-
 use crate::id::ObjectId;
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Verb, VerbError};
+use crate::plan::attributes::plan_attributes;
+use crate::plan::data::plan_data;
+use crate::plan::names::plan_names;
+use crate::plan::small::plan_small;
 use crate::publish::times::changes_a_name;
+use crate::publish::tokens::Token;
 use crate::record::{At, DirectoryTime, Step};
-use crate::transaction::Transaction;
+use crate::workset::Workset;
 use crate::workset::{Ix, Reach};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os, Timestamp};
@@ -164,118 +166,117 @@ impl<O: Os> Draft<O> {
     }
 }
 
-impl<O: Os> Transaction<O> {
-    /// What there is to publish, one plan a mount, and which of its directories are open.
-    ///
-    /// # Errors
-    /// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
-    /// staged. Nothing happened.
-    pub(crate) fn plan(&mut self) -> Result<Vec<(Plan, Directories<O>)>, CommitError> {
-        if !self.sub_areas.is_empty() {
-            return Err(CommitError::Refused("a subtransaction was not finished".into()));
-        }
-        let mut inline_left = INLINE_BYTES_MAX;
-        let mut plans = Vec::with_capacity(self.mounts.len());
-        for mount in 0..self.mounts.len() {
-            let mut draft = Draft::new(mount, inline_left);
-            self.draft(&mut draft).map_err(|e| match e {
-                VerbError::Os(error) => self.failed(draft.now, error),
-                VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
-            })?;
-            inline_left = draft.inline_left;
-            plans.push(draft.finish());
-        }
-        Ok(plans)
+/// What there is to publish, one plan a mount, and which of its directories are open.
+///
+/// # Errors
+/// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
+/// staged. Nothing happened.
+pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directories<O>)>, CommitError> {
+    if workset.has_sub_areas() {
+        return Err(CommitError::Refused("a subtransaction was not finished".into()));
     }
+    let mut inline_left = INLINE_BYTES_MAX;
+    let mut plans = Vec::with_capacity(workset.mounts().len());
+    for mount in 0..workset.mounts().len() {
+        let mut draft = Draft::new(mount, inline_left);
+        fill(workset, &mut draft).map_err(|e| match e {
+            VerbError::Os(error) => failed(workset, draft.now, error),
+            VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
+        })?;
+        inline_left = draft.inline_left;
+        plans.push(draft.finish());
+    }
+    Ok(plans)
+}
 
-    fn failed(&self, at: Option<Ix>, error: Errno) -> CommitError {
-        let lower = at.and_then(|ix| self.object(ix).lower.as_ref());
-        match lower.map(|lower| self.facts.shown(lower.fact)) {
-            Some(path) => CommitError::Failed { doing: "preparing the commit of", path, error },
-            None => CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error },
-        }
+fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: Errno) -> CommitError {
+    let lower = at.and_then(|ix| workset.object(ix).lower.as_ref());
+    match lower.map(|lower| workset.facts().shown(lower.fact)) {
+        Some(path) => CommitError::Failed { doing: "preparing the commit of", path, error },
+        None => CommitError::Failed { doing: "preparing the commit", path: Vec::new(), error },
     }
+}
 
-    fn draft(&mut self, draft: &mut Draft<O>) -> Verb<()> {
-        self.plan_names(draft)?;
-        self.plan_data(draft)?;
-        self.plan_attributes(draft)?;
-        self.plan_small(draft)
-    }
+/// Plans everything of one mount.
+fn fill<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
+    plan_names(workset, draft)?;
+    plan_data(workset, draft)?;
+    plan_attributes(workset, draft)?;
+    plan_small(workset, draft)
+}
 
-    /// A name as it will be.
-    fn at_now(&mut self, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
-        let handle = self.handle_of(dir)?;
-        match self.object(dir).is_staged() {
-            true => drop(draft.plan.made.insert(handle)),
-            false => self.placed_dir(draft, dir)?,
-        }
-        Ok(At { dir: handle, path: self.path(dir), name: name.to_vec() })
+/// A name as it will be.
+fn at_now<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
+    let handle = handle_of(workset, dir)?;
+    match workset.object(dir).is_staged() {
+        true => drop(draft.plan.made.insert(handle)),
+        false => placed_dir(workset, draft, dir)?,
     }
+    Ok(At { dir: handle, path: workset.path(dir), name: name.to_vec() })
+}
 
-    /// A name of the committed tree.
-    fn at_before(&mut self, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
-        self.placed_dir(draft, dir)?;
-        let base = self.lower_dir(dir)?;
-        Ok(At { dir: base.handle, path: base.path.clone(), name: name.to_vec() })
-    }
+/// A name of the committed tree.
+fn at_before<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
+    placed_dir(workset, draft, dir)?;
+    let base = workset.lower_dir(dir)?;
+    Ok(At { dir: base.handle, path: base.path.clone(), name: name.to_vec() })
+}
 
-    /// Notes where a committed directory stands.
-    fn placed_dir(&mut self, draft: &mut Draft<O>, dir: Ix) -> Verb<()> {
-        let base = self.lower_dir(dir)?;
-        let place = || At { dir: base.handle, path: base.path.clone(), name: Vec::new() };
-        draft.plan.places.entry(base.handle).or_insert_with(place);
-        if let Some(fd) = base.kept() {
-            draft.directories.keep(base.handle, fd);
-        }
-        Ok(())
+/// Notes where a committed directory stands.
+fn placed_dir<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, dir: Ix) -> Verb<()> {
+    let base = workset.lower_dir(dir)?;
+    let place = || At { dir: base.handle, path: base.path.clone(), name: Vec::new() };
+    draft.plan.places.entry(base.handle).or_insert_with(place);
+    if let Some(fd) = base.kept() {
+        draft.directories.keep(base.handle, fd);
     }
+    Ok(())
+}
 
-    /// Notes where a committed object stands.
-    fn placed_object(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
-        let object = self.object(ix);
-        let Some(lower) = &object.lower else { return Ok(()) };
-        if object.dir.is_some() {
-            return self.placed_dir(draft, ix);
-        }
-        let (dir, name) = self.facts.place(lower.fact);
-        let place = || At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() };
-        draft.plan.places.entry(lower.handle).or_insert_with(place);
-        Ok(())
+/// Notes where a committed object stands.
+fn placed_object<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
+    let object = workset.object(ix);
+    let Some(lower) = &object.lower else { return Ok(()) };
+    if object.dir.is_some() {
+        return placed_dir(workset, draft, ix);
     }
+    let (dir, name) = workset.facts().place(lower.fact);
+    let place = || At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() };
+    draft.plan.places.entry(lower.handle).or_insert_with(place);
+    Ok(())
+}
 
-    /// One name of an object as it will be when all names are published.
-    fn at_object(&mut self, draft: &mut Draft<O>, ix: Ix) -> Verb<At> {
-        self.placed_object(draft, ix)?;
-        if self.is_root(ix) {
-            return self.at_now(draft, ix, b"");
-        }
-        if let Some((dir, name)) = self.object(ix).names.first().cloned() {
-            return self.at_now(draft, dir, &name);
-        }
-        // It lives on by names that the program never touched; found by handle, or under the name that goes last.
-        self.first_place(ix)
+/// One name of an object as it will be when all names are published.
+fn at_object<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<At> {
+    placed_object(workset, draft, ix)?;
+    if workset.is_root(ix) {
+        return at_now(workset, draft, ix, b"");
     }
+    if let Some((dir, name)) = workset.object(ix).names.first().cloned() {
+        return at_now(workset, draft, dir, &name);
+    }
+    // It lives on by names that the program never touched; found by handle, or under the name that goes last.
+    first_place(workset, ix)
+}
 
-    /// The name under which a committed object was first touched: it stands there before any step is taken.
-    fn first_place(&self, ix: Ix) -> Verb<At> {
-        let Some(lower) = &self.object(ix).lower else { return Err(Errno::STALE.into()) };
-        let (dir, name) = self.facts.place(lower.fact);
-        Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })
-    }
+/// The name under which a committed object was first touched: it stands there before any step is taken.
+fn first_place<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<At> {
+    let Some(lower) = &workset.object(ix).lower else { return Err(Errno::STALE.into()) };
+    let (dir, name) = workset.facts().place(lower.fact);
+    Ok(At { dir: dir.handle, path: dir.path.clone(), name: name.to_vec() })
+}
 
-    /// Identity of an object, staged or not.
-    fn handle_of(&mut self, ix: Ix) -> Verb<Handle> {
-        if let Some(lower) = &self.object(ix).lower {
-            return Ok(lower.handle);
-        }
-        let object = self.object(ix);
-        match (&object.file, object.dir.as_ref().map(|dir| &dir.staged)) {
-            (Some(fd), _) | (_, Some(Reach::Open(fd))) => return Ok(self.os.handle(fd)?),
-            (_, Some(Reach::Handle(handle))) => return Ok(**handle),
-            _ => {}
-        }
-        let spot = self.spot(ix)?;
-        Ok(self.os.handle_at(&spot.dir, &spot.name)?)
+/// Identity of an object, staged or not.
+fn handle_of<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Handle> {
+    if let Some(lower) = &workset.object(ix).lower {
+        return Ok(lower.handle);
     }
+    let object = workset.object(ix);
+    match (&object.file, object.dir.as_ref().map(|dir| &dir.staged)) {
+        (Some(fd), _) | (_, Some(Reach::Open(fd))) => return Ok(workset.os().handle(fd)?),
+        (_, Some(Reach::Handle(handle))) => return Ok(**handle),
+        _ => {}
+    }
+    let spot = workset.spot(ix)?;
+    Ok(workset.os().handle_at(&spot.dir, &spot.name)?)
 }

@@ -3,143 +3,141 @@
 use super::{Draft, Staged};
 use crate::bytes::read_up_to;
 use crate::outcome::Verb;
+use crate::plan::data::open_slot;
 use crate::record::{Act, Small};
-use crate::transaction::Transaction;
+use crate::workset::held::SMALL_OBJECTS_MAX;
 use crate::workset::staging::NO_SLOT;
 use crate::workset::Ix;
+use crate::workset::Workset;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os};
 
-/// Most objects that ride in a record.
-pub(crate) const SMALL_OBJECTS_MAX: usize = 16;
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-impl<O: Os> Transaction<O> {
-    pub(super) fn plan_small(&mut self, draft: &mut Draft<O>) -> Verb<()> {
-        if self.has_met_token(draft.mount) {
-            self.leave_shelf(draft.mount)?;
-        }
-        let here = |t: &Self, ix: Ix| {
-            let object = t.object(ix);
-            usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
-        };
-        let staged: Vec<Ix> = self.all().filter(|ix| here(self, *ix)).collect();
-        let carried = self.carry(draft, &staged);
-        self.let_go_of_closed();
-        if carried? {
-            return Ok(());
-        }
-        let mut count = draft.slot_patches;
-        for ix in staged {
-            match self.object(ix).kind {
-                FileType::File => count.files += 1,
-                _ => count.others += 1,
-            }
-        }
-        if count != Staged::default() {
-            self.leave_shelf(draft.mount)?;
-        }
-        draft.plan.staged = count;
-        Ok(())
+pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
+    if workset.has_met_token(draft.mount) {
+        workset.leave_shelf(draft.mount)?;
     }
+    let here = |ix: Ix| {
+        let object = workset.object(ix);
+        usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
+    };
+    let staged: Vec<Ix> = workset.all().filter(|ix| here(*ix)).collect();
+    let carried = carry(workset, draft, &staged);
+    workset.let_go_of_closed();
+    if carried? {
+        return Ok(());
+    }
+    let mut count = draft.slot_patches;
+    for ix in staged {
+        match workset.object(ix).kind {
+            FileType::File => count.files += 1,
+            _ => count.others += 1,
+        }
+    }
+    if count != Staged::default() {
+        workset.leave_shelf(draft.mount)?;
+    }
+    draft.plan.staged = count;
+    Ok(())
+}
 
-    /// Puts every staged object into its step; whether all could be.
-    fn carry(&mut self, draft: &mut Draft<O>, staged: &[Ix]) -> Verb<bool> {
-        let mut left = SMALL_BYTES_MAX;
-        if staged.is_empty() || staged.len() > SMALL_OBJECTS_MAX || draft.slot_patches != Staged::default() {
-            return Ok(staged.is_empty() && draft.slot_patches == Staged::default());
-        }
-        let mut carried: HashMap<u32, Small> = HashMap::new();
-        for ix in staged {
-            let object = self.object(*ix);
-            let empty = object.dir.as_ref().is_none_or(|d| d.names.is_empty());
-            // A second name is a second step; made again they would be two files.
-            let slot = match &object.names[..] {
-                [(dir, name)] if empty => self.entry(*dir, name).map(|e| e.slot),
-                _ => None,
-            };
-            let Some(slot) = slot.filter(|slot| *slot != NO_SLOT) else { return Ok(false) };
-            let Some(small) = self.small(*ix, slot, left)? else { return Ok(false) };
-            left -= small.content.len() as u64;
-            carried.insert(slot, small);
-        }
-        let mut placed = 0;
-        for step in draft.places.iter().map(|o| &o.step) {
-            match &step.act {
-                Act::Place { .. } if carried.contains_key(&step.slot) => placed += 1,
-                // A REPLACE has no room for its object.
-                Act::Replace { .. } if carried.contains_key(&step.slot) => return Ok(false),
-                _ => {}
-            }
-        }
-        if placed != staged.len() {
-            return Ok(false);
-        }
-        for ordered in &mut draft.places {
-            if let (Act::Place { small }, Some(object)) =
-                (&mut ordered.step.act, carried.remove(&ordered.step.slot))
-            {
-                *small = Some(object);
-            }
-        }
-        Ok(true)
+/// Puts every staged object into its step; whether all could be.
+fn carry<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, staged: &[Ix]) -> Verb<bool> {
+    let mut left = SMALL_BYTES_MAX;
+    if staged.is_empty() || staged.len() > SMALL_OBJECTS_MAX || draft.slot_patches != Staged::default() {
+        return Ok(staged.is_empty() && draft.slot_patches == Staged::default());
     }
+    let mut carried: HashMap<u32, Small> = HashMap::new();
+    for ix in staged {
+        let object = workset.object(*ix);
+        let empty = object.dir.as_ref().is_none_or(|d| d.names.is_empty());
+        // A second name is a second step; made again they would be two files.
+        let slot = match &object.names[..] {
+            [(dir, name)] if empty => workset.entry(*dir, name).map(|e| e.slot),
+            _ => None,
+        };
+        let Some(slot) = slot.filter(|slot| *slot != NO_SLOT) else { return Ok(false) };
+        let Some(small) = small(workset, *ix, slot, left)? else { return Ok(false) };
+        left -= small.content.len() as u64;
+        carried.insert(slot, small);
+    }
+    let mut placed = 0;
+    for step in draft.places.iter().map(|o| &o.step) {
+        match &step.act {
+            Act::Place { .. } if carried.contains_key(&step.slot) => placed += 1,
+            // A REPLACE has no room for its object.
+            Act::Replace { .. } if carried.contains_key(&step.slot) => return Ok(false),
+            _ => {}
+        }
+    }
+    if placed != staged.len() {
+        return Ok(false);
+    }
+    for ordered in &mut draft.places {
+        if let (Act::Place { small }, Some(object)) =
+            (&mut ordered.step.act, carried.remove(&ordered.step.slot))
+        {
+            *small = Some(object);
+        }
+    }
+    Ok(true)
+}
 
-    /// The object in a slot, whole; `None` if it has more than `most` bytes.
-    fn small(&mut self, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
-        let object = self.object(ix);
-        if object.flagged {
-            return Ok(None);
-        }
-        let (mount, kind) = (usize::from(object.mount), object.kind);
-        let how = if kind == FileType::File { Open::Read } else { Open::Path };
-        let fd = match object.file.clone() {
-            Some(fd) if self.os.uid() == 0 => fd,
-            _ => Arc::new(self.open_slot(mount, slot, how)?),
-        };
-        let stat = self.os.stat(&fd)?;
-        if stat.nlink == 0 {
-            // Somebody has deleted it in its slot.
-            return Err(Errno::NOENT.into());
-        }
-        if object_bytes(&stat) > most {
-            return Ok(None);
-        }
-        let content = match kind {
-            FileType::File => {
-                let mut content = vec![0; stat.size as usize];
-                let got = read_up_to(&self.os, &fd, &mut content, 0)?;
-                content.truncate(got);
-                content
-            }
-            FileType::Symlink => self.os.read_link(&fd)?,
-            _ => Vec::new(),
-        };
-        let mut xattrs = Vec::new();
-        match self.os.listxattr(&fd) {
-            Ok(names) => {
-                for name in names {
-                    let value = self.os.getxattr(&fd, &name)?;
-                    xattrs.push((name, value));
-                }
-            }
-            Err(Errno::OPNOTSUPP) => {}
-            Err(e) => return Err(e.into()),
-        }
-        Ok(Some(Small {
-            handle: self.os.handle(&fd)?,
-            ctime: stat.ctime,
-            mode: stat.mode,
-            uid: stat.uid,
-            gid: stat.gid,
-            rdev: stat.rdev,
-            mtime: stat.mtime,
-            content,
-            xattrs,
-        }))
+/// The object in a slot, whole; `None` if it has more than `most` bytes.
+fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<Option<Small>> {
+    let object = workset.object(ix);
+    if object.flagged {
+        return Ok(None);
     }
+    let (mount, kind) = (usize::from(object.mount), object.kind);
+    let how = if kind == FileType::File { Open::Read } else { Open::Path };
+    let fd = match object.file.clone() {
+        Some(fd) if workset.os().uid() == 0 => fd,
+        _ => Arc::new(open_slot(workset, mount, slot, how)?),
+    };
+    let stat = workset.os().stat(&fd)?;
+    if stat.nlink == 0 {
+        // Somebody has deleted it in its slot.
+        return Err(Errno::NOENT.into());
+    }
+    if object_bytes(&stat) > most {
+        return Ok(None);
+    }
+    let content = match kind {
+        FileType::File => {
+            let mut content = vec![0; stat.size as usize];
+            let got = read_up_to(workset.os(), &fd, &mut content, 0)?;
+            content.truncate(got);
+            content
+        }
+        FileType::Symlink => workset.os().read_link(&fd)?,
+        _ => Vec::new(),
+    };
+    let mut xattrs = Vec::new();
+    match workset.os().listxattr(&fd) {
+        Ok(names) => {
+            for name in names {
+                let value = workset.os().getxattr(&fd, &name)?;
+                xattrs.push((name, value));
+            }
+        }
+        Err(Errno::OPNOTSUPP) => {}
+        Err(e) => return Err(e.into()),
+    }
+    Ok(Some(Small {
+        handle: workset.os().handle(&fd)?,
+        ctime: stat.ctime,
+        mode: stat.mode,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+        mtime: stat.mtime,
+        content,
+        xattrs,
+    }))
 }
 
 fn object_bytes(stat: &systx_os::Stat) -> u64 {

@@ -12,7 +12,9 @@ use crate::bytes::read_up_to;
 use crate::changes::none_if_unsupported;
 use crate::outcome::Verb;
 use crate::paths::on_the_way;
-use crate::transaction::{Access, Caller, Node, SetAttr, SetTime, Transaction};
+use crate::transaction::Transaction;
+use crate::types::{Access, Caller, Node, SetAttr, SetTime};
+use crate::undo::look::look_up;
 use crate::workset::data::CHUNK_BYTES;
 use std::collections::HashMap;
 use systx_os::{Errno, FileType, Os, Rename, SetXattr};
@@ -58,277 +60,283 @@ impl<O: Os> Transaction<O> {
             after: image.after.iter().map(|name| (&name.path[..], name.thing)).collect(),
             aside: HashMap::new(),
         };
-        self.take_away(&mut back)?;
-        self.give_names(&mut back)?;
+        take_away(self, &mut back)?;
+        give_names(self, &mut back)?;
         if back.looked.differs.is_empty() {
-            self.give_attributes(&mut back)?;
-            self.give_times(&mut back)?;
+            give_attributes(self, &mut back)?;
+            give_times(self, &mut back)?;
         }
         Ok(back.looked)
     }
+}
 
-    /// Takes away what the commit made, and what has to go elsewhere.
-    fn take_away(&mut self, back: &mut Back<'_, O>) -> Verb<()> {
-        let image = back.image;
-        let mut wanted: HashMap<u32, usize> = HashMap::new();
-        for name in image.before.iter().filter(|name| !name.path.is_empty() && !back.in_place(name)) {
-            *wanted.entry(name.thing).or_default() += 1;
-        }
-        let mut order: Vec<usize> = (0..image.after.len()).collect();
-        order.sort_by_key(|n| std::cmp::Reverse(depth(&image.after[*n].path)));
-        for n in order {
-            let name = &image.after[n];
-            if back.in_place(name) {
-                continue;
-            }
-            let Some((dir, last)) = back.looked.places[n].clone() else { continue };
-            let thing = image.thing(name);
-            let taken = back.aside.get(&name.thing).map_or(0, Vec::len);
-            if thing.before.is_some() && taken < wanted.get(&name.thing).copied().unwrap_or(0) {
-                let root = self.root(back.mount);
-                let aside = self.free_name(root)?;
-                self.rename(dir, &last, root, &aside, Rename::NoReplace)?;
-                back.aside.entry(name.thing).or_default().push(aside);
-                continue;
-            }
-            match thing.kind {
-                FileType::Directory => self.rmdir(dir, &last)?,
-                _ => self.unlink(dir, &last)?,
-            }
-        }
-        Ok(())
+/// Takes away what the commit made, and what has to go elsewhere.
+fn take_away<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Verb<()> {
+    let image = back.image;
+    let mut wanted: HashMap<u32, usize> = HashMap::new();
+    for name in image.before.iter().filter(|name| !name.path.is_empty() && !back.in_place(name)) {
+        *wanted.entry(name.thing).or_default() += 1;
     }
-
-    /// A name that nothing has.
-    fn free_name(&mut self, dir: Node) -> Verb<Vec<u8>> {
-        loop {
-            let name = format!(".systx-undo-{:016x}", self.os.random()).into_bytes();
-            if self.look_up(dir, &name)?.is_none() {
-                return Ok(name);
-            }
+    let mut order: Vec<usize> = (0..image.after.len()).collect();
+    order.sort_by_key(|n| std::cmp::Reverse(depth(&image.after[*n].path)));
+    for n in order {
+        let name = &image.after[n];
+        if back.in_place(name) {
+            continue;
+        }
+        let Some((dir, last)) = back.looked.places[n].clone() else { continue };
+        let thing = image.thing(name);
+        let taken = back.aside.get(&name.thing).map_or(0, Vec::len);
+        if thing.before.is_some() && taken < wanted.get(&name.thing).copied().unwrap_or(0) {
+            let root = t.root(back.mount);
+            let aside = free_name(t, root)?;
+            t.rename(dir, &last, root, &aside, Rename::NoReplace)?;
+            back.aside.entry(name.thing).or_default().push(aside);
+            continue;
+        }
+        match thing.kind {
+            FileType::Directory => t.rmdir(dir, &last)?,
+            _ => t.unlink(dir, &last)?,
         }
     }
+    Ok(())
+}
 
-    /// Gives everything the names that it had; makes what is gone.
-    fn give_names(&mut self, back: &mut Back<'_, O>) -> Verb<()> {
-        let image = back.image;
-        let mut order: Vec<&Name> =
-            image.before.iter().filter(|name| !name.path.is_empty() && !back.in_place(name)).collect();
-        order.sort_by_key(|name| depth(&name.path));
-        for name in order {
-            let (dir, last) = split(&name.path);
-            let Some(dir) = self.directory_before(back, dir)? else {
-                back.looked.differs(dir, "the directory is gone");
-                continue;
-            };
-            if self.look_up(dir, last)?.is_some() {
-                back.looked.differs(&name.path, "the name is taken");
-                continue;
-            }
-            let aside = back.aside.get_mut(&name.thing).and_then(Vec::pop);
-            if let Some(aside) = aside {
-                let root = self.root(back.mount);
-                self.rename(root, &aside, dir, last, Rename::NoReplace)?;
-            } else if let Some(node) = back.looked.nodes[name.thing as usize] {
-                self.link(node, dir, last)?;
-            } else {
-                let thing = image.thing(name);
-                let Some(state) = &thing.before else { continue };
-                let node = self.make_again(dir, last, thing, state, back)?;
-                back.looked.nodes[name.thing as usize] = Some(node);
-            }
+/// A name that nothing has.
+fn free_name<O: Os>(t: &mut Transaction<O>, dir: Node) -> Verb<Vec<u8>> {
+    loop {
+        let name = format!(".systx-undo-{:016x}", t.workset.os().random()).into_bytes();
+        if look_up(t, dir, &name)?.is_none() {
+            return Ok(name);
         }
-        Ok(())
     }
+}
 
-    /// The directory that had this path before the commit.
-    fn directory_before(&mut self, back: &Back<'_, O>, path: &[u8]) -> Verb<Option<Node>> {
-        let mut at = self.root(back.mount);
-        let mut end = 0;
-        for name in path.split(|byte| *byte == b'/').filter(|_| !path.is_empty()) {
-            end += name.len();
-            let next = match back.before.get(&path[..end]) {
-                Some(thing) => back.looked.nodes[*thing as usize],
-                None => self.look_up(at, name)?,
-            };
-            let Some(next) = next.filter(|next| self.object(self.ix(*next)).dir.is_some()) else {
-                return Ok(None);
-            };
-            at = next;
-            end += 1;
-        }
-        Ok(Some(at))
-    }
-
-    /// Makes an object that is gone, with its bytes. It gets its attributes later.
-    fn make_again(
-        &mut self,
-        dir: Node,
-        name: &[u8],
-        thing: &Thing,
-        state: &State,
-        back: &Back<'_, O>,
-    ) -> Verb<Node> {
-        let caller = Caller { uid: state.uid, gid: state.gid, umask: 0 };
-        let made = match thing.kind {
-            FileType::Directory => self.mkdir(dir, name, state.mode | OWNER_ALL, caller)?,
-            FileType::Symlink => self.symlink(dir, name, &state.target, caller)?,
-            kind => self.mknod(dir, name, kind.mode_bits() | state.mode, state.rdev, caller)?,
+/// Gives everything the names that it had; makes what is gone.
+fn give_names<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Verb<()> {
+    let image = back.image;
+    let mut order: Vec<&Name> =
+        image.before.iter().filter(|name| !name.path.is_empty() && !back.in_place(name)).collect();
+    order.sort_by_key(|name| depth(&name.path));
+    for name in order {
+        let (dir, last) = split(&name.path);
+        let Some(dir) = directory_before(t, back, dir)? else {
+            back.looked.differs(dir, "the directory is gone");
+            continue;
         };
-        if thing.kind == FileType::File && state.size > 0 {
-            self.give_bytes(made.0, thing, (0, state.size), back.contents)?;
+        if look_up(t, dir, last)?.is_some() {
+            back.looked.differs(&name.path, "the name is taken");
+            continue;
         }
-        Ok(made.0)
-    }
-
-    /// Bytes and size of a file, where they differ.
-    fn give_bytes(
-        &mut self,
-        node: Node,
-        thing: &Thing,
-        (now, size): (u64, u64),
-        contents: Option<&O::Fd>,
-    ) -> Verb<()> {
-        self.open(node, Access::Write, false)?;
-        let done = self.write_back(node, thing, (now, size), contents);
-        self.close(node);
-        done
-    }
-
-    fn write_back(
-        &mut self,
-        node: Node,
-        thing: &Thing,
-        (now, size): (u64, u64),
-        contents: Option<&O::Fd>,
-    ) -> Verb<()> {
-        if now != size {
-            self.setattr(node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        let aside = back.aside.get_mut(&name.thing).and_then(Vec::pop);
+        if let Some(aside) = aside {
+            let root = t.root(back.mount);
+            t.rename(root, &aside, dir, last, Rename::NoReplace)?;
+        } else if let Some(node) = back.looked.nodes[name.thing as usize] {
+            t.link(node, dir, last)?;
+        } else {
+            let thing = image.thing(name);
+            let Some(state) = &thing.before else { continue };
+            let node = make_again(t, dir, last, thing, state, back)?;
+            back.looked.nodes[name.thing as usize] = Some(node);
         }
-        let mut buf = Vec::new();
-        for range in &thing.bytes {
-            let mut digest = Xxh3::new();
-            let mut at = range.start;
-            for (offset, len, place) in &range.pieces {
-                let (from, to) = (*offset, offset.checked_add(*len).ok_or(Errno::UCLEAN)?);
-                if from < at || to > size || place.checked_add(*len).is_none() {
-                    return Err(Errno::UCLEAN.into());
-                }
-                self.clear_bytes(node, (at, from), now)?;
-                let contents = contents.ok_or(Errno::UCLEAN)?;
-                buf.resize(CHUNK_BYTES, 0);
-                let mut done = 0;
-                while done < *len {
-                    let want = buf.len().min((len - done) as usize);
-                    let got = read_up_to(&self.os, contents, &mut buf[..want], place + done)?;
-                    if got == 0 {
-                        return Err(Errno::UCLEAN.into());
-                    }
-                    digest.update(&buf[..got]);
-                    let mut put = 0;
-                    while put < got {
-                        match self.write_at(node, &buf[put..got], from + done + put as u64)? {
-                            0 => return Err(Errno::NOSPC.into()),
-                            more => put += more,
-                        }
-                    }
-                    done += got as u64;
-                }
-                at = to;
-            }
-            self.clear_bytes(node, (at, range.end.min(size)), now)?;
-            if digest.digest128() != range.before {
+    }
+    Ok(())
+}
+
+/// The directory that had this path before the commit.
+fn directory_before<O: Os>(t: &mut Transaction<O>, back: &Back<'_, O>, path: &[u8]) -> Verb<Option<Node>> {
+    let mut at = t.root(back.mount);
+    let mut end = 0;
+    for name in path.split(|byte| *byte == b'/').filter(|_| !path.is_empty()) {
+        end += name.len();
+        let next = match back.before.get(&path[..end]) {
+            Some(thing) => back.looked.nodes[*thing as usize],
+            None => look_up(t, at, name)?,
+        };
+        let Some(next) = next.filter(|next| t.workset.object(t.workset.ix(*next)).dir.is_some()) else {
+            return Ok(None);
+        };
+        at = next;
+        end += 1;
+    }
+    Ok(Some(at))
+}
+
+/// Makes an object that is gone, with its bytes. It gets its attributes later.
+fn make_again<O: Os>(
+    t: &mut Transaction<O>,
+    dir: Node,
+    name: &[u8],
+    thing: &Thing,
+    state: &State,
+    back: &Back<'_, O>,
+) -> Verb<Node> {
+    let caller = Caller { uid: state.uid, gid: state.gid, umask: 0 };
+    let made = match thing.kind {
+        FileType::Directory => t.mkdir(dir, name, state.mode | OWNER_ALL, caller)?,
+        FileType::Symlink => t.symlink(dir, name, &state.target, caller)?,
+        kind => t.mknod(dir, name, kind.mode_bits() | state.mode, state.rdev, caller)?,
+    };
+    if thing.kind == FileType::File && state.size > 0 {
+        give_bytes(t, made.0, thing, (0, state.size), back.contents)?;
+    }
+    Ok(made.0)
+}
+
+/// Bytes and size of a file, where they differ.
+fn give_bytes<O: Os>(
+    t: &mut Transaction<O>,
+    node: Node,
+    thing: &Thing,
+    (now, size): (u64, u64),
+    contents: Option<&O::Fd>,
+) -> Verb<()> {
+    t.open(node, Access::Write, false)?;
+    let done = write_back(t, node, thing, (now, size), contents);
+    t.close(node);
+    done
+}
+
+fn write_back<O: Os>(
+    t: &mut Transaction<O>,
+    node: Node,
+    thing: &Thing,
+    (now, size): (u64, u64),
+    contents: Option<&O::Fd>,
+) -> Verb<()> {
+    if now != size {
+        t.setattr(node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+    }
+    let mut buf = Vec::new();
+    for range in &thing.bytes {
+        let mut digest = Xxh3::new();
+        let mut at = range.start;
+        for (offset, len, place) in &range.pieces {
+            let (from, to) = (*offset, offset.checked_add(*len).ok_or(Errno::UCLEAN)?);
+            if from < at || to > size || place.checked_add(*len).is_none() {
                 return Err(Errno::UCLEAN.into());
             }
-        }
-        Ok(())
-    }
-
-    /// Makes a hole where there was one. Behind the old end there is one.
-    fn clear_bytes(&mut self, node: Node, (from, to): (u64, u64), end: u64) -> Verb<()> {
-        let to = to.min(end);
-        match from < to {
-            true => self.fallocate(node, PUNCH_HOLE, from, to - from),
-            false => Ok(()),
-        }
-    }
-
-    /// Bytes, owner, mode and extended attributes, children before the directories that they are in.
-    fn give_attributes(&mut self, back: &mut Back<'_, O>) -> Verb<()> {
-        for n in back.deepest_first() {
-            let thing = &back.image.things[n];
-            let (Some(node), Some(before)) = (back.looked.nodes[n], &thing.before) else { continue };
-            match &thing.after {
-                Some(after) => {
-                    if !thing.bytes.is_empty() || before.size != after.size && thing.kind == FileType::File {
-                        self.give_bytes(node, thing, (after.size, before.size), back.contents)?;
-                    }
-                    self.give_state(node, thing.kind, before, after != before)?;
+            clear_bytes(t, node, (at, from), now)?;
+            let contents = contents.ok_or(Errno::UCLEAN)?;
+            buf.resize(CHUNK_BYTES, 0);
+            let mut done = 0;
+            while done < *len {
+                let want = buf.len().min((len - done) as usize);
+                let got = read_up_to(t.workset.os(), contents, &mut buf[..want], place + done)?;
+                if got == 0 {
+                    return Err(Errno::UCLEAN.into());
                 }
-                None => self.give_state(node, thing.kind, before, true)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn give_state(&mut self, node: Node, kind: FileType, state: &State, differs: bool) -> Verb<()> {
-        if !differs {
-            return Ok(());
-        }
-        let now = self.getattr(node)?;
-        if (now.uid, now.gid) != (state.uid, state.gid) {
-            let set = SetAttr { uid: Some(state.uid), gid: Some(state.gid), ..SetAttr::default() };
-            self.setattr(node, &set)?;
-        }
-        // A list changes the mode, and a mode the list: both are what they were in the end.
-        self.give_xattrs(node, state)?;
-        if kind != FileType::Symlink && self.getattr(node)?.mode & 0o7777 != state.mode {
-            self.setattr(node, &SetAttr { mode: Some(state.mode), ..SetAttr::default() })?;
-            self.give_xattrs(node, state)?;
-        }
-        Ok(())
-    }
-
-    fn give_xattrs(&mut self, node: Node, state: &State) -> Verb<()> {
-        let ix = self.ix(node);
-        let now = none_if_unsupported(self.listxattr(node))?;
-        for name in now.iter().filter(|name| !state.xattrs.iter().any(|(known, _)| known == *name)) {
-            self.removexattr(node, name)?;
-        }
-        for (name, value) in &state.xattrs {
-            if !now.contains(name) || self.xattr(ix, name)?.as_ref() != Some(value) {
-                self.setxattr(node, name, value, SetXattr::Any)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Times, when nothing moves them any more.
-    fn give_times(&mut self, back: &mut Back<'_, O>) -> Verb<()> {
-        for n in back.deepest_first() {
-            let thing = &back.image.things[n];
-            let (Some(node), Some(before)) = (back.looked.nodes[n], &thing.before) else { continue };
-            let at = |time| Some(SetTime::At(time));
-            let set = match &thing.after {
-                None => SetAttr { atime: at(before.atime), mtime: at(before.mtime), ..SetAttr::default() },
-                Some(after) => {
-                    let moved = match thing.kind {
-                        FileType::Directory => thing.mtime_set,
-                        _ => after.mtime != before.mtime || !thing.bytes.is_empty(),
-                    };
-                    SetAttr {
-                        atime: at(before.atime).filter(|_| thing.atime_set),
-                        mtime: at(before.mtime).filter(|_| moved),
-                        ..SetAttr::default()
+                digest.update(&buf[..got]);
+                let mut put = 0;
+                while put < got {
+                    match t.write_at(node, &buf[put..got], from + done + put as u64)? {
+                        0 => return Err(Errno::NOSPC.into()),
+                        more => put += more,
                     }
                 }
-            };
-            if set.atime.is_some() || set.mtime.is_some() {
-                self.setattr(node, &set)?;
+                done += got as u64;
             }
+            at = to;
         }
-        Ok(())
+        clear_bytes(t, node, (at, range.end.min(size)), now)?;
+        if digest.digest128() != range.before {
+            return Err(Errno::UCLEAN.into());
+        }
     }
+    Ok(())
+}
+
+/// Makes a hole where there was one. Behind the old end there is one.
+fn clear_bytes<O: Os>(t: &mut Transaction<O>, node: Node, (from, to): (u64, u64), end: u64) -> Verb<()> {
+    let to = to.min(end);
+    match from < to {
+        true => t.fallocate(node, PUNCH_HOLE, from, to - from),
+        false => Ok(()),
+    }
+}
+
+/// Bytes, owner, mode and extended attributes, children before the directories that they are in.
+fn give_attributes<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Verb<()> {
+    for n in back.deepest_first() {
+        let thing = &back.image.things[n];
+        let (Some(node), Some(before)) = (back.looked.nodes[n], &thing.before) else { continue };
+        match &thing.after {
+            Some(after) => {
+                if !thing.bytes.is_empty() || before.size != after.size && thing.kind == FileType::File {
+                    give_bytes(t, node, thing, (after.size, before.size), back.contents)?;
+                }
+                give_state(t, node, thing.kind, before, after != before)?;
+            }
+            None => give_state(t, node, thing.kind, before, true)?,
+        }
+    }
+    Ok(())
+}
+
+fn give_state<O: Os>(
+    t: &mut Transaction<O>,
+    node: Node,
+    kind: FileType,
+    state: &State,
+    differs: bool,
+) -> Verb<()> {
+    if !differs {
+        return Ok(());
+    }
+    let now = t.getattr(node)?;
+    if (now.uid, now.gid) != (state.uid, state.gid) {
+        let set = SetAttr { uid: Some(state.uid), gid: Some(state.gid), ..SetAttr::default() };
+        t.setattr(node, &set)?;
+    }
+    // A list changes the mode, and a mode the list: both are what they were in the end.
+    give_xattrs(t, node, state)?;
+    if kind != FileType::Symlink && t.getattr(node)?.mode & 0o7777 != state.mode {
+        t.setattr(node, &SetAttr { mode: Some(state.mode), ..SetAttr::default() })?;
+        give_xattrs(t, node, state)?;
+    }
+    Ok(())
+}
+
+fn give_xattrs<O: Os>(t: &mut Transaction<O>, node: Node, state: &State) -> Verb<()> {
+    let ix = t.workset.ix(node);
+    let now = none_if_unsupported(t.listxattr(node))?;
+    for name in now.iter().filter(|name| !state.xattrs.iter().any(|(known, _)| known == *name)) {
+        t.removexattr(node, name)?;
+    }
+    for (name, value) in &state.xattrs {
+        if !now.contains(name) || t.workset.xattr(ix, name)?.as_ref() != Some(value) {
+            t.setxattr(node, name, value, SetXattr::Any)?;
+        }
+    }
+    Ok(())
+}
+
+/// Times, when nothing moves them any more.
+fn give_times<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Verb<()> {
+    for n in back.deepest_first() {
+        let thing = &back.image.things[n];
+        let (Some(node), Some(before)) = (back.looked.nodes[n], &thing.before) else { continue };
+        let at = |time| Some(SetTime::At(time));
+        let set = match &thing.after {
+            None => SetAttr { atime: at(before.atime), mtime: at(before.mtime), ..SetAttr::default() },
+            Some(after) => {
+                let moved = match thing.kind {
+                    FileType::Directory => thing.mtime_set,
+                    _ => after.mtime != before.mtime || !thing.bytes.is_empty(),
+                };
+                SetAttr {
+                    atime: at(before.atime).filter(|_| thing.atime_set),
+                    mtime: at(before.mtime).filter(|_| moved),
+                    ..SetAttr::default()
+                }
+            }
+        };
+        if set.atime.is_some() || set.mtime.is_some() {
+            t.setattr(node, &set)?;
+        }
+    }
+    Ok(())
 }
 
 impl<O: Os> Back<'_, O> {

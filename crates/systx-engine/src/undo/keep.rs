@@ -8,6 +8,9 @@ use super::area;
 use super::area::{CONTENTS, MANIFEST, MANIFEST_BYTES_MAX};
 use super::image::{Image, Name, Range, State, Thing};
 use crate::bytes::write_all;
+use crate::changes::bytes::committed_file;
+use crate::changes::changed_object;
+use crate::changes::names::changed_pairs;
 use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
 use crate::domain::images::{pending_name, DIR};
@@ -15,7 +18,8 @@ use crate::domain::Domain;
 use crate::id::TxId;
 use crate::outcome::{Durability, Verb};
 use crate::paths::{join, on_the_way};
-use crate::transaction::{Attr, Transaction};
+use crate::transaction::Transaction;
+use crate::types::Attr;
 use crate::workset::attributes::from_stat;
 use crate::workset::data::{Data, CHUNK_BYTES};
 use crate::workset::{node_of, Ix};
@@ -112,281 +116,303 @@ impl<O: Os> Transaction<O> {
     /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an image may be. `Doomed`
     /// as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
-        let mut drafts = self.drafts()?;
+        let mut drafts = drafts(self)?;
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
-        let parts: Vec<_> =
-            changed.map(|mount| (mount, self.mounts[mount].clone(), self.ids[mount])).collect();
+        let parts: Vec<_> = changed
+            .map(|mount| (mount, self.workset.mounts()[mount].clone(), self.workset.ids()[mount]))
+            .collect();
         let kept = Kept { parts: parts.iter().map(|(_, domain, id)| (domain.clone(), *id)).collect() };
         let keys: Vec<_> = parts.iter().map(|(_, domain, id)| (domain.image_key(), *id)).collect();
         for (mount, domain, id) in parts {
             let draft = std::mem::take(&mut drafts[mount]);
-            if let Err(e) = self.keep_of(&domain, id, draft, &keys) {
+            if let Err(e) = keep_of(self, &domain, id, draft, &keys) {
                 kept.aborted();
                 return Err(e);
             }
         }
         Ok(kept)
     }
+}
 
-    /// All names and objects that change. Not the list that people see: a name that an object has in a new directory, as it had in
-    /// the one that was there, is no change to them, and has to go and come back.
-    fn drafts(&mut self) -> Verb<Vec<Draft>> {
-        let mut drafts: Vec<Draft> = self.mounts.iter().map(|_| Draft::default()).collect();
-        let mut pairs: Vec<_> = self.changed_pairs();
-        let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
-        pairs.sort_by_cached_key(path);
-        let (mut before, mut after) = (HashMap::new(), HashMap::new());
-        for pair in &pairs {
-            for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
-                if let Some((ix, path)) = named {
-                    side.insert((self.object(*ix).mount, path.clone()), *ix);
-                }
+/// All names and objects that change. Not the list that people see: a name that an object has in a new directory, as it had in
+/// the one that was there, is no change to them, and has to go and come back.
+fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
+    let mut drafts: Vec<Draft> = t.workset.mounts().iter().map(|_| Draft::default()).collect();
+    let mut pairs: Vec<_> = changed_pairs(&t.workset);
+    let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
+    pairs.sort_by_cached_key(path);
+    let (mut before, mut after) = (HashMap::new(), HashMap::new());
+    for pair in &pairs {
+        for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
+            if let Some((ix, path)) = named {
+                side.insert((t.workset.object(*ix).mount, path.clone()), *ix);
             }
         }
-        for pair in pairs {
-            if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
-                let mount = self.object(*ix).mount;
-                let stays = |path: &[u8]| {
-                    let at = (mount, path.to_vec());
-                    before.get(&at) == after.get(&at)
-                };
-                let in_place = was != is || on_the_way(is).all(stays);
-                if ix == other && in_place && self.changed_object(*ix)?.is_empty() {
-                    continue;
-                }
-            }
-            let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
-            let draft = &mut drafts[usize::from(self.object(*ix).mount)];
-            if let Some((ix, path)) = pair.before {
-                let thing = draft.add(ix);
-                draft.before.push(Name { path, thing });
-            }
-            if let Some((ix, path)) = pair.after {
-                let thing = draft.add(ix);
-                draft.after.push(Name { path, thing });
-            }
-        }
-        Ok(drafts)
     }
-
-    fn keep_of(&mut self, domain: &Domain<O>, id: TxId, draft: Draft, keys: &[([u8; 16], TxId)]) -> Verb<()> {
-        let os = domain.os.clone();
-        let durable = self.options.durability == Durability::Durable;
-        let made = os.mkdir(&domain.area.dir, DIR, 0o700);
-        match made {
-            Ok(()) if durable => os.fsync(&domain.area.dir)?,
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let undo = os.open(&domain.area.dir, DIR, Open::Directory)?;
-        let name = pending_name(id);
-        os.mkdir(&undo, &name, 0o700)?;
-        let dir = os.open(&undo, &name, Open::Directory)?;
-        let mut contents = Contents { os: &os, dir: &dir, fd: None, end: 0 };
-        let mut things = Vec::with_capacity(draft.order.len());
-        let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
-        for (ix, n) in draft.order.into_iter().zip(0..) {
-            things.push(self.thing(ix, named.contains(&n), &mut contents)?);
-        }
-        let image = Image {
-            tx: id,
-            at: os.now().sec,
-            uid: os.uid(),
-            command: self.options.command.clone().into_bytes(),
-            parts: keys.to_vec(),
-            things,
-            before: draft.before,
-            after: draft.after,
-        };
-        let bytes = image.encode(MANIFEST_BYTES_MAX).ok_or(Errno::FBIG)?;
-        let manifest = os.create(&dir, MANIFEST, 0o600)?;
-        write_all(&os, &manifest, &bytes, 0)?;
-        if durable {
-            for fd in contents.fd.iter().chain([&manifest, &dir, &undo]) {
-                os.fsync(fd)?;
+    for pair in pairs {
+        if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
+            let mount = t.workset.object(*ix).mount;
+            let stays = |path: &[u8]| {
+                let at = (mount, path.to_vec());
+                before.get(&at) == after.get(&at)
+            };
+            let in_place = was != is || on_the_way(is).all(stays);
+            if ix == other && in_place && changed_object(&mut t.workset, *ix)?.is_empty() {
+                continue;
             }
         }
-        Ok(())
-    }
-
-    /// An object, and whether the image has a name that it is left with.
-    fn thing(&mut self, ix: Ix, named_after: bool, contents: &mut Contents<'_, O>) -> Verb<Thing> {
-        let gone = self.is_gone(ix);
-        let what = match self.object(ix).lower.is_some() && !gone {
-            true => self.changed_object(ix)?,
-            false => Default::default(),
-        };
-        let before = self.state_before(ix)?;
-        let after = if gone { None } else { Some(self.state_after(ix)?) };
-        let object = self.object(ix);
-        let (kind, is_dir) = (object.kind, object.dir.is_some());
-        let (ino, handle) = match &object.lower {
-            Some(lower) => (lower.stat.ino, Some(lower.handle)),
-            None => (0, None),
-        };
-        let named = before.is_some() && after.is_some() && !is_dir;
-        let known = object.names.iter().filter(|_| named);
-        let known: Vec<_> = known.map(|(dir, name)| join(&self.path(*dir), name)).collect();
-        let elsewhere = named && !named_after && kind == FileType::File;
-        let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
-        let ranges = match kind {
-            FileType::File => self.changed_ranges(ix, sizes, what.contents),
-            _ => Vec::new(),
-        };
-        let mut bytes = Vec::with_capacity(ranges.len());
-        for (start, end) in ranges {
-            bytes.push(self.range(ix, (start, end), sizes, contents)?);
+        let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
+        let draft = &mut drafts[usize::from(t.workset.object(*ix).mount)];
+        if let Some((ix, path)) = pair.before {
+            let thing = draft.add(ix);
+            draft.before.push(Name { path, thing });
         }
-        // By its inode it is known as long as it is the same object, by this if an undo has made it again.
-        let whole = match after.as_ref().filter(|_| elsewhere) {
-            Some(after) => Some(self.digest_whole(ix, after.size)?),
-            None => None,
-        };
-        Ok(Thing {
-            kind,
-            ino,
-            handle,
-            before,
-            after,
-            known,
-            whole,
-            bytes,
-            atime_set: what.atime,
-            mtime_set: is_dir && what.mtime,
-        })
-    }
-
-    fn state_before(&mut self, ix: Ix) -> Verb<Option<State>> {
-        let Some(lower) = &self.object(ix).lower else { return Ok(None) };
-        let (fact, attr) = (lower.fact, from_stat(&lower.stat));
-        let mut xattrs = Vec::new();
-        for name in none_if_unsupported(self.facts.xattr_names(fact))? {
-            if let Some(value) = self.facts.xattr(fact, &name)? {
-                xattrs.push((name, value));
-            }
+        if let Some((ix, path)) = pair.after {
+            let thing = draft.add(ix);
+            draft.after.push(Name { path, thing });
         }
-        self.state(ix, &attr, xattrs).map(Some)
     }
+    Ok(drafts)
+}
 
-    /// Attributes of a node, as they are compared and put back.
-    pub(super) fn state_after(&mut self, ix: Ix) -> Verb<State> {
-        let attr = self.attr(ix)?;
-        let mut xattrs = Vec::new();
-        for name in none_if_unsupported(self.listxattr(node_of(ix)))? {
-            if let Some(value) = self.xattr(ix, &name)? {
-                xattrs.push((name, value));
-            }
+fn keep_of<O: Os>(
+    t: &mut Transaction<O>,
+    domain: &Domain<O>,
+    id: TxId,
+    draft: Draft,
+    keys: &[([u8; 16], TxId)],
+) -> Verb<()> {
+    let os = domain.os.clone();
+    let durable = t.options.durability == Durability::Durable;
+    let made = os.mkdir(&domain.area.dir, DIR, 0o700);
+    match made {
+        Ok(()) if durable => os.fsync(&domain.area.dir)?,
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let undo = os.open(&domain.area.dir, DIR, Open::Directory)?;
+    let name = pending_name(id);
+    os.mkdir(&undo, &name, 0o700)?;
+    let dir = os.open(&undo, &name, Open::Directory)?;
+    let mut contents = Contents { os: &os, dir: &dir, fd: None, end: 0 };
+    let mut things = Vec::with_capacity(draft.order.len());
+    let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
+    for (ix, n) in draft.order.into_iter().zip(0..) {
+        things.push(thing(t, ix, named.contains(&n), &mut contents)?);
+    }
+    let image = Image {
+        tx: id,
+        at: os.now().sec,
+        uid: os.uid(),
+        command: t.options.command.clone().into_bytes(),
+        parts: keys.to_vec(),
+        things,
+        before: draft.before,
+        after: draft.after,
+    };
+    let bytes = image.encode(MANIFEST_BYTES_MAX).ok_or(Errno::FBIG)?;
+    let manifest = os.create(&dir, MANIFEST, 0o600)?;
+    write_all(&os, &manifest, &bytes, 0)?;
+    if durable {
+        for fd in contents.fd.iter().chain([&manifest, &dir, &undo]) {
+            os.fsync(fd)?;
         }
-        self.state(ix, &attr, xattrs)
     }
+    Ok(())
+}
 
-    fn state(&mut self, ix: Ix, attr: &Attr, mut xattrs: Vec<(Vec<u8>, Vec<u8>)>) -> Verb<State> {
-        xattrs.sort_unstable();
-        let target = match self.object(ix).kind {
-            FileType::Symlink => self.readlink(node_of(ix))?,
-            _ => Vec::new(),
-        };
-        let Attr { uid, gid, nlink, size, rdev, atime, mtime, .. } = *attr;
-        Ok(State { mode: attr.mode & 0o7777, uid, gid, nlink, size, rdev, atime, mtime, xattrs, target })
+/// An object, and whether the image has a name that it is left with.
+fn thing<O: Os>(
+    t: &mut Transaction<O>,
+    ix: Ix,
+    named_after: bool,
+    contents: &mut Contents<'_, O>,
+) -> Verb<Thing> {
+    let gone = t.workset.is_gone(ix);
+    let what = match t.workset.object(ix).lower.is_some() && !gone {
+        true => changed_object(&mut t.workset, ix)?,
+        false => Default::default(),
+    };
+    let before = state_before(t, ix)?;
+    let after = if gone { None } else { Some(state_after(t, ix)?) };
+    let object = t.workset.object(ix);
+    let (kind, is_dir) = (object.kind, object.dir.is_some());
+    let (ino, handle) = match &object.lower {
+        Some(lower) => (lower.stat.ino, Some(lower.handle)),
+        None => (0, None),
+    };
+    let named = before.is_some() && after.is_some() && !is_dir;
+    let known = object.names.iter().filter(|_| named);
+    let known: Vec<_> = known.map(|(dir, name)| join(&t.workset.path(*dir), name)).collect();
+    let elsewhere = named && !named_after && kind == FileType::File;
+    let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
+    let ranges = match kind {
+        FileType::File => changed_ranges(t, ix, sizes, what.contents),
+        _ => Vec::new(),
+    };
+    let mut bytes = Vec::with_capacity(ranges.len());
+    for (start, end) in ranges {
+        bytes.push(range(t, ix, (start, end), sizes, contents)?);
     }
+    // By its inode it is known as long as it is the same object, by this if an undo has made it again.
+    let whole = match after.as_ref().filter(|_| elsewhere) {
+        Some(after) => Some(digest_whole(t, ix, after.size)?),
+        None => None,
+    };
+    Ok(Thing {
+        kind,
+        ino,
+        handle,
+        before,
+        after,
+        known,
+        whole,
+        bytes,
+        atime_set: what.atime,
+        mtime_set: is_dir && what.mtime,
+    })
+}
 
-    /// Where bytes may differ, in order.
-    fn changed_ranges(&self, ix: Ix, (before, after): (u64, u64), differ: bool) -> Vec<(u64, u64)> {
-        let object = self.object(ix);
-        let end = before.max(after);
-        let kept = object.lower.is_some() && !self.is_gone(ix);
-        let mut ranges: Vec<(u64, u64)> = match &object.data {
-            _ if kept && !differ => Vec::new(),
-            Data::Overlay(overlay) if kept => {
-                let changed = overlay.extents.iter().map(|(range, _)| (range.start, range.end.min(end)));
-                changed.chain([(before.min(after), end)]).collect()
-            }
-            _ => vec![(0, end)],
-        };
-        ranges.retain(|(start, end)| start < end);
-        ranges.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::new();
-        for (start, end) in ranges {
-            match merged.last_mut() {
-                Some(last) if start <= last.1 => last.1 = last.1.max(end),
-                _ => merged.push((start, end)),
-            }
+fn state_before<O: Os>(t: &mut Transaction<O>, ix: Ix) -> Verb<Option<State>> {
+    let Some(lower) = &t.workset.object(ix).lower else { return Ok(None) };
+    let (fact, attr) = (lower.fact, from_stat(&lower.stat));
+    let mut xattrs = Vec::new();
+    for name in none_if_unsupported(t.workset.facts_mut().xattr_names(fact))? {
+        if let Some(value) = t.workset.facts_mut().xattr(fact, &name)? {
+            xattrs.push((name, value));
         }
-        merged
     }
+    state(t, ix, &attr, xattrs).map(Some)
+}
 
-    fn range(
-        &mut self,
-        ix: Ix,
-        (start, end): (u64, u64),
-        (before, after): (u64, u64),
-        contents: &mut Contents<'_, O>,
-    ) -> Verb<Range> {
-        let mut buf = vec![0; CHUNK_BYTES.min((end - start) as usize)];
-        let (mut pieces, mut digest) = (Vec::new(), Xxh3::new());
-        if start < before {
-            let file = self.committed_file(ix)?;
-            let os = self.mounts[usize::from(self.object(ix).mount)].os.clone();
-            let (mut at, stop) = (start, end.min(before));
-            while at < stop {
-                // Where data begins is a hint: what is read is a fact.
-                let from = match file.seek(&os, at, false) {
-                    Ok(from) => from,
-                    Err(Errno::NXIO) => break,
-                    Err(_) => at,
-                };
-                let to = file.seek(&os, from, true).unwrap_or(stop).min(stop);
-                if from >= to {
-                    break;
-                }
-                let (fd, place) = contents.place(to - from)?;
-                let mut done = 0;
-                while from + done < to {
-                    let len = buf.len().min((to - from - done) as usize);
-                    let got = self.facts.read(&file, &mut buf[..len], from + done)?;
-                    if got == 0 {
-                        break;
-                    }
-                    write_all(&os, fd, &buf[..got], place + done)?;
-                    digest.update(&buf[..got]);
-                    done += got as u64;
-                }
-                pieces.push((from, done, place));
-                at = to;
-            }
+/// Attributes of a node, as they are compared and put back.
+pub(super) fn state_after<O: Os>(t: &mut Transaction<O>, ix: Ix) -> Verb<State> {
+    let attr = t.workset.attr(ix)?;
+    let mut xattrs = Vec::new();
+    for name in none_if_unsupported(t.listxattr(node_of(ix)))? {
+        if let Some(value) = t.workset.xattr(ix, &name)? {
+            xattrs.push((name, value));
         }
-        let mut left = Xxh3::new();
-        if start < after {
-            self.digest_bytes(ix, (start, end.min(after)), &mut buf, &mut left)?;
+    }
+    state(t, ix, &attr, xattrs)
+}
+
+fn state<O: Os>(
+    t: &mut Transaction<O>,
+    ix: Ix,
+    attr: &Attr,
+    mut xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+) -> Verb<State> {
+    xattrs.sort_unstable();
+    let target = match t.workset.object(ix).kind {
+        FileType::Symlink => t.readlink(node_of(ix))?,
+        _ => Vec::new(),
+    };
+    let Attr { uid, gid, nlink, size, rdev, atime, mtime, .. } = *attr;
+    Ok(State { mode: attr.mode & 0o7777, uid, gid, nlink, size, rdev, atime, mtime, xattrs, target })
+}
+
+/// Where bytes may differ, in order.
+fn changed_ranges<O: Os>(
+    t: &Transaction<O>,
+    ix: Ix,
+    (before, after): (u64, u64),
+    differ: bool,
+) -> Vec<(u64, u64)> {
+    let object = t.workset.object(ix);
+    let end = before.max(after);
+    let kept = object.lower.is_some() && !t.workset.is_gone(ix);
+    let mut ranges: Vec<(u64, u64)> = match &object.data {
+        _ if kept && !differ => Vec::new(),
+        Data::Overlay(overlay) if kept => {
+            let changed = overlay.extents.iter().map(|(range, _)| (range.start, range.end.min(end)));
+            changed.chain([(before.min(after), end)]).collect()
         }
-        Ok(Range { start, end, pieces, before: digest.digest128(), after: left.digest128() })
+        _ => vec![(0, end)],
+    };
+    ranges.retain(|(start, end)| start < end);
+    ranges.sort_unstable();
+    let mut merged: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in ranges {
+        match merged.last_mut() {
+            Some(last) if start <= last.1 => last.1 = last.1.max(end),
+            _ => merged.push((start, end)),
+        }
     }
+    merged
+}
 
-    /// Digest of all bytes of a file.
-    pub(super) fn digest_whole(&mut self, ix: Ix, size: u64) -> Verb<u128> {
-        let (mut buf, mut digest) = (vec![0; CHUNK_BYTES], Xxh3::new());
-        self.digest_bytes(ix, (0, size), &mut buf, &mut digest)?;
-        Ok(digest.digest128())
-    }
-
-    /// Adds bytes of a node to a digest.
-    pub(super) fn digest_bytes(
-        &mut self,
-        ix: Ix,
-        (start, end): (u64, u64),
-        buf: &mut [u8],
-        digest: &mut Xxh3,
-    ) -> Verb<()> {
-        let mut at = start;
-        while at < end {
-            let len = buf.len().min((end - at) as usize);
-            let got = self.read_bytes(ix, &mut buf[..len], at)?;
-            if got == 0 {
+fn range<O: Os>(
+    t: &mut Transaction<O>,
+    ix: Ix,
+    (start, end): (u64, u64),
+    (before, after): (u64, u64),
+    contents: &mut Contents<'_, O>,
+) -> Verb<Range> {
+    let mut buf = vec![0; CHUNK_BYTES.min((end - start) as usize)];
+    let (mut pieces, mut digest) = (Vec::new(), Xxh3::new());
+    if start < before {
+        let file = committed_file(&mut t.workset, ix)?;
+        let os = t.workset.mounts()[usize::from(t.workset.object(ix).mount)].os.clone();
+        let (mut at, stop) = (start, end.min(before));
+        while at < stop {
+            // Where data begins is a hint: what is read is a fact.
+            let from = match file.seek(&os, at, false) {
+                Ok(from) => from,
+                Err(Errno::NXIO) => break,
+                Err(_) => at,
+            };
+            let to = file.seek(&os, from, true).unwrap_or(stop).min(stop);
+            if from >= to {
                 break;
             }
-            digest.update(&buf[..got]);
-            at += got as u64;
+            let (fd, place) = contents.place(to - from)?;
+            let mut done = 0;
+            while from + done < to {
+                let len = buf.len().min((to - from - done) as usize);
+                let got = t.workset.facts_mut().read(&file, &mut buf[..len], from + done)?;
+                if got == 0 {
+                    break;
+                }
+                write_all(&os, fd, &buf[..got], place + done)?;
+                digest.update(&buf[..got]);
+                done += got as u64;
+            }
+            pieces.push((from, done, place));
+            at = to;
         }
-        Ok(())
     }
+    let mut left = Xxh3::new();
+    if start < after {
+        digest_bytes(t, ix, (start, end.min(after)), &mut buf, &mut left)?;
+    }
+    Ok(Range { start, end, pieces, before: digest.digest128(), after: left.digest128() })
+}
+
+/// Digest of all bytes of a file.
+pub(super) fn digest_whole<O: Os>(t: &mut Transaction<O>, ix: Ix, size: u64) -> Verb<u128> {
+    let (mut buf, mut digest) = (vec![0; CHUNK_BYTES], Xxh3::new());
+    digest_bytes(t, ix, (0, size), &mut buf, &mut digest)?;
+    Ok(digest.digest128())
+}
+
+/// Adds bytes of a node to a digest.
+pub(super) fn digest_bytes<O: Os>(
+    t: &mut Transaction<O>,
+    ix: Ix,
+    (start, end): (u64, u64),
+    buf: &mut [u8],
+    digest: &mut Xxh3,
+) -> Verb<()> {
+    let mut at = start;
+    while at < end {
+        let len = buf.len().min((end - at) as usize);
+        let got = t.workset.read_bytes(ix, &mut buf[..len], at)?;
+        if got == 0 {
+            break;
+        }
+        digest.update(&buf[..got]);
+        at += got as u64;
+    }
+    Ok(())
 }

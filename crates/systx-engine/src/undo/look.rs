@@ -5,7 +5,11 @@
 
 use super::image::{Image, Name, State, Thing};
 use crate::outcome::{Verb, VerbError};
-use crate::transaction::{Node, Transaction};
+use crate::transaction::Transaction;
+use crate::types::Node;
+use crate::undo::keep::digest_bytes;
+use crate::undo::keep::digest_whole;
+use crate::undo::keep::state_after;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::Ix;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -71,10 +75,10 @@ impl<O: Os> Transaction<O> {
         let mut looked = Looked { nodes: vec![None; image.things.len()], ..Looked::default() };
         let mut walked = Walked::new(mount);
         for name in &image.after {
-            let place = self.look_at_name(image, name, &mut walked, &mut looked)?;
+            let place = look_at_name(self, image, name, &mut walked, &mut looked)?;
             looked.places.push(place);
         }
-        self.find_the_rest(mount, image, &mut walked, &mut looked)?;
+        find_the_rest(self, mount, image, &mut walked, &mut looked)?;
         let mut firsts: HashMap<u32, &[u8]> = HashMap::new();
         for name in image.after.iter().chain(&image.before) {
             firsts.entry(name.thing).or_insert(&name.path);
@@ -82,262 +86,276 @@ impl<O: Os> Transaction<O> {
         for (n, thing) in image.things.iter().enumerate() {
             let (Some(node), Some(after)) = (looked.nodes[n], &thing.after) else { continue };
             let path = firsts.get(&(n as u32)).copied().unwrap_or_default();
-            if let Some(what) = self.how_it_differs(self.ix(node), thing, after)? {
+            if let Some(what) = how_it_differs(self, self.workset.ix(node), thing, after)? {
                 looked.differs(path, what);
             }
         }
-        self.look_into_new_directories(image, &mut looked)?;
+        look_into_new_directories(self, image, &mut looked)?;
         Ok(looked)
     }
+}
 
-    fn look_at_name(
-        &mut self,
-        image: &Image,
-        name: &Name,
-        walked: &mut Walked,
-        looked: &mut Looked,
-    ) -> Verb<Option<(Node, Vec<u8>)>> {
-        let node = self.walk(&name.path, walked)?;
-        let place = match name.path.is_empty() {
-            true => None,
-            false => {
-                let (dir, last) = split(&name.path);
-                self.walk(dir, walked)?.map(|dir| (dir, last.to_vec()))
-            }
-        };
-        let known = &mut looked.nodes[name.thing as usize];
-        match (node, *known) {
-            (None, _) => looked.differs(&name.path, "it is gone"),
-            (Some(node), None) if self.object(self.ix(node)).kind == image.thing(name).kind => {
-                *known = Some(node);
-            }
-            (Some(node), Some(known)) if node == known => {}
-            (Some(_), None) => looked.differs(&name.path, "it is of another type"),
-            (Some(_), Some(_)) => looked.differs(&name.path, "it is another file than its other name"),
+fn look_at_name<O: Os>(
+    t: &mut Transaction<O>,
+    image: &Image,
+    name: &Name,
+    walked: &mut Walked,
+    looked: &mut Looked,
+) -> Verb<Option<(Node, Vec<u8>)>> {
+    let node = walk(t, &name.path, walked)?;
+    let place = match name.path.is_empty() {
+        true => None,
+        false => {
+            let (dir, last) = split(&name.path);
+            walk(t, dir, walked)?.map(|dir| (dir, last.to_vec()))
         }
-        Ok(place)
+    };
+    let known = &mut looked.nodes[name.thing as usize];
+    match (node, *known) {
+        (None, _) => looked.differs(&name.path, "it is gone"),
+        (Some(node), None) if t.workset.object(t.workset.ix(node)).kind == image.thing(name).kind => {
+            *known = Some(node);
+        }
+        (Some(node), Some(known)) if node == known => {}
+        (Some(_), None) => looked.differs(&name.path, "it is of another type"),
+        (Some(_), Some(_)) => looked.differs(&name.path, "it is another file than its other name"),
     }
+    Ok(place)
+}
 
-    /// Finds files of which only names went, by a name that they still have.
-    fn find_the_rest(
-        &mut self,
-        mount: usize,
-        image: &Image,
-        walked: &mut Walked,
-        looked: &mut Looked,
-    ) -> Verb<()> {
-        let mut missing: HashMap<u64, (u32, &[u8])> = HashMap::new();
-        let named: HashSet<u32> = image.after.iter().map(|name| name.thing).collect();
-        for name in &image.before {
-            let thing = image.thing(name);
-            let n = name.thing as usize;
-            if looked.nodes[n].is_some() || !thing.stays() || named.contains(&name.thing) {
-                continue;
-            }
-            for path in &thing.known {
-                let Some(node) = self.walk(path, walked)? else { continue };
-                if self.is_it(self.ix(node), thing)? {
-                    looked.nodes[n] = Some(node);
-                    break;
-                }
-            }
-            if looked.nodes[n].is_none() {
-                missing.insert(thing.ino, (name.thing, &name.path));
+/// Finds files of which only names went, by a name that they still have.
+fn find_the_rest<O: Os>(
+    t: &mut Transaction<O>,
+    mount: usize,
+    image: &Image,
+    walked: &mut Walked,
+    looked: &mut Looked,
+) -> Verb<()> {
+    let mut missing: HashMap<u64, (u32, &[u8])> = HashMap::new();
+    let named: HashSet<u32> = image.after.iter().map(|name| name.thing).collect();
+    for name in &image.before {
+        let thing = image.thing(name);
+        let n = name.thing as usize;
+        if looked.nodes[n].is_some() || !thing.stays() || named.contains(&name.thing) {
+            continue;
+        }
+        for path in &thing.known {
+            let Some(node) = walk(t, path, walked)? else { continue };
+            if is_it(t, t.workset.ix(node), thing)? {
+                looked.nodes[n] = Some(node);
+                break;
             }
         }
-        if !missing.is_empty() {
-            let mut found = Vec::new();
-            let os = self.mounts[mount].os.clone();
-            self.search(mount, |dir, entry, path| {
-                let same = missing.get(&entry.ino).is_some_and(|(thing, _)| {
-                    os.handle_at(dir, &entry.name).ok() == image.things[*thing as usize].handle
-                });
-                found.extend(same.then(|| (entry.ino, path.to_vec())));
-                found.len() < missing.len()
-            })?;
-            for (ino, path) in found {
-                let Some((thing, _)) = missing.get(&ino).copied() else { continue };
-                let node = self.walk(&path, walked)?;
-                let kind = image.things[thing as usize].kind;
-                if let Some(node) = node.filter(|node| self.object(self.ix(*node)).kind == kind) {
-                    looked.nodes[thing as usize] = Some(node);
-                    missing.remove(&ino);
-                }
-            }
+        if looked.nodes[n].is_none() {
+            missing.insert(thing.ino, (name.thing, &name.path));
         }
-        for (thing, path) in missing.into_values() {
-            match self.find_by_state(mount, &image.things[thing as usize], walked)? {
-                Some(node) => looked.nodes[thing as usize] = Some(node),
-                None => looked.differs(path, "the other names of this file are gone"),
-            }
-        }
-        Ok(())
     }
-
-    /// Whether what has a name of a file is that file, or one that an undo has made again with all that was in it. Of what has no
-    /// contents all is compared later.
-    fn is_it(&mut self, ix: Ix, thing: &Thing) -> Verb<bool> {
-        let object = self.object(ix);
-        if object.kind != thing.kind {
-            return Ok(false);
-        }
-        let same = object.lower.as_ref().is_some_and(|lower| thing.handle == Some(lower.handle));
-        if same || thing.kind != FileType::File {
-            return Ok(true);
-        }
-        let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(false) };
-        Ok(self.attr(ix)?.size == left.size && self.digest_whole(ix, left.size)? == whole)
-    }
-
-    /// The one file on a mount that is in every way as one was left: an undo has made it again.
-    fn find_by_state(&mut self, mount: usize, thing: &Thing, walked: &mut Walked) -> Verb<Option<Node>> {
-        let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(None) };
-        let os = self.mounts[mount].os.clone();
-        let mut alike = Vec::new();
-        self.search(mount, |dir, entry, path| {
-            let is = |stat: Stat| {
-                (stat.kind(), stat.size, stat.mtime, stat.nlink)
-                    == (thing.kind, left.size, left.mtime, left.nlink)
-            };
-            if entry.kind == thing.kind && os.stat_at(dir, &entry.name).is_ok_and(is) {
-                alike.push(path.to_vec());
-            }
-            true
+    if !missing.is_empty() {
+        let mut found = Vec::new();
+        let os = t.workset.mounts()[mount].os.clone();
+        search(t, mount, |dir, entry, path| {
+            let same = missing.get(&entry.ino).is_some_and(|(thing, _)| {
+                os.handle_at(dir, &entry.name).ok() == image.things[*thing as usize].handle
+            });
+            found.extend(same.then(|| (entry.ino, path.to_vec())));
+            found.len() < missing.len()
         })?;
-        let mut found = None;
-        for path in alike {
-            let Some(node) = self.walk(&path, walked)?.filter(|node| found != Some(*node)) else { continue };
-            let ix = self.ix(node);
-            let is_file = self.object(ix).kind == FileType::File;
-            if !is_file
-                || self.how_it_differs(ix, thing, left)?.is_some()
-                || self.digest_whole(ix, left.size)? != whole
-            {
-                continue;
-            }
-            // Of two nobody knows which one it is.
-            if found.replace(node).is_some() {
-                return Ok(None);
+        for (ino, path) in found {
+            let Some((thing, _)) = missing.get(&ino).copied() else { continue };
+            let node = walk(t, &path, walked)?;
+            let kind = image.things[thing as usize].kind;
+            if let Some(node) = node.filter(|node| t.workset.object(t.workset.ix(*node)).kind == kind) {
+                looked.nodes[thing as usize] = Some(node);
+                missing.remove(&ino);
             }
         }
-        Ok(found)
     }
+    for (thing, path) in missing.into_values() {
+        match find_by_state(t, mount, &image.things[thing as usize], walked)? {
+            Some(node) => looked.nodes[thing as usize] = Some(node),
+            None => looked.differs(path, "the other names of this file are gone"),
+        }
+    }
+    Ok(())
+}
 
-    /// Shows everything on a mount but directories, until it says no. No facts: what is of interest is looked at again.
-    fn search(&mut self, mount: usize, mut show: impl FnMut(&O::Fd, &Dirent, &[u8]) -> bool) -> Verb<()> {
-        let domain = self.mounts[mount].clone();
-        let os = domain.os.clone();
-        let mut rest: VecDeque<Vec<u8>> = VecDeque::from([Vec::new()]);
-        while let Some(path) = rest.pop_front() {
-            let mut dir = Some(os.reopen(&domain.area.root, Open::Directory)?);
-            for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-                // One that went meanwhile, is another mount, or is not ours to look into, is passed over.
-                dir = dir.and_then(|dir| os.open(&dir, name, Open::Directory).ok());
-            }
-            let dir = dir.filter(|dir| !os.handle(dir).is_ok_and(|handle| domain.is_area(&handle)));
-            let Some(dir) = dir else { continue };
-            for entry in os.read_dir(&dir)? {
-                let at = crate::paths::join(&path, &entry.name);
-                match entry.kind {
-                    FileType::Directory => rest.push_back(at),
-                    _ if show(&dir, &entry, &at) => {}
-                    _ => return Ok(()),
-                }
+/// Whether what has a name of a file is that file, or one that an undo has made again with all that was in it. Of what has no
+/// contents all is compared later.
+fn is_it<O: Os>(t: &mut Transaction<O>, ix: Ix, thing: &Thing) -> Verb<bool> {
+    let object = t.workset.object(ix);
+    if object.kind != thing.kind {
+        return Ok(false);
+    }
+    let same = object.lower.as_ref().is_some_and(|lower| thing.handle == Some(lower.handle));
+    if same || thing.kind != FileType::File {
+        return Ok(true);
+    }
+    let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(false) };
+    Ok(t.workset.attr(ix)?.size == left.size && digest_whole(t, ix, left.size)? == whole)
+}
+
+/// The one file on a mount that is in every way as one was left: an undo has made it again.
+fn find_by_state<O: Os>(
+    t: &mut Transaction<O>,
+    mount: usize,
+    thing: &Thing,
+    walked: &mut Walked,
+) -> Verb<Option<Node>> {
+    let (Some(left), Some(whole)) = (&thing.after, thing.whole) else { return Ok(None) };
+    let os = t.workset.mounts()[mount].os.clone();
+    let mut alike = Vec::new();
+    search(t, mount, |dir, entry, path| {
+        let is = |stat: Stat| {
+            (stat.kind(), stat.size, stat.mtime, stat.nlink)
+                == (thing.kind, left.size, left.mtime, left.nlink)
+        };
+        if entry.kind == thing.kind && os.stat_at(dir, &entry.name).is_ok_and(is) {
+            alike.push(path.to_vec());
+        }
+        true
+    })?;
+    let mut found = None;
+    for path in alike {
+        let Some(node) = walk(t, &path, walked)?.filter(|node| found != Some(*node)) else { continue };
+        let ix = t.workset.ix(node);
+        let is_file = t.workset.object(ix).kind == FileType::File;
+        if !is_file
+            || how_it_differs(t, ix, thing, left)?.is_some()
+            || digest_whole(t, ix, left.size)? != whole
+        {
+            continue;
+        }
+        // Of two nobody knows which one it is.
+        if found.replace(node).is_some() {
+            return Ok(None);
+        }
+    }
+    Ok(found)
+}
+
+/// Shows everything on a mount but directories, until it says no. No facts: what is of interest is looked at again.
+fn search<O: Os>(
+    t: &mut Transaction<O>,
+    mount: usize,
+    mut show: impl FnMut(&O::Fd, &Dirent, &[u8]) -> bool,
+) -> Verb<()> {
+    let domain = t.workset.mounts()[mount].clone();
+    let os = domain.os.clone();
+    let mut rest: VecDeque<Vec<u8>> = VecDeque::from([Vec::new()]);
+    while let Some(path) = rest.pop_front() {
+        let mut dir = Some(os.reopen(&domain.area.root, Open::Directory)?);
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            // One that went meanwhile, is another mount, or is not ours to look into, is passed over.
+            dir = dir.and_then(|dir| os.open(&dir, name, Open::Directory).ok());
+        }
+        let dir = dir.filter(|dir| !os.handle(dir).is_ok_and(|handle| domain.is_area(&handle)));
+        let Some(dir) = dir else { continue };
+        for entry in os.read_dir(&dir)? {
+            let at = crate::paths::join(&path, &entry.name);
+            match entry.kind {
+                FileType::Directory => rest.push_back(at),
+                _ if show(&dir, &entry, &at) => {}
+                _ => return Ok(()),
             }
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// The first way in which an object differs from what was left.
-    fn how_it_differs(&mut self, ix: Ix, thing: &Thing, left: &State) -> Verb<Option<&'static str>> {
-        let now = self.state_after(ix)?;
-        let timed = matches!(thing.kind, FileType::File | FileType::Symlink);
-        if thing.kind == FileType::File {
-            if now.size != left.size {
+/// The first way in which an object differs from what was left.
+fn how_it_differs<O: Os>(
+    t: &mut Transaction<O>,
+    ix: Ix,
+    thing: &Thing,
+    left: &State,
+) -> Verb<Option<&'static str>> {
+    let now = state_after(t, ix)?;
+    let timed = matches!(thing.kind, FileType::File | FileType::Symlink);
+    if thing.kind == FileType::File {
+        if now.size != left.size {
+            return Ok(Some("its contents have changed"));
+        }
+        let mut buf = vec![0; if thing.bytes.is_empty() { 0 } else { CHUNK_BYTES }];
+        for range in thing.bytes.iter() {
+            let mut digest = Xxh3::new();
+            digest_bytes(t, ix, (range.start, range.end.min(left.size)), &mut buf, &mut digest)?;
+            if digest.digest128() != range.after {
                 return Ok(Some("its contents have changed"));
             }
-            let mut buf = vec![0; if thing.bytes.is_empty() { 0 } else { CHUNK_BYTES }];
-            for range in thing.bytes.iter() {
-                let mut digest = Xxh3::new();
-                self.digest_bytes(ix, (range.start, range.end.min(left.size)), &mut buf, &mut digest)?;
-                if digest.digest128() != range.after {
-                    return Ok(Some("its contents have changed"));
-                }
+        }
+    }
+    Ok(if now.target != left.target || now.rdev != left.rdev {
+        Some("it has been replaced")
+    } else if now.mode != left.mode {
+        Some("its mode has changed")
+    } else if (now.uid, now.gid) != (left.uid, left.gid) {
+        Some("its owner has changed")
+    } else if now.xattrs != left.xattrs {
+        Some("its extended attributes have changed")
+    } else if timed && now.mtime != left.mtime {
+        Some("it has been written to or touched")
+    } else if thing.kind != FileType::Directory && now.nlink != left.nlink {
+        Some("the number of its names has changed")
+    } else {
+        None
+    })
+}
+
+/// In directories that the commit made nothing else may be: they are to go.
+fn look_into_new_directories<O: Os>(t: &mut Transaction<O>, image: &Image, looked: &mut Looked) -> Verb<()> {
+    let mut ours: HashMap<&[u8], HashSet<&[u8]>> = HashMap::new();
+    for name in &image.after {
+        let (dir, last) = split(&name.path);
+        ours.entry(dir).or_default().insert(last);
+    }
+    for name in &image.after {
+        let thing = image.thing(name);
+        let Some(node) = looked.nodes[name.thing as usize] else { continue };
+        if thing.kind != FileType::Directory || thing.before.is_some() {
+            continue;
+        }
+        let known = ours.get(&name.path[..]);
+        for entry in t.readdir(node)?.iter() {
+            if !known.is_some_and(|known| known.contains(&entry.name[..])) {
+                looked.differs(
+                    &crate::paths::join(&name.path, &entry.name),
+                    "it is new, in a directory that would go",
+                );
             }
         }
-        Ok(if now.target != left.target || now.rdev != left.rdev {
-            Some("it has been replaced")
-        } else if now.mode != left.mode {
-            Some("its mode has changed")
-        } else if (now.uid, now.gid) != (left.uid, left.gid) {
-            Some("its owner has changed")
-        } else if now.xattrs != left.xattrs {
-            Some("its extended attributes have changed")
-        } else if timed && now.mtime != left.mtime {
-            Some("it has been written to or touched")
-        } else if thing.kind != FileType::Directory && now.nlink != left.nlink {
-            Some("the number of its names has changed")
-        } else {
-            None
-        })
     }
+    Ok(())
+}
 
-    /// In directories that the commit made nothing else may be: they are to go.
-    fn look_into_new_directories(&mut self, image: &Image, looked: &mut Looked) -> Verb<()> {
-        let mut ours: HashMap<&[u8], HashSet<&[u8]>> = HashMap::new();
-        for name in &image.after {
-            let (dir, last) = split(&name.path);
-            ours.entry(dir).or_default().insert(last);
-        }
-        for name in &image.after {
-            let thing = image.thing(name);
-            let Some(node) = looked.nodes[name.thing as usize] else { continue };
-            if thing.kind != FileType::Directory || thing.before.is_some() {
-                continue;
-            }
-            let known = ours.get(&name.path[..]);
-            for entry in self.readdir(node)?.iter() {
-                if !known.is_some_and(|known| known.contains(&entry.name[..])) {
-                    looked.differs(
-                        &crate::paths::join(&name.path, &entry.name),
-                        "it is new, in a directory that would go",
-                    );
-                }
-            }
-        }
-        Ok(())
+/// The node at a path of the committed tree. Symbolic links are no directories.
+pub(super) fn walk<O: Os>(t: &mut Transaction<O>, path: &[u8], walked: &mut Walked) -> Verb<Option<Node>> {
+    if path.is_empty() {
+        return Ok(Some(t.root(walked.mount)));
     }
-
-    /// The node at a path of the committed tree. Symbolic links are no directories.
-    pub(super) fn walk(&mut self, path: &[u8], walked: &mut Walked) -> Verb<Option<Node>> {
-        if path.is_empty() {
-            return Ok(Some(self.root(walked.mount)));
-        }
-        if let Some(known) = walked.found.get(path) {
-            return Ok(*known);
-        }
-        // Not by recursion: a path may be as deep as it likes.
-        let mut at = Some(self.root(walked.mount));
-        let mut end = 0;
-        for name in path.split(|byte| *byte == b'/') {
-            end += name.len();
-            at = match (walked.found.get(&path[..end]), at) {
-                (Some(known), _) => *known,
-                (None, Some(dir)) => self.look_up(dir, name)?,
-                (None, None) => None,
-            };
-            walked.found.insert(path[..end].to_vec(), at);
-            end += 1;
-        }
-        Ok(at)
+    if let Some(known) = walked.found.get(path) {
+        return Ok(*known);
     }
+    // Not by recursion: a path may be as deep as it likes.
+    let mut at = Some(t.root(walked.mount));
+    let mut end = 0;
+    for name in path.split(|byte| *byte == b'/') {
+        end += name.len();
+        at = match (walked.found.get(&path[..end]), at) {
+            (Some(known), _) => *known,
+            (None, Some(dir)) => look_up(t, dir, name)?,
+            (None, None) => None,
+        };
+        walked.found.insert(path[..end].to_vec(), at);
+        end += 1;
+    }
+    Ok(at)
+}
 
-    /// What a name is; in what is no directory there are none.
-    pub(super) fn look_up(&mut self, dir: Node, name: &[u8]) -> Verb<Option<Node>> {
-        match self.lookup(dir, name) {
-            Ok(found) => Ok(found.map(|(node, _)| node)),
-            Err(VerbError::Os(Errno::NOTDIR | Errno::NOENT)) => Ok(None),
-            Err(e) => Err(e),
-        }
+/// What a name is; in what is no directory there are none.
+pub(super) fn look_up<O: Os>(t: &mut Transaction<O>, dir: Node, name: &[u8]) -> Verb<Option<Node>> {
+    match t.lookup(dir, name) {
+        Ok(found) => Ok(found.map(|(node, _)| node)),
+        Err(VerbError::Os(Errno::NOTDIR | Errno::NOENT)) => Ok(None),
+        Err(e) => Err(e),
     }
 }

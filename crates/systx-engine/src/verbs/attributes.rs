@@ -6,6 +6,7 @@ use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Node, SetAttr, SetTime, Transaction};
 use crate::workset::data::Data;
 use crate::workset::Ix;
+use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 const SETUID: u32 = 0o4000;
@@ -15,23 +16,23 @@ const GROUP_EXECUTE: u32 = 0o010;
 impl<O: Os> Transaction<O> {
     /// Attributes.
     pub fn getattr(&mut self, node: Node) -> Verb<Attr> {
-        let ix = self.ix(node);
-        self.renew(ix)?;
-        self.attr(ix)
+        let ix = self.workset.ix(node);
+        self.workset.renew(ix)?;
+        self.workset.attr(ix)
     }
 
     /// Changes attributes and returns what they are then.
     pub fn setattr(&mut self, node: Node, set: &SetAttr) -> Verb<Attr> {
-        let ix = self.ix(node);
-        self.may_change(ix)?;
-        let kind = self.object(ix).kind;
+        let ix = self.workset.ix(node);
+        self.workset.may_change(ix)?;
+        let kind = self.workset.object(ix).kind;
         // What is in there is finished with its owner's rights.
-        if (set.uid.is_some() || set.gid.is_some()) && self.is_a_sub_area(ix) {
+        if (set.uid.is_some() || set.gid.is_some()) && self.workset.is_a_sub_area(ix) {
             return Err(Errno::PERM.into());
         }
         if let Some(size) = set.size {
             match kind {
-                FileType::File => self.set_size(ix, size)?,
+                FileType::File => self.workset.set_size(ix, size)?,
                 FileType::Directory => return Err(Errno::ISDIR.into()),
                 _ => return Err(Errno::INVAL.into()),
             }
@@ -39,8 +40,8 @@ impl<O: Os> Transaction<O> {
         if kind == FileType::Symlink && set.mode.is_some() {
             return Err(Errno::OPNOTSUPP.into());
         }
-        let mode = self.new_mode(ix, set)?;
-        let now = self.now();
+        let mode = new_mode(&mut self.workset, ix, set)?;
+        let now = self.workset.now();
         let time = |t: Option<SetTime>| {
             t.map(|t| match t {
                 SetTime::Now => now,
@@ -48,125 +49,125 @@ impl<O: Os> Transaction<O> {
             })
         };
         let times = (time(set.atime), time(set.mtime));
-        match self.object(ix).is_staged() {
-            true => self.set_staged(ix, set, mode, times)?,
-            false => self.set_lower(ix, set, mode, times)?,
+        match self.workset.object(ix).is_staged() {
+            true => set_staged(&mut self.workset, ix, set, mode, times)?,
+            false => set_lower(&mut self.workset, ix, set, mode, times)?,
         }
-        self.attr(ix)
+        self.workset.attr(ix)
     }
+}
 
-    /// Permission bits after the change, if they are to change; drops the capability if privileges go.
-    fn new_mode(&mut self, ix: Ix, set: &SetAttr) -> Verb<Option<u32>> {
-        if !set.kill_priv || matches!(self.object(ix).kind, FileType::Directory | FileType::Symlink) {
-            return Ok(set.mode.map(|m| m & 0o7777));
+/// Permission bits after the change, if they are to change; drops the capability if privileges go.
+fn new_mode<O: Os>(workset: &mut Workset<O>, ix: Ix, set: &SetAttr) -> Verb<Option<u32>> {
+    if !set.kill_priv || matches!(workset.object(ix).kind, FileType::Directory | FileType::Symlink) {
+        return Ok(set.mode.map(|m| m & 0o7777));
+    }
+    let had = set.mode.map_or(workset.attr(ix)?.mode & 0o7777, |m| m & 0o7777);
+    let mut mode = had & !SETUID;
+    if mode & GROUP_EXECUTE != 0 {
+        mode &= !SETGID;
+    }
+    // The real chown of a staged object may drop what is to stay.
+    let chowned = workset.object(ix).is_staged() && (set.uid.is_some() || set.gid.is_some());
+    let stays = chowned && mode & (SETUID | SETGID) != 0;
+    let to_set = (set.mode.is_some() || mode != had || stays).then_some(mode);
+    if workset.object(ix).kind != FileType::File {
+        return Ok(to_set);
+    }
+    match workset.xattr(ix, CAPABILITY) {
+        Ok(None) | Err(VerbError::Os(Errno::OPNOTSUPP)) => {}
+        Ok(Some(value)) if workset.object(ix).is_staged() => {
+            drop(value);
+            let fd = workset.any_fd(ix)?;
+            workset.os().removexattr(&fd, CAPABILITY)?;
         }
-        let had = set.mode.map_or(self.attr(ix)?.mode & 0o7777, |m| m & 0o7777);
-        let mut mode = had & !SETUID;
-        if mode & GROUP_EXECUTE != 0 {
-            mode &= !SETGID;
+        Ok(before) => workset.override_xattr(ix, CAPABILITY, before, None),
+        Err(e) => return Err(e),
+    }
+    Ok(to_set)
+}
+
+fn set_staged<O: Os>(
+    workset: &mut Workset<O>,
+    ix: Ix,
+    set: &SetAttr,
+    mode: Option<u32>,
+    times: (Option<Timestamp>, Option<Timestamp>),
+) -> Verb<()> {
+    let owner = set.uid.is_some() || set.gid.is_some();
+    if !owner && mode.is_none() && times == (None, None) {
+        return Ok(());
+    }
+    let fd = workset.any_fd(ix)?;
+    let mut mode = mode;
+    if owner {
+        // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller: then `mode` has what is left.
+        let keep = !set.kill_priv && mode.is_none();
+        let before = if keep { workset.os().stat(&fd)?.perm() } else { 0 };
+        workset.os().chown(&fd, set.uid.unwrap_or(u32::MAX), set.gid.unwrap_or(u32::MAX))?;
+        if before & (SETUID | SETGID) != 0 {
+            mode = Some(before);
         }
-        // The real chown of a staged object may drop what is to stay.
-        let chowned = self.object(ix).is_staged() && (set.uid.is_some() || set.gid.is_some());
-        let stays = chowned && mode & (SETUID | SETGID) != 0;
-        let to_set = (set.mode.is_some() || mode != had || stays).then_some(mode);
-        if self.object(ix).kind != FileType::File {
-            return Ok(to_set);
-        }
-        match self.xattr(ix, CAPABILITY) {
-            Ok(None) | Err(VerbError::Os(Errno::OPNOTSUPP)) => {}
-            Ok(Some(value)) if self.object(ix).is_staged() => {
-                drop(value);
-                let fd = self.any_fd(ix)?;
-                self.os.removexattr(&fd, CAPABILITY)?;
+    }
+    if let Some(mode) = mode {
+        workset.os().chmod(&fd, mode)?;
+    }
+    if times != (None, None) {
+        workset.os().utimens(&fd, times.0, times.1)?;
+    }
+    Ok(())
+}
+
+fn set_lower<O: Os>(
+    workset: &mut Workset<O>,
+    ix: Ix,
+    set: &SetAttr,
+    mode: Option<u32>,
+    times: (Option<Timestamp>, Option<Timestamp>),
+) -> Verb<()> {
+    let now = workset.now();
+    if set.uid.is_some() || set.gid.is_some() {
+        let attr = workset.attr(ix)?;
+        let over = workset.object_mut(ix).over_mut();
+        over.owner = Some((set.uid.unwrap_or(attr.uid), set.gid.unwrap_or(attr.gid)));
+        over.ctime = Some(now);
+    }
+    if let Some(mode) = mode {
+        override_mode(workset, ix, mode)?;
+    }
+    let (atime, mut mtime) = times;
+    if let (Some(time), Data::Private(_)) = (mtime, &workset.object(ix).data) {
+        let fd = workset.private_fd(ix)?;
+        workset.os().utimens(&fd, None, Some(time))?;
+        mtime = None;
+        workset.object_mut(ix).over_mut().ctime = Some(now);
+    }
+    if atime.is_some() || mtime.is_some() {
+        let over = workset.object_mut(ix).over_mut();
+        over.atime = atime.or(over.atime);
+        over.mtime = mtime.or(over.mtime);
+        over.ctime = Some(now);
+    }
+    Ok(())
+}
+
+/// Remembers permission bits of a lower object; its ACL goes along.
+pub(super) fn override_mode<O: Os>(workset: &mut Workset<O>, ix: Ix, mode: u32) -> Verb<()> {
+    let now = workset.now();
+    let list = match workset.xattr(ix, acl::ACCESS) {
+        Err(VerbError::Os(Errno::OPNOTSUPP)) => None,
+        list => list?,
+    };
+    if let Some(value) = list {
+        // With strangers in it the list is left to the chmod(2) that publishes the mode.
+        if let Some(list) = Acl::parse(&value)?.filter(|list| !list.names_strangers()) {
+            let changed = list.with_mode(mode).bytes();
+            if changed != value {
+                workset.override_xattr(ix, acl::ACCESS, Some(value), Some(changed));
             }
-            Ok(before) => self.override_xattr(ix, CAPABILITY, before, None),
-            Err(e) => return Err(e),
         }
-        Ok(to_set)
     }
-
-    fn set_staged(
-        &mut self,
-        ix: Ix,
-        set: &SetAttr,
-        mode: Option<u32>,
-        times: (Option<Timestamp>, Option<Timestamp>),
-    ) -> Verb<()> {
-        let owner = set.uid.is_some() || set.gid.is_some();
-        if !owner && mode.is_none() && times == (None, None) {
-            return Ok(());
-        }
-        let fd = self.any_fd(ix)?;
-        let mut mode = mode;
-        if owner {
-            // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller: then `mode` has what is left.
-            let keep = !set.kill_priv && mode.is_none();
-            let before = if keep { self.os.stat(&fd)?.perm() } else { 0 };
-            self.os.chown(&fd, set.uid.unwrap_or(u32::MAX), set.gid.unwrap_or(u32::MAX))?;
-            if before & (SETUID | SETGID) != 0 {
-                mode = Some(before);
-            }
-        }
-        if let Some(mode) = mode {
-            self.os.chmod(&fd, mode)?;
-        }
-        if times != (None, None) {
-            self.os.utimens(&fd, times.0, times.1)?;
-        }
-        Ok(())
-    }
-
-    fn set_lower(
-        &mut self,
-        ix: Ix,
-        set: &SetAttr,
-        mode: Option<u32>,
-        times: (Option<Timestamp>, Option<Timestamp>),
-    ) -> Verb<()> {
-        let now = self.now();
-        if set.uid.is_some() || set.gid.is_some() {
-            let attr = self.attr(ix)?;
-            let over = self.object_mut(ix).over_mut();
-            over.owner = Some((set.uid.unwrap_or(attr.uid), set.gid.unwrap_or(attr.gid)));
-            over.ctime = Some(now);
-        }
-        if let Some(mode) = mode {
-            self.override_mode(ix, mode)?;
-        }
-        let (atime, mut mtime) = times;
-        if let (Some(time), Data::Private(_)) = (mtime, &self.object(ix).data) {
-            let fd = self.private_fd(ix)?;
-            self.os.utimens(&fd, None, Some(time))?;
-            mtime = None;
-            self.object_mut(ix).over_mut().ctime = Some(now);
-        }
-        if atime.is_some() || mtime.is_some() {
-            let over = self.object_mut(ix).over_mut();
-            over.atime = atime.or(over.atime);
-            over.mtime = mtime.or(over.mtime);
-            over.ctime = Some(now);
-        }
-        Ok(())
-    }
-
-    /// Remembers permission bits of a lower object; its ACL goes along.
-    pub(super) fn override_mode(&mut self, ix: Ix, mode: u32) -> Verb<()> {
-        let now = self.now();
-        let list = match self.xattr(ix, acl::ACCESS) {
-            Err(VerbError::Os(Errno::OPNOTSUPP)) => None,
-            list => list?,
-        };
-        if let Some(value) = list {
-            // With strangers in it the list is left to the chmod(2) that publishes the mode.
-            if let Some(list) = Acl::parse(&value)?.filter(|list| !list.names_strangers()) {
-                let changed = list.with_mode(mode).bytes();
-                if changed != value {
-                    self.override_xattr(ix, acl::ACCESS, Some(value), Some(changed));
-                }
-            }
-        }
-        let over = self.object_mut(ix).over_mut();
-        (over.mode, over.ctime) = (Some(mode), Some(now));
-        Ok(())
-    }
+    let over = workset.object_mut(ix).over_mut();
+    (over.mode, over.ctime) = (Some(mode), Some(now));
+    Ok(())
 }

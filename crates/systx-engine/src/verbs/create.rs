@@ -6,6 +6,7 @@ use crate::transaction::{Attr, Caller, Node, Transaction};
 use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::staging::Spot;
+use crate::workset::Workset;
 use crate::workset::{node_of, Ix};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
@@ -51,12 +52,12 @@ struct Shape {
 impl<O: Os> Transaction<O> {
     /// Makes a regular file; `EEXIST` when the name is taken.
     pub fn create(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
-        self.make(dir, name, New::File, mode, caller)
+        make(&mut self.workset, dir, name, New::File, mode, caller)
     }
 
     /// Makes a directory.
     pub fn mkdir(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
-        self.make(dir, name, New::Directory, mode, caller)
+        make(&mut self.workset, dir, name, New::Directory, mode, caller)
     }
 
     /// Makes a FIFO, socket, device or regular file; `mode` includes the type bits.
@@ -76,184 +77,195 @@ impl<O: Os> Transaction<O> {
             Some(FileType::Symlink) => return Err(Errno::INVAL.into()),
             Some(kind) => New::Special(kind, rdev),
         };
-        let made = self.make(dir, name, new, mode, caller)?;
+        let made = make(&mut self.workset, dir, name, new, mode, caller)?;
         // Nobody has it open.
-        let ix = self.ix(made.0);
-        self.object_mut(ix).file = None;
+        let ix = self.workset.ix(made.0);
+        self.workset.object_mut(ix).file = None;
         Ok(made)
     }
 
     /// Makes a symbolic link.
     pub fn symlink(&mut self, dir: Node, name: &[u8], target: &[u8], caller: Caller) -> Verb<(Node, Attr)> {
-        self.make(dir, name, New::Symlink(target), 0o777, caller)
+        make(&mut self.workset, dir, name, New::Symlink(target), 0o777, caller)
     }
 
     /// Makes a nameless regular file; [`Transaction::link`] may name it later.
     pub fn tmpfile(&mut self, dir: Node, mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
-        let dir = self.ix(dir);
-        self.claim(dir)?;
-        self.may_create_in(dir, b"")?;
-        let mount = usize::from(self.object(dir).mount);
-        let mut shape = self.shape(dir, New::File, mode, caller, true)?;
-        shape.flags = self.flags_for_new(dir, FileType::File)?;
-        let staging = self.staging(mount)?.dir.clone();
-        let fd = Arc::new(self.os.tmpfile(&staging, shape.make_with)?);
-        let stat = self.finish(&fd, &shape, FileType::File)?;
-        let ix = self.staged_node(mount, &stat)?;
-        let object = self.object_mut(ix);
+        let dir = self.workset.ix(dir);
+        self.workset.claim(dir)?;
+        self.workset.may_create_in(dir, b"")?;
+        let mount = usize::from(self.workset.object(dir).mount);
+        let mut shape = shape(&mut self.workset, dir, New::File, mode, caller, true)?;
+        shape.flags = self.workset.flags_for_new(dir, FileType::File)?;
+        let staging = self.workset.staging(mount)?.dir.clone();
+        let fd = Arc::new(self.workset.os().tmpfile(&staging, shape.make_with)?);
+        let stat = finish(&self.workset, &fd, &shape, FileType::File)?;
+        let ix = self.workset.staged_node(mount, &stat)?;
+        let object = self.workset.object_mut(ix);
         object.file = Some(fd);
         object.flagged = shape.flags != 0;
-        self.hold(ix);
+        self.workset.hold(ix);
         Ok((node_of(ix), from_stat(&stat)))
     }
+}
 
-    fn make(
-        &mut self,
-        dir: Node,
-        name: &[u8],
-        new: New<'_>,
-        mode: u32,
-        caller: Caller,
-    ) -> Verb<(Node, Attr)> {
-        let dir = self.ix(dir);
-        if self.find_to_change(dir, name)?.is_some() {
-            return Err(Errno::EXIST.into());
-        }
-        self.may_create_in(dir, name)?;
-        let user = self.sub_area_user(name);
-        if user.is_some_and(|uid| uid != caller.uid || !matches!(new, New::Directory)) {
-            return Err(Errno::ACCESS.into());
-        }
-        let hidden = user.is_some();
-        let mount = usize::from(self.object(dir).mount);
-        let in_slot = hidden || !self.object(dir).is_staged();
-        let mut shape = self.shape(dir, new, mode, caller, in_slot)?;
-        if hidden {
-            // Root finishes it as its owner and group (`finish_sub_areas`). Only a group that the caller has may be that.
-            (shape.gid, shape.mode) = (caller.gid, shape.mode & !SETGID);
-        } else if in_slot {
-            shape.flags = self.flags_for_new(dir, new.kind())?;
-        }
-        let (spot, slot) = self.new_spot(dir, name)?;
-        let (fd, stat) = self.make_at(&spot, new, &shape)?;
-        let ix = self.staged_node(mount, &stat)?;
-        self.object_mut(ix).flagged = shape.flags != 0;
-        if fd.is_some() {
-            self.object_mut(ix).file = fd;
-            self.hold(ix);
-        }
-        self.name(dir, name, ix, slot);
-        if !hidden {
-            self.touch(dir, Change::Real)?;
-        }
-        Ok((node_of(ix), from_stat(&stat)))
+fn make<O: Os>(
+    workset: &mut Workset<O>,
+    dir: Node,
+    name: &[u8],
+    new: New<'_>,
+    mode: u32,
+    caller: Caller,
+) -> Verb<(Node, Attr)> {
+    let dir = workset.ix(dir);
+    if workset.find_to_change(dir, name)?.is_some() {
+        return Err(Errno::EXIST.into());
     }
-
-    /// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).
-    fn shape(&mut self, dir: Ix, new: New<'_>, mode: u32, caller: Caller, in_slot: bool) -> Verb<Shape> {
-        let parent = self.attr(dir)?;
-        let is_dir = matches!(new, New::Directory);
-        let mut mode = mode & if is_dir { 0o1777 } else { 0o7777 };
-        let inherits_group = parent.mode & SETGID != 0;
-        let gid = if inherits_group { parent.gid } else { caller.gid };
-        let stranger = caller.uid != 0 && caller.gid != gid;
-        if inherits_group && !is_dir && stranger && mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE
-        {
-            mode &= !SETGID;
-        }
-        let default = match new {
-            New::Symlink(_) => None,
-            _ => self.default_acl(dir)?,
-        };
-        let mut shape =
-            Shape { uid: caller.uid, gid, mode, access: None, default: None, make_with: mode, flags: 0 };
-        match (&default, new) {
-            (_, New::Symlink(_)) => {}
-            (None, _) => {
-                shape.mode = mode & !caller.umask;
-                shape.make_with = shape.mode;
-            }
-            (Some(list), _) => {
-                let inherited = acl::inherit(list, mode);
-                shape.mode = inherited.mode;
-                if in_slot {
-                    shape.make_with = inherited.mode;
-                    shape.access = inherited.access;
-                    shape.default = is_dir.then(|| Acl::bytes(list));
-                }
-            }
-        }
-        if is_dir && inherits_group {
-            shape.mode |= SETGID;
-        }
-        Ok(shape)
+    workset.may_create_in(dir, name)?;
+    let user = workset.sub_area_user(name);
+    if user.is_some_and(|uid| uid != caller.uid || !matches!(new, New::Directory)) {
+        return Err(Errno::ACCESS.into());
     }
+    let hidden = user.is_some();
+    let mount = usize::from(workset.object(dir).mount);
+    let in_slot = hidden || !workset.object(dir).is_staged();
+    let mut shape = shape(workset, dir, new, mode, caller, in_slot)?;
+    if hidden {
+        // Root finishes it as its owner and group (`finish_sub_areas`). Only a group that the caller has may be that.
+        (shape.gid, shape.mode) = (caller.gid, shape.mode & !SETGID);
+    } else if in_slot {
+        shape.flags = workset.flags_for_new(dir, new.kind())?;
+    }
+    let (spot, slot) = workset.new_spot(dir, name)?;
+    let (fd, stat) = make_at(workset, &spot, new, &shape)?;
+    let ix = workset.staged_node(mount, &stat)?;
+    workset.object_mut(ix).flagged = shape.flags != 0;
+    if fd.is_some() {
+        workset.object_mut(ix).file = fd;
+        workset.hold(ix);
+    }
+    workset.name(dir, name, ix, slot);
+    if !hidden {
+        workset.touch(dir, Change::Real)?;
+    }
+    Ok((node_of(ix), from_stat(&stat)))
+}
 
-    fn make_at(&mut self, spot: &Spot<O>, new: New<'_>, shape: &Shape) -> Verb<(Option<Arc<O::Fd>>, Stat)> {
-        let os = self.os.clone();
-        let (dir, name) = (&*spot.dir, &*spot.name);
-        let kind = match new {
-            New::File => {
-                let fd = Arc::new(os.create(dir, name, shape.make_with)?);
-                return match self.finish(&fd, shape, FileType::File) {
-                    Ok(stat) => Ok((Some(fd), stat)),
-                    Err(e) => Err(undo(e, || os.unlink(dir, name))),
-                };
+/// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).
+fn shape<O: Os>(
+    workset: &mut Workset<O>,
+    dir: Ix,
+    new: New<'_>,
+    mode: u32,
+    caller: Caller,
+    in_slot: bool,
+) -> Verb<Shape> {
+    let parent = workset.attr(dir)?;
+    let is_dir = matches!(new, New::Directory);
+    let mut mode = mode & if is_dir { 0o1777 } else { 0o7777 };
+    let inherits_group = parent.mode & SETGID != 0;
+    let gid = if inherits_group { parent.gid } else { caller.gid };
+    let stranger = caller.uid != 0 && caller.gid != gid;
+    if inherits_group && !is_dir && stranger && mode & (SETGID | GROUP_EXECUTE) == SETGID | GROUP_EXECUTE {
+        mode &= !SETGID;
+    }
+    let default = match new {
+        New::Symlink(_) => None,
+        _ => workset.default_acl(dir)?,
+    };
+    let mut shape =
+        Shape { uid: caller.uid, gid, mode, access: None, default: None, make_with: mode, flags: 0 };
+    match (&default, new) {
+        (_, New::Symlink(_)) => {}
+        (None, _) => {
+            shape.mode = mode & !caller.umask;
+            shape.make_with = shape.mode;
+        }
+        (Some(list), _) => {
+            let inherited = acl::inherit(list, mode);
+            shape.mode = inherited.mode;
+            if in_slot {
+                shape.make_with = inherited.mode;
+                shape.access = inherited.access;
+                shape.default = is_dir.then(|| Acl::bytes(list));
             }
-            New::Directory => os.mkdir(dir, name, shape.make_with).map(|()| FileType::Directory)?,
-            New::Special(kind, rdev) => {
-                os.mknod(dir, name, kind.mode_bits() | shape.make_with, rdev).map(|()| kind)?
-            }
-            New::Symlink(target) => os.symlink(dir, name, target).map(|()| FileType::Symlink)?,
-        };
-        let done = (|| -> Verb<Stat> {
-            let stat = os.stat_at(dir, name)?;
-            if self.is_finished(&stat, shape, kind) {
-                return Ok(stat);
-            }
-            let fd = os.open(dir, name, Open::Path)?;
-            self.finish(&fd, shape, kind)
-        })();
-        match done {
-            Ok(stat) => Ok((None, stat)),
-            Err(e) if kind == FileType::Directory => Err(undo(e, || os.rmdir(dir, name))),
-            Err(e) => Err(undo(e, || os.unlink(dir, name))),
         }
     }
-
-    fn is_finished(&self, stat: &Stat, shape: &Shape, kind: FileType) -> bool {
-        (stat.uid, stat.gid) == (shape.uid, shape.gid)
-            && (kind == FileType::Symlink || stat.perm() == shape.mode)
-            && shape.access.is_none()
-            && shape.default.is_none()
-            && shape.flags == 0
+    if is_dir && inherits_group {
+        shape.mode |= SETGID;
     }
+    Ok(shape)
+}
 
-    /// Gives a new object what making it did not.
-    fn finish(&self, fd: &O::Fd, shape: &Shape, kind: FileType) -> Verb<Stat> {
-        let mut stat = self.os.stat(fd)?;
-        if self.is_finished(&stat, shape, kind) {
+fn make_at<O: Os>(
+    workset: &mut Workset<O>,
+    spot: &Spot<O>,
+    new: New<'_>,
+    shape: &Shape,
+) -> Verb<(Option<Arc<O::Fd>>, Stat)> {
+    let os = workset.os().clone();
+    let (dir, name) = (&*spot.dir, &*spot.name);
+    let kind = match new {
+        New::File => {
+            let fd = Arc::new(os.create(dir, name, shape.make_with)?);
+            return match finish(workset, &fd, shape, FileType::File) {
+                Ok(stat) => Ok((Some(fd), stat)),
+                Err(e) => Err(undo(e, || os.unlink(dir, name))),
+            };
+        }
+        New::Directory => os.mkdir(dir, name, shape.make_with).map(|()| FileType::Directory)?,
+        New::Special(kind, rdev) => {
+            os.mknod(dir, name, kind.mode_bits() | shape.make_with, rdev).map(|()| kind)?
+        }
+        New::Symlink(target) => os.symlink(dir, name, target).map(|()| FileType::Symlink)?,
+    };
+    let done = (|| -> Verb<Stat> {
+        let stat = os.stat_at(dir, name)?;
+        if is_finished(&stat, shape, kind) {
             return Ok(stat);
         }
-        if shape.flags != 0 {
-            // Of an empty one: some mean nothing later. Those that this user may not set, though the kernel passes them on, can't be had.
-            self.os.add_inode_flags(fd, shape.flags).map_err(|_| Errno::OPNOTSUPP)?;
-        }
-        if (stat.uid, stat.gid) != (shape.uid, shape.gid) {
-            self.os.chown(fd, shape.uid, shape.gid)?;
-        }
-        for (name, value) in [(acl::DEFAULT, &shape.default), (acl::ACCESS, &shape.access)] {
-            if let Some(value) = value {
-                self.os.setxattr(fd, name, value, SetXattr::Any)?;
-            }
-        }
-        stat = self.os.stat(fd)?;
-        if kind != FileType::Symlink && stat.perm() != shape.mode {
-            self.os.chmod(fd, shape.mode)?;
-            stat = self.os.stat(fd)?;
-        }
-        Ok(stat)
+        let fd = os.open(dir, name, Open::Path)?;
+        finish(workset, &fd, shape, kind)
+    })();
+    match done {
+        Ok(stat) => Ok((None, stat)),
+        Err(e) if kind == FileType::Directory => Err(undo(e, || os.rmdir(dir, name))),
+        Err(e) => Err(undo(e, || os.unlink(dir, name))),
     }
+}
+
+fn is_finished(stat: &Stat, shape: &Shape, kind: FileType) -> bool {
+    (stat.uid, stat.gid) == (shape.uid, shape.gid)
+        && (kind == FileType::Symlink || stat.perm() == shape.mode)
+        && shape.access.is_none()
+        && shape.default.is_none()
+        && shape.flags == 0
+}
+
+/// Gives a new object what making it did not.
+fn finish<O: Os>(workset: &Workset<O>, fd: &O::Fd, shape: &Shape, kind: FileType) -> Verb<Stat> {
+    let mut stat = workset.os().stat(fd)?;
+    if is_finished(&stat, shape, kind) {
+        return Ok(stat);
+    }
+    if shape.flags != 0 {
+        // Of an empty one: some mean nothing later. Those that this user may not set, though the kernel passes them on, can't be had.
+        workset.os().add_inode_flags(fd, shape.flags).map_err(|_| Errno::OPNOTSUPP)?;
+    }
+    if (stat.uid, stat.gid) != (shape.uid, shape.gid) {
+        workset.os().chown(fd, shape.uid, shape.gid)?;
+    }
+    for (name, value) in [(acl::DEFAULT, &shape.default), (acl::ACCESS, &shape.access)] {
+        if let Some(value) = value {
+            workset.os().setxattr(fd, name, value, SetXattr::Any)?;
+        }
+    }
+    stat = workset.os().stat(fd)?;
+    if kind != FileType::Symlink && stat.perm() != shape.mode {
+        workset.os().chmod(fd, shape.mode)?;
+        stat = workset.os().stat(fd)?;
+    }
+    Ok(stat)
 }
 
 /// Removes what could not be finished; the first error counts.

@@ -6,6 +6,7 @@ use crate::workset::data::{Data, CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
 use crate::workset::passing::Claim;
 use crate::workset::Ix;
+use crate::workset::Workset;
 use systx_os::{Errno, Fallocate, FileType, Os};
 
 /// Most bytes of one copy; copy_file_range(2) may be short.
@@ -14,79 +15,58 @@ const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
 impl<O: Os> Transaction<O> {
     /// Counts an open; an unlinked file that is open keeps its bytes.
     pub fn open(&mut self, node: Node, access: Access, truncate: bool) -> Verb<()> {
-        let ix = self.ix(node);
-        if self.object(ix).kind == FileType::Directory && (access != Access::Read || truncate) {
+        let ix = self.workset.ix(node);
+        if self.workset.object(ix).kind == FileType::Directory && (access != Access::Read || truncate) {
             return Err(Errno::ISDIR.into());
         }
-        if self.object(ix).kind == FileType::Directory {
-            self.renew(ix)?;
+        if self.workset.object(ix).kind == FileType::Directory {
+            self.workset.renew(ix)?;
         }
-        self.object_mut(ix).opens += 1;
-        let ready = match self.object(ix).kind {
-            FileType::File => self.prepare_open(ix, access, truncate),
+        self.workset.object_mut(ix).opens += 1;
+        let ready = match self.workset.object(ix).kind {
+            FileType::File => prepare_open(&mut self.workset, ix, access, truncate),
             _ => Ok(()),
         };
         if ready.is_err() {
-            self.object_mut(ix).opens -= 1;
+            self.workset.object_mut(ix).opens -= 1;
         }
         ready
     }
 
-    fn prepare_open(&mut self, ix: Ix, access: Access, truncate: bool) -> Verb<()> {
-        if self.object(ix).is_staged() {
-            self.staged_fd(ix, access)?;
-        } else if self.object(ix).claim == Claim::Passing && access == Access::Read && !truncate {
-            return self.open_passing(ix);
-        } else if access != Access::Read && !truncate {
-            self.may_change(ix)?;
-            let small = self.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);
-            if small && matches!(self.object(ix).data, Data::Base(_)) {
-                self.make_changeable(ix)?;
-            }
-        }
-        if truncate {
-            self.set_size(ix, 0)?;
-        }
-        if matches!(self.object(ix).data, Data::Private(_)) {
-            self.private_fd(ix)?;
-        }
-        Ok(())
-    }
-
     /// Undoes one open.
     pub fn close(&mut self, node: Node) {
-        let ix = self.ix(node);
-        let object = self.object_mut(ix);
+        let ix = self.workset.ix(node);
+        let object = self.workset.object_mut(ix);
         object.opens = object.opens.saturating_sub(1);
         if object.opens > 0 {
             return;
         }
-        if self.keep_closed(ix) {
+        if self.workset.keep_closed(ix) {
             return;
         }
-        let object = self.object_mut(ix);
+        let object = self.workset.object_mut(ix);
         (object.file, object.read_only) = (None, false);
         if let Some(dir) = &mut object.dir {
             dir.listed = None;
         }
-        self.close_passing(ix);
-        match &mut self.object_mut(ix).data {
+        self.workset.close_passing(ix);
+        match &mut self.workset.object_mut(ix).data {
             Data::Base(file) => *file = None,
             Data::Overlay(overlay) => overlay.lower = None,
             Data::Private(_) | Data::Memory(_) => {}
         }
-        self.reap(ix);
-        self.let_pass(ix);
+        self.workset.reap(ix);
+        self.workset.let_pass(ix);
     }
 
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
     pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
-        let ix = self.ix(node);
+        let ix = self.workset.ix(node);
         // A lock that tells who lives hangs on a mapping, which would be one of the private file.
-        if self.is_of_sub_area(ix) {
+        if self.workset.is_of_sub_area(ix) {
             return None;
         }
-        let object = self.object(ix);
+        let object = self.workset.object(ix);
         match &object.data {
             Data::Overlay(_) | Data::Memory(_) => None,
             Data::Base(_) if !object.is_staged() => None,
@@ -96,16 +76,16 @@ impl<O: Os> Transaction<O> {
 
     /// Reads at `offset`; short only at the end of the file.
     pub fn read_at(&mut self, node: Node, buf: &mut [u8], offset: u64) -> Verb<usize> {
-        let ix = self.regular(node)?;
-        self.read_bytes(ix, buf, offset)
+        let ix = regular(&self.workset, node)?;
+        self.workset.read_bytes(ix, buf, offset)
     }
 
     /// Writes at `offset`.
     pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: u64) -> Verb<usize> {
-        let ix = self.regular(node)?;
+        let ix = regular(&self.workset, node)?;
         let mut done = 0;
         while done < bytes.len() {
-            match self.write_bytes(ix, &bytes[done..], offset + done as u64) {
+            match self.workset.write_bytes(ix, &bytes[done..], offset + done as u64) {
                 Ok(n) => done += n,
                 // What was written is whole; the next call meets the error again.
                 Err(crate::outcome::VerbError::Os(_)) if done > 0 => break,
@@ -117,14 +97,14 @@ impl<O: Os> Transaction<O> {
 
     /// Writes at the end; returns where that was.
     pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(u64, usize)> {
-        let ix = self.regular(node)?;
-        let end = self.attr(ix)?.size;
+        let ix = regular(&self.workset, node)?;
+        let end = self.workset.attr(ix)?.size;
         Ok((end, self.write_at(node, bytes, end)?))
     }
 
     /// fallocate(2) with its flags; `EOPNOTSUPP` for those that move bytes.
     pub fn fallocate(&mut self, node: Node, mode: i32, offset: u64, len: u64) -> Verb<()> {
-        let ix = self.regular(node)?;
+        let ix = regular(&self.workset, node)?;
         let how = match mode {
             0 => Fallocate::Allocate,
             libc::FALLOC_FL_KEEP_SIZE => Fallocate::KeepSize,
@@ -137,14 +117,14 @@ impl<O: Os> Transaction<O> {
             return Err(Errno::INVAL.into());
         }
         let end = offset.checked_add(len).filter(|e| *e <= i64::MAX as u64).ok_or(Errno::FBIG)?;
-        self.make_changeable(ix)?;
+        self.workset.make_changeable(ix)?;
         // Blocks without bytes, and bytes without blocks, are a file system's.
-        self.spill(ix)?;
-        if let Some(fd) = self.whole_fd(ix, Access::Write)? {
-            return Ok(self.os.fallocate(&fd, how, offset, len)?);
+        self.workset.spill(ix)?;
+        if let Some(fd) = self.workset.whole_fd(ix, Access::Write)? {
+            return Ok(self.workset.os().fallocate(&fd, how, offset, len)?);
         }
-        self.try_size(ix, end)?;
-        self.change_overlay(ix, |overlay| {
+        self.workset.try_size(ix, end)?;
+        self.workset.change_overlay(ix, |overlay| {
             let grows = matches!(how, Fallocate::Allocate | Fallocate::Zero);
             if matches!(how, Fallocate::PunchHole | Fallocate::Zero | Fallocate::ZeroKeepSize) {
                 let end = if grows { end } else { end.min(overlay.size) };
@@ -166,26 +146,27 @@ impl<O: Os> Transaction<O> {
         to_offset: u64,
         len: u64,
     ) -> Verb<u64> {
-        let (source, target) = (self.regular(from)?, self.regular(to)?);
+        let (source, target) = (regular(&self.workset, from)?, regular(&self.workset, to)?);
         let apart = from_offset.abs_diff(to_offset) >= len;
         if source == target && !apart {
             return Err(Errno::INVAL.into());
         }
-        let size = self.attr(source)?.size;
+        let size = self.workset.attr(source)?.size;
         let len = len.min(size.saturating_sub(from_offset)).min(COPY_RANGE_BYTES_MAX);
         if len == 0 {
             return Ok(0);
         }
-        self.make_changeable(target)?;
-        let files = (self.whole_fd(source, Access::Read)?, self.whole_fd(target, Access::Write)?);
+        self.workset.make_changeable(target)?;
+        let files =
+            (self.workset.whole_fd(source, Access::Read)?, self.workset.whole_fd(target, Access::Write)?);
         if let (Some(source), Some(target)) = files {
-            return Ok(self.os.copy_range(&source, from_offset, &target, to_offset, len)?);
+            return Ok(self.workset.os().copy_range(&source, from_offset, &target, to_offset, len)?);
         }
         let mut buf = vec![0; (len as usize).min(CHUNK_BYTES)];
         let mut done = 0;
         while done < len {
             let want = buf.len().min((len - done) as usize);
-            let got = self.read_bytes(source, &mut buf[..want], from_offset + done)?;
+            let got = self.workset.read_bytes(source, &mut buf[..want], from_offset + done)?;
             if got == 0 {
                 break;
             }
@@ -200,19 +181,19 @@ impl<O: Os> Transaction<O> {
 
     /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
     pub fn seek(&mut self, node: Node, offset: u64, hole: bool) -> Verb<u64> {
-        let ix = self.regular(node)?;
-        if let Some(fd) = self.whole_fd(ix, Access::Read)? {
-            return Ok(self.os.seek(&fd, offset, hole)?);
+        let ix = regular(&self.workset, node)?;
+        if let Some(fd) = self.workset.whole_fd(ix, Access::Read)? {
+            return Ok(self.workset.os().seek(&fd, offset, hole)?);
         }
-        if let Some(size) = self.memory(ix).map(|m| m.bytes.len() as u64) {
+        if let Some(size) = self.workset.memory(ix).map(|m| m.bytes.len() as u64) {
             return match offset < size {
                 true => Ok(if hole { size } else { offset }),
                 false => Err(Errno::NXIO.into()),
             };
         }
-        let Data::Overlay(overlay) = &self.object(ix).data else {
-            let file = self.lower_file(ix)?;
-            return Ok(file.seek(&self.os, offset, hole)?);
+        let Data::Overlay(overlay) = &self.workset.object(ix).data else {
+            let file = self.workset.lower_file(ix)?;
+            return Ok(file.seek(self.workset.os(), offset, hole)?);
         };
         if offset >= overlay.size {
             return Err(Errno::NXIO.into());
@@ -226,14 +207,35 @@ impl<O: Os> Transaction<O> {
             None => Err(Errno::NXIO.into()),
         }
     }
+}
 
-    /// A node whose bytes can be had.
-    fn regular(&self, node: Node) -> Verb<Ix> {
-        let ix = self.ix(node);
-        match self.object(ix).kind {
-            FileType::File => Ok(ix),
-            FileType::Directory => Err(Errno::ISDIR.into()),
-            _ => Err(Errno::INVAL.into()),
+fn prepare_open<O: Os>(workset: &mut Workset<O>, ix: Ix, access: Access, truncate: bool) -> Verb<()> {
+    if workset.object(ix).is_staged() {
+        workset.staged_fd(ix, access)?;
+    } else if workset.object(ix).claim == Claim::Passing && access == Access::Read && !truncate {
+        return workset.open_passing(ix);
+    } else if access != Access::Read && !truncate {
+        workset.may_change(ix)?;
+        let small = workset.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);
+        if small && matches!(workset.object(ix).data, Data::Base(_)) {
+            workset.make_changeable(ix)?;
         }
+    }
+    if truncate {
+        workset.set_size(ix, 0)?;
+    }
+    if matches!(workset.object(ix).data, Data::Private(_)) {
+        workset.private_fd(ix)?;
+    }
+    Ok(())
+}
+
+/// A node whose bytes can be had.
+fn regular<O: Os>(workset: &Workset<O>, node: Node) -> Verb<Ix> {
+    let ix = workset.ix(node);
+    match workset.object(ix).kind {
+        FileType::File => Ok(ix),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::INVAL.into()),
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::outcome::Verb;
 use crate::transaction::{DirEntry, Node, Transaction};
+use crate::workset::Workset;
 use crate::workset::{node_of, Ix};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,21 +11,21 @@ use systx_os::{Dirent, Errno, Os, StatFs};
 impl<O: Os> Transaction<O> {
     /// The names of a directory: a snapshot for one open directory.
     pub fn readdir(&mut self, dir: Node) -> Verb<Arc<[DirEntry]>> {
-        let ix = self.ix(dir);
-        let object = self.object(ix);
+        let ix = self.workset.ix(dir);
+        let object = self.workset.object(ix);
         if object.dir.is_none() {
             return Err(Errno::NOTDIR.into());
         }
-        if self.is_gone(ix) {
+        if self.workset.is_gone(ix) {
             return Ok(Arc::from([]));
         }
         let committed: Arc<[Dirent]> = match object.is_staged() {
             true => Arc::from([]),
-            false if self.passes() => self.names_now(ix)?,
-            false => self.listing(ix)?,
+            false if self.workset.passes() => self.workset.names_now(ix)?,
+            false => self.workset.listing(ix)?,
         };
         let mut out = Vec::with_capacity(committed.len());
-        let names = self.object(ix).dir.as_ref().map(|d| &d.names);
+        let names = self.workset.object(ix).dir.as_ref().map(|d| &d.names);
         for entry in committed.iter() {
             match names.and_then(|n| n.get(&entry.name[..])) {
                 None => out.push(DirEntry {
@@ -33,7 +34,7 @@ impl<O: Os> Transaction<O> {
                     kind: entry.kind,
                     node: None,
                 }),
-                Some(known) => out.extend(known.now.map(|now| self.dir_entry(&entry.name, now))),
+                Some(known) => out.extend(known.now.map(|now| dir_entry(&self.workset, &entry.name, now))),
             }
         }
         if names.is_none_or(|names| names.is_empty()) {
@@ -43,21 +44,21 @@ impl<O: Os> Transaction<O> {
         let first_new = out.len();
         for (name, entry) in names.into_iter().flatten() {
             if let Some(now) = entry.now.filter(|_| !listed.contains(&name[..])) {
-                out.push(self.dir_entry(name, now));
+                out.push(dir_entry(&self.workset, name, now));
             }
         }
         out[first_new..].sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(out.into())
     }
 
-    fn dir_entry(&self, name: &[u8], ix: Ix) -> DirEntry {
-        let object = self.object(ix);
-        DirEntry { name: name.into(), ino: object.ino, kind: object.kind, node: Some(node_of(ix)) }
-    }
-
     /// File-system totals.
     pub fn statfs(&mut self, node: Node) -> Verb<StatFs> {
-        let domain = &self.mounts[self.mount_of(node)];
+        let domain = &self.workset.mounts()[self.mount_of(node)];
         Ok(domain.os.statfs(&domain.area.dir)?)
     }
+}
+
+fn dir_entry<O: Os>(workset: &Workset<O>, name: &[u8], ix: Ix) -> DirEntry {
+    let object = workset.object(ix);
+    DirEntry { name: name.into(), ino: object.ino, kind: object.kind, node: Some(node_of(ix)) }
 }

@@ -8,5 +8,6 @@ mod create;
 mod data;
 mod listing;
 mod names;
+mod nodes;
 mod rename;
 mod xattrs;

@@ -1,11 +1,12 @@
 //! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
 
 use super::data::Data;
+use super::Workset;
 use super::{Ix, Reach};
 use crate::acl;
 use crate::acl::CAPABILITY;
 use crate::outcome::Verb;
-use crate::transaction::{Attr, Transaction};
+use crate::types::Attr;
 use systx_os::{Errno, FileType, Os, Stat, Timestamp};
 
 /// What a program changed of a lower object's attributes.
@@ -65,7 +66,7 @@ fn dir_links(base: u32, subdirs: i32) -> u32 {
     }
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// What stat(2) says of a node.
     pub(crate) fn attr(&mut self, ix: Ix) -> Verb<Attr> {
         let gone = self.is_gone(ix);
@@ -237,5 +238,45 @@ impl<O: Os> Transaction<O> {
         }
         let spot = self.spot(ix)?;
         Ok(std::sync::Arc::new(self.os.open(&spot.dir, &spot.name, systx_os::Open::Path)?))
+    }
+
+    /// Names of the extended attributes.
+    pub(crate) fn xattr_names(&mut self, ix: Ix) -> Verb<Vec<Vec<u8>>> {
+        let Some(lower) = &self.object(ix).lower else {
+            let fd = self.any_fd(ix)?;
+            return Ok(acl::each_list_once(self.os.listxattr(&fd)?));
+        };
+        let fact = lower.fact;
+        let mut names = self.facts.xattr_names(fact)?;
+        if let Some(over) = &self.object(ix).over {
+            names.retain(|n| over.xattr(n).is_none());
+            names.extend(over.xattrs.iter().filter(|x| x.now.is_some()).map(|x| x.name.to_vec()));
+        }
+        Ok(names)
+    }
+
+    /// Target of a symbolic link.
+    pub(crate) fn link_target(&mut self, ix: Ix) -> Verb<Vec<u8>> {
+        let object = self.object(ix);
+        match &object.lower {
+            _ if object.kind != FileType::Symlink => Err(Errno::INVAL.into()),
+            Some(lower) => {
+                let fact = lower.fact;
+                if let Some(held) = self.recently(ix) {
+                    return Ok(self.os.read_link(&held)?);
+                }
+                self.facts.read_link(fact)
+            }
+            None => {
+                let fd = self.any_fd(ix)?;
+                Ok(self.os.read_link(&fd)?)
+            }
+        }
+    }
+
+    /// About how much room what is private takes, in bytes.
+    pub(crate) fn private_bytes(&mut self) -> u64 {
+        let changed: Vec<_> = self.all().filter(|ix| self.is_private(*ix)).collect();
+        changed.into_iter().filter_map(|ix| self.attr(ix).ok()).map(|attr| attr.blocks * 512).sum()
     }
 }

@@ -10,10 +10,11 @@ use super::memory::Memory;
 use super::passing::Claim;
 use super::staging::NO_SLOT;
 use super::Ix;
+use super::Workset;
 use crate::bytes::{copy_from, read_up_to};
 use crate::facts::LowerFile;
 use crate::outcome::Verb;
-use crate::transaction::{Access, Transaction};
+use crate::types::Access;
 use std::sync::Arc;
 use systx_os::{Errno, Open, Os};
 
@@ -61,7 +62,7 @@ impl<O: Os> Data<O> {
     }
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// Whether it was made here, or has bytes of its own.
     pub(crate) fn is_private(&self, ix: Ix) -> bool {
         let object = self.object(ix);

@@ -8,11 +8,13 @@
 
 use super::data::Data;
 use super::passing::Claim;
+use super::Workset;
 use super::{Ix, Reach};
-use crate::plan::SMALL_OBJECTS_MAX;
-use crate::transaction::Transaction;
 use std::collections::VecDeque;
 use systx_os::Os;
+
+/// Most objects that ride in a record.
+pub(crate) const SMALL_OBJECTS_MAX: usize = 16;
 
 /// The fewest that are kept: the one in use, and the source of a copy.
 const LEAST: usize = 2;
@@ -31,9 +33,9 @@ impl Default for Held {
     }
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// Sets how many files and directories it may keep open itself; there is no bound before. For whoever knows the limit of the process.
-    pub fn hold_files(&mut self, most: usize) {
+    pub(crate) fn hold_files(&mut self, most: usize) {
         self.held.most = most.max(LEAST);
     }
 

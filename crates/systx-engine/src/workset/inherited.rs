@@ -6,8 +6,8 @@
 //! projects ([`crate::commit`] gives them).
 
 use super::Ix;
+use super::Workset;
 use crate::outcome::Verb;
-use crate::transaction::Transaction;
 use std::sync::Arc;
 use systx_os::{inode_flag, Errno, FileType, FsKind, Os};
 
@@ -33,7 +33,7 @@ pub(crate) fn passed_on(kind: FsKind, flags: u32, to: FileType) -> u32 {
     }
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// Inode flags of a directory of the committed tree; none of one that was made here: what is made in that gets its flags by itself.
     fn flags_of(&mut self, dir: Ix) -> Verb<u32> {
         if self.object(dir).is_staged() {

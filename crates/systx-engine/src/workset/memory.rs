@@ -6,8 +6,8 @@
 
 use super::data::{Data, CHUNK_BYTES};
 use super::Ix;
+use super::Workset;
 use crate::outcome::Verb;
-use crate::transaction::Transaction;
 use systx_os::{Errno, Os};
 
 /// Up to this size a file's changed bytes stay in memory: from about here on a file of its own is the faster place.
@@ -46,7 +46,7 @@ impl Room {
     }
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// Keeps the first `keep` bytes of a lower file in memory; whether there was room for it.
     pub(crate) fn keep_in_memory(&mut self, ix: Ix, keep: u64) -> Verb<bool> {
         let Some(size) = self.object(ix).lower.as_ref().map(|l| l.stat.size) else { return Ok(false) };

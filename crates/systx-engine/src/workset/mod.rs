@@ -3,7 +3,8 @@
 //! Owns: [`Object`] (one a node) and everything that hangs off it. A node is *lower* (an object of the committed tree, with its
 //! fact) or *staged* (made here, for real, in the staging directory, in its final shape). Nothing of a lower object is touched
 //! before commit. A staged object's name in a staged directory is where it really is; its name in a lower directory stands
-//! for a slot. Guarantees: two names of one lower file are one node. Does not: decide what a system call answers (`verbs`).
+//! for a slot. Guarantees: two names of one lower file are one node; its fields are changed in this directory only. Does not: decide what
+//! a system call answers (`verbs`), know of commits, of the log, or how the transaction competes.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
@@ -13,22 +14,27 @@ mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod passing;
-mod restore;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
 
 use crate::acl;
-use crate::facts::{Found, Known, LowerDir, Name};
-use crate::outcome::Verb;
-use crate::transaction::{Node, Transaction};
+use crate::domain::Domain;
+use crate::facts::{Facts, Found, Known, LowerDir, Name};
+use crate::id::TxId;
+use crate::outcome::{Isolation, Verb};
+use crate::types::Node;
 use attributes::Overrides;
 use data::Data;
+use held::Held;
+use memory::Room;
 use names::Entry;
 use passing::Claim;
 use smallvec::SmallVec;
-use std::collections::HashMap;
+use staging::Staging;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use sub_area::SubUser;
 use systx_os::{Dirent, FileType, Handle, Os, Stat, Timestamp};
 
 /// Number of a node within the transaction.
@@ -164,6 +170,44 @@ impl<O: Os> Object<O> {
     }
 }
 
+/// What a transaction keeps private, over the facts that it stands on.
+pub(crate) struct Workset<O: Os> {
+    os: O,
+    mounts: Vec<Arc<Domain<O>>>,
+    /// Its number on each mount, which its staging directories have.
+    ids: Vec<TxId>,
+    isolation: Isolation,
+    /// What was seen of the committed tree.
+    facts: Facts<O>,
+    /// Why it can't become public any more: a part of it is lost.
+    spoiled: Option<String>,
+    /// The staging directory on each mount, if there is one.
+    staging: Vec<Option<Staging<O>>>,
+    /// Its nodes; the number of one is its place plus 1.
+    nodes: Vec<Object<O>>,
+    /// Numbers of nodes that are free again.
+    vacant: Vec<Ix>,
+    /// Nodes that were looked up last without being claimed, each held by a descriptor.
+    recent: VecDeque<(Ix, Arc<O::Fd>)>,
+    /// Bytes of files that are open, copied to memory.
+    copied_bytes: u64,
+    /// Nodes of lower files with several names; where nodes pass, of all lower objects.
+    linked: HashMap<(u16, Handle), Ix>,
+    /// Inode numbers of lower objects that became facts when they were met.
+    met: HashSet<u32>,
+    /// Areas of subtransactions: directory, name, and where it leads.
+    sub_areas: Vec<(Ix, Name, Entry)>,
+    /// Who has asked for the name of one.
+    sub_users: Vec<SubUser>,
+    /// Which nodes have descriptors.
+    held: Held,
+    /// For bytes of small files.
+    room: Room,
+}
+
+/// Deleting fewer objects takes less time than a person notices.
+const MUCH_STAGED: usize = 500;
+
 /// An inode number of a mount, folded, as there is one for each object. Two of them may meet, which costs a look at all nodes.
 fn number(mount: usize, ino: u64) -> u32 {
     (ino ^ ino >> 32) as u32 ^ (mount as u32) << 24
@@ -174,7 +218,101 @@ pub(crate) fn node_of(ix: Ix) -> Node {
     Node(u64::from(ix.get()))
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
+    /// One that holds the roots of `mounts` and nothing else. Nothing is written before something is made.
+    pub(crate) fn begin(
+        os: O,
+        mounts: Vec<Arc<Domain<O>>>,
+        ids: Vec<TxId>,
+        isolation: Isolation,
+    ) -> Verb<Workset<O>> {
+        let facts = Facts::new(mounts.clone());
+        let staging = mounts.iter().map(|_| None).collect();
+        let mut workset = Workset {
+            os,
+            mounts,
+            ids,
+            isolation,
+            facts,
+            spoiled: None,
+            staging,
+            nodes: Vec::new(),
+            vacant: Vec::new(),
+            recent: VecDeque::new(),
+            copied_bytes: 0,
+            linked: HashMap::new(),
+            met: HashSet::new(),
+            sub_areas: Vec::new(),
+            sub_users: Vec::new(),
+            held: Held::default(),
+            room: Room::default(),
+        };
+        for mount in 0..workset.mounts.len() {
+            workset.add_root(mount)?;
+        }
+        Ok(workset)
+    }
+
+    fn add_root(&mut self, mount: usize) -> Verb<()> {
+        let passes = self.passes();
+        let (found, dir) = if passes { self.facts.passing_root(mount)? } else { self.facts.root(mount)? };
+        let ix = self.lower_node(mount, &found)?;
+        if passes {
+            self.object_mut(ix).claim = Claim::Passing;
+        }
+        if let Some(directory) = &mut self.object_mut(ix).dir {
+            directory.base = Some(dir);
+        }
+        Ok(())
+    }
+
+    /// The kernel.
+    pub(crate) fn os(&self) -> &O {
+        &self.os
+    }
+
+    /// The domains of the mounts.
+    pub(crate) fn mounts(&self) -> &[Arc<Domain<O>>] {
+        &self.mounts
+    }
+
+    /// Its number on each mount.
+    pub(crate) fn ids(&self) -> &[TxId] {
+        &self.ids
+    }
+
+    /// What was seen of the committed tree.
+    pub(crate) fn facts(&self) -> &Facts<O> {
+        &self.facts
+    }
+
+    /// The same, to see more.
+    pub(crate) fn facts_mut(&mut self) -> &mut Facts<O> {
+        &mut self.facts
+    }
+
+    /// Why it can't become public any more, if it can't.
+    pub(crate) fn spoiled(&self) -> Option<&str> {
+        self.spoiled.as_deref()
+    }
+
+    /// Forgets all nodes, and so closes everything; what is staged stays.
+    pub(crate) fn forget_nodes(&mut self) {
+        self.nodes.clear();
+    }
+
+    /// Whether so much is staged that deleting it takes a while.
+    pub(crate) fn has_much_staged(&self) -> bool {
+        let slots = self.staging.iter().flatten().filter(|s| s.shelf.is_none()).map(|s| s.next as usize);
+        let staged = self.nodes.iter().filter(|object| object.is_staged() && !object.names.is_empty());
+        slots.sum::<usize>().max(staged.count()) >= MUCH_STAGED
+    }
+
+    /// A path from the root of a mount as people know it.
+    pub(crate) fn shown_path(&self, mount: usize, path: &[u8]) -> Vec<u8> {
+        self.mounts.get(mount).map_or_else(|| path.to_vec(), |domain| domain.shown(path))
+    }
+
     /// The node behind a public number. Numbers that were never given out are a bug of the caller's.
     pub(crate) fn ix(&self, node: Node) -> Ix {
         let ix = u32::try_from(node.0).ok().and_then(Ix::new);

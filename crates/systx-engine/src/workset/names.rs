@@ -5,9 +5,9 @@
 
 use super::staging::NO_SLOT;
 use super::Ix;
+use super::Workset;
 use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
-use crate::transaction::Transaction;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
@@ -32,7 +32,7 @@ pub(crate) enum Change {
     Remembered,
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     pub(crate) fn entry(&self, dir: Ix, name: &[u8]) -> Option<Entry> {
         if self.is_sub_area(name) {
             return self.sub_area(dir, name);
@@ -109,7 +109,7 @@ impl<O: Os> Transaction<O> {
         Ok(ix)
     }
 
-    /// As [`Transaction::find_to_change`] for a name that must be there.
+    /// As [`Workset::find_to_change`] for a name that must be there.
     pub(crate) fn find_some(&mut self, dir: Ix, name: &[u8]) -> Verb<Ix> {
         self.find_to_change(dir, name)?.ok_or(Errno::NOENT.into())
     }

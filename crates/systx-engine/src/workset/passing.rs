@@ -2,16 +2,17 @@
 //!
 //! Owns: [`Claim`], the way of a node from passing to claimed, and its end. A name that is looked up is looked at each time, and nothing
 //! of it is kept but the node, for as long as the kernel knows it. While a file or directory is open it stays what it was when it was
-//! opened. What is to be changed is claimed first ([`Transaction::claim`]), with the directories on its way: from then on it is a
+//! opened. What is to be changed is claimed first ([`Workset::claim`]), with the directories on its way: from then on it is a
 //! node with a fact like any of a serializable transaction, and planning and commit know of no other. Guarantees: memory for what is
 //! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
 
 use super::data::Data;
 use super::names::NAME_MAX;
+use super::Workset;
 use super::{Ix, Object};
 use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
 use crate::outcome::{Isolation, Verb};
-use crate::transaction::{Node, Transaction};
+use crate::types::Node;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Os};
 
@@ -34,40 +35,40 @@ pub(crate) enum Claim {
     Vacant,
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// Whether what is only read becomes no fact.
     pub(crate) fn passes(&self) -> bool {
-        self.options.isolation == Isolation::Committed
+        self.isolation == Isolation::Committed
     }
 
     /// Whether what is known of a node will be true as long as the transaction runs.
-    pub fn stays(&self, node: Node) -> bool {
+    pub(crate) fn stays(&self, node: Node) -> bool {
         self.object(self.ix(node)).claim == Claim::ToTheEnd
     }
 
     /// The same of a name.
-    pub fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
+    pub(crate) fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
         let dir = self.ix(dir);
         !self.passes() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
     }
 
     /// Size of the committed object when it was looked at last, in bytes.
-    pub fn size_seen(&self, node: Node) -> u64 {
+    pub(crate) fn size_seen(&self, node: Node) -> u64 {
         self.object(self.ix(node)).lower.as_ref().map_or(0, |lower| lower.stat.size)
     }
 
     /// Tells a node from those that had its number before.
-    pub fn generation(&self, node: Node) -> u32 {
+    pub(crate) fn generation(&self, node: Node) -> u32 {
         self.object(self.ix(node)).generation
     }
 
     /// How often a node is open.
-    pub fn opens(&self, node: Node) -> u32 {
+    pub(crate) fn opens(&self, node: Node) -> u32 {
         self.object(self.ix(node)).opens
     }
 
     /// Notes that the kernel was told of a node; whether it did not know it.
-    pub fn told(&mut self, node: Node) -> bool {
+    pub(crate) fn told(&mut self, node: Node) -> bool {
         let ix = self.ix(node);
         let object = self.object_mut(ix);
         object.told = object.told.saturating_add(1);
@@ -75,13 +76,13 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Whether the kernel knows a node by number, of those that may pass.
-    pub fn is_told(&self, node: Node) -> bool {
+    pub(crate) fn is_told(&self, node: Node) -> bool {
         let object = self.object(self.ix(node));
         object.claim == Claim::Passing && object.told > 0
     }
 
     /// The kernel has forgotten a node as often as it was told of it so many times. Its number may be given to another one.
-    pub fn forget_node(&mut self, node: Node, times: u64) {
+    pub(crate) fn forget_node(&mut self, node: Node, times: u64) {
         let ix = self.ix(node);
         let object = self.object_mut(ix);
         object.told = u32::try_from(times).map_or(0, |times| object.told.saturating_sub(times));

@@ -3,12 +3,12 @@
 //! Owns: one private directory a mount, made at the first need, its slots, and the way from a name that the
 //! program sees to the place where the object is.
 
+use super::Workset;
 use super::{Ix, Reach};
 use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
 use crate::id::ObjectId;
 use crate::id::TxId;
 use crate::outcome::Verb;
-use crate::transaction::Transaction;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
 
@@ -38,7 +38,7 @@ pub(crate) fn slot_name(slot: u32) -> Box<[u8]> {
     crate::objects::slot_name(slot).into()
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// The staging directory of a mount; made now if there is none.
     pub(crate) fn staging(&mut self, mount: usize) -> Result<&mut Staging<O>, Errno> {
         if self.staging[mount].is_none() {
@@ -80,7 +80,7 @@ impl<O: Os> Transaction<O> {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => {
                     // Some are here now and some there.
-                    self.refused(format!("what was staged could not be moved: {error}"));
+                    self.spoiled.get_or_insert(format!("what was staged could not be moved: {error}"));
                     return Err(error);
                 }
             }
@@ -195,5 +195,22 @@ impl<O: Os> Transaction<O> {
         let to = self.staged_dir(dir)?;
         self.os.rename((&from.dir, &from.name), (&to, name), Rename::NoReplace)?;
         Ok(NO_SLOT)
+    }
+
+    /// The staging directory of a mount, if there is one.
+    pub(crate) fn staging_there(&self, mount: usize) -> Option<&Staging<O>> {
+        self.staging[mount].as_ref()
+    }
+
+    /// Deletes everything that is staged.
+    pub(crate) fn discard_staging(&self) {
+        for (domain, staging) in self.mounts.iter().zip(&self.staging) {
+            if let Some(staging) = staging {
+                domain.discard_staging(staging.id);
+                if staging.shelf.is_some() {
+                    domain.clear_shelf(staging.id);
+                }
+            }
+        }
     }
 }

@@ -10,11 +10,12 @@
 
 use super::names::Entry;
 use super::Ix;
+use super::Workset;
 use crate::facts::Name;
 use crate::mutant::{self, Mutant};
 use crate::objects::remove_all;
 use crate::outcome::Verb;
-use crate::transaction::{Node, Transaction};
+use crate::types::Node;
 use systx_os::{Errno, Open, Os};
 
 /// What the name of such a directory begins with; its user's secret follows, in hexadecimal.
@@ -26,9 +27,9 @@ pub(crate) struct SubUser {
     name: Name,
 }
 
-impl<O: Os> Transaction<O> {
+impl<O: Os> Workset<O> {
     /// The name of areas of a user's subtransactions. To be told to that user only.
-    pub fn sub_area_name(&mut self, uid: u32) -> Vec<u8> {
+    pub(crate) fn sub_area_name(&mut self, uid: u32) -> Vec<u8> {
         if let Some(user) = self.sub_users.iter().find(|user| user.uid == uid) {
             return user.name.to_vec();
         }
@@ -38,7 +39,7 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Whether a name is one of an area of a subtransaction.
-    pub fn is_sub_area(&self, name: &[u8]) -> bool {
+    pub(crate) fn is_sub_area(&self, name: &[u8]) -> bool {
         self.sub_area_user(name).is_some()
     }
 
@@ -116,13 +117,18 @@ impl<O: Os> Transaction<O> {
         self.object(ix).names.first().is_some_and(|(dir, _)| holds(*dir))
     }
 
+    /// Whether there is any.
+    pub(crate) fn has_sub_areas(&self) -> bool {
+        !self.sub_areas.is_empty()
+    }
+
     /// Whether an object is such a directory.
     pub(crate) fn is_a_sub_area(&self, ix: Ix) -> bool {
         self.sub_areas.iter().any(|(.., entry)| entry.now == Some(ix))
     }
 
     /// The paths of such directories on a mount, from its root.
-    pub fn sub_areas(&self, root: Node) -> Vec<Vec<u8>> {
+    pub(crate) fn sub_areas(&self, root: Node) -> Vec<Vec<u8>> {
         let mount = self.object(self.ix(root)).mount;
         let here = self.sub_areas.iter().filter_map(|(.., entry)| entry.now);
         here.filter(|ix| self.object(*ix).mount == mount).map(|ix| self.path(ix)).collect()
@@ -134,7 +140,8 @@ mod tests {
     use super::*;
     use crate::domain::{Domain, Location};
     use crate::outcome::Options;
-    use crate::transaction::Caller;
+    use crate::transaction::Transaction;
+    use crate::types::Caller;
     use std::sync::Arc;
     use systx_os::FsKind;
     use systx_sim::machine::{run_process, Machine};

@@ -60,7 +60,7 @@ fn a_record_changes_all_that_its_transaction_announces() {
             let domain = open(&os).expect("opens");
             let mut t = Transaction::begin(os.clone(), vec![domain], Options::default()).expect("begins");
             verbs::take(&mut t, &steps).and_then(|()| more(&mut t, &mut rng)).expect("nobody disturbs it");
-            let plan = t.plan().expect("plans").remove(0).0;
+            let plan = crate::plan::plan(&mut t.workset).expect("plans").remove(0).0;
             t.abort();
             plan
         });
