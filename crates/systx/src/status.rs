@@ -17,10 +17,10 @@ use std::io::{BufRead, Write};
 use std::time::SystemTime;
 use systx_engine::domain::reports::Report;
 use systx_engine::domain::Domain;
-use systx_engine::upkeep::Listed;
 use systx_engine::id::TxId;
 use systx_engine::outcome::Displaced;
 use systx_engine::recovery::Recovered;
+use systx_engine::upkeep::Listed;
 use systx_os::Linux;
 
 /// How long `recover` waits for what others are publishing, in nanoseconds.

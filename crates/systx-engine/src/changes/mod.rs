@@ -19,9 +19,8 @@ use crate::outcome::{Verb, VerbError};
 use crate::transaction::Transaction;
 use crate::types::{Attr, Node};
 use crate::workset::attributes::from_stat;
-use crate::workset::data::Data;
+use crate::workset::node::{node_of, Data, Ix};
 use crate::workset::Workset;
-use crate::workset::{node_of, Ix};
 use names::Pair;
 use systx_os::{Errno, FileType, Os, Timestamp};
 

@@ -5,7 +5,7 @@
 
 use crate::changes::is_touched;
 use crate::paths::join;
-use crate::workset::Ix;
+use crate::workset::node::Ix;
 use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use systx_os::Os;

@@ -8,8 +8,8 @@ use crate::plan::at_object;
 use crate::plan::handle_of;
 use crate::publish::power::BytesHash;
 use crate::record::{Act, Change, Step};
-use crate::workset::data::{Data, CHUNK_BYTES};
-use crate::workset::Ix;
+use crate::workset::data::CHUNK_BYTES;
+use crate::workset::node::{Data, Ix};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, FsKind, Os, Timestamp};
 

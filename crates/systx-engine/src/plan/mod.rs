@@ -20,8 +20,8 @@ use crate::plan::small::plan_small;
 use crate::publish::times::changes_a_name;
 use crate::publish::tokens::Token;
 use crate::record::{At, DirectoryTime, Step};
+use crate::workset::node::{Ix, Reach};
 use crate::workset::Workset;
-use crate::workset::{Ix, Reach};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Errno, Handle, Os, Timestamp};
 

@@ -7,15 +7,11 @@
 
 use super::refused;
 use super::site::Site;
+use super::tokens::token_name;
 use super::{pending, Pending};
 use crate::objects::{identify, slot_name};
 use crate::record::{Act, At, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result};
-
-/// Name of the token: that of the slot of the first LINK, and a letter.
-pub(crate) fn token_name(slot: u32) -> Vec<u8> {
-    [slot_name(slot).as_slice(), b"l"].concat()
-}
 
 /// Links what a record links into its slots, unless that is done.
 pub(super) fn bring<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::Result<(), Pending> {

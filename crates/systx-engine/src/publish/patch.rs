@@ -1,12 +1,11 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
 use super::place::open_for_writing;
-use super::site::{Pass, Site};
+use super::site::{OldEnds, Pass, Site};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
 
@@ -18,9 +17,6 @@ const APPEND_BYTES_MAX: u64 = 16 << 20;
 
 /// An append of at most a page is whole or not there, also when its process is killed: a size in between is somebody's cut.
 const PAGE_BYTES: u64 = 4096;
-
-/// Sizes that a file had before records of the same redo let it grow.
-pub(crate) type OldEnds = BTreeSet<u64>;
 
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;

@@ -1,6 +1,5 @@
 //! Where steps act: the mount, the slots of one transaction, `aside/`, and the descriptors kept while publishing.
 
-use super::patch::OldEnds;
 use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
@@ -12,10 +11,13 @@ use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories
 use crate::outcome::Displaced;
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
+
+/// Sizes that a file had before records of the same redo let it grow.
+pub(crate) type OldEnds = BTreeSet<u64>;
 
 /// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! anything foreign by identity. A directory can only replace a directory, so a directory's token is one: empty, without any
 //! permission, and with a modification time at the epoch.
 
-use super::link;
 use crate::objects::{identify, slot_name};
 
 use std::cell::OnceCell;
@@ -29,6 +28,11 @@ const EPOCH: Timestamp = Timestamp { sec: 0, nsec: 0 };
 /// Handles of a transaction's token files, looked for when the first step asks.
 #[derive(Debug, Default)]
 pub(crate) struct TokenHandles(OnceCell<Vec<Handle>>);
+
+/// Name of the token of a record's LINKs: that of the slot of the first LINK, and a letter.
+pub(crate) fn token_name(slot: u32) -> Vec<u8> {
+    [slot_name(slot).as_slice(), b"l"].concat()
+}
 
 fn token_file(k: u32) -> Vec<u8> {
     format!("token.{k}").into_bytes()
@@ -84,7 +88,7 @@ pub(crate) fn make<O: Os>(
     let mut base: Option<(u32, O::Fd, u32)> = None;
     for (slot, token) in tokens {
         let name = match token {
-            Token::Links => link::token_name(*slot),
+            Token::Links => token_name(*slot),
             _ => slot_name(*slot),
         };
         match token {

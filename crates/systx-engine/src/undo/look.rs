@@ -11,7 +11,7 @@ use crate::undo::keep::digest_bytes;
 use crate::undo::keep::digest_whole;
 use crate::undo::keep::state_after;
 use crate::workset::data::CHUNK_BYTES;
-use crate::workset::Ix;
+use crate::workset::node::Ix;
 use std::collections::{HashMap, HashSet, VecDeque};
 use systx_os::{Dirent, Errno, FileType, Open, Os, Stat};
 use xxhash_rust::xxh3::Xxh3;

@@ -4,8 +4,7 @@ use crate::acl::CAPABILITY;
 use crate::acl::{self, Acl};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Node, SetAttr, SetTime, Transaction};
-use crate::workset::data::Data;
-use crate::workset::Ix;
+use crate::workset::node::{Data, Ix};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Timestamp};
 

@@ -5,9 +5,9 @@ use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
 use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
+use crate::workset::node::{node_of, Ix};
 use crate::workset::staging::Spot;
 use crate::workset::Workset;
-use crate::workset::{node_of, Ix};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
 

@@ -2,10 +2,9 @@
 
 use crate::outcome::Verb;
 use crate::transaction::{Access, Node, Transaction};
-use crate::workset::data::{Data, CHUNK_BYTES, COPY_BYTES_MAX};
+use crate::workset::data::{CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
-use crate::workset::passing::Claim;
-use crate::workset::Ix;
+use crate::workset::node::{Claim, Data, Ix};
 use crate::workset::Workset;
 use systx_os::{Errno, Fallocate, FileType, Os};
 

@@ -2,8 +2,8 @@
 
 use crate::outcome::Verb;
 use crate::transaction::{DirEntry, Node, Transaction};
+use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
-use crate::workset::{node_of, Ix};
 use std::collections::HashSet;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, Os, StatFs};

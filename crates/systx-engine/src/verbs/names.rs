@@ -4,9 +4,8 @@ use crate::objects::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
-use crate::workset::passing::Claim;
+use crate::workset::node::{node_of, Claim, Ix};
 use crate::workset::Workset;
-use crate::workset::{node_of, Ix};
 use systx_os::{Errno, FileType, Os};
 
 impl<O: Os> Transaction<O> {
@@ -74,7 +73,7 @@ impl<O: Os> Transaction<O> {
             if self.workset.attr(ix)?.nlink >= links_max(kind) {
                 return Err(Errno::MLINK.into());
             }
-            self.workset.name(dir, name, ix, crate::workset::staging::NO_SLOT);
+            self.workset.name(dir, name, ix, crate::workset::node::NO_SLOT);
             self.workset.touch(dir, Change::Remembered)?;
         }
         self.workset.attr(ix)

@@ -4,8 +4,7 @@ use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use crate::verbs::names::drop_name;
 use crate::workset::names::Change;
-use crate::workset::staging::NO_SLOT;
-use crate::workset::Ix;
+use crate::workset::node::{Ix, NO_SLOT};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Rename};
 

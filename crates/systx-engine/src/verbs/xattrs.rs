@@ -5,7 +5,7 @@ use crate::acl::CAPABILITY;
 use crate::acl::{self, Acl};
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
-use crate::workset::Ix;
+use crate::workset::node::Ix;
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Open, Os, SetXattr};
 

@@ -1,44 +1,12 @@
 //! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
 
-use super::data::Data;
 use super::Workset;
-use super::{Ix, Reach};
 use crate::acl;
 use crate::acl::CAPABILITY;
 use crate::outcome::Verb;
 use crate::types::Attr;
-use systx_os::{Errno, FileType, Os, Stat, Timestamp};
-
-/// What a program changed of a lower object's attributes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Overrides {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner and group.
-    pub owner: Option<(u32, u32)>,
-    /// Access time.
-    pub atime: Option<Timestamp>,
-    /// Modification time.
-    pub mtime: Option<Timestamp>,
-    /// When any of these changed.
-    pub ctime: Option<Timestamp>,
-    /// Extended attributes.
-    pub xattrs: Vec<XattrOverride>,
-}
-
-/// A changed extended attribute; `None` is absent.
-#[derive(Clone, Debug)]
-pub(crate) struct XattrOverride {
-    pub name: Box<[u8]>,
-    pub before: Option<Vec<u8>>,
-    pub now: Option<Vec<u8>>,
-}
-
-impl Overrides {
-    pub fn xattr(&self, name: &[u8]) -> Option<&XattrOverride> {
-        self.xattrs.iter().find(|x| *x.name == *name)
-    }
-}
+use crate::workset::node::{Data, Ix, Reach, XattrOverride};
+use systx_os::{Errno, FileType, Os, Stat};
 
 /// What stat(2) says of a staged object.
 pub(crate) fn from_stat(stat: &Stat) -> Attr {

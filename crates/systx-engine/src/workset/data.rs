@@ -6,15 +6,12 @@
 //! come from facts. A private file has the modification time of the committed one until it is written to.
 
 use super::extents::{Extent, Extents};
-use super::memory::Memory;
-use super::passing::Claim;
-use super::staging::NO_SLOT;
-use super::Ix;
 use super::Workset;
 use crate::bytes::{copy_from, read_up_to};
 use crate::facts::LowerFile;
 use crate::outcome::Verb;
 use crate::types::Access;
+use crate::workset::node::{Claim, Data, Ix, Overlay, Private, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, Open, Os};
 
@@ -22,45 +19,6 @@ use systx_os::{Errno, Open, Os};
 pub(crate) const COPY_BYTES_MAX: u64 = 128 << 10;
 /// Bytes moved at a time.
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
-
-/// Where the bytes of a lower file are.
-pub(crate) enum Data<O: Os> {
-    /// In the committed file; its descriptor while the node is open.
-    Base(Option<Arc<LowerFile<O>>>),
-    /// All in memory.
-    Memory(Box<Memory>),
-    /// All in a slot.
-    Private(Box<Private>),
-    /// What changed is in a slot.
-    Overlay(Box<Overlay<O>>),
-}
-
-/// A private copy.
-pub(crate) struct Private {
-    pub slot: u32,
-    /// It began empty: nothing of the committed file was copied.
-    pub replaced: bool,
-}
-
-/// Changed ranges of a large file.
-pub(crate) struct Overlay<O: Os> {
-    pub slot: u32,
-    pub lower: Option<Arc<LowerFile<O>>>,
-    pub extents: Extents,
-    /// Size that the program sees, in bytes.
-    pub size: u64,
-}
-
-impl<O: Os> Data<O> {
-    /// The slot that holds private bytes.
-    pub fn slot(&self) -> u32 {
-        match self {
-            Data::Base(_) | Data::Memory(_) => NO_SLOT,
-            Data::Private(p) => p.slot,
-            Data::Overlay(o) => o.slot,
-        }
-    }
-}
 
 impl<O: Os> Workset<O> {
     /// Whether it was made here, or has bytes of its own.

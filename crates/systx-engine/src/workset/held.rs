@@ -6,10 +6,8 @@
 //! opened; of one that was removed only the attributes are kept. Does not: count roots of mounts and staging directories, which
 //! are few and stay open.
 
-use super::data::Data;
-use super::passing::Claim;
 use super::Workset;
-use super::{Ix, Reach};
+use crate::workset::node::{Claim, Data, Ix, Reach};
 use std::collections::VecDeque;
 use systx_os::Os;
 

@@ -5,9 +5,9 @@
 //! some of them count for empty files only; or making it fails, as does everything that publication could not do. Does not: know of
 //! projects ([`crate::commit`] gives them).
 
-use super::Ix;
 use super::Workset;
 use crate::outcome::Verb;
+use crate::workset::node::Ix;
 use std::sync::Arc;
 use systx_os::{inode_flag, Errno, FileType, FsKind, Os};
 

@@ -4,25 +4,16 @@
 //! makes nothing in the staging directory for them: their bytes go from here into the record. What grows too large, or is
 //! wanted as a file, moves to a slot and stays there. Does not: keep new files.
 
-use super::data::{Data, CHUNK_BYTES};
-use super::Ix;
+use super::data::CHUNK_BYTES;
 use super::Workset;
 use crate::outcome::Verb;
+use crate::workset::node::{Data, Ix, Memory};
 use systx_os::{Errno, Os};
 
 /// Up to this size a file's changed bytes stay in memory: from about here on a file of its own is the faster place.
 pub(crate) const FILE_BYTES_MAX: u64 = 16 << 10;
 /// Room for all such files of a transaction, in bytes.
 const ALL_BYTES_MAX: u64 = 64 << 20;
-
-/// All bytes of a lower file, as the program sees them.
-pub(crate) struct Memory {
-    pub bytes: Vec<u8>,
-    /// The committed bytes, if all of them were read.
-    pub before: Option<Vec<u8>>,
-    /// It began empty, or was empty at some time: nothing of the committed file is left.
-    pub replaced: bool,
-}
 
 /// How much memory the files of a transaction may still take, in bytes. What was taken is not given back before its end.
 pub(crate) struct Room(u64);

@@ -13,162 +13,24 @@ pub(crate) mod held;
 mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
+pub(crate) mod node;
 pub(crate) mod passing;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
 
-use crate::acl;
 use crate::domain::Domain;
-use crate::facts::{Facts, Found, Known, LowerDir, Name};
+use crate::facts::{Facts, Found, Name};
 use crate::id::TxId;
 use crate::outcome::{Isolation, Verb};
 use crate::types::Node;
-use attributes::Overrides;
-use data::Data;
+use crate::workset::node::{Claim, Entry, Ix, Object};
 use held::Held;
 use memory::Room;
-use names::Entry;
-use passing::Claim;
-use smallvec::SmallVec;
 use staging::Staging;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use sub_area::SubUser;
-use systx_os::{Dirent, FileType, Handle, Os, Stat, Timestamp};
-
-/// Number of a node within the transaction.
-pub(crate) type Ix = NonZeroU32;
-
-/// One node.
-pub(crate) struct Object<O: Os> {
-    pub kind: FileType,
-    pub mount: u16,
-    /// How often it is open.
-    pub opens: u32,
-    /// `file` can't be written to.
-    pub read_only: bool,
-    /// It is in the queue of nodes with descriptors.
-    pub held: bool,
-    /// It was made here, and never got a capability: the kernel asks for it before the first write to each new file.
-    pub incapable: bool,
-    /// It was made here, with inode flags, of which a record knows nothing.
-    pub flagged: bool,
-    /// Whether what is known of it is a fact.
-    pub claim: Claim,
-    /// How many nodes that passed had its number before.
-    pub generation: u32,
-    /// How often the kernel was told of it without having forgotten it since. Counted, as `below`, where nodes may pass.
-    pub told: u32,
-    /// Nodes that pass whose name is in it.
-    pub below: u32,
-    /// Names added less names removed, of a lower object.
-    pub links: i32,
-    pub ino: u64,
-    /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root. Most have one.
-    pub names: SmallVec<[(Ix, Name); 1]>,
-    /// `None`: staged.
-    pub lower: Option<Lower>,
-    /// An open descriptor of the staged file or of the private copy, while it is of use.
-    pub file: Option<Arc<O::Fd>>,
-    pub dir: Option<Box<Directory<O>>>,
-    pub over: Option<Box<Overrides>>,
-    /// Bytes of a lower regular file.
-    pub data: Data<O>,
-}
-
-// A transaction may touch millions of objects: what is rare is boxed.
-const _: () = assert!(size_of::<Object<systx_os::Linux>>() + size_of::<Known>() + size_of::<Entry>() <= 480);
-
-/// The committed tree's side of a node.
-pub(crate) type Lower = Found;
-
-/// A directory's side of a node.
-pub(crate) struct Directory<O: Os> {
-    /// The committed directory, once it was needed.
-    pub base: Option<Arc<LowerDir<O>>>,
-    /// How the staged directory is reached.
-    pub staged: Reach<O>,
-    /// Every name that was touched; of a staged directory, every name.
-    pub names: HashMap<Name, Entry>,
-    /// Names of the committed directory, once they were asked for.
-    pub listing: Option<Arc<[Dirent]>>,
-    /// The same while the directory is open, as no fact.
-    pub listed: Option<Arc<[Dirent]>>,
-    /// Subdirectories added less subdirectories removed.
-    pub subdirs: i32,
-    /// When names of a lower directory changed last.
-    pub changed: Option<Timestamp>,
-    /// Its default ACL, once it was needed.
-    pub default_acl: Option<Option<Box<acl::Acl>>>,
-    /// Its inode flags, once they were needed.
-    pub flags: Option<u32>,
-}
-
-/// How a staged directory is reached.
-pub(crate) enum Reach<O: Os> {
-    /// By its name: it was not needed yet.
-    Name,
-    /// It is open.
-    Open(Arc<O::Fd>),
-    /// It was let go of.
-    Handle(Box<Handle>),
-    /// Not at all: it was let go of after it had been removed. This is what it was.
-    Gone(Box<Stat>),
-}
-
-impl<O: Os> Directory<O> {
-    fn new() -> Box<Directory<O>> {
-        Box::new(Directory {
-            base: None,
-            staged: Reach::Name,
-            names: HashMap::new(),
-            listing: None,
-            listed: None,
-            subdirs: 0,
-            changed: None,
-            default_acl: None,
-            flags: None,
-        })
-    }
-}
-
-impl<O: Os> Object<O> {
-    fn new(kind: FileType, mount: usize, ino: u64, lower: Option<Lower>) -> Object<O> {
-        let dir = (kind == FileType::Directory).then(Directory::new);
-        let data = Data::Base(None);
-        let mount = mount as u16;
-        Object {
-            kind,
-            mount,
-            opens: 0,
-            read_only: false,
-            held: false,
-            incapable: false,
-            flagged: false,
-            claim: Claim::ToTheEnd,
-            generation: 0,
-            told: 0,
-            below: 0,
-            links: 0,
-            ino,
-            names: SmallVec::new(),
-            lower,
-            file: None,
-            dir,
-            over: None,
-            data,
-        }
-    }
-
-    pub fn is_staged(&self) -> bool {
-        self.lower.is_none()
-    }
-
-    pub fn over_mut(&mut self) -> &mut Overrides {
-        self.over.get_or_insert_default()
-    }
-}
+use systx_os::{FileType, Handle, Os, Stat};
 
 /// What a transaction keeps private, over the facts that it stands on.
 pub(crate) struct Workset<O: Os> {
@@ -211,11 +73,6 @@ const MUCH_STAGED: usize = 500;
 /// An inode number of a mount, folded, as there is one for each object. Two of them may meet, which costs a look at all nodes.
 fn number(mount: usize, ino: u64) -> u32 {
     (ino ^ ino >> 32) as u32 ^ (mount as u32) << 24
-}
-
-/// The public number of a node.
-pub(crate) fn node_of(ix: Ix) -> Node {
-    Node(u64::from(ix.get()))
 }
 
 impl<O: Os> Workset<O> {

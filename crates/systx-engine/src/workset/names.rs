@@ -3,27 +3,15 @@
 //! Owns: [`Entry`] (what a name is, and what it was), the lookup that fills it from a fact, and the bookkeeping that every
 //! change of a name needs: link counts, subdirectories, times of the directory.
 
-use super::staging::NO_SLOT;
-use super::Ix;
 use super::Workset;
 use crate::facts::{LowerDir, Name};
 use crate::outcome::Verb;
+use crate::workset::node::{Entry, Ix, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 /// Longest name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
-
-/// A touched name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// What the program sees.
-    pub now: Option<Ix>,
-    /// What the committed tree has.
-    pub before: Option<Ix>,
-    /// Slot of a staged object under a name of a lower directory.
-    pub slot: u32,
-}
 
 /// Whether a change of a directory's names was also one of the staged directory itself, which has moved its times then.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -241,7 +229,7 @@ impl<O: Os> Workset<O> {
 
     /// Whether a directory has no names.
     pub(crate) fn is_empty_dir(&mut self, ix: Ix) -> Verb<bool> {
-        let named = |d: &super::Directory<O>| d.names.values().any(|e| e.now.is_some());
+        let named = |d: &super::node::Directory<O>| d.names.values().any(|e| e.now.is_some());
         if self.object(ix).dir.as_ref().is_some_and(|d| named(d)) {
             return Ok(false);
         }

@@ -6,13 +6,12 @@
 //! node with a fact like any of a serializable transaction, and planning and commit know of no other. Guarantees: memory for what is
 //! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
 
-use super::data::Data;
 use super::names::NAME_MAX;
 use super::Workset;
-use super::{Ix, Object};
 use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
 use crate::outcome::{Isolation, Verb};
 use crate::types::Node;
+use crate::workset::node::{Claim, Data, Ix, Object};
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Os};
 
@@ -23,17 +22,6 @@ const COPIED_ALL_MAX: u64 = 64 << 20;
 const RECENT_MAX: usize = 32;
 /// Bytes compared at a time.
 const CHUNK_BYTES: usize = 128 << 10;
-
-/// Whether a node's state in the committed tree is a fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// To the end of the transaction.
-    ToTheEnd,
-    /// No: it is what it was when it was looked at last, or opened.
-    Passing,
-    /// There is no node with this number now.
-    Vacant,
-}
 
 impl<O: Os> Workset<O> {
     /// Whether what is only read becomes no fact.

@@ -4,16 +4,13 @@
 //! program sees to the place where the object is.
 
 use super::Workset;
-use super::{Ix, Reach};
 use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
 use crate::id::ObjectId;
 use crate::id::TxId;
 use crate::outcome::Verb;
+use crate::workset::node::{Ix, Reach, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
-
-/// Slot number of a name that has none.
-pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// The staging directory of a transaction on one mount.
 pub(crate) struct Staging<O: Os> {

@@ -8,14 +8,13 @@
 //! A name holds a number of 128 random bits that this transaction drew for one user, and tells to processes of that user only: no
 //! archive can bring such a directory along, and no other user can make it. Any other name is an ordinary one, whatever it looks like.
 
-use super::names::Entry;
-use super::Ix;
 use super::Workset;
 use crate::facts::Name;
 use crate::mutant::{self, Mutant};
 use crate::objects::remove_all;
 use crate::outcome::Verb;
 use crate::types::Node;
+use crate::workset::node::{Entry, Ix};
 use systx_os::{Errno, Open, Os};
 
 /// What the name of such a directory begins with; its user's secret follows, in hexadecimal.
