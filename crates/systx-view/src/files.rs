@@ -15,11 +15,8 @@
 //! Pages stay cached between opens, as nobody outside can change what the transaction sees; they are dropped at the first
 //! cached open after direct ones, which the page cache knows nothing of.
 
-use crate::view::View;
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 use systx_engine::transaction::Node;
-use systx_os::Os;
 
 /// A handle of the kernel's: what kind it is, in RELEASE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,13 +164,6 @@ impl<B> Files<B> {
     /// Returns true if the node has direct handles, whose writes are not seen here.
     pub fn is_direct(&self, node: Node) -> bool {
         self.0.get(&node).is_some_and(|file| file.direct > 0)
-    }
-}
-
-impl<O: Os<Fd: AsFd>> View<O> {
-    /// Sets how many files and directories the view may keep open itself, whatever the programs inside have open.
-    pub fn hold_files(&mut self, most: usize) {
-        self.tx.hold_files(most);
     }
 }
 

@@ -25,8 +25,7 @@ pub mod serve;
 pub mod view;
 pub mod wire;
 
-pub use dispatch::ShownAs;
-pub use view::{Failed, Trouble, View, Written};
+pub use view::{Failed, ShownAs, Trouble, View, Written};
 
 /// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a
 /// view. It is in no list, and no other file system takes a name like this one.

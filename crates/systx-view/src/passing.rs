@@ -4,12 +4,8 @@
 //! program uses; each FORGET then frees a node here. Guarantees: the known nodes are those in use, and a
 //! bounded number more. Kernels that can't be asked (before 6.18) forget when they need memory.
 
-use crate::view::View;
-use crate::wire::forget_unused;
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::AsFd;
 use systx_engine::transaction::Node;
-use systx_os::Os;
 
 /// This many are left alone: a program comes back to what it looked at a moment ago.
 const KEPT: usize = 2048;
@@ -34,7 +30,7 @@ impl Passing {
     }
 
     /// Those that it should forget now.
-    fn due(&mut self) -> Vec<(usize, Node)> {
+    pub fn due(&mut self) -> Vec<(usize, Node)> {
         if self.queue.len() < KEPT + BATCH || self.fresh < BATCH {
             return Vec::new();
         }
@@ -47,30 +43,10 @@ impl Passing {
     }
 
     /// Adds a node again that the kernel may have kept, as a program uses it.
-    fn again(&mut self, connection: usize, node: Node) {
+    pub fn again(&mut self, connection: usize, node: Node) {
         if self.queued.insert(node) {
             self.queue.push_back((connection, node));
         }
-    }
-}
-
-impl<O: Os<Fd: AsFd>> View<O> {
-    /// Asks the kernel to forget nodes, if there are too many. Between two answers: no request of ours holds anything then.
-    pub(crate) fn ask_to_forget(&mut self) {
-        let mut due = self.passing.due();
-        due.retain(|(_, node)| self.tx.is_told(*node));
-        for connection in 0..self.connections.len() {
-            let mine = || due.iter().filter(|(c, _)| *c == connection).map(|(_, node)| *node);
-            let root = self.root(connection);
-            let closed = mine().filter(|node| self.tx.opens(*node) == 0);
-            let ids: Vec<u64> = closed.map(|node| crate::nodes::id_of(node, root)).collect();
-            if !ids.is_empty() && self.agreed(connection).prunes {
-                // The kernel leaves out nodes that it does not know any more; an error has no other
-                // consequence than memory.
-                let _ = self.device(connection).write(&forget_unused(&ids));
-            }
-        }
-        due.into_iter().for_each(|(connection, node)| self.passing.again(connection, node));
     }
 }
 

@@ -1,6 +1,5 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
-use crate::dispatch::ShownAs;
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
@@ -15,6 +14,15 @@ use systx_engine::transaction::{Node, Transaction};
 use systx_os::beside::Beside;
 use systx_os::fuse::{Backing, Device, EventFd};
 use systx_os::{Errno, Os};
+
+/// Whom a root is shown to belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShownAs {
+    /// The user.
+    pub uid: u32,
+    /// Group of the user.
+    pub gid: u32,
+}
 
 /// One mount of the view.
 pub(crate) struct Connection {
@@ -113,6 +121,11 @@ pub struct Failed<O: Os> {
 }
 
 impl<O: Os<Fd: AsFd>> View<O> {
+    /// Sets how many files and directories the view may keep open itself, whatever the programs inside have open.
+    pub fn hold_files(&mut self, most: usize) {
+        self.tx.hold_files(most);
+    }
+
     /// Makes a view of the first `mounts` mounts of a transaction, and a detached mount for each.
     ///
     /// Nothing is answered before [`View::serve`] runs: a program that touches the mounts waits for it.

@@ -1,17 +1,8 @@
 //! From versions to dependencies, from dependencies to cycles, from cycles to sentences.
 
 use super::graph::{Edge, Graph, Hop};
-use super::versions::Versions;
+use super::versions::{Reads, Versions};
 use super::{Anomaly, Class, History, Outcome};
-
-/// Whose reads have to fit into the serial order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reads {
-    /// Strict serializability.
-    OfCommitted,
-    /// Opacity: also what aborted transactions and those that were cut off have been shown.
-    OfAll,
-}
 
 /// Edges tried in one knot before it is left to the next class; a bound on the work, not on what is found at all.
 const TRIES: usize = 512;

@@ -26,7 +26,8 @@ mod versions;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use check::{check, check_with, Reads};
+pub use check::{check, check_with};
+pub use versions::Reads;
 
 /// An element of a list. Every append of a history must append a value of its own to its key.
 pub type Value = u64;

@@ -1,8 +1,16 @@
 //! What the values alone reveal: who appended what, the order of each list, and every anomaly that needs no cycle.
 
-use super::check::Reads;
 use super::{Anomaly, Class, History, Op, Outcome, Value};
 use std::collections::{HashMap, HashSet};
+
+/// Whose reads have to fit into the serial order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Strict serializability.
+    OfCommitted,
+    /// Opacity: also what aborted transactions and those that were cut off have been shown.
+    OfAll,
+}
 
 /// An append.
 #[derive(Clone, Copy)]

@@ -5,8 +5,9 @@
 
 use systx_os::{Errno, FileType, FsKind, Result, SetXattr, Stat, StatFs, Timestamp};
 
-use super::state::{FileId, Id, State};
+use super::state::{FileId, State};
 use super::{FsId, ProcId};
+use crate::machine::meta::Id;
 
 /// Longest name and value of an extended attribute.
 const XATTR_NAME_MAX: usize = 255;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use systx_os::{Errno, Fallocate, FileType, Result};
 
 use super::data::BLOCK;
-use super::state::{FileId, Id, State, S_ISGID, S_ISUID};
+use super::state::{FileId, State, S_ISGID, S_ISUID};
+use crate::machine::meta::Id;
 
 /// Largest file: 16 TiB less a block, as on ext4 with 4 KiB blocks.
 const SIZE_MAX: u64 = (1 << 44) - BLOCK;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::state::{Id, Meta};
+use crate::machine::meta::{Id, Meta};
 
 /// Directory contents.
 pub(super) type Entries = BTreeMap<Vec<u8>, Id>;

@@ -11,8 +11,8 @@ use systx_os::Words;
 
 use super::plan::Call;
 use super::process::{Entered, SimFd};
-use super::state::Id;
 use super::{Inner, Machine, ProcId, SimOs};
+use crate::machine::meta::Id;
 
 /// A shared mapping of a file's first words.
 pub struct SimMem {

@@ -24,10 +24,12 @@
 //! ```
 
 mod attrs;
+mod baton;
 mod bytes;
 mod data;
 mod journal;
 mod mem;
+mod meta;
 mod names;
 mod opening;
 mod os;
@@ -51,8 +53,9 @@ pub use process::{run_process, Killed, SimFd, SimOs};
 pub use schedule::{Ended, Report, Schedule};
 pub use tree::{dump, Look, Plant, Tree};
 
+use crate::machine::meta::Id;
 use plan::Control;
-use state::{FileSystem, Id, Process, State};
+use state::{FileSystem, Process, State};
 
 /// Index of a file system of a machine, in the order of [`Machine::new`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

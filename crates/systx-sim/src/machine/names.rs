@@ -6,8 +6,9 @@
 use systx_os::{Dirent, Errno, FileType, FsKind, Rename, Result};
 
 use super::journal::EntryDelta;
-use super::state::{FileId, Id, State, S_ISGID};
+use super::state::{FileId, State, S_ISGID};
 use super::{FsId, ProcId};
+use crate::machine::meta::Id;
 
 /// Longest name.
 const NAME_MAX: usize = 255;

@@ -6,8 +6,9 @@
 
 use systx_os::{Errno, FileType, FsKind, Handle, Lease, Open, Result};
 
-use super::state::{FileId, Id, Leased, OpenFile, State};
+use super::state::{FileId, Leased, OpenFile, State};
 use super::{FsId, ProcId};
+use crate::machine::meta::Id;
 
 /// /proc/sys/fs/lease-break-time.
 const LEASE_BREAK_NS: u64 = 45_000_000_000;

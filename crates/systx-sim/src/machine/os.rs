@@ -11,7 +11,7 @@ use super::mem::{SimMem, SimOwned};
 use super::names::check_name;
 use super::plan::Call;
 use super::process::{SimFd, SimOs, Stop};
-use super::state::Id;
+use crate::machine::meta::Id;
 
 /// Largest buffer that one copy_range fills.
 const COPY_MAX: u64 = 16 << 20;

@@ -7,8 +7,8 @@ use std::thread::ThreadId;
 
 use systx_os::Errno;
 
-use super::schedule::Baton;
-use super::{Machine, ProcId, SimOs};
+use super::{Machine, ProcId};
+use crate::machine::baton::Baton;
 
 /// A call of the trait `Os`, or of `Words` on a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,11 +128,6 @@ impl Fault {
     pub fn fail(call: Call, errno: Errno) -> Fault {
         Fault { process: None, call: Some(call), skip: 0, times: 1, effect: Effect::Fail(errno) }
     }
-
-    /// Fails the `skip`-th call from now of `os`, whatever it is, once.
-    pub fn fail_point(os: &SimOs, skip: u64, errno: Errno) -> Fault {
-        Fault { process: Some(os.process()), call: None, skip, times: 1, effect: Effect::Fail(errno) }
-    }
 }
 
 type Hook = Box<dyn FnMut(&Machine, &PointInfo) + Send>;
@@ -209,11 +204,6 @@ impl Control {
 }
 
 impl Machine {
-    /// Kills `os` at its `point`-th call from now (0 is the next one).
-    pub fn kill_at(&self, os: &SimOs, point: u64) {
-        self.lock().control.kills.push((Some(os.process()), point));
-    }
-
     /// Kills whoever makes the `point`-th call from now.
     pub fn kill_anybody_at(&self, point: u64) {
         self.lock().control.kills.push((None, point));

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use systx_os::{FsInfo, FsKind};
 
 use super::journal::{Image, Journal};
-use super::state::{Id, Inode, Meta, State};
+use super::state::{Inode, State};
 use super::FsId;
+use crate::machine::meta::{Id, Meta};
 
 /// Virtual time that a reboot takes.
 const REBOOT_NS: u64 = 30_000_000_000;

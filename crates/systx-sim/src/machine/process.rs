@@ -10,9 +10,10 @@ use std::thread;
 
 use systx_os::{Errno, Open, Result};
 
-use super::plan::{Call, Effect, PointInfo};
-use super::state::{FileId, Id, State};
+use super::plan::{Call, Effect, Fault, PointInfo};
+use super::state::{FileId, State};
 use super::{FsId, Inner, Machine, ProcId};
+use crate::machine::meta::Id;
 
 /// Virtual time that a call takes.
 const CALL_NS: u64 = 1000;
@@ -64,6 +65,20 @@ pub fn run_process<T>(os: &SimOs, body: impl FnOnce() -> T) -> core::result::Res
         }
         Err(panic) => resume_unwind(panic),
     })
+}
+
+impl Fault {
+    /// Fails the `skip`-th call from now of `os`, whatever it is, once.
+    pub fn fail_point(os: &SimOs, skip: u64, errno: Errno) -> Fault {
+        Fault { process: Some(os.process()), call: None, skip, times: 1, effect: Effect::Fail(errno) }
+    }
+}
+
+impl Machine {
+    /// Kills `os` at its `point`-th call from now (0 is the next one).
+    pub fn kill_at(&self, os: &SimOs, point: u64) {
+        self.lock().control.kills.push((Some(os.process()), point));
+    }
 }
 
 impl SimOs {

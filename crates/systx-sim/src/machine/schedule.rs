@@ -5,13 +5,14 @@
 //! each call takes). Everybody waiting without a timeout is a deadlock: reported, and the waiters are killed.
 //! Does not: schedule threads that a process starts itself.
 
+use super::baton::{Baton, Slot, Status, Turns};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::MutexGuard;
 use std::thread::{self, ThreadId};
 
 use super::process::{run_process, SimOs};
-use super::state::Id;
 use super::{Inner, Machine, ProcId};
+use crate::machine::meta::Id;
 
 /// Calls of a run before it counts as endless.
 const POINTS_MAX: u64 = 2_000_000;
@@ -46,66 +47,6 @@ pub struct Report {
 
 /// Runs processes by turns.
 pub struct Schedule;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Status {
-    Ready,
-    Waiting { word: Option<(Id, usize)>, deadline: Option<u64> },
-    Done,
-}
-
-struct Slot {
-    process: ProcId,
-    thread: Option<ThreadId>,
-    status: Status,
-}
-
-/// How turns are given.
-enum Turns {
-    /// At this percent of points the turn may go elsewhere: some faults need long stretches, some short ones.
-    Restless(u8),
-    /// The ready process of the highest rank has it, until it falls behind everybody else.
-    Ranked { ranks: Vec<i64>, points: u64, falls: Vec<u64> },
-}
-
-/// Whose turn it is.
-pub(super) struct Baton {
-    rng: fastrand::Rng,
-    turns: Turns,
-    turn: usize,
-    slots: Vec<Slot>,
-    points_left: u64,
-    deadlock: Option<Vec<String>>,
-    switches: u64,
-    digest: u64,
-}
-
-impl Baton {
-    fn slot(&self, thread: ThreadId) -> Option<usize> {
-        self.slots.iter().position(|s| s.thread == Some(thread))
-    }
-
-    fn ready(&mut self, clock: u64) -> Vec<usize> {
-        let mut ready = Vec::new();
-        for (n, slot) in self.slots.iter_mut().enumerate() {
-            if matches!(slot.status, Status::Waiting { deadline: Some(at), .. } if at <= clock) {
-                slot.status = Status::Ready;
-            }
-            if slot.status == Status::Ready {
-                ready.push(n);
-            }
-        }
-        ready
-    }
-
-    fn earliest(&self) -> Option<u64> {
-        let deadline = |s: &Slot| match s.status {
-            Status::Waiting { deadline, .. } => deadline,
-            _ => None,
-        };
-        self.slots.iter().filter_map(deadline).min()
-    }
-}
 
 impl Inner {
     /// Everybody who was killed may run, to unwind.

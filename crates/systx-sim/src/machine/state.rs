@@ -3,6 +3,7 @@
 //! Owns: inodes, open files, processes, clocks. Guarantees: identities (`Id`) are never reused, inode numbers are, as
 //! on the file system in question. Does not: know system calls (`names`, `bytes`, `attrs`, `opening` do).
 
+use super::meta::{Id, Meta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -12,8 +13,6 @@ use super::data::Data;
 use super::journal::{EntryDelta, InodeDelta, Journal, Op};
 use super::{FsId, FsSpec, ProcId};
 
-/// Identity of an inode over all times and file systems of one machine.
-pub(super) type Id = u64;
 /// Identity of an open file description.
 pub(super) type FileId = u64;
 
@@ -26,32 +25,6 @@ const EPOCH: i64 = 1_700_000_000;
 const TICK_NS: u64 = 4_000_000;
 /// Operations that wait for a commit at most; the older half is then written back, as the kernel does by time.
 const JOURNAL_OPS_MAX: usize = 8192;
-
-/// Attributes of an inode: what a journal entry holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
-    pub(super) ino: u64,
-    pub(super) generation: u32,
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) rdev: u64,
-    pub(super) nlink: u32,
-    pub(super) size: u64,
-    pub(super) atime: Timestamp,
-    pub(super) mtime: Timestamp,
-    pub(super) ctime: Timestamp,
-    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(super) target: Vec<u8>,
-    pub(super) immutable: bool,
-    pub(super) append_only: bool,
-}
-
-impl Meta {
-    pub(super) fn kind(&self) -> FileType {
-        FileType::from_mode(self.mode).unwrap_or(FileType::File)
-    }
-}
 
 /// A file-system object.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@
 
 use systx_os::{Errno, FileType, FsKind, Result};
 
-use super::state::{FileId, Id, State};
+use super::state::{FileId, State};
 use super::{CommitRule, FsId};
+use crate::machine::meta::Id;
 
 impl State {
     /// What a sync would work on: the inode behind a descriptor that is more than O_PATH.

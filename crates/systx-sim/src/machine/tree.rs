@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use systx_os::{FileType, Open, Os, Result};
 
 use super::journal::Image;
-use super::state::Id;
 use super::{FsId, Machine, ProcId, SimOs};
+use crate::machine::meta::Id;
 
 /// One object of a literal tree; parents come before what is in them.
 #[derive(Clone, Debug)]

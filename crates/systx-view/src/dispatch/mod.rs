@@ -17,8 +17,6 @@ mod passing;
 mod shared;
 mod xattrs;
 
-pub use shared::ShownAs;
-
 use crate::call::Call;
 use crate::view::View;
 use crate::wire::layout::InitIn;
@@ -152,6 +150,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::ShownAs;
     use crate::wire::layout::{InHeader, OutHeader};
     use std::os::fd::OwnedFd;
     use systx_engine::domain::{Domain, Location};

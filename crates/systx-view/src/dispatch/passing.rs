@@ -3,10 +3,10 @@
 //! changed since it was looked at.
 
 use crate::call::Call;
-use crate::nodes::node_of;
+use crate::nodes::{id_of, node_of};
 use crate::view::View;
 use crate::wire::layout::{BatchForgetIn, ForgetIn, ForgetOne, OpenOut, ReleaseIn};
-use crate::wire::{stale_attributes, Opcode, Reply, Request};
+use crate::wire::{forget_unused, stale_attributes, Opcode, Reply, Request};
 use std::os::fd::AsFd;
 use systx_engine::outcome::{Isolation, Verb};
 use systx_engine::transaction::{Access, Node};
@@ -23,6 +23,24 @@ pub(super) struct Before {
 }
 
 impl<O: Os<Fd: AsFd>> View<O> {
+    /// Asks the kernel to forget nodes, if there are too many. Between two answers: no request of ours holds anything then.
+    pub(crate) fn ask_to_forget(&mut self) {
+        let mut due = self.passing.due();
+        due.retain(|(_, node)| self.tx.is_told(*node));
+        for connection in 0..self.connections.len() {
+            let mine = || due.iter().filter(|(c, _)| *c == connection).map(|(_, node)| *node);
+            let root = self.root(connection);
+            let closed = mine().filter(|node| self.tx.opens(*node) == 0);
+            let ids: Vec<u64> = closed.map(|node| id_of(node, root)).collect();
+            if !ids.is_empty() && self.agreed(connection).prunes {
+                // The kernel leaves out nodes that it does not know any more; an error has no other
+                // consequence than memory.
+                let _ = self.device(connection).write(&forget_unused(&ids));
+            }
+        }
+        due.into_iter().for_each(|(connection, node)| self.passing.again(connection, node));
+    }
+
     /// While a directory is open it stays as it is.
     pub(super) fn opendir(&mut self, call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         if self.tx.options().isolation == Isolation::Serializable {

@@ -6,20 +6,11 @@
 //! as the sticky bit and the true owner refuse it outside.
 
 use crate::call::Call;
-use crate::view::View;
+use crate::view::{ShownAs, View};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
 use systx_engine::transaction::{Attr, Node};
 use systx_os::{Errno, Os};
-
-/// Whom a root is shown to belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShownAs {
-    /// The user.
-    pub uid: u32,
-    /// Group of the user.
-    pub gid: u32,
-}
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Returns the attributes as they are shown.

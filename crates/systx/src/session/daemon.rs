@@ -7,7 +7,7 @@
 
 use super::bound;
 use super::part;
-use super::server::{End, Server};
+use super::server::{End, Kept, Server};
 use super::socket::{self, Socket};
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Policy, Promise, Timeout, Undoable};
@@ -28,7 +28,6 @@ use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
 use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Signals};
-use systx_os::sandbox::join::Entry;
 use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
 
@@ -209,14 +208,6 @@ fn sweep(lower: &[Mounted], area: &Area) {
 }
 
 const SERVING: &str = "serving the files inside";
-
-/// An open transaction: served, with pid 1 of its namespaces.
-pub struct Kept {
-    /// The transaction at work.
-    pub life: Life,
-    /// The way in.
-    pub entry: Entry,
-}
 
 impl Kept {
     /// Ends it as it is to end.

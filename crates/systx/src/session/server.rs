@@ -4,7 +4,6 @@
 //! [`Server::tell_end`], until a client has learned of an end that none asked for. Guarantees: no client can
 //! hold the others up, but by a question about the changes. Does not: end anything.
 
-use super::daemon::Kept;
 use super::now;
 use super::part::{self, Named};
 use super::socket::Socket;
@@ -12,12 +11,14 @@ use super::wire::{Answer, Inside, Line, Look, Message, Request, Verdict, VERSION
 use crate::args::Changes;
 use crate::diff;
 use crate::hint;
+use crate::life::Life;
 use crate::report::Told;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use systx_engine::outcome::{Conflict, Verb, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_os::process::{self, Deadline, Signals};
+use systx_os::sandbox::join::Entry;
 use systx_os::{sockets, Linux, Os};
 
 /// Why it is to end.
@@ -74,6 +75,14 @@ enum Next {
     Stays,
     Goes,
     Ends(End),
+}
+
+/// An open transaction: served, with pid 1 of its namespaces.
+pub struct Kept {
+    /// The transaction at work.
+    pub life: Life,
+    /// The way in.
+    pub entry: Entry,
 }
 
 /// The session daemon's clients.
