@@ -24,7 +24,7 @@ const SECTOR: u64 = SECTOR_BYTES as u64;
 const PATCH_BYTES_MAX: u64 = 1 << 20;
 
 /// Whether a private file shall take the committed one's place instead of being copied into it, if nobody else has that one open
-/// or another name for it: see [`Transaction::has_for_itself`].
+/// or another name for it: see [`has_for_itself`].
 fn is_replacement(replaced: bool, size: u64, nlink: u32) -> bool {
     replaced && size > PATCH_BYTES_MAX && nlink == 1
 }

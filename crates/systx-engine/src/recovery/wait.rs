@@ -1,4 +1,4 @@
-//! Waiting for others, and what commits see of them. Whoever waits here holds nothing.
+//! Waiting for transactions in flight, and finishing those whose owners are dead. The waiter holds nothing meanwhile.
 
 use super::owner::{finish, help};
 use crate::domain::layout::SLOTS;
