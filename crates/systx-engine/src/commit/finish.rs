@@ -1,6 +1,6 @@
 //! U and D for the owner, and the way back for a commit that did not get to its commit point.
 
-use super::{final_look::Leases, Commit, Part};
+use super::{Commit, Decided, Part};
 use crate::domain::SlotState;
 use crate::log::Cell;
 use crate::mutant::{self, Mutant};
@@ -12,7 +12,7 @@ use systx_os::{Os, Phase};
 
 impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
-    pub(crate) fn publish_all(mut self, leases: Leases<O>) -> Committed {
+    pub(crate) fn publish_all(mut self, Decided(leases): Decided<O>) -> Committed {
         let mut done = Committed::default();
         if mutant::on(Mutant::EarlyRelease) {
             (0..self.parts.len()).for_each(|n| self.done(n));

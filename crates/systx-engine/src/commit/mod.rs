@@ -17,7 +17,7 @@ mod validate;
 
 pub(crate) use prepare::Draft;
 
-use crate::domain::{Domain, Place, Sealed, SlotIx};
+use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
@@ -28,9 +28,11 @@ use crate::plan::{self, Plan};
 use crate::publish::tokens::TokenHandles;
 use crate::record::{Body, Step};
 use crate::transaction::Transaction;
+use final_look::Leases;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Handle, Os};
+use validate::failed;
 
 /// One domain's share of a commit.
 pub(crate) struct Part<O: Os> {
@@ -90,12 +92,23 @@ impl<O: Os> Change<O> {
     }
 }
 
-/// A commit under way. The first part that changes something is the coordinator.
+/// A commit that is prepared, and under way from there. The first part that changes something is the coordinator.
 pub(crate) struct Commit<'t, O: Os> {
     pub facts: &'t mut Facts<O>,
     pub parts: Vec<Part<O>>,
     pub durability: Durability,
 }
+
+// Each phase takes what the one before it has given, so that none can be left out or come twice.
+
+/// The commit has validated and has its number in every domain: its slots are in flight.
+pub(crate) struct Numbered(());
+
+/// Its record is in the log, and on the disk if it is durable.
+pub(crate) struct Logged(());
+
+/// It is past its commit point. It has the leases under which the final look was taken.
+pub(crate) struct Decided<O: Os>(Leases<O>);
 
 impl<O: Os> Transaction<O> {
     /// Makes all of the transaction's effects public, or none.
@@ -238,7 +251,7 @@ pub(crate) fn run<O: Os>(
     let parts = prepare::prepare(facts, drafts, durability, command)?;
     let mut commit = Commit { facts, parts, durability };
     match commit.up_to_commit_point() {
-        Ok(leases) => Ok(commit.publish_all(leases)),
+        Ok(decided) => Ok(commit.publish_all(decided)),
         Err(error) => Err(commit.withdraw(error)),
     }
 }
@@ -267,27 +280,47 @@ fn read_only<O: Os>(
 }
 
 impl<O: Os> Commit<'_, O> {
-    fn up_to_commit_point(&mut self) -> Result<final_look::Leases<O>, CommitError> {
-        self.validate()?;
+    fn up_to_commit_point(&mut self) -> Result<Decided<O>, CommitError> {
+        let numbered = self.validate()?;
         // From here on their slots say so.
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
-        if self.durability == Durability::Durable {
-            // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
-            // that somebody cooperating has seen.
-            if !mutant::on(Mutant::NoV6) {
-                self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
-            }
-            self.prepare_participants()?;
-            if !mutant::on(Mutant::LateHeader) {
-                self.append_header()?;
-            }
-            if !mutant::on(Mutant::HeaderNotSynced) && !mutant::on(Mutant::PublishBeforeSync) {
-                self.sync_header()?;
+        let logged = self.log(numbered)?;
+        let leases = self.final_look()?;
+        self.commit_point(logged, leases)
+    }
+
+    /// V6 to S: what a durable commit has on the disk before it is decided.
+    fn log(&mut self, _: Numbered) -> Result<Logged, CommitError> {
+        if self.durability != Durability::Durable {
+            return Ok(Logged(()));
+        }
+        // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
+        // that somebody cooperating has seen.
+        if !mutant::on(Mutant::NoV6) {
+            self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+        }
+        self.prepare_participants()?;
+        if !mutant::on(Mutant::LateHeader) {
+            self.append_header()?;
+        }
+        if !mutant::on(Mutant::HeaderNotSynced) && !mutant::on(Mutant::PublishBeforeSync) {
+            self.sync_header()?;
+        }
+        Ok(Logged(()))
+    }
+
+    /// The commit point: the coordinator's slot becomes PUBLISHING. From here on this process and all helpers go forward; an error
+    /// says that it was not passed.
+    fn commit_point(&mut self, _: Logged, leases: Leases<O>) -> Result<Decided<O>, CommitError> {
+        for n in self.coordinator_first() {
+            if let Some((slot, _)) = self.parts[n].numbered {
+                let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
+                if n == self.coordinator() {
+                    moved.map_err(|error| failed("passing the commit point", error))?;
+                }
             }
         }
-        let leases = self.final_look()?;
-        self.pass_commit_point()?;
-        Ok(leases)
+        Ok(Decided(leases))
     }
 
     /// The part whose record decides.

@@ -1,6 +1,6 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
-use super::{Commit, Part};
+use super::{Commit, Numbered, Part};
 use crate::domain::senior::SENIORITY_NS;
 use crate::domain::{become_senior, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Unsynced, Until, Who};
@@ -31,7 +31,7 @@ enum Obstacle {
 
 impl<O: Os> Commit<'_, O> {
     /// Validates and takes a number in every domain, at one instant.
-    pub(super) fn validate(&mut self) -> Result<(), CommitError> {
+    pub(super) fn validate(&mut self) -> Result<Numbered, CommitError> {
         let mut round = 0;
         loop {
             let domains: Vec<Arc<Domain<O>>> = self.parts.iter().map(|p| p.domain.clone()).collect();
@@ -46,7 +46,7 @@ impl<O: Os> Commit<'_, O> {
             }
             let held_by: Vec<&Held<'_, O>> = lock_of.into_iter().map(|n| &held[n]).collect();
             let obstacle = match self.obstacle(&held_by)? {
-                None => return self.number(&held_by),
+                None => return self.number(&held_by).map(|()| Numbered(())),
                 Some(obstacle) => obstacle,
             };
             // Nobody waits while holding the lock.
@@ -197,19 +197,6 @@ impl<O: Os> Commit<'_, O> {
         Ok(())
     }
 
-    /// The commit point for the living: from here on helpers go forward.
-    pub(super) fn pass_commit_point(&mut self) -> Result<(), CommitError> {
-        for n in self.coordinator_first() {
-            if let Some((slot, _)) = self.parts[n].numbered {
-                let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
-                if n == self.coordinator() {
-                    moved.map_err(|error| failed("passing the commit point", error))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// A participant's slot in flight means that its coordinator's is, too: first in, last out.
     pub(super) fn coordinator_first(&self) -> Vec<usize> {
         let coordinator = self.coordinator();
@@ -225,6 +212,6 @@ pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
     named || Unsynced::<O::Mem>::are_in(&part.objects, &all)
 }
 
-fn failed(doing: &'static str, error: Errno) -> CommitError {
+pub(super) fn failed(doing: &'static str, error: Errno) -> CommitError {
     CommitError::Failed { doing, path: Vec::new(), error }
 }
