@@ -5,7 +5,7 @@ use crate::domain::SlotState;
 use crate::log::Cell;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Displaced, Durability};
-use crate::publish::site::{Pass, Site};
+use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
@@ -21,18 +21,16 @@ impl<O: Os> Commit<'_, O> {
             let Some(change) = &mut part.change else { continue };
             done.steps += change.body.steps.len() as u64;
             let domain = &part.domain;
-            let (os, root, aside) = (&domain.os, &domain.area.root, &domain.area.aside);
-            let mut site = Site::new(os, root, &change.slots, aside, change.id, Pass::First);
-            site.area = Some(&domain.area.dir);
-            site.is_own = true;
-            site.marks = domain.marks().filter(|_| self.durability == Durability::Durable);
-            os.phase(Phase::Publish);
+            domain.os.phase(Phase::Publish);
             change.base.before_steps(domain);
-            site.patch_targets = std::mem::take(&mut change.patch_targets);
-            site.directories = std::mem::take(&mut change.directories);
-            site.tokens = std::mem::take(&mut change.tokens);
-            site.held = std::mem::take(&mut change.held);
-            site.body = Some(&change.body);
+            let opened = Opened {
+                patch_targets: std::mem::take(&mut change.patch_targets),
+                directories: std::mem::take(&mut change.directories),
+                tokens: std::mem::take(&mut change.tokens),
+                held: std::mem::take(&mut change.held),
+            };
+            let durable = self.durability == Durability::Durable;
+            let mut site = Site::living(domain, &change.slots, &change.body, durable, opened);
             match publish(&mut site, &change.body) {
                 Ok(displaced) => {
                     if displaced.is_empty() && self.durability == Durability::Durable {

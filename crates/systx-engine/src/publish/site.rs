@@ -5,6 +5,7 @@ use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
 use crate::domain::reports;
 use crate::domain::shelf::slots_there;
+use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories};
@@ -81,8 +82,110 @@ pub(crate) struct Found<O: Os> {
     pub fd: Option<Arc<O::Fd>>,
 }
 
+/// What the other records of a log say to one that is redone.
+#[derive(Clone, Copy)]
+pub(crate) struct Around<'a> {
+    /// See [`Site::changed_later`].
+    pub later: &'a dyn Fn(&Handle) -> bool,
+    /// See [`Site::leaves`].
+    pub leaves: &'a dyn Fn(&Act) -> bool,
+    /// See [`Site::cut_later`].
+    pub cut: &'a dyn Fn(&Handle) -> u64,
+    /// See [`Site::ways_of_log`].
+    pub ways: &'a dyn Fn() -> Rc<Ways>,
+}
+
+/// What a process has open for a commit of its own since before the commit point.
+pub(crate) struct Opened<O: Os> {
+    /// See [`Site::patch_targets`].
+    pub patch_targets: Targets<O>,
+    /// See [`Site::directories`].
+    pub directories: Directories<O>,
+    /// See [`Site::tokens`].
+    pub tokens: TokenHandles,
+    /// See [`Site::held`].
+    pub held: HashMap<Handle, Arc<O::Fd>>,
+}
+
+/// What a redo carries from one record to the next.
+pub(crate) struct Carried<O: Os> {
+    /// See [`Site::patch_targets`].
+    pub targets: Targets<O>,
+    /// See [`Site::keeps_targets`].
+    pub keeps_targets: bool,
+    /// See [`Site::old_ends`].
+    pub old_ends: HashMap<Handle, OldEnds>,
+}
+
 impl<'a, O: Os> Site<'a, O> {
-    /// A site for a first pass or a redo.
+    /// For a commit of this process, which publishes it itself.
+    pub fn living(
+        domain: &'a Domain<O>,
+        slots: &'a O::Fd,
+        body: &'a Body,
+        durable: bool,
+        opened: Opened<O>,
+    ) -> Site<'a, O> {
+        let (root, aside) = (&domain.area.root, &domain.area.aside);
+        let Opened { patch_targets, directories, tokens, held } = opened;
+        Site {
+            area: Some(&domain.area.dir),
+            is_own: true,
+            marks: domain.marks().filter(|_| durable),
+            body: Some(body),
+            patch_targets,
+            directories,
+            tokens,
+            held,
+            ..Site::new(&domain.os, root, slots, aside, body.id, Pass::First)
+        }
+    }
+
+    /// For a commit whose owner is dead, or that a recovery could not publish to its end (`Pass::Redo`), from its slot in flight.
+    pub fn twin(
+        domain: &'a Domain<O>,
+        slots: &'a O::Fd,
+        body: &'a Body,
+        (durable, pass): (bool, Pass),
+        leaves: &'a dyn Fn(&Act) -> bool,
+    ) -> Site<'a, O> {
+        let (root, aside) = (&domain.area.root, &domain.area.aside);
+        Site {
+            area: Some(&domain.area.dir),
+            marks: domain.marks().filter(|_| durable),
+            leaves: Some(leaves),
+            body: Some(body),
+            ..Site::new(&domain.os, root, slots, aside, body.id, pass)
+        }
+    }
+
+    /// For a record of a log that is redone after a reboot. `marks`: they prove something there.
+    pub fn redo(
+        os: &'a O,
+        area: &'a Area<O>,
+        slots: &'a O::Fd,
+        body: &'a Body,
+        around: Around<'a>,
+        marks: bool,
+        carried: Carried<O>,
+    ) -> Site<'a, O> {
+        let Carried { targets, keeps_targets, old_ends } = carried;
+        Site {
+            area: Some(&area.dir),
+            marks: marks.then_some(&area.tx),
+            changed_later: Some(around.later),
+            leaves: Some(around.leaves),
+            cut_later: Some(around.cut),
+            ways_of_log: Some(around.ways),
+            body: Some(body),
+            keeps_targets,
+            patch_targets: targets,
+            old_ends,
+            ..Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo)
+        }
+    }
+
+    /// A bare one, in which slots are emptied; each kind of publication has a constructor above.
     pub fn new(
         os: &'a O,
         root: &'a O::Fd,

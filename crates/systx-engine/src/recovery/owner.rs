@@ -182,15 +182,10 @@ fn forward<O: Os>(
         ));
     }
     let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
-    let (root, aside) = (&domain.area.root, &domain.area.aside);
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);
-    let mut site = Site::new(&domain.os, root, slots, aside, body.id, pass);
-    site.area = Some(&domain.area.dir);
-    site.marks = domain.marks().filter(|_| slot.info.durable);
     let chains = if slot.info.redo { chains_of(domain, body) } else { None };
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
-    site.leaves = Some(&leaves);
-    site.body = Some(body);
+    let mut site = Site::twin(domain, slots, body, (slot.info.durable, pass), &leaves);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {

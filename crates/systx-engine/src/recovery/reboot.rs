@@ -21,7 +21,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{identify, remove_all, slot_name};
 use crate::outcome::{Displaced, Recovered};
 use crate::publish::reclaim::reclaim;
-use crate::publish::site::{OldEnds, Pass, Site};
+use crate::publish::site::{Around, Carried, OldEnds, Site};
 use crate::publish::targets::{self, Targets};
 use crate::publish::ways::Ways;
 use crate::publish::{publish, Pending};
@@ -230,18 +230,6 @@ fn changes(act: &Act, object: &Handle) -> bool {
     }
 }
 
-/// What the other records say to one.
-struct Around<'a> {
-    /// See [`Site::changed_later`].
-    later: &'a dyn Fn(&Handle) -> bool,
-    /// See [`Site::leaves`].
-    leaves: &'a dyn Fn(&Act) -> bool,
-    /// See [`Site::cut_later`].
-    cut: &'a dyn Fn(&Handle) -> u64,
-    /// See [`Site::ways_of_log`].
-    ways: &'a dyn Fn() -> Rc<Ways>,
-}
-
 /// To which places the records of a log take what they rename.
 fn ways_of<O: Os>(os: &O, area: &Area<O>, records: &Understood<O>) -> Ways {
     let mut ways = Ways::default();
@@ -338,19 +326,16 @@ impl<O: Os> Redo<'_, O> {
             ));
         }
         let slots = slots.as_ref().unwrap_or(&area.tx);
-        let mut site = Site::new(os, &area.root, slots, &area.aside, body.id, Pass::Redo);
-        site.area = Some(&area.dir);
-        site.marks = self.marks.then_some(&area.tx);
-        site.changed_later = Some(around.later);
-        site.leaves = Some(around.leaves);
-        site.cut_later = Some(around.cut);
-        site.body = Some(body);
-        site.ways_of_log = Some(around.ways);
-        site.keeps_targets = self.keeps_targets && in_place;
-        site.patch_targets = std::mem::take(&mut self.targets);
-        if !mutant::on(Mutant::OldEndsForgotten) {
-            site.old_ends = std::mem::take(&mut self.old_ends);
-        }
+        let old_ends = match mutant::on(Mutant::OldEndsForgotten) {
+            true => HashMap::new(),
+            false => std::mem::take(&mut self.old_ends),
+        };
+        let carried = Carried {
+            targets: std::mem::take(&mut self.targets),
+            keeps_targets: self.keeps_targets && in_place,
+            old_ends,
+        };
+        let mut site = Site::redo(os, area, slots, body, *around, self.marks, carried);
         let published = publish(&mut site, body);
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);
