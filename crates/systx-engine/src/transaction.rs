@@ -64,7 +64,7 @@ impl<O: Os> Transaction<O> {
 
     /// Makes the transaction one that can't commit, and says why. The first reason stays.
     pub fn refused(&mut self, why: String) {
-        if self.workset.spoiled().is_none() {
+        if !self.workset.is_spoiled() {
             self.refusal.get_or_insert(why);
         }
     }
@@ -84,9 +84,10 @@ impl<O: Os> Transaction<O> {
         self.workset.path(self.workset.ix(node))
     }
 
-    /// Why it can't commit, if it can't.
-    pub(crate) fn refusal(&self) -> Option<&str> {
-        self.refusal.as_deref().or_else(|| self.workset.spoiled())
+    /// Why it can't commit, if it can't; from here on it could for all that was said.
+    pub(crate) fn take_refusal(&mut self) -> Option<String> {
+        let spoiled = self.workset.take_spoiled();
+        self.refusal.take().or(spoiled)
     }
 
     /// About how much room its changes take, in bytes.

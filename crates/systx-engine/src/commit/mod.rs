@@ -127,7 +127,7 @@ impl<O: Os> Transaction<O> {
 
     fn commit_whole(mut self, failing: Failing) -> Result<Committed, NotCommitted<O>> {
         let stays = failing == Failing::Stays;
-        if let Some(why) = self.refusal().map(str::to_owned) {
+        if let Some(why) = self.take_refusal() {
             return Err((CommitError::Refused(why), self.failed_whole(failing, None)));
         }
         let plans = match plan::plan(&mut self.workset) {

@@ -148,9 +148,14 @@ impl<O: Os> Workset<O> {
         &mut self.facts
     }
 
-    /// Why it can't become public any more, if it can't.
-    pub(crate) fn spoiled(&self) -> Option<&str> {
-        self.spoiled.as_deref()
+    /// Whether it can't become public any more.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.spoiled.is_some()
+    }
+
+    /// The same, and why; said once.
+    pub(crate) fn take_spoiled(&mut self) -> Option<String> {
+        self.spoiled.take()
     }
 
     /// Forgets all nodes, and so closes everything; what is staged stays.
