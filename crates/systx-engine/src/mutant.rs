@@ -41,6 +41,8 @@ pub(crate) enum Mutant {
     NoRefreshAfterLook,
     /// Where handles can't be opened, an object is looked for at one path only.
     OneWay,
+    /// Slots that are made again have tokens of files only.
+    TokensOfFiles,
     /// What was changed of a file that loses the name by which it is found is not synced.
     LinksNotSynced,
     /// `tx/<id>.<owner>~` is made under its final name at once, and a shelf's seal is not looked at.
@@ -251,6 +253,7 @@ impl Mutant {
         Mutant::PastLaterCut,
         Mutant::LinksLate,
         Mutant::OneWay,
+        Mutant::TokensOfFiles,
         Mutant::LinksNotSynced,
         Mutant::ExchangeBackOnce,
         Mutant::DisplacedNotNoted,

@@ -13,30 +13,45 @@ use machine::generations::Generations;
 use machine::pair::Pair;
 use machine::picture::{picture, Picture};
 use machine::processes::{children, let_pass, systx_below, Held};
-use machine::volume::{Switch, Volume};
-use machine::{code, err, have, must, recover, rounds, verb};
+use machine::volume::{forget_boot, Switch, Volume};
+use machine::who::Account;
+use machine::who::Who::{self, Root, User};
+use machine::{code, err, have, must};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn main() {
     machine::main(&[
-        ("a_power_loss_on_ext4_leaves_all_or_nothing", |dir| shutdowns(dir, "ext4")),
-        ("a_power_loss_on_xfs_leaves_all_or_nothing", |dir| shutdowns(dir, "xfs")),
-        ("a_power_loss_before_any_call_on_ext4_leaves_all_or_nothing", |dir| steps(dir, "ext4")),
-        ("a_power_loss_before_any_call_on_xfs_leaves_all_or_nothing", |dir| steps(dir, "xfs")),
-        (
-            "a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither",
-            a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither,
-        ),
-        ("a_crash_image_of_btrfs_is_all_or_nothing", |dir| images(dir, "btrfs")),
-        ("a_crash_image_of_ext4_without_a_journal_is_recovered_or_told", |dir| images(dir, "ext4-nj")),
+        ("a_power_loss_on_ext4_leaves_all_or_nothing", |dir| shutdowns(dir, Root, "ext4")),
+        ("a_power_loss_on_xfs_leaves_all_or_nothing", |dir| shutdowns(dir, Root, "xfs")),
+        ("a_power_loss_on_ext4_leaves_all_or_nothing_of_a_users_run", |dir| shutdowns(dir, User, "ext4")),
+        ("a_power_loss_on_xfs_leaves_all_or_nothing_of_a_users_run", |dir| shutdowns(dir, User, "xfs")),
+        ("a_power_loss_before_any_call_on_ext4_leaves_all_or_nothing", |dir| steps(dir, Root, "ext4")),
+        ("a_power_loss_before_any_call_on_xfs_leaves_all_or_nothing", |dir| steps(dir, Root, "xfs")),
+        ("a_power_loss_before_any_call_of_a_users_run_on_ext4_leaves_all_or_nothing", |dir| {
+            steps(dir, User, "ext4")
+        }),
+        ("a_power_loss_before_any_call_of_a_users_run_on_xfs_leaves_all_or_nothing", |dir| {
+            steps(dir, User, "xfs")
+        }),
+        ("a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither", |dir| both_or_neither(dir, Root)),
+        ("a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither_of_a_users_run", |dir| {
+            both_or_neither(dir, User)
+        }),
+        ("a_crash_image_of_btrfs_is_all_or_nothing", |dir| images(dir, Root, "btrfs")),
+        ("a_crash_image_of_btrfs_is_all_or_nothing_of_a_users_run", |dir| images(dir, User, "btrfs")),
+        ("a_crash_image_of_ext4_without_a_journal_is_recovered_or_told", |dir| images(dir, Root, "ext4-nj")),
+        ("a_crash_image_of_ext4_without_a_journal_is_recovered_or_told_to_its_user", |dir| {
+            images(dir, User, "ext4-nj")
+        }),
         ("a_torn_tree_that_is_not_told_is_found_out", a_torn_tree_that_is_not_told_is_found_out),
     ]);
 }
 
-fn bench(dir: &Path, kind: &'static str) -> Option<Bench> {
-    let bench = Bench::new(dir, Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?);
+fn bench(dir: &Path, who: Who, kind: &'static str) -> Option<Bench> {
+    let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?;
+    let bench = Bench::new(dir, volume, Account::new(dir, who));
     // What was made without systx has to survive by itself.
     must(Command::new("sync").arg("-f").arg(&bench.volume.point));
     Some(bench)
@@ -71,10 +86,10 @@ fn settle_times(generations: &Generations, served: &Path, what: &str) {
     }
 }
 
-fn shutdowns(dir: &Path, kind: &'static str) {
-    let Some(mut bench) = bench(dir, kind) else { return };
+fn shutdowns(dir: &Path, who: Who, kind: &'static str) {
+    let Some(mut bench) = bench(dir, who, kind) else { return };
     bench.aim();
-    let want = rounds(10, 500);
+    let want = who.rounds(10, 500);
     for round in 0.. {
         if !bench.wants(round, want) {
             break;
@@ -88,22 +103,22 @@ fn shutdowns(dir: &Path, kind: &'static str) {
         switch.off();
         let output = child.wait_with_output().unwrap();
         family.iter().for_each(Held::gone);
-        bench.volume.boot();
-        let said = recover();
+        bench.boot();
+        let said = bench.account.recover();
         settled(&mut bench, &output, &format!("round {round}, power lost after {us} µs; {said}"));
     }
     tell(&bench, &format!("{kind}, power lost at random instants"));
 }
 
-fn a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither(dir: &Path) {
-    let Some(mut pair) = Pair::new(dir) else { return };
+fn both_or_neither(dir: &Path, who: Who) {
+    let Some(mut pair) = Pair::new(dir, Account::new(dir, who)) else { return };
     for volume in &pair.volumes {
         must(Command::new("sync").arg("-f").arg(&volume.point));
     }
     for _ in 0..3 {
         pair.undisturbed(&[]);
     }
-    let (want, mut apart) = (rounds(10, 300), 0);
+    let (want, mut apart) = (who.rounds(10, 300), 0);
     for round in 0.. {
         if round >= want && (round >= 5 * want || (pair.stayed > 0 && pair.went_on > 0)) {
             break;
@@ -118,9 +133,9 @@ fn a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither(dir: &Path) {
         Switch::all_off(if fastrand::bool() { [one, two] } else { [two, one] });
         let output = child.wait_with_output().unwrap();
         family.iter().for_each(Held::gone);
-        pair.volumes.iter().for_each(Volume::boot);
+        pair.boot();
         apart += usize::from(pair.apart());
-        let said = recover();
+        let said = pair.account.recover();
         let (what, before) = (format!("round {round}, power lost after {us} µs; {said}"), pair.now);
         pair.trees.iter().for_each(|tree| settle_times(&pair.generations, tree, &what));
         pair.settled(&format!("{what}; systx said {} {:?}", code(&output), err(&output)), true);
@@ -131,15 +146,15 @@ fn a_power_loss_on_two_file_systems_at_once_leaves_both_or_neither(dir: &Path) {
     assert!(stayed > 0 && went_on > 0, "only one outcome was seen");
 }
 
-fn steps(dir: &Path, kind: &'static str) {
+fn steps(dir: &Path, who: Who, kind: &'static str) {
     if !have("strace") {
         return;
     }
-    let Some(mut bench) = bench(dir, kind) else { return };
+    let Some(mut bench) = bench(dir, who, kind) else { return };
     let mut calls = calls(&mut bench, &dir.join("trace"));
     fastrand::shuffle(&mut calls);
     for (round, (name, count)) in calls.into_iter().enumerate() {
-        if !bench.wants(round, rounds(14, 1 << 20)) {
+        if !bench.wants(round, who.rounds(14, 1 << 20)) {
             break;
         }
         let Some(switch) = bench.volume.switch() else { return };
@@ -152,21 +167,21 @@ fn steps(dir: &Path, kind: &'static str) {
         let output = child.wait_with_output().unwrap();
         switch.off();
         family.iter().for_each(Held::gone);
-        bench.volume.boot();
-        let said = recover();
+        bench.boot();
+        let said = bench.account.recover();
         settled(&mut bench, &output, &format!("power lost before {name} number {count}; {said}"));
     }
     tell(&bench, &format!("{kind}, power lost before a call"));
 }
 
-fn images(dir: &Path, kind: &'static str) {
+fn images(dir: &Path, who: Who, kind: &'static str) {
     // A copy at one instant needs a file system below that shares blocks.
     let Some(host) = Volume::new(dir, "xfs", 2048) else { return };
-    let Some(mut bench) = bench(&host.point, kind) else { return };
+    let Some(mut bench) = bench(&host.point, who, kind) else { return };
     bench.aim();
     let copy = host.point.join("copy.img");
     let (mut torn, mut refused) = (0, 0);
-    let want = rounds(8, 300);
+    let want = who.rounds(8, 300);
     for round in 0.. {
         if !bench.wants(round, want) {
             break;
@@ -195,10 +210,10 @@ fn images(dir: &Path, kind: &'static str) {
             assert!(code(&fsck) < 4, "{}", machine::out(&fsck));
         }
         bench.volume.mount();
-        bench.volume.forget_boot();
+        forget_boot(&bench.area());
         let what = format!("round {round}, image after {us} µs");
         if kind != "ext4-nj" {
-            let said = recover();
+            let said = bench.account.recover();
             let before = bench.now;
             settle_times(&bench.generations, &bench.served, &what);
             bench.settled(&format!("{what}; {said}"));
@@ -210,7 +225,7 @@ fn images(dir: &Path, kind: &'static str) {
         }
         // Without a journal names may be lost at power failure, and nobody can have them back (docs/limits.md). What
         // systx owes is a recovery that ends, and that says so when it knows.
-        let recovered = verb("recover", &[]);
+        let recovered = bench.account.verb("recover", &[]);
         settle_times(&bench.generations, &bench.served, &what);
         let said = format!("{}{}", machine::out(&recovered), err(&recovered));
         match bench.generations.of(&bench.served) {
@@ -231,10 +246,10 @@ fn images(dir: &Path, kind: &'static str) {
                     None => torn += 1,
                 }
                 // What fsck left is nobody's generation: the next round begins with a whole tree.
-                let _ = std::fs::remove_dir_all(bench.volume.area());
+                let _ = std::fs::remove_dir_all(bench.area());
                 std::fs::remove_dir_all(&bench.served).unwrap();
-                std::fs::create_dir(&bench.served).unwrap();
-                bench.generations.begin(&bench.served);
+                bench.account.make(&bench.served);
+                bench.generations.begin(&bench.served, &bench.account);
                 bench.now = 1;
                 must(Command::new("sync").arg("-f").arg(&bench.volume.point));
             }

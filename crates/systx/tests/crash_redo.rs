@@ -10,18 +10,61 @@ mod machine;
 
 use machine::picture::{difference, picture, Picture};
 use machine::volume::Volume;
-use machine::{code, err, have, must, recover, shell};
-use std::path::Path;
+use machine::who::Account;
+use machine::who::Who::{self, Root, User};
+use machine::{code, err, have, must};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
     machine::main(&[
-        ("what_outsiders_did_after_a_commit_survives_its_redo_on_ext4", |dir| outsiders(dir, "ext4")),
-        ("what_outsiders_did_after_a_commit_survives_its_redo_on_xfs", |dir| outsiders(dir, "xfs")),
-        ("a_durable_commit_on_what_nobody_has_synced_survives_on_ext4", |dir| unsynced(dir, "ext4")),
-        ("a_durable_commit_on_what_nobody_has_synced_survives_on_xfs", |dir| unsynced(dir, "xfs")),
-        ("a_durable_commit_on_what_nobody_has_synced_survives_on_btrfs", |dir| unsynced(dir, "btrfs")),
+        ("what_outsiders_did_after_a_commit_survives_its_redo_on_ext4", |dir| outsiders(dir, Root, "ext4")),
+        ("what_outsiders_did_after_a_commit_survives_its_redo_on_xfs", |dir| outsiders(dir, Root, "xfs")),
+        ("what_outsiders_did_after_a_users_commit_survives_its_redo_on_ext4", |dir| {
+            outsiders(dir, User, "ext4")
+        }),
+        ("what_outsiders_did_after_a_users_commit_survives_its_redo_on_xfs", |dir| {
+            outsiders(dir, User, "xfs")
+        }),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_ext4", |dir| unsynced(dir, Root, "ext4")),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_xfs", |dir| unsynced(dir, Root, "xfs")),
+        ("a_durable_commit_on_what_nobody_has_synced_survives_on_btrfs", |dir| unsynced(dir, Root, "btrfs")),
+        ("a_users_durable_commit_on_what_nobody_has_synced_survives_on_ext4", |dir| {
+            unsynced(dir, User, "ext4")
+        }),
+        ("a_users_durable_commit_on_what_nobody_has_synced_survives_on_xfs", |dir| {
+            unsynced(dir, User, "xfs")
+        }),
+        ("a_users_durable_commit_on_what_nobody_has_synced_survives_on_btrfs", |dir| {
+            unsynced(dir, User, "btrfs")
+        }),
     ]);
+}
+
+/// A tree on a file system of its own, and who works in it.
+struct World {
+    account: Account,
+    volume: Volume,
+    served: PathBuf,
+}
+
+impl World {
+    fn new(dir: &Path, who: Who, kind: &'static str) -> Option<World> {
+        let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?;
+        let account = Account::new(dir, who);
+        let served = account.served(&volume.point);
+        Some(World { account, volume, served })
+    }
+
+    fn sync(&self) {
+        must(Command::new("sync").arg("-f").arg(&self.served));
+    }
+
+    /// A transaction that nobody disturbs.
+    fn inside(&self, script: &str) {
+        let output = self.account.shell(&self.served, script);
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{script}");
+    }
 }
 
 /// How a transaction changes `f` in a directory of its own. `large` has 300,000 bytes.
@@ -59,24 +102,20 @@ const ACTS: &[(&str, &str)] = &[
 ];
 
 /// The file system is synced after the acts, so all of them are on the device; the log still has the record, so it is redone.
-fn outsiders(dir: &Path, kind: &'static str) {
-    let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 }) else { return };
-    let served = volume.point.join("tree");
+fn outsiders(dir: &Path, who: Who, kind: &'static str) {
+    let Some(w) = World::new(dir, who, kind) else { return };
     let pairs: Vec<_> = (0..CHANGES.len()).flat_map(|c| (0..ACTS.len()).map(move |a| (c, a))).collect();
-    let at = |(c, a): (usize, usize)| served.join(format!("{c}.{a}"));
-    std::fs::create_dir(&served).unwrap();
+    let at = |(c, a): (usize, usize)| w.served.join(format!("{c}.{a}"));
     let begin = "printf old > f; printf backup > backup; chmod 640 backup; touch -d 2005-06-07 f; touch -d 2003-04-05 backup; \
         head -c 300000 /dev/zero | tr '\\0' x > large; touch -d 2005-06-07 large";
     for pair in &pairs {
-        std::fs::create_dir(at(*pair)).unwrap();
-        must(Command::new("sh").args(["-c", begin]).current_dir(at(*pair)));
+        w.account.make(&at(*pair));
+        w.account.natively(&at(*pair), begin);
     }
-    let sync = || must(Command::new("sync").arg("-f").arg(&served));
-    sync();
-    let script: String =
-        pairs.iter().map(|(c, a)| format!("cd {c}.{a}; {}; cd ..\n", CHANGES[*c].1)).collect();
-    let output = shell(&served, &script);
-    assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+    w.sync();
+    w.inside(
+        &pairs.iter().map(|(c, a)| format!("cd {c}.{a}; {}; cd ..\n", CHANGES[*c].1)).collect::<String>(),
+    );
     for (c, a) in &pairs {
         let file = if CHANGES[*c].1.contains("large") {
             "large"
@@ -85,14 +124,14 @@ fn outsiders(dir: &Path, kind: &'static str) {
         } else {
             "f"
         };
-        must(Command::new("sh").args(["-ec", ACTS[*a].1]).env("F", file).current_dir(at((*c, *a))));
+        w.account.natively(&at((*c, *a)), &format!("F={file}; {}", ACTS[*a].1));
     }
-    sync();
+    w.sync();
     let before: Vec<Picture> = pairs.iter().map(|pair| picture(&at(*pair))).collect();
-    let Some(switch) = volume.switch() else { return };
+    let Some(switch) = w.volume.switch() else { return };
     switch.off();
-    volume.boot();
-    let said = recover();
+    w.volume.boot_of(&w.account.area(&w.volume.point));
+    let said = w.account.recover();
     assert!(said.contains("1 committed finished"), "nothing was redone: {said}");
     let mut lost = String::new();
     for ((c, a), before) in pairs.iter().zip(&before) {
@@ -129,33 +168,27 @@ const BASES: &[(&str, &str, &str)] = &[
 /// What a transaction has done before that, in half of them.
 const EARLIER: &str = "echo w >> log; echo w >> f; chmod 755 f";
 
-fn unsynced(dir: &Path, kind: &'static str) {
-    let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 }) else { return };
+fn unsynced(dir: &Path, who: Who, kind: &'static str) {
+    let Some(w) = World::new(dir, who, kind) else { return };
     if kind != "btrfs" && !have("xfs_io") {
         return;
     }
-    let served = volume.point.join("tree");
-    std::fs::create_dir(&served).unwrap();
-    let natively = |script: &str| must(Command::new("sh").args(["-ec", script]).current_dir(&served));
-    let inside = |script: &str| {
-        let output = shell(&served, script);
-        assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{script}");
-    };
+    let natively = |script: &str| w.account.natively(&w.served, script);
     let mut lost = String::new();
     for (n, (what, outsider, ours)) in [BASES, BASES].concat().into_iter().enumerate() {
         natively("rm -rf *; echo 'v0 v0 v0' > f; chmod 644 f; seq 1 2000 > log");
-        inside("touch first");
-        must(Command::new("sync").arg("-f").arg(&served));
+        w.inside("touch first");
+        w.sync();
         let earlier = n >= BASES.len();
         if earlier {
-            inside(EARLIER);
+            w.inside(EARLIER);
         }
         natively(outsider);
-        inside(ours);
-        let before = seen(&served);
-        power_off(&volume);
-        let said = recover();
-        let after = seen(&served);
+        w.inside(ours);
+        let before = seen(&w.served);
+        power_off(&w);
+        let said = w.account.recover();
+        let after = seen(&w.served);
         // Bytes that XFS had not written are written again, and the time is left to whoever changed the mode (docs/limits.md).
         let known = kind == "xfs" && what == "other mode" && earlier && untimed(&after) == untimed(&before);
         if after != before && known {
@@ -186,15 +219,13 @@ fn seen(dir: &Path) -> Picture {
 }
 
 /// What the file system has not written to its device is lost.
-fn power_off(volume: &Volume) {
+fn power_off(w: &World) {
+    let (volume, area) = (&w.volume, w.account.area(&w.volume.point));
     if let (true, Some(switch)) = (volume.kind != "btrfs", volume.switch()) {
         switch.off();
-        return volume.boot();
+        return volume.boot_of(&area);
     }
     let copy = volume.image.with_extension("copy");
     must(Command::new("cp").arg("--sparse=always").arg(&volume.image).arg(&copy));
-    volume.unmount();
-    std::fs::rename(copy, &volume.image).unwrap();
-    volume.mount();
-    volume.forget_boot();
+    volume.boot_from(&copy, &area);
 }

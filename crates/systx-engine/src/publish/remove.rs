@@ -47,6 +47,10 @@ pub(super) fn take_out<O: Os>(
             None => None,
         };
         let (Some(dir), true) = (&dir, named == Some(*before)) else {
+            // Where handles can't be opened, one that somebody has moved looks like one that is gone: then the name stays.
+            if dir.is_none() && matches!(why, Why::Remove(_)) && site.walks() {
+                site.report(step, None, "not removed: its directory is gone");
+            }
             return theirs_is_later(site, step, why);
         };
         let looked = match why {

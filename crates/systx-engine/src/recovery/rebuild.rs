@@ -49,7 +49,8 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Op
             Act::Place { small: None } | Act::Replace { .. } => lost = true,
             Act::Take { directory, .. } | Act::Remove { directory, .. } => {
                 taken.push(step.slot);
-                wanted.push((step.slot, if *directory { Token::Directory } else { Token::File }));
+                let directory = *directory && !mutant::on(Mutant::TokensOfFiles);
+                wanted.push((step.slot, if directory { Token::Directory } else { Token::File }));
             }
             Act::Link { .. } => {
                 links.get_or_insert((step.slot, Token::Links));

@@ -3,9 +3,10 @@
 use super::generations::{tree, Generations};
 use super::processes::Tell;
 use super::volume::Volume;
-use super::{code, err, run};
+use super::who::{behind, Account};
+use super::{code, err};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 /// Files that are changed in place, beside all the rest.
@@ -13,6 +14,7 @@ const FILES: usize = 60;
 
 /// A tree that is taken from generation to generation while somebody kills.
 pub struct Bench {
+    pub account: Account,
     pub volume: Volume,
     pub served: PathBuf,
     pub generations: Generations,
@@ -27,28 +29,32 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(dir: &Path, volume: Volume) -> Bench {
-        let generations = Generations::learn(dir, FILES);
-        let served = tree(&volume.point, &generations);
+    pub fn new(dir: &Path, volume: Volume, account: Account) -> Bench {
+        let generations = Generations::learn(dir, FILES, &account);
+        let served = tree(&volume.point, &generations, &account);
         let tell = Tell::new(dir);
+        let (stayed, went_on, mixed) = (0, 0, 0);
         let mut bench =
-            Bench { volume, served, generations, tell, now: 1, stayed: 0, went_on: 0, mixed: 0, aim_us: 0 };
+            Bench { account, volume, served, generations, tell, now: 1, stayed, went_on, mixed, aim_us: 0 };
         // The area is made, and the change works.
         assert_eq!(bench.undisturbed().0, 0);
         bench
     }
 
-    /// The change as one transaction, in words before which a wrapper can stand.
-    pub fn words(&self) -> Vec<String> {
-        let command = run(&self.served, &[], &["sh", "-c", &self.generations.script()]);
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    pub fn area(&self) -> PathBuf {
+        self.account.area(&self.volume.point)
     }
 
+    /// After a loss of power, with everybody dead.
+    pub fn boot(&self) {
+        self.volume.boot_of(&self.area());
+    }
+
+    /// The change as one transaction, behind a wrapper's words.
     pub fn start(&self, wrapper: &[&str]) -> Child {
-        let words: Vec<_> = wrapper.iter().map(|word| word.to_string()).chain(self.words()).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&self.served).stdin(Stdio::null()).stderr(Stdio::piped());
+        let run = self.account.run(&self.served, &[], &["sh", "-c", &self.generations.script()]);
+        let mut command = behind(wrapper, &run);
+        command.stderr(Stdio::piped());
         self.generations.environment(&mut command, self.now, &self.tell.path);
         command.spawn().unwrap()
     }

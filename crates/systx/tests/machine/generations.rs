@@ -3,6 +3,7 @@
 //! What the generations look like is told by a plain directory, where the same scripts ran without systx.
 
 use super::picture::{difference, picture, Picture};
+use super::who::{Account, Who};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,7 +37,7 @@ ln stays/h link.$G; rm link.$O
 mv swap.a t; mv swap.b swap.a; mv t swap.b
 mv dirs.a t; mv dirs.b dirs.a; mv t dirs.b
 echo "r $G" > replaced.new; mv replaced.new replaced
-chown $G:$G stays/owned; chmod 64$G stays/owned; chmod 75$G stays
+if [ $CHOWN = yes ]; then chown $G:$G stays/owned; fi; chmod 64$G stays/owned; chmod 75$G stays
 rm symlink; ln -s target.$G symlink
 mkfifo fifo.$G; rm fifo.$O
 "#;
@@ -52,35 +53,33 @@ const LAST: &str = "trap 'echo ending > $TELL' EXIT\n";
 /// Both generations as they must look.
 pub struct Generations {
     pub expected: [Picture; 2],
-    /// Files that are changed in place.
-    files: String,
+    /// What the scripts are told.
+    told: [(&'static str, String); 2],
 }
 
 impl Generations {
     /// Learns what they look like in a plain directory.
-    pub fn learn(dir: &Path, files: usize) -> Generations {
+    pub fn learn(dir: &Path, files: usize, account: &Account) -> Generations {
         let plain = dir.join("plain");
-        std::fs::create_dir(&plain).unwrap();
-        let files = files.to_string();
+        account.make(&plain);
+        // Only root gives files to others.
+        let chown = if account.who == Who::Root { "yes" } else { "no" };
+        let told = [("FILES", files.to_string()), ("CHOWN", chown.to_owned())];
         let mut seen = Vec::new();
         for (script, old, new) in [(BEGIN, "0", "0"), (STEP, "0", "1"), (STEP, "1", "0"), (STEP, "0", "1")] {
-            let mut sh = Command::new("sh");
-            sh.args(["-c", &format!("{script}{TIMES}")]).current_dir(&plain);
-            super::must(sh.env("O", old).env("G", new).env("FILES", &files));
+            natively(account, &plain, &told, script, [old, new]);
             seen.push(picture(&plain));
         }
         // `appended`, `a.1` and the like come and go with it.
         let again: [Picture; 2] = [seen[2].clone(), seen[3].clone()];
         assert!(again[1] == seen[1], "{}", difference(&again[1], &seen[1]));
-        Generations { expected: again, files }
+        Generations { expected: again, told }
     }
 
     /// Makes generation 1 natively.
-    pub fn begin(&self, served: &Path) {
+    pub fn begin(&self, served: &Path, account: &Account) {
         for (script, old, new) in [(BEGIN, "0", "0"), (STEP, "0", "1")] {
-            let mut sh = Command::new("sh");
-            sh.args(["-c", &format!("{script}{TIMES}")]).current_dir(served);
-            super::must(sh.env("O", old).env("G", new).env("FILES", &self.files));
+            natively(account, served, &self.told, script, [old, new]);
         }
         assert_eq!(self.of(served), Some(1), "{}", difference(&picture(served), &self.expected[1]));
     }
@@ -100,7 +99,7 @@ impl Generations {
     /// Sets what the script needs.
     pub fn environment(&self, command: &mut Command, from: usize, tell: &Path) {
         command.env("O", from.to_string()).env("G", (1 - from).to_string());
-        command.env("FILES", &self.files).env("TELL", tell);
+        command.envs(self.told.iter().map(|(name, value)| (name, value))).env("TELL", tell);
     }
 
     /// Which generation the tree is, if it is exactly one.
@@ -154,10 +153,15 @@ impl Line<'_> {
     }
 }
 
+fn natively(account: &Account, dir: &Path, told: &[(&str, String)], script: &str, [old, new]: [&str; 2]) {
+    let mut sh = account.command("sh");
+    sh.args(["-c", &format!("{script}{TIMES}")]).current_dir(dir);
+    super::must(sh.env("O", old).env("G", new).envs(told.iter().map(|(name, value)| (name, value))));
+}
+
 /// A directory to serve, in generation 1.
-pub fn tree(point: &Path, generations: &Generations) -> PathBuf {
-    let served = point.join("tree");
-    std::fs::create_dir(&served).unwrap();
-    generations.begin(&served);
+pub fn tree(point: &Path, generations: &Generations, account: &Account) -> PathBuf {
+    let served = account.served(point);
+    generations.begin(&served, account);
     served
 }

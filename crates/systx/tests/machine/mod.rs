@@ -17,14 +17,16 @@ pub mod processes;
 pub mod tidy;
 pub mod user;
 pub mod volume;
+pub mod who;
 pub mod word;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Arc;
 use systx_runner::{self as runner, Tried};
 use tidy::tidy;
+use who::Account;
 
 /// Not the usual name: commands that look at all file systems must not touch the machine's own areas.
 pub const AREA: &str = ".systx-crash";
@@ -82,27 +84,22 @@ pub fn systx() -> PathBuf {
 
 /// `systx run --only DIR OPTIONS -- COMMAND`, in that directory.
 pub fn run<S: AsRef<OsStr>>(dir: &Path, options: &[&str], command: &[S]) -> Command {
-    let mut run = Command::new(systx());
-    run.args(["run", "--area-name", AREA, "--only"]).arg(dir).args(options).arg("--").args(command);
-    run.current_dir(dir).stdin(Stdio::null());
-    run
+    Account::root().run(dir, options, command)
 }
 
 /// Runs a shell script inside, to its end.
 pub fn shell(dir: &Path, script: &str) -> Output {
-    run(dir, &[], &["sh", "-c", script]).output().unwrap()
+    Account::root().shell(dir, script)
 }
 
 /// Another verb of systx.
 pub fn verb(verb: &str, options: &[&str]) -> Output {
-    Command::new(systx()).args([verb, "--area-name", AREA]).args(options).output().unwrap()
+    Account::root().verb(verb, options)
 }
 
 /// `systx recover`, which must succeed.
 pub fn recover() -> String {
-    let output = verb("recover", &[]);
-    assert_eq!(code(&output), 0, "recover: {}{}", out(&output), err(&output));
-    out(&output)
+    Account::root().recover()
 }
 
 /// Exit status; 128 + n for a signal.

@@ -3,13 +3,14 @@
 use super::generations::{tree, Generations};
 use super::processes::Tell;
 use super::volume::Volume;
-use super::{code, err, run};
-use std::ffi::OsString;
+use super::who::{behind, Account};
+use super::{code, err};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Instant;
 
 pub struct Pair {
+    pub account: Account,
     pub volumes: [Volume; 2],
     pub trees: [PathBuf; 2],
     pub generations: Generations,
@@ -23,17 +24,17 @@ pub struct Pair {
 
 impl Pair {
     /// An ext4 and an xfs; their trees are small.
-    pub fn new(dir: &Path) -> Option<Pair> {
-        let generations = Generations::learn(dir, 12);
+    pub fn new(dir: &Path, account: Account) -> Option<Pair> {
+        let generations = Generations::learn(dir, 12, &account);
         let one = |name: &str, kind, megabytes| {
             let dir = dir.join(name);
             std::fs::create_dir(&dir).unwrap();
             Volume::new(&dir, kind, megabytes)
         };
         let volumes = [one("one", "ext4", 128)?, one("two", "xfs", 320)?];
-        let trees = [0, 1].map(|n: usize| tree(&volumes[n].point, &generations));
+        let trees = [0, 1].map(|n: usize| tree(&volumes[n].point, &generations, &account));
         let tell = Tell::new(dir);
-        Some(Pair { volumes, trees, generations, tell, now: 1, stayed: 0, went_on: 0, aim_us: 0 })
+        Some(Pair { account, volumes, trees, generations, tell, now: 1, stayed: 0, went_on: 0, aim_us: 0 })
     }
 
     /// The change, by words before which a wrapper can stand. Its last words are those of the second tree.
@@ -41,13 +42,18 @@ impl Pair {
         let both = "cd \"$1\" && TELL=/dev/null sh -c \"$0\" && cd \"$2\" && sh -c \"$0\"";
         let [one, two] = [0, 1].map(|n: usize| self.trees[n].to_str().unwrap());
         let script = self.generations.script();
-        let systx = run(&self.trees[0], &["--only", two], &["sh", "-c", both, &script, one, two]);
-        let words = std::iter::once(systx.get_program()).chain(systx.get_args()).map(OsString::from);
-        let words: Vec<_> = wrapper.iter().map(OsString::from).chain(words).collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(&self.trees[0]).stdin(Stdio::null());
+        let systx =
+            self.account.run(&self.trees[0], &["--only", two], &["sh", "-c", both, &script, one, two]);
+        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+        let mut command = behind(&wrapper, &systx);
+        command.stderr(Stdio::piped());
         self.generations.environment(&mut command, self.now, &self.tell.path);
-        command.stderr(Stdio::piped()).spawn().unwrap()
+        command.spawn().unwrap()
+    }
+
+    /// After a loss of power, with everybody dead.
+    pub fn boot(&self) {
+        self.volumes.iter().for_each(|volume| volume.boot_of(&self.account.area(&volume.point)));
     }
 
     /// The generation of both; a mixture in one or of the two is a failure.

@@ -74,7 +74,8 @@ impl Tell {
     pub fn new(dir: &Path) -> Tell {
         let path = dir.join("tell");
         if !path.exists() {
-            super::must(Command::new("mkfifo").arg(&path));
+            // Whoever runs it.
+            super::must(Command::new("mkfifo").args(["-m", "666"]).arg(&path));
         }
         let fifo = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
         Tell { path, fifo }

@@ -95,6 +95,23 @@ impl Volume {
     /// Unmounts, and returns when the device is closed: copies of the mount in namespaces of the dead go a little later.
     pub fn unmount(&self) {
         must(Command::new("umount").arg(&self.point));
+        self.closed();
+    }
+
+    /// The same, once a twin that has nothing to do has ended: it may be the last to know that its owner has.
+    fn unmount_behind_the_last(&self) {
+        let mut last = String::new();
+        let mut unmounted = || {
+            let output = Command::new("umount").arg(&self.point).output().unwrap();
+            last = super::err(&output);
+            output.status.success()
+        };
+        let done = (0..10_000).any(|_| unmounted());
+        assert!(done, "{last}");
+        self.closed();
+    }
+
+    fn closed(&self) {
         let open = || !must(Command::new("losetup").arg("-j").arg(&self.image)).is_empty();
         assert!((0..10_000).any(|_| !open()), "{} is still in use", self.image.display());
     }
@@ -123,7 +140,15 @@ impl Volume {
 
     /// The same, with an area that is elsewhere.
     pub fn boot_of(&self, area: &Path) {
-        self.unmount();
+        self.unmount_behind_the_last();
+        self.mount();
+        forget_boot(area);
+    }
+
+    /// The same from another image.
+    pub fn boot_from(&self, copy: &Path, area: &Path) {
+        self.unmount_behind_the_last();
+        std::fs::rename(copy, &self.image).unwrap();
         self.mount();
         forget_boot(area);
     }
@@ -137,7 +162,7 @@ impl Volume {
 ///
 /// The power loss is simulated, so the machine's boot id is the same as before, and by it systx takes the table for
 /// one that it may rely on. After a real loss the id differs. So the two words that hold it in the file are changed.
-fn forget_boot(area: &Path) {
+pub fn forget_boot(area: &Path) {
     use std::os::unix::fs::FileExt;
     match std::fs::OpenOptions::new().write(true).open(area.join("table")) {
         Ok(table) => {

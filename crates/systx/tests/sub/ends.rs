@@ -5,6 +5,7 @@ use super::machine::picture::{difference, picture};
 use super::machine::processes::Tell;
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
+use super::machine::who::Account;
 use super::machine::{code, err, have, must, out, programs_below, run, systx, verb, Case, AREA};
 use super::world::{each, inner, World, KINDS};
 use std::os::unix::fs::{chown, MetadataExt};
@@ -31,11 +32,11 @@ pub const ALL: &[(&str, Case)] = &[
 
 fn what_it_commits_is_what_a_plain_run_leaves(dir: &Path) {
     // Every kind of change, with times.
-    let generations = Generations::learn(dir, 20);
+    let generations = Generations::learn(dir, 20, &Account::root());
     let tell = Tell::new(dir);
     for kind in KINDS {
         let Some(volume) = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 128 }) else { continue };
-        let served = tree(&volume.point, &generations);
+        let served = tree(&volume.point, &generations, &Account::root());
         for (from, script) in
             [(1, "\"$S\" run --sub -- sh -c \"$0\""), (0, "\"$S\" run --sub -- sh -c \"$0\"; exit 0")]
         {

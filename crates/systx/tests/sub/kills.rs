@@ -6,6 +6,7 @@ use super::machine::pair::Pair;
 use super::machine::processes::{children, let_pass, Held};
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
+use super::machine::who::Account;
 use super::machine::{code, err, have, must, out, recover, rounds, run, systx, Case, AREA};
 use super::world::World;
 use std::ffi::OsString;
@@ -61,7 +62,7 @@ fn bench(dir: &Path) -> Option<(Bench, Vec<(String, usize)>)> {
     if !have("strace") {
         return None;
     }
-    let mut bench = Bench::new(dir, Volume::new(dir, "ext4", 256)?);
+    let mut bench = Bench::new(dir, Volume::new(dir, "ext4", 256)?, Account::root());
     let calls = calls(&mut bench, &dir.join("trace"));
     Some((bench, calls))
 }
@@ -138,7 +139,7 @@ fn inner_systx(pid: u32) -> Option<Held> {
 
 fn killed_with_its_twin(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
-    let mut bench = Bench::new(dir, volume);
+    let mut bench = Bench::new(dir, volume, Account::root());
     bench.aim();
     let want = rounds(25, 1000);
     for round in 0.. {
@@ -172,7 +173,7 @@ fn on_both_or_on_neither(dir: &Path) {
     if !have("strace") {
         return;
     }
-    let Some(mut pair) = Pair::new(dir) else { return };
+    let Some(mut pair) = Pair::new(dir, Account::root()) else { return };
     let both = "cd \"$1\" && TELL=/dev/null sh -c \"$0\" && cd \"$2\" && sh -c \"$0\"";
     let [one, two] = [0, 1].map(|n: usize| pair.trees[n].to_str().unwrap().to_string());
     let start = |pair: &Pair, wrapper: &str| {
@@ -250,7 +251,7 @@ fn an_ordinary_users(dir: &Path) {
 
 fn the_outer_one_killed(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
-    let mut bench = Bench::new(dir, volume);
+    let mut bench = Bench::new(dir, volume, Account::root());
     bench.aim();
     must(Command::new("mkfifo").arg(bench.tell.path.with_extension("never")));
     for round in 0..rounds(16, 500) {

@@ -2,11 +2,11 @@
 //! takes away. Cut at every call, and by power losses behind several commits.
 
 use super::stuck::change;
-use super::world::open;
+use super::world::{open, Finds};
 use crate::outcome::{CommitError, Committed, Displaced, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr};
-use systx_sim::machine::{run_process, Crash, FsSpec, Machine, SimFd, SimOs, Tree};
+use systx_sim::machine::{run_process, Crash, Machine, SimFd, SimOs, Tree};
 
 const USER: u32 = 1000;
 const ME: Caller = Caller { uid: USER, gid: USER, umask: 0o022 };
@@ -20,13 +20,11 @@ fn bytes(byte: u8) -> Vec<u8> {
 
 /// A tree of a user's. Files `a` and `c` of `w/d` have a second name in `w/g`, which no transaction ever touches.
 fn world(kind: FsKind) -> Machine {
-    world_of(kind, false)
+    world_where(kind, Finds::ByPath)
 }
 
-fn world_of(kind: FsKind, open_by_handle: bool) -> Machine {
-    let mut spec = FsSpec::new(kind);
-    spec.info.open_by_handle = open_by_handle;
-    let machine = Machine::new(1, &[spec]);
+fn world_where(kind: FsKind, finds: Finds) -> Machine {
+    let machine = Machine::new(1, &[finds.spec(kind)]);
     machine.set_word_points(false);
     let os = machine.spawn_as("planter", USER);
     for dir in ["w", "w/d", "w/d/in", "w/g", "w/e", "w/e/sub", "w/e/sub/deep", "w/e/empty", "w/k"] {
@@ -273,7 +271,7 @@ fn what_loses_its_name_is_changed_by_its_other_names_too() {
             // The same as root, who finds everything.
             let machine = copy(&world);
             commits(&machine, case);
-            let rooted = world_of(kind, true);
+            let rooted = world_where(kind, Finds::ByHandle);
             commits(&rooted, case);
             let (tree, expected) = (public(&machine), public(&rooted));
             let other = mixture(&expected, &expected, &tree);

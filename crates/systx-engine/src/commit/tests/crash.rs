@@ -220,7 +220,7 @@ fn a_kill_at_every_call_leaves_all_or_nothing_without_durability() {
 
 #[test]
 fn a_kill_at_every_call_leaves_all_or_nothing_without_handles() {
-    let world = without_handles(FsKind::Ext4);
+    let world = machine_where(FsKind::Ext4, Finds::ByPath);
     for (kind, durability) in [
         (Kind::Everything, Durability::Durable),
         (Kind::Everything, Durability::None),
@@ -237,7 +237,7 @@ fn a_power_loss_at_every_call_leaves_all_or_nothing_without_handles() {
         (FsKind::Ext4, Kind::Small, Crash::NamesWithoutData),
         (FsKind::Xfs, Kind::Everything, Crash::Random),
     ] {
-        power_loss_at_every_call_in(&without_handles(fs), kind, &[crash], 0);
+        power_loss_at_every_call_in(&machine_where(fs, Finds::ByPath), kind, &[crash], 0);
     }
 }
 

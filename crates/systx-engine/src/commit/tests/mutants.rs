@@ -223,6 +223,11 @@ fn check_of(mutant: Mutant) -> Check {
             "by_path::a_redo_finds_what_later_commits_have_renamed_or_removed",
             "reported durable, and lost",
         ),
+        // Before the commit has returned nothing was told yet, and what is told then is untrue.
+        Mutant::TokensOfFiles => check(
+            "by_path::a_redo_finds_what_later_commits_have_renamed_or_removed",
+            "displaced without an outsider | reported durable, and lost",
+        ),
         Mutant::ExchangeBackOnce => check(
             "outsider::kept::of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays",
             "an older file of his is at the name",
@@ -433,6 +438,7 @@ noticed! {
     what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
     an_object_looked_for_at_one_path_is_noticed: OneWay,
+    a_directory_that_gets_a_files_token_is_noticed: TokensOfFiles,
     a_last_name_that_goes_before_a_sync_is_noticed: LinksNotSynced,
     an_exchange_that_is_taken_back_once_only_is_noticed: ExchangeBackOnce,
     what_is_displaced_before_it_is_noted_is_noticed: DisplacedNotNoted,

@@ -22,19 +22,34 @@ pub(super) fn old_bytes() -> Vec<u8> {
     (0..1700u32).map(|n| (n / 7) as u8).collect()
 }
 
+/// How objects are found that a record names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finds {
+    /// As root does.
+    ByHandle,
+    /// By paths and in slots, as ordinary users do: handles can't be opened.
+    ByPath,
+}
+
+impl Finds {
+    pub(super) fn spec(self, kind: FsKind) -> FsSpec {
+        let mut spec = FsSpec::new(kind);
+        spec.info.open_by_handle = self == Finds::ByHandle;
+        spec
+    }
+
+    /// Whether the n-th of many cases is tried. Without handles that is, in the short form, every fourth.
+    pub(super) fn takes(self, n: u64) -> bool {
+        self == Finds::ByHandle || n % 4 == 0 || std::env::var_os("SYSTX_LONG").is_some()
+    }
+}
+
 pub(super) fn machine(kind: FsKind) -> Machine {
-    machine_of(FsSpec::new(kind))
+    machine_where(kind, Finds::ByHandle)
 }
 
-/// As ordinary users have it: nothing is opened by handle.
-pub(super) fn without_handles(kind: FsKind) -> Machine {
-    let mut spec = FsSpec::new(kind);
-    spec.info.open_by_handle = false;
-    machine_of(spec)
-}
-
-fn machine_of(spec: FsSpec) -> Machine {
-    let machine = Machine::new(1, &[spec]);
+pub(super) fn machine_where(kind: FsKind, finds: Finds) -> Machine {
+    let machine = Machine::new(1, &[finds.spec(kind)]);
     machine
         .plant(
             0,
@@ -293,6 +308,8 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
     bytes.add(0, b"attr");
     let power_over = Some(bytes.finish(4));
     m.step(Step::NO_SLOT, b"attr", Act::Attr { object: attr.handle, changes, power_over });
+    let place = m.at(dir.handle, b"w", b"attr");
+    m.plan.places.insert(attr.handle, place);
     let plan = m.plan;
     let draft = Draft {
         mount: 0,

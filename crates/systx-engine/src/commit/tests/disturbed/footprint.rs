@@ -1,7 +1,7 @@
 //! What a record says that it changes is no less than what its transaction announces in its slot.
 
 use super::verbs::{self, PATHS};
-use super::{copy, open, world};
+use super::{copy, open, world, Finds};
 use crate::domain::changed_by;
 use crate::id::ObjectId;
 use crate::outcome::{Options, Verb};
@@ -53,7 +53,7 @@ fn a_record_changes_all_that_its_transaction_announces() {
     let rounds = if std::env::var_os("SYSTX_LONG").is_some() { 50_000 } else { 1500 };
     let (mut seen, mut rng) = ([0u32; 4], fastrand::Rng::with_seed(systx_runner::seed()));
     for round in 0..rounds {
-        let machine = copy(&world(FsKind::Ext4));
+        let machine = copy(&world(FsKind::Ext4, Finds::ByHandle));
         let os = machine.spawn("owner");
         let steps: Vec<_> = (0..rng.u8(0..9)).map(|_| verbs::step(&mut rng)).collect();
         let plan = run_process(&os, || {

@@ -12,7 +12,7 @@ pub(super) mod records;
 pub(super) mod table;
 mod watch;
 
-use super::world::{self, transact, Kind};
+use super::world::{self, machine_where, transact, Finds, Kind};
 use crate::outcome::{CommitError, Durability, Options, Verb};
 use crate::transaction::{Access, Caller, Transaction};
 use book::{part_of, Book, Chain, Told};
@@ -20,7 +20,7 @@ use crashes::{open_each, Again, Cleared, How, Kept, Prefix};
 use outsider::{Conserved, ACTS};
 use records::{DroppedLate, InOrder};
 use systx_os::{FsKind, Open, Os};
-use systx_sim::machine::{run_process, Crash, FsSpec, Machine, Plant, Report, Schedule, SimOs, Tree};
+use systx_sim::machine::{run_process, Crash, Machine, Plant, Report, Schedule, SimOs, Tree};
 use table::{HeaderFirst, Untouched, WaitsForNobody};
 use watch::{is_public, Rule, Watch};
 
@@ -48,11 +48,11 @@ const DURABLE: Work = Work::Grow(Durability::Durable);
 
 /// A machine whose file systems have directories for chains.
 fn two_chains(systems: usize) -> Machine {
-    chains(systems, 3)
+    chains(systems, 3, Finds::ByHandle)
 }
 
-fn chains(systems: usize, seed: u64) -> Machine {
-    let specs = [FsSpec::new(FsKind::Ext4), FsSpec::new(FsKind::Xfs)];
+fn chains(systems: usize, seed: u64, finds: Finds) -> Machine {
+    let specs = [finds.spec(FsKind::Ext4), finds.spec(FsKind::Xfs)];
     let machine = Machine::new(seed, &specs[..systems]);
     machine.set_word_points(false);
     let file = || Plant::File(b"0 ");
@@ -226,32 +226,49 @@ fn judged(watch: &Watch, what: &str, rules: &[&str]) {
     }
 }
 
-fn durable(kind: Kind) {
+fn durable(kind: Kind, finds: Finds) {
     let works = [Work::World(kind, Durability::Durable), Work::Checkpoint];
-    let watch = alone(&world::machine(FsKind::Ext4), 1, "w", &works);
-    judged(&watch, &format!("{kind:?}"), &["I1", "I3", "I4", "I5", "I7", "I8", "I11", "I12"]);
+    let watch = alone(&machine_where(FsKind::Ext4, finds), 1, "w", &works);
+    judged(&watch, &format!("{kind:?}, {finds:?}"), &["I1", "I3", "I4", "I5", "I7", "I8", "I11", "I12"]);
 }
 
 #[test]
 fn they_hold_before_every_call_of_a_commit_of_every_kind_of_step() {
-    durable(Kind::Everything);
+    durable(Kind::Everything, Finds::ByHandle);
+}
+
+#[test]
+fn they_hold_before_every_call_of_a_commit_of_every_kind_of_step_without_handles() {
+    durable(Kind::Everything, Finds::ByPath);
 }
 
 #[test]
 fn they_hold_before_every_call_of_a_commit_without_barrier() {
-    durable(Kind::Small);
+    durable(Kind::Small, Finds::ByHandle);
+}
+
+#[test]
+fn they_hold_before_every_call_of_a_commit_without_barrier_or_handles() {
+    durable(Kind::Small, Finds::ByPath);
 }
 
 #[test]
 fn they_hold_before_every_call_of_a_commit_without_slots() {
-    durable(Kind::Inline);
+    durable(Kind::Inline, Finds::ByHandle);
+}
+
+#[test]
+fn they_hold_before_every_call_of_a_commit_without_slots_or_handles() {
+    durable(Kind::Inline, Finds::ByPath);
 }
 
 #[test]
 fn they_hold_before_every_call_of_a_commit_without_durability() {
-    let works = [Work::World(Kind::Everything, Durability::None)];
-    let watch = alone(&world::machine(FsKind::Ext4), 1, "w", &works);
-    judged(&watch, "none", &["I1", "I5", "I11"]);
+    for finds in [Finds::ByHandle, Finds::ByPath] {
+        let works = [Work::World(Kind::Everything, Durability::None)];
+        let watch = alone(&machine_where(FsKind::Ext4, finds), 1, "w", &works);
+        judged(&watch, "none", &["I1", "I5", "I11"]);
+    }
 }
 
 #[test]
@@ -336,22 +353,27 @@ fn whoever_comes_next(
 #[test]
 fn they_hold_before_every_call_of_whoever_finishes_for_the_dead() {
     let works = [Work::World(Kind::Everything, Durability::Durable)];
-    whoever_comes_next(&world::machine(FsKind::Ext4), 1, ("w", &works), None, 3);
+    for finds in [Finds::ByHandle, Finds::ByPath] {
+        whoever_comes_next(&machine_where(FsKind::Ext4, finds), 1, ("w", &works), None, 3);
+    }
 }
 
 #[test]
 fn they_hold_before_every_call_of_whoever_finishes_for_the_dead_on_two_file_systems() {
     // Which of the two is coordinator follows from the areas' numbers, which the seed gives.
-    for seed in [3, 4] {
-        whoever_comes_next(&chains(2, seed), 2, ("p0", &[DURABLE]), None, 12);
+    for (seed, finds) in [(3, Finds::ByHandle), (4, Finds::ByHandle), (3, Finds::ByPath)] {
+        whoever_comes_next(&chains(2, seed, finds), 2, ("p0", &[DURABLE]), None, 12);
     }
 }
 
 #[test]
 fn they_hold_before_every_call_of_a_recovery_after_a_reboot() {
     let works = [Work::World(Kind::Small, Durability::Durable)];
-    whoever_comes_next(&world::machine(FsKind::Ext4), 1, ("w", &works), Some(Crash::NothingUnsynced), 2);
-    whoever_comes_next(&two_chains(2), 2, ("p0", &[DURABLE]), Some(Crash::Random), 5);
+    for finds in [Finds::ByHandle, Finds::ByPath] {
+        let world = machine_where(FsKind::Ext4, finds);
+        whoever_comes_next(&world, 1, ("w", &works), Some(Crash::NothingUnsynced), 2);
+        whoever_comes_next(&chains(2, 3, finds), 2, ("p0", &[DURABLE]), Some(Crash::Random), 5);
+    }
 }
 
 /// A process for each chain, by turns.
@@ -413,8 +435,17 @@ fn they_hold_before_every_call_of_a_durable_commit_on_one_without_durability() {
 
 #[test]
 fn what_an_outsider_did_is_kept_before_every_call_after_it() {
-    for act in ACTS {
-        let world = world::machine(FsKind::Ext4);
+    what_he_did_is_kept(Finds::ByHandle);
+}
+
+#[test]
+fn what_an_outsider_did_is_kept_before_every_call_after_it_without_handles() {
+    what_he_did_is_kept(Finds::ByPath);
+}
+
+fn what_he_did_is_kept(finds: Finds) {
+    for (_, act) in ACTS.into_iter().enumerate().filter(|(n, _)| finds.takes(*n as u64)) {
+        let world = machine_where(FsKind::Ext4, finds);
         let works = [Work::World(Kind::Everything, Durability::Durable), Work::Checkpoint];
         let book = book(&world, 1, &[("w", &works)]);
         let rules: Vec<Box<dyn Rule>> = vec![Box::new(Conserved::default()), Box::new(Cleared)];

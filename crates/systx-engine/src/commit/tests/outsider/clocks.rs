@@ -4,7 +4,7 @@
 //! things are, not by when they say that they were made. Exceptions: where he leaves nothing but zeros or nothing at all of a
 //! small new file (residue c in docs/guarantees.md), which only a time could tell from a loss.
 
-use super::super::world::{machine, open, public, transact, Kind};
+use super::super::world::{machine_where, open, public, transact, Finds, Kind};
 use super::acts::{plant, Act, Outsider, ACTS, TARGETS};
 use super::later::{commit, write, ME};
 use super::{copy, long};
@@ -18,16 +18,16 @@ const DAY_S: i64 = 86_400;
 const CLOCKS: [[i64; 3]; 4] = [[0, -5, -5], [0, -5, 0], [9, 0, -9], [0, 5, 0]];
 
 /// The world as the transactions find it, at a clock.
-fn begun(days: i64) -> Machine {
-    let machine = copy(&machine(FsKind::Ext4));
+fn begun(days: i64, finds: Finds) -> Machine {
+    let machine = copy(&machine_where(FsKind::Ext4, finds));
     plant(&machine);
     machine.set_wall_clock(days * DAY_S);
     machine
 }
 
 /// One of every kind of step.
-fn every_step(days: i64) -> Machine {
-    let machine = begun(days);
+fn every_step(days: i64, finds: Finds) -> Machine {
+    let machine = begun(days, finds);
     let os = machine.spawn("owner");
     let told = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
     let done = told.expect("lives").expect("commits");
@@ -37,8 +37,8 @@ fn every_step(days: i64) -> Machine {
 }
 
 /// A small new file, which rides in the record.
-fn small_file(days: i64) -> Machine {
-    let machine = begun(days);
+fn small_file(days: i64, finds: Finds) -> Machine {
+    let machine = begun(days, finds);
     commit(&machine, |t, dir| {
         let (node, _) = t.create(dir, b"small", 0o644, ME)?;
         write(t, node, &[7; 3 * 512 + 100], 0)
@@ -54,12 +54,17 @@ fn redo(machine: &Machine) {
     os.exit();
 }
 
-fn what_he_did_survives(committed: fn(i64) -> Machine, targets: &[&'static str], every: usize) {
+fn what_he_did_survives(
+    committed: fn(i64, Finds) -> Machine,
+    finds: Finds,
+    targets: &[&'static str],
+    every: usize,
+) {
     let every = if long() { 1 } else { every };
     let mut wrong = Vec::new();
     let mut acted = 0;
     for (n, days) in CLOCKS.into_iter().enumerate() {
-        let world = committed(days[0]);
+        let world = committed(days[0], finds);
         let acts = targets.iter().flat_map(|target| ACTS.map(|act| (act, *target)));
         for (at, (act, target)) in acts.enumerate() {
             // A long run has every act with every clock. And where nothing is left, nothing can tell.
@@ -87,10 +92,17 @@ fn what_he_did_survives(committed: fn(i64) -> Machine, targets: &[&'static str],
 
 #[test]
 fn what_an_outsider_does_after_the_clock_was_set_back_survives_a_redo() {
-    what_he_did_survives(every_step, &TARGETS, 7);
+    what_he_did_survives(every_step, Finds::ByHandle, &TARGETS, 7);
+}
+
+#[test]
+fn what_an_outsider_does_after_the_clock_was_set_back_survives_a_redo_without_handles() {
+    what_he_did_survives(every_step, Finds::ByPath, &TARGETS, 29);
 }
 
 #[test]
 fn what_an_outsider_does_to_a_small_new_file_after_the_clock_was_set_back_survives_a_redo() {
-    what_he_did_survives(small_file, &["small"], 1);
+    for finds in [Finds::ByHandle, Finds::ByPath] {
+        what_he_did_survives(small_file, finds, &["small"], 1);
+    }
 }

@@ -28,6 +28,8 @@ pub(super) struct Seen<'a> {
     pub(super) reported: (BTreeSet<String>, BTreeSet<String>),
     /// The act came between the comparison and the change of a step (residue d).
     pub(super) in_the_gap: bool,
+    /// Who goes on finds objects by path, and he has moved the directory: what is to be done in it is told instead (docs/limits.md).
+    pub(super) out_of_reach: bool,
 }
 
 /// Where the object in a slot of the transaction belongs.
@@ -167,6 +169,10 @@ impl Seen<'_> {
         let mut names = vec![path.to_owned()];
         names.extend(source(path, self.kind));
         names.extend(moved(path, self.kind));
+        if self.out_of_reach {
+            // The other name of what is changed in there.
+            names.extend(path.strip_prefix("o/old/").map(|leaf| format!("w/{leaf}")));
+        }
         let covers = |told: &String, name: &String| {
             name.strip_prefix(told.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'))
         };

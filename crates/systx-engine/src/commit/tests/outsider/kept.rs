@@ -1,8 +1,8 @@
 //! What comes out of a name is compared with what was read (C5); of two that come between, the later one stays at the name; and
 //! what is kept is noted before it is moved.
 
-use super::super::world::{open, public, transact, Kind};
-use super::{alone, copy, Stage};
+use super::super::world::{open, public, transact, Finds, Kind};
+use super::{alone, copy, everything, Stage};
 use crate::outcome::{CommitError, Committed, Durability};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -132,19 +132,29 @@ const TARGETS: [&str; 3] = ["w/removed", "w/replaced", "w/tree/x"];
 
 #[test]
 fn bytes_that_come_between_the_final_look_and_a_removal_are_kept() {
+    bytes_are_kept(Finds::ByHandle);
+}
+
+#[test]
+fn bytes_that_come_between_the_final_look_and_a_removal_are_kept_without_handles() {
+    bytes_are_kept(Finds::ByPath);
+}
+
+fn bytes_are_kept(finds: Finds) {
     let mut kept = [0; 3];
     for (kind, durability) in [
         (Kind::Everything, Durability::Durable),
         (Kind::Everything, Durability::None),
         (Kind::Small, Durability::Durable),
     ] {
-        let stage = Stage::new(kind, durability);
+        let stage = Stage::new(kind, durability, finds);
         let targets = if kind == Kind::Small { &TARGETS[..1] } else { &TARGETS };
         for (n, opens) in [Opens::ToWrite, Opens::AfterTheRead, Opens::Before].into_iter().enumerate() {
             for target in targets {
                 // Every call of the usual commit, a third of the others'.
                 let step = if (kind, durability) == (Kind::Everything, Durability::Durable) { 1 } else { 3 };
-                for at in (stage.look..stage.calls.len() as u64).step_by(step) {
+                let calls = (stage.look..stage.calls.len() as u64).step_by(step);
+                for at in calls.filter(|at| finds.takes(at / step as u64)) {
                     let back = at % 2 == 0;
                     let (there, told) = writes(&stage, target, at, (opens, back, Then::Nothing));
                     let told = told.expect("lives");
@@ -163,10 +173,19 @@ fn bytes_that_come_between_the_final_look_and_a_removal_are_kept() {
 
 #[test]
 fn bytes_that_come_between_the_final_look_and_a_removal_are_kept_by_whoever_goes_on() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    bytes_are_kept_by_whoever_goes_on(Finds::ByHandle);
+}
+
+#[test]
+fn bytes_that_come_between_the_final_look_and_a_removal_are_kept_by_whoever_goes_on_without_handles() {
+    bytes_are_kept_by_whoever_goes_on(Finds::ByPath);
+}
+
+fn bytes_are_kept_by_whoever_goes_on(finds: Finds) {
+    let stage = everything(finds);
     let (mut rng, mut wrote) = (fastrand::Rng::with_seed(3), [0; 2]);
     for target in TARGETS {
-        for at in stage.look..stage.calls.len() as u64 {
+        for at in (stage.look..stage.calls.len() as u64).filter(|at| finds.takes(*at)) {
             for lost in [false, true] {
                 let later = rng.u64(1..12);
                 let then = if lost { Then::PowerLoss(later) } else { Then::Kill(later) };
@@ -184,7 +203,7 @@ fn bytes_that_come_between_the_final_look_and_a_removal_are_kept_by_whoever_goes
 /// One of his files comes to the name before the exchange, another one before the exchange back.
 #[test]
 fn of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    let stage = everything(Finds::ByHandle);
     let machine = copy(&stage.machine);
     let outsider = machine.outsider("outsider");
     let o = outsider.open_path(0, "o", Open::Path).expect("is there");
@@ -214,7 +233,7 @@ fn of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays() {
 
 #[test]
 fn what_is_displaced_is_noted_wherever_the_publisher_is_killed() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    let stage = everything(Finds::ByHandle);
     let mut kept = 0;
     for kill in stage.publishing..stage.calls.len() as u64 {
         let machine = copy(&stage.machine);

@@ -27,6 +27,7 @@ use systx_sim::machine::{run_process, Call, Crash, Machine, PointInfo, Tree};
 struct Stage {
     kind: Kind,
     durability: Durability,
+    finds: Finds,
     machine: Machine,
     before: Tree,
     after: Tree,
@@ -43,8 +44,8 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(kind: Kind, durability: Durability) -> Stage {
-        let machine = machine(FsKind::Ext4);
+    fn new(kind: Kind, durability: Durability, finds: Finds) -> Stage {
+        let machine = machine_where(FsKind::Ext4, finds);
         plant(&machine);
         let before = public(&machine);
         let copy = copy(&machine);
@@ -79,7 +80,8 @@ impl Stage {
         let listed = calls[read..v6].iter().enumerate().filter(|(_, p)| p.call == Call::ReadDir);
         let read = listed.take(listings).last().map_or(read, |(n, _)| read + n + 1);
         let (read, v6, look, publishing) = (read as u64, v6 as u64, look as u64, publishing as u64);
-        Stage { kind, durability, read, before, after: public(&copy), machine, calls, v6, look, publishing }
+        let after = public(&copy);
+        Stage { kind, durability, finds, read, before, after, machine, calls, v6, look, publishing }
     }
 }
 
@@ -186,12 +188,13 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
             // Who is killed after D leaves what is in his slots to the checkpoint.
             domain.checkpoint().map_err(|e| e.to_string())?;
         }
+        let reports = domain.reports().map_err(|e| e.to_string())?;
         match domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
-            true => Ok(recovered.displaced),
+            true => Ok((recovered.displaced, reports)),
             false => Err(format!("left over: {recovered:?}")),
         }
     });
-    let recovered = opened.map_err(|_| "killed".to_owned())??;
+    let (recovered, noted) = opened.map_err(|_| "killed".to_owned())??;
     let displaced_by_recovery = recovered.iter().any(|d| d.aside.is_some());
     reports.extend(recovered);
     machine.clear_hook();
@@ -213,7 +216,9 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         // Whoever was killed has told nobody; `systx list` shows what is kept.
         names.extend(aside.keys().filter(|n| !n.contains('/')).cloned());
     }
-    let told_paths = reports.iter().map(|d| String::from_utf8_lossy(&d.path).into_owned());
+    // Who was killed has noted what there was to tell.
+    let told_paths = reports.iter().map(|d| &d.path).chain(noted.iter().map(|report| &report.path));
+    let told_paths = told_paths.map(|path| String::from_utf8_lossy(path).into_owned());
     let paths = told_paths.chain(names.iter().filter_map(|n| path_of_slot(n)).map(str::to_owned)).collect();
     let call = stage.calls.get(at as usize).map(|p| p.call);
     let in_the_gap = matches!(
@@ -231,6 +236,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         aside: &aside,
         reported: (paths, names),
         in_the_gap,
+        out_of_reach: stage.finds == Finds::ByPath && act == Act::RenameParent && then != Then::Nothing,
     };
     let as_aborted = || {
         let expected = if acted_at.is_some() { &s1 } else { &stage.before };
@@ -289,8 +295,12 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
     let mut wrong = Vec::new();
     // A mutant is found by some of them, and not always by the same.
     let samples = if crate::mutant::any() { 8 * samples } else { samples };
+    let mut tried = 0..;
     for act in ACTS {
         for target in TARGETS {
+            if !tried.next().is_some_and(|n| stage.finds.takes(n)) {
+                continue;
+            }
             // The plan is made by hand for what it finds at first: he acts after that.
             let every = (stage.read..points).collect();
             let leaf = target.rsplit('/').next().unwrap_or_default().as_bytes();
@@ -333,47 +343,103 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
     );
 }
 
+/// With every kind of step.
+fn everything(finds: Finds) -> Stage {
+    Stage::new(Kind::Everything, Durability::Durable, finds)
+}
+
+fn small(finds: Finds) -> Stage {
+    Stage::new(Kind::Small, Durability::Durable, finds)
+}
+
+fn killed(rng: &mut fastrand::Rng, left: u64) -> Then {
+    Then::Kill(rng.u64(0..left.min(60)))
+}
+
+fn power_lost(rng: &mut fastrand::Rng, left: u64) -> Then {
+    Then::PowerLoss(rng.u64(0..left.min(60)))
+}
+
 #[test]
 fn nothing_of_an_outsider_is_lost() {
-    product(&Stage::new(Kind::Everything, Durability::Durable), 2, |_, _| Then::Nothing);
+    product(&everything(Finds::ByHandle), 2, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_without_handles() {
+    product(&everything(Finds::ByPath), 2, |_, _| Then::Nothing);
 }
 
 #[test]
 fn nothing_of_an_outsider_is_lost_without_barrier() {
-    product(&Stage::new(Kind::Small, Durability::Durable), 1, |_, _| Then::Nothing);
+    product(&small(Finds::ByHandle), 1, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_without_barrier_or_handles() {
+    product(&small(Finds::ByPath), 1, |_, _| Then::Nothing);
 }
 
 #[test]
 fn nothing_of_an_outsider_is_lost_without_durability() {
-    product(&Stage::new(Kind::Everything, Durability::None), 1, |_, _| Then::Nothing);
+    product(&Stage::new(Kind::Everything, Durability::None, Finds::ByHandle), 1, |_, _| Then::Nothing);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_without_durability_or_handles() {
+    product(&Stage::new(Kind::Everything, Durability::None, Finds::ByPath), 1, |_, _| Then::Nothing);
 }
 
 #[test]
 fn nothing_of_an_outsider_is_lost_when_the_publisher_is_killed() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
-    product(&stage, 1, |rng, left| Then::Kill(rng.u64(0..left.min(60))));
+    product(&everything(Finds::ByHandle), 1, killed);
+}
+
+#[test]
+fn nothing_of_an_outsider_is_lost_when_a_publisher_without_handles_is_killed() {
+    product(&everything(Finds::ByPath), 1, killed);
 }
 
 #[test]
 fn what_an_outsider_did_during_a_commit_survives_a_redo() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
-    product(&stage, 1, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+    product(&everything(Finds::ByHandle), 1, power_lost);
+}
+
+#[test]
+fn what_an_outsider_did_during_a_commit_survives_a_redo_without_handles() {
+    product(&everything(Finds::ByPath), 1, power_lost);
 }
 
 #[test]
 fn what_an_outsider_did_during_a_small_commit_survives_a_redo() {
-    let stage = Stage::new(Kind::Small, Durability::Durable);
-    product(&stage, 1, |rng, left| Then::PowerLoss(rng.u64(0..left.min(60))));
+    product(&small(Finds::ByHandle), 1, power_lost);
+}
+
+#[test]
+fn what_an_outsider_did_during_a_small_commit_survives_a_redo_without_handles() {
+    product(&small(Finds::ByPath), 1, power_lost);
 }
 
 #[test]
 fn what_comes_between_a_look_and_its_rename_is_given_back() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    given_back(&everything(Finds::ByHandle));
+}
+
+#[test]
+fn what_comes_between_a_look_and_its_rename_is_given_back_without_handles() {
+    given_back(&everything(Finds::ByPath));
+}
+
+fn given_back(stage: &Stage) {
     let renames = |at: &u64| stage.calls[*at as usize].call == Call::Rename;
+    let mut tried = 0..;
     for at in (stage.publishing..stage.calls.len() as u64).filter(renames) {
         for act in [Act::RenameMineOver, Act::ExchangeMine, Act::ReplaceByDir, Act::Unlink] {
             for target in ["replaced", "removed", "moved", "dirmoved", "tree", "new", "link"] {
-                if let Err(why) = run_one(&stage, act, target, at, Then::Nothing) {
+                if !tried.next().is_some_and(|n| stage.finds.takes(n)) {
+                    continue;
+                }
+                if let Err(why) = run_one(stage, act, target, at, Then::Nothing) {
                     panic!("{act:?} of {target} before the rename at {at}: {why}");
                 }
             }
@@ -383,7 +449,7 @@ fn what_comes_between_a_look_and_its_rename_is_given_back() {
 
 #[test]
 fn an_abort_that_was_told_is_not_redone() {
-    let stage = Stage::new(Kind::Everything, Durability::Durable);
+    let stage = everything(Finds::ByHandle);
     let mut told = 0;
     for at in stage.v6..stage.publishing {
         for crash in [Crash::NothingUnsynced, Crash::NamesWithoutData, Crash::Everything, Crash::Random] {
@@ -415,9 +481,18 @@ fn an_abort_that_was_told_is_not_redone() {
 
 #[test]
 fn a_kill_before_the_commit_point_is_an_abort() {
+    killed_before_the_commit_point(Finds::ByHandle);
+}
+
+#[test]
+fn a_kill_before_the_commit_point_is_an_abort_without_handles() {
+    killed_before_the_commit_point(Finds::ByPath);
+}
+
+fn killed_before_the_commit_point(finds: Finds) {
     for durability in [Durability::Durable, Durability::None] {
-        let stage = Stage::new(Kind::Everything, durability);
-        for at in stage.read..=stage.publishing {
+        let stage = Stage::new(Kind::Everything, durability, finds);
+        for at in (stage.read..=stage.publishing).filter(|at| finds.takes(stage.publishing - at)) {
             let machine = copy(&stage.machine);
             let os = machine.spawn("owner");
             machine.kill_at(&os, at);
@@ -434,8 +509,8 @@ fn a_kill_before_the_commit_point_is_an_abort() {
 }
 
 /// The machine just after a commit.
-fn after_commit(kind: Kind) -> Machine {
-    let machine = machine(FsKind::Ext4);
+fn after_commit(kind: Kind, finds: Finds) -> Machine {
+    let machine = machine_where(FsKind::Ext4, finds);
     plant(&machine);
     let os = machine.spawn("owner");
     run_process(&os, || transact(&os, kind, Durability::Durable)).expect("lives").expect("commits");
@@ -459,8 +534,17 @@ fn redone_over(committed: &Machine, act: impl Fn(&Machine) -> bool) -> Option<(T
 
 #[test]
 fn what_an_outsider_did_after_a_commit_survives_a_redo() {
+    acts_afterwards(Finds::ByHandle);
+}
+
+#[test]
+fn what_an_outsider_did_after_a_commit_survives_a_redo_without_handles() {
+    acts_afterwards(Finds::ByPath);
+}
+
+fn acts_afterwards(finds: Finds) {
     for kind in [Kind::Everything, Kind::Small] {
-        let machine = after_commit(kind);
+        let machine = after_commit(kind, finds);
         for act in ACTS {
             for target in TARGETS {
                 if residue_c(kind, act, target) {
@@ -482,7 +566,7 @@ fn residue_c(kind: Kind, act: Act, target: &str) -> bool {
 
 #[test]
 fn a_new_file_that_is_emptied_and_set_back_in_time_is_filled_again() {
-    let machine = after_commit(Kind::Small);
+    let machine = after_commit(Kind::Small, Finds::ByHandle);
     let did = |machine: &Machine| Outsider::new(machine, Act::EmptyAndTimeBack, "new").act().is_ok();
     let (left, found) = redone_over(&machine, did).expect("acts");
     assert_eq!(differences(&left, &found).into_keys().collect::<Vec<_>>(), ["w/new"]);
@@ -493,7 +577,7 @@ fn a_new_file_that_is_emptied_and_set_back_in_time_is_filled_again() {
 #[test]
 fn only_exact_pre_images_are_redone_over_an_outsider() {
     use systx_os::{Open, Os};
-    let machine = after_commit(Kind::Everything);
+    let machine = after_commit(Kind::Everything, Finds::ByHandle);
     let chmod_back = |machine: &Machine| {
         let os = machine.outsider("outsider");
         let attr = os.open_path(0, "w/attr", Open::Path).expect("is there");

@@ -2,7 +2,7 @@
 //! before.
 
 use super::super::stuck::change;
-use super::super::world::{machine, open, public};
+use super::super::world::{machine_where, open, public, Finds};
 use super::later::ME;
 use crate::outcome::{CommitError, Committed, Durability, Options, Verb, VerbError};
 use crate::transaction::{Access, SetAttr, Transaction};
@@ -16,8 +16,8 @@ const VALIDATED: &[u8] = b"#!/bin/sh\nvalidated\n";
 const EVIL: &[u8] = b"#!/bin/sh\nhis bytes\n";
 const OWNER: u32 = 1000;
 
-fn world() -> Machine {
-    let machine = machine(FsKind::Ext4);
+fn world(finds: Finds) -> Machine {
+    let machine = machine_where(FsKind::Ext4, finds);
     machine.plant(0, &[("w/f", Plant::FileMode(VALIDATED, 0o755))]).expect("planting");
     let os = machine.outsider("plants");
     os.chown(&os.open_path(0, "w/f", Open::Path).expect("is there"), OWNER, OWNER).expect("works");
@@ -82,7 +82,16 @@ fn write(os: &SimOs, held: Option<&SimFd>) -> bool {
 /// Each call of the commit, with and without a descriptor from before, and perhaps a kill later.
 #[test]
 fn power_is_given_to_the_bytes_that_were_validated() {
-    let world = world();
+    power_is_given(Finds::ByHandle);
+}
+
+#[test]
+fn power_is_given_to_the_bytes_that_were_validated_without_handles() {
+    power_is_given(Finds::ByPath);
+}
+
+fn power_is_given(finds: Finds) {
+    let world = world(finds);
     let (mut given, mut dropped, mut refused) = (0, 0, 0);
     for durability in [Durability::Durable, Durability::None] {
         let quiet = world.fork();
@@ -91,7 +100,8 @@ fn power_is_given_to_the_bytes_that_were_validated() {
         let f = public(&quiet)["w/f"].clone();
         assert_eq!((f.mode & 0o7777, f.owner.0), (0o4755, 0), "nobody disturbs it");
         let points = os.points();
-        for (at, held) in (0..points).flat_map(|at| [(at, false), (at, true)]) {
+        let calls = (0..points).filter(|at| finds.takes(*at));
+        for (at, held) in calls.flat_map(|at| [(at, false), (at, true)]) {
             for kill in [None, Some(at + 1 + at % 7)] {
                 let machine = world.fork();
                 let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
@@ -129,10 +139,15 @@ fn power_is_given_to_the_bytes_that_were_validated() {
     assert!(given > 0 && dropped > 0 && refused > 0, "{given} {dropped} {refused}");
 }
 
-/// The power fails, and he writes before the redo.
 #[test]
 fn a_redo_gives_power_to_the_bytes_that_were_validated() {
-    let world = world();
+    for finds in [Finds::ByHandle, Finds::ByPath] {
+        redo_gives_power(&world(finds));
+    }
+}
+
+/// The power fails, and he writes before the redo.
+fn redo_gives_power(world: &Machine) {
     let (mut redone, mut kept) = (0, 0);
     for crash in [Crash::NothingUnsynced, Crash::Random] {
         for evil in [false, true] {
@@ -172,7 +187,7 @@ fn a_redo_gives_power_to_the_bytes_that_were_validated() {
 /// The bytes of a later commit are on the disk, and the first one's power is not for them; but what follows begins with its mode.
 #[test]
 fn what_follows_power_that_a_redo_does_not_give_is_set() {
-    let machine = world();
+    let machine = world(Finds::ByHandle);
     let os = machine.spawn("owner");
     run_process(&os, || {
         let domain = open(&os).expect("opens");
@@ -206,7 +221,7 @@ fn what_follows_power_that_a_redo_does_not_give_is_set() {
 /// Somebody may store at any moment, and nothing tells: no power for that.
 #[test]
 fn a_file_that_somebody_has_open_for_writing_gets_no_power() {
-    let machine = world();
+    let machine = world(Finds::ByHandle);
     let outsider = machine.outsider("outsider");
     let _held = outsider.open_path(0, "w/f", Open::ReadWrite).expect("opens");
     let os = machine.spawn("owner");

@@ -3,7 +3,7 @@
 //! Natively the file stays the same one: who has it open writes into it, and its other names show the new bytes. So either
 //! that is what is found afterwards, or the commit says that it did not happen, or what is his is in `aside/` and reported.
 
-use super::super::world::{machine, open, public};
+use super::super::world::{machine_where, open, public, Finds};
 use super::acts::{plant, Act, Outsider, HIS};
 use super::judge::differences;
 use super::{copy, long, Then};
@@ -74,8 +74,8 @@ struct Stage {
 }
 
 impl Stage {
-    fn new() -> Stage {
-        let machine = machine(FsKind::Ext4);
+    fn new(finds: Finds) -> Stage {
+        let machine = machine_where(FsKind::Ext4, finds);
         plant(&machine);
         machine.plant(0, &[(PATH, Plant::File(&[3; OLD_BYTES]))]).expect("planting");
         machine.settle();
@@ -201,8 +201,8 @@ fn run(stage: &Stage, act: Act, at: u64, then: Then) -> Result<(), String> {
     })
 }
 
-fn all(then: impl Fn(&mut fastrand::Rng, u64) -> Then, some: u64) {
-    let stage = Stage::new();
+fn all(finds: Finds, then: fn(&mut fastrand::Rng, u64) -> Then, some: u64) {
+    let stage = Stage::new(finds);
     let points = stage.calls.len() as u64;
     let mut rng = fastrand::Rng::with_seed(7);
     let mut wrong = Vec::new();
@@ -211,6 +211,7 @@ fn all(then: impl Fn(&mut fastrand::Rng, u64) -> Then, some: u64) {
         let at: Vec<u64> = match long() {
             true => (0..points).collect(),
             false => (0..some)
+                .filter(|n| finds.takes(*n))
                 .map(|n| if n % 3 == 0 { rng.u64(0..points) } else { rng.u64(near.clone()) })
                 .collect(),
         };
@@ -227,24 +228,43 @@ fn all(then: impl Fn(&mut fastrand::Rng, u64) -> Then, some: u64) {
     assert!(wrong.is_empty(), "{} runs went wrong, the first:\n{first}", wrong.len());
 }
 
+fn nothing(_: &mut fastrand::Rng, _: u64) -> Then {
+    Then::Nothing
+}
+
+fn killed(rng: &mut fastrand::Rng, left: u64) -> Then {
+    Then::Kill(rng.u64(0..left.min(30)))
+}
+
+fn power_lost(rng: &mut fastrand::Rng, left: u64) -> Then {
+    Then::PowerLoss(rng.u64(0..left.min(30)))
+}
+
 #[test]
 fn nothing_done_to_a_file_that_is_written_anew_is_lost() {
-    all(|_, _| Then::Nothing, 24);
+    all(Finds::ByHandle, nothing, 24);
 }
 
 #[test]
 fn nothing_done_to_a_file_that_is_written_anew_is_lost_when_the_publisher_is_killed() {
-    all(|rng, left| Then::Kill(rng.u64(0..left.min(30))), 12);
+    all(Finds::ByHandle, killed, 12);
 }
 
 #[test]
 fn nothing_done_to_a_file_that_is_written_anew_is_lost_in_a_power_failure() {
-    all(|rng, left| Then::PowerLoss(rng.u64(0..left.min(30))), 12);
+    all(Finds::ByHandle, power_lost, 12);
+}
+
+#[test]
+fn nothing_done_to_a_file_that_is_written_anew_is_lost_without_handles() {
+    for (then, some) in [(nothing as fn(&mut _, _) -> _, 24), (killed, 12), (power_lost, 12)] {
+        all(Finds::ByPath, then, some);
+    }
 }
 
 #[test]
 fn who_reads_a_file_that_is_written_anew_and_closes_it_again_stops_no_commit() {
-    let stage = Stage::new();
+    let stage = Stage::new(Finds::ByHandle);
     let mut waited = 0;
     for at in stage.touch..stage.exchange {
         let machine = copy(&stage.machine);
