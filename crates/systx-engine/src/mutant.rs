@@ -95,6 +95,8 @@ pub(crate) enum Mutant {
     CopyGoesOn,
     /// A directory is an area of a subtransaction because of its name.
     AreaByItsName,
+    /// An area of root's own subtransactions that can't be finished is left out as another user's is.
+    OwnAreaSetAside,
     /// The log of an area in a view is replayed although its table is gone.
     ReplayWithoutTable,
     /// Cells that are appended during a sync of the log count as synced by it.
@@ -239,6 +241,7 @@ impl Mutant {
         Mutant::KindsMixed,
         Mutant::CopyGoesOn,
         Mutant::AreaByItsName,
+        Mutant::OwnAreaSetAside,
         Mutant::ReplayWithoutTable,
         Mutant::SyncCountsLate,
         Mutant::RemovalNotSynced,

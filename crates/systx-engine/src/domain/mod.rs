@@ -64,6 +64,7 @@ pub use senior::{Senior, SeniorPlace};
 pub(crate) use seniority::{become_senior, Contender, Until};
 pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
 pub use sub::finish_sub_areas;
+pub(crate) use sub::DISPLACED;
 pub use table::{Initializer, Opened, Table, TableError};
 pub use tidy::Listed;
 pub use unsynced::{Token, Unsynced};

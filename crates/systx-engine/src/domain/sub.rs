@@ -8,8 +8,8 @@ use super::open::{open_all, Location};
 use crate::publish::reclaim::remove_all;
 use systx_os::{Errno, Open, Os, Rename};
 
-/// What a displaced object's name begins with, when its area goes; a number follows.
-const DISPLACED: &str = "systx-displaced.";
+/// What the name begins with that a displaced object, or what can't be finished, gets when its area goes; a number follows.
+pub(crate) const DISPLACED: &str = "systx-displaced.";
 
 /// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with the index of its area.
 ///

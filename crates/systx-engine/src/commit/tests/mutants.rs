@@ -176,6 +176,10 @@ fn check_of(mutant: Mutant) -> Check {
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
         ),
+        Mutant::OwnAreaSetAside => check(
+            "forged::what_a_user_leaves_in_an_area_is_an_ordinary_directory_in_the_end",
+            "root's own is left out, too",
+        ),
         Mutant::ReplayWithoutTable => check(
             "forged::the_log_of_a_subtransaction_is_never_replayed_without_its_table",
             "replayed without its table",
@@ -440,6 +444,7 @@ noticed! {
     a_checkpoint_that_began_too_early_is_noticed: AnyCheckpointCovers,
     a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
+    an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
     a_cell_counted_by_a_sync_that_began_before_it_is_noticed: SyncCountsLate,
     a_removal_that_is_not_synced_is_noticed: RemovalNotSynced,
