@@ -91,6 +91,8 @@ pub(crate) enum Mutant {
     BoundWithoutLock,
     /// A sign of a copy is compared with another kind of sign.
     KindsMixed,
+    /// An area whose file `format` is gone or has no signs is what its log says.
+    SignsNotNeeded,
     /// An area that was copied goes on as its original.
     CopyGoesOn,
     /// A directory is an area of a subtransaction because of its name.
@@ -240,6 +242,7 @@ impl Mutant {
         Mutant::BoundWithoutLock,
         Mutant::KindsMixed,
         Mutant::CopyGoesOn,
+        Mutant::SignsNotNeeded,
         Mutant::AreaByItsName,
         Mutant::OwnAreaSetAside,
         Mutant::ReplayWithoutTable,

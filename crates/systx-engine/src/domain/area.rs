@@ -52,7 +52,7 @@ pub enum AreaError {
     Mode(u32),
     /// `format` is not ours, or of another version.
     Version,
-    /// It is not where it was made, by this sign, and its log has something to redo.
+    /// It is not where it was made, or may not be, for this reason, and its log has something to redo.
     Copied(&'static str),
     /// It is to get an identity while programs use it.
     InUse,
@@ -90,7 +90,7 @@ impl core::fmt::Display for AreaError {
             AreaError::Copied(sign) => {
                 write!(
                     f,
-                    "the area was copied or put back from elsewhere ({sign} is another one), and its log has \
+                    "the area was copied or put back from elsewhere ({sign}), and its log has \
                     transactions to finish: a copied area is not replayed, move its log/ away"
                 )
             }
@@ -229,6 +229,7 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
 
 /// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
+    identity::without_format(os, dir)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;

@@ -172,6 +172,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CopyGoesOn => {
             check("identity::what_a_copied_area_has_to_redo_is_not_redone_in_the_copy", "redone in a copy")
         }
+        Mutant::SignsNotNeeded => {
+            check("identity::a_log_that_an_archive_has_brought_is_not_redone", "redone from an archive")
+        }
         Mutant::AreaByItsName => check(
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
@@ -443,6 +446,7 @@ noticed! {
     what_is_taken_out_without_a_comparison_is_noticed: TakenNotCompared,
     a_checkpoint_that_began_too_early_is_noticed: AnyCheckpointCovers,
     a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
+    a_log_without_signs_that_is_obeyed_is_noticed: SignsNotNeeded,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
     an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
