@@ -198,6 +198,33 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
     }
 }
 
+/// Where all may make names, as in /tmp, a user can be quicker than any call of root's, and take away again what is in the way.
+#[test]
+fn no_user_is_quick_enough_to_keep_root_from_its_area() {
+    for comes_back in [1, 2] {
+        let machine = begun(FsKind::Ext4, SINCE_6_9);
+        let (other, mut calls) = (machine.outsider("another user"), 0);
+        machine.set_hook(move |_, _| {
+            let top = other.root(0);
+            calls += 1;
+            match other.stat_at(&top, AREA) {
+                Err(_) if calls % comes_back == 0 => {
+                    other.mkdir(&top, AREA, 0o755).expect("makes");
+                    let dir = other.open(&top, AREA, Open::Path).expect("is there");
+                    other.chown(&dir, 7, 7).expect("gives");
+                }
+                Ok(stat) if stat.uid != 0 && comes_back > 1 && calls % 3 == 0 => {
+                    other.rmdir(&top, AREA).expect("removes");
+                }
+                _ => {}
+            }
+        });
+        commits(&machine, "one").unwrap_or_else(|e| panic!("{comes_back}: {e}"));
+        machine.clear_hook();
+        assert!(is_whole(&machine, "one"), "{comes_back}");
+    }
+}
+
 /// A program that tidies a directory takes what was not changed for long, while others work there.
 #[test]
 fn an_area_that_loses_its_format_while_it_is_used_goes_on() {
