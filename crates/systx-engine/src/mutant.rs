@@ -93,10 +93,14 @@ pub(crate) enum Mutant {
     BoundWithoutLock,
     /// A sign of a copy is compared with another kind of sign.
     KindsMixed,
+    /// An area whose file `format` is gone or has no signs is what its log says.
+    SignsNotNeeded,
     /// An area that was copied goes on as its original.
     CopyGoesOn,
     /// A directory is an area of a subtransaction because of its name.
     AreaByItsName,
+    /// An area of root's own subtransactions that can't be finished is left out as another user's is.
+    OwnAreaSetAside,
     /// The log of an area in a view is replayed although its table is gone.
     ReplayWithoutTable,
     /// Cells that are appended during a sync of the log count as synced by it.
@@ -240,7 +244,9 @@ impl Mutant {
         Mutant::BoundWithoutLock,
         Mutant::KindsMixed,
         Mutant::CopyGoesOn,
+        Mutant::SignsNotNeeded,
         Mutant::AreaByItsName,
+        Mutant::OwnAreaSetAside,
         Mutant::ReplayWithoutTable,
         Mutant::SyncCountsLate,
         Mutant::RemovalNotSynced,

@@ -282,10 +282,20 @@ pub fn kill(pidfd: &OwnedFd) -> Result<()> {
 
 /// Waits for the child behind a pidfd and reaps it.
 pub fn wait(pidfd: &OwnedFd) -> Result<Ended> {
+    wait_for(pidfd, WaitIdOptions::EXITED)
+}
+
+/// As [`wait`]; but a child that is stopped is killed.
+pub(crate) fn wait_unless_stopped(pidfd: &OwnedFd) -> Result<Ended> {
+    wait_for(pidfd, WaitIdOptions::EXITED | WaitIdOptions::STOPPED)
+}
+
+fn wait_for(pidfd: &OwnedFd, options: WaitIdOptions) -> Result<Ended> {
     loop {
-        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED) {
+        match rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), options) {
             Err(Errno::INTR) | Ok(None) => {}
             Err(e) => return Err(e),
+            Ok(Some(status)) if status.stopped() => kill(pidfd)?,
             Ok(Some(status)) => {
                 return Ok(match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => Ended::Exited(code as u8),

@@ -13,6 +13,7 @@ use systx_os::fuse::EventFd;
 use systx_os::process::{Ended, Signals};
 use systx_os::sandbox::apart;
 use systx_os::sandbox::join::{join, Entry, Guest};
+use systx_os::sandbox::own;
 use systx_os::sandbox::root::{Base, Root, Step};
 use systx_os::sandbox::spawn::{spawn, Child, Command, Last, News};
 use systx_os::sandbox::twin;
@@ -27,6 +28,7 @@ const ALL: &[(&str, Case)] = &[
     ("a_step_that_fails_names_its_place", a_step_that_fails_names_its_place),
     ("daemons_die_with_the_command", daemons_die_with_the_command),
     ("what_is_last_happens_when_nobody_else_is_left", what_is_last_happens_when_nobody_else_is_left),
+    ("work_as_another_user_is_over_when_that_user_stops_it", work_as_another_user_is_over_when_stopped),
     ("a_signal_reaches_the_command", a_signal_reaches_the_command),
     ("a_stop_is_told_and_can_be_undone", a_stop_is_told_and_can_be_undone),
     ("a_dropped_child_is_killed", a_dropped_child_is_killed),
@@ -204,6 +206,16 @@ fn what_is_last_happens_when_nobody_else_is_left(dir: &Path) {
     child.silence();
     child.reap();
     assert_eq!(told(), None);
+}
+
+fn work_as_another_user_is_over_when_stopped(_: &Path) {
+    let send = |signal| rustix::process::kill_process(rustix::process::getpid(), signal).is_ok();
+    let work = |signal| own::as_user(61234, 61234, move || send(signal));
+    assert_eq!(work(Signal::STOP), Ok(false));
+    // Root may type Ctrl-Z and Ctrl-C, too, which are nobody's refusal.
+    for signal in [Signal::TSTP, Signal::INT, Signal::HUP, Signal::TERM] {
+        assert_eq!(work(signal), Ok(true), "{signal:?}");
+    }
 }
 
 fn a_signal_reaches_the_command(dir: &Path) {

@@ -36,6 +36,7 @@ pub const DEPTH_ATTRIBUTE: &str = "systx.depth";
 /// The attribute with the name of areas of the asking user's subtransactions in this transaction: no program
 /// outside, and no other user, can make one.
 pub const SUB_AREA_ATTRIBUTE: &str = "systx.sub-area";
-/// The attribute with the places of areas of subtransactions: their paths from the root of the mount, with a
-/// NUL behind each.
-pub const SUB_AREAS_ATTRIBUTE: &str = "systx.sub-areas";
+/// With a number behind it, the attribute with the places of areas of subtransactions from the one of that index
+/// on: as many paths from the root of the mount as an attribute can hold, with a NUL behind each. Root gets all
+/// areas, other users get their own. A path that is too long for an attribute is an empty one.
+pub const SUB_AREAS_ATTRIBUTE: &str = "systx.sub-areas.";

@@ -251,13 +251,16 @@ pub fn this_program() -> io::Result<PathBuf> {
     std::env::current_exe()
 }
 
+/// Only a regular file is opened: a FIFO would wait for its writer.
 fn refuse_foreign(path: &Path) -> io::Result<()> {
-    match std::fs::read_to_string(path) {
-        Ok(text) if !text.contains(MARK) => {
+    let is_ours =
+        || Ok(std::fs::symlink_metadata(path)?.is_file() && std::fs::read_to_string(path)?.contains(MARK));
+    match is_ours() {
+        Ok(false) => {
             Err(io::Error::other(format!("{} was not written by systx: left alone", path.display())))
         }
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(named(path, e)),
-        _ => Ok(()),
+        Ok(true) => Ok(()),
+        Err(e) => if_there(Err(e)).map_err(|e| named(path, e)),
     }
 }
 
@@ -327,6 +330,28 @@ mod tests {
         assert!(install(&root.0, Path::new("/usr/bin/systx")).is_err());
         assert!(uninstall(&root.0).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine\n");
+    }
+
+    #[test]
+    fn what_is_no_file_is_left_alone_and_not_waited_for() {
+        let root = Scratch::new("kinds");
+        let path = root.0.join(LOGIN);
+        let ours = root.0.join("ours");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&ours, MARK).unwrap();
+        let makes: [&dyn Fn(); 3] = [
+            &|| assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()),
+            &|| std::os::unix::fs::symlink(&ours, &path).unwrap(),
+            &|| std::os::unix::fs::symlink("nowhere", &path).unwrap(),
+        ];
+        for make in makes {
+            make();
+            let was = std::fs::symlink_metadata(&path).unwrap().file_type();
+            assert!(install(&root.0, Path::new("/usr/bin/systx")).is_err());
+            assert!(uninstall(&root.0).is_err());
+            assert_eq!(std::fs::symlink_metadata(&path).unwrap().file_type(), was);
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

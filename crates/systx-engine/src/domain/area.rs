@@ -17,8 +17,10 @@ use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 const FOREIGN: &[u8] = b".foreign-";
 /// S_IWOTH.
 const WRITABLE_FOR_ALL: u32 = 0o002;
-/// How often another user's object is moved away before an opening gives up: he may put a new one there each time.
-const TAKEOVERS_MAX: u32 = 8;
+/// How often an opening looks again for what it finds changed under its hands: another user may put something
+/// there and take it away.
+const LOOKS_MAX: u32 = 1000;
+
 /// An open area.
 pub struct Area<O: Os> {
     /// Root of the file system's mount, as far as this process can see it: for opening objects by handle.
@@ -54,22 +56,7 @@ impl<O: Os> Area<O> {
         name: &[u8],
         create: bool,
     ) -> Result<Option<Area<O>>, AreaError> {
-        let mut moved = None;
-        if create {
-            for _ in 0..TAKEOVERS_MAX {
-                match os.mkdir(parent, name, 0o700) {
-                    Err(Errno::EXIST) => {}
-                    made => {
-                        made.map_err(failed("make the directory"))?;
-                        break;
-                    }
-                }
-                match move_foreign(os, parent, name)? {
-                    None => break,
-                    foreign => moved = foreign,
-                }
-            }
-        }
+        let moved = if create { make_directory(os, parent, name)? } else { None };
         let dir = match os.open(parent, name, Open::Directory) {
             Err(Errno::NOENT) if !create => return Ok(None),
             // A symbolic link is never followed.
@@ -105,12 +92,39 @@ impl<O: Os> Area<O> {
     }
 }
 
-/// Moves away what another user has put where root's area belongs, so that nobody who may make names there, as all may in
-/// /tmp, can keep root from it. Says what it is called now; `None`: nothing of another user is there.
+/// Makes the directory, if there is none. Returns what another user's object that had its name is called now.
+fn make_directory<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>, AreaError> {
+    for _ in 0..LOOKS_MAX {
+        match os.mkdir(parent, name, 0o700) {
+            Err(Errno::EXIST) => {}
+            made => return made.map(|()| None).map_err(failed("make the directory")),
+        }
+        match take_over(os, parent, name)? {
+            TakenOver::No => return Ok(None),
+            TakenOver::Moved(to) => return Ok(Some(to)),
+            TakenOver::LookAgain => {}
+        }
+    }
+    Ok(None)
+}
+
+/// What has become of an object that has the area's name.
+enum TakenOver {
+    /// It is no other user's.
+    No,
+    /// It is under this name, and a new directory has the area's.
+    Moved(Vec<u8>),
+    /// It has gone meanwhile.
+    LookAgain,
+}
+
+/// Puts a new directory in the place of what another user has put where root's area belongs, so that nobody who may make names there, as
+/// all may in /tmp, can keep root from it. That is one exchange of two names: between moving the one away and making the other the user
+/// could come again.
 ///
 /// What is moved is not looked into, and a symbolic link is moved itself. Where anybody may make names, anybody may have given the name
 /// to a file of root's, too: to have one at hand takes no right to it.
-fn move_foreign<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec<u8>>, AreaError> {
+fn take_over<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<TakenOver, AreaError> {
     let found = |name: &[u8]| match os.stat_at(parent, name) {
         Err(Errno::NOENT) => Ok(None),
         stat => stat.map(Some).map_err(failed("look at what has the name")),
@@ -118,22 +132,32 @@ fn move_foreign<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<Option<Vec
     let open_to_all =
         os.uid() == 0 && os.stat(parent).is_ok_and(|parent| parent.perm() & WRITABLE_FOR_ALL != 0);
     let is_foreign = |stat: &Stat| stat.uid != 0 || (open_to_all && stat.kind() != FileType::Directory);
-    if os.uid() != 0 || !found(name)?.is_some_and(|stat| is_foreign(&stat)) {
-        return Ok(None);
+    match found(name)? {
+        _ if os.uid() != 0 => return Ok(TakenOver::No),
+        None => return Ok(TakenOver::LookAgain),
+        Some(stat) if !is_foreign(&stat) => return Ok(TakenOver::No),
+        Some(_) => {}
     }
     // A number that can't be guessed: this name can't be taken first, too.
     let to = [name, FOREIGN, format!("{:016x}", os.random()).as_bytes()].concat();
-    match os.rename((parent, name), (parent, &to), Rename::NoReplace) {
-        Err(Errno::NOENT) => return Ok(None),
-        renamed => renamed.map_err(failed("move away another user's object that has the name"))?,
+    os.mkdir(parent, &to, 0o700).map_err(failed("make the directory"))?;
+    let exchanged = os.rename((parent, &to), (parent, name), Rename::Exchange);
+    if exchanged.is_err() {
+        let _ = os.rmdir(parent, &to);
     }
-    // Between the look and the rename another process of root may have done all of this, and made the area.
+    match exchanged {
+        Err(Errno::NOENT) => return Ok(TakenOver::LookAgain),
+        exchanged => exchanged.map_err(failed("move away another user's object that has the name"))?,
+    }
+    // Between the look and the exchange another process of root may have done all of this, and made the area.
     if found(&to)?.is_some_and(|stat| !is_foreign(&stat)) {
-        let back = os.rename((parent, &to), (parent, name), Rename::NoReplace);
+        let back = os.rename((parent, &to), (parent, name), Rename::Exchange);
         back.map_err(failed("put back the directory"))?;
-        return Ok(None);
+        // Unless somebody has begun to work in it.
+        let _ = os.rmdir(parent, &to);
+        return Ok(TakenOver::No);
     }
-    Ok(Some(to))
+    Ok(TakenOver::Moved(to))
 }
 
 fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
@@ -152,6 +176,7 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
 
 /// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
+    identity::without_format(os, dir)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;

@@ -3,7 +3,9 @@
 //! Guarantees: an area keeps its identity, 128 random bits, under every kernel and device number. What an area that was copied has
 //! to redo is never redone in the copy; a copy with nothing to redo gets an identity of its own. What tells a copy are *signs*: the
 //! UUID of the file system, its f_fsid, the handle of the area's directory. Each is compared with its own kind only: kernels
-//! differ in which they tell. Does not: tell a copied device from its original, which has the same signs (see [`super::Peers`]).
+//! differ in which they tell. Nor is a log ever redone that an archive has brought along: whoever made that can't know the handle of a
+//! directory that did not exist yet, so an area is its log's own only if its file says the right one, or if a living process has
+//! it locked. Does not: tell a copied device from its original, which has the same signs (see [`super::Peers`]).
 //!
 //! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that older segments of the
 //! log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before version 2 an area was `systx area 1`, and the
@@ -32,7 +34,7 @@ pub enum AreaError {
     Mode(u32),
     /// `format` is not ours, or of another version.
     Version,
-    /// It is not where it was made, by this sign, and its log has something to redo.
+    /// It is not where it was made, or may not be, for this reason, and its log has something to redo.
     Copied(&'static str),
     /// It is to get an identity while programs use it.
     InUse,
@@ -70,7 +72,7 @@ impl core::fmt::Display for AreaError {
             AreaError::Copied(sign) => {
                 write!(
                     f,
-                    "the area was copied or put back from elsewhere ({sign} is another one), and its log has \
+                    "the area was copied or put back from elsewhere ({sign}), and its log has \
                     transactions to finish: a copied area is not replayed, move its log/ away"
                 )
             }
@@ -145,12 +147,20 @@ impl Signs {
             return None;
         }
         [
-            (differ(self.uuid, now.uuid), "the UUID of its file system"),
-            (differ(self.fsid, now.fsid), "the f_fsid of its file system"),
-            (differ(self.handle, now.handle), "the inode of its directory"),
+            (differ(self.uuid, now.uuid), "the UUID of its file system is another one"),
+            (differ(self.fsid, now.fsid), "the f_fsid of its file system is another one"),
+            (differ(self.handle, now.handle), "the inode of its directory is another one"),
         ]
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))
+    }
+
+    /// What says, or leaves open, that the area was made elsewhere. Of a UUID kernels before Linux 6.9 tell nothing.
+    fn unproven(&self, now: &Signs) -> Option<&'static str> {
+        let lacks =
+            (self.handle.is_none() && now.handle.is_some()) || (self.fsid.is_none() && now.fsid.is_some());
+        let open = lacks && !mutant::on(Mutant::SignsNotNeeded);
+        self.copied(now).or(open.then_some("its file `format` does not say where it was made"))
     }
 
     /// With what was not known when they were written.
@@ -162,21 +172,18 @@ impl Signs {
         }
     }
 
-    /// Whether a segment of an older area may be of this file system. It says the UUID, or else the f_fsid, which may be made of
-    /// a device number, or else zeros and a device number.
+    /// Whether a segment of an older area is of this file system. It says the UUID, or else the f_fsid, which may be made of
+    /// a device number, or else zeros and a device number, which prove nothing.
     fn fits_older(&self, written: &[u8; 16], info: &FsInfo) -> bool {
         let half = |n: usize| u64::from_le_bytes(core::array::from_fn(|at| written[n * 8 + at]));
-        if half(0) == 0 {
-            return true;
-        }
-        if half(1) == 0 {
-            return self.fsid.is_none_or(|fsid| fsid == half(0));
+        if half(0) == 0 || half(1) == 0 {
+            return self.fsid.is_some_and(|fsid| fsid == half(0));
         }
         match (self.uuid, self.fsid, info.kind) {
             (Some(uuid), ..) => uuid == *written,
             // Source: uuid_to_fsid in include/linux/statfs.h.
             (None, Some(fsid), FsKind::Ext4 | FsKind::Ext4NoJournal) => fsid == half(0) ^ half(1),
-            _ => true,
+            _ => false,
         }
     }
 }
@@ -288,7 +295,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     loop {
         let Some(found) = read(os, dir)? else { return Ok(None) };
         if let Said::Ours(Identity { id, signs }) = found {
-            if signs.and(&now) == signs && signs.copied(&now).is_none() {
+            if signs.and(&now) == signs && signs.unproven(&now).is_none() {
                 return Ok(Some(id));
             }
         }
@@ -305,6 +312,48 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     }
 }
 
+/// Refuses an area whose log has something to redo, and else takes its table away, which may look like one of this very life. As the
+/// only one who may change it.
+fn forget_what_is_done<O: Os>(os: &O, dir: &O::Fd, id: AreaId, sign: &'static str) -> Result<(), AreaError> {
+    // What can't be read may have to be redone.
+    let needed = log::outline(os, dir, id).map_or(true, |o| o.replay.records.iter().any(|r| r.needed));
+    if needed {
+        return Err(AreaError::Copied(sign));
+    }
+    match os.unlink(dir, b"table") {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(AreaError::Os("remove the file `table`", e)),
+    }
+}
+
+/// Looks at an area that is to get its file `format`, before it does. One that has a log already has lost that file to a program that
+/// tidies a directory like /tmp, or was made by an archive: it is ours if somebody has it locked.
+///
+/// # Errors
+/// `Copied`: it may have been made by an archive, and its log has something to redo.
+pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
+    let looked = |name: &[u8]| match os.stat_at(dir, name) {
+        Err(Errno::NOENT) => Ok(false),
+        stat => stat.map(|_| true).map_err(failed("look at the files")),
+    };
+    if mutant::on(Mutant::SignsNotNeeded) || !(looked(b"log")? || looked(b"table")?) {
+        return Ok(());
+    }
+    let owners = Owners::open_in(os, dir).map_err(AreaError::Owners)?;
+    loop {
+        if looked(FORMAT)? || owners.anybody() {
+            return Ok(());
+        }
+        // Byte 0: nobody builds its table meanwhile.
+        if let Some(_byte) = owners.initialiser().map_err(AreaError::Owners)? {
+            let written = log::written_for(os, dir).map_err(|_| AreaError::Unread)?;
+            let id = AreaId { id: written.unwrap_or_default(), was: None };
+            return forget_what_is_done(os, dir, id, "it has lost its file `format`");
+        }
+        os.pause(LOOK_AGAIN_NS);
+    }
+}
+
 /// As the only one who may change it.
 fn settle<O: Os>(
     os: &O,
@@ -315,7 +364,7 @@ fn settle<O: Os>(
     now: &Signs,
 ) -> Result<AreaId, AreaError> {
     let (was, copied) = match found {
-        Said::Ours(Identity { id, signs }) => match signs.copied(now) {
+        Said::Ours(Identity { id, signs }) => match signs.unproven(now) {
             None => {
                 // Who has no room for it is asked again.
                 let _ = replace(os, dir, &Identity { id, signs: signs.and(now) });
@@ -326,7 +375,7 @@ fn settle<O: Os>(
         Said::Older => {
             let written = log::written_for(os, dir).map_err(|_| AreaError::Unread)?;
             let foreign = written.filter(|written| !now.fits_older(written, info));
-            (written, foreign.map(|_| "the UUID of its file system"))
+            (written, foreign.map(|_| "its log does not say that it is of this file system"))
         }
     };
     if owners.anybody() {
@@ -338,17 +387,7 @@ fn settle<O: Os>(
             Said::Ours(Identity { id, .. }) => id,
             Said::Older => before,
         };
-        // What can't be read may have to be redone.
-        let needed =
-            log::outline(os, dir, before).map_or(true, |o| o.replay.records.iter().any(|r| r.needed));
-        if needed {
-            return Err(AreaError::Copied(sign));
-        }
-        // It may look like one of this very life.
-        match os.unlink(dir, b"table") {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => return Err(AreaError::Os("remove the file `table`", e)),
-        }
+        forget_what_is_done(os, dir, before, sign)?;
     }
     let id = AreaId { id: random(os), was };
     replace(os, dir, &Identity { id, signs: *now })?;

@@ -7,10 +7,9 @@
 use crate::domain::Location;
 use crate::objects::remove_all;
 use crate::recovery::open_all;
+use crate::workset::sub_area::DISPLACED;
 use systx_os::{Errno, Open, Os, Rename};
 
-/// What a displaced object's name begins with, when its area goes; a number follows.
-const DISPLACED: &str = "systx-displaced.";
 
 /// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with the index of its area.
 ///

@@ -8,6 +8,8 @@
 //! A name holds a number of 128 random bits that this transaction drew for one user, and tells to processes of that user only: no
 //! archive can bring such a directory along, and no other user can make it. Any other name is an ordinary one, whatever it looks like.
 
+use super::names::Change;
+use super::staging::NO_SLOT;
 use super::Workset;
 use crate::facts::Name;
 use crate::mutant::{self, Mutant};
@@ -16,6 +18,9 @@ use crate::outcome::Verb;
 use crate::types::Node;
 use crate::workset::node::{Entry, Ix};
 use systx_os::{Errno, Open, Os};
+
+/// What the name begins with that a displaced object, or what can't be finished, gets when its area goes; a number follows.
+pub(crate) const DISPLACED: &str = "systx-displaced.";
 
 /// What the name of such a directory begins with; its user's secret follows, in hexadecimal.
 const PREFIX: &str = ".systx.sub-";
@@ -126,11 +131,54 @@ impl<O: Os> Workset<O> {
         self.sub_areas.iter().any(|(.., entry)| entry.now == Some(ix))
     }
 
-    /// The paths of such directories on a mount, from its root.
-    pub(crate) fn sub_areas(&self, root: Node) -> Vec<Vec<u8>> {
+    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all, others their own.
+    pub(crate) fn sub_areas(&self, root: Node, uid: u32) -> Vec<Vec<u8>> {
         let mount = self.object(self.ix(root)).mount;
-        let here = self.sub_areas.iter().filter_map(|(.., entry)| entry.now);
+        let known = |name: &[u8]| uid == 0 || self.sub_area_user(name) == Some(uid);
+        let here =
+            self.sub_areas.iter().filter(|(_, name, _)| known(name)).filter_map(|(.., entry)| entry.now);
         here.filter(|ix| self.object(*ix).mount == mount).map(|ix| self.path(ix)).collect()
+    }
+
+    /// Makes areas that other users' subtransactions have left ordinary directories beside their places, so that they
+    /// don't keep this transaction from committing. Returns the users and the new paths.
+    ///
+    /// To be called when no process of the transaction is left, and what could be finished is. Nothing in such an area
+    /// is replayed or lost: it holds whatever a commit that was cut off has taken away and not put back.
+    ///
+    /// # Errors
+    /// As of mkdir(2) in the directory that an area is in.
+    pub(crate) fn set_aside_sub_areas(&mut self) -> Verb<Vec<(u32, Vec<u8>)>> {
+        let me = self.os.uid();
+        let areas: Vec<_> =
+            self.sub_areas.iter().map(|(dir, name, entry)| (*dir, name.clone(), *entry)).collect();
+        let mut set_aside = Vec::new();
+        for (dir, name, entry) in areas {
+            let (Some(uid), Some(area)) = (self.sub_area_user(&name), entry.now) else { continue };
+            if uid == me && !mutant::on(Mutant::OwnAreaSetAside) {
+                continue;
+            }
+            let free = self.name_to_set_aside(dir)?;
+            self.may_create_in(dir, &free)?;
+            self.unname_sub_area(dir, &name);
+            let slot = self.lower_into(entry.slot, dir, &free)?;
+            self.name(dir, &free, area, slot);
+            self.touch(dir, if slot == NO_SLOT { Change::Real } else { Change::Remembered })?;
+            let path = self.path(area);
+            set_aside.push((uid, self.shown_path(usize::from(self.object(area).mount), &path)));
+        }
+        Ok(set_aside)
+    }
+
+    fn name_to_set_aside(&mut self, dir: Ix) -> Verb<Vec<u8>> {
+        let mut number = 0u32;
+        loop {
+            number += 1;
+            let name = format!("{DISPLACED}{number}").into_bytes();
+            if self.find_to_change(dir, &name)?.is_none() {
+                return Ok(name);
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! Minimum kernel version: 4.18 (FUSE in user namespaces). Source: user_namespaces(7), capabilities(7).
 
 use super::{clone3, exit_now, require_one_thread, Side};
-use crate::process::{last_errno, Ended};
+use crate::process::{last_errno, set_of, Ended};
 use crate::types::Result;
 use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
@@ -110,7 +110,14 @@ pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     super::mounts::Detached::of(b"/proc/self/fd").map(drop).map_err(|e| (Entry::Mount, e))
 }
 
+/// What a terminal sends to all in its foreground, and what asks a process to end.
+const TERMINALS_SIGNALS: [i32; 7] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// Does something as another user, in a process of its own; whether it has said yes. For root.
+///
+/// Other processes of that user may send it signals: if they stop it, it is killed, and has not said yes. Those that a terminal sends
+/// don't reach it.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what clone3 answers.
@@ -119,6 +126,9 @@ pub fn as_user(uid: u32, gid: u32, work: impl FnOnce() -> bool) -> Result<bool> 
     // SAFETY: one thread (checked); the child ends in `_exit` below.
     match unsafe { clone3(0, None) }? {
         Side::Child => {
+            let set = set_of(&TERMINALS_SIGNALS);
+            // SAFETY: `set` is valid; the old mask is not asked for.
+            unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, core::ptr::null_mut()) };
             // SAFETY: no groups are read from the null pointer; the other two take numbers.
             let became = unsafe {
                 libc::setgroups(0, core::ptr::null()) == 0
@@ -130,7 +140,7 @@ pub fn as_user(uid: u32, gid: u32, work: impl FnOnce() -> bool) -> Result<bool> 
                 became && std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(false);
             exit_now(i32::from(!done))
         }
-        Side::Parent(pidfd, _) => Ok(crate::process::wait(&pidfd)? == Ended::Exited(0)),
+        Side::Parent(pidfd, _) => Ok(crate::process::wait_unless_stopped(&pidfd)? == Ended::Exited(0)),
     }
 }
 

@@ -14,6 +14,27 @@ const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 const SETGID: u32 = 0o2000;
 
+/// Bytes of a value of an attribute (XATTR_SIZE_MAX in linux/limits.h).
+const VALUE_BYTES_MAX: usize = 65_536;
+
+/// The number behind a prefix.
+fn after(name: &[u8], prefix: &str) -> Option<usize> {
+    std::str::from_utf8(name.strip_prefix(prefix.as_bytes())?).ok()?.parse().ok()
+}
+
+/// As many paths from the one with index `first` on as a value holds.
+fn page_of(paths: Vec<Vec<u8>>, first: usize) -> Vec<u8> {
+    let mut page = Vec::new();
+    for path in paths.into_iter().skip(first) {
+        let path = if path.len() < VALUE_BYTES_MAX { path } else { Vec::new() };
+        if page.len() + path.len() >= VALUE_BYTES_MAX {
+            break;
+        }
+        page.extend(path.into_iter().chain([0]));
+    }
+    page
+}
+
 impl<O: Os<Fd: AsFd>> View<O> {
     pub(super) fn getxattr(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: GetxattrIn = call.take()?;
@@ -29,13 +50,10 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 Isolation::Committed => return Err(Errno::NODATA.into()),
             },
             name if name == crate::SUB_AREA_ATTRIBUTE.as_bytes() => self.tx.sub_area_name(call.uid),
-            name if name == crate::SUB_AREAS_ATTRIBUTE.as_bytes() => self
-                .tx
-                .sub_areas(call.root)
-                .into_iter()
-                .flat_map(|path| path.into_iter().chain([0]))
-                .collect(),
-            name => self.tx.getxattr(call.node, name)?,
+            name => match after(name, crate::SUB_AREAS_ATTRIBUTE) {
+                Some(first) => page_of(self.tx.sub_areas(call.root, call.uid), first),
+                None => self.tx.getxattr(call.node, name)?,
+            },
         };
         Ok(reply.sized(&value, args.size)?)
     }
@@ -82,5 +100,30 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let name = call.text()?;
         self.may_change_attributes(&call)?;
         self.tx.removexattr(call.node, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_are_more_than_a_value_holds_come_in_pages() {
+        let long = vec![b'l'; VALUE_BYTES_MAX];
+        let paths: Vec<_> =
+            (0..9).map(|n| if n == 4 { long.clone() } else { vec![b'0' + n; 30_000] }).collect();
+        let (mut told, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = page_of(paths.clone(), told.len());
+            assert!(page.len() <= VALUE_BYTES_MAX);
+            if page.is_empty() {
+                break;
+            }
+            told.extend(page.strip_suffix(&[0]).unwrap().split(|byte| *byte == 0).map(<[u8]>::to_vec));
+            pages += 1;
+        }
+        let expected: Vec<_> =
+            paths.iter().map(|path| if *path == long { Vec::new() } else { path.clone() }).collect();
+        assert!(told == expected && pages == 4, "{} in {pages} pages", told.len());
     }
 }

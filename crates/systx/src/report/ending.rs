@@ -84,6 +84,14 @@ impl Ending {
         matches!(self, Ending::Committed(..) | Ending::Discarded) && self.code() == 0
     }
 
+    /// Adds a warning to the ending of a committed transaction.
+    pub fn warning_of(mut self, more: Option<String>) -> Ending {
+        if let (Ending::Committed(c, _) | Ending::Part(c, _), Some(more)) = (&mut self, more) {
+            c.warning = Some(c.warning.take().map_or(more.clone(), |first| format!("{more}; {first}")));
+        }
+        self
+    }
+
     /// Returns something else that the user should look at.
     pub fn warning(&self) -> Option<&str> {
         match self {

@@ -233,17 +233,20 @@ fn attempt(
         .map_err(Ending::Failed)
         .and_then(|()| reached.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
         .and_then(|()| verdict(args, over, trouble, arrived))
-        .and_then(|status| diff::before_commit(&args.changes, args.json, &mut tx, status));
+        .and_then(|status| Ok((status, sub::set_aside(&mut tx)?)))
+        .and_then(|(status, left)| {
+            Ok((diff::before_commit(&args.changes, args.json, &mut tx, status)?, left))
+        });
     seen.merge(reached);
     let mut left = Left { _unmounting: unmounting, staged: false, promised: Promised::default() };
     let ending = match verdict {
-        Ok(status) => {
+        Ok((status, left_behind)) => {
             let progress = Progress::begin(!args.json);
             let done = |done| Ending::Committed(done, status);
             let (ending, _) = life::commit(IfItFails::Goes, tx, args.undoable, done);
             drop(progress);
             no_room::stage(Stage::Idle);
-            ending
+            ending.warning_of(left_behind)
         }
         Err(ending) => {
             match &ending {

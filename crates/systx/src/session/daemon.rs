@@ -19,6 +19,7 @@ use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{Ending, Ours, Seen, Told};
 use crate::scope::{Opened, Scope, Standpoint};
+use crate::sub;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -221,16 +222,23 @@ impl Kept {
                 Ok(())
             }
         };
-        let Settled { tx, seen, served, trouble, unmounting: _unmounting } = life.settle(commit)?;
+        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } = life.settle(commit)?;
         drop(entry);
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
+        let mut left_behind = None;
         let why_not = match (end, trouble) {
             _ if fatal.is_some() => fatal.map(Ending::Outside),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(life::of_trouble(trouble)),
             (End::Wanted { commit: true, .. }, None) => {
                 let served = served.map_err(|e| Ending::Failed(hint::with_step(SERVING, e)));
-                served.and(finished).err()
+                match served.and(finished).and_then(|()| sub::set_aside(&mut tx)) {
+                    Ok(left) => {
+                        left_behind = left;
+                        None
+                    }
+                    Err(why) => Some(why),
+                }
             }
             (End::Wanted { commit: false, .. }, None) => Some(Ending::Discarded),
             (End::Left(pid), None) => Some(Ending::Left(*pid)),
@@ -247,7 +255,10 @@ impl Kept {
             }
         };
         let (ending, left) = match why_not {
-            None => commit_wanted(tx, end, terms, fails),
+            None => {
+                let (ending, left) = commit_wanted(tx, end, terms, fails);
+                (ending.warning_of(left_behind), left)
+            }
             Some(Ending::Conflict(conflict)) => {
                 let left = life::give_up(tx, fails, Some(&conflict));
                 (Ending::Conflict(conflict), left)

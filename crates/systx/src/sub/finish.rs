@@ -1,10 +1,13 @@
 //! The end of a transaction's subtransactions: what was cut off in them is finished, or the outer one does not commit.
 
-use crate::hint::failed;
+use crate::hint::{failed, verb_failed};
+use crate::report::Ending;
 use crate::words::shown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use systx_engine::domain::Location;
+use systx_engine::outcome::VerbError;
+use systx_engine::transaction::Transaction;
 use systx_engine::upkeep::finish_sub_areas;
 use systx_os::fuse::EventFd;
 use systx_os::sandbox::mounts::Detached;
@@ -27,6 +30,10 @@ pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
     });
     Ok(Last { due, keep, work })
 }
+
+/// Areas of another user that are finished; further ones are set aside. Each takes some 25 ms, and that user could make any number of them
+/// to hold up the end of this transaction.
+const AREAS_OF_OTHERS_MAX: usize = 1024;
 
 /// An area of subtransactions.
 struct Site {
@@ -56,9 +63,12 @@ fn finish(views: &[OwnedFd]) -> Result<(), String> {
     for view in views {
         // On a mount of our own: what the command has mounted there is none of ours.
         let copy = Detached::of_mount(view).map_err(failed("copying a mount"))?;
-        let paths = copy.attribute(SUB_AREAS_ATTRIBUTE).map_err(failed("asking for its areas"))?;
-        for path in paths.split(|byte| *byte == 0).filter(|path| !path.is_empty()) {
-            sites.push(site(&os, &copy.root, path).map_err(|e| format!("{}: {e}", shown(path)))?);
+        for path in areas(&copy).map_err(failed("asking for its areas"))? {
+            match site(&os, &copy.root, &path) {
+                Ok(site) => sites.push(site),
+                // It stays, and the transaction knows its user.
+                Err(e) => eprintln!("systx: subtransactions: {}: {e}.", shown(&path)),
+            }
         }
     }
     let mut users: Vec<_> = sites.iter().map(|site| (site.uid, site.gid)).collect();
@@ -66,18 +76,51 @@ fn finish(views: &[OwnedFd]) -> Result<(), String> {
     users.dedup_by_key(|(uid, _)| *uid);
     for (uid, gid) in users {
         let theirs: Vec<_> = sites.iter().filter(|site| site.uid == uid).collect();
-        let done = match uid == os.uid() {
-            true => finish_of_one(&os, &theirs),
-            // Only its own user may finish another user's area.
-            false => {
-                own::as_user(uid, gid, || finish_of_one(&os, &theirs)).map_err(failed("becoming its user"))?
-            }
-        };
-        if !done {
-            return Err(format!("what user {uid} has left could not be finished"));
+        if uid != os.uid() {
+            // Only its own user may finish another user's area. If that fails, `set_aside` follows.
+            let theirs = &theirs[..theirs.len().min(AREAS_OF_OTHERS_MAX)];
+            own::as_user(uid, gid, || finish_of_one(&os, theirs)).map_err(failed("becoming its user"))?;
+        } else if !finish_of_one(&os, &theirs) {
+            return Err("what they have left could not be finished".into());
         }
     }
     Ok(())
+}
+
+/// Returns the paths of all areas of a view.
+fn areas(view: &Detached) -> Result<Vec<Vec<u8>>, Errno> {
+    let (mut areas, mut told) = (Vec::new(), 0);
+    loop {
+        let page = view.attribute(&format!("{SUB_AREAS_ATTRIBUTE}{told}"))?;
+        let paths: Vec<_> =
+            page.split_inclusive(|byte| *byte == 0).map(|path| &path[..path.len() - 1]).collect();
+        if paths.is_empty() {
+            return Ok(areas);
+        }
+        told += paths.len();
+        areas.extend(paths.into_iter().filter(|path| !path.is_empty()).map(<[u8]>::to_vec));
+    }
+}
+
+/// Makes what other users' subtransactions could not finish ordinary directories, and returns a warning about them. An area of this user
+/// stays, and keeps the transaction from committing.
+///
+/// # Errors
+/// The ending of a transaction that can't commit.
+pub fn set_aside(tx: &mut Transaction<Linux>) -> Result<Option<String>, Ending> {
+    let left = tx.set_aside_sub_areas().map_err(|error| match error {
+        VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
+        error => Ending::Failed(verb_failed("setting aside what a subtransaction has left", &error)),
+    })?;
+    let Some((uid, path)) = left.first() else { return Ok(None) };
+    let more = match left.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Ok(Some(format!(
+        "a subtransaction of user {uid} could not be finished: what is left of it is {}{more} now. Part of its changes may be missing",
+        shown(path)
+    )))
 }
 
 fn site(os: &Linux, root: &OwnedFd, path: &[u8]) -> Result<Site, Errno> {

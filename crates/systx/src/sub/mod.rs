@@ -7,7 +7,7 @@
 
 mod finish;
 
-pub use finish::last;
+pub use finish::{last, set_aside};
 
 use crate::tree::{NATIVE, VIEW};
 use systx_os::sandbox::mounts::{self, Mount};

@@ -23,7 +23,11 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_shell_has_some", a_shell_has_some),
     ("an_ordinary_users_transaction_has_some", an_ordinary_users_transaction_has_some),
     ("a_user_in_a_transaction_of_root_has_some", a_user_in_a_transaction_of_root_has_some),
-    ("an_area_that_its_user_has_filled_by_hand_neither_waits_nor_leads_out", an_area_filled_by_hand),
+    (
+        "an_area_that_its_user_has_filled_by_hand_neither_refuses_nor_waits_nor_leads_out",
+        an_area_filled_by_hand,
+    ),
+    ("areas_that_a_user_has_everywhere_do_not_keep_root_from_committing", areas_that_a_user_has_everywhere),
     ("the_whole_tree_has_some", the_whole_tree_has_some),
     ("what_still_runs_at_the_end_of_the_outer_one_is_undone", what_still_runs_is_undone),
     ("what_the_outer_one_has_mounted_is_native_to_both", what_the_outer_one_has_mounted_is_native),
@@ -254,44 +258,82 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     must(Command::new("umount").arg("/dev/fuse"));
 }
 
-/// Nobody of its user is left to be asked when it is finished: no FIFO in there is waited for, and no link leads out of it.
+/// Nobody of its user is left to be asked when it is finished: no FIFO in there is waited for, no link leads out of it, and it does not
+/// keep root from committing.
 fn an_area_filled_by_hand(dir: &Path) {
     if !have("getfattr") || !have("timeout") {
         return;
     }
     let made = format!(
         "mkdir his others; echo o > others/o; mkdir -m 1777 his/sticky; echo s > his/sticky/s; echo r > his/power
-        chmod 4755 his/power; chown {USER}:{USER} his"
+        chmod 4755 his/power; chown {USER}:{USER} his; touch -d @1000000000 his ."
     );
     let Some(w) = World::new(dir, "ext4", &made) else { return };
     open_fuse_to_all(dir);
     let before = picture(&w.tree);
+    // And whether nothing of it is left.
     let fillings = [
-        "rm -f format; mkfifo format",
-        "rm -f owners; mkfifo owners",
-        "rm -f table; mkfifo table",
-        "rm -f log/*; mkfifo log/0000000000000001",
-        "rm -r log; mkfifo log",
-        "rm -r log; ln -s ../../others log",
-        "rm -r tx; ln -s ../../others tx",
-        "rm -r aside; ln -s ../../others aside",
-        "rm -f table; ln -s ../../others/o table",
-        "rm -f table; truncate -s 1T table",
-        "mkdir tx/7; mv ../sticky tx/7/0",
-        "chmod 0 log",
-        "chmod 755 .",
+        ("rm -f format; mkfifo format", false),
+        ("rm -f owners; mkfifo owners", false),
+        ("rm -f table; mkfifo table", false),
+        ("rm -f log/*; mkfifo log/0000000000000001", false),
+        ("rm -r log; mkfifo log", false),
+        ("rm -r log; ln -s ../../others log", false),
+        ("rm -r tx; ln -s ../../others tx", false),
+        ("rm -r aside; ln -s ../../others aside", false),
+        ("rm -f table; ln -s ../../others/o table", false),
+        ("rm -f table; truncate -s 1T table", false),
+        ("mkdir tx/7; mv ../sticky tx/7/0", false),
+        ("chmod 0 log", false),
+        ("chmod 755 .", false),
+        ("chmod 0 .", false),
+        ("true", true),
     ];
-    for fill in fillings {
+    for (fill, is_sound) in fillings {
         let area = "cd his && n=$(getfattr --only-values -n systx.sub-area .) && mkdir -m 700 $n && cd $n";
         let his = format!("{area} && mkdir log tx aside && {fill}");
-        let outer = w.outer(&[], &format!("{} sh -c '{his}' || exit 9", UNPRIVILEGED.join(" ")));
+        let script = format!("{} sh -c '{his}' || exit 9; echo r > new", UNPRIVILEGED.join(" "));
+        let outer = w.outer(&[], &script);
         let mut timed = Command::new("timeout");
         timed.arg("60").arg(outer.get_program()).args(outer.get_args()).current_dir(&w.tree);
         let output = timed.envs(outer.get_envs().filter_map(|(k, v)| Some((k, v?)))).output().unwrap();
-        assert!([0, 125].contains(&code(&output)), "{fill}: {}{}", out(&output), err(&output));
+        assert_eq!((code(&output), w.read("new").as_str()), (0, "r\n"), "{fill}: {}", err(&output));
+        let left = w.tree.join("his/systx-displaced.1");
+        let told = format!("could not be finished: what is left of it is {} now.", left.display());
+        assert!(!left.exists() || err(&output).contains(&told), "{fill}: {}", err(&output));
+        assert!(!is_sound || (!left.exists() && err(&output).is_empty()), "{fill}: {}", err(&output));
+        if left.join("tx/7/0/s").exists() {
+            std::fs::rename(left.join("tx/7/0"), w.tree.join("his/sticky")).unwrap();
+        }
+        std::fs::remove_dir_all(left).or_else(not_there).unwrap();
+        std::fs::remove_file(w.tree.join("new")).unwrap();
+        must(Command::new("touch").args(["-d", "@1000000000", "his", "."]).current_dir(&w.tree));
         assert_eq!(difference(&picture(&w.tree), &before), "", "{fill}: {}", err(&output));
         w.nothing_is_left();
     }
+}
+
+fn not_there(error: std::io::Error) -> std::io::Result<()> {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Their paths are more than fits in one answer.
+fn areas_that_a_user_has_everywhere(dir: &Path) {
+    if !have("getfattr") {
+        return;
+    }
+    let Some(w) = World::new(dir, "ext4", &format!("mkdir his; chown {USER}:{USER} his")) else { return };
+    open_fuse_to_all(dir);
+    let make = "long=$(printf %0250d 0) && n=$(getfattr --only-values -n systx.sub-area .) && mkdir $long && cd $long && \
+        for i in $(seq 300); do mkdir $i $i/$n && chmod 700 $i/$n || exit 9; done; chmod 755 1/$n";
+    let script = format!("cd his; {} sh -c '{make}' || exit 9; echo r > ../new", UNPRIVILEGED.join(" "));
+    let output = w.run(&[], &script);
+    assert_eq!((code(&output), w.read("new").as_str()), (0, "r\n"), "{}", err(&output));
+    assert!(err(&output).contains("could not be finished"), "{}", err(&output));
+    w.nothing_is_left();
 }
 
 fn the_whole_tree_has_some(dir: &Path) {

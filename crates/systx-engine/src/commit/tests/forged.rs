@@ -5,7 +5,7 @@ use crate::outcome::{Isolation, Options};
 use crate::transaction::{Caller, SetAttr, Transaction};
 use crate::upkeep::finish_sub_areas;
 use std::sync::Arc;
-use systx_os::{Errno, FsInfo, FsKind, Open, Os};
+use systx_os::{Errno, FsInfo, FsKind, Open, Os, Rename};
 use systx_sim::machine::{FsSpec, Machine, SimOs};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
@@ -29,7 +29,7 @@ fn a_directory_that_is_called_as_areas_are_is_a_directory_like_others() {
         assert!(tx.lookup(root, b".systx.sub-7").unwrap().is_some(), "an area because of its name");
         for name in [&b".systx.sub-0"[..], b".systx.sub-00000000000000000000000000000001"] {
             tx.mkdir(root, name, 0o700, ROOT).unwrap();
-            assert_eq!(tx.sub_areas(root), [] as [Vec<u8>; 0], "an area because of its name");
+            assert_eq!(tx.sub_areas(root, 0), [] as [Vec<u8>; 0], "an area because of its name");
         }
         tx.commit().unwrap();
         assert!(os.stat_at(&os.root(0), b".systx.sub-0").is_ok());
@@ -45,11 +45,54 @@ fn the_name_of_an_area_is_its_users_own() {
     assert!(mine != theirs && mine == tx.sub_area_name(ROOT.uid) && mine.len() == ".systx.sub-".len() + 32);
     assert_eq!(tx.mkdir(root, &mine, 0o700, other).err(), Some(Errno::ACCESS.into()));
     let area = tx.mkdir(root, &mine, 0o700, ROOT).unwrap().0;
-    assert_eq!(tx.sub_areas(root), std::slice::from_ref(&mine));
+    assert_eq!(tx.sub_areas(root, 0), std::slice::from_ref(&mine));
+    assert_eq!(tx.sub_areas(root, other.uid), [] as [Vec<u8>; 0], "another user is told the name");
     let given = SetAttr { uid: Some(other.uid), ..Default::default() };
     assert_eq!(tx.setattr(area, &given).err(), Some(Errno::PERM.into()), "a log for another user's rights");
     assert_eq!(tx.rmdir(root, &mine), Ok(()));
     tx.abort();
+}
+
+/// Its user can damage it in any way, and must not keep root's transaction from committing by that.
+#[test]
+fn what_a_user_leaves_in_an_area_is_an_ordinary_directory_in_the_end() {
+    for staged in [false, true] {
+        let os = Machine::with(FsKind::Ext4).spawn("ends");
+        let top = os.root(0);
+        os.mkdir(&top, b"his", 0o755).unwrap();
+        os.create(&os.open(&top, b"his", Open::Path).unwrap(), b"systx-displaced.1", 0o600).unwrap();
+        os.mkdir(&top, b"old", 0o755).unwrap();
+        let mut tx = begin(&os, Isolation::Serializable);
+        let (root, user) = (tx.root(0), Caller { uid: 7, gid: 7, umask: 0 });
+        let his = match staged {
+            true => tx.mkdir(root, b"new", 0o755, user).unwrap().0,
+            false => tx.lookup(root, b"his").unwrap().unwrap().0,
+        };
+        let (name, roots) = (tx.sub_area_name(user.uid), tx.sub_area_name(ROOT.uid));
+        let area = tx.mkdir(his, &name, 0o700, user).unwrap().0;
+        tx.mknod(area, b"pipe", 0o010600, 0, user).unwrap();
+        tx.rename(root, b"old", area, b"taken", Rename::NoReplace).unwrap();
+        tx.mkdir(root, &roots, 0o700, ROOT).unwrap();
+        let path = if staged { "new/systx-displaced.1" } else { "his/systx-displaced.2" };
+        assert_eq!(tx.set_aside_sub_areas(), Ok(vec![(7, path.into())]), "root's own is left out, too");
+        assert_eq!(tx.set_aside_sub_areas(), Ok(Vec::new()));
+        assert_eq!(
+            tx.sub_areas(root, 0),
+            std::slice::from_ref(&roots),
+            "root's own is left out without a word"
+        );
+        tx.rmdir(root, &roots).unwrap();
+        tx.commit().unwrap();
+        let mut at = os.root(0);
+        for name in path.split('/') {
+            at = os.open(&at, name.as_bytes(), Open::Path).expect("it is there");
+        }
+        let mut names: Vec<_> = os.read_dir(&at).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        assert_eq!(names, [&b"pipe"[..], b"taken"]);
+        let stat = os.stat(&at).unwrap();
+        assert_eq!((stat.uid, stat.perm()), (7, 0o700));
+    }
 }
 
 /// A view is a file system of which the area's table can't be older than its log.

@@ -153,6 +153,96 @@ fn a_copied_area_with_nothing_to_redo_gets_an_identity_of_its_own() {
     }
 }
 
+/// An archive that is unpacked at the top of a file system has a directory of root's, with mode 0700 and whatever is in it. Only what
+/// the kernel gives the directory when it is made nobody can have written into it before.
+#[test]
+fn a_log_that_an_archive_has_brought_is_not_redone() {
+    for format in [None, Some("no signs"), Some("older")] {
+        for done in [false, true] {
+            let machine = begun(FsKind::Ext4, SINCE_6_9);
+            commits(&machine, "one").expect("opens");
+            if done {
+                within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
+            }
+            power_fails(&machine);
+            machine.remove(0, "w/one").unwrap_or_default();
+            put_back(&machine);
+            let os = machine.outsider("archive");
+            let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
+            let file = os.open(&area, b"format", Open::ReadWrite).expect("is there");
+            let mut bytes = [0; 1024];
+            let read = os.pread(&file, &mut bytes, 0).expect("reads");
+            let text = String::from_utf8(bytes[..read].to_vec()).unwrap();
+            os.truncate(&file, 0).expect("truncates");
+            match format {
+                None => os.unlink(&area, b"format").expect("removes"),
+                Some("older") => make_older(&machine, [0, 0, 0, 0, 0, 0, 0, 0, 3, 8, 0, 0, 0, 0, 0, 0]),
+                Some(_) => {
+                    let signs = |line: &&str| line.starts_with("systx") || line.starts_with("identity");
+                    let kept: String = text.lines().filter(signs).map(|line| format!("{line}\n")).collect();
+                    os.pwrite(&file, kept.as_bytes(), 0).expect("writes");
+                }
+            }
+            machine.settle();
+            let opened = commits(&machine, "two");
+            assert!(!is_whole(&machine, "one"), "{format:?}: redone from an archive");
+            match done {
+                true => assert!(opened.is_ok(), "{format:?}: {:?}", opened.err().map(|e| e.to_string())),
+                false => assert!(
+                    matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))),
+                    "{format:?}: {:?}",
+                    opened.err().map(|e| e.to_string())
+                ),
+            }
+        }
+    }
+}
+
+/// Where all may make names, as in /tmp, a user can be quicker than any call of root's, and take away again what is in the way.
+#[test]
+fn no_user_is_quick_enough_to_keep_root_from_its_area() {
+    for comes_back in [1, 2] {
+        let machine = begun(FsKind::Ext4, SINCE_6_9);
+        let (other, mut calls) = (machine.outsider("another user"), 0);
+        machine.set_hook(move |_, _| {
+            let top = other.root(0);
+            calls += 1;
+            match other.stat_at(&top, AREA) {
+                Err(_) if calls % comes_back == 0 => {
+                    other.mkdir(&top, AREA, 0o755).expect("makes");
+                    let dir = other.open(&top, AREA, Open::Path).expect("is there");
+                    other.chown(&dir, 7, 7).expect("gives");
+                }
+                Ok(stat) if stat.uid != 0 && comes_back > 1 && calls % 3 == 0 => {
+                    other.rmdir(&top, AREA).expect("removes");
+                }
+                _ => {}
+            }
+        });
+        commits(&machine, "one").unwrap_or_else(|e| panic!("{comes_back}: {e}"));
+        machine.clear_hook();
+        assert!(is_whole(&machine, "one"), "{comes_back}");
+    }
+}
+
+/// A program that tidies a directory takes what was not changed for long, while others work there.
+#[test]
+fn an_area_that_loses_its_format_while_it_is_used_goes_on() {
+    let machine = begun(FsKind::Ext4, SINCE_6_9);
+    let used = machine.spawn("uses");
+    let (domain, again) = run_process(&used, || {
+        let domain = open(&used).expect("opens");
+        make(&domain, b"one").expect("commits");
+        used.unlink(&domain.area.dir, b"format").expect("removes");
+        let again = open(&used).expect("opens");
+        make(&again, b"two").expect("commits");
+        (domain, again)
+    })
+    .expect("lives");
+    assert!(is_whole(&machine, "one") && is_whole(&machine, "two"));
+    drop((domain, again));
+}
+
 /// The area as a systx has left it that gave none an identity; its segments say `written`.
 fn make_older(machine: &Machine, written: [u8; 16]) {
     let os = machine.outsider("older");
@@ -173,7 +263,7 @@ fn make_older(machine: &Machine, written: [u8; 16]) {
 }
 
 #[test]
-fn areas_without_identity_are_taken_over_whatever_their_segments_say() {
+fn areas_without_identity_are_taken_over_if_their_segments_are_of_the_file_system() {
     let fsid = |fsid: u64, dev: u64| {
         let mut written = [0; 16];
         written[..8].copy_from_slice(&fsid.to_le_bytes());
@@ -191,13 +281,14 @@ fn areas_without_identity_are_taken_over_whatever_their_segments_say() {
         (FsKind::Ext4, [1; 16], SINCE_6_9, false),
         (FsKind::Ext4, uuid, (None, ext4), true),
         (FsKind::Ext4, uuid, (None, Some(1)), false),
-        (FsKind::Btrfs, UUID, BEFORE_6_9, true),
-        // A device number, which is another one now.
-        (FsKind::Xfs, fsid(0x803, 0), XFS_SINCE_6_9, true),
-        (FsKind::Xfs, fsid(0, 0x803), XFS_BEFORE_6_9, true),
+        (FsKind::Btrfs, UUID, SINCE_6_9, true),
+        (FsKind::Btrfs, UUID, BEFORE_6_9, false),
+        // A device number proves nothing, nor does what the kernel does not tell: an archive can say it, too.
+        (FsKind::Xfs, fsid(0x803, 0), XFS_SINCE_6_9, false),
+        (FsKind::Xfs, fsid(0, 0x803), XFS_BEFORE_6_9, false),
         (FsKind::Xfs, UUID, XFS_SINCE_6_9, true),
         (FsKind::Xfs, [1; 16], XFS_SINCE_6_9, false),
-        (FsKind::Xfs, UUID, XFS_BEFORE_6_9, true),
+        (FsKind::Xfs, UUID, XFS_BEFORE_6_9, false),
     ];
     for (kind, written, answer, ours) in cases {
         let what = format!("{kind:?}, {written:x?}, {answer:x?}");

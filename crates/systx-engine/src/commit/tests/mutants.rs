@@ -172,9 +172,16 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CopyGoesOn => {
             check("identity::what_a_copied_area_has_to_redo_is_not_redone_in_the_copy", "redone in a copy")
         }
+        Mutant::SignsNotNeeded => {
+            check("identity::a_log_that_an_archive_has_brought_is_not_redone", "redone from an archive")
+        }
         Mutant::AreaByItsName => check(
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
+        ),
+        Mutant::OwnAreaSetAside => check(
+            "forged::what_a_user_leaves_in_an_area_is_an_ordinary_directory_in_the_end",
+            "root's own is left out, too",
         ),
         Mutant::ReplayWithoutTable => check(
             "forged::the_log_of_a_subtransaction_is_never_replayed_without_its_table",
@@ -445,7 +452,9 @@ noticed! {
     what_is_taken_out_without_a_comparison_is_noticed: TakenNotCompared,
     a_checkpoint_that_began_too_early_is_noticed: AnyCheckpointCovers,
     a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
+    a_log_without_signs_that_is_obeyed_is_noticed: SignsNotNeeded,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
+    an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
     a_cell_counted_by_a_sync_that_began_before_it_is_noticed: SyncCountsLate,
     a_removal_that_is_not_synced_is_noticed: RemovalNotSynced,
