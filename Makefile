@@ -48,6 +48,7 @@ long: ## the test suites with larger bounds: much longer (docs/testing.md)
 
 vm: ## tests, power cuts, reboots and other kernels in virtual machines with stock Debian kernels (docs/testing.md)
 	bash scripts/vm/lives.sh
+	bash scripts/vm/systemd.sh
 	bash scripts/vm/power.sh
 	bash scripts/vm.sh
 

@@ -4,11 +4,18 @@ export PATH="$PATH:/usr/sbin:/sbin"
 
 # Modules that the start needs; the rest is loaded as in any Debian, from /lib/modules.
 boot_modules="virtio_pci virtio_blk 9pnet_virtio 9p overlay ext4"
+mirror=${VM_MIRROR:-http://deb.debian.org/debian}
+
+# Ends without a failure. Usage: skip WHY
+skip() {
+    echo "skipped: vm: $*"
+    exit 0
+}
 
 # Looks for what is needed, and makes $scratch, which goes at the end with what runs then.
 prepare() {
-    [ "$(uname -m)" = x86_64 ] || { echo "skipped: vm: only x86-64 is known here"; exit 0; }
-    command -v apt-get >/dev/null || { echo "skipped: vm: no apt-get, by which the kernel comes"; exit 0; }
+    [ "$(uname -m)" = x86_64 ] || skip "only x86-64 is known here"
+    command -v apt-get >/dev/null || skip "no apt-get, by which the kernel comes"
     bash scripts/deps.sh
     if ! command -v qemu-system-x86_64 >/dev/null; then
         [ "$(id -u)" = 0 ] || { echo "vm: no QEMU. On Debian: sudo apt-get install qemu-system-x86"; exit 1; }
@@ -56,7 +63,7 @@ apt_get() {
     local options=() own=$scratch/apt.${VM_SUITE-}
     if [ -n "${VM_SUITE-}" ]; then
         mkdir -p "$own/lists/partial" "$own/cache/archives/partial"
-        echo "deb ${VM_MIRROR:-http://deb.debian.org/debian} $VM_SUITE main" >"$own/sources"
+        echo "deb $mirror $VM_SUITE main" >"$own/sources"
         options=(-o "Dir::Etc::SourceList=$own/sources" -o Dir::Etc::SourceParts=/dev/null
             -o "Dir::State::Lists=$own/lists" -o "Dir::Cache=$own/cache" -o Acquire::Languages=none
             -o APT::Sandbox::User=root)
@@ -71,7 +78,7 @@ apt_get() {
 get_kernel() {
     local package=${VM_PACKAGE:-linux-image-amd64} deb to=$scratch/kernel/${VM_SUITE:-here}
     mkdir -p "$scratch/debs" "$to"
-    [ -z "${VM_SUITE-}" ] || apt_get apt-get -qq update
+    [ -z "${VM_SUITE-}" ] || apt_get apt-get -qq -o APT::Update::Error-Mode=any update || skip "$mirror does not answer"
     case $package in
         */*.deb) deb=$(realpath "$package") ;;
         *)
