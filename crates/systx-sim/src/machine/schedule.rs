@@ -7,7 +7,7 @@
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::MutexGuard;
-use std::thread::{self, ThreadId};
+use std::thread::{self, Thread, ThreadId};
 
 use super::process::{run_process, SimOs};
 use super::state::Id;
@@ -56,7 +56,7 @@ enum Status {
 
 struct Slot {
     process: ProcId,
-    thread: Option<ThreadId>,
+    thread: Option<Thread>,
     status: Status,
 }
 
@@ -82,7 +82,12 @@ pub(super) struct Baton {
 
 impl Baton {
     fn slot(&self, thread: ThreadId) -> Option<usize> {
-        self.slots.iter().position(|s| s.thread == Some(thread))
+        self.slots.iter().position(|s| s.thread.as_ref().is_some_and(|t| t.id() == thread))
+    }
+
+    /// The thread that has the turn.
+    fn next(&self) -> Option<Thread> {
+        self.slots.get(self.turn)?.thread.clone()
     }
 
     fn ready(&mut self, clock: u64) -> Vec<usize> {
@@ -179,12 +184,8 @@ impl Inner {
 
 impl Machine {
     /// At a point: lets somebody else run, perhaps.
-    pub(super) fn take_turn<'a>(
-        &'a self,
-        inner: MutexGuard<'a, Inner>,
-        me: ThreadId,
-    ) -> MutexGuard<'a, Inner> {
-        match inner.control.baton.as_ref().and_then(|b| b.slot(me)) {
+    pub(super) fn take_turn<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        match inner.control.baton.as_ref().and_then(|b| b.slot(thread::current().id())) {
             Some(slot) => self.hand_over(inner, slot),
             None => inner,
         }
@@ -194,10 +195,10 @@ impl Machine {
     pub(super) fn block<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        me: ThreadId,
         word: Option<(Id, usize)>,
         timeout_ns: u64,
     ) -> MutexGuard<'a, Inner> {
+        let me = thread::current().id();
         let hooking = inner.control.hooking == Some(me);
         let deadline = inner.state.clock.checked_add(timeout_ns).filter(|_| timeout_ns != u64::MAX);
         match inner.control.baton.as_mut().and_then(|b| Some((b.slot(me)?, b))) {
@@ -215,27 +216,45 @@ impl Machine {
 
     fn hand_over<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, slot: usize) -> MutexGuard<'a, Inner> {
         inner.pass_on();
-        if inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            self.shared.turn.notify_all();
+        match &inner.control.baton {
+            Some(baton) if baton.turn != slot => {
+                let next = baton.next();
+                self.wait_for_turn(inner, slot, next)
+            }
+            _ => inner,
         }
-        while inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            inner = self.shared.turn.wait(inner).unwrap_or_else(|e| e.into_inner());
+    }
+
+    /// Wakes `next`, and waits until the turn is that of `slot`.
+    fn wait_for_turn<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        slot: usize,
+        next: Option<Thread>,
+    ) -> MutexGuard<'a, Inner> {
+        // Not while the machine is locked: `next` would only wait again.
+        drop(inner);
+        next.inspect(Thread::unpark);
+        loop {
+            let inner = self.lock();
+            if inner.control.baton.as_ref().is_none_or(|b| b.turn == slot) {
+                return inner;
+            }
+            drop(inner);
+            thread::park();
         }
-        inner
     }
 
     fn start(&self, slot: usize) {
         let mut inner = self.lock();
         let Some(baton) = inner.control.baton.as_mut() else { return };
-        baton.slots[slot].thread = Some(thread::current().id());
+        baton.slots[slot].thread = Some(thread::current());
         // The first turn is given when all are there: else the start of threads would decide.
         if baton.slots.iter().all(|s| s.thread.is_some()) {
             inner.pass_on();
-            self.shared.turn.notify_all();
         }
-        while inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            inner = self.shared.turn.wait(inner).unwrap_or_else(|e| e.into_inner());
-        }
+        let next = inner.control.baton.as_ref().and_then(Baton::next);
+        drop(self.wait_for_turn(inner, slot, next));
     }
 
     fn finish(&self, slot: usize) {
@@ -244,7 +263,9 @@ impl Machine {
             baton.slots[slot].status = Status::Done;
         }
         inner.pass_on();
-        self.shared.turn.notify_all();
+        let next = inner.control.baton.as_ref().and_then(Baton::next);
+        drop(inner);
+        next.inspect(Thread::unpark);
     }
 }
 

@@ -10,6 +10,7 @@ use systx_os::{Errno, FileType, FsKind, Lease, Result, Timestamp};
 
 use super::data::Data;
 use super::journal::{EntryDelta, InodeDelta, Journal, Op};
+use super::mapped::Mapped;
 use super::{FsId, FsSpec, ProcId};
 
 /// Identity of an inode over all times and file systems of one machine.
@@ -68,8 +69,8 @@ pub(super) struct Inode {
     pub(super) linkable: bool,
     pub(super) entries: BTreeMap<Vec<u8>, Id>,
     pub(super) data: Data,
-    /// The words of a file that has been mapped since the last boot; newer than its sectors until folded back.
-    pub(super) cells: Option<Arc<Vec<u64>>>,
+    /// The words of a file that has been mapped since the last boot.
+    pub(super) mapped: Option<Mapped>,
 }
 
 impl Inode {
@@ -142,7 +143,8 @@ pub(super) struct State {
     pub(super) systems: Vec<FileSystem>,
     pub(super) inodes: BTreeMap<Id, Arc<Inode>>,
     pub(super) files: BTreeMap<FileId, OpenFile>,
-    pub(super) processes: BTreeMap<ProcId, Process>,
+    /// By [`ProcId`].
+    pub(super) processes: Vec<Process>,
     pub(super) owned: BTreeMap<(Id, u64), ProcId>,
     /// Directories that a file system is mounted on.
     pub(super) mounts: BTreeMap<Id, FsId>,
@@ -257,7 +259,7 @@ impl State {
             linkable: false,
             entries: BTreeMap::new(),
             data: Data::default(),
-            cells: None,
+            mapped: None,
         };
         self.inodes.insert(id, Arc::new(inode));
         self.touch(id, true);
@@ -324,10 +326,11 @@ impl State {
     }
 
     pub(super) fn process(&self, process: ProcId) -> &Process {
-        match self.processes.get(&process) {
-            Some(p) => p,
-            None => unreachable!("processes are never forgotten"),
-        }
+        &self.processes[process.0 as usize]
+    }
+
+    pub(super) fn process_mut(&mut self, process: ProcId) -> &mut Process {
+        &mut self.processes[process.0 as usize]
     }
 
     /// The directory behind a descriptor.
@@ -353,9 +356,7 @@ impl State {
 
     /// Ends a process: descriptors, leases, mappings and owner bytes are gone at once.
     pub(super) fn end(&mut self, process: ProcId) {
-        if let Some(p) = self.processes.get_mut(&process) {
-            p.alive = false;
-        }
+        self.process_mut(process).alive = false;
         let files: Vec<(FileId, Id)> =
             self.files.iter().filter(|(_, f)| f.process == process).map(|(n, f)| (*n, f.id)).collect();
         self.owned.retain(|_, owner| *owner != process);
