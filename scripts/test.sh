@@ -35,6 +35,8 @@ wait "$tests" || status=$?
 
 reasons=$(grep -ahE '^skipped' "$log" | sort | uniq -c || true)
 [ -z "$reasons" ] || printf 'Skipped on this machine:\n%s\n' "$reasons"
+slowest=$(sed -nE 's/^ +Running .* \((.*)\), (.*), ([0-9]+) s$/\3 s \2 \1/p' "$log" | sed -E 's/-[0-9a-f]{16}$//' | sort -rn | head -n 5)
+[ -z "$slowest" ] || printf 'The slowest programs:\n%s\n' "$(printf '%s\n' "$slowest" | sed 's/^/    /')"
 verdict=ok
 if [ "$status" != 0 ]; then
     verdict=FAILED

@@ -1,6 +1,7 @@
 //! Shared memory as an array of 64-bit words.
 
 use crate::types::Result;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// A shared array of 64-bit atomic words, addressed by index.
@@ -18,6 +19,10 @@ pub trait Words {
     fn load(&self, index: usize, order: Ordering) -> u64;
     /// Atomic store.
     fn store(&self, index: usize, value: u64, order: Ordering);
+    /// Stores zeros in order.
+    fn clear(&self, words: Range<usize>) {
+        words.for_each(|index| self.store(index, 0, Ordering::Release));
+    }
     /// Atomic compare-exchange (strong, AcqRel/Acquire): `Ok(previous)` when it was `current`.
     fn compare_exchange(&self, index: usize, current: u64, new: u64) -> core::result::Result<u64, u64>;
     /// Atomic or (AcqRel); returns the previous value.

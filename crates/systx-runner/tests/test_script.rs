@@ -72,6 +72,30 @@ fn what_passes_is_counted_together() {
 }
 
 #[test]
+fn the_five_slowest_programs_are_listed_at_the_end_with_their_seconds() {
+    let scratch = Scratch::new("slow");
+    let names = ["one", "two", "three", "four", "slow-0123456789abcdef", "six"];
+    // Longer than a second, so that one has seconds to tell.
+    let slow = format!("sleep 1.1; {PASSES}");
+    let programs = names.map(|name| (name, if name.starts_with("slow") { slow.as_str() } else { PASSES }));
+    let output = scratch.test(&programs, 0);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let listed = text.lines().skip_while(|line| *line != "The slowest programs:").skip(1);
+    let listed = listed.map_while(|line| line.strip_prefix("    ")?.split_once(" s "));
+    let listed: Vec<_> =
+        listed.map(|(seconds, name)| (seconds.parse::<u32>().expect("a number"), name)).collect();
+    let told = text.lines().filter(|line| line.contains(" Running ")).map(|line| {
+        let seconds = line.rsplit(' ').nth(1).expect("seconds");
+        seconds.parse::<u32>().expect("a number")
+    });
+    let mut told: Vec<_> = told.collect();
+    told.sort_by(|a, b| b.cmp(a));
+    assert_eq!(listed.iter().map(|(seconds, _)| *seconds).collect::<Vec<_>>(), told[..5], "{text}");
+    let slow = listed.iter().find(|(_, name)| name.ends_with(" slow"));
+    assert!(slow.is_some_and(|(seconds, _)| *seconds > 0), "{text}");
+}
+
+#[test]
 fn a_failure_a_death_and_a_hang_fail_the_whole_and_are_named() {
     for (name, text, passed, says) in [
         ("fails", FAILS, 7, "panicked at here"),

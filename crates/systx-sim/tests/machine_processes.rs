@@ -266,3 +266,47 @@ fn a_kill_releases_at_once_what_nobody_has_dropped_yet() {
     drop(taken);
     assert_eq!(helper.byte_owned(&theirs, 1), Ok(false));
 }
+
+/// Words that are cleared together are cleared by one store each, as far as a kill, a count, a clock or a trace can tell.
+#[test]
+fn words_that_are_cleared_are_stored_to_one_by_one() {
+    const WORDS: usize = 70;
+    let play = |plan: &dyn Fn(&Machine, &SimOs), clear: &dyn Fn(&<SimOs as Os>::Mem)| {
+        let machine = machine();
+        let os = machine.spawn("owner");
+        let root = os.root(0);
+        let file = os.create(&root, b"words", 0o600).unwrap();
+        os.truncate(&file, WORDS as u64 * 8).unwrap();
+        let mem = os.map(&file, WORDS).unwrap();
+        (0..WORDS).for_each(|index| mem.store(index, !0, Release));
+        plan(&machine, &os);
+        let killed = run_process(&os, || clear(&mem)).is_err();
+        let traced: Vec<_> = machine.take_trace().iter().map(|call| (call.point, call.word)).collect();
+        let left = machine.look(0, "words").unwrap().content;
+        (killed, os.points(), machine.points(), machine.clock_ns(), traced, left)
+    };
+    let same = |plan: &dyn Fn(&Machine, &SimOs)| {
+        let together = play(plan, &|mem| mem.clear(3..WORDS));
+        let singly = play(plan, &|mem| (3..WORDS).for_each(|index| mem.store(index, 0, Release)));
+        assert_eq!(together, singly);
+        together
+    };
+    let (killed, _, _, _, _, left) = same(&|_, _| ());
+    assert!(!killed && left == [vec![0xff; 24], vec![0; (WORDS - 3) * 8]].concat());
+    for point in 0..WORDS as u64 {
+        let (killed, ..) = same(&|machine, os| machine.kill_at(os, point));
+        assert_eq!(killed, point < WORDS as u64 - 3);
+        same(&|machine, _| machine.kill_anybody_at(point));
+    }
+    assert_eq!(same(&|machine, _| machine.start_trace()).4.len(), WORDS - 3);
+    same(&|machine, _| machine.set_word_points(false));
+    same(&|machine, os| machine.kill(os.process()));
+    let hooked = |machine: &Machine, _: &SimOs| {
+        machine.set_hook(|machine, info| {
+            if info.word == Some(9) {
+                machine.kill(info.process);
+            }
+        });
+    };
+    assert!(same(&hooked).0);
+}

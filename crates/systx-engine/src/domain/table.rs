@@ -418,9 +418,8 @@ impl<O: Os> Initializer<O> {
 
 fn empty<M: Words>(mem: &M, life: Life, id: [u64; 2], next: Lsn, next_tx: TxId) {
     mem.store(STATE_WORD, 0, Ordering::Release);
-    for word in (0..WORDS).filter(|w| *w != STATE_WORD) {
-        mem.store(word, 0, Ordering::Release);
-    }
+    mem.clear(0..STATE_WORD);
+    mem.clear(STATE_WORD + 1..WORDS);
     mem.store(MAGIC_WORD, MAGIC, Ordering::Release);
     mem.store(VERSION_WORD, VERSION, Ordering::Release);
     mem.store(NEXT_WORD, next.0, Ordering::Release);

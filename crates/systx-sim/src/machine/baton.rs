@@ -1,6 +1,6 @@
 //! Whose turn it is among the processes of a schedule.
 
-use std::thread::ThreadId;
+use std::thread::{Thread, ThreadId};
 
 use super::meta::Id;
 use super::ProcId;
@@ -14,7 +14,7 @@ pub(super) enum Status {
 
 pub(super) struct Slot {
     pub(super) process: ProcId,
-    pub(super) thread: Option<ThreadId>,
+    pub(super) thread: Option<Thread>,
     pub(super) status: Status,
 }
 
@@ -40,7 +40,12 @@ pub(super) struct Baton {
 
 impl Baton {
     pub(super) fn slot(&self, thread: ThreadId) -> Option<usize> {
-        self.slots.iter().position(|s| s.thread == Some(thread))
+        self.slots.iter().position(|s| s.thread.as_ref().is_some_and(|t| t.id() == thread))
+    }
+
+    /// The thread that has the turn.
+    pub(super) fn next(&self) -> Option<Thread> {
+        self.slots.get(self.turn)?.thread.clone()
     }
 
     pub(super) fn ready(&mut self, clock: u64) -> Vec<usize> {

@@ -3,12 +3,11 @@
 //! Guarantees: reads, writes and mapped words are coherent, as in one page cache; every change moves the stamps and is
 //! one journal operation. Does not: move the stamps for stores through a mapping.
 
-use std::sync::Arc;
-
 use systx_os::{Errno, Fallocate, FileType, Result};
 
 use super::data::BLOCK;
-use super::state::{FileId, State, S_ISGID, S_ISUID};
+use super::mapped::Mapped;
+use super::state::{FileId, Inode, State, S_ISGID, S_ISUID};
 use crate::machine::meta::Id;
 
 /// Largest file: 16 TiB less a block, as on ext4 with 4 KiB blocks.
@@ -253,9 +252,8 @@ impl State {
             return Err(Errno::INVAL);
         }
         self.fold(id);
-        let mapped = self.inode(id).cells.as_ref().map_or(0, |c| c.len());
-        self.inode_mut(id).cells = Some(Arc::new(vec![0; words.max(mapped)]));
-        self.unfold(id);
+        let mapped = self.inode(id).mapped.as_ref().map_or(0, Mapped::len);
+        self.show(id, words.max(mapped));
         if let Some(open) = self.files.get_mut(&file) {
             open.refs += 1;
         }
@@ -265,18 +263,23 @@ impl State {
     /// Brings what was stored through mappings into the file's sectors.
     pub(super) fn fold(&mut self, id: Id) {
         let inode = self.inode(id);
-        let Some(cells) = inode.cells.clone() else { return };
+        if !inode.mapped.as_ref().is_some_and(Mapped::is_newer) {
+            return;
+        }
         let (fs, mut fresh) = (inode.fs, false);
         let seq = self.next_seq(fs);
-        for (page, words) in cells.chunks((super::data::SECTOR / 8) as usize).enumerate() {
-            let offset = page as u64 * super::data::SECTOR;
-            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            let mut old = vec![0; bytes.len()];
-            self.inode(id).data.read(offset, &mut old);
+        let Inode { mapped: Some(mapped), data, .. } = self.inode_mut(id) else { return };
+        let (mut changed, mut old) = (false, Vec::new());
+        for (offset, bytes) in mapped.take_newer() {
+            old.resize(bytes.len(), 0);
+            data.read(offset, &mut old);
             if old != bytes {
-                fresh |= self.inode_mut(id).data.write(offset, &bytes, seq);
-                self.systems[fs.0].dirty.insert(id);
+                fresh |= data.write(offset, &bytes, seq);
+                changed = true;
             }
+        }
+        if changed {
+            self.systems[fs.0].dirty.insert(id);
         }
         if fresh {
             self.log(fs, &[(id, true)], Vec::new());
@@ -285,14 +288,15 @@ impl State {
 
     /// Shows the file's sectors through its mappings.
     fn unfold(&mut self, id: Id) {
-        let Some(len) = self.inode(id).cells.as_ref().map(|c| c.len()) else { return };
-        let mut bytes = vec![0; len * 8];
+        if let Some(len) = self.inode(id).mapped.as_ref().map(Mapped::len) {
+            self.show(id, len);
+        }
+    }
+
+    /// Shows so many words of the file's sectors through its mappings.
+    fn show(&mut self, id: Id, words: usize) {
+        let mut bytes = vec![0; words * 8];
         self.inode(id).data.read(0, &mut bytes);
-        let words = bytes.chunks_exact(8).map(|w| {
-            let mut word = [0; 8];
-            word.copy_from_slice(w);
-            u64::from_le_bytes(word)
-        });
-        self.inode_mut(id).cells = Some(Arc::new(words.collect()));
+        self.inode_mut(id).mapped = Some(Mapped::of(&bytes));
     }
 }

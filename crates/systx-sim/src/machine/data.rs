@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::sparse::Sparse;
+
 /// Bytes of a sector: what a disk writes as a whole.
 pub(super) const SECTOR: u64 = 512;
 /// Bytes of a block: what a file system allocates.
@@ -15,6 +17,17 @@ pub(super) const BLOCK: u64 = 4096;
 const VERSIONS_MAX: usize = 6;
 
 type Sector = Arc<[u8; SECTOR as usize]>;
+
+/// A sector's bytes. Zeros, which are most of what is written to a table, share one place.
+fn kept(bytes: [u8; SECTOR as usize]) -> Sector {
+    const ZEROS: [u8; SECTOR as usize] = [0; SECTOR as usize];
+    thread_local!(static SHARED: Sector = Arc::new(ZEROS));
+    if bytes == ZEROS {
+        SHARED.with(Arc::clone)
+    } else {
+        Arc::new(bytes)
+    }
+}
 
 /// Contents of a sector at some time since it was last durable; `None` reads as zeros.
 #[derive(Clone, Debug)]
@@ -35,12 +48,19 @@ struct Pending {
     lost: bool,
 }
 
+impl Pending {
+    /// Whether something of it is to be written out.
+    fn waits(&self) -> bool {
+        !self.lost && self.out < self.versions.len()
+    }
+}
+
 /// The bytes of a file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
-    now: BTreeMap<u64, Sector>,
-    durable: BTreeMap<u64, Sector>,
-    pending: BTreeMap<u64, Pending>,
+    now: Sparse<Sector>,
+    durable: Sparse<Sector>,
+    pending: Sparse<Pending>,
     /// Allocated blocks, written or not.
     blocks: BTreeSet<u64>,
     /// Operation that first made a block readable as something else than zeros.
@@ -52,7 +72,7 @@ impl Data {
     pub(super) fn read(&self, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
         let end = offset + buf.len() as u64;
-        for (&n, sector) in self.now.range(offset / SECTOR..end.div_ceil(SECTOR)) {
+        for (n, sector) in self.now.range(offset / SECTOR..end.div_ceil(SECTOR)) {
             let (from, to) = ((n * SECTOR).max(offset), ((n + 1) * SECTOR).min(end));
             if from < to {
                 let inside = (from - n * SECTOR) as usize..(to - n * SECTOR) as usize;
@@ -68,15 +88,15 @@ impl Data {
             let n = at / SECTOR;
             let to = ((n + 1) * SECTOR).min(end);
             let block = n * SECTOR / BLOCK;
-            if self.now.range(block * BLOCK / SECTOR..(block + 1) * BLOCK / SECTOR).next().is_none() {
+            if !self.written(block) {
                 self.born.insert(block, seq);
                 grew = true;
             }
             self.blocks.insert(block);
-            let mut sector = self.now.get(&n).map_or([0; SECTOR as usize], |s| **s);
+            let mut sector = self.now.get(n).map_or([0; SECTOR as usize], |s| **s);
             sector[(at - n * SECTOR) as usize..(to - n * SECTOR) as usize]
                 .copy_from_slice(&bytes[(at - offset) as usize..(to - offset) as usize]);
-            let sector = Arc::new(sector);
+            let sector = kept(sector);
             self.now.insert(n, sector.clone());
             let needs = self.born.get(&block).copied();
             self.push(n, Version { bytes: Some(sector), needs, cuts: false });
@@ -87,19 +107,19 @@ impl Data {
 
     /// Makes `from..to` read as zeros by operation `seq`; blocks wholly inside become holes.
     pub(super) fn zero(&mut self, from: u64, to: u64, seq: u64, free: bool) {
-        let touched: Vec<u64> = self.now.range(from / SECTOR..to.div_ceil(SECTOR)).map(|(n, _)| *n).collect();
+        let touched: Vec<u64> = self.now.range(from / SECTOR..to.div_ceil(SECTOR)).map(|(n, _)| n).collect();
         for n in touched {
             let (start, end) = ((n * SECTOR).max(from), ((n + 1) * SECTOR).min(to));
             if start >= end {
                 continue;
             }
             let bytes = if end - start == SECTOR {
-                self.now.remove(&n);
+                self.now.remove(n);
                 None
             } else {
-                let mut sector = self.now.get(&n).map_or([0; SECTOR as usize], |s| **s);
+                let mut sector = self.now.get(n).map_or([0; SECTOR as usize], |s| **s);
                 sector[(start - n * SECTOR) as usize..(end - n * SECTOR) as usize].fill(0);
-                let sector = Arc::new(sector);
+                let sector = kept(sector);
                 self.now.insert(n, sector.clone());
                 Some(sector)
             };
@@ -141,7 +161,7 @@ impl Data {
             }
             return Some((block * BLOCK).clamp(offset, size));
         }
-        let next = self.now.range(block * BLOCK / SECTOR..).next()?.0 * SECTOR / BLOCK * BLOCK;
+        let next = self.now.range(block * BLOCK / SECTOR..u64::MAX).next()?.0 * SECTOR / BLOCK * BLOCK;
         (next < size).then_some(next.max(offset))
     }
 
@@ -152,21 +172,21 @@ impl Data {
 
     /// Hands every dirty sector to the disk's cache.
     pub(super) fn write_out(&mut self) {
-        for p in self.pending.values_mut().filter(|p| !p.lost) {
-            p.out = p.versions.len();
+        if self.pending.iter().any(|(_, p)| p.waits()) {
+            self.pending.values_mut().filter(|p| p.waits()).for_each(|p| p.out = p.versions.len());
         }
     }
 
     /// The disk's cache reaches the medium: what was written out and whose metadata is `committed` is durable.
     pub(super) fn flush(&mut self, committed: &dyn Fn(u64) -> bool) {
         let durable = &mut self.durable;
-        self.pending.retain(|&n, p| {
+        self.pending.retain(|n, p| {
             let ready = p.versions[..p.out].iter().take_while(|v| v.needs.is_none_or(committed)).count();
             if let Some(last) = p.versions.drain(..ready).next_back() {
                 match last.bytes {
                     Some(sector) => durable.insert(n, sector),
-                    None => durable.remove(&n),
-                };
+                    None => durable.remove(n),
+                }
             }
             p.out -= ready;
             !p.versions.is_empty()
@@ -187,8 +207,8 @@ impl Data {
         choose: &mut dyn FnMut(usize) -> usize,
     ) -> Data {
         let mut now = self.durable.clone();
-        for (&n, p) in &self.pending {
-            let mut candidates = vec![self.durable.get(&n).cloned()];
+        for (n, p) in self.pending.iter() {
+            let mut candidates = vec![self.durable.get(n).cloned()];
             for v in &p.versions {
                 if !v.needs.is_none_or(survived) {
                     break;
@@ -201,17 +221,17 @@ impl Data {
             let pick = choose(candidates.len()).min(candidates.len() - 1);
             match candidates.swap_remove(pick) {
                 Some(sector) => now.insert(n, sector),
-                None => now.remove(&n),
-            };
+                None => now.remove(n),
+            }
         }
-        now.retain(|n, _| n * SECTOR < size);
+        now.truncate(size.div_ceil(SECTOR));
         if size % SECTOR != 0 {
-            if let Some(last) = now.get_mut(&(size / SECTOR)) {
+            if let Some(last) = now.get_mut(size / SECTOR) {
                 Arc::make_mut(last)[(size % SECTOR) as usize..].fill(0);
             }
         }
-        let blocks = now.keys().map(|n| n * SECTOR / BLOCK).collect();
-        Data { durable: now.clone(), now, pending: BTreeMap::new(), blocks, born: BTreeMap::new() }
+        let blocks = now.iter().map(|(n, _)| n * SECTOR / BLOCK).collect();
+        Data { durable: now.clone(), now, pending: Sparse::default(), blocks, born: BTreeMap::new() }
     }
 
     /// Everything is durable as it is.
@@ -225,7 +245,7 @@ impl Data {
     }
 
     fn push(&mut self, n: u64, version: Version) {
-        let p = self.pending.entry(n).or_default();
+        let p = self.pending.made(n);
         p.lost = false;
         let fresh = p.versions.len() - p.out;
         if fresh >= VERSIONS_MAX && p.versions.last().is_some_and(|v| !v.cuts && v.needs == version.needs) {

@@ -3,9 +3,9 @@
 //! Guarantees: words are the file's own contents (pread sees them), survive the death of every process, and are old,
 //! new or noise after a power loss; an owner byte is held until its value is dropped or its process is dead.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::thread;
 
 use systx_os::Words;
 
@@ -40,9 +40,12 @@ impl Drop for SimOwned {
 }
 
 impl Inner {
-    fn word(&mut self, id: Id, index: usize) -> Option<&mut u64> {
-        let inode = Arc::make_mut(self.state.inodes.get_mut(&id)?);
-        Arc::make_mut(inode.cells.as_mut()?).get_mut(index)
+    fn word(&self, id: Id, index: usize) -> Option<u64> {
+        self.state.inodes.get(&id)?.mapped.as_ref()?.word(index)
+    }
+
+    fn word_mut(&mut self, id: Id, index: usize) -> Option<&mut u64> {
+        Arc::make_mut(self.state.inodes.get_mut(&id)?).mapped.as_mut()?.word_mut(index)
     }
 }
 
@@ -51,7 +54,7 @@ impl SimMem {
     fn at<R>(&self, call: Call, index: usize, change: impl FnOnce(&mut u64) -> R) -> Option<R> {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
         let mut entered = self.point(call, index)?;
-        entered.inner.word(self.id, index).map(change)
+        entered.inner.word_mut(self.id, index).map(change)
     }
 
     fn point(&self, call: Call, index: usize) -> Option<Entered<'_>> {
@@ -65,11 +68,23 @@ impl Words for SimMem {
     }
 
     fn load(&self, index: usize, _: Ordering) -> u64 {
-        self.at(Call::Load, index, |w| *w).unwrap_or(0)
+        assert!(index < self.len, "word {index} of a mapping of {}", self.len);
+        self.point(Call::Load, index).and_then(|entered| entered.inner.word(self.id, index)).unwrap_or(0)
     }
 
     fn store(&self, index: usize, value: u64, _: Ordering) {
         self.at(Call::Store, index, |w| *w = value);
+    }
+
+    fn clear(&self, words: Range<usize>) {
+        assert!(words.end <= self.len, "words {words:?} of a mapping of {}", self.len);
+        let mut inner = self.os.machine.lock();
+        if self.os.pass(&mut inner, Call::Store, words.len() as u64) {
+            words.for_each(|index| inner.word_mut(self.id, index).into_iter().for_each(|word| *word = 0));
+            return;
+        }
+        drop(inner);
+        words.for_each(|index| self.store(index, 0, Ordering::Release));
     }
 
     fn compare_exchange(&self, index: usize, current: u64, new: u64) -> core::result::Result<u64, u64> {
@@ -96,11 +111,10 @@ impl Words for SimMem {
 
     fn wait(&self, index: usize, seen: u64, timeout_ns: u64) {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
-        let Some(mut entered) = self.point(Call::Wait, index) else { return };
-        let same = entered.inner.word(self.id, index).is_some_and(|w| *w as u32 == seen as u32);
+        let Some(entered) = self.point(Call::Wait, index) else { return };
+        let same = entered.inner.word(self.id, index).is_some_and(|w| w as u32 == seen as u32);
         if same {
-            let me = thread::current().id();
-            let inner = self.os.machine.block(entered.inner, me, Some((self.id, index)), timeout_ns);
+            let inner = self.os.machine.block(entered.inner, Some((self.id, index)), timeout_ns);
             // Whether it was killed meanwhile.
             drop(self.os.living(inner));
         }

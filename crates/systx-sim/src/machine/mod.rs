@@ -28,6 +28,7 @@ mod baton;
 mod bytes;
 mod data;
 mod journal;
+mod mapped;
 mod mem;
 mod meta;
 mod names;
@@ -37,12 +38,13 @@ mod plan;
 mod power;
 mod process;
 mod schedule;
+mod sparse;
 mod state;
 mod syncing;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use systx_os::{FileType, FsInfo, FsKind};
 
@@ -120,15 +122,10 @@ struct Inner {
     control: Control,
 }
 
-struct Shared {
-    inner: Mutex<Inner>,
-    turn: Condvar,
-}
-
 /// A simulated machine; clones are the same machine, [`Machine::fork`] makes another one.
 #[derive(Clone)]
 pub struct Machine {
-    shared: Arc<Shared>,
+    inner: Arc<Mutex<Inner>>,
 }
 
 impl Machine {
@@ -138,7 +135,7 @@ impl Machine {
             systems: Vec::new(),
             inodes: BTreeMap::new(),
             files: BTreeMap::new(),
-            processes: BTreeMap::new(),
+            processes: Vec::new(),
             owned: BTreeMap::new(),
             mounts: BTreeMap::new(),
             next_id: 1,
@@ -168,7 +165,7 @@ impl Machine {
         }
         // The hand that plants trees and looks at them.
         let world = Process { name: "world".into(), uid: 0, gid: 0, alive: true, buried: false, points: 0 };
-        state.processes.insert(ProcId(0), world);
+        state.processes.push(world);
         Machine::of(state, Control::default())
     }
 
@@ -178,14 +175,12 @@ impl Machine {
     }
 
     fn of(state: State, control: Control) -> Machine {
-        Machine {
-            shared: Arc::new(Shared { inner: Mutex::new(Inner { state, control }), turn: Condvar::new() }),
-        }
+        Machine { inner: Arc::new(Mutex::new(Inner { state, control })) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing here leaves the state half changed by a panic: a poisoned lock is only a failed test elsewhere.
-        self.shared.inner.lock().unwrap_or_else(|e| e.into_inner())
+        self.inner.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     /// Another machine in the same state: processes keep what they hold there but have no thread. Plans (kills, faults,
@@ -204,7 +199,7 @@ impl Machine {
         let mut inner = self.lock();
         let id = ProcId(inner.state.processes.len() as u32);
         let process = Process { name: name.into(), uid, gid: uid, alive: true, buried: false, points: 0 };
-        inner.state.processes.insert(id, process);
+        inner.state.processes.push(process);
         drop(inner);
         SimOs { machine: self.clone(), process: id, quiet: false }
     }
@@ -248,17 +243,14 @@ impl Machine {
         let mut inner = self.lock();
         inner.state.end(process);
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// Ends every process at once; the machine stays up.
     pub fn kill_everybody(&self) {
         let mut inner = self.lock();
         // But for the hand that plants trees and looks at them.
-        let all: Vec<ProcId> = inner.state.processes.keys().copied().filter(|p| p.0 > 0).collect();
-        all.into_iter().for_each(|process| inner.state.end(process));
+        (1..inner.state.processes.len()).for_each(|n| inner.state.end(ProcId(n as u32)));
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// Whether a process lives.
@@ -271,7 +263,6 @@ impl Machine {
         let mut inner = self.lock();
         inner.state.power_loss(crash, rng);
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// A file system loses what was not synced, as when its disk is pulled out or it is shut down after an error, and is mounted
@@ -280,7 +271,6 @@ impl Machine {
         let mut inner = self.lock();
         inner.state.lose_cache(FsId(fs), crash, rng);
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// A file system gets the state back that it had on an older machine of which this one is a fork, as a disk that is rolled back
@@ -290,7 +280,6 @@ impl Machine {
         let mut inner = self.lock();
         inner.state.roll_back(FsId(fs), older);
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// File system `to` becomes a copy of the device of `from`, mounted beside it, with the same identity and numbers.
@@ -298,7 +287,6 @@ impl Machine {
         let mut inner = self.lock();
         inner.state.copy_over(FsId(from), FsId(to));
         inner.wake_dead();
-        self.shared.turn.notify_all();
     }
 
     /// Everything is durable as it is, without any call.

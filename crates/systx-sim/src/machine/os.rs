@@ -1,7 +1,5 @@
 //! `impl Os for SimOs`: each method is one point and one call into the state.
 
-use std::thread;
-
 use systx_os::{
     Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Rename, Result, SetXattr,
     Stat, StatFs, Timestamp,
@@ -369,9 +367,8 @@ impl Os for SimOs {
     fn pause(&self, ns: u64) {
         match self.enter(Call::Pause, b"", None) {
             Ok(entered) => {
-                let me = thread::current().id();
                 // For ever is not a pause.
-                let inner = self.machine.block(entered.inner, me, None, ns.min(u64::MAX - 1));
+                let inner = self.machine.block(entered.inner, None, ns.min(u64::MAX - 1));
                 drop(self.living(inner));
             }
             Err(Stop::Fail(_) | Stop::Dead) => {}

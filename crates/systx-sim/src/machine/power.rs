@@ -105,11 +105,11 @@ impl State {
     /// Nobody has anything open any more; the files that were mapped.
     fn everybody_ends(&mut self) -> Vec<Id> {
         let mapped: Vec<Id> =
-            self.inodes.iter().filter(|(_, i)| i.cells.is_some()).map(|(id, _)| *id).collect();
+            self.inodes.iter().filter(|(_, i)| i.mapped.is_some()).map(|(id, _)| *id).collect();
         mapped.iter().for_each(|id| self.fold(*id));
         self.files.clear();
         self.owned.clear();
-        self.processes.values_mut().for_each(|p| p.alive = false);
+        self.processes.iter_mut().for_each(|p| p.alive = false);
         mapped
     }
 
@@ -240,7 +240,7 @@ impl State {
                     linkable: false,
                     entries,
                     data,
-                    cells: None,
+                    mapped: None,
                 }),
             );
         }

@@ -58,9 +58,7 @@ pub(super) struct Entered<'a> {
 pub fn run_process<T>(os: &SimOs, body: impl FnOnce() -> T) -> core::result::Result<T, Killed> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|payload| match payload.downcast::<Killed>() {
         Ok(killed) => {
-            if let Some(p) = os.machine.lock().state.processes.get_mut(&os.process) {
-                p.buried = true;
-            }
+            os.machine.lock().state.process_mut(os.process).buried = true;
             *killed
         }
         Err(panic) => resume_unwind(panic),
@@ -115,9 +113,7 @@ impl SimOs {
     pub fn exit(self) {
         let mut inner = self.machine.lock();
         inner.state.end(self.process);
-        if let Some(p) = inner.state.processes.get_mut(&self.process) {
-            p.buried = true;
-        }
+        inner.state.process_mut(self.process).buried = true;
     }
 
     pub(super) fn fd(&self, file: FileId) -> SimFd {
@@ -131,35 +127,55 @@ impl SimOs {
         name: &[u8],
         file: Option<FileId>,
     ) -> core::result::Result<Entered<'_>, Stop> {
-        self.enter_at(call, name, file, None)
+        self.enter_at(self.machine.lock(), call, name, file, None)
     }
 
     /// The same, before a call on a shared word.
     pub(super) fn enter_word(&self, call: Call, word: usize) -> core::result::Result<Entered<'_>, Stop> {
-        self.enter_at(call, b"", None, Some(word))
+        let mut inner = self.machine.lock();
+        if self.pass(&mut inner, call, 1) {
+            return Ok(Entered { inner, short: usize::MAX });
+        }
+        self.enter_at(inner, call, b"", None, Some(word))
     }
 
-    fn enter_at(
-        &self,
+    /// Passes the points of `n` calls on shared words at once, if nothing can happen at any of them; whether it did.
+    pub(super) fn pass(&self, inner: &mut Inner, call: Call, n: u64) -> bool {
+        let Inner { state, control } = inner;
+        let noticed = control.baton.is_some() || control.hook.is_some() || control.trace.is_some();
+        let points = control.word_points && !self.quiet && control.hooking.is_none();
+        let fails = control.faults.iter().any(|fault| fault.call == Some(call));
+        let mine = |whom: Option<ProcId>| whom.is_none_or(|whom| whom == self.process);
+        let dies = control.kills.iter().any(|(whom, left)| mine(*whom) && *left < n);
+        if noticed || !points || fails || dies || !state.process(self.process).alive {
+            return false;
+        }
+        control.kills.iter_mut().filter(|(whom, _)| mine(*whom)).for_each(|(_, left)| *left -= n);
+        control.points += n;
+        state.process_mut(self.process).points += n;
+        state.tick(n * CALL_NS);
+        true
+    }
+
+    fn enter_at<'a>(
+        &'a self,
+        mut inner: MutexGuard<'a, Inner>,
         call: Call,
         name: &[u8],
         file: Option<FileId>,
         word: Option<usize>,
-    ) -> core::result::Result<Entered<'_>, Stop> {
-        let mut inner = self.machine.lock();
-        let me = thread::current().id();
-        let silent = self.quiet || inner.control.hooking == Some(me);
-        if silent || (call.is_word() && !inner.control.word_points) {
+    ) -> core::result::Result<Entered<'a>, Stop> {
+        if self.is_silent(&inner) || (call.is_word() && !inner.control.word_points) {
             return self.living(inner);
         }
         if inner.state.process(self.process).alive {
             inner.state.tick(CALL_NS);
-            inner = self.machine.take_turn(inner, me);
+            inner = self.machine.take_turn(inner);
         }
         inner = self.living(inner)?.inner;
         let info = self.count(&mut inner, (call, word), name, file);
-        if let Some(mut hook) = inner.control.hook.take() {
-            inner.control.hooking = Some(me);
+        if let Some((mut hook, info)) = inner.control.hook.take().zip(info) {
+            inner.control.hooking = Some(thread::current().id());
             drop(inner);
             hook(&self.machine, &info);
             inner = self.machine.lock();
@@ -183,34 +199,41 @@ impl SimOs {
         }
     }
 
+    /// Whether the calls of this thread are no points now.
+    fn is_silent(&self, inner: &Inner) -> bool {
+        self.quiet || inner.control.hooking.is_some_and(|hooking| hooking == thread::current().id())
+    }
+
+    /// Counts a call; says what it is if anybody wants to know.
     fn count(
         &self,
         inner: &mut Inner,
         (call, word): (Call, Option<usize>),
         name: &[u8],
         file: Option<FileId>,
-    ) -> PointInfo {
-        let ino = file.and_then(|f| inner.state.file(f).ok().map(|f| inner.state.inode(f.id).meta.ino));
-        let mut point = 0;
-        if let Some(p) = inner.state.processes.get_mut(&self.process) {
-            point = p.points;
-            p.points += 1;
+    ) -> Option<PointInfo> {
+        let process = inner.state.process_mut(self.process);
+        let (point, global_point) = (process.points, inner.control.points);
+        process.points += 1;
+        inner.control.points += 1;
+        if inner.control.hook.is_none() && inner.control.trace.is_none() {
+            return None;
         }
+        let ino = file.and_then(|f| inner.state.file(f).ok().map(|f| inner.state.inode(f.id).meta.ino));
         let info = PointInfo {
             process: self.process,
             process_name: inner.state.process(self.process).name.clone(),
             point,
-            global_point: inner.control.points,
+            global_point,
             call,
             name: name.to_vec(),
             ino: ino.unwrap_or(0),
             word,
         };
-        inner.control.points += 1;
         if let Some(trace) = &mut inner.control.trace {
             trace.push(info.clone());
         }
-        info
+        Some(info)
     }
 
     /// Goes on if the process lives; else unwinds, or, where that was done or can't be, stops.
@@ -251,10 +274,8 @@ impl SimOs {
     ) -> Result<()> {
         let done = self.call(call, b"", Some(file), |s, _| effect(s));
         let inner = self.machine.lock();
-        let me = thread::current().id();
-        let silent = self.quiet || inner.control.hooking == Some(me);
-        if !silent && inner.state.process(self.process).alive {
-            drop(self.machine.take_turn(inner, me));
+        if !self.is_silent(&inner) && inner.state.process(self.process).alive {
+            drop(self.machine.take_turn(inner));
         }
         done
     }

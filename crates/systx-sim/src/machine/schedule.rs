@@ -8,7 +8,7 @@
 use super::baton::{Baton, Slot, Status, Turns};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::MutexGuard;
-use std::thread::{self, ThreadId};
+use std::thread::{self, Thread};
 
 use super::process::{run_process, SimOs};
 use super::{Inner, Machine, ProcId};
@@ -120,12 +120,8 @@ impl Inner {
 
 impl Machine {
     /// At a point: lets somebody else run, perhaps.
-    pub(super) fn take_turn<'a>(
-        &'a self,
-        inner: MutexGuard<'a, Inner>,
-        me: ThreadId,
-    ) -> MutexGuard<'a, Inner> {
-        match inner.control.baton.as_ref().and_then(|b| b.slot(me)) {
+    pub(super) fn take_turn<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        match inner.control.baton.as_ref().and_then(|b| b.slot(thread::current().id())) {
             Some(slot) => self.hand_over(inner, slot),
             None => inner,
         }
@@ -135,10 +131,10 @@ impl Machine {
     pub(super) fn block<'a>(
         &'a self,
         mut inner: MutexGuard<'a, Inner>,
-        me: ThreadId,
         word: Option<(Id, usize)>,
         timeout_ns: u64,
     ) -> MutexGuard<'a, Inner> {
+        let me = thread::current().id();
         let hooking = inner.control.hooking == Some(me);
         let deadline = inner.state.clock.checked_add(timeout_ns).filter(|_| timeout_ns != u64::MAX);
         match inner.control.baton.as_mut().and_then(|b| Some((b.slot(me)?, b))) {
@@ -156,27 +152,45 @@ impl Machine {
 
     fn hand_over<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, slot: usize) -> MutexGuard<'a, Inner> {
         inner.pass_on();
-        if inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            self.shared.turn.notify_all();
+        match &inner.control.baton {
+            Some(baton) if baton.turn != slot => {
+                let next = baton.next();
+                self.wait_for_turn(inner, slot, next)
+            }
+            _ => inner,
         }
-        while inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            inner = self.shared.turn.wait(inner).unwrap_or_else(|e| e.into_inner());
+    }
+
+    /// Wakes `next`, and waits until the turn is that of `slot`.
+    fn wait_for_turn<'a>(
+        &'a self,
+        inner: MutexGuard<'a, Inner>,
+        slot: usize,
+        next: Option<Thread>,
+    ) -> MutexGuard<'a, Inner> {
+        // Not while the machine is locked: `next` would only wait again.
+        drop(inner);
+        next.inspect(Thread::unpark);
+        loop {
+            let inner = self.lock();
+            if inner.control.baton.as_ref().is_none_or(|b| b.turn == slot) {
+                return inner;
+            }
+            drop(inner);
+            thread::park();
         }
-        inner
     }
 
     fn start(&self, slot: usize) {
         let mut inner = self.lock();
         let Some(baton) = inner.control.baton.as_mut() else { return };
-        baton.slots[slot].thread = Some(thread::current().id());
+        baton.slots[slot].thread = Some(thread::current());
         // The first turn is given when all are there: else the start of threads would decide.
         if baton.slots.iter().all(|s| s.thread.is_some()) {
             inner.pass_on();
-            self.shared.turn.notify_all();
         }
-        while inner.control.baton.as_ref().is_some_and(|b| b.turn != slot) {
-            inner = self.shared.turn.wait(inner).unwrap_or_else(|e| e.into_inner());
-        }
+        let next = inner.control.baton.as_ref().and_then(Baton::next);
+        drop(self.wait_for_turn(inner, slot, next));
     }
 
     fn finish(&self, slot: usize) {
@@ -185,7 +199,9 @@ impl Machine {
             baton.slots[slot].status = Status::Done;
         }
         inner.pass_on();
-        self.shared.turn.notify_all();
+        let next = inner.control.baton.as_ref().and_then(Baton::next);
+        drop(inner);
+        next.inspect(Thread::unpark);
     }
 }
 

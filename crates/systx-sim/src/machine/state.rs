@@ -11,6 +11,7 @@ use systx_os::{Errno, FileType, FsKind, Lease, Result, Timestamp};
 
 use super::data::Data;
 use super::journal::{EntryDelta, InodeDelta, Journal, Op};
+use super::mapped::Mapped;
 use super::{FsId, FsSpec, ProcId};
 
 /// Identity of an open file description.
@@ -41,8 +42,8 @@ pub(super) struct Inode {
     pub(super) linkable: bool,
     pub(super) entries: BTreeMap<Vec<u8>, Id>,
     pub(super) data: Data,
-    /// The words of a file that has been mapped since the last boot; newer than its sectors until folded back.
-    pub(super) cells: Option<Arc<Vec<u64>>>,
+    /// The words of a file that has been mapped since the last boot.
+    pub(super) mapped: Option<Mapped>,
 }
 
 impl Inode {
@@ -115,7 +116,8 @@ pub(super) struct State {
     pub(super) systems: Vec<FileSystem>,
     pub(super) inodes: BTreeMap<Id, Arc<Inode>>,
     pub(super) files: BTreeMap<FileId, OpenFile>,
-    pub(super) processes: BTreeMap<ProcId, Process>,
+    /// By [`ProcId`].
+    pub(super) processes: Vec<Process>,
     pub(super) owned: BTreeMap<(Id, u64), ProcId>,
     /// Directories that a file system is mounted on.
     pub(super) mounts: BTreeMap<Id, FsId>,
@@ -230,7 +232,7 @@ impl State {
             linkable: false,
             entries: BTreeMap::new(),
             data: Data::default(),
-            cells: None,
+            mapped: None,
         };
         self.inodes.insert(id, Arc::new(inode));
         self.touch(id, true);
@@ -297,10 +299,11 @@ impl State {
     }
 
     pub(super) fn process(&self, process: ProcId) -> &Process {
-        match self.processes.get(&process) {
-            Some(p) => p,
-            None => unreachable!("processes are never forgotten"),
-        }
+        &self.processes[process.0 as usize]
+    }
+
+    pub(super) fn process_mut(&mut self, process: ProcId) -> &mut Process {
+        &mut self.processes[process.0 as usize]
     }
 
     /// The directory behind a descriptor.
@@ -326,9 +329,7 @@ impl State {
 
     /// Ends a process: descriptors, leases, mappings and owner bytes are gone at once.
     pub(super) fn end(&mut self, process: ProcId) {
-        if let Some(p) = self.processes.get_mut(&process) {
-            p.alive = false;
-        }
+        self.process_mut(process).alive = false;
         let files: Vec<(FileId, Id)> =
             self.files.iter().filter(|(_, f)| f.process == process).map(|(n, f)| (*n, f.id)).collect();
         self.owned.retain(|_, owner| *owner != process);

@@ -1,0 +1,60 @@
+//! The words of a mapped file.
+//!
+//! Owns: what was stored through mappings, and where it is newer than the file's sectors. Does not: know the sectors
+//! (`bytes` brings the one to the other).
+
+use std::sync::Arc;
+
+use super::data::SECTOR;
+
+/// Words of a sector.
+const WORDS: usize = (SECTOR / 8) as usize;
+
+/// The first words of a file, as its mappings show them.
+#[derive(Clone, Debug)]
+pub(super) struct Mapped {
+    words: Arc<Vec<u64>>,
+    /// By sector: whether one of its words was stored to since it was the same as in the file.
+    newer: Vec<bool>,
+}
+
+impl Mapped {
+    /// The words of a file with these contents.
+    pub(super) fn of(bytes: &[u8]) -> Mapped {
+        let word = |bytes: &[u8]| u64::from_le_bytes(core::array::from_fn(|n| bytes[n]));
+        let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
+        Mapped { newer: vec![false; words.len().div_ceil(WORDS)], words: Arc::new(words) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    pub(super) fn word(&self, index: usize) -> Option<u64> {
+        self.words.get(index).copied()
+    }
+
+    /// A word that is about to be stored to.
+    pub(super) fn word_mut(&mut self, index: usize) -> Option<&mut u64> {
+        let word = Arc::make_mut(&mut self.words).get_mut(index)?;
+        self.newer[index / WORDS] = true;
+        Some(word)
+    }
+
+    /// Whether a word may differ from the file.
+    pub(super) fn is_newer(&self) -> bool {
+        self.newer.contains(&true)
+    }
+
+    /// Offset and bytes of each sector that may differ from the file; the caller makes them the same.
+    pub(super) fn take_newer(&mut self) -> Vec<(u64, Vec<u8>)> {
+        let newer = std::mem::replace(&mut self.newer, vec![false; self.words.len().div_ceil(WORDS)]);
+        let sectors = self.words.chunks(WORDS).zip(newer).enumerate().filter(|(_, (_, newer))| *newer);
+        let bytes = |words: &[u64]| {
+            let mut bytes = Vec::with_capacity(SECTOR as usize);
+            words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
+            bytes
+        };
+        sectors.map(|(n, (words, _))| (n as u64 * SECTOR, bytes(words))).collect()
+    }
+}
