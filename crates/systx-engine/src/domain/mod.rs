@@ -12,6 +12,7 @@ mod awaited;
 mod begin;
 mod checkpoint;
 mod cover;
+mod covered;
 pub mod decisions;
 mod exact;
 mod held;
