@@ -167,6 +167,8 @@ pub(crate) enum Mutant {
     CoveredUnordered,
     /// C2: numbers without a record count as covered by a sync of the records' objects.
     GapsCovered,
+    /// What is made does not get the inode flags that its directory passes on.
+    FlagsNotPassedOn,
 }
 
 /// Whether a rule is left out.
@@ -283,5 +285,6 @@ impl Mutant {
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,
         Mutant::GapsCovered,
+        Mutant::FlagsNotPassedOn,
     ];
 }

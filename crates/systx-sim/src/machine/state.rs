@@ -45,6 +45,8 @@ pub(super) struct Meta {
     pub(super) target: Vec<u8>,
     pub(super) immutable: bool,
     pub(super) append_only: bool,
+    /// Inode flags but for these two.
+    pub(super) flags: u32,
 }
 
 impl Meta {
@@ -247,6 +249,7 @@ impl State {
             target: Vec::new(),
             immutable: false,
             append_only: false,
+            flags: 0,
         };
         let inode = Inode {
             fs,
