@@ -9,7 +9,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use systx_engine::transaction::SetAttr;
+use systx_engine::transaction::{SetAttr, SetTime};
+use systx_os::Timestamp;
 
 const COMMITS: usize = 1_000;
 const CONTENT: usize = 100;
@@ -35,7 +36,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     let prewritten = File::create(plain.join("prewritten"))?;
     prewritten.write_all_at(&vec![0; 1 << 20], 0)?;
     prewritten.sync_all()?;
-    let mut ways: [(&str, Cost); 8] = [
+    let mut ways: [(&str, Cost); 11] = [
         ("floor: pwrite + fdatasync of a prewritten file", Cost::default()),
         ("write + fsync + rename + fsync of the directory", Cost::default()),
         ("SQLite, WAL, synchronous=FULL, one UPDATE", Cost::default()),
@@ -44,8 +45,11 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
         ("systx: remove a file", Cost::default()),
         ("systx: change in place what nobody has synced", Cost::default()),
         ("systx: change the mode of what nobody has synced", Cost::default()),
+        ("systx: change the mode (leaves a mark)", Cost::default()),
+        ("systx: change the modification time (leaves none)", Cost::default()),
+        ("systx: read a file and remove it (what is taken out is compared)", Cost::default()),
     ];
-    let mut calls = [const { Vec::new() }; 5];
+    let mut calls = [const { Vec::new() }; 8];
     let file = world.path.join("file");
     let mut sqlite = None;
     for repeat in 0..setup.repeats {
@@ -64,11 +68,19 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             Err(why) => sqlite = Some(why.to_string()),
         }
         for (way, done) in calls.iter_mut().enumerate() {
+            if way == 7 {
+                for n in 0..commits {
+                    let mut t = world.begin()?;
+                    let root = t.root();
+                    t.create(root, &format!("r{repeat}n{n}"), &[b'x'; CONTENT])?;
+                    t.commit()?;
+                }
+            }
             world.meter.reset();
             let before = world.meter.spent().cpu_us;
             let mut committing = 0.0;
             run(&mut ways[3 + way].1, commits, |n| {
-                if way >= 3 {
+                if way == 3 || way == 4 {
                     // What somebody else has written a moment ago is on the disk before the commit (docs/protocol.md, C10).
                     // Closed at once: a commit has what it changes to itself.
                     File::options()
@@ -80,7 +92,7 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
                 let root = t.root();
                 let name = format!("r{repeat}n{n}");
                 match way {
-                    4 => {
+                    4 | 5 => {
                         let node = t.find(root, "file")?;
                         let mode = Some(0o600 + (n % 2) as u32 * 0o40);
                         let set = SetAttr { mode, ..SetAttr::default() };
@@ -90,7 +102,18 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
                         let node = t.find(root, "file")?;
                         t.write(node, &[b'0' + ((repeat + n) % 64) as u8; CONTENT], 0)?;
                     }
+                    6 => {
+                        let node = t.find(root, "file")?;
+                        let mtime = Some(SetTime::At(Timestamp { sec: 1_000_000 + n as i64, nsec: 0 }));
+                        let set = SetAttr { mtime, ..SetAttr::default() };
+                        t.0.setattr(node, &set).map_err(crate::world::said)?;
+                    }
                     1 => drop(t.create(root, &name, &[b'x'; CONTENT])?),
+                    7 => {
+                        let node = t.find(root, &name)?;
+                        t.read(node, &mut [0; CONTENT])?;
+                        t.0.unlink(root, name.as_bytes()).map_err(crate::world::said)?;
+                    }
                     _ => t.0.unlink(root, name.as_bytes()).map_err(crate::world::said)?,
                 }
                 let asked = cpu_us();
@@ -117,8 +140,16 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     if let Some(why) = sqlite {
         report.line(&format!("SQLite was not measured: {why}."));
     }
-    let names =
-        ["Changing in place", "Creating", "Removing", "Changing what nobody has synced", "Changing its mode"];
+    let names = [
+        "Changing in place",
+        "Creating",
+        "Removing",
+        "Changing what nobody has synced",
+        "Changing its mode",
+        "Changing the mode of what is synced",
+        "Changing the time",
+        "Reading and removing",
+    ];
     for (what, calls) in names.iter().zip(&calls) {
         let often: Vec<_> = calls.iter().filter(|(_, n)| *n > 0).copied().collect();
         report.calls(what, &often);

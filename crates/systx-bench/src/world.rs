@@ -110,6 +110,14 @@ impl Work {
         Ok(())
     }
 
+    /// Reads the beginning of a file: open, read, close.
+    pub fn read(&mut self, node: Node, bytes: &mut [u8]) -> Outcome<()> {
+        self.0.open(node, Access::Read, false).map_err(said)?;
+        self.0.read_at(node, bytes, 0).map_err(said)?;
+        self.0.close(node);
+        Ok(())
+    }
+
     /// Commits; anything but a whole commit is an error here.
     pub fn commit(self) -> Outcome<Committed> {
         let done = self.0.commit()?;

@@ -167,6 +167,14 @@ pub(crate) enum Mutant {
     NothingOfAMode,
     /// A coordinator that has not decided is a doubt at once, also where its process is just dying.
     DyingIsDoubt,
+    /// C2: a checkpoint of few records does not write out their bytes.
+    CoveredNotWritten,
+    /// C2: a checkpoint of few records syncs no names and attributes.
+    CoveredUnordered,
+    /// C2: numbers without a record count as covered by a sync of the records' objects.
+    GapsCovered,
+    /// What is made does not get the inode flags that its directory passes on.
+    FlagsNotPassedOn,
 }
 
 /// Whether a rule is left out.
@@ -283,5 +291,9 @@ impl Mutant {
         Mutant::PowerUnleased,
         Mutant::NothingOfAMode,
         Mutant::DyingIsDoubt,
+        Mutant::CoveredNotWritten,
+        Mutant::CoveredUnordered,
+        Mutant::GapsCovered,
+        Mutant::FlagsNotPassedOn,
     ];
 }

@@ -49,6 +49,8 @@ pub fn in_a_mount_namespace() {
     }
     let again = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "--"])
+        // Under nohup SIGHUP is ignored, and a shell can't trap what was ignored when it began.
+        .args(["env", "--default-signal"])
         .arg(std::env::current_exe().expect("the path of this program"))
         .arg(INSIDE)
         .args(std::env::args_os().skip(1))

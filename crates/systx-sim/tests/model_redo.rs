@@ -88,6 +88,11 @@ fn without_a_sync_of_the_log_a_reported_commit_is_lost() {
 }
 
 #[test]
+fn a_checkpoint_of_few_records_that_does_not_write_their_bytes_loses_them() {
+    killed(redo(Second::Overwrites, [true, true]), Mutant::CoveredNotWritten, NOT_SERIAL);
+}
+
+#[test]
 fn chains_on_the_same_names_are_redone_to_the_serial_result() {
     for (name, ops) in CHAINS {
         for calls in [0, if long() { 3 } else { 2 }] {

@@ -11,7 +11,7 @@ use machine::picture::{difference, picture};
 use machine::processes::{children, Held, Tell};
 use machine::user::{open_fuse_to_all, UNPRIVILEGED};
 use machine::volume::Volume;
-use machine::{code, err, must, out, recover, run, shell, systx, verb, AREA};
+use machine::{code, err, have, must, out, recover, run, shell, systx, verb, AREA};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -28,6 +28,7 @@ fn main() {
         ("what_recover_has_seen_is_not_done_again_after_a_loss_of_power", recovered_before_a_power_loss),
         ("what_a_killed_publisher_has_removed_is_gone_when_recover_returns", killed_in_the_last_phase),
         ("while_a_twin_waits_another_boot_id_does_nothing_again", seen_from_a_container),
+        ("a_twin_watches_before_whoever_leaves_it_a_checkpoint_goes_on", watched_first),
         ("recover_waits_for_what_another_process_publishes", recover_waits),
         ("a_twin_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
     ]);
@@ -319,6 +320,63 @@ fn told_to_end(dir: &Path) {
         return;
     }
     panic!("no twin waits");
+}
+
+/// Bytes of the file `owners` from here on are those of who watches.
+const WATCHERS: u64 = 1024;
+
+/// The command waits, for a moment at most, for the end of a pipe whose other end the twin has. Each of its locks takes some time, so that
+/// a lock that comes too late is seen to be.
+fn watched_first(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "ext4", 64) else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    let log = dir.join("calls");
+    for n in 0..30 {
+        let command = run(&served, &[], &["sh", "-c", &format!("echo {n} > f")]);
+        let mut strace = Command::new("strace");
+        strace.args([
+            "-f",
+            "-qq",
+            "-e",
+            "trace=fcntl,ppoll,poll",
+            "-e",
+            "inject=fcntl:delay_enter=3000",
+            "-o",
+        ]);
+        strace.arg(&log).arg(command.get_program()).args(command.get_args());
+        let output = strace.current_dir(&served).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(' ')).collect();
+        let first = lines[0].0;
+        let is_watch = |line: &str| {
+            let start = line.split("l_start=").nth(1).and_then(|rest| rest.split(',').next());
+            line.contains("F_OFD_SETLK")
+                && start.and_then(|n| n.parse().ok()).is_some_and(|n: u64| n >= WATCHERS)
+        };
+        // The twin is another process; where it was cut by another one's line, its end is the next line of it.
+        let Some(asked) = lines.iter().position(|(pid, line)| *pid != first && is_watch(line)) else {
+            continue;
+        };
+        let end_of = |at: usize| match lines[at].1.contains("<unfinished") {
+            true => (at + 1..lines.len()).find(|later| lines[*later].0 == lines[at].0),
+            false => Some(at),
+        };
+        let waits = |(pid, line): &(&str, &str)| *pid == first && line.contains("tv_nsec=100000000");
+        let Some(waits) = lines.iter().position(waits).and_then(end_of) else { continue };
+        // It was too slow for that: then nobody relies on it.
+        if !lines[waits].1.contains("= 1 ") {
+            continue;
+        }
+        let held = end_of(asked).expect("it comes back");
+        assert!(held < waits, "the command goes on before anybody watches:\n{text}");
+        return;
+    }
+    panic!("never is a checkpoint left to a twin in time");
 }
 
 /// A checkpoint that is to be made in a second is nobody's reason to take the table for one of an earlier boot.

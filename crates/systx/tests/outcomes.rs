@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 fn main() {
-    machine::main(&[
+    machine::main_without_strays(&[
         ("a_displaced_object_is_told_and_kept_until_it_is_pruned", a_displaced_object_is_told_and_kept),
         ("prune_asks_and_takes_only_yes", prune_asks_and_takes_only_yes),
         ("what_a_twin_displaced_is_told_by_status", what_a_twin_displaced_is_told_by_status),

@@ -57,16 +57,7 @@ fn sync<O: Os>(
             opened => opened?,
         }
     }
-    let files = || files.iter().chain(others.iter().map(|fd| &**fd));
-    // For one file, too: an fsync of its own would be one more flush.
-    files().try_for_each(|fd| os.write_out(fd, false))?;
-    // A write-back error is told once, here: it must not be asked of the barrier file.
-    files().try_for_each(|fd| os.write_out(fd, true))?;
-    // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
-    let barrier = domain.barrier_file()?;
-    let now = os.now();
-    os.utimens(&barrier, None, Some(now))?;
-    os.fsync(&barrier)
+    domain.sync_files(files.iter().chain(others.iter().map(|fd| &**fd)))
 }
 
 fn each_file_opened<O: Os>(os: &O, dir: &O::Fd, files: &mut Vec<O::Fd>) -> Result<()> {

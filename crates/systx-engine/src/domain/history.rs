@@ -108,12 +108,14 @@ fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
 }
 
 /// Notes what the log is about to let go of, oldest first. A line may be written twice (a kill in between): the reader sees one.
-pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
+/// Returns the files that have grown.
+pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<Vec<O::Fd>> {
     let open = || match os.open(area, FILE, Open::ReadWrite) {
         Err(Errno::NOENT) => os.create(area, FILE, 0o600),
         opened => opened,
     };
     let mut lines = past.iter().map(Past::line).peekable();
+    let mut grown = Vec::new();
     // There may be more of them than one file takes.
     while lines.peek().is_some() {
         let mut fd = open()?;
@@ -131,8 +133,9 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<()> {
             }
         }
         os.append(&fd, text.as_bytes())?;
+        grown.push(fd);
     }
-    Ok(())
+    Ok(grown)
 }
 
 /// What was noted, in order.

@@ -54,6 +54,11 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced)
     os.append(&fd, line.as_bytes()).map(drop)
 }
 
+/// Whether something was reported of a transaction.
+pub(crate) fn are_there<O: Os>(os: &O, area: &O::Fd, id: TxId) -> bool {
+    os.stat_at(area, &file_of(id)).is_ok()
+}
+
 /// All lines of an area. What makes no sense is left out: a machine that went down cuts lines.
 pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
     let mut reports = Vec::new();

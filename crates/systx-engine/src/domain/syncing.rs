@@ -31,4 +31,21 @@ impl<O: Os> Domain<O> {
         self.table.on_disk().synced(held.proof(), began);
         Ok(())
     }
+
+    /// Writes files out, and syncs all names and attributes that changed before: only where these go to the disk in order.
+    pub(crate) fn sync_files<'f>(&self, files: impl Iterator<Item = &'f O::Fd> + Clone) -> Result<()>
+    where
+        O::Fd: 'f,
+    {
+        let os = &self.os;
+        // For one file, too: an fsync of its own would be one more flush.
+        files.clone().try_for_each(|fd| os.write_out(fd, false))?;
+        // A write-back error is told once, here: it must not be asked of the barrier file.
+        files.clone().try_for_each(|fd| os.write_out(fd, true))?;
+        // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
+        let barrier = self.barrier_file()?;
+        let now = os.now();
+        os.utimens(&barrier, None, Some(now))?;
+        os.fsync(&barrier)
+    }
 }

@@ -21,8 +21,8 @@ use systx_os::{Errno, Open, Os};
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Bytes of bodies that are kept from the look at all of them to the redo; the others are read again.
-const KEPT_BYTES: usize = 8 << 20;
+/// Bytes of bodies that are kept from the look at all of them to the redo; the others are read again. (Tests have few.)
+const KEPT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 8 << 20 };
 
 /// A cell that was found, NEXT excepted.
 #[derive(Clone, Debug, PartialEq, Eq)]

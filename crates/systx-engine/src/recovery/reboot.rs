@@ -101,6 +101,9 @@ pub(crate) fn after_reboot<O: Os>(
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so bodies are read again.
     let ways: OnceCell<Rc<Ways>> = OnceCell::new();
     let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &outline))).clone();
+    // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it, once.
+    let last_changes: OnceCell<HashMap<Handle, usize>> = OnceCell::new();
+    let last_changes = || last_changes.get_or_init(|| last_changes_of(os, &outline));
     let marks = marks::prove_on(info.kind);
     let mut redo = Redo {
         os,
@@ -115,12 +118,7 @@ pub(crate) fn after_reboot<O: Os>(
     for (n, entry) in replay.records.iter().enumerate() {
         let Some(body) = outline.body(os, n).map_err(OpenError::Log)? else { continue };
         let body = &*body;
-        // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it.
-        let later = |object: &Handle| {
-            let mut bodies =
-                (n + 1..replay.records.len()).filter_map(|later| outline.body(os, later).ok().flatten());
-            bodies.any(|body| body.steps.iter().any(|step| changes(&step.act, object)))
-        };
+        let later = |object: &Handle| last_changes().get(object).is_some_and(|last| *last > n);
         let leaves = |act: &Act| chains.leave(n, act);
         let cut = |file: &Handle| chains.cut_later(n, file);
         let around = Around { later: &later, leaves: &leaves, cut: &cut, ways: &ways_of_log };
@@ -218,16 +216,22 @@ pub(crate) fn can_be_decided<O: Os>(os: &O, area: &Area<O>, peers: &Peers<O>) ->
     bodies.any(|body| by_hand(&kept, &body).is_some() || !matches!(logs.decision(&body), Decision::Unknown))
 }
 
-/// Whether a step changes the attributes of an object, or takes it from its name.
-fn changes(act: &Act, object: &Handle) -> bool {
-    match act {
-        Act::Attr { object: changed, .. } => changed == object,
-        Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => {
-            before == object || tree.contains(object)
+/// The last record, by its place in the log, that changes the attributes of each object or takes it from its name.
+fn last_changes_of<O: Os>(os: &O, records: &Understood<O>) -> HashMap<Handle, usize> {
+    let mut last = HashMap::new();
+    for n in 0..records.replay().records.len() {
+        let Ok(Some(body)) = records.body(os, n) else { continue };
+        for step in &body.steps {
+            let (object, tree) = match &step.act {
+                Act::Attr { object, .. } => (object, &[][..]),
+                Act::Replace { before, tree, .. } | Act::Remove { before, tree, .. } => (before, &tree[..]),
+                Act::Take { before, .. } => (before, &[][..]),
+                Act::Place { .. } | Act::Link { .. } | Act::Patch(_) => continue,
+            };
+            last.extend(tree.iter().chain([object]).map(|object| (*object, n)));
         }
-        Act::Take { before, .. } => before == object,
-        Act::Place { .. } | Act::Link { .. } | Act::Patch(_) => false,
     }
+    last
 }
 
 /// To which places the records of a log take what they rename.

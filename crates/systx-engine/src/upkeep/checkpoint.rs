@@ -1,5 +1,6 @@
 //! C: a sync after which older records are never redone, and the log can let go of them.
 
+use super::covered::{Covered, Scope};
 use crate::corrupt::Corrupt;
 use crate::domain::history::{self, Past};
 use crate::domain::layout::NEXT_WORD;
@@ -51,8 +52,13 @@ impl<O: Os> Domain<O> {
     /// # Errors
     /// The log keeps what it has. [`Domain::checkpoint_failed`] says so until one is made.
     pub fn checkpoint(&self) -> Result<(), LogError> {
+        self.checkpoint_by(Scope::Everything)
+    }
+
+    /// The same; `scope`: what is synced.
+    pub(super) fn checkpoint_by(&self, scope: Scope) -> Result<(), LogError> {
         let began = self.os.monotonic_ns();
-        let made = self.make_checkpoint();
+        let made = self.make_checkpoint(scope);
         match &made {
             Ok(()) => self.table.set_checkpointed_ns(began),
             Err(LogError::Os { error, .. } | LogError::Poisoned { error }) => {
@@ -68,13 +74,13 @@ impl<O: Os> Domain<O> {
         self.table.checkpoint_failed()
     }
 
-    fn make_checkpoint(&self) -> Result<(), LogError> {
+    fn make_checkpoint(&self, scope: Scope) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
         let mut bound = self.lowest_in_flight().map_err(os_error("reading the file table"))?;
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
-        let mut marks = Vec::new();
+        let (mut marks, mut covered) = (Vec::new(), Covered::new(self, scope));
         let boot = self.os.boot_id().map_err(os_error("learning which boot this is"))?;
         let mut unanswered = Vec::new();
         for (lsn, entry) in outline.replay.published() {
@@ -91,6 +97,7 @@ impl<O: Os> Domain<O> {
                 unanswered.push((lsn, kept_for(&body, &[], boot)));
             }
             past.push(Past::of(lsn, entry.written, &body));
+            covered.add(self, &body);
             if self.marks().is_some() && marks::has_one(&body) {
                 marks.push((lsn, marks::name_of(&body)));
             }
@@ -101,7 +108,7 @@ impl<O: Os> Domain<O> {
             }
         }
         // Who has no room for it still gets a shorter log.
-        let _ = history::keep(&self.os, &self.area.dir, &past);
+        let noted = history::keep(&self.os, &self.area.dir, &past).unwrap_or_default();
         // What became of it is kept for those that have not answered: the log does not wait for them.
         let kept: Vec<_> =
             unanswered.iter().filter(|(lsn, _)| *lsn <= bound).map(|(_, d)| d.clone()).collect();
@@ -111,7 +118,8 @@ impl<O: Os> Domain<O> {
         }
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         if !mutant::on(Mutant::DropWithoutSyncfs) {
-            self.sync_everything().map_err(os_error("syncing the file system"))?;
+            let synced = covered.sync(self, &outline.replay, bound, &noted);
+            synced.map_err(os_error("syncing the file system"))?;
         }
         let pos = self.append_cell(Cell::Checkpoint { lsn: bound })?;
         self.sync_log(pos).map_err(|e| LogError::Poisoned { error: e.error })?;

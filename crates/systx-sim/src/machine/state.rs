@@ -222,6 +222,7 @@ impl State {
             target: Vec::new(),
             immutable: false,
             append_only: false,
+            flags: 0,
         };
         let inode = Inode {
             fs,

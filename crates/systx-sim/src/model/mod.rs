@@ -126,6 +126,8 @@ pub enum Mutant {
     HeaderBeforeSlot,
     /// S: success is reported without a sync of the log.
     NoLogSync,
+    /// C2: a checkpoint of few records does not write out their bytes.
+    CoveredNotWritten,
     // participants
     /// PREPARED is not synced in the participant's log before the coordinator's header.
     PreparedNotSynced,

@@ -14,6 +14,7 @@ pub mod generations;
 pub mod pair;
 pub mod picture;
 pub mod processes;
+mod stray;
 pub mod tidy;
 pub mod user;
 pub mod volume;
@@ -24,6 +25,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use stray::Strays;
 use systx_runner::{self as runner, Tried};
 use tidy::tidy;
 use who::Account;
@@ -42,9 +44,16 @@ pub fn main(cases: &[(&str, Case)]) {
     main_with_checkpoints(cases);
 }
 
+/// The same, of a program whose verbs tell of all areas that there are.
+pub fn main_without_strays(cases: &[(&str, Case)]) {
+    Strays::at_the_start(AREA).none_or_exit();
+    main(cases);
+}
+
 /// The same, with commands that behave as for everybody.
 pub fn main_with_checkpoints(cases: &[(&str, Case)]) {
     runner::in_a_mount_namespace();
+    let strays = Strays::at_the_start(AREA);
     let scratch = Arc::new(Scratch::new());
     let case = |&(name, case): &(&str, Case)| {
         let (scratch, name) = (scratch.clone(), name.to_owned());
@@ -59,7 +68,10 @@ pub fn main_with_checkpoints(cases: &[(&str, Case)]) {
         })
     };
     let cases = cases.iter().map(case).collect();
-    runner::run(cases, move || drop(scratch));
+    runner::run(cases, move || {
+        drop(scratch);
+        strays.are_no_more();
+    });
 }
 
 /// How often: few for everybody's tests, many in a long run.

@@ -1,6 +1,6 @@
 //! What a command finds and what becomes of it.
 
-use super::place::{code, err, out, Place, AREA, SYSTX};
+use super::place::{code, err, must, out, Place, AREA, SYSTX};
 use super::Case;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -236,9 +236,11 @@ fn each_of_several_only_is_covered(p: &Place) {
         std::fs::create_dir(p.served.join(dir)).unwrap();
         p.write(&format!("{dir}/x"), dir);
     }
-    // The third one is of the machine's own file system.
+    // The third one is of another file system.
     let other = p.beside.join("served");
     std::fs::create_dir(&other).unwrap();
+    must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&other));
+    let _mounted = Unmounted(&other);
     std::fs::write(other.join("x"), "other").unwrap();
     let run = |script: &str| {
         let mut systx = Command::new(SYSTX);
@@ -266,6 +268,15 @@ fn each_of_several_only_is_covered(p: &Place) {
     }
     let alone = p.systx(&["-v"], &["true"]).output().unwrap();
     assert!(!err(&alone).contains("served:"), "{}", err(&alone));
+}
+
+/// A mount point, unmounted on drop.
+struct Unmounted<'a>(&'a std::path::Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
 }
 
 fn outside_of_only_the_command_runs_natively(p: &Place) {

@@ -4,9 +4,12 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, OnceLock};
+use stray::Strays;
 use systx_runner::{self as runner, Tried};
 use tidy::tidy;
 
+#[path = "../machine/stray.rs"]
+mod stray;
 #[path = "../machine/tidy.rs"]
 mod tidy;
 #[path = "../machine/word.rs"]
@@ -24,13 +27,13 @@ const IMAGE_BYTES: u64 = 320 << 20;
 pub type Case = fn(&Place);
 
 /// Everything on disk that a run of the tests makes; removed on drop. Mounts go with the namespace.
-pub struct Scratch(PathBuf);
+pub struct Scratch(PathBuf, Strays);
 
 impl Scratch {
     pub fn new() -> Scratch {
         let path = std::env::temp_dir().join(format!("systx-run-{}", std::process::id()));
         std::fs::create_dir(&path).unwrap();
-        Scratch(path)
+        Scratch(path, Strays::at_the_start(AREA))
     }
 
     /// The cases on a file system of their own, which is made for the first of them that runs.
@@ -125,6 +128,7 @@ impl Drop for Scratch {
         }
         // Never through a mount that is still there.
         tidy(Command::new("rm").args(["-r", "--one-file-system"]).arg(&self.0));
+        self.1.are_no_more();
     }
 }
 

@@ -19,7 +19,7 @@ use std::process::{Command, Output};
 
 fn main() {
     let all = [restored::ALL, refused::ALL, keeping::ALL, cut::ALL, whose::ALL].concat();
-    machine::main(&all);
+    machine::main_without_strays(&all);
 }
 
 /// A directory on a file system of its own.

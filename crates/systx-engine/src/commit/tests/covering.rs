@@ -1,10 +1,10 @@
 //! A checkpoint soon after the last commit (C2): an orderly reboot does nothing again.
 
-use super::stuck::make;
+use super::stuck::{make, ROOT};
 use super::world::*;
 use crate::domain::{watch, Domain};
 use crate::outcome::{Durability, Options, Recovered};
-use crate::transaction::{SetAttr, Transaction};
+use crate::transaction::{Access, SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{FsKind, Open, Os};
 use systx_sim::machine::{run_process, Call, Crash, Machine, Schedule, SimOs};
@@ -42,6 +42,17 @@ fn chmod(domain: &Arc<Domain<SimOs>>, mode: u32, durability: Durability) {
     let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
     let file = t.lookup(w, b"attr").expect("looks").expect("is there").0;
     t.setattr(file, &SetAttr { mode: Some(mode), ..SetAttr::default() }).expect("sets");
+    t.commit().expect("commits");
+}
+
+fn make_without_durability(domain: &Arc<Domain<SimOs>>, name: &[u8]) {
+    let options = Options { durability: Durability::None, ..Options::default() };
+    let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options).expect("begins");
+    let w = t.lookup(t.root(0), b"w").expect("looks").expect("is there").0;
+    let (file, _) = t.create(w, name, 0o644, ROOT).expect("creates");
+    t.open(file, Access::Write, false).expect("opens");
+    t.write_at(file, name, 0).expect("writes");
+    t.close(file);
     t.commit().expect("commits");
 }
 
@@ -266,4 +277,71 @@ fn beside_one_who_watches_nothing_is_done_again_in_another_life() {
             false => assert_ne!(mode(&machine), old, "nobody is there: as after a reboot"),
         }
     }
+}
+
+/// A sync of everything would write what others have written, however much, and keep an unmount from its end meanwhile.
+#[test]
+fn a_checkpoint_of_few_commits_syncs_what_they_have_changed_and_not_the_whole_file_system() {
+    for fs in [FsKind::Ext4, FsKind::Xfs] {
+        for kind in [Kind::Everything, Kind::Small, Kind::Inline] {
+            for crash in Crash::WORST.into_iter().chain([Crash::Random; 4]) {
+                let machine = machine(fs);
+                within(&machine, "owner", |domain| {
+                    transact(&domain.os, kind, Durability::Durable).expect("commits");
+                });
+                let after = public(&machine);
+                machine.start_trace();
+                within(&machine, "another", |domain| cover(domain));
+                let trace = machine.take_trace();
+                assert!(
+                    !trace.iter().any(|call| call.call == Call::Syncfs),
+                    "{kind:?} on {fs:?}: everything"
+                );
+                machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
+                let recovered = within(&machine, "boot", |domain| domain.recovered.clone());
+                assert_eq!(recovered, Recovered::default(), "{kind:?} on {fs:?}, {crash:?}");
+                assert!(public(&machine) == after, "{kind:?} on {fs:?}, {crash:?}: covered, and lost");
+            }
+        }
+    }
+}
+
+#[test]
+fn wherever_a_checkpoint_of_few_commits_is_cut_off_nothing_is_lost() {
+    let start = machine(FsKind::Ext4);
+    within(&start, "owner", |domain| {
+        transact(&domain.os, Kind::Everything, Durability::Durable).expect("commits");
+    });
+    let after = public(&start);
+    for crash in Crash::WORST {
+        for at in (0..).step_by(5) {
+            let machine = start.fork();
+            let os = machine.spawn("checkpoints");
+            machine.kill_at(&os, at);
+            let whole = run_process(&os, || cover(&open(&os).expect("opens"))).is_ok();
+            os.exit();
+            machine.clear_plans();
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(at));
+            within(&machine, "boot", |_| {});
+            assert!(public(&machine) == after, "{crash:?}, cut off before call {at}: lost");
+            if whole {
+                assert!(at > 10, "it was cut off somewhere: {at}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_over_a_commit_without_durability_syncs_that_one_too() {
+    let machine = machine(FsKind::Ext4);
+    within(&machine, "owner", |domain| {
+        chmod(domain, 0o700, Durability::Durable);
+        make_without_durability(domain, b"new");
+        cover(domain);
+    });
+    let after = public(&machine);
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    within(&machine, "boot", |_| {});
+    assert!(public(&machine) == after, "covered by a checkpoint without a record, and lost");
 }

@@ -9,6 +9,7 @@ mod contention;
 mod covering;
 mod crash;
 mod disturbed;
+mod flags;
 mod forged;
 mod found;
 mod full;

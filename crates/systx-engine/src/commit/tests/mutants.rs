@@ -319,6 +319,18 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::DyingIsDoubt => {
             check("away::a_coordinator_that_is_not_dead_yet_is_no_doubt", "it is no doubt")
         }
+        Mutant::CoveredNotWritten | Mutant::CoveredUnordered => check(
+            "covering::a_checkpoint_of_few_commits_syncs_what_they_have_changed_and_not_the_whole_file_system",
+            "covered, and lost",
+        ),
+        Mutant::FlagsNotPassedOn => check(
+            "flags::what_is_made_has_the_flags_that_the_kernel_would_have_given_it",
+            "other flags than plainly",
+        ),
+        Mutant::GapsCovered => check(
+            "covering::a_checkpoint_over_a_commit_without_durability_syncs_that_one_too",
+            "covered by a checkpoint without a record, and lost",
+        ),
     }
 }
 
@@ -478,4 +490,8 @@ noticed! {
     power_for_bytes_that_are_not_held_is_noticed: PowerUnleased,
     a_mode_of_which_nothing_is_given_is_noticed: NothingOfAMode,
     a_dying_coordinator_that_is_a_doubt_is_noticed: DyingIsDoubt,
+    bytes_of_covered_records_that_are_not_written_are_noticed: CoveredNotWritten,
+    names_of_covered_records_that_are_not_synced_are_noticed: CoveredUnordered,
+    a_number_without_a_record_that_counts_as_covered_is_noticed: GapsCovered,
+    flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
 }

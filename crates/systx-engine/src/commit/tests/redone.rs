@@ -3,7 +3,7 @@
 use super::stuck::change;
 use super::world::*;
 use crate::outcome::{CommitError, Committed, Recovered};
-use crate::transaction::Access;
+use crate::transaction::{Access, SetAttr};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Plant, SimFd, SimOs};
@@ -252,4 +252,44 @@ fn what_is_displaced_before_descriptors_run_out_is_told_once() {
             assert_eq!(recovered.displaced, wanted, "at call {at}");
         }
     }
+}
+
+/// Of each object a redo asks whether a later record has changed it: the answer for all of them takes one look at the log.
+#[test]
+fn a_redo_reads_no_record_again_for_each_object_that_somebody_has_changed() {
+    const RECORDS: usize = 2000;
+    let machine = machine(FsKind::Ext4);
+    let names: Vec<String> = (0..RECORDS).map(|n| format!("w/f{n}")).collect();
+    let planted: Vec<_> = names.iter().map(|name| (name.as_str(), Plant::File(b"f"))).collect();
+    machine.plant(0, &planted).expect("planting");
+    machine.settle();
+    let os = machine.spawn("owner");
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        for name in &names {
+            let set = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+            change(&domain, |t, w| {
+                let (node, _) = t.lookup(w, &name.as_bytes()[2..])?.expect("it is there");
+                t.setattr(node, &set).map(drop)
+            })
+            .expect("commits");
+        }
+    })
+    .expect("not killed");
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    let outsider = machine.spawn("outsider");
+    run_process(&outsider, || {
+        for name in &names {
+            let file = outsider.open_path(0, name, Open::Path).expect("opens");
+            outsider.chmod(&file, 0o751).expect("changes it");
+        }
+    })
+    .expect("not killed");
+    let os = machine.spawn("recovery");
+    machine.start_trace();
+    run_process(&os, || drop(open(&os).expect("opens"))).expect("not killed");
+    let reads = machine.take_trace().iter().filter(|call| call.call == Call::Pread).count();
+    assert!(reads > RECORDS, "they are not redone: {reads}");
+    assert!(reads < 10 * RECORDS, "{reads} reads for {RECORDS} records");
+    assert_eq!(machine.look(0, "w/f0").expect("is there").mode & 0o777, 0o751);
 }

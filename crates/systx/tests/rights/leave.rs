@@ -1,0 +1,174 @@
+//! Ways out of a transaction that a user may try: by pid 1, by other namespaces, by what is mounted below the view; and names that a user
+//! exchanges under the hands of a run of root's.
+
+use super::machine::user::{ORDINARY, UNPRIVILEGED, USER};
+use super::machine::{code, err, picture, run, AREA};
+use super::World;
+use std::os::unix::fs::{chown, symlink, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Each line is a try; whatever lands in `$TREE` natively is an escape. `$HERE` is a directory of the user's own beside it.
+const TRIES: &str = r#"
+kill -9 1; kill -STOP 1
+( : > /proc/1/mem ) ; ls /proc/1/fd; echo 1 > /proc/1/root/$TREE/by-root
+for kind in mnt user pid; do nsenter --$kind=/proc/1/ns/$kind touch $TREE/by-nsenter-$kind; done
+: > $TREE/plainly
+unshare -Urm sh -c 'umount -l $TREE; : > $TREE/by-umount'
+unshare -Urm sh -c 'umount -R -l /; : > $TREE/by-umount-of-all'
+unshare -Urm sh -c 'mkdir -p $HERE/b && mount --bind $ABOVE $HERE/b && : > $HERE/b/tree/by-bind'
+unshare -Urm sh -c 'mkdir -p $HERE/r && mount --rbind $ABOVE $HERE/r && umount -l $HERE/r/tree && : > $HERE/r/tree/by-rbind'
+unshare -Urm sh -c 'mkdir -p $HERE/t && mount -t tmpfs none $HERE/t && mkdir $HERE/t/o && pivot_root $HERE/t $HERE/t/o && umount -l /o$TREE; : > /o$TREE/by-pivot'
+unshare -Urm sh -c 'mount -o remount,bind,rw $TREE; : > $TREE/by-remount'
+unshare -Urmp --fork sh -c 'mount -t proc proc /proc; : > /proc/1/root$TREE/by-another-proc'
+true
+"#;
+
+/// What a script of tries has left in the tree, where nobody takes it back or where an abort does.
+fn left_by(tree: &Path, here: &Path, command: &mut Command) -> (i32, Vec<String>) {
+    let above = tree.parent().unwrap();
+    command.env("TREE", tree).env("HERE", here).env("ABOVE", above).current_dir("/").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let mut left: Vec<_> = std::fs::read_dir(tree)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    (code(&output), left)
+}
+
+pub fn nobody_leaves(dir: &Path) {
+    let Some(w) = World::new(dir, "ext4") else { return };
+    let (tree, here) = (w.own.join("tree"), w.own.join("here"));
+    for path in [&tree, &here] {
+        std::fs::create_dir(path).unwrap();
+        chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    let script = format!("{TRIES}\nexit 3");
+    let words = |before: &[&str]| {
+        let all = [before, &["sh", "-c", &script]].concat();
+        let mut command = Command::new(all[0]);
+        command.args(&all[1..]);
+        command
+    };
+    let (_, left) = left_by(&tree, &here, &mut words(ORDINARY));
+    assert!(left.len() > 1, "plainly most of them land there: {left:?}");
+    for name in left {
+        std::fs::remove_file(tree.join(name)).unwrap();
+    }
+    let (program, only) = (w.systx.to_str().unwrap(), tree.to_str().unwrap());
+    let inside = [program, "run", "--area-name", AREA, "--only", only, "--"];
+    for (who, before) in
+        [("root's run", [&inside, ORDINARY].concat()), ("one's own", [ORDINARY, &inside].concat())]
+    {
+        let (status, left) = left_by(&tree, &here, &mut words(&before));
+        assert_eq!((status, left), (3, Vec::new()), "{who}: something has left the transaction");
+    }
+}
+
+/// Changes that root makes as carefully as a program can, in a directory where others make names: it follows no link.
+const CAREFUL: &str = r#"
+import os, sys
+n = sys.argv[1]
+def tried(call, *args, **more):
+    try: return call(*args, **more)
+    except OSError: return None
+d = tried(os.open, 'd', os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+if d is None: sys.exit(9)
+def write(name, flags, text):
+    f = tried(os.open, name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | flags, 0o644, dir_fd=d)
+    if f is not None: os.write(f, text); os.close(f)
+write('new' + n, os.O_CREAT, b'roots')
+write('w0', os.O_TRUNC, b'anew'); write('w1', os.O_APPEND, b'more')
+tried(os.chown, 'w1', 0, 0, dir_fd=d, follow_symlinks=False)
+f = tried(os.open, 'w2', os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=d)
+if f is not None: tried(os.fchmod, f, 0o4755)
+tried(os.mkdir, 'sub' + n, dir_fd=d)
+tried(os.rename, 'new' + n, 'sub' + n + '/moved', src_dir_fd=d, dst_dir_fd=d)
+"#;
+
+/// Directories and files become links to what is root's, and hard links of the user's, and themselves again.
+const SWAPS: &str = r#"
+import os, sys
+out = sys.argv[1]
+def tried(call, *args):
+    try: call(*args)
+    except OSError: pass
+while True:
+    tried(os.rename, 'd', 'd.real'); tried(os.symlink, out, 'd'); tried(os.unlink, 'd'); tried(os.rename, 'd.real', 'd')
+    for name in ('d/w0', 'd/w1', 'd/w2'):
+        tried(os.rename, name, name + '.real'); tried(os.symlink, out + '/target', name); tried(os.unlink, name)
+        tried(os.link, 'd/mine', name); tried(os.rename, name + '.real', name)
+"#;
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn swaps_lead_nowhere(dir: &Path) {
+    if !super::machine::have("python3") {
+        return;
+    }
+    let Some(w) = World::new(dir, "ext4") else { return };
+    let (tree, out) = (w.own.join("tree"), w.own.parent().unwrap().join("roots"));
+    for path in [&tree, &tree.join("d"), &out] {
+        std::fs::create_dir(path).unwrap();
+    }
+    for name in ["target", "w0", "w1", "w2"] {
+        std::fs::write(out.join(name), "roots").unwrap();
+        std::fs::set_permissions(out.join(name), PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    for name in ["w0", "w1", "w2", "mine"] {
+        let path = tree.join("d").join(name);
+        std::fs::write(&path, "users").unwrap();
+        chown(&path, Some(USER), Some(USER)).unwrap();
+    }
+    symlink(&out, out.join("self")).unwrap();
+    for path in [&tree, &tree.join("d")] {
+        chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    let before = picture::picture(&out);
+    let user: Vec<&str> = UNPRIVILEGED[1..].iter().copied().chain(["python3", "-S", "-c", SWAPS]).collect();
+    let mut swapping = Command::new(UNPRIVILEGED[0]);
+    swapping.args(user).arg(&out).current_dir(&tree).stdin(Stdio::null()).env("PATH", SYSTEM);
+    let swapping = swapping.spawn().unwrap();
+    let mut swapping = Ended(swapping);
+    let (mut committed, mut met) = (0, 0);
+    for n in 0.. {
+        let mut careful = run(&tree, &[], &["python3", "-S", "-c", CAREFUL, &n.to_string()]);
+        let output = careful.env("PATH", SYSTEM).output().unwrap();
+        match code(&output) {
+            0 | 76 => committed += 1,
+            9 | 75 | 125 => met += 1,
+            other => panic!("{other}: {}", err(&output)),
+        }
+        if n >= RUNS && committed > 0 && met > 0 {
+            break;
+        }
+        assert!(n < 50 * RUNS, "{committed} have committed, {met} have met a swap");
+        assert!(swapping.0.try_wait().unwrap().is_none(), "nobody swaps any more");
+    }
+    let after = picture::picture(&out);
+    assert!(after == before, "changed outside of what is served:\n{}", picture::difference(&after, &before));
+    // Plainly, and without that care, it is led there.
+    let careless = CAREFUL.replace("os.O_NOFOLLOW | ", "");
+    let astray = (0..2000).any(|n| {
+        let mut plainly = Command::new("/usr/bin/python3");
+        plainly.args(["-S", "-c", &careless, &format!("plain{n}")]).current_dir(&tree);
+        plainly.status().unwrap();
+        picture::picture(&out) != before
+    });
+    drop(swapping);
+    assert!(astray, "the swaps lead nobody astray");
+}
+
+/// Where ordinary users find programs, too.
+const SYSTEM: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs beside the swaps.
+const RUNS: usize = 30;
