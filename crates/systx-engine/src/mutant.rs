@@ -119,6 +119,12 @@ pub(crate) enum Mutant {
     OldEndsForgotten,
     /// A redo puts back what a later record cuts off.
     PastLaterCut,
+    /// A participant whose abort has begun is taken back, whatever its coordinator's log says.
+    AbortingIsAborted,
+    /// U: in a redo a file of whatever size between before and after is taken for one that a power loss has cut.
+    AnyEndIsOurs,
+    /// U: a file of the old size gets the new one whatever is in it.
+    EndsNotCompared,
     /// A commit that changes the type under an unchanged name does not announce the listing.
     TypesNotAnnounced,
     /// Link counts are counted with what lies in the slots of a commit that is done.
@@ -265,6 +271,9 @@ impl Mutant {
         Mutant::TypesNotAnnounced,
         Mutant::OldEndsForgotten,
         Mutant::PastLaterCut,
+        Mutant::AbortingIsAborted,
+        Mutant::AnyEndIsOurs,
+        Mutant::EndsNotCompared,
         Mutant::LinksLate,
         Mutant::OneWay,
         Mutant::TokensOfFiles,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
-pub const BODY_VERSION: u16 = 9;
+pub const BODY_VERSION: u16 = 10;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
 
@@ -247,6 +247,20 @@ pub struct Patch {
     pub size_after: u64,
     /// What changes: disjoint, ascending.
     pub ranges: Vec<PatchRange>,
+    /// Where the size changes: CRC32C of the old file's sectors from [`Patch::ends_at`] on. Other bytes are an outsider's, even if
+    /// there are as many of them. Of a file that is cut the first that go, of one that grows its last one; none where it can't be read.
+    pub ends: Vec<u32>,
+}
+
+impl Patch {
+    /// Where the first sector begins that holds an end of the old file: the new one, or the old one itself if the file grows.
+    pub fn ends_at(&self) -> u64 {
+        let last = match self.size_after < self.size_before {
+            true => self.size_after,
+            false => self.size_before.saturating_sub(1),
+        };
+        last / SECTOR_BYTES as u64 * SECTOR_BYTES as u64
+    }
 }
 
 /// Consecutive sectors of a patch.

@@ -16,13 +16,17 @@ pub enum Stage {
     Before = 1,
     /// It commits.
     Commit = 2,
+    /// It has committed.
+    Committed = 3,
 }
 
-const WORDS: [&str; 3] = [
-    "systx: the file system is full, or over a quota: systx's own table has no room. Make room and try again.\n",
-    "systx: aborted, nothing happened: the file system is full, or over a quota: systx's own table has no room.\n",
-    "systx: in doubt: the file system is full, or over a quota: systx's own table has no room. Make room, then run \
-     `systx recover` to learn whether it is committed; don't run the command again before.\n",
+const WORDS: [&str; 4] = [
+    "systx: the file system is full, over a quota, or its disk fails: systx's own table can't be written. Make room and try again.\n",
+    "systx: aborted, nothing happened: the file system is full, over a quota, or its disk fails: systx's own table can't be written.\n",
+    "systx: in doubt: the file system is full, over a quota, or its disk fails: systx's own table can't be written. Make room, then \
+     run `systx recover` to learn whether it is committed; don't run the command again before.\n",
+    "systx: committed; but then the file system was full, over a quota, or its disk failed: systx's own table can't be written. \
+     Don't run the command again; make room, then run `systx recover`.\n",
 ];
 
 static STAGE: AtomicUsize = AtomicUsize::new(Stage::Idle as usize);

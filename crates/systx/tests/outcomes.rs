@@ -28,6 +28,7 @@ fn main() {
         ("a_pending_publication_is_finished_by_the_next_user", the_next_user_finishes_what_is_pending),
         ("recover_tells_programs_what_it_did", recover_tells_programs_what_it_did),
         ("recover_tells_programs_what_was_displaced", recover_tells_programs_what_was_displaced),
+        ("a_disk_that_fails_behind_a_commit_is_no_reason_to_commit_again", a_disk_fails_behind_a_commit),
         ("a_quota_met_while_publishing_loses_nothing", a_quota_met_while_publishing_loses_nothing),
     ]);
 }
@@ -368,6 +369,41 @@ fn the_next_user_finishes_what_is_pending(dir: &Path) {
     let output = shell(&w.served, "cat f0 f1 f2 f3 f4 f5 f6 f7 f8 f9");
     assert_eq!((code(&output), out(&output).lines().count()), (0, NAMES), "{}", err(&output));
     whole(&w);
+}
+
+/// Its table is a shared mapping, and a store that finds no disk ends the process. What it says then is the answer.
+fn a_disk_fails_behind_a_commit(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let Some(volume) = Volume::new(dir, "xfs", 320) else { return };
+    let Some(switch) = volume.switch() else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    let mut calls = 1;
+    let stopped = loop {
+        assert_eq!(code(&shell(&served, "echo > f")), 0);
+        let mut removes = run(&served, &[], &["rm", "f"]);
+        // It takes on a checkpoint behind its commit.
+        removes.env("SYSTX_CHECKPOINT", "");
+        let stopped =
+            Stopped::after(dir, &removes, "unlinkat", calls).unwrap_or_else(|o| panic!("{}", err(&o)));
+        if !served.join("f").exists() {
+            break stopped;
+        }
+        assert_eq!(code(&stopped.go_on()), 0);
+        calls += 1;
+    };
+    // What is written out has to be asked for again before the next store.
+    must(Command::new("sync").arg("-f").arg(&served));
+    switch.off();
+    let output = stopped.go_on();
+    let text = err(&output);
+    assert_eq!(code(&output), 125, "{text}");
+    assert!(text.contains("systx: committed;") && text.contains("Don't run the command again"), "{text}");
+    volume.boot();
+    recover();
+    assert!(!served.join("f").exists());
 }
 
 fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {

@@ -301,6 +301,20 @@ impl<O: Os> Facts<O> {
         Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size })
     }
 
+    /// Where the next bytes of a file stand that may be other than zeros, from an offset on.
+    pub fn next_data(&self, file: &LowerFile<O>, offset: u64) -> Verb<u64> {
+        let Bytes::File(fd) = &file.bytes else { return Ok(offset) };
+        // Where a store need not move the stamp, zeros are compared like other bytes.
+        if self.seen[file.fact.0 as usize].data.as_ref().is_none_or(|data| data.hot) {
+            return Ok(offset);
+        }
+        match self.os_of(file.fact).seek(fd, offset, false) {
+            Ok(data) => Ok(data),
+            Err(Errno::NXIO) => Ok(u64::MAX),
+            Err(_) => Ok(offset),
+        }
+    }
+
     /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a store need not move the
     /// stamp, the bytes are a first touch of their own, by the rule for all of them.
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {

@@ -5,7 +5,7 @@
 use super::{Draft, Ordered};
 use crate::bytes::sector_crc;
 use crate::id::ObjectId;
-use crate::outcome::Verb;
+use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
 use crate::plan::attributes::renew_time;
 use crate::plan::handle_of;
@@ -22,6 +22,9 @@ use systx_os::{inode_flag, Errno, FileType, Lease, Open, Os, SetXattr};
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
 const PATCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes that are cut off of which the record tells how they were. As many as of a file that is patched although it was written anew.
+const CUT_BYTES_MAX: u64 = PATCH_BYTES_MAX;
 
 /// Whether a private file shall take the committed one's place instead of being copied into it, if nobody else has that one open
 /// or another name for it: see [`has_for_itself`].
@@ -92,7 +95,9 @@ fn plan_file<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> V
         }
     };
     let at = at_object(workset, draft, ix)?;
-    let patch = Patch { file: handle, size_before: stat.size, size_after: size, ranges };
+    let mut patch =
+        Patch { file: handle, size_before: stat.size, size_after: size, ranges, ends: Vec::new() };
+    patch.ends = old_ends(workset, ix, &patch)?;
     draft.patches.push(Step { slot: step_slot, at, act: Act::Patch(patch) });
     draft.patched.insert(ix);
     draft.plan.written.push(ObjectId::data(&handle));
@@ -236,6 +241,30 @@ fn patch_ranges<O: Os>(
     Ok(ranges)
 }
 
+/// Returns checksums of the committed sectors at the ends of a file that gets shorter or longer.
+fn old_ends<O: Os>(workset: &mut Workset<O>, ix: Ix, patch: &Patch) -> Verb<Vec<u32>> {
+    let from = patch.ends_at();
+    let len = patch.size_before.saturating_sub(from).min(CUT_BYTES_MAX) as usize;
+    if patch.size_after == patch.size_before || len == 0 {
+        return Ok(Vec::new());
+    }
+    let known = workset.memory(ix).and_then(|m| m.before.as_ref()).and_then(|b| b.get(from as usize..));
+    let bytes = match known {
+        Some(known) => known[..len.min(known.len())].to_vec(),
+        None => {
+            let lower = match workset.lower_file(ix) {
+                // A user who may only write to a file can cut it, too.
+                Err(VerbError::Os(Errno::ACCESS)) => return Ok(Vec::new()),
+                lower => lower?,
+            };
+            let mut bytes = vec![0; len];
+            workset.facts_mut().read(&lower, &mut bytes, from)?;
+            bytes
+        }
+    };
+    Ok(bytes.chunks(SECTOR_BYTES).map(sector_crc).collect())
+}
+
 fn changed_extents<O: Os>(workset: &mut Workset<O>, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
     match &workset.object(ix).data {
         Data::Base(_) => Ok(Vec::new()),
@@ -286,6 +315,15 @@ fn compare<O: Os>(
     let mut at = range.start;
     let mut open: Option<Run> = None;
     while at < range.end {
+        if let (true, Some(lower)) = (hole, &lower) {
+            // Zeros on zeros: of a sparse file there may be very many.
+            let data = workset.facts_mut().next_data(lower, at)?.min(range.end.next_multiple_of(SECTOR));
+            if data / SECTOR * SECTOR > at {
+                at = data / SECTOR * SECTOR;
+                runs.extend(open.take());
+                continue;
+            }
+        }
         let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
         let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
         workset.read_bytes(ix, &mut ours, at)?;

@@ -71,23 +71,34 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         && growth <= APPEND_BYTES_MAX
         && !covered
         && (!lease.exclusive || (halfway && !redo && growth > PAGE_BYTES));
+    let rewritten = size == patch.size_before
+        && compares_ends(site, patch)
+        && !ends_are_there(os, &target, slot.as_ref(), patch)?;
     if !appended && !covered {
-        let cut_off = halfway && redo && !holds_foreign(os, &target, slot.as_ref(), patch, size, ends)?;
-        if size != patch.size_after && (size == patch.size_before || cut_off) {
+        let cut_off = halfway
+            && redo
+            && is_end_of_power_loss(size)
+            && !holds_foreign(os, &target, slot.as_ref(), patch, size, ends)?;
+        if size != patch.size_after && !rewritten && (size == patch.size_before || cut_off) {
             os.truncate(&target, patch.size_after)?;
         } else {
             theirs |= size != patch.size_after;
         }
     }
     // Up to where bytes are patched in place.
-    let end = if appended { patch.size_before } else { patch.size_after };
+    let end = match (appended, rewritten) {
+        (true, false) => patch.size_before,
+        // The sector that holds the end is an outsider's, or a part of it is.
+        (_, true) => patch.ends_at(),
+        _ => patch.size_after,
+    };
     let later = site.cut_later.filter(|_| !mutant::on(Mutant::PastLaterCut));
     let cut = later.map_or(u64::MAX, |cut| cut(&patch.file));
     let end = end.min(cut.checked_next_multiple_of(SECTOR_BYTES as u64).unwrap_or(u64::MAX));
     for range in &patch.ranges {
         theirs |= apply(os, &target, lease.exclusive, slot.as_ref(), range, (end, ends))?;
     }
-    if appended {
+    if appended && !rewritten {
         theirs |= append(os, &target, slot.as_ref(), patch)?;
     }
     drop(lease);
@@ -99,6 +110,58 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
     }
     Ok(())
+}
+
+/// Whether a power loss can have left a growing file with that size. File systems write blocks, so an outsider has made any other.
+fn is_end_of_power_loss(size: u64) -> bool {
+    size % SECTOR_BYTES as u64 == 0 || mutant::on(Mutant::AnyEndIsOurs)
+}
+
+/// Whether the ends of a file whose size changes must be as the record says: an outsider may have written as many other bytes.
+///
+/// The owner has looked a moment ago. In a redo it counts only if no record before has changed the file: what that one wrote may be
+/// lost, and is not put back where a later one cuts it off.
+fn compares_ends<O: Os>(site: &Site<'_, O>, patch: &Patch) -> bool {
+    let first = || site.first_of.is_some_and(|first| first(&patch.file));
+    !site.is_own && (site.pass == Pass::First || first()) && !mutant::on(Mutant::EndsNotCompared)
+}
+
+/// Whether the ends of a file of the old size are as they were, or as a power loss leaves them that has taken the new size.
+fn ends_are_there<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &Patch) -> Result<bool> {
+    let mut at = patch.ends_at();
+    for crcs in patch.ends.chunks(CHUNK_BYTES / SECTOR_BYTES) {
+        let mut present = vec![0; crcs.len() * SECTOR_BYTES];
+        let got = read_up_to(os, target, &mut present, at)?;
+        for (sector, crc) in present[..got].chunks(SECTOR_BYTES).zip(crcs) {
+            if sector_crc(sector) != *crc && !is_without_size(os, slot, patch, at, sector)? {
+                return Ok(false);
+            }
+            at += SECTOR_BYTES as u64;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a sector at an end of the old file is as it is with the new size: bytes can have survived a power loss without it.
+fn is_without_size<O: Os>(
+    os: &O,
+    slot: Option<&O::Fd>,
+    patch: &Patch,
+    at: u64,
+    sector: &[u8],
+) -> Result<bool> {
+    // What stands before the new end stays.
+    let kept = patch.size_after.saturating_sub(at).min(sector.len() as u64) as usize;
+    if sector[kept..].iter().any(|byte| *byte != 0) {
+        return Ok(false);
+    }
+    let holds = |range: &&PatchRange| (range.offset..range.offset + range.len).contains(&at);
+    let Some(range) = patch.ranges.iter().find(holds) else {
+        return Ok(patch.size_after < patch.size_before);
+    };
+    let (skip, front) = ((at - range.offset) as usize, &sector[..kept]);
+    let is_cut = kept < sector.len() && is_pre_image(&range.before, skip / SECTOR_BYTES, front);
+    Ok(is_cut || after_image(os, slot, range, at, skip, kept)? == front)
 }
 
 /// The file, opened for writing; `None` when it is gone.

@@ -27,6 +27,8 @@ const SECTORS_MAX: usize = 1 << 20;
 pub(super) struct Chains {
     bytes: HashMap<Handle, usize>,
     attributes: HashMap<Handle, usize>,
+    /// The first record that changes the bytes of a file.
+    first: HashMap<Handle, usize>,
     /// Which records cut a file, from the last to the first, and to what size.
     cuts: HashMap<Handle, Vec<(usize, u64)>>,
 }
@@ -39,6 +41,11 @@ impl Chains {
         let cuts = self.cuts.get(file).map(Vec::as_slice).unwrap_or_default();
         let later = cuts.iter().take_while(|(at, _)| *at > n);
         later.map(|(_, size)| *size).min().unwrap_or(u64::MAX)
+    }
+
+    /// Whether no record before the `n`th changes the bytes of a file.
+    pub fn is_first(&self, n: usize, file: &Handle) -> bool {
+        self.first.get(file) == Some(&n)
     }
 
     /// Whether the `n`th record leaves what a step of it would change as it is.
@@ -80,6 +87,7 @@ impl Chains {
                             chains.end_bytes(n, patch.file);
                         }
                         next.expects_patch(patch);
+                        chains.first.insert(patch.file, n);
                         if patch.size_after < patch.size_before {
                             chains.cuts.entry(patch.file).or_default().push((n, patch.size_after));
                         }

@@ -39,7 +39,13 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
             Fate::Publish
         }
         (SlotState::Validated | SlotState::Aborting, Coordinator::Myself) => undone,
-        (SlotState::Validated, Coordinator::In(SlotState::Publishing)) => Fate::Publish,
+        (SlotState::Aborting, Coordinator::In(SlotState::Publishing) | Coordinator::Unknown)
+            if mutant::on(Mutant::AbortingIsAborted) =>
+        {
+            undone
+        }
+        // One that was about to be taken back, too: the coordinator's file system may have lost its ABORT with the power.
+        (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Publishing)) => Fate::Publish,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Prepared)) => Fate::Keep,
         // Its ABORT comes first: with a participant's alone a power loss would leave half of the transaction.
         (
@@ -47,8 +53,8 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
             Coordinator::In(SlotState::Validated | SlotState::Aborting),
         ) if !mutant::on(Mutant::ParticipantFirst) => Fate::Keep,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(_)) => undone,
-        (SlotState::Aborting, Coordinator::Unknown) => undone,
-        (SlotState::Validated, Coordinator::Unknown) => Fate::Keep,
+        (SlotState::Aborting, Coordinator::Unknown) if !durable => undone,
+        (SlotState::Validated | SlotState::Aborting, Coordinator::Unknown) => Fate::Keep,
     }
 }
 
@@ -108,6 +114,15 @@ mod tests {
 
     #[test]
     fn a_participant_never_decides_while_its_coordinator_is_unknown() {
-        assert_eq!(fate(SlotState::Validated, true, Coordinator::Unknown), Fate::Keep);
+        for state in [SlotState::Validated, SlotState::Aborting] {
+            assert_eq!(fate(state, true, Coordinator::Unknown), Fate::Keep);
+        }
+    }
+
+    #[test]
+    fn a_participant_follows_a_coordinator_whose_abort_is_lost() {
+        for state in [SlotState::Validated, SlotState::Aborting] {
+            assert_eq!(fate(state, true, Coordinator::In(SlotState::Publishing)), Fate::Publish);
+        }
     }
 }

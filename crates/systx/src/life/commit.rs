@@ -56,6 +56,11 @@ pub fn commit(
         IfItFails::Stays => tx.commit_or_stay(),
         IfItFails::Goes => tx.commit().map_err(|error| (error, None)),
     };
+    no_room::stage(match &committed {
+        Ok(_) => Stage::Committed,
+        Err((CommitError::InDoubt { .. }, _)) => Stage::Commit,
+        Err(_) => Stage::Before,
+    });
     match committed {
         Ok(mut done) => {
             if let Some(Err(e)) = image.map(|image| image.committed(IMAGES_MAX)) {

@@ -32,7 +32,6 @@ use std::os::fd::AsFd;
 use systx_engine::contention::Age;
 use systx_engine::outcome::Party;
 use systx_os::linux::NofileLimit;
-use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
 use systx_os::sandbox::twin::{self, Twin};
 use systx_os::{Errno, Linux, Os};
@@ -245,7 +244,6 @@ fn attempt(
             let done = |done| Ending::Committed(done, status);
             let (ending, _) = life::commit(IfItFails::Goes, tx, args.undoable, done);
             drop(progress);
-            no_room::stage(Stage::Idle);
             ending.warning_of(left_behind)
         }
         Err(ending) => {

@@ -27,7 +27,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
-use systx_os::no_room::{self, Stage};
 use systx_os::process::{self, Deadline, Signals};
 use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
@@ -152,7 +151,6 @@ fn held_open(
             server.close(&end);
         }
         let (ending, seen, left) = kept.end(&end, terms, fails)?;
-        no_room::stage(Stage::Idle);
         let Some(mut tx) = left else {
             server.close(&end);
             *promised = cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(domains));

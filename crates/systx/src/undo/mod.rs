@@ -25,7 +25,6 @@ use systx_engine::id::TxId;
 use systx_engine::outcome::{Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
-use systx_os::no_room::{self, Stage};
 use systx_os::process::Signals;
 use systx_os::sandbox::twin::{self, Twin};
 use systx_os::{Errno, Linux};
@@ -191,7 +190,6 @@ fn taken_back(
             ending
         }
     };
-    no_room::stage(Stage::Idle);
     *promised = cover::promise(twin, mounts, mounts.iter().zip(&domains));
     Ok(ending)
 }

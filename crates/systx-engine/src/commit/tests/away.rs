@@ -8,7 +8,7 @@ use crate::outcome::Recovered;
 use crate::recovery::{open_all, open_all_doubting};
 use std::sync::Arc;
 use systx_os::{FsKind, Os};
-use systx_sim::machine::{run_process, Call, Crash, FsSpec, Machine, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, FsSpec, Machine, Plant, SimOs};
 
 const HALF: &str = "half of it is there";
 
@@ -369,6 +369,58 @@ fn one_of_both_that_is_mounted_again_in_mid_commit_leaves_no_half() {
             assert_eq!(a, b, "point {point}, lost {lost}: {HALF}");
             outcomes[usize::from(a)] += 1;
         }
+    }
+    assert!(outcomes.iter().all(|n| *n > 0), "both outcomes are seen: {outcomes:?}");
+}
+
+/// An outsider takes the name at the one that decides, so that the final look fails; the owner is killed on its way back, and that file
+/// system is lost and mounted again, without its ABORT. The other one lives on, and may be asked alone first.
+#[test]
+fn an_abort_that_the_one_that_decides_has_lost_is_none_for_the_others() {
+    let start = two_systems();
+    let (coordinator, participant) = roles(&start);
+    let points = {
+        let machine = start.fork();
+        machine.set_word_points(false);
+        let os = machine.spawn("owner");
+        run_process(&os, || drop(make_everywhere(&open(&os, &[0, 1]), &[b"a", b"b"]))).expect("lives");
+        os.points()
+    };
+    let mut outcomes = [0; 2];
+    for (act, later) in
+        (points / 2..points).flat_map(|act| (1 + act % 2..16).step_by(2).map(move |later| (act, later)))
+    {
+        let machine = start.fork();
+        machine.set_word_points(false);
+        let os = machine.spawn("owner");
+        let owner = os.process();
+        machine.kill_at(&os, act + later);
+        machine.set_hook(move |machine, point| {
+            if point.process == owner && point.point == act {
+                let _ = machine.plant(coordinator, &[(file_of(coordinator), Plant::File(b"theirs"))]);
+            }
+        });
+        let ended = run_process(&os, || drop(make_everywhere(&open(&os, &[0, 1]), &[b"a", b"b"])));
+        machine.clear_hook();
+        machine.clear_plans();
+        if ended.is_ok() {
+            continue;
+        }
+        machine.lose_cache(coordinator, Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(act));
+        if later % 2 == 0 {
+            recover(&machine, &[participant]);
+        }
+        recover(&machine, &[0, 1]);
+        let what = format!("acted at {act}, killed {later} later");
+        assert_eq!(recover(&machine, &[0, 1]), [""; 0], "{what}: in doubt for ever");
+        let is = |fs, bytes: &[u8]| machine.look(fs, file_of(fs)).is_some_and(|it| it.content == bytes);
+        // The outsider's was synced: ours would be aside.
+        if is(coordinator, b"theirs") {
+            continue;
+        }
+        let (ours, other) = (is(coordinator, b"contents"), is(participant, b"contents"));
+        assert_eq!(ours, other, "{what}: {HALF}");
+        outcomes[usize::from(ours)] += 1;
     }
     assert!(outcomes.iter().all(|n| *n > 0), "both outcomes are seen: {outcomes:?}");
 }

@@ -8,6 +8,7 @@ mod checkpointing;
 mod contention;
 mod covering;
 mod crash;
+mod cut;
 mod disturbed;
 mod flags;
 mod forged;

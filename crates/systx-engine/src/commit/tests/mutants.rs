@@ -222,6 +222,18 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::PastLaterCut => {
             check("base::commits_that_follow_each_other_are_all_redone", "reported durable, and lost")
         }
+        Mutant::AbortingIsAborted => check(
+            "away::an_abort_that_the_one_that_decides_has_lost_is_none_for_the_others",
+            "half of it is there",
+        ),
+        Mutant::AnyEndIsOurs => check(
+            "cut::what_is_left_of_a_file_that_had_grown_is_not_let_grow_again_by_a_redo",
+            "cut by an outsider, and undone",
+        ),
+        Mutant::EndsNotCompared => check(
+            "cut::what_is_written_to_a_file_that_was_cut_or_had_grown_stays_although_it_is_as_much_as_before",
+            "written by an outsider, and cut off or let grow",
+        ),
         Mutant::LinksLate => check(
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
@@ -455,6 +467,9 @@ noticed! {
     types_that_are_not_announced_are_noticed: TypesNotAnnounced,
     old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
     what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,
+    an_abort_that_only_one_of_them_knows_is_noticed: AbortingIsAborted,
+    a_file_that_an_outsider_cut_and_that_grows_again_is_noticed: AnyEndIsOurs,
+    ends_that_are_not_compared_are_noticed: EndsNotCompared,
     links_of_what_is_removed_that_go_late_are_noticed: LinksLate,
     an_object_looked_for_at_one_path_is_noticed: OneWay,
     a_directory_that_gets_a_files_token_is_noticed: TokensOfFiles,

@@ -126,7 +126,13 @@ fn patch(file: systx_os::Handle, old: &[u8], new: &[u8]) -> Patch {
     padded.resize(new.len().next_multiple_of(SECTOR_BYTES), 0);
     let before = Before::Sectors(padded.chunks(SECTOR_BYTES).map(sector_crc).collect());
     let range = PatchRange { offset: 0, len: new.len() as u64, source: Source::Inline(new.to_vec()), before };
-    Patch { file, size_before: old.len() as u64, size_after: new.len() as u64, ranges: vec![range] }
+    Patch {
+        file,
+        size_before: old.len() as u64,
+        size_after: new.len() as u64,
+        ranges: vec![range],
+        ends: Vec::new(),
+    }
 }
 
 #[test]

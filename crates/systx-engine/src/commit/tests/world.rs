@@ -147,6 +147,7 @@ impl Maker<'_> {
             size_before: before.len() as u64,
             size_after: after.len() as u64,
             ranges: vec![range],
+            ends: Vec::new(),
         };
         self.step(if inline { Step::NO_SLOT } else { slot }, name, Act::Patch(patch));
         self.plan.written.push(ObjectId::data(&file.handle));

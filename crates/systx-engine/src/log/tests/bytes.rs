@@ -223,7 +223,13 @@ fn the_bytes_of_a_body_never_change() {
         Act::Replace { ours: handle(4), before: handle(5), tree: vec![handle(6)], read, rewrites: Some(was) },
         Act::Remove { before: handle(7), tree: Vec::new(), read: Vec::new(), directory: true },
         Act::Take { before: handle(8), directory: false },
-        Act::Patch(Patch { file: handle(9), size_before: 10, size_after: 2000, ranges }),
+        Act::Patch(Patch {
+            file: handle(9),
+            size_before: 10,
+            size_after: 2000,
+            ranges,
+            ends: vec![0xdead_beef],
+        }),
         Act::Attr { object: handle(10), changes, power_over: Some([0xaa; 32]) },
     ];
     let steps = acts.into_iter().zip([0, 1, 2, 3, 4, 5, 6, Step::NO_SLOT]);
@@ -246,7 +252,7 @@ fn the_bytes_of_a_body_never_change() {
     assert_eq!(Body::decode(&bytes), Ok(body));
     // `_` is the rest of a handle.
     let golden = "\
-        09ac0207e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
+        0aac0207e807b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b001a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a50201a5a5a5a5a5a5a5a5a5a5 \
         a5a5a5a5a5a503010101010101010101010101010101010104046d616b6501040501080002080101010101010101_03612f62046e616d650000010208010101010101010 \
         1_03612f62046e616d65000102080202020202020202_0207a48302030405030707636f6e74656e740106757365722e6b017 \
         60202080101010101010101_03612f62046e616d650102080303030303030303_02080101010101010101_03612f6205666f \
@@ -254,7 +260,7 @@ fn the_bytes_of_a_body_never_change() {
         6060606060606_010100ac02060780830205060108070101ac02900301ac02060780830205060402080101010101010101_0 \
         3612f62046e616d650302080707070707070707_0000010502080101010101010101_03612f62046e616d65040208080808080 \
         8080808_000602080101010101010101_03612f62046e616d650502080909090909090909_0ad00f03008004000208080001ef \
-        fdb6f50d800480040101800880040201ffffffff0f02080101010101010101_03612f62046e616d650602080a0a0a0a0a0a0 \
+        fdb6f50d80048004010180088004020101effdb6f50dffffffff0f02080101010101010101_03612f62046e616d650602080a0a0a0a0a0a0 \
         a0a_04008003a40301010203040206757365722e6b000101770300011207100701aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa \
         aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa010214071607";
     assert_eq!(hex(&bytes).replace(&"00".repeat(32), "_"), golden.replace(' ', ""));
