@@ -339,7 +339,7 @@ pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError
     if mutant::on(Mutant::SignsNotNeeded) || !(looked(b"log")? || looked(b"table")?) {
         return Ok(());
     }
-    let owners = Owners::open_in(os, dir).map_err(AreaError::Owners)?;
+    let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
     loop {
         if looked(FORMAT)? || owners.anybody() {
             return Ok(());

@@ -1,6 +1,7 @@
 //! What a server of a view asks of nodes besides system calls: how long an answer holds, what the kernel knows, which names are those of
 //! subtransactions' areas.
 
+use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use systx_os::Os;
 
@@ -60,8 +61,19 @@ impl<O: Os> Transaction<O> {
         self.workset.is_sub_area(name)
     }
 
-    /// The paths of such directories on a mount, from its root.
-    pub fn sub_areas(&self, root: Node) -> Vec<Vec<u8>> {
-        self.workset.sub_areas(root)
+    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all, others their own.
+    pub fn sub_areas(&self, root: Node, uid: u32) -> Vec<Vec<u8>> {
+        self.workset.sub_areas(root, uid)
+    }
+
+    /// Makes areas that other users' subtransactions have left ordinary directories beside their places, so that they
+    /// don't keep this transaction from committing. Returns the users and the new paths.
+    ///
+    /// To be called when no process of the transaction is left.
+    ///
+    /// # Errors
+    /// As of mkdir(2) in the directory that an area is in.
+    pub fn set_aside_sub_areas(&mut self) -> Verb<Vec<(u32, Vec<u8>)>> {
+        self.workset.set_aside_sub_areas()
     }
 }

@@ -9,14 +9,13 @@
 //! archive can bring such a directory along, and no other user can make it. Any other name is an ordinary one, whatever it looks like.
 
 use super::names::Change;
-use super::staging::NO_SLOT;
 use super::Workset;
 use crate::facts::Name;
 use crate::mutant::{self, Mutant};
 use crate::objects::remove_all;
 use crate::outcome::Verb;
 use crate::types::Node;
-use crate::workset::node::{Entry, Ix};
+use crate::workset::node::{Entry, Ix, NO_SLOT};
 use systx_os::{Errno, Open, Os};
 
 /// What the name begins with that a displaced object, or what can't be finished, gets when its area goes; a number follows.
