@@ -28,7 +28,7 @@ fn main() {
         ("what_recover_has_seen_is_not_done_again_after_a_loss_of_power", recovered_before_a_power_loss),
         ("what_a_killed_publisher_has_removed_is_gone_when_recover_returns", killed_in_the_last_phase),
         ("while_a_twin_waits_another_boot_id_does_nothing_again", seen_from_a_container),
-        ("a_twin_watches_before_whoever_leaves_it_a_checkpoint_goes_on", watched_first),
+        ("a_twin_watches_before_the_command_that_leaves_it_a_checkpoint_goes_on", watched_first),
         ("recover_waits_for_what_another_process_publishes", recover_waits),
         ("a_twin_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
     ]);
@@ -322,7 +322,7 @@ fn told_to_end(dir: &Path) {
     panic!("no twin waits");
 }
 
-/// Bytes of the file `owners` from here on are those of who watches.
+/// Bytes of the file `owners` from here on are those of watchers.
 const WATCHERS: u64 = 1024;
 
 /// The command waits, for a moment at most, for the end of a pipe whose other end the twin has. Each of its locks takes some time, so that

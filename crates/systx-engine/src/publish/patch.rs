@@ -119,11 +119,11 @@ fn is_end_of_power_loss(size: u64) -> bool {
 
 /// Whether the ends of a file whose size changes must be as the record says: an outsider may have written as many other bytes.
 ///
-/// The owner has looked a moment ago. In a redo it counts only if no record before has changed the file: what that one wrote may be
-/// lost, and is not put back where a later one cuts it off.
+/// The owner has looked a moment ago. In a redo it counts only if no other record changes the file: what one before has written may
+/// be lost, and is not put back where a later one cuts it off; and what one behind has written may be there.
 fn compares_ends<O: Os>(site: &Site<'_, O>, patch: &Patch) -> bool {
-    let first = || site.first_of.is_some_and(|first| first(&patch.file));
-    !site.is_own && (site.pass == Pass::First || first()) && !mutant::on(Mutant::EndsNotCompared)
+    let only = || site.only_change.is_some_and(|only| only(&patch.file));
+    !site.is_own && (site.pass == Pass::First || only()) && !mutant::on(Mutant::EndsNotCompared)
 }
 
 /// Whether the ends of a file of the old size are as they were, or as a power loss leaves them that has taken the new size.

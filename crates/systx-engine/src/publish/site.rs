@@ -68,8 +68,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
     /// In a redo: to what size later records cut a file.
     pub cut_later: Option<&'a dyn Fn(&Handle) -> u64>,
-    /// In a redo: whether no record before this one changes the bytes of a file.
-    pub first_of: Option<&'a dyn Fn(&Handle) -> bool>,
+    /// In a redo: whether one record alone changes the bytes of a file.
+    pub only_change: Option<&'a dyn Fn(&Handle) -> bool>,
     /// What is published: where handles can't be opened, it tells to which places its steps take an object.
     pub body: Option<&'a Body>,
     /// In a redo: to which places the records of the log do.
@@ -93,8 +93,8 @@ pub(crate) struct Around<'a> {
     pub leaves: &'a dyn Fn(&Act) -> bool,
     /// See [`Site::cut_later`].
     pub cut: &'a dyn Fn(&Handle) -> u64,
-    /// See [`Site::first_of`].
-    pub first: &'a dyn Fn(&Handle) -> bool,
+    /// See [`Site::only_change`].
+    pub only: &'a dyn Fn(&Handle) -> bool,
     /// See [`Site::ways_of_log`].
     pub ways: &'a dyn Fn() -> Rc<Ways>,
 }
@@ -180,7 +180,7 @@ impl<'a, O: Os> Site<'a, O> {
             changed_later: Some(around.later),
             leaves: Some(around.leaves),
             cut_later: Some(around.cut),
-            first_of: Some(around.first),
+            only_change: Some(around.only),
             ways_of_log: Some(around.ways),
             body: Some(body),
             keeps_targets,
@@ -221,7 +221,7 @@ impl<'a, O: Os> Site<'a, O> {
             changed_later: None,
             leaves: None,
             cut_later: None,
-            first_of: None,
+            only_change: None,
             body: None,
             ways_of_log: None,
             ways: OnceCell::new(),

@@ -14,7 +14,7 @@ use crate::domain::Area;
 use crate::log::{LogError, Understood};
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
-use crate::record::{Act, Before, Body, Change, Patch, PatchRange, Source, SECTOR_BYTES};
+use crate::record::{Act, Before, Body, Change, Patch, PatchRange, Small, Source, SECTOR_BYTES};
 use std::collections::HashMap;
 use systx_os::{Errno, Handle, Open, Os};
 
@@ -27,8 +27,8 @@ const SECTORS_MAX: usize = 1 << 20;
 pub(super) struct Chains {
     bytes: HashMap<Handle, usize>,
     attributes: HashMap<Handle, usize>,
-    /// The first record that changes the bytes of a file.
-    first: HashMap<Handle, usize>,
+    /// How many records change the bytes of a file, or make it.
+    changes: HashMap<Handle, usize>,
     /// Which records cut a file, from the last to the first, and to what size.
     cuts: HashMap<Handle, Vec<(usize, u64)>>,
 }
@@ -43,9 +43,9 @@ impl Chains {
         later.map(|(_, size)| *size).min().unwrap_or(u64::MAX)
     }
 
-    /// Whether no record before the `n`th changes the bytes of a file.
-    pub fn is_first(&self, n: usize, file: &Handle) -> bool {
-        self.first.get(file) == Some(&n)
+    /// Whether one record alone changes the bytes of a file.
+    pub fn is_only(&self, file: &Handle) -> bool {
+        self.changes.get(file) == Some(&1)
     }
 
     /// Whether the `n`th record leaves what a step of it would change as it is.
@@ -87,10 +87,13 @@ impl Chains {
                             chains.end_bytes(n, patch.file);
                         }
                         next.expects_patch(patch);
-                        chains.first.insert(patch.file, n);
+                        *chains.changes.entry(patch.file).or_default() += 1;
                         if patch.size_after < patch.size_before {
                             chains.cuts.entry(patch.file).or_default().push((n, patch.size_after));
                         }
+                    }
+                    Act::Place { small: Some(Small { handle, .. }) } | Act::Replace { ours: handle, .. } => {
+                        *chains.changes.entry(*handle).or_default() += 1;
                     }
                     Act::Attr { object, changes, .. } => {
                         if next.attributes_differ(object, changes) {

@@ -121,8 +121,8 @@ pub(crate) fn after_reboot<O: Os>(
         let later = |object: &Handle| last_changes().get(object).is_some_and(|last| *last > n);
         let leaves = |act: &Act| chains.leave(n, act);
         let cut = |file: &Handle| chains.cut_later(n, file);
-        let first = |file: &Handle| chains.is_first(n, file);
-        let around = Around { later: &later, leaves: &leaves, cut: &cut, first: &first, ways: &ways_of_log };
+        let only = |file: &Handle| chains.is_only(file);
+        let around = Around { later: &later, leaves: &leaves, cut: &cut, only: &only, ways: &ways_of_log };
         match entry.cell {
             Cell::Commit { lsn, .. } => {
                 past.push(Past::of(lsn, entry.written, body));

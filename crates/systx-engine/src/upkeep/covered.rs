@@ -1,9 +1,9 @@
 //! What a checkpoint syncs: the objects of its records where they are few, else the whole file system (C2).
 //!
-//! A sync of the file system writes what everybody has written there. As long as that takes, the twin that makes the checkpoint keeps
-//! the file system from being closed by an unmount, which then returns before the device is written.
+//! A sync of the file system writes the dirty data of all processes. As long as that takes, the helper process that makes the
+//! checkpoint keeps an unmount from closing the file system: umount(2) returns before the device is written.
 //!
-//! Owns: the list of files whose bytes nobody has synced yet. Guarantees: after the sync everything that the covered records have
+//! Owns: the list of files whose bytes are not synced yet. Guarantees: after the sync everything that the covered records have
 //! changed is on the disk; in any doubt all of the file system is synced. Does not: sync what others have written, unless it is in the
 //! same file.
 

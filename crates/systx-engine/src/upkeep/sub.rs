@@ -10,7 +10,6 @@ use crate::recovery::open_all;
 use crate::workset::sub_area::DISPLACED;
 use systx_os::{Errno, Open, Os, Rename};
 
-
 /// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with the index of its area.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ fn main() {
     let cases: &[(&str, Case)] = &[
         ("in_a_run_of_roots_a_user_gets_no_right", in_a_run_of_roots),
         ("in_a_run_of_ones_own_a_user_gets_no_right", in_a_run_of_ones_own),
-        ("whoever_tries_to_leave_a_transaction_changes_nothing_outside", leave::nobody_leaves),
+        ("tries_to_leave_a_transaction_change_nothing_outside", leave::nobody_leaves),
         ("names_that_a_user_swaps_lead_a_run_of_roots_nowhere_else", leave::swaps_lead_nowhere),
     ];
     machine::main(cases);

@@ -200,3 +200,25 @@ fn holes_of_a_sparse_file_are_not_read_to_be_compared_with_holes() {
     let reads = reads.load(Ordering::Relaxed);
     assert!(reads < 100, "{reads} reads of a file that has 1300 bytes and else holes");
 }
+
+/// The bytes of the second one reach the disk before the size of the first one.
+#[test]
+fn two_commits_on_the_ends_of_a_file_are_both_redone() {
+    for (n, (size, from, ours)) in CHANGES.into_iter().enumerate() {
+        for (seed, crash) in [Crash::DataWithoutNames, Crash::Random, Crash::Random].into_iter().enumerate() {
+            let machine = copy(&world(KINDS[n % 3]));
+            let os = machine.spawn("owner");
+            let work = || {
+                commit(&os, size, from, &vec![b'n'; ours]).expect("commits");
+                let last = size.saturating_sub(3);
+                commit(&os, size.max(3), last, b"end").map(drop).expect("commits");
+            };
+            run_process(&os, work).expect("lives");
+            os.exit();
+            let after = content(&machine);
+            machine.power_loss(crash, &mut fastrand::Rng::with_seed(seed as u64));
+            recover(&machine);
+            assert_eq!(content(&machine), after, "{size} {from} {crash:?}: reported durable, and lost");
+        }
+    }
+}

@@ -254,9 +254,9 @@ fn what_is_displaced_before_descriptors_run_out_is_told_once() {
     }
 }
 
-/// Of each object a redo asks whether a later record has changed it: the answer for all of them takes one look at the log.
+/// A redo asks for each object whether a later record has changed it. The answers for all objects take one look at the log.
 #[test]
-fn a_redo_reads_no_record_again_for_each_object_that_somebody_has_changed() {
+fn a_redo_reads_no_record_again_for_each_object_that_an_outsider_has_changed() {
     const RECORDS: usize = 2000;
     let machine = machine(FsKind::Ext4);
     let names: Vec<String> = (0..RECORDS).map(|n| format!("w/f{n}")).collect();
