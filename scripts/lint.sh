@@ -30,5 +30,6 @@ if [ -n "$version" ]; then
     fi
 fi
 bash scripts/docs.sh || status=1
+bash scripts/comments.sh || status=1
 [ -z "$skipped" ] || echo "lint: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
 exit "$status"

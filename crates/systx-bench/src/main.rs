@@ -1,7 +1,8 @@
 //! `systx-bench`: what systx costs, beside the plain program in the same run.
 //!
-//! Owns: one module a question of docs/benchmarks.md, and the report. Guarantees: works only below the directory that it is
-//! given, which scripts/bench.sh mounts for it. Does not: judge; a target that is missed is a line like any other.
+//! Owns: one module a question of docs/benchmarks.md, and the report. Guarantees: works only below the
+//! directory that it is given, which scripts/bench.sh mounts for it. Does not: judge; a target that is missed
+//! is a line like any other.
 #![forbid(unsafe_code)]
 
 mod curves;

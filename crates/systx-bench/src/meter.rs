@@ -1,4 +1,5 @@
-//! The kernel with a meter: counts every call of [`Os`], times those that sync, and marks where publication begins and ends.
+//! The kernel with a meter: counts every call of [`Os`], times those that sync, and marks where publication
+//! begins and ends.
 //!
 //! Guarantees: every call goes through unchanged. Costs one relaxed addition a call.
 
@@ -87,7 +88,8 @@ impl Meter {
         *self.read.syncs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The moments marked since the last call; none before the first, which asks for them. A mark costs reading a clock.
+    /// The moments marked since the last call; none before the first, which asks for them. A mark costs
+    /// reading a clock.
     pub fn take_marks(&self) -> Vec<Mark> {
         let mut marks = self.read.marks.lock().unwrap_or_else(PoisonError::into_inner);
         marks.replace(Vec::new()).unwrap_or_default()

@@ -81,8 +81,8 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
             let mut committing = 0.0;
             run(&mut ways[3 + way].1, commits, |n| {
                 if way == 3 || way == 4 {
-                    // What somebody else has written a moment ago is on the disk before the commit (docs/protocol.md, C10).
-                    // Closed at once: a commit has what it changes to itself.
+                    // What somebody else has written a moment ago is on the disk before the commit
+                    // (docs/protocol.md, C10). Closed at once: a commit has what it changes to itself.
                     File::options()
                         .write(true)
                         .open(&file)?

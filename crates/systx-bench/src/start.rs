@@ -73,8 +73,8 @@ fn with_root<T>(root: &Path, work: impl FnOnce() -> T) -> Outcome<T> {
     Ok(done?)
 }
 
-/// A root to live in with chroot, so that the machine's own file systems get no areas: on the file system under test, with
-/// the system's programs bound in read-only and two tmpfs, as machines have them.
+/// A root to live in with chroot, so that the machine's own file systems get no areas: on the file system
+/// under test, with the system's programs bound in read-only and two tmpfs, as machines have them.
 fn whole_root(setup: &Setup) -> Outcome<PathBuf> {
     let root = fresh(setup, "root")?;
     for dir in ["usr", "bin", "lib", "lib64", "sbin"] {

@@ -1,7 +1,8 @@
 //! POSIX access control lists as extended attributes hold them, and what a new object inherits.
 //!
-//! Owns: the byte layout (linux/posix_acl_xattr.h: version 2, then tag, permissions, id an entry, little-endian), the tie
-//! between a list and the permission bits, and inheritance as posix_acl_create has it. Does not: check access.
+//! Owns: the byte layout (linux/posix_acl_xattr.h: version 2, then tag, permissions, id an entry,
+//! little-endian), the tie between a list and the permission bits, and inheritance as posix_acl_create has
+//! it. Does not: check access.
 
 use systx_os::Errno;
 
@@ -13,7 +14,8 @@ pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 /// Privileges of a program file.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
 
-/// XFS tells root of each list twice: by its own name, too, and in another form. Source: xfs_xattr_put_listent in linux/fs/xfs.
+/// XFS shows each list to root twice: by its own name, too, and in another form. Source:
+/// xfs_xattr_put_listent in linux/fs/xfs.
 const COPIES: [(&[u8], &[u8]); 2] =
     [(b"trusted.SGI_ACL_FILE", ACCESS), (b"trusted.SGI_ACL_DEFAULT", DEFAULT)];
 
@@ -22,8 +24,8 @@ pub(crate) fn listed_as(name: &[u8]) -> Option<&'static [u8]> {
     COPIES.iter().find(|(copy, _)| *copy == name).map(|(_, list)| *list)
 }
 
-/// Names of an object's attributes, each list once: a copy would stay as it was when the list changes in a transaction. On other file
-/// systems such a name without its list is an attribute like others.
+/// Names of an object's attributes, each list once: a copy would stay as it was when the list changes in a
+/// transaction. On other file systems such a name without its list is an attribute like others.
 pub(crate) fn each_list_once(names: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let is_copy =
         |name: &[u8]| listed_as(name).is_some_and(|list| names.iter().any(|other| other.as_slice() == list));
@@ -38,7 +40,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// What the kernel calls who has no number in the reader's user namespace (posix_acl_to_xattr).
+/// The number of a user without one in the reader's user namespace (posix_acl_to_xattr).
 const STRANGER: u32 = u32::MAX;
 
 /// An access control list.
@@ -69,7 +71,7 @@ impl Acl {
         acl.is_valid().then_some(Some(acl)).ok_or(Errno::INVAL)
     }
 
-    /// Exactly one entry for owner, group and others, a mask when anybody is named, in this order.
+    /// Exactly one entry for owner, group and others, a mask when a user or group is named, in this order.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|e| e.0 == tag).count();
         let named = count(USER) + count(GROUP) > 0;
@@ -93,12 +95,13 @@ impl Acl {
         out
     }
 
-    /// Whether somebody is named who has no number in this process's user namespace: such a list can't be written.
+    /// Returns true if it names a user or group without a number in this process's user namespace: such a
+    /// list can't be written.
     pub fn names_strangers(&self) -> bool {
         self.0.iter().any(|e| matches!(e.0, USER | GROUP) && e.2 == STRANGER)
     }
 
-    /// Whether permission bits say as much.
+    /// Returns true if permission bits say as much.
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
@@ -120,7 +123,7 @@ impl Acl {
         self.get(USER_OBJ) << 6 | self.get(self.group_tag()) << 3 | self.get(OTHER)
     }
 
-    /// What chmod(2) makes of the list.
+    /// Returns the list after chmod(2).
     pub fn with_mode(&self, mode: u32) -> Acl {
         let group = self.group_tag();
         let mut acl = self.clone();
@@ -136,12 +139,12 @@ impl Acl {
     }
 }
 
-/// What a new object gets from the default list of its directory.
+/// Returns what a new object gets from the default list of its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Inherited {
     /// Permission bits.
     pub mode: u32,
-    /// Its own list, unless the mode says as much.
+    /// The access list, unless the mode says as much.
     pub access: Option<Vec<u8>>,
 }
 

@@ -1,7 +1,7 @@
 //! Bytes of files: whole reads and writes, and the checksums of sectors.
 //!
-//! Guarantees: a read ends at the end of the file only, a write when everything is written; interruptions are not seen. Does not:
-//! decide what the bytes of a record mean.
+//! Guarantees: a read ends at the end of the file only, a write when everything is written; interruptions are
+//! not seen. Does not: decide what the bytes of a record mean.
 
 use crate::record::SECTOR_BYTES;
 use systx_os::{Errno, Os, Result};

@@ -1,11 +1,12 @@
-//! Contention: the age that a piece of work keeps over its tries, so that who loses again and again gets through.
+//! Contention: the age that a piece of work keeps over its tries, so that work that loses again and again
+//! gets through.
 //!
-//! A try that lost and is to be tried again announces what it has read: nobody younger who would change that commits before the
-//! next try does. Everything that it writes it has looked at, so what it has read is all that can make it lose. See
-//! docs/protocol.md §3, *Contention*.
+//! A try that lost and is to be tried again announces what it has read: no younger transaction that would
+//! change that commits before the next try does. Everything that it writes it has read, so its read set is
+//! all that can make it lose. See docs/protocol.md §3, *Priority*.
 //!
-//! Owns: [`Age`], and how a transaction's end turns into seniority. Guarantees: nobody is senior who does not go on. Does not:
-//! promise anything against outsiders, or decide whether to try again.
+//! Owns: [`Age`], and the way from a transaction's end to its priority. Guarantees: only a transaction that
+//! goes on holds the priority. Does not: promise anything against outsiders, or decide whether to try again.
 
 use crate::domain::senior::SENIORITY_AGAIN_NS;
 use crate::domain::{become_senior, Contender, Domain, Until};
@@ -39,7 +40,7 @@ impl Contention {
         Contention { age: Age(age), again: false, began_ns: None }
     }
 
-    /// As what it is known in the domain of a mount.
+    /// Number in the domain of a mount.
     pub fn age(&self, mount: usize) -> TxId {
         self.age.0.get(mount).copied().unwrap_or(TxId(0))
     }
@@ -52,7 +53,8 @@ impl Contention {
         }
     }
 
-    /// Says that it is tried again if it loses; it began at `now_ns` on the monotonic clock. The age that the next try inherits.
+    /// Says that it is tried again if it loses; it began at `now_ns` on the monotonic clock. The age that the
+    /// next try inherits.
     pub fn will_be_tried_again(&mut self, now_ns: u64) -> Age {
         self.began_ns = Some(now_ns);
         self.age.clone()
@@ -86,7 +88,7 @@ impl Contention {
         let Some(domain) = mounts.first() else { return };
         let ran_ns = domain.os.monotonic_ns().saturating_sub(began_ns);
         let [least, most] = SENIORITY_AGAIN_NS;
-        // Who can't ask competes as everybody does.
+        // Without an answer, the work competes like any other.
         let _ = become_senior(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));
     }
 }

@@ -1,4 +1,5 @@
-//! Words of shared memory that make no sense: any process of the user can store into them, so each is checked before it is used.
+//! Words of shared memory that make no sense: any process of the user can store into them, so each is checked
+//! before it is used.
 
 use crate::id::{OwnerIx, OWNERS};
 
@@ -8,11 +9,11 @@ use crate::id::{OwnerIx, OWNERS};
 /// table; [`crate::domain::Table::condemn`] makes the next opener rebuild it from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
-    /// What the word is for.
+    /// Purpose of the word.
     pub what: &'static str,
-    /// Its index.
+    /// Index of the word.
     pub word: usize,
-    /// What it holds.
+    /// Value of the word.
     pub value: u64,
 }
 

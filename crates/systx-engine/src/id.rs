@@ -19,7 +19,7 @@ impl core::fmt::Display for TxId {
 pub struct AreaId {
     /// The bits.
     pub id: [u8; 16],
-    /// What older segments of its log say instead: the identity that it had, or that of its file system.
+    /// Identity in older segments of its log: the one that it had, or that of its file system.
     pub was: Option<[u8; 16]>,
 }
 
@@ -29,7 +29,7 @@ impl AreaId {
         AreaId { id, was: None }
     }
 
-    /// Whether a segment that says this of itself is of this area.
+    /// Returns true if a segment with this identity belongs to this area.
     pub fn has(&self, written: &[u8; 16]) -> bool {
         *written == self.id || Some(*written) == self.was
     }
@@ -39,11 +39,11 @@ impl AreaId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Lsn(pub u64);
 
-/// Index of a process in the owners file of a domain. 0 is nobody.
+/// Index of a process in the owners file of a domain. 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerIx(pub u32);
 
-/// Owner indexes: 1..OWNERS. 0 is nobody; byte 0 of the owners file is the initialisation lock.
+/// Owner indexes: 1..OWNERS. 0 is none; byte 0 of the owners file is the initialisation lock.
 pub const OWNERS: u32 = 1024;
 
 /// Which property of an object a transaction read or changed (docs/guarantees.md).
@@ -86,7 +86,8 @@ impl ObjectId {
         Self::hash(Class::Attr, object, b"")
     }
 
-    /// An object that a record carries whole. Until a sync a power loss may take it, and redo makes another one in its place.
+    /// An object that a record carries whole. Until a sync a power loss may take it, and redo makes another
+    /// one in its place.
     pub fn made(object: &Handle) -> ObjectId {
         Self::hash(Class::Made, object, b"")
     }
@@ -124,7 +125,8 @@ impl Signature {
     fn bits(object: ObjectId) -> [usize; 2] {
         [(object.0 & 1023) as usize, ((object.0 >> 10) & 1023) as usize]
     }
-    /// One of an object's bits. What may be in a set is found among the objects whose bit is one of [`Signature::ones`].
+    /// One of an object's bits. What may be in a set is found among the objects whose bit is one of
+    /// [`Signature::ones`].
     pub fn first_bit(object: ObjectId) -> usize {
         Self::bits(object)[0]
     }
@@ -138,7 +140,7 @@ impl Signature {
             self.0[bit / 64] |= 1 << (bit % 64);
         }
     }
-    /// Whether the object may be in the set.
+    /// Returns true if the object may be in the set.
     pub fn may_contain(&self, object: ObjectId) -> bool {
         Self::bits(object).iter().all(|bit| self.0[bit / 64] >> (bit % 64) & 1 == 1)
     }
@@ -146,7 +148,7 @@ impl Signature {
     pub fn merge(&mut self, other: &Signature) {
         self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a |= b);
     }
-    /// Whether nothing was inserted.
+    /// Returns true if nothing was inserted.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|w| *w == 0)
     }
@@ -160,7 +162,8 @@ impl FromIterator<ObjectId> for Signature {
     }
 }
 
-/// What a transaction read (R), wrote (W) and commutingly wrote (C: listings through creations and removals).
+/// Filters of what a transaction read (R), wrote (W) and commutingly wrote (C: listings through creations and
+/// removals).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// R.

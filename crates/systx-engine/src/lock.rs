@@ -38,7 +38,7 @@ const SPINS: u32 = 8;
 /// The place of a lock in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RobustLock {
-    /// Its word.
+    /// The lock word.
     pub word: usize,
 }
 
@@ -108,12 +108,13 @@ impl RobustLock {
         })
     }
 
-    /// Takes the lock if the last owner of my index died holding it.
+    /// Takes the lock if the last owner of this index died holding it.
     ///
-    /// To be called right after the index was claimed, before any thread of this process locks: from the claim on,
-    /// `alive` says that the holder lives, and nobody else would ever take over.
+    /// To be called right after the index was claimed, before any thread of this process locks: from the
+    /// claim on, `alive` says that the holder lives, and no other process would ever take over.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: the word is no lock.
     pub fn inherit<M: Words>(&self, mem: &M, me: OwnerIx) -> Result<Option<Locked>, Corrupt> {
         loop {
@@ -127,9 +128,10 @@ impl RobustLock {
         }
     }
 
-    /// Lets go and wakes whoever waits.
+    /// Releases the lock and wakes the waiters.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: the word does not say that this is the holder; it is left as it is.
     pub fn unlock<M: Words>(&self, mem: &M, locked: Locked) -> Result<(), Corrupt> {
         loop {
@@ -146,9 +148,10 @@ impl RobustLock {
         }
     }
 
-    /// Who holds the lock, for messages.
+    /// Returns the holder of the lock, for messages.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: the word is no lock.
     pub fn holder<M: Words>(&self, mem: &M) -> Result<Option<OwnerIx>, Corrupt> {
         self.holder_in(mem.load(self.word, Ordering::Acquire))

@@ -7,7 +7,7 @@
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// V2: numbered although somebody in flight overlaps.
+    /// V2: numbered although an active transaction overlaps.
     NoV2,
     /// V3: numbered although what was read may have changed.
     NoV3,
@@ -43,13 +43,13 @@ pub(crate) enum Mutant {
     OneWay,
     /// Slots that are made again have tokens of files only.
     TokensOfFiles,
-    /// What was changed of a file that loses the name by which it is found is not synced.
+    /// Changes of a file that loses the name by which it is found are not synced.
     LinksNotSynced,
     /// `tx/<id>.<owner>~` is made under its final name at once, and a shelf's seal is not looked at.
     NoSeal,
-    /// Nobody is told of a `tx/<id>` that has no number yet.
+    /// A `tx/<id>` without a number yet is not announced.
     SealNotNoted,
-    /// Who lost and is tried again is as young as everybody.
+    /// A transaction that lost and is tried again is as young as any.
     AgeNotKept,
     /// A helper publishes what is only VALIDATED.
     HelperPublishesValidated,
@@ -67,9 +67,9 @@ pub(crate) enum Mutant {
     LogGoesOn,
     /// A participant is taken back before its coordinator.
     ParticipantFirst,
-    /// Who has waited for a moment goes on whatever the record says that he was waiting for.
+    /// A transaction that has waited for a moment goes on, whatever the record of the other one says.
     RealHitPassed,
-    /// What a slot's record said counts for whoever has the slot next.
+    /// A record that was read for one use of an active entry counts for the next use, too.
     RecordOfAnother,
     /// V5: numbered although the log has left the segment of the body.
     BodyLeft,
@@ -81,9 +81,9 @@ pub(crate) enum Mutant {
     RedoBeforeUnderstood,
     /// A table counts for each mount of its file system in one boot.
     TableOutlivesMount,
-    /// Nobody looks whether the log goes on behind the end that the table knows.
+    /// An opening does not look whether the log goes on behind the end in the table.
     LogOverwritten,
-    /// Who finds a table stale does not say so before it asks who is there.
+    /// A process that finds a table stale does not say so before it looks for living owners.
     StaleFirst,
     /// The number of a dead owner's slot is given once more.
     NextNotRaised,
@@ -131,7 +131,7 @@ pub(crate) enum Mutant {
     LinksLate,
     /// REPLACE exchanges back only once.
     ExchangeBackOnce,
-    /// What is displaced is noted after its rename.
+    /// A conflict copy is noted after its rename.
     DisplacedNotNoted,
     /// C5: what is taken out is not compared with what was read.
     TakenNotCompared,
@@ -139,9 +139,10 @@ pub(crate) enum Mutant {
     PromiseNotTakenBack,
     /// C2: who has promised a checkpoint counts as alive.
     PromisesOfTheDead,
-    /// C1: who is to make a checkpoint later keeps nobody from taking the table for one of another life.
+    /// C1: a process that is to make a checkpoint later does not keep others from taking the table for one of
+    /// another life.
     WatchersUnseen,
-    /// A directory gets the time that was seen inside, whoever else has changed a name in it.
+    /// A directory gets the time that was seen inside, even if another process has changed a name in it.
     TimesGivenBlindly,
     /// C6: power is given to whatever bytes an object has.
     PowerByName,
@@ -149,7 +150,7 @@ pub(crate) enum Mutant {
     BaseNotSynced,
     /// C10: what was on the disk once counts as being there, whatever was changed since.
     KnownForEver,
-    /// C10: a redo takes steps of records behind which somebody came between.
+    /// C10: a redo takes steps of records that an outsider's change followed.
     NoChains,
     /// C10: a redo looks at two records that follow each other only, not at those before them.
     ShortChains,
@@ -163,7 +164,7 @@ pub(crate) enum Mutant {
     DecisionEarly,
     /// Two areas of one identity are used side by side.
     TwinsWelcome,
-    /// Nobody looks for the mark that says that a record's attributes were set.
+    /// The mark that a record's attributes were set is ignored.
     MarkIgnored,
     /// That mark is made before they are set.
     MarkEarly,
@@ -183,13 +184,13 @@ pub(crate) enum Mutant {
     FlagsNotPassedOn,
 }
 
-/// Whether a rule is left out.
+/// Returns true if a rule is left out.
 #[cfg(not(test))]
 pub(crate) const fn on(_mutant: Mutant) -> bool {
     false
 }
 
-/// Whether a rule is left out in this test process.
+/// Returns true if a rule is left out in this test process.
 #[cfg(test)]
 pub(crate) fn on(mutant: Mutant) -> bool {
     // Asked at every look: one bit a rule.
@@ -198,8 +199,8 @@ pub(crate) fn on(mutant: Mutant) -> bool {
     left_out & 1u128 << mutant as u32 != 0
 }
 
-/// Whether any rule is left out in this test process: then only what somebody has lost or seen wrongly counts, not what a
-/// message says of it.
+/// Returns true if any rule is left out in this test process: then only lost or wrongly seen data count, not
+/// the text of a message.
 #[cfg(test)]
 pub(crate) fn any() -> bool {
     Mutant::ALL.iter().copied().any(on)

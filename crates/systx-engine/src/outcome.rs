@@ -24,7 +24,7 @@ pub enum Isolation {
     Committed,
 }
 
-/// What to know of a transaction from the start.
+/// The options that a transaction begins with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Durability of the commit.
@@ -35,22 +35,23 @@ pub struct Options {
     pub command: String,
 }
 
-/// Somebody whose change met ours.
+/// The party whose change met ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Party {
     /// A transaction.
     Transaction {
-        /// Its number.
+        /// Number.
         id: TxId,
-        /// Its process, as it knows itself; 0 when it belongs to an earlier boot.
+        /// Process, as it knows itself; 0 when it belongs to an earlier boot.
         pid: u32,
-        /// Its command, cut off at [`crate::domain::records::COMMAND_BYTES_MAX`]; empty when it is forgotten already.
+        /// Command, cut off at [`crate::domain::records::COMMAND_BYTES_MAX`]; empty when it is forgotten
+        /// already.
         command: Vec<u8>,
     },
     /// A program that knows nothing of transactions.
     Outsider,
-    /// One or the other: so many commits came between that the ring does not tell any more.
+    /// Either: so many commits came between that the ring does not show which.
     Unknown,
 }
 
@@ -77,7 +78,7 @@ impl core::fmt::Display for Party {
 pub struct Conflict {
     /// Path of the object, as the transaction found it.
     pub path: Vec<u8>,
-    /// What changed, as a fragment: "contents changed", "name removed", …; "by" and a party follow.
+    /// The change, as a fragment: "contents changed", "name removed", …; "by" and a party follow.
     pub what: &'static str,
     /// The other party.
     pub with: Party,
@@ -94,7 +95,7 @@ impl core::fmt::Display for Conflict {
 pub enum VerbError {
     /// The answer is this error number; the transaction goes on.
     Os(Errno),
-    /// What the transaction has seen is no longer true together; it can only abort.
+    /// The facts of the transaction no longer hold together; it can only abort.
     Doomed(Box<Conflict>),
 }
 
@@ -114,7 +115,7 @@ pub struct Displaced {
     pub path: Vec<u8>,
     /// Name of what was kept, below `aside/` of the area; `None` when nothing had to be kept.
     pub aside: Option<String>,
-    /// What happened, as a sentence fragment.
+    /// The change, as a sentence fragment.
     pub what: &'static str,
 }
 
@@ -123,11 +124,11 @@ pub struct Displaced {
 pub struct Committed {
     /// Number of steps taken; 0 for a read-only transaction.
     pub steps: u64,
-    /// What outsiders displaced.
+    /// Conflict copies: objects that outsiders displaced.
     pub displaced: Vec<Displaced>,
     /// Publication could not be finished yet (full disk and the like); it is retried by everybody who comes by.
     pub pending: Option<String>,
-    /// Something else that somebody should look at.
+    /// Something else that the user should look at.
     pub warning: Option<String>,
 }
 
@@ -139,7 +140,7 @@ pub enum CommitError {
     Conflict(Box<Conflict>),
     /// Aborted by an error while preparing: nothing happened.
     Failed {
-        /// What was being done, as a fragment.
+        /// The operation that failed, as a fragment.
         doing: &'static str,
         /// On which path, if any.
         path: Vec<u8>,
@@ -171,16 +172,16 @@ impl core::fmt::Display for CommitError {
 
 impl std::error::Error for CommitError {}
 
-/// What a recovery did.
+/// The work of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Commits whose publication was finished or redone.
     pub finished: u64,
     /// Transactions of dead owners that were taken back before their commit point.
     pub aborted: u64,
-    /// What outsiders displaced meanwhile.
+    /// Conflict copies that it made.
     pub displaced: Vec<Displaced>,
-    /// What could not be finished, each with its reason.
+    /// Transactions that could not be finished, each with its reason.
     pub unfinished: Vec<String>,
 }
 
@@ -193,7 +194,7 @@ impl Recovered {
         self.unfinished.extend(other.unfinished);
     }
 
-    /// Whether there was nothing to do.
+    /// Returns true if there was nothing to do.
     pub fn is_empty(&self) -> bool {
         *self == Recovered::default()
     }

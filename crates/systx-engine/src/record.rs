@@ -1,8 +1,9 @@
-//! What a commit writes to the log: the body of a record, and the steps that publish it.
+//! The body of a log record, and the steps that publish it.
 //!
-//! Owns the types; their bytes are postcard's encoding of them ([`Body::encode`]). A step says what it expects to find
-//! (*before*) and what it leaves (*after*), so that it can be taken conditionally, twice, or by somebody else
-//! (docs/protocol.md §3, U). Every step on names is one rename from or into its slot `tx/<id>/<slot>`.
+//! Owns the types; their bytes are postcard's encoding of them ([`Body::encode`]). A step says what it
+//! expects to find (*before*) and what it leaves (*after*), so that it can be taken conditionally, twice, or
+//! by another process (docs/protocol.md §3, U). Every step on names is one rename from or into its staging
+//! entry `tx/<id>/<slot>`.
 
 use crate::id::{ObjectId, Signature, TxId};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,8 @@ pub struct Body {
     pub version: u16,
     /// The transaction, in this domain.
     pub id: TxId,
-    /// Random, the same in all of the transaction's records: a number may be given again, by a disk that was rolled back.
+    /// Random, the same in all of the transaction's records: a number may be given again, by a disk that was
+    /// rolled back.
     pub nonce: u64,
     /// User on whose behalf the steps are taken.
     pub uid: u32,
@@ -36,8 +38,8 @@ pub struct Body {
     pub command: String,
     /// Set if the slots are on a shelf instead of in `tx/<id>`.
     pub shelved: Option<Shelved>,
-    /// Something that is taken out has other names: what is left of it in the slots goes before the commit is done, as it counts
-    /// as a link.
+    /// Something that is taken out has other names: what is left of it in the slots goes before the commit is
+    /// done, as it counts as a link.
     pub linked: bool,
     /// In the order in which they are taken.
     pub steps: Vec<Step>,
@@ -50,9 +52,9 @@ pub struct Body {
 pub struct DirectoryTime {
     /// The last step in it, by its place in the body.
     pub step: u32,
-    /// Wanted, if nobody else changes a name in it.
+    /// The time to set, unless another process changes a name in it.
     pub mtime: Timestamp,
-    /// Modification time before: another one is that of somebody else's change.
+    /// Modification time before: another one comes from another process's change.
     pub before: Timestamp,
 }
 
@@ -77,12 +79,12 @@ pub struct Shelved {
 /// One conditional, idempotent change of one name or one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Slot of the step: `tx/<id>/<slot>`. TAKE and the PLACE or REPLACE that follows it share one. Steps that need none
-    /// (ATTR, PATCH with all bytes inline) have `u32::MAX`.
+    /// Slot of the step: `tx/<id>/<slot>`. TAKE and the PLACE or REPLACE that follows it share one. Steps
+    /// that need none (ATTR, PATCH with all bytes inline) have `u32::MAX`.
     pub slot: u32,
     /// Where.
     pub at: At,
-    /// What.
+    /// The change to make.
     pub act: Act,
 }
 
@@ -111,7 +113,8 @@ pub enum Act {
         /// How to make it again if a power loss took it: only in records without stage barrier.
         small: Option<Small>,
     },
-    /// Gives an existing object one more name. It is linked into the slot before the first step of the record, and then placed.
+    /// Gives an existing object one more name. It is linked into the slot before the first step of the
+    /// record, and then placed.
     Link {
         /// The object.
         object: Handle,
@@ -122,32 +125,32 @@ pub enum Act {
     Replace {
         /// The object in the slot.
         ours: Handle,
-        /// What the name held.
+        /// The object that the name held.
         before: Handle,
         /// If that was a directory: as in `Remove`.
         tree: Vec<Handle>,
         /// As in `Remove`.
         read: Vec<Read>,
-        /// Set if the program wrote that file anew instead of renaming another one over it: then what others do with the old
-        /// one must not be lost. How it was found.
+        /// Set if the program wrote that file anew instead of renaming another one over it: then what others
+        /// do with the old one must not be lost. How it was found.
         rewrites: Option<Was>,
     },
     /// Takes the object at the name into the slot, over the token, to be reclaimed.
     Remove {
-        /// What the name held.
+        /// The object that the name held.
         before: Handle,
-        /// For a directory: every object of its tree that may be deleted with it, itself excluded. Anything else found in
-        /// there is somebody's and is set aside.
+        /// For a directory: every object of its tree that may be deleted with it, itself excluded. Any other
+        /// object in there belongs to an outsider and is set aside.
         tree: Vec<Handle>,
         /// The files among all these whose bytes were read: what comes out must be that.
         read: Vec<Read>,
-        /// Whether it is a directory, and so its token.
+        /// True for a directory, which needs a directory as token.
         directory: bool,
     },
     /// Takes the object at the name into the slot, over the token; a later Place or Replace with the same slot puts it
     /// where it belongs.
     Take {
-        /// What the name held.
+        /// The object that the name held.
         before: Handle,
         /// As in `Remove`.
         directory: bool,
@@ -165,7 +168,7 @@ pub enum Act {
     },
 }
 
-/// What changes of a file when somebody writes to it, or changes its mode or owner.
+/// The stamps of a file that move when a process writes to it, or changes its mode or owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Was {
     /// Size in bytes.
@@ -179,7 +182,7 @@ pub struct Was {
 }
 
 impl Was {
-    /// As it is now.
+    /// Returns the stamps as they are now.
     pub fn of(stat: &Stat) -> Was {
         Was { size: stat.size, mtime: stat.mtime, mode: stat.mode, owner: (stat.uid, stat.gid) }
     }
@@ -188,13 +191,14 @@ impl Was {
 /// A file whose bytes the transaction has read before it takes the file out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Its place in the step's `tree`; `None`: it is what the name held.
+    /// Index in the step's `tree`; `None`: the object that the name held.
     pub of: Option<u32>,
     /// How it was.
     pub was: Was,
-    /// Its change time, where that proves something: it has one name, and nobody can store without moving it.
+    /// Change time, where that proves something: the file has one name, and no process can store without
+    /// moving it.
     pub ctime: Option<Timestamp>,
-    /// What was read of it, where its times prove nothing.
+    /// Hashes of what was read of it, where its times prove nothing.
     pub pieces: Vec<Piece>,
 }
 
@@ -203,7 +207,7 @@ pub struct Read {
 pub struct Piece {
     /// Offset in bytes.
     pub offset: u64,
-    /// So many bytes from there were asked for; at the end there may be fewer.
+    /// Number of bytes that were asked for; at the end there may be fewer.
     pub asked: u64,
     /// XXH3 of those that there were.
     pub hash: u128,
@@ -214,7 +218,7 @@ pub struct Piece {
 pub struct Small {
     /// The staged object. A redo writes its contents again only into this one.
     pub handle: Handle,
-    /// Its change time when the record was made: a later modification time is somebody else's.
+    /// Change time when the record was made: a later modification time comes from an outsider's change.
     pub ctime: Timestamp,
     /// Type and permission bits.
     pub mode: u32,
@@ -234,9 +238,9 @@ pub struct Small {
 
 /// A change of a file's bytes, in whole sectors.
 ///
-/// First the size is set (`size_before` → `size_after`), then sector by sector: equal to ours → applied; CRC equal to the
-/// pre-image's → written; anything else is somebody's later write and is left. A sector past the end of the file reads as
-/// zeros, and one that the end cuts is compared as if zeros followed.
+/// First the size is set (`size_before` → `size_after`), then sector by sector: equal to ours → applied; CRC
+/// equal to the pre-image's → written; anything else is an outsider's later write and is left. A sector past
+/// the end of the file reads as zeros, and one that the end cuts is compared as if zeros followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patch {
     /// The file.
@@ -245,15 +249,17 @@ pub struct Patch {
     pub size_before: u64,
     /// Size after, in bytes.
     pub size_after: u64,
-    /// What changes: disjoint, ascending.
+    /// The changed ranges: disjoint, ascending.
     pub ranges: Vec<PatchRange>,
-    /// Where the size changes: CRC32C of the old file's sectors from [`Patch::ends_at`] on. Other bytes are an outsider's, even if
-    /// there are as many of them. Of a file that is cut the first that go, of one that grows its last one; none where it can't be read.
+    /// Where the size changes: CRC32C of the old file's sectors from [`Patch::ends_at`] on. Other bytes are
+    /// an outsider's, even if there are as many of them. Of a file that is cut the first that go, of one that
+    /// grows its last one; none where it can't be read.
     pub ends: Vec<u32>,
 }
 
 impl Patch {
-    /// Where the first sector begins that holds an end of the old file: the new one, or the old one itself if the file grows.
+    /// Where the first sector begins that holds an end of the old file: the new one, or the old one itself if
+    /// the file grows.
     pub fn ends_at(&self) -> u64 {
         let last = match self.size_after < self.size_before {
             true => self.size_after,
@@ -272,8 +278,8 @@ pub struct PatchRange {
     pub len: u64,
     /// The new bytes.
     pub source: Source,
-    /// CRC32C of each sector's pre-image, one a sector. A single entry for the whole range when the pre-image was all zeros or
-    /// past the end (`zeros` true): then every sector must have been zero.
+    /// CRC32C of each sector's pre-image, one a sector. A single entry for the whole range when the pre-image
+    /// was all zeros or past the end (`zeros` true): then every sector must have been zero.
     pub before: Before,
 }
 
@@ -316,7 +322,7 @@ pub enum Change {
     },
     /// An extended attribute; `None` is absent.
     Xattr {
-        /// Its name.
+        /// Name of the attribute.
         name: Vec<u8>,
         /// Expected.
         old: Option<Vec<u8>>,
@@ -329,13 +335,14 @@ pub enum Change {
         atime: Option<Timestamp>,
         /// Wanted, if any.
         mtime: Option<Timestamp>,
-        /// Modification time before, for a redo: another one may be somebody's later change.
+        /// Modification time before, for a redo: another one may come from an outsider's later change.
         before: Timestamp,
     },
 }
 
 impl Change {
-    /// Whether it gives power to whoever has written the bytes of a file: set-id bits, capabilities, root's ownership.
+    /// Returns true if it gives power to the author of a file's bytes: set-id bits, capabilities, root's
+    /// ownership.
     pub fn gives_power(&self) -> bool {
         match self {
             Change::Mode { new, .. } => new & 0o6000 != 0,
@@ -356,12 +363,13 @@ pub enum DecodeError {
 }
 
 impl Body {
-    /// Whether a step of it has a slot. Without, there is no `tx/<id>`: the record carries everything.
+    /// Returns true if a step of it has a staging entry. Without, there is no `tx/<id>`: the record carries
+    /// everything.
     pub fn has_slots(&self) -> bool {
         self.steps.iter().any(|step| step.slot != Step::NO_SLOT)
     }
 
-    /// Whether a slot of it starts as a token.
+    /// Returns true if an entry of it starts as a token.
     pub fn has_tokens(&self) -> bool {
         self.steps
             .iter()
@@ -377,7 +385,8 @@ impl Body {
         self.steps.iter().filter_map(small).collect()
     }
 
-    /// Whether a step names one of these objects. After a power loss such a record finds it only if it was synced.
+    /// Returns true if a step names one of these objects. After a power loss such a record finds it only if
+    /// it was synced.
     pub fn names_one_of(&self, made: &Signature) -> bool {
         let one_of = |handle: &Handle| made.may_contain(ObjectId::made(handle));
         !made.is_empty()

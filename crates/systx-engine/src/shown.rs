@@ -1,7 +1,8 @@
 //! Names and command lines as text for people.
 //!
-//! Guarantees: what comes out has no control character, no byte that is not UTF-8 and nothing that changes the direction of
-//! text, so that a file's name can neither command a terminal nor pass for another line or another name. Does not: shorten.
+//! Guarantees: what comes out has no control character, no byte that is not UTF-8 and nothing that changes
+//! the direction of text, so that a file's name can neither command a terminal nor pass for another line or
+//! another name. Does not: shorten.
 
 use core::fmt;
 
@@ -42,7 +43,8 @@ fn octal(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))
 }
 
-/// Whether a character acts instead of being seen: C0 and C1 controls, and those that end lines, hide, or turn text round.
+/// Returns true if a character acts instead of being seen: C0 and C1 controls, and those that end lines,
+/// hide, or reverse text.
 fn is_unseen(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')

@@ -1,9 +1,10 @@
 //! A transaction as its users see it.
 //!
-//! Owns: [`Transaction`], which joins what it keeps private over what it has seen ([`crate::workset`], [`crate::facts`]), how it competes
-//! ([`crate::contention`]) and what was asked for; its beginning, its end without a commit, and its tries. The verbs are in
-//! [`crate::verbs`], one file a family, the commit is in `commit`. Guarantees: a verb answers exactly as the plain system call would.
-//! Does not: check permissions and sticky bits; that is the caller's part (the kernel's, in a view).
+//! Owns: [`Transaction`], which joins what it keeps private over what it has seen ([`crate::workset`],
+//! [`crate::facts`]), how it competes ([`crate::contention`]) and what was asked for; its beginning, its end
+//! without a commit, and its tries. The verbs are in [`crate::verbs`], one file a family, the commit is in
+//! `commit`. Guarantees: a verb answers exactly as the plain system call would. Does not: check permissions
+//! and sticky bits; that is the caller's part (the kernel's, in a view).
 
 use crate::contention::{Age, Contention};
 use crate::domain::Domain;
@@ -37,7 +38,7 @@ impl<O: Os> Transaction<O> {
         Ok(Transaction { workset, contention, options, refusal: None })
     }
 
-    /// Its numbers: one in the domain of each mount.
+    /// Returns its numbers: one in the domain of each mount.
     pub fn ids(&self) -> &[TxId] {
         self.workset.ids()
     }
@@ -47,7 +48,7 @@ impl<O: Os> Transaction<O> {
         Node(mount as u64 + 1)
     }
 
-    /// Its number in the domain of its first mount: the one it is known by. 0 when it has no mounts.
+    /// Returns its number in the domain of its first mount: the one it is known by. 0 without mounts.
     pub fn id(&self) -> TxId {
         self.ids().first().copied().unwrap_or(TxId(0))
     }
@@ -57,7 +58,7 @@ impl<O: Os> Transaction<O> {
         usize::from(self.workset.object(self.workset.ix(node)).mount)
     }
 
-    /// What was asked for at begin.
+    /// Returns the options of its beginning.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -69,12 +70,12 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// Its type.
+    /// Returns the type of a node.
     pub fn kind(&self, node: Node) -> FileType {
         self.workset.object(self.workset.ix(node)).kind
     }
 
-    /// Its inode number.
+    /// Returns the inode number of a node.
     pub fn ino(&self, node: Node) -> u64 {
         self.workset.object(self.workset.ix(node)).ino
     }
@@ -95,10 +96,11 @@ impl<O: Os> Transaction<O> {
         self.workset.private_bytes()
     }
 
-    /// Whether all that was seen is still so, as far as a commit would find now.
+    /// Checks that all facts still hold, as far as a commit would find now.
     ///
     /// # Errors
-    /// `Doomed`, naming what is not.
+    ///
+    /// `Doomed`, naming the first that does not.
     pub fn still_true(&mut self) -> Verb<()> {
         self.workset.facts_mut().refresh_all()?;
         self.workset.facts_mut().check_all_named()
@@ -109,14 +111,15 @@ impl<O: Os> Transaction<O> {
         self.contention.inherit(age, self.workset.mounts().len());
     }
 
-    /// Says that it is tried again if it loses, and gives the age that the next try inherits. Between the two nobody younger
-    /// commits what would make that one lose, too, for a while.
+    /// Announces that it is tried again if it loses, and returns the age that the next try inherits. Between
+    /// the two, for a while, no younger transaction commits what would make the next try lose, too.
     pub fn will_be_tried_again(&mut self) -> Age {
         self.contention.will_be_tried_again(self.workset.os().monotonic_ns())
     }
 
-    /// Gives up the hope to commit, for `conflict` or another reason, and all claims, but not what was done: it can still be looked at. It
-    /// holds nothing that others wait for. What it has only read is from here on what the committed tree has now.
+    /// Gives up the hope to commit, for `conflict` or another reason, and all claims, but not what was done:
+    /// it can still be looked at. It holds nothing that others wait for. What it has only read is from here
+    /// on what the committed tree has now.
     pub fn give_up(&mut self, conflict: Option<&Conflict>) {
         self.end_contention(conflict);
         self.workset.facts_mut().give_up();
@@ -135,10 +138,10 @@ impl<O: Os> Transaction<O> {
         self.workset.discard_staging();
     }
 
-    /// As [`Transaction::abort`], by a process that ends now: where much is staged, it is left to whoever follows its owner to
-    /// delete it. Whether it was.
+    /// Aborts on process exit. If much is staged, leaves its deletion to the successor of this owner and
+    /// returns true.
     pub fn abandon(self) -> bool {
-        // Whoever looks why it failed must find the room that it took.
+        // A user who looks for the reason of the failure must find the room that it took.
         let short = || self.workset.mounts().iter().any(|domain| domain.is_short_of_room());
         if !self.workset.has_much_staged() || short() {
             self.abort();

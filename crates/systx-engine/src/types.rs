@@ -11,7 +11,7 @@ pub struct Node(pub u64);
 pub struct Caller {
     /// Owner of what is made.
     pub uid: u32,
-    /// Its group, unless the directory gives its own.
+    /// Group of a new object, unless the directory gives its own.
     pub gid: u32,
     /// Taken from the mode, unless the directory has a default ACL.
     pub umask: u32,
@@ -75,7 +75,7 @@ pub struct SetAttr {
     pub kill_priv: bool,
 }
 
-/// What a file is opened for.
+/// The access that a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
@@ -95,6 +95,6 @@ pub struct DirEntry {
     pub ino: u64,
     /// Type.
     pub kind: FileType,
-    /// Its node, when there was one already.
+    /// The node, if there was one already.
     pub node: Option<Node>,
 }

@@ -1,5 +1,5 @@
-//! A large file that a transaction writes anew, and others who have it open, run it, or gave it another name: what natively
-//! happens to them happens here.
+//! A large file that a transaction writes anew, and others who have it open, run it, or gave it another name:
+//! what natively happens to them happens here.
 
 mod verbs_world;
 

@@ -1,8 +1,9 @@
-//! Random operations in a plain directory and through a transaction: the same results, the same error numbers, the same tree,
-//! and after the commit the same tree on disk.
+//! Random operations in a plain directory and through a transaction: the same results, the same error
+//! numbers, the same tree, and after the commit the same tree on disk.
 //!
-//! Left out, with the reason: sizes of directories (the file system's own affair), times that nobody set (clocks go on), link
-//! counts of the root (the area is in it), and after the commit the times of directories whose changes cancelled out.
+//! Left out, with the reason: sizes of directories (the file system's own affair), times that nobody set
+//! (clocks go on), link counts of the root (the area is in it), and after the commit the times of directories
+//! whose changes cancelled out.
 
 mod verbs_world;
 

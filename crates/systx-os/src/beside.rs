@@ -202,8 +202,9 @@ impl Watched {
             && set_policy(0, libc::SCHED_OTHER);
         self.unable.store(!able, SeqCst);
         self.able.store(able, SeqCst);
-        // A thread of the ordinary policy counts for some time after it has gone to sleep (delayed dequeue in kernel/sched/fair.c), and
-        // each look would part the two, on whose CPU it mostly is. Without the privilege it does.
+        // A thread of the ordinary policy counts for some time after it has gone to sleep (delayed dequeue in
+        // kernel/sched/fair.c), and each look would part the two, on whose CPU it mostly is. Without the
+        // privilege it does.
         if able {
             set_policy(0, libc::SCHED_FIFO);
         }
@@ -225,7 +226,8 @@ impl Watched {
     }
 }
 
-/// Sets the policy of a thread of this process, of real-time ones with the lowest priority; 0 is the calling one. Its nice value stays.
+/// Sets the policy of a thread of this process, of real-time ones with the lowest priority; 0 is the calling
+/// one. Its nice value stays.
 fn set_policy(thread: u32, policy: i32) -> bool {
     let param = libc::sched_param { sched_priority: i32::from(policy == libc::SCHED_FIFO) };
     // SAFETY: the call reads one `struct sched_param`, which `param` is, and keeps no pointer.
@@ -286,7 +288,8 @@ const SHORT_SLICE: u64 = 100_000;
 pub fn ask_for_short_slices() {
     if let Some(attr) = attributes() {
         let attr = SchedAttr { runtime: SHORT_SLICE, ..attr };
-        // SAFETY: the call reads `attr.size` bytes, which the kernel has set to no more than there are, and keeps no pointer.
+        // SAFETY: the call reads `attr.size` bytes, which the kernel has set to no more than there are, and
+        // keeps no pointer.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     }
 }

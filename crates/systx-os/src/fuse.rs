@@ -105,10 +105,12 @@ impl Device {
         rustix::fs::readlink(fd, Vec::new()).is_ok_and(|link| link.as_bytes().ends_with(b"/fuse"))
     }
 
-    /// Registers a file for passthrough. The kernel opens it anew for each handle, with the rights of this thread now.
+    /// Registers a file for passthrough. The kernel opens it anew for each handle, with the rights of this
+    /// thread now.
     ///
     /// # Errors
-    /// `EPERM`: without CAP_SYS_ADMIN. `EOPNOTSUPP`: not agreed on. `ELOOP`: the file's file system is stacked too deep.
+    /// `EPERM`: without CAP_SYS_ADMIN. `EOPNOTSUPP`: not agreed on. `ELOOP`: the file's file system is
+    /// stacked too deep.
     pub fn open_backing(&self, file: BorrowedFd<'_>) -> Result<Backing> {
         let map = BackingMap { fd: file.as_raw_fd(), flags: 0, padding: 0 };
         // SAFETY: the request reads one `struct fuse_backing_map`, which `map` is, and keeps no pointer.

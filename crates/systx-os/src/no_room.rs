@@ -36,7 +36,8 @@ pub fn stage(stage: Stage) {
     STAGE.store(stage as usize, Ordering::Relaxed);
 }
 
-/// Makes this process end with words and status 125 where a store finds no room. Programs that it starts are not affected.
+/// Makes this process end with words and status 125 where a store finds no room. Programs that it starts are
+/// not affected.
 ///
 /// Source: sigaction(2); execve(2) takes handlers away.
 pub fn end_with_words() {

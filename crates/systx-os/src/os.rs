@@ -77,17 +77,19 @@ pub trait Os: Clone + Send + Sync + 'static {
         let _ = dir;
         Ok(None)
     }
-    /// Makes the object at a name one of a project; a directory then passes it on. Whether it was of another one.
+    /// Makes the object at a name one of a project; a directory then passes it on. Whether it was of another
+    /// one.
     ///
     /// # Errors
-    /// `EDQUOT` where the project has no room for it; `EXDEV` where that can't be had: for links, FIFOs, sockets and devices
-    /// before Linux 6.17, and for users in a namespace. The default says so for everything.
+    /// `EDQUOT` where the project has no room for it; `EXDEV` where that can't be had: for links, FIFOs,
+    /// sockets and devices before Linux 6.17, and for users in a namespace. The default says so for
+    /// everything.
     fn set_project(&self, dir: &Self::Fd, name: &[u8], project: u32) -> Result<bool> {
         let _ = (dir, name, project);
         Err(Errno::XDEV)
     }
-    /// Inode flags ([`inode_flag`]) of a file or directory; 0 where the file system has none, or this process may not ask. The default
-    /// knows of none.
+    /// Inode flags ([`inode_flag`]) of a file or directory; 0 where the file system has none, or this process
+    /// may not ask. The default knows of none.
     ///
     /// Source: FS_IOC_GETFLAGS in ioctl_iflags(2).
     fn inode_flags(&self, object: &Self::Fd) -> Result<u32> {

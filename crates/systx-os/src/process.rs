@@ -1,8 +1,9 @@
-//! Processes as the command line needs them: signals held for a descriptor, pidfds, the terminal, inherited descriptors.
+//! Processes as the command line needs them: signals held for a descriptor, pidfds, the terminal, inherited
+//! descriptors.
 //!
-//! Owns: the mask of signals that `systx` takes care of, and what a process says when it ends. Guarantees: nothing here
-//! changes a signal's disposition, so that a command started later finds every disposition as `systx` found it. Does
-//! not: start processes (that is [`crate::sandbox`]).
+//! Owns: the mask of signals that `systx` takes care of, and what a process says when it ends. Guarantees:
+//! nothing here changes a signal's disposition, so that a command started later finds every disposition as
+//! `systx` found it. Does not: start processes (that is [`crate::sandbox`]).
 
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -30,8 +31,9 @@ const HELD: [i32; 8] = [
 /// The limit on the size of files as [`lift_size_limit`] found it.
 static SIZE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
-/// Lifts this process's limit on the size of files (RLIMIT_FSIZE), as far as it may: it holds for what a command writes, not for
-/// the table and the log. What is left of it becomes `EFBIG` instead of death in mid-commit. A command gets both back.
+/// Lifts this process's limit on the size of files (RLIMIT_FSIZE), as far as it may: it holds for what a
+/// command writes, not for the table and the log. What is left of it becomes `EFBIG` instead of death in
+/// mid-commit. A command gets both back.
 ///
 /// Source: setrlimit(2).
 pub fn lift_size_limit() {
@@ -380,8 +382,9 @@ pub fn exec(argv: &[std::ffi::OsString]) -> Errno {
     let failed = std::process::Command::new(program).args(args).exec();
     Errno::from_io_error(&failed).unwrap_or(Errno::INVAL)
 }
-/// System calls that write to an open file. In none of the numberings that one kernel may have at the same time does another one
-/// that changes a file have one of these numbers (x86: chown and its like are 16, 95, 182, 198, 207, 212 and 298 for 32-bit programs).
+/// System calls that write to an open file. In none of the numberings that one kernel may have at the same
+/// time does another one that changes a file have one of these numbers (x86: chown and its like are 16, 95,
+/// 182, 198, 207, 212 and 298 for 32-bit programs).
 const WRITES: [libc::c_long; 10] = [
     libc::SYS_write,
     libc::SYS_pwrite64,

@@ -1,6 +1,7 @@
 //! Words and descriptors between two processes of one machine.
 //!
-//! Owns: how descriptors travel, and who is at the other end. Guarantees: what arrives is closed on exec. Does not: know what is said.
+//! Owns: how descriptors travel, and who is at the other end. Guarantees: what arrives is closed on exec.
+//! Does not: know what is said.
 //!
 //! Source: unix(7).
 

@@ -257,11 +257,11 @@ pub struct FsInfo {
     pub kind: FsKind,
     /// UUID, where the kernel gives it (FS_IOC_GETFSUUID). Minimum kernel version: 6.9.
     pub uuid: Option<[u8; 16]>,
-    /// f_fsid of statfs(2), where it is made of the UUID: ext4 and btrfs. Others make it of a device number (xfs), which
-    /// is another one when disks are found in another order.
+    /// f_fsid of statfs(2), where it is made of the UUID: ext4 and btrfs. Others make it of a device number
+    /// (xfs), which is another one when disks are found in another order.
     pub fsid: Option<u64>,
-    /// Which life of its superblock this is: another number after each mount of it, the same for second mounts, remounts and
-    /// lazy unmounts. 0: not known. [`FsInfo::LIVES_ONCE`]: it never comes back.
+    /// Which life of its superblock this is: another number after each mount of it, the same for second
+    /// mounts, remounts and lazy unmounts. 0: not known. [`FsInfo::LIVES_ONCE`]: it never comes back.
     pub life: u64,
     /// stat → change → stat always differs (multigrain timestamps): stamps of files can be trusted.
     pub file_stamps: bool,

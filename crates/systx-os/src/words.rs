@@ -29,13 +29,14 @@ pub trait Words {
     fn fetch_or(&self, index: usize, bits: u64) -> u64;
     /// Atomic add (AcqRel), wrapping; returns the previous value.
     fn fetch_add(&self, index: usize, n: u64) -> u64;
-    /// Waits until the word's *low 32 bits* differ from `seen`'s, a wake-up arrives, or `timeout_ns` passes; may return early.
+    /// Waits until the word's *low 32 bits* differ from `seen`'s, a wake-up arrives, or `timeout_ns` passes;
+    /// may return early.
     /// Source: futex(2), FUTEX_WAIT on the low half (x86-64 and aarch64 are little-endian).
     fn wait(&self, index: usize, seen: u64, timeout_ns: u64);
     /// Wakes every waiter on the word.
     fn wake(&self, index: usize);
-    /// Makes sure that stores find room for some time to come, where the file system may refuse it: a store that finds none
-    /// is a SIGBUS.
+    /// Makes sure that stores find room for some time to come, where the file system may refuse it: a store
+    /// that finds none is a SIGBUS.
     ///
     /// # Errors
     /// `ENOSPC`: the file system is full, or a quota.

@@ -1,10 +1,11 @@
-//! Runs the cases of a test program that must be alone in its process: with mounts, an umask or forks of its own.
+//! Runs the cases of a test program that must be alone in its process: with mounts, an umask or forks of its
+//! own.
 //!
-//! Owns: the program's words (those of `cargo test`: part of a name, `--exact`, `--skip`, `--list`), its mount namespace,
-//! its seed, and its result line. Guarantees: the cases run one after the other in the main thread, so that a case may
-//! fork; one that fails does not keep the others from running; the exit status is 0 only if none failed; every mount is
-//! gone with the program's last process. Does not: capture what a case says. A case that can't run here says `skipped: `
-//! and why, and passes.
+//! Owns: the program's words (those of `cargo test`: part of a name, `--exact`, `--skip`, `--list`), its
+//! mount namespace, its seed, and its result line. Guarantees: the cases run one after the other in the main
+//! thread, so that a case may fork; one that fails does not keep the others from running; the exit status is
+//! 0 only if none failed; every mount is gone with the program's last process. Does not: capture what a case
+//! says. A case that can't run here says `skipped: ` and why, and passes.
 
 #![forbid(unsafe_code)]
 

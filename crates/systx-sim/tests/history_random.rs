@@ -18,9 +18,9 @@ const SMALL: Shape = Shape { transactions: 60, processes: 4, keys: 5, ops_max: 5
 
 /// Runs transactions one at a time, each at an instant of its own, on real lists.
 ///
-/// What a process knows is an interval around that instant, so the intervals of different processes overlap while the
-/// order of the instants explains everything. Some abort (their appends do nothing), and some are killed on either side of
-/// their instant. A process begins nothing before its last transaction has ended.
+/// What a process knows is an interval around that instant, so the intervals of different processes overlap
+/// while the order of the instants explains everything. Some abort (their appends do nothing), and some are
+/// killed on either side of their instant. A process begins nothing before its last transaction has ended.
 fn clean(rng: &mut Rng, shape: &Shape) -> History {
     let mut lists: BTreeMap<String, Vec<u64>> = (0..shape.keys).map(|k| (format!("k{k}"), vec![])).collect();
     let mut free_at = vec![0; shape.processes];
@@ -131,7 +131,7 @@ fn files_of_several_processes_merge_to_the_same_verdict() {
     let mut files: BTreeMap<u64, String> = BTreeMap::new();
     for transaction in &history.transactions {
         let text = files.entry(transaction.process).or_default();
-        // As a real process does: before the commit with an unknown outcome, then again.
+        // A real process writes it twice: before the commit with an unknown outcome, then again.
         let before = Transaction { outcome: Outcome::Unknown, complete: None, ..transaction.clone() };
         *text += &format!("{before}\n{transaction}\n");
     }

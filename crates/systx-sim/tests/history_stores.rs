@@ -6,9 +6,10 @@ use systx_sim::history::{check_with, Class, History, Op, Outcome, Reads, Transac
 
 #[derive(Clone, Copy, PartialEq)]
 enum Isolation {
-    /// Each transaction reads the state of its begin; it aborts if somebody changed since what it read or wrote.
+    /// Each transaction reads the state of its begin; it aborts if another one has since changed what it read
+    /// or wrote.
     Serializable,
-    /// It aborts only if somebody changed since what it wrote.
+    /// It aborts only if another one has since changed what it wrote.
     Snapshot,
     /// It reads the state of its begin and never aborts: the later append goes on top.
     SnapshotWithoutConflicts,

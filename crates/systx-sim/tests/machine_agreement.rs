@@ -6,7 +6,7 @@
 use systx_os::{Dirent, Fallocate, FileType, FsKind, Lease, Linux, Open, Os, Rename, Result, SetXattr, Stat};
 use systx_sim::machine::{dump, Machine, SimOs};
 
-/// What can be compared of an answer.
+/// The part of an answer that can be compared.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done,
@@ -122,7 +122,7 @@ impl<O: Os> Side<O> {
                 done(os.fallocate(fd, modes[mode as usize % 5], offset, len as u64))
             }
             83..85 => os.copy_range(fd, offset, fd2, offset / 2, len as u64).map(Answer::Number),
-            // What a directory's offsets mean is each file system's own affair.
+            // Each file system gives its own meaning to the offsets of a directory.
             85..86 if os.stat(fd).is_ok_and(|s| s.kind() == FileType::Directory) => Ok(Answer::Done),
             85..86 => os.seek(fd, offset, true).map(|_| Answer::Done),
             86..88 => done(os.chmod(fd, mode)),

@@ -1,4 +1,4 @@
-//! What a power loss leaves.
+//! State after a power loss.
 
 use std::collections::BTreeSet;
 

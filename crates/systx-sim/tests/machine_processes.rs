@@ -267,7 +267,8 @@ fn a_kill_releases_at_once_what_nobody_has_dropped_yet() {
     assert_eq!(helper.byte_owned(&theirs, 1), Ok(false));
 }
 
-/// Words that are cleared together are cleared by one store each, as far as a kill, a count, a clock or a trace can tell.
+/// Words that are cleared together are cleared by one store each, as far as a kill, a count, a clock or a
+/// trace can tell.
 #[test]
 fn words_that_are_cleared_are_stored_to_one_by_one() {
     const WORDS: usize = 70;

@@ -103,7 +103,7 @@ fn the_exact_old_value_written_back_is_residue_c() {
 fn a_patch_without_a_lease_and_an_attribute_leave_only_residue_d() {
     for kind in [Kind::Patch, Kind::Attr] {
         only(Crash { restores: false, kills: 0, losses: 0, ..base(kind) }, &[LOST]);
-        // Nobody in the two calls between compare and write: nothing is lost.
+        // No outsider acts in the two calls between compare and write: nothing is lost.
         clean(Crash { calls: 0, ..base(kind) });
     }
 }

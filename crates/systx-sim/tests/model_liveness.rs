@@ -1,4 +1,4 @@
-//! Nobody waits for ever and nobody starves, and each rule for that is needed.
+//! No transaction waits for ever and none starves, and each rule for that is needed.
 
 use systx_sim::model::checker::{explore, Report, DEADLOCK};
 use systx_sim::model::liveness::{Liveness, Rivals, STARVED};

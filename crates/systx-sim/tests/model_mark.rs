@@ -1,4 +1,5 @@
-//! A mark behind the attributes of a record: what an outsider has put back since stays, and nothing that was reported is lost.
+//! A mark behind the attributes of a record: what an outsider has put back since stays, and nothing that was
+//! reported is lost.
 
 use systx_sim::model::checker::{explore, Report};
 use systx_sim::model::mark::{Mark, LOST, UNDONE};
@@ -23,7 +24,8 @@ fn values_alone_set_what_was_put_back_once_more() {
     assert!(report.breaks(UNDONE), "{report}");
 }
 
-/// He changes something else between the final look and the step, and the power goes before the step is on the disk.
+/// The outsider changes something else between the final look and the step, and the power goes before the
+/// step is on the disk.
 #[test]
 fn a_change_time_that_is_another_one_loses_commits() {
     let report = explored(Some(Mutant::AttributesByChangeTime));
@@ -36,7 +38,7 @@ fn a_mark_before_its_attributes_loses_commits() {
     assert!(report.breaks(LOST), "{report}");
 }
 
-/// As btrfs keeps the order within one directory only.
+/// Metadata survive in any order, as on btrfs, which keeps the order within one directory only.
 #[test]
 fn a_mark_proves_nothing_where_metadata_survive_in_any_order() {
     let report = explored(Some(Mutant::MarkInAnyOrder));

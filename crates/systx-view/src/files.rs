@@ -1,9 +1,9 @@
 //! Open files: which of them the kernel reads and writes by itself.
 //!
-//! An open handle is *direct* (passthrough to a private file) or *cached* (page cache, READ and WRITE requests). The
-//! kernel refuses with `EIO` to mix the two on one inode, and wants one backing file for all direct handles of it
-//! (fs/fuse/iomode.c). It counts a handle from the answer to OPEN until just before it sends RELEASE, so what is live
-//! here covers what is live there.
+//! An open handle is *direct* (passthrough to a private file) or *cached* (page cache, READ and WRITE
+//! requests). The kernel refuses with `EIO` to mix the two on one inode, and wants one backing file for all
+//! direct handles of it (fs/fuse/iomode.c). It counts a handle from the answer to OPEN until just before it
+//! sends RELEASE, so what is live here covers what is live there.
 //!
 //! | live handles | all bytes private | answer |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | none | yes | direct |
 //! | none | no | cached |
 //!
-//! Pages stay cached between opens, as nobody outside can change what the transaction sees; they are dropped at the first
-//! cached open after direct ones, which the page cache knows nothing of.
+//! Pages stay cached between opens, as nobody outside can change what the transaction sees; they are dropped
+//! at the first cached open after direct ones, which the page cache knows nothing of.
 
 use std::collections::HashMap;
 use systx_engine::transaction::Node;

@@ -25,9 +25,9 @@ struct Habit {
 
 /// A directory that a thread has not read to its end yet, and how many files of it were hidden.
 ///
-/// Who begins it anew reads the same names again and looks at each file once: `rm -r` reads the first names to see whether
-/// the directory is empty, and then all of them. Counted twice, they would hide its habit for as long as there are files
-/// further up that it has not come to.
+/// Who begins it anew reads the same names again and looks at each file once: `rm -r` reads the first names
+/// to see whether the directory is empty, and then all of them. Counted twice, they would hide its habit for
+/// as long as there are files further up that it has not come to.
 #[derive(Debug)]
 struct Reading {
     dir: Node,

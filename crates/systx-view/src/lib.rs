@@ -27,8 +27,8 @@ pub mod wire;
 
 pub use view::{Failed, ShownAs, Trouble, View, Written};
 
-/// The extended attribute of every object of a view that holds the transaction's number: by its answer a program knows a
-/// view. It is in no list, and no other file system takes a name like this one.
+/// The extended attribute of every object of a view that holds the transaction's number: by its answer a
+/// program knows a view. It is in no list, and no other file system takes a name like this one.
 pub const ID_ATTRIBUTE: &str = "systx.id";
 /// The attribute with the number of transactions around and including this one: 1 for a transaction that is
 /// in no other. A transaction that can have none in it has no such attribute.

@@ -208,14 +208,15 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.alarm.try_clone()
     }
 
-    /// Once there is trouble, no program gets an answer before `silenced` is rung, or a second is over: its owner rings it
-    /// when all programs are being killed, so that none of them complains of what is not its fault.
+    /// Once there is trouble, no program gets an answer before `silenced` is rung, or a second is over: its
+    /// owner rings it when all programs are being killed, so that none of them complains of what is not its
+    /// fault.
     pub fn speak_after(&mut self, silenced: EventFd) {
         self.silenced = Some(silenced);
     }
 
-    /// From now on a request of a thread that holds the devices is a bug of this process: killed while it waits, it could never end. Such
-    /// a request ends a debug build; a release build does not look.
+    /// From now on a request of a thread that holds the devices is a bug of this process: killed while it
+    /// waits, it could never end. Such a request ends a debug build; a release build does not look.
     pub fn is_for_others(&mut self) {
         self.for_others = true;
     }
@@ -252,8 +253,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         self.trouble.as_ref()
     }
 
-    /// Keeps all bytes in requests, as without privileges: for finding out whether passthrough is to blame for something.
-    /// To be called before [`View::serve`].
+    /// Keeps all bytes in requests, as without privileges: for finding out whether passthrough is to blame
+    /// for something. To be called before [`View::serve`].
     pub fn without_passthrough(mut self) -> View<O> {
         self.direct = false;
         self
@@ -271,9 +272,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     /// Ends all connections and gives the transaction back, to commit or abort it.
     ///
-    /// All programs must have left, and if they could [write](Written), what they wrote through mappings must have arrived
-    /// (syncfs(2) of each mount while [`View::serve`] runs). The mounts are dead afterwards. Their connections end first, so
-    /// that the kernel does not send a FORGET for each node that it knows.
+    /// All programs must have left, and if they could [write](Written), what they wrote through mappings must
+    /// have arrived (syncfs(2) of each mount while [`View::serve`] runs). The mounts are dead afterwards.
+    /// Their connections end first, so that the kernel does not send a FORGET for each node that it knows.
     pub fn finish(self) -> Transaction<O> {
         let View { tx, connections, files, .. } = self;
         drop(connections);

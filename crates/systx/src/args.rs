@@ -133,13 +133,14 @@ pub struct Area {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = RUN_HELP)]
 pub struct Run {
-    /// Serve only this directory and what is mounted below it; may be repeated. Outside of it the command runs
-    /// natively: what it does there takes effect at once and stays. Without it: all files; of users other than root those that
-    /// they can change, and everything else is read-only
+    /// Serve only this directory and what is mounted below it; may be repeated. Outside of it the command
+    /// runs natively: what it does there takes effect at once and stays. Without it: all files; of users
+    /// other than root those that they can change, and everything else is read-only
     #[arg(long, value_name = "DIR")]
     pub only: Vec<PathBuf>,
-    /// Inside of a transaction: a subtransaction, which commits into that one, or is undone alone. Without this option an inner run is a
-    /// part of the outer one; outside of any transaction this option changes nothing
+    /// Inside of a transaction: a subtransaction, which commits into that one, or is undone alone. Without
+    /// this option an inner run is a part of the outer one; outside of any transaction this option changes
+    /// nothing
     #[arg(long)]
     pub sub: bool,
     #[command(flatten)]
@@ -157,8 +158,8 @@ pub struct Run {
     /// `abort`
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnConflict::Abort)]
     pub on_conflict: OnConflict,
-    /// Commit nothing: the transaction stays open when the command has ended, for `systx commit`, `abort`, `exec` and `diff`.
-    /// Processes that the command leaves behind stay, too
+    /// Commit nothing: the transaction stays open when the command has ended, for `systx commit`, `abort`,
+    /// `exec` and `diff`. Processes that the command leaves behind stay, too
     #[arg(short, long, conflicts_with_all = ["retry", "hold_output", "dry_run"])]
     pub no_commit: bool,
     /// Kill the command and abort when it has not ended after this time, all tries included: 90, 1.5m, 2h, 1d
@@ -170,8 +171,9 @@ pub struct Run {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub undoable: Undoable,
-    /// Show what the command writes to standard output only after the commit, and never without one. Standard error comes with
-    /// it, or alone when there is no commit. The command sees pipes, also where a terminal is
+    /// Show what the command writes to standard output only after the commit, and never without one. Standard
+    /// error comes with it, or alone when there is no commit. The command sees pipes, also where a terminal
+    /// is
     #[arg(long)]
     pub hold_output: bool,
     #[command(flatten)]
@@ -442,7 +444,8 @@ pub struct Recover {
     /// Abort a transaction in doubt here, whose deciding file system never comes back
     #[arg(long, value_name = "ID", group = "by_hand")]
     pub abort: Option<u64>,
-    /// Say no more of a committed transaction that a file system has not heard of, which never comes back. What became of it stays known
+    /// Say no more of a committed transaction that a file system has not heard of, which never comes back.
+    /// What became of it stays known
     #[arg(long, value_name = "ID", group = "by_hand")]
     pub forget: Option<u64>,
     /// Where that is: the mount point, if transactions of that number are on several file systems
@@ -459,7 +462,8 @@ pub struct Prune {
     /// Don't ask
     #[arg(long)]
     pub yes: bool,
-    /// Keep only what those N undoable transactions of each file system that committed last could be undone with; 0 keeps nothing
+    /// Keep only what those N undoable transactions of each file system that committed last could be undone
+    /// with; 0 keeps nothing
     #[arg(long, value_name = "N", default_value_t = systx_engine::undo::area::IMAGES_MAX)]
     pub keep: usize,
     /// Discard lost transactions, too: what was done in them can't be looked at any more

@@ -6,8 +6,9 @@ const FIRST: Duration = Duration::from_millis(10);
 /// 1.28 s at most.
 const DOUBLINGS: u32 = 7;
 
-/// The wait after so many losses in a row: none after the first, then twice as long each time. `random` takes up to half of it away, so
-/// that two runs which a third program throws out together come back at different times.
+/// The wait after so many losses in a row: none after the first, then twice as long each time. `random` takes
+/// up to half of it away, so that two runs which a third program throws out together come back at different
+/// times.
 pub fn after(losses: u32, random: u64) -> Duration {
     let Some(doubled) = losses.checked_sub(2) else { return Duration::ZERO };
     let longest = FIRST * (1 << doubled.min(DOUBLINGS));

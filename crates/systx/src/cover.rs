@@ -119,8 +119,8 @@ fn finish(mounts: &[Mounted], area: &Area) {
 fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     let os = Linux::new();
     let name = domains::area_name(area);
-    // Or who comes by meanwhile with another boot id, as in a container, takes the table for one of an earlier boot, and does again what
-    // no checkpoint covers.
+    // Or who comes by meanwhile with another boot id, as in a container, takes the table for one of an
+    // earlier boot, and does again what no checkpoint covers.
     let watch = |mounted: &Mounted| {
         let dir = os.open(&mounted.copy.root, &name, Open::Directory).ok()?;
         systx_engine::domain::watch(&os, &dir).ok().flatten()
@@ -130,8 +130,8 @@ fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
     drop(taken);
     let last = times.iter().copied().filter(|at| *at != NONE).max().unwrap_or(0);
     wait(&os, held, last);
-    // All of them: a coordinator asks its participants. An area that was deleted meanwhile is not made again, and one that another user
-    // has put in its place stays where it is.
+    // All of them: a coordinator asks its participants. An area that was deleted meanwhile is not made again,
+    // and one that another user has put in its place stays where it is.
     let mut mounts: Vec<&Mounted> = held.iter().collect();
     let open = domains::open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
     for (mounted, domain) in mounts.iter().zip(&open) {
@@ -153,7 +153,8 @@ fn now(domain: &Domain<Linux>) {
     }
 }
 
-/// Until that time; less when the machine goes down, or one of the mounts has gone: then its file system is kept open by us alone.
+/// Until that time; less when the machine goes down, or one of the mounts has gone: then its file system is
+/// kept open by us alone.
 fn wait(os: &Linux, held: &[Mounted], until: u64) {
     // Without a way to be woken, don't wait.
     let Ok(vigil) = Vigil::begin() else { return };

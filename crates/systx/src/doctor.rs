@@ -1,7 +1,7 @@
 //! `systx doctor`: which guarantee holds on this machine, and what to do about the rest.
 //!
-//! Owns: one line for each guarantee. Guarantees: it finds out by trying, leaves nothing behind, and makes no area. Does
-//! not: change anything.
+//! Owns: one line for each guarantee. Guarantees: it finds out by trying, leaves nothing behind, and makes no
+//! area. Does not: change anything.
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};

@@ -381,7 +381,8 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
     Ok(Existing { open: open.collect(), failed })
 }
 
-/// A disk that is idle answers within milliseconds, and a snapshot is taken in a second. At boot and at login others wait.
+/// A disk that is idle answers within milliseconds, and a snapshot is taken in a second. At boot and at login
+/// others wait.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// A file system that does not answer would hold up the others, and not even SIGKILL ends who waits for it.

@@ -1,9 +1,9 @@
 //! `systx install-hooks`: what finishes cut-off publications at boot and at login.
 //!
-//! Owns: a systemd unit and its link, a template and a generator for file systems that come later, and a login script.
-//! Guarantees: it names every file that it writes or removes, writes all or none, leaves files alone that it did not write,
-//! and runs nothing. What it writes is bounded in time, and its failure keeps neither a boot nor a login from going on.
-//! Does not: run by itself.
+//! Owns: a systemd unit and its link, a template and a generator for file systems that come later, and a
+//! login script. Guarantees: it names every file that it writes or removes, writes all or none, leaves files
+//! alone that it did not write, and runs nothing. What it writes is bounded in time, and its failure keeps
+//! neither a boot nor a login from going on. Does not: run by itself.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -99,8 +99,9 @@ exit 0
     )
 }
 
-/// For ordinary users: root's areas are the unit's. In the background and without standard output, since a login waits for
-/// nothing, and what a script has it write belongs to that script. Only for a person at a terminal.
+/// For ordinary users: root's areas are the unit's. In the background and without standard output, since a
+/// login waits for nothing, and what a script has it write belongs to that script. Only for a person at a
+/// terminal.
 fn login(systx: &Path) -> String {
     format!(
         "{MARK}
@@ -163,8 +164,8 @@ fn unlink_ours(link: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// A file that is on its device before it gets its name: a loss of power would leave an empty one there, which stands for a
-/// unit that is not to run, and has not our mark.
+/// A file that is on its device before it gets its name: a loss of power would leave an empty one there,
+/// which stands for a unit that is not to run, and has not our mark.
 fn write_synced(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;

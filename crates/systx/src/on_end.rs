@@ -175,8 +175,8 @@ fn ended(args: &OnEnd) -> Result<Outcome, String> {
     let (_, domain) = found.open.swap_remove(at);
     drop(found);
     let area = domain.area.dir.try_clone().map_err(|e| e.to_string())?;
-    // In this order: a process that takes part when it is watched already is no other one that has got its number, and who has a
-    // socket waits.
+    // In this order: a process that takes part when it is watched already is no other one that has got its
+    // number, and who has a socket waits.
     let process = process::watch(pid).ok().filter(|_| takes_part(&os, &area, pid));
     let process = process.ok_or_else(|| {
         format!(

@@ -82,8 +82,8 @@ pub fn fuse() -> Result<(), Refusal> {
     })
 }
 
-/// Which of the machine's settings keeps ordinary users out of user namespaces. AppArmor's need not hold for every program. A
-/// capability of the program file opens two of the three.
+/// Which of the machine's settings keeps ordinary users out of user namespaces. AppArmor's need not hold for
+/// every program. A capability of the program file opens two of the three.
 pub fn forbidden_by_settings() -> Option<Refusal> {
     let says = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
     let (text, remedy) = if says("/proc/sys/user/max_user_namespaces", "0") {
@@ -173,8 +173,8 @@ pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String
 /// S_ISVTX: only the owner of a file, or of the directory, removes a name from such a directory.
 const STICKY: u32 = 0o1000;
 
-/// The mount table in which this very directory is a mount: the one that has an area need not be the topmost any more. It is the
-/// user's, or sticky as /tmp.
+/// The mount table in which this very directory is a mount: the one that has an area need not be the topmost
+/// any more. It is the user's, or sticky as /tmp.
 pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
     let mount = mount_of(table, top).ok_or_else(|| hint::on_no_mount(top))?;
     let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
@@ -217,8 +217,8 @@ fn is_own(dir: &Path) -> bool {
     found.is_some_and(|m| m.uid() == Linux::new().uid())
 }
 
-/// Notes that a directory has an area, so that `systx recover` finds it. Where that can't be noted, the next run in there
-/// does what there is to do.
+/// Notes that a directory has an area, so that `systx recover` finds it. Where that can't be noted, the next
+/// run in there does what there is to do.
 pub fn remember(top: &[u8]) {
     let Some(register) = register().filter(|register| is_own(register)) else { return };
     let path = Path::new(OsStr::from_bytes(top));
@@ -233,7 +233,8 @@ pub fn remember(top: &[u8]) {
     let _ = made;
 }
 
-/// The directories that were noted and are there, the user's home, and those where areas are made without a home to note them in.
+/// The directories that were noted and are there, the user's home, and those where areas are made without a
+/// home to note them in.
 pub fn remembered() -> Vec<Vec<u8>> {
     let links =
         register().filter(|register| is_own(register)).and_then(|register| std::fs::read_dir(register).ok());

@@ -162,7 +162,8 @@ impl Pipes {
 struct Open {
     stream: Stream,
     from: File,
-    /// So much may still come after the end of the command: what it has left in the pipe. Who else has got its end may write on.
+    /// So much may still come after the end of the command: what it has left in the pipe. Who else has got
+    /// its end may write on.
     left: usize,
 }
 

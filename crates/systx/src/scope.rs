@@ -30,8 +30,8 @@ pub struct Standpoint {
 }
 
 impl Standpoint {
-    /// Becomes able to mount, and looks at what there is for a run that serves what `only` says, inside of the transaction `around` it
-    /// if there is one.
+    /// Becomes able to mount, and looks at what there is for a run that serves what `only` says, inside of
+    /// the transaction `around` it if there is one.
     pub fn enter(table: Vec<Mount>, only: &[PathBuf], around: Option<&Around>) -> Result<Standpoint, String> {
         let depth = around.map_or(1, Around::depth_inside);
         if !ordinary::is_ordinary() {
@@ -94,7 +94,8 @@ impl Scope {
                 if verbose {
                     say_served(&tree);
                 }
-                // A subtransaction and --only mean what they name; and what root's tree stands on is served or nothing is.
+                // A subtransaction and --only mean what they name; and what root's tree stands on is served
+                // or nothing is.
                 let whole = tree.named.is_empty() && from.depth == 1 && !ordinary::is_ordinary();
                 Scope { depth: from.depth, tree, lower, whole: whole.then_some(Whole::Roots(from.table)) }
             }

@@ -1,6 +1,7 @@
 //! The thread that serves a view, and the one that takes its mounts apart afterwards.
 //!
-//! Owns: their start and their end. Guarantees: when the former ends by itself, the view's alarm says so. Does not: know why it is to end.
+//! Owns: their start and their end. Guarantees: when the former ends by itself, the view's alarm says so.
+//! Does not: know why it is to end.
 
 use crate::hint::failed;
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! `systx list`, `status`, `recover` and `prune`: what runs, what is left, and the sweeping.
 //!
-//! Owns: their words. Guarantees: a file system without an area is not touched. Does not: decide what may be finished or
-//! removed (the engine does).
+//! Owns: their words. Guarantees: a file system without an area is not touched. Does not: decide what may be
+//! finished or removed (the engine does).
 
 use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Mounted};

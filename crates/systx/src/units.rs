@@ -1,6 +1,7 @@
 //! systemd's units after a recovery: what was half published when the boot read them is read again.
 //!
-//! Owns: the directories in which units stand. Does not: start what is new among them; a boot that runs has made its plan.
+//! Owns: the directories in which units stand. Does not: start what is new among them; a boot that runs has
+//! made its plan.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

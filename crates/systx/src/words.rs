@@ -1,7 +1,7 @@
 //! Bytes from outside as text: names, command lines, errors of the kernel.
 //!
-//! Owns: the one way to show them. Guarantees: a name in a text can't command a terminal, and JSON loses no byte of it. Does not:
-//! say what to do about an error ([`crate::hint`] does).
+//! Owns: the one way to show them. Guarantees: a name in a text can't command a terminal, and JSON loses no
+//! byte of it. Does not: say what to do about an error ([`crate::hint`] does).
 
 use serde_json::Value;
 use systx_engine::shown::Shown;

@@ -156,7 +156,8 @@ fn new_file(at: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Only a regular file is opened, since a FIFO would wait for its writer, and of a large program only the beginning is read.
+/// Only a regular file is opened, since a FIFO would wait for its writer, and of a large program only the
+/// beginning is read.
 fn is_ours(at: &Path) -> bool {
     let first = || -> io::Result<Vec<u8>> {
         if !std::fs::metadata(at)?.is_file() {

@@ -1,7 +1,8 @@
-//! Eight agents on one git work tree, each command a transaction: who touches different files never conflicts, every conflict
-//! names what another one has changed, and with `--retry` all get through.
+//! Eight agents on one git work tree, each command a transaction: who touches different files never
+//! conflicts, every conflict names what another one has changed, and with `--retry` all get through.
 //!
-//! `cargo test -p systx --test agents [-- PART-OF-A-NAME]`; more rounds with `SYSTX_LONG=1`. It prints what it has counted.
+//! `cargo test -p systx --test agents [-- PART-OF-A-NAME]`; more rounds with `SYSTX_LONG=1`. It prints what
+//! it has counted.
 
 mod machine;
 
@@ -42,7 +43,7 @@ fn repository(dir: &Path) -> Option<PathBuf> {
     Some(work)
 }
 
-/// Git as on a machine without settings of anybody.
+/// Sets git up as on a machine where no user has any settings.
 fn as_agent(command: &mut Command) {
     let name = [("AUTHOR", "NAME"), ("AUTHOR", "EMAIL"), ("COMMITTER", "NAME"), ("COMMITTER", "EMAIL")];
     command.envs(name.map(|(who, what)| (format!("GIT_{who}_{what}"), "agent@example.org")));
@@ -64,7 +65,7 @@ fn transaction(work: &Path, options: &[&str], agent: usize, script: &str) -> Com
     command
 }
 
-/// A transaction that has said "here" and goes on when it is told to.
+/// A transaction that has said "here" and waits until it is sent on.
 struct Paused(Child);
 
 impl Paused {
@@ -123,7 +124,7 @@ fn agents_that_touch_different_files_never_conflict(dir: &Path) {
         // An edit, a build, a look at one's own part.
         "sed -i s/return/return\\ 1+/ src/$1/main.c; cc -c -o src/$1/main.o src/$1/main.c; \
          GIT_OPTIONAL_LOCKS=0 git diff --stat -- src/$1",
-        // New names in a directory of all, and what nobody changes is read.
+        // New names in a directory that all share; files that no agent changes are read.
         "echo note >> note.$1; cat .gitignore note.$1; mv note.$1 kept.$1; mkdir src/dir.$1; rmdir src/dir.$1",
         // A name that comes and goes, a link, attributes.
         "cp src/$1/main.c copy.$1; ln copy.$1 link.$1; chmod 600 copy.$1; touch link.$1; rm copy.$1 link.$1",
@@ -136,7 +137,7 @@ fn agents_that_touch_different_files_never_conflict(dir: &Path) {
 fn a_conflict_names_what_another_one_changed(dir: &Path) {
     let Some(work) = repository(dir) else { return };
     for round in 0..rounds(2, 20) {
-        // Each has seen every file before anybody changes his.
+        // Each has seen every file before any of them changes its own.
         let look = "GIT_OPTIONAL_LOCKS=0 git status --short >&2";
         let edit = "sed -i s/return/return\\ 1+/ src/$1/main.c";
         let mut open: Vec<_> =

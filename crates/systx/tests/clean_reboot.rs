@@ -1,7 +1,8 @@
-//! After an orderly shutdown nothing is done again: whoever commits leaves a checkpoint to its twin, which makes it within a second.
+//! After an orderly shutdown nothing is done again: each commit leaves a checkpoint to its helper process,
+//! which makes it within a second.
 //!
-//! A file system is unmounted right behind a command, mounted again, and its table made one of an earlier boot: whatever no checkpoint
-//! covers would be redone then, over what was put back by hand in between.
+//! A file system is unmounted right behind a command, mounted again, and its table made one of an earlier
+//! boot: anything that no checkpoint covers would be redone then, over what was put back by hand in between.
 //!
 //! `cargo test -p systx --test clean_reboot [-- PART-OF-A-NAME]`
 
@@ -34,7 +35,8 @@ fn main() {
     ]);
 }
 
-/// How a transaction changes a directory, and how that is put back by hand. Between them every kind of step, with and without slots.
+/// How a transaction changes a directory, and how that is put back by hand. Between them every kind of step,
+/// with and without slots.
 const CHANGES: &[(&str, &str, &str)] = &[
     ("a file renamed", "mv f g", "mv g f"),
     ("moved to another directory", "mv f d/f", "mv d/f f"),
@@ -67,7 +69,7 @@ const BEGIN: &str =
     "printf 'old\\n' > f; chmod 644 f; touch -d 2005-06-07 f; cp -p f backup; mkdir d; echo in > d/in; \
     head -c 300000 /dev/zero | tr '\\0' x > large; cp large backup.large";
 
-/// What becomes of each: it stays, it is put back at once, or somebody goes on with it.
+/// Later acts on each change: none, it is put back at once, or an outsider goes on with it.
 const AFTER: &[&str] = &["", "PUT BACK", "for f in *; do [ -f $f ] && echo theirs >> $f; chmod 751 $f; done"];
 
 fn rebooted(dir: &Path, kind: &'static str) {
@@ -174,7 +176,7 @@ fn an_ordinary_users(dir: &Path) {
     assert!(after == before, "changed by an orderly reboot:\n{}", difference(&after, &before));
 }
 
-/// The remedy of gap (c): without a twin, and with somebody's change that was synced.
+/// The remedy for gap (c): without a helper process, and with an outsider's change that was synced.
 fn recovered_before_a_power_loss(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
     let Some(switch) = volume.switch() else { return };
@@ -256,7 +258,8 @@ fn recover_waits(dir: &Path) {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // It is asleep between two looks; where the kernel does not tell, it has not got so far, and finds the tree whole.
+            // `recover` is asleep between two looks; where the kernel does not show that, it has not got so
+            // far, and finds the tree whole.
             let place = format!("/proc/{}/wchan", recovering.id());
             let asleep = || std::fs::read_to_string(&place).unwrap_or_default().contains("nanosleep");
             met += usize::from((0..20_000).any(|_| asleep()));
@@ -287,7 +290,8 @@ fn child_lives(child: &Child) -> bool {
     Path::new(&format!("/proc/{}", child.id())).exists()
 }
 
-/// As at a shutdown. The second of two commits in a row has a twin that waits for up to a second.
+/// The helper process is ended as at a shutdown. The second of two commits in a row has one that waits for up
+/// to a second.
 fn told_to_end(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
     let served = volume.point.join("tree");
@@ -325,8 +329,8 @@ fn told_to_end(dir: &Path) {
 /// Bytes of the file `owners` from here on are those of watchers.
 const WATCHERS: u64 = 1024;
 
-/// The command waits, for a moment at most, for the end of a pipe whose other end the twin has. Each of its locks takes some time, so that
-/// a lock that comes too late is seen to be.
+/// The command waits, for a moment at most, for the end of a pipe whose other end the twin has. Each of its
+/// locks takes some time, so that a lock that comes too late is seen to be.
 fn watched_first(dir: &Path) {
     if !have("strace") {
         return;
@@ -379,7 +383,8 @@ fn watched_first(dir: &Path) {
     panic!("never is a checkpoint left to a twin in time");
 }
 
-/// A checkpoint that is to be made in a second is nobody's reason to take the table for one of an earlier boot.
+/// A checkpoint that is due within a second gives no process a reason to take the table for one of an earlier
+/// boot.
 fn seen_from_a_container(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
     let served = volume.point.join("tree");

@@ -1,13 +1,14 @@
-//! Whatever an outsider does while a commit stands still between two of its steps, nothing of it is lost, and the rest of
-//! the commit is there as a whole or not at all.
+//! Whatever an outsider does while a commit stands still between two of its steps, nothing of it is lost, and
+//! the rest of the commit is there as a whole or not at all.
 //!
-//! A publisher is stopped right after one of the calls by which it changes something; then an outsider does one thing to one
-//! name; then the publisher goes on. An outsider who has to wait for a lease does so meanwhile. `systx-engine` does the same
-//! for every call, act and name on the simulated machine (`commit::tests::outsider`); this is the real one.
+//! A publisher is stopped right after one of the calls by which it changes something; then an outsider does
+//! one thing to one name; then the publisher goes on. An outsider who has to wait for a lease does so
+//! meanwhile. `systx-engine` does the same for every call, act and name on the simulated machine
+//! (`commit::tests::outsider`); this is the real one.
 //!
-//! `cargo test -p systx --test conservation`: acts on names just before the step on the name, and each act after a few
-//! calls, a sample. `SYSTX_LONG=1`: every act on every name that it fits, after every step of publication; and every act
-//! after every other call. `SYSTX_SEED` repeats a run.
+//! `cargo test -p systx --test conservation`: acts on names just before the step on the name, and each act
+//! after a few calls, a sample. `SYSTX_LONG=1`: every act on every name that it fits, after every step of
+//! publication; and every act after every other call. `SYSTX_SEED` repeats a run.
 
 #[path = "conservation/act.rs"]
 mod act;
@@ -49,7 +50,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Whether what comes then is a step on this very name.
+    /// Returns true if the next call is a step on this very name.
     fn is_before(&self, target: &str) -> bool {
         let name = target.rsplit('/').next().unwrap_or_default();
         self.step && self.next.contains(&format!("\"{name}\""))
@@ -66,7 +67,7 @@ fn another<'a>(stops: &'a [Stop], missed: &'a Stop) -> &'a Stop {
     }
 }
 
-/// What to play: a sample, or all.
+/// Returns the cases to play: a sample, or all.
 fn cases(stops: &[Stop]) -> Vec<(&Stop, Act, &'static str)> {
     let any = |act: Act| act.targets()[fastrand::usize(..act.targets().len())];
     let mut cases = Vec::new();
@@ -209,7 +210,7 @@ fn stops(trace: &str) -> Vec<Stop> {
         let count = counts.entry(name).or_insert(0);
         *count += 1;
         match name {
-            // What the command does next depends on what an outsider did before; so only when it has ended.
+            // The command's calls depend on what an outsider did before; so only when it has ended.
             "syncfs" => stops.clear(),
             "fcntl" if rest.contains("F_SETLEASE, F_WRLCK") => first = stops.len(),
             "fcntl" if rest.contains("F_SETLEASE, F_UNLCK") => {
@@ -229,7 +230,8 @@ fn stops(trace: &str) -> Vec<Stop> {
     stops
 }
 
-/// A run that nobody disturbs, and then the outsider's act: what it left is whole, and then something is done to it by hand.
+/// Checks an undisturbed run, followed by the outsider's act: what the act left is whole, until something is
+/// done to it by hand.
 fn undisturbed(w: &World, act: Act, target: &str, harm: impl Fn(&World)) -> [Vec<String>; 2] {
     w.begin();
     let old = without_times(&w.tree);
@@ -261,7 +263,7 @@ fn take_away(act: Act, name: &Path, tree: &Path) -> std::io::Result<()> {
         Rmdir => std::fs::create_dir(name),
         Mkdir => std::fs::remove_dir(name),
         LinkElsewhere => std::fs::remove_file(tree.join("his/kept")),
-        // The same bytes, but not his file.
+        // Bytes equal to those of the outsider's file, but in another file.
         RenameMineOver | ExchangeMine => {
             std::fs::copy(name, tree.join("copy"))?;
             std::fs::rename(tree.join("copy"), name)

@@ -1,5 +1,5 @@
-//! `systx run` inside of a container: mount, pid, IPC, UTS, network and cgroup namespaces of its own, and a root that it was pivoted
-//! into. Made by plain means, as no container's manager need be at hand.
+//! `systx run` inside of a container: mount, pid, IPC, UTS, network and cgroup namespaces of its own, and a
+//! root that it was pivoted into. Made by plain means, as no container's manager need be at hand.
 //!
 //! `cargo test -p systx --test container [-- PART-OF-A-NAME]`
 
@@ -29,7 +29,7 @@ fn main() {
     ]);
 }
 
-/// What a container is made with.
+/// Properties of a container.
 #[derive(Clone, Copy, Default)]
 struct Made<'a> {
     /// More words for unshare(1).
@@ -45,8 +45,8 @@ struct Container {
     volume: PathBuf,
 }
 
-/// What happens in the new namespaces before the words are executed; $1 is the root, $2 whether it has /dev/fuse, $3 whether, as in
-/// most containers, parts of /proc are masked.
+/// Script that runs in the new namespaces before the words are executed; $1 is the root, $2 says if it has
+/// /dev/fuse, $3 if parts of /proc are masked, as in most containers.
 const ENTER: &str = r#"set -e; mount --rbind "$1" "$1"; cd "$1"; fuse=$2; masks=$3; shift 3
 mount -t proc proc proc; mount -t tmpfs -o mode=755 none dev
 devices="null zero urandom"; [ "$fuse" = no ] || devices="$devices fuse"
@@ -126,7 +126,7 @@ fn on_ext4_all_or_nothing(dir: &Path) {
     assert!(out(&done).trim().parse::<u32>().is_ok_and(|n| n <= 5), "{}", out(&done));
     assert!(all.iter().all(|path| c.read(path).is_some()));
     assert!(c.volume.join("v").exists());
-    // Its pid 1 is as good a place as any.
+    // The container's pid 1 can run it as well as any other process.
     let doctor = c.inside(Made::default(), &["/opt/systx", "doctor"]);
     assert_eq!(code(&doctor), 0, "{}", out(&doctor));
 }
@@ -150,7 +150,7 @@ fn on_overlayfs_volumes_are_served(dir: &Path) {
     assert_eq!((code(&failed), c.read("volume/v")), (3, None), "{}", err(&failed));
     let done = c.run(Made::default(), &["--only", "/volume"], "echo v >/volume/v");
     assert_eq!((code(&done), c.read("volume/v")), (0, Some("v\n".into())), "{}", err(&done));
-    // The same volume is the same domain outside and in another container.
+    // The volume is one domain outside and in another container.
     let area = c.volume.join(".systx");
     assert!(area.join("format").exists());
 }
@@ -176,7 +176,7 @@ fn what_is_missing_is_told(dir: &Path) {
     }
 }
 
-/// As containers of ordinary users have it: root is somebody else outside.
+/// A container of an ordinary user: root in it is another user outside.
 fn in_a_user_namespace_volumes_are_served(dir: &Path) {
     let Some(c) = Container::new(dir, "ext4") else { return };
     let made = Made { unshare: &["--user", "--map-root-user"], ..Default::default() };
@@ -207,7 +207,7 @@ fn an_ordinary_user_has_what_he_could_change(dir: &Path) {
     let done = c.run(made, &[], &format!("{script}; true"));
     assert_eq!((code(&done), c.read("volume/v")), (0, Some("v\n".into())), "{}", err(&done));
     assert!(err(&done).contains("/tmp/x: Read-only file system"), "{}", err(&done));
-    // Who does not see all of /proc gets no new one.
+    // A process that does not see all of /proc gets no new one.
     let masked = c.run(Made { without_masks: false, ..made }, &[], "echo not reached");
     assert_eq!((code(&masked), out(&masked)), (125, String::new()), "{}", err(&masked));
     let words = "could not mount /proc for the command: Operation not permitted (os error 1); parts of /proc are hidden here";

@@ -1,8 +1,8 @@
-//! kill -9 in mid-commit, over a real directory: all or nothing, whoever is killed. On a journaled ext4, and the kill of
-//! owner and twin on each other file system that systx serves.
+//! kill -9 in mid-commit, over a real directory: all or nothing, whichever process is killed. On a journaled
+//! ext4, and the kill of owner and helper process on each other file system that systx serves.
 //!
-//! Two ways to choose the instant: a random number of microseconds after the command's last words; and, under strace,
-//! exactly before the n-th call of a kind, for every call of the commit.
+//! Two ways to choose the instant: a random number of microseconds after the command's last words; and, under
+//! strace, exactly before the n-th call of a kind, for every call of the commit.
 //!
 //! `cargo test -p systx --test crash_kill [-- PART-OF-A-NAME]`; a sample of the instants and calls.
 //! `SYSTX_LONG=1`: thousands of kills, and one before every call.
@@ -245,7 +245,7 @@ fn on_both_or_on_neither(dir: &Path, who: Who) {
     }
 }
 
-/// What becomes of the twin: it dies before the owner does, or it has to do the work.
+/// Fate of the helper process: it dies before the owner does, or it has to do the work.
 #[derive(PartialEq)]
 enum Twin {
     Dies,

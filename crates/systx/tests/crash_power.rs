@@ -52,7 +52,7 @@ fn main() {
 fn bench(dir: &Path, who: Who, kind: &'static str) -> Option<Bench> {
     let volume = Volume::new(dir, kind, if kind == "xfs" { 320 } else { 256 })?;
     let bench = Bench::new(dir, volume, Account::new(dir, who));
-    // What was made without systx has to survive by itself.
+    // Files that were made without systx have to survive by themselves.
     must(Command::new("sync").arg("-f").arg(&bench.volume.point));
     Some(bench)
 }
@@ -62,7 +62,7 @@ fn tell(bench: &Bench, what: &str) {
     assert!(bench.stayed > 0 && bench.went_on > 0, "only one outcome was seen");
 }
 
-/// What was said before the power went must be true afterwards.
+/// Checks that the outcome reported before the power went is true afterwards.
 fn settled(bench: &mut Bench, output: &Output, what: &str) {
     let before = bench.now;
     settle_times(&bench.generations, &bench.served, what);
@@ -223,7 +223,7 @@ fn images(dir: &Path, who: Who, kind: &'static str) {
             );
             continue;
         }
-        // Without a journal names may be lost at power failure, and nobody can have them back (docs/limits.md). What
+        // Without a journal names may be lost at power failure, and can't be restored (docs/limits.md). What
         // systx owes is a recovery that ends, and that says so when it knows.
         let recovered = bench.account.verb("recover", &[]);
         settle_times(&bench.generations, &bench.served, &what);
@@ -245,7 +245,7 @@ fn images(dir: &Path, who: Who, kind: &'static str) {
                     Some(_) => refused += 1,
                     None => torn += 1,
                 }
-                // What fsck left is nobody's generation: the next round begins with a whole tree.
+                // The tree that fsck left belongs to no generation: the next round begins with a whole tree.
                 let _ = std::fs::remove_dir_all(bench.area());
                 std::fs::remove_dir_all(&bench.served).unwrap();
                 bench.account.make(&bench.served);
@@ -287,8 +287,8 @@ fn differing(found: &Picture, expected: &Picture) -> Vec<String> {
     names.iter().filter(differs).map(|name| (*name).clone()).collect()
 }
 
-/// Whether a recovery said that a tree is not what it should be: by its status and a reason, or, if it ended well, by a
-/// path that is really wrong.
+/// Returns true if a recovery said that a tree is not what it should be: by its status and a reason, or, if
+/// it ended well, by a path that is really wrong.
 fn is_told(status: i32, said: &str, served: &Path, wrong: &[String]) -> bool {
     let of = |line: &str, name: &String| {
         let path = served.join(name).display().to_string();

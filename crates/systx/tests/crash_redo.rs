@@ -1,8 +1,9 @@
-//! What outsiders did after a commit survives its redo after a power loss, on real file systems; and so does a commit on what they
-//! did before it.
+//! Outsiders' changes after a commit survive its redo after a power loss, on real file systems; and so does a
+//! commit that follows their changes.
 //!
-//! After it: every way to change a file, times every act of an outsider on it, in one transaction; then the power goes, and the log
-//! still has the record. Before it: an outsider changes something and syncs nothing, a transaction commits on that, the power goes.
+//! After it: every way to change a file, times every act of an outsider on it, in one transaction; then the
+//! power goes, and the log still has the record. Before it: an outsider changes something and syncs nothing,
+//! a transaction commits on that, the power goes.
 //!
 //! `cargo test -p systx --test crash_redo [-- PART-OF-A-NAME]`
 
@@ -78,8 +79,8 @@ const CHANGES: &[(&str, &str)] = &[
     ("other mode and attributes", "chmod 751 f; setfattr -n user.k -v ours f"),
 ];
 
-/// What an outsider does to a file afterwards, before the power goes. Nothing of it is what was there before the commit
-/// (docs/guarantees.md, (c)).
+/// Acts of an outsider on a file afterwards, before the power goes. None of them restores the state before
+/// the commit (docs/guarantees.md, (c)).
 const ACTS: &[(&str, &str)] = &[
     ("writes in place", "printf theirs > $F"),
     (
@@ -101,7 +102,8 @@ const ACTS: &[(&str, &str)] = &[
     ("sets an old time", "touch -d 2001-02-03 $F"),
 ];
 
-/// The file system is synced after the acts, so all of them are on the device; the log still has the record, so it is redone.
+/// The file system is synced after the acts, so all of them are on the device; the log still has the record,
+/// so it is redone.
 fn outsiders(dir: &Path, who: Who, kind: &'static str) {
     let Some(w) = World::new(dir, who, kind) else { return };
     let pairs: Vec<_> = (0..CHANGES.len()).flat_map(|c| (0..ACTS.len()).map(move |a| (c, a))).collect();
@@ -148,7 +150,7 @@ fn outsiders(dir: &Path, who: Who, kind: &'static str) {
     assert!(lost.is_empty(), "undone by the redo:\n{lost}");
 }
 
-/// What an outsider does, natively, and what a transaction does on it in the next moment.
+/// Acts of an outsider, natively, each with what a transaction does on it in the next moment.
 const BASES: &[(&str, &str, &str)] = &[
     ("appended to", "seq 2001 3000 >> log", "echo END >> log"),
     (
@@ -165,7 +167,7 @@ const BASES: &[(&str, &str, &str)] = &[
     ("saved, replaced", "echo v1 > n; mv n f", "echo new > o; mv o f"),
 ];
 
-/// What a transaction has done before that, in half of them.
+/// Changes that a transaction made before that, in half of the cases.
 const EARLIER: &str = "echo w >> log; echo w >> f; chmod 755 f";
 
 fn unsynced(dir: &Path, who: Who, kind: &'static str) {
@@ -189,7 +191,8 @@ fn unsynced(dir: &Path, who: Who, kind: &'static str) {
         power_off(&w);
         let said = w.account.recover();
         let after = seen(&w.served);
-        // Bytes that XFS had not written are written again, and the time is left to whoever changed the mode (docs/limits.md).
+        // Bytes that XFS had not written are written again, and the time is left to the process that changed
+        // the mode (docs/limits.md).
         let known = kind == "xfs" && what == "other mode" && earlier && untimed(&after) == untimed(&before);
         if after != before && known {
             println!("known: {what}, then {ours}: {}", difference(&after, &before));
@@ -218,7 +221,7 @@ fn seen(dir: &Path) -> Picture {
     seen
 }
 
-/// What the file system has not written to its device is lost.
+/// Loses everything that the file system has not written to its device.
 fn power_off(w: &World) {
     let (volume, area) = (&w.volume, w.account.area(&w.volume.point));
     if let (true, Some(switch)) = (volume.kind != "btrfs", volume.switch()) {

@@ -1,8 +1,9 @@
-//! The hooks at boot and at login: nobody installs them but `systx install-hooks`, which names every file; and what they run
-//! finishes what was killed in mid-commit, tells that in one line, and else says nothing.
+//! The hooks at boot and at login: only `systx install-hooks` installs them, and it names every file; the
+//! command that they run finishes what was killed in mid-commit, reports that in one line, and else says
+//! nothing.
 //!
-//! The boot hook is root's and looks at all file systems, so it lives in a chroot on an ext4 in a file. The login hook is an
-//! ordinary user's, who has areas where he has run before.
+//! The boot hook is root's and looks at all file systems, so it lives in a chroot on an ext4 in a file. The
+//! login hook is an ordinary user's, who has areas wherever an earlier run was.
 //!
 //! `cargo test -p systx --test hooks [-- PART-OF-A-NAME]`
 
@@ -76,7 +77,7 @@ fn install_hooks_writes_what_it_names(dir: &Path) {
     assert_eq!(files(&root), [other]);
 }
 
-/// What keeps a file from being written.
+/// Obstacle that keeps a file from being written.
 #[derive(Clone, Copy)]
 enum InTheWay {
     SomebodysFile,
@@ -135,12 +136,12 @@ fn install_hooks_writes_all_or_nothing(dir: &Path) {
     }
 }
 
-/// An empty file would be somebody else's for ever, and as a unit say that this one is not to run.
+/// An empty file would for ever count as another program's, and as a unit say that this one is not to run.
 fn a_loss_of_power_leaves_whole_hooks_or_none(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 64) else { return };
     let Some(switch) = volume.switch() else { return };
     install(&systx(), &volume.point);
-    // Somebody's fsync brings the new names to the device.
+    // The fsync of another file brings the new names to the device.
     std::fs::File::create(volume.point.join("other")).unwrap().sync_all().unwrap();
     switch.off();
     volume.unmount();
@@ -194,7 +195,7 @@ fn make_install_writes_no_hooks(dir: &Path) {
     }
 }
 
-/// What `systemd-analyze verify` says of a unit.
+/// Returns the output of `systemd-analyze verify` about a unit.
 fn said(unit: &Path) -> String {
     let verify = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output().unwrap();
     let name = unit.file_name().unwrap().to_str().unwrap();
@@ -230,7 +231,7 @@ fn systemd_takes_the_unit(dir: &Path) {
         has(line);
     }
     assert!(!text.contains("Requires="), "{text}");
-    // As an instance: a template is none that runs.
+    // Checked in an instance: a template itself does not run.
     let instance = root.join("etc/systemd/system/systx-recover@mnt-a.service");
     std::fs::copy(root.join(TEMPLATE), &instance).unwrap();
     assert_eq!(said(&instance), "");
@@ -250,7 +251,8 @@ fn systemd_takes_the_unit(dir: &Path) {
     assert_eq!(enabled(), "disabled\n");
 }
 
-/// What a boot waits for is recovered by the boot's unit; what may come later by a unit of its mount.
+/// File systems that a boot waits for are recovered by the boot's unit; those that may come later by a unit
+/// of their mount.
 fn the_generator_takes_what_comes_later(dir: &Path) {
     if !have("systemd-escape") {
         return;
@@ -303,7 +305,8 @@ fn is_whole(tree: &Path) {
     assert!(!tree.join("goes").exists());
 }
 
-/// Kills a run of [`SCRIPT`] with some names published, and some not, together with its twin. False: it can't be done here.
+/// Kills a run of [`SCRIPT`] with some names published, and some not, together with its twin. False: it can't
+/// be done here.
 fn cut_off(dir: &Path, tree: &Path, run: &dyn Fn(&str) -> Command) -> bool {
     if !have("strace") {
         return false;
@@ -385,7 +388,8 @@ fn a_login_finishes_what_was_killed(dir: &Path) {
     is_silent(&login());
 }
 
-/// What a script logs in for is that script's; and no login, not even root's, waits for a file system.
+/// The reason why a script logs in is the script's own; and no login, not even root's, waits for a file
+/// system.
 fn a_login_waits_for_nothing(dir: &Path) {
     let (home, bin) = (dir.join("home"), dir.join("bin"));
     for own in [&home, &bin] {
@@ -451,7 +455,7 @@ fn machine_with_hooks(root: &Path) -> impl Fn(&[&str]) -> Command + '_ {
     inside
 }
 
-/// What the boot's unit runs.
+/// Returns the command that the boot's unit runs.
 fn start_of_unit(root: &Path) -> String {
     let unit = std::fs::read_to_string(root.join(UNIT)).unwrap();
     let starts: Vec<_> = unit.lines().filter_map(|line| line.strip_prefix("ExecStart=")).collect();
@@ -459,7 +463,8 @@ fn start_of_unit(root: &Path) -> String {
     starts[0].to_owned()
 }
 
-/// A file system that waits keeps waiting who writes to it, beyond any signal. So it must not be this one's recovery that waits.
+/// A file system that waits keeps waiting who writes to it, beyond any signal. So it must not be this one's
+/// recovery that waits.
 fn a_frozen_one_keeps_no_boot_from_the_others(dir: &Path) {
     if !have("fsfreeze") {
         return;

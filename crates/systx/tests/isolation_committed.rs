@@ -2,7 +2,8 @@
 //!
 //! Each promise is played beside its opposite at `serializable`, so that the option is seen to do something.
 //!
-//! `cargo test -p systx --test isolation_committed [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with more backups and more files.
+//! `cargo test -p systx --test isolation_committed [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with more backups and
+//! more files.
 
 mod alone;
 
@@ -66,7 +67,7 @@ fn lines(version: u64) -> String {
     format!("{version:07}\n").repeat(2000)
 }
 
-/// Whether all of it is of one version.
+/// Returns true if all of it is of one version.
 fn is_whole(text: &str) -> bool {
     text.len() == 16_000 && text.as_bytes().chunks(8).all(|line| line == &text.as_bytes()[..8])
 }
@@ -135,8 +136,8 @@ fn backups_of_a_tree_that_changes_all_the_time(p: &Place) {
         }
         let archive = p.beside.join("archive");
         for n in 0..backups {
-            // To a pipe, and to a file inside. New names come and go in these directories: names that a backup has listed
-            // and does not find any more are a warning, and status 1, of tar's.
+            // To a pipe, and to a file inside. New names come and go in these directories: names that a
+            // backup has listed and does not find any more are a warning, and status 1, of tar's.
             let words = ["tar", "-cf", if n % 2 == 0 { "-" } else { "archive" }, "--exclude=*.new", "d"];
             let mut run = p.systx(COMMITTED, &words);
             let end = if n % 2 == 0 {
@@ -485,7 +486,7 @@ fn a_commit_of_it_can_be_undone(p: &Place) {
     let after = p.picture().replace("theirs\nmore\n", "");
     assert_eq!(names(&after), names(&before));
 
-    // What it has changed is asked for, as ever.
+    // An undo compares the files that the transaction has changed, as ever.
     let end = inside(p, 2, &options, change, || {});
     assert_eq!(code(&end), 0, "{}", err(&end));
     let id = std::fs::read_to_string(p.beside.join("id")).unwrap();
@@ -506,7 +507,7 @@ impl Drop for Begun<'_> {
 }
 
 fn a_part_of_it_commits(p: &Place) {
-    // What was only read keeps no part from committing; what was changed does, also where it is left out.
+    // Files that were only read keep no part from committing; changed ones do, also where they are left out.
     for (theirs, status, g) in [("d/g", 75, "theirs\n"), ("kept", 0, "old\n")] {
         outside(p, "mkdir d; echo kept > kept; echo old > d/f; echo old > d/g");
         let begun = verb(p, "begin", &[&["--only", p.served.to_str().unwrap()], COMMITTED].concat());
@@ -519,7 +520,7 @@ fn a_part_of_it_commits(p: &Place) {
         outside(p, &format!("echo theirs > {theirs}"));
         let done = verb(p, "commit", &[id, "--only", "d/f"]);
         assert_eq!(code(&done), status, "{}", err(&done));
-        // Whoever was told by `commit` need not end it.
+        // A transaction whose end `commit` has reported need not be ended by hand.
         assert!(!out(&verb(p, "list", &[])).contains("over, see"));
         let f = if status == 0 { "new\n" } else { "old\n" };
         assert_eq!((&p.read("d/f")[..], &p.read("d/g")[..], p.served.join("n").exists()), (f, g, false));
@@ -547,7 +548,7 @@ fn over_two_file_systems_it_is_one(p: &Place) {
     assert_eq!(out(&end), "old\nold\n");
     assert_eq!((both("c"), &both("seen")[1][..]), (["new\n".into(), "new\n".into()], "theirs\ntheirs\n"));
 
-    // What it changes on the one is claimed, and nothing happens on either.
+    // Files that it changes on the one are claimed, and nothing happens on either.
     at(&format!("rm $BESIDE/other/seen; {plant}"));
     let claims = "echo more >> c; echo more >> $BESIDE/other/c; TURN echo new > n";
     let end = inside(p, 2, &options, claims, || at("echo theirs > $BESIDE/other/c"));

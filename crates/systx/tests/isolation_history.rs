@@ -1,12 +1,13 @@
 //! Histories of real processes, transactions and outsiders mixed, judged by the checker of systx-sim.
 //!
-//! Files are lists, a line a value. Transactions read them and append to them, in place or by renaming a rewritten copy;
-//! outsiders append in place to the same files, and replace files of their own that transactions read. Each process tells
-//! what it did in the text form of `systx_sim::history::text`. Reads of outsiders are not recorded: they may see the
-//! objects of one commit change one after another (guarantees.md, *validated*).
+//! Files are lists, a line a value. Transactions read them and append to them, in place or by renaming a
+//! rewritten copy; outsiders append in place to the same files, and replace files of their own that
+//! transactions read. Each process prints what it did in the text form of `systx_sim::history::text`. Reads
+//! of outsiders are not recorded: they may see the objects of one commit change one after another
+//! (guarantees.md, *validated*).
 //!
-//! `cargo test -p systx --test isolation_history [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. The seed is printed;
-//! `SYSTX_SEED` sets it (schedules stay the kernel's).
+//! `cargo test -p systx --test isolation_history [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. The
+//! seed is printed; `SYSTX_SEED` sets it (schedules stay the kernel's).
 
 mod alone;
 
@@ -43,8 +44,8 @@ fn keys() -> impl Iterator<Item = &'static str> {
     SHARED.into_iter().chain(REWRITTEN).chain(THEIRS)
 }
 
-/// Role: one transaction's calls, in words: `r:KEY`, `a:KEY:VALUE` in place, `w:KEY:VALUE` by rename of a copy of what was
-/// read last, `turn:N`. Says what it has done, a line a call.
+/// Role: one transaction's calls, in words: `r:KEY`, `a:KEY:VALUE` in place, `w:KEY:VALUE` by rename of a
+/// copy of what was read last, `turn:N`. Says what it has done, a line a call.
 fn play(calls: &[String]) {
     let mut seen: HashMap<String, String> = HashMap::new();
     for call in calls {
@@ -99,11 +100,11 @@ struct Recorder<'a> {
     p: &'a Place,
     start: Instant,
     isolation: &'static str,
-    /// What the random transactions call, but for appends in place and reads.
+    /// True if the random transactions also rewrite files, beside appends in place and reads.
     rewrites: bool,
 }
 
-/// What happens to a transaction's owner.
+/// Fate of a transaction's owner.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Lives,
@@ -117,7 +118,8 @@ impl<'a> Recorder<'a> {
         Recorder { p, start: Instant::now(), isolation: "serializable", rewrites: true }
     }
 
-    /// Of transactions at degree 2. They append in place only: who rewrites what he has read and closed may lose an update.
+    /// Records transactions at degree 2. They append in place only: one that rewrites a file that it has read
+    /// and closed may lose an update.
     fn at_degree_2(p: &'a Place) -> Recorder<'a> {
         Recorder { isolation: "committed", rewrites: false, ..Recorder::new(p) }
     }
@@ -161,7 +163,8 @@ impl<'a> Recorder<'a> {
         let mut transaction = parse(at, ops);
         (transaction.invoke, transaction.outcome) = (invoke, outcome);
         transaction.complete = (!killed).then_some(complete);
-        // What was displaced is not in the list: an outsider took its place, and it is said so.
+        // Appends that became conflict copies are not in the list: an outsider took their place, and that was
+        // reported.
         if !displaced.is_empty() {
             println!("displaced: {}", displaced.trim());
             let value: serde_json::Value = serde_json::from_str(&displaced).unwrap();
@@ -175,11 +178,11 @@ impl<'a> Recorder<'a> {
         transaction
     }
 
-    /// The lists as they are when nobody is left, and the verdict.
+    /// Returns the lists after all processes have ended, and the verdict.
     fn judge(&self, transactions: Vec<Transaction>, reads: Reads) -> (String, Vec<Anomaly>) {
         let recover = Command::new(SYSTX).args(["recover", "--area-name", AREA]).output().unwrap();
         assert_eq!(code(&recover), 0, "{}{}", out(&recover), err(&recover));
-        // Who reads as a transaction waits for whatever is still being published.
+        // A transaction that reads waits for everything that is still being published.
         let end = self.p.shell("cat s? w? o? > /dev/null");
         assert_eq!(code(&end), 0, "{}", err(&end));
         let list = |key| self.p.read(key).lines().map(|line| line.parse().unwrap()).collect();
@@ -309,8 +312,8 @@ fn killed_transactions_are_there_or_not(p: &Place) {
     r.must_be_right(transactions, Reads::OfCommitted);
 }
 
-/// What one transaction calls before and after another has run as a whole, what that one calls, and the classes that show
-/// it if the first is not isolated.
+/// Calls of one transaction before and after another has run as a whole, the calls of that one, and the
+/// classes that show it if the first is not isolated.
 const SCHEDULES: &[(&[&str], &[&str], &[Class])] = &[
     (&["r:w0", "turn:N", "w:w0:1"], &["w:w0:2"], &[Class::LostAppend, Class::IncompatibleOrder]),
     (&["r:s0", "r:s1", "turn:N", "a:s0:1"], &["r:s0", "r:s1", "a:s1:2"], &[Class::G2]),
@@ -319,8 +322,9 @@ const SCHEDULES: &[(&[&str], &[&str], &[Class])] = &[
     (&["a:s0:1", "turn:N", "a:s1:4"], &["r:s0", "r:s1", "a:s1:2"], &[Class::G1c, Class::GSingle, Class::G0]),
 ];
 
-/// What degree 2 permits: reads that don't repeat, and cycles with an anti-dependency. No dirty write, no dirty or intermediate
-/// read, nothing lost or torn, and nothing read that was over before it began.
+/// Anomalies that degree 2 permits: reads that don't repeat, and cycles with an anti-dependency. No dirty
+/// write, no dirty or intermediate read, nothing lost or torn, and nothing read that was over before it
+/// began.
 const PERMITTED: [Class; 5] =
     [Class::Internal, Class::GSingle, Class::G2, Class::GSingleRealtime, Class::G2Realtime];
 
@@ -333,8 +337,9 @@ fn degree_2_is_what_it_says_when_asked_for(p: &Place) {
     assert!(others.is_empty(), "{others:?}\n{text}");
 }
 
-/// The schedules that are conflicts at degree 3: all but the last one commit at degree 2, and show it. In the last one the first
-/// has changed something and not committed: nobody has seen it, and nothing is wrong.
+/// The schedules that are conflicts at degree 3: all but the last one commit at degree 2, and show it. In the
+/// last one the first has changed something and not committed: no other one has seen it, and nothing is
+/// wrong.
 fn degree_2_permits_what_it_says_and_no_more(p: &Place) {
     let lost = [Class::LostAppend, Class::IncompatibleOrder];
     for (n, (first, second, classes)) in (1..).zip(SCHEDULES) {

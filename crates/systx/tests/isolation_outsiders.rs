@@ -1,11 +1,14 @@
-//! Hostile outsiders: they rewrite in place, rename over, create, unlink and append at the very instants at which
-//! transactions on the same objects commit. What an outsider was told had succeeded is in the tree, or aside and reported.
+//! Hostile outsiders: they rewrite in place, rename over, create, unlink and append at the very instants at
+//! which transactions on the same objects commit. Every act that succeeded for an outsider is in the tree, or
+//! aside and reported.
 //!
-//! Each object has one outsider, so that he knows what must be there: nobody but he writes his part of it, transactions
-//! only carry it along. He looks again before each of his acts. Between the two renames by which a commit takes back an
-//! exchange that came too late he may be shown an older state; he waits for its end and it counts as lost if there is none.
+//! Each object has one outsider, so that it knows what must be there: no other process writes its part of the
+//! object, transactions only carry it along. The outsider looks again before each of its acts. Between the
+//! two renames by which a commit takes back an exchange that came too late the outsider may be shown an older
+//! state; it waits for its end and it counts as lost if there is none.
 //!
-//! `cargo test -p systx --test isolation_outsiders [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. `SYSTX_SEED`.
+//! `cargo test -p systx --test isolation_outsiders [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it.
+//! `SYSTX_SEED`.
 
 mod alone;
 
@@ -45,7 +48,8 @@ fn change(args: &[String]) {
                 file.write_all(format!("tx {token}\n").as_bytes()).unwrap();
             }
             b'r' => {
-                // In his sector and in another page; half of them write everything that they have read.
+                // In the outsider's sector and in another page; half of them write everything that they have
+                // read.
                 let mut bytes = std::fs::read(object).unwrap();
                 let ours = format!("{token:>RECORD_BYTES$}");
                 for at in [100, 5000] {
@@ -79,7 +83,7 @@ fn change(args: &[String]) {
     println!("end");
 }
 
-/// One outsider with his objects, and what must be there.
+/// One outsider with its objects, and what must be there.
 struct Outsider<'a> {
     p: &'a Place,
     n: usize,
@@ -98,7 +102,8 @@ impl Outsider<'_> {
         self.p.served.join(format!("{kind}{}", self.n))
     }
 
-    /// Whether what he left is there, now or as soon as an exchange that came too late is taken back.
+    /// Checks that the outsider's change is there, now or as soon as an exchange that came too late is taken
+    /// back.
     fn look(&mut self, what: &str, there: impl Fn(&Self) -> bool) {
         if there(self) {
             return;
@@ -167,7 +172,8 @@ impl Outsider<'_> {
                     match std::fs::hard_link(&new, &path) {
                         Ok(()) => self.created = Some(act),
                         Err(_) => {
-                            // A transaction's: what he has seen he removes, if it is still that when he does.
+                            // A transaction's: the outsider removes what it has seen, if it is still that at
+                            // the removal.
                             let away = self.p.served.join(format!("c{}.away", self.n));
                             if std::fs::rename(&path, &away).is_ok() {
                                 self.removed = std::fs::read_to_string(&away).unwrap();
@@ -181,7 +187,7 @@ impl Outsider<'_> {
         }
     }
 
-    /// Acts at random instants of the commits that he hears of.
+    /// Acts at random instants of the commits that are announced to it.
     fn run(mut self, news: Receiver<Vec<String>>, commit_us: &AtomicU64, mut rng: fastrand::Rng) -> Self {
         for objects in news {
             let mine: Vec<char> = objects
@@ -295,7 +301,7 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
     assert!(codes[&0] > 0 && codes[&75] > 0, "both outcomes: {codes:?}");
 }
 
-/// His record as it is at the start.
+/// Writes the outsider's record as it is at the start.
 fn him_first(him: &Outsider<'_>) {
     let file = OpenOptions::new().write(true).open(him.path('r')).unwrap();
     file.write_all_at(&him.record_bytes(), 0).unwrap();
@@ -307,7 +313,7 @@ struct Done {
     token: String,
     /// The lists that it appended to.
     appended: Vec<String>,
-    /// What it reported as displaced.
+    /// Conflict copies that it reported.
     displaced: Vec<String>,
 }
 
@@ -361,8 +367,8 @@ fn read_all(dir: &std::path::Path) -> String {
     files.map(|path| String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()).collect()
 }
 
-/// Role: pid 1 of a namespace. Runs transactions that append a token to two lists, kills or stops some of them, and says of
-/// each how it ended: NAME TIMES SEED, after which the words of `systx run`.
+/// Role: pid 1 of a namespace. Runs transactions that append a token to two lists, kills or stops some of
+/// them, and says of each how it ended: NAME TIMES SEED, after which the words of `systx run`.
 fn namespace(args: &[String]) {
     let (name, times, seed) = (&args[0], args[1].parse::<u32>().unwrap(), args[2].parse::<u64>().unwrap());
     let mut rng = fastrand::Rng::with_seed(seed);
@@ -442,7 +448,7 @@ fn owners_in_three_pid_namespaces_die_and_stop(p: &Place) {
     assert!(ends.iter().all(|end| code(end) == 0), "{said}{}", ends.iter().map(err).collect::<String>());
     let recover = Command::new(SYSTX).args(["recover", "--area-name", AREA]).output().unwrap();
     assert_eq!(code(&recover), 0, "{}{}", out(&recover), err(&recover));
-    // Who reads as a transaction waits for whatever is still being published.
+    // A transaction that reads waits for everything that is still being published.
     let end = p.shell("cat x y > /dev/null");
     assert_eq!(code(&end), 0, "{}", err(&end));
     let list = |name| p.read(name).lines().map(str::to_owned).collect::<Vec<_>>();

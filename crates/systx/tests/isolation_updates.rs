@@ -126,8 +126,9 @@ fn no_increment_of_a_counter_is_lost(p: &Place) {
     assert_eq!(p.read("count"), format!("{}\n", processes * times));
 }
 
-/// File systems give a removed object's inode number away, even at once. A transaction that met the one must not get the other
-/// beside it: `mv new f` would be told "the same file", and fail as if it were the command's fault.
+/// File systems give a removed object's inode number away, even at once. A transaction that met the one must
+/// not get the other beside it: `mv new f` would report "the same file", and fail as if it were the command's
+/// fault.
 fn no_two_objects_have_one_number(p: &Place) {
     const MAKE: &str = "for n in 1 2 3 4 5 6 7 8; do printf old > f$n; done";
     const NUMBERS: &str = "old=$(echo $(stat -c %i f?))";
@@ -146,7 +147,7 @@ fn no_two_objects_have_one_number(p: &Place) {
         for by_systx in [false, true] {
             n += 1;
             p.write("kept", "kept");
-            // Whether the file system does it, by transactions one after the other.
+            // Checks if the file system reuses numbers, by transactions one after the other.
             let old = systx(&format!("{MAKE}; stat -c %i f?")).replace('\n', " ");
             outside(p, REMOVE);
             seen += usize::from(systx(&format!("old='{old}'; {told_again}")) == "same\n");
@@ -195,7 +196,7 @@ fn a_phantom_is_a_conflict(p: &Place) {
     codes.sort_unstable();
     assert_eq!(codes, [0, 75]);
     assert_eq!(std::fs::read_dir(p.served.join("spool")).unwrap().count(), 1);
-    // The same with an outsider as the other one.
+    // Again, with an outsider as the other one.
     outside(p, "rm spool/*");
     let third = meet(p, 3, &[], &["sh", "-c", &script(3)]);
     outside(p, ": > spool/theirs");
@@ -281,7 +282,8 @@ fn a_reader_never_sees_half_of_a_commit(p: &Place) {
     half(p, 3, "stat b d/c > /dev/null;", || ());
 }
 
-/// Makes the kernel forget pages and names that it could ask for again; false, with a reason printed, where not permitted.
+/// Makes the kernel forget pages and names that it could ask for again; false, with a reason printed, where
+/// not permitted.
 fn forget(what: &str) -> bool {
     match std::fs::write("/proc/sys/vm/drop_caches", what) {
         Ok(()) => true,
@@ -296,7 +298,7 @@ fn nor_when_the_kernel_forgets_what_it_cached(p: &Place) {
     if !forget("3") {
         return;
     }
-    // What was read before is asked for again, and must be answered as before or not at all.
+    // Earlier reads reach the view again, and must be answered as before or not at all.
     half(p, 1, "cat b d/c; ls d;", || assert!(forget("3")));
     p.write("a", "old\n");
     let meeting = meet(p, 2, &[], &["sh", "-c", &format!("cat a; {} cat a", turn(2))]);
@@ -453,7 +455,7 @@ fn a_store_through_a_mapping_after_the_commit_stays(p: &Place) {
     let script = "tail -c 100 m > /dev/null; printf ours | dd of=m bs=1 conv=notrunc status=none";
     let end = p.systx(&[], &["sh", "-c", script]).output().unwrap();
     assert_eq!(code(&end), 0, "{}", err(&end));
-    // The same file is still mapped: it was changed where it is.
+    // The file that is mapped was changed in place: it is not another one.
     mapper.store(1, b'b');
     mapper.store(5000, b'c');
     let bytes = std::fs::read(&path).unwrap();

@@ -1,6 +1,7 @@
-//! What users can do to keep root, or each other, from transactions: names taken, file systems filled, servers that never answer, disks
-//! with areas of their own making. Root's run goes on without such a file system, read-only, and says so; `recover`, `list` and `status`
-//! make no area, wait for nobody, and go on with the others.
+//! Ways in which users can try to keep root, or each other, from transactions: names taken, file systems
+//! filled, servers that never answer, disks with areas of their own making. Root's run goes on without such a
+//! file system, read-only, and says so; `recover`, `list` and `status` make no area, wait for no user, and go
+//! on with the others.
 //!
 //! Each case has a root of its own: an ext4 in a file, and on it a tmpfs in which all may make names.
 //!
@@ -29,7 +30,7 @@ fn main() {
     machine::main(cases);
 }
 
-/// Far more than anything here takes that waits for nobody.
+/// Far more than anything takes here that does not wait for a user.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
@@ -130,7 +131,7 @@ impl Silent {
 
 impl Drop for Silent {
     fn drop(&mut self) {
-        // Who waits for it gets an error then.
+        // Processes that wait for it get an error then.
         let _ = self.0.kill();
         let _ = self.0.wait();
         let _ = Command::new("umount").arg("-l").arg(&self.1).output();
@@ -180,7 +181,7 @@ fn a_full_file_system_is_left_out(dir: &Path) {
     let Some(w) = World::new(dir) else { return };
     fill(&w);
     w.goes_on_without("/open", "No space left on device");
-    // What the try has left there is no area.
+    // The files that the try has left there are no area.
     for verb in ["recover", "list", "status"] {
         let output = w.root(&[verb]);
         assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{verb}");
@@ -240,7 +241,7 @@ fn a_server_that_never_answers(dir: &Path) {
     }
 }
 
-/// A disk whose maker is root on another machine, as anybody is on his own; here mounted as desktops do.
+/// A disk whose maker is root on another machine, as every user is on their own; here mounted as desktops do.
 fn disk(w: &World, make: impl Fn(&Path)) {
     let parts = w.dir.join("elsewhere");
     std::fs::create_dir(&parts).unwrap();

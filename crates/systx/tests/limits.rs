@@ -1,5 +1,5 @@
-//! Large things: many open files, many directories, huge sparse files, wide directories, many new files. Small sizes for everybody's tests,
-//! the full ones with `SYSTX_LONG=1`.
+//! Large things: many open files, many directories, huge sparse files, wide directories, many new files.
+//! Small sizes for everybody's tests, the full ones with `SYSTX_LONG=1`.
 //!
 //! `cargo test -p systx --test limits [-- PART-OF-A-NAME]`
 
@@ -50,10 +50,11 @@ fn settled(volume: &Volume) {
     assert!(staged.iter().all(|name| !name.to_string_lossy().ends_with('~')), "{staged:?}");
 }
 
-/// Holds so many files open at once, in as many processes as it takes; then reads and writes all of them once more.
+/// Holds so many files open at once, in as many processes as it takes; then reads and writes all of them once
+/// more.
 ///
-/// Of each four: one only read, one written to, one open for writing and only read, one new; some lose their name meanwhile,
-/// some get another one.
+/// Of each four: one only read, one written to, one open for writing and only read, one new; some lose their
+/// name meanwhile, some get another one.
 const HOLDERS: &str = r#"
 import os, resource, sys
 files, limit = int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -180,8 +181,8 @@ fn too_many_open_files_without_a_name_are_told_and_the_transaction_goes_on(dir: 
     settled(&volume);
 }
 
-/// Comes by all directories that are there, twice, and by each once more to make a name in it; then makes as many, and comes by
-/// them again. Some move, some are removed; all get the same times.
+/// Comes by all directories that are there, twice, and by each once more to make a name in it; then makes as
+/// many, and comes by them again. Some move, some are removed; all get the same times.
 const SWEEP: &str = r#"
 import os, sys
 dirs = int(sys.argv[1])
@@ -310,7 +311,8 @@ fn one_name_in_a_wide_directory_commits(dir: &Path) {
 }
 
 fn what_is_looked_at_takes_little_memory(dir: &Path) {
-    // Just below a size at which tables of names grow, where an object takes least; long: the size that docs/benchmarks.md speaks of.
+    // Just below a size at which tables of names grow, where an object takes least; long: the size that
+    // docs/benchmarks.md speaks of.
     let files = rounds(14_000, 50_000);
     let Some((volume, served)) = world(dir, files) else { return };
     for n in 0..files {

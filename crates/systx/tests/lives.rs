@@ -1,7 +1,8 @@
-//! A file system is mounted again in the same boot: what was committed there is redone, and nothing is taken for what it was.
+//! A file system is mounted again in the same boot: what was committed there is redone, and nothing is taken
+//! for what it was.
 //!
-//! Its cache is lost by FS_IOC_SHUTDOWN without a flush of its log (ext4, xfs), or a copy of its device is put in the device's place
-//! (btrfs). The table keeps its boot id: no reboot is feigned.
+//! Its cache is lost by FS_IOC_SHUTDOWN without a flush of its log (ext4, xfs), or a copy of its device is
+//! put in the device's place (btrfs). The table keeps its boot id: no reboot is feigned.
 //!
 //! `cargo test -p systx --test lives [-- PART-OF-A-NAME]`.
 
@@ -101,7 +102,7 @@ fn mounted_again(dir: &Path, kind: &'static str) {
     assert_eq!((code(&done), read(&work.join("a")).as_str()), (0, "last\n"), "{kind}: {}", err(&done));
 }
 
-/// As in a container of systemd-nspawn: while somebody is at work here, and when nobody is.
+/// A container of systemd-nspawn has a boot id of its own: while a run is active here, and when none is.
 fn a_boot_id_of_its_own_keeps_nobody_out(dir: &Path) {
     if !have("unshare") {
         return;
@@ -166,7 +167,7 @@ fn what_a_backup_has_put_back_is_not_done_again(dir: &Path) {
     assert_eq!(read(&work.join("f")), "v5\n");
 }
 
-/// As ext4 with errors=remount-ro does by itself when its disk fails.
+/// ext4 with errors=remount-ro does this by itself when its disk fails.
 fn a_file_system_that_turns_read_only_in_mid_publication_is_whole_after_the_next_mount(dir: &Path) {
     if !have("strace") || !have("e2fsck") {
         return;
@@ -228,7 +229,7 @@ fn commits(work: &Path, script: &str) {
     assert_eq!(code(&done), 0, "{script}: {}", err(&done));
 }
 
-/// Its image as it is, under another name; `frozen`: not to be written to meanwhile.
+/// Copies the image in its present state, under another name; writes to it are frozen meanwhile.
 fn copy_of(volume: &Volume, name: &str) -> Volume {
     let copied = Volume {
         image: volume.image.with_file_name(format!("{name}.img")),
@@ -473,7 +474,8 @@ fn mapped_numbers(dir: &Path) {
     assert_eq!(owner(&work), 7);
 }
 
-/// A container that shares a volume with the machine, and of all users knows root only. It comes first after a loss of power.
+/// A container that shares a volume with the machine, and of all users knows root only. It comes first after
+/// a loss of power.
 fn hidden_owners(dir: &Path) {
     let begin = "echo old >f; chown 5:6 f; chmod 644 f; mkdir d; chown 7 d; echo x >d/x";
     let Some(volume) = with_work(dir, "ext4", begin) else { return };
@@ -508,7 +510,7 @@ fn hidden_owners(dir: &Path) {
 /// mount(8) has it from 2.39 on.
 const IDMAP: &str = include_str!("machine/idmap.py");
 
-/// As `docker commit` makes them: the area of another machine in a lower or upper layer.
+/// The layers are as `docker commit` makes them: the area of another machine in a lower or upper layer.
 fn layers(dir: &Path) {
     let Some(volume) = with_work(dir, "ext4", "echo old >f; chmod 644 f") else { return };
     let work = volume.point.join("work");
@@ -547,7 +549,7 @@ fn layers(dir: &Path) {
     must(Command::new("umount").arg(at("merged")));
 }
 
-/// `usermod -u`, or a home that was moved: nobody has the right to redo what is in there.
+/// `usermod -u`, or a home that was moved: no user has the right to redo what is in there.
 fn old_number(dir: &Path) {
     if !have("setpriv") {
         return;
@@ -590,7 +592,7 @@ fn old_number(dir: &Path) {
     assert_eq!((code(&done), tree()), (0, (0o600, true)), "{}", err(&done));
 }
 
-/// As after an update in the same boot.
+/// The layout differs, as after an update in the same boot.
 fn another_layout(dir: &Path) {
     use std::os::unix::fs::FileExt;
     let Some(volume) = with_work(dir, "ext4", "echo 0 >f") else { return };

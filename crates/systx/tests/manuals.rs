@@ -49,7 +49,7 @@ fn every_shell_has_its_script() {
     }
 }
 
-/// Who can read the scripts says that nothing is wrong with them: not more than that they are in the shell's language.
+/// The shells accept the scripts: that shows only that they are in the shell's language.
 #[test]
 fn shells_take_their_scripts() {
     let scratch = Scratch::new("scripts");
@@ -96,7 +96,7 @@ fn man_shows_every_page_without_a_warning() {
     }
 }
 
-/// What a command prints on standard output.
+/// Returns what a command prints on standard output.
 fn told(args: &[&str]) -> String {
     String::from_utf8(systx(args).stdout).unwrap()
 }

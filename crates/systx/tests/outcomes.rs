@@ -1,5 +1,5 @@
-//! Past the commit point, but not plainly: an outsider's object stands in the way, or publication can't go on. What is told,
-//! with which exit code, by whom; and how a person gets rid of it.
+//! Past the commit point, but not plainly: an outsider's object stands in the way, or publication can't go
+//! on. Which report appears, with which exit code, from which process; and how a person gets rid of it.
 //!
 //! A publisher is stopped right after its first step, so that an outsider can act between two steps.
 //!
@@ -92,7 +92,7 @@ impl World {
         free
     }
 
-    /// All is there, but for one name that is somebody else's; ours is aside.
+    /// Checks that all is there, but for one name that is an outsider's; ours is aside.
     fn displaced(&self, taken: &Path) {
         for path in published(&self.served) {
             let text = std::fs::read_to_string(&path).unwrap();
@@ -109,7 +109,7 @@ impl World {
         aside.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// What `status` has to say of displaced objects.
+    /// Returns the conflict copies that `status` reports.
     fn reports(&self) -> Vec<Value> {
         let status: Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
         // The machine may have other areas of this name.
@@ -223,7 +223,7 @@ fn what_recover_displaced_is_told_again(dir: &Path) {
 fn quietly_it_is_told_once(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let taken = killed(&w, true);
-    // Finished by a command that comes nowhere near, of whose words nobody hears.
+    // Finished by an unrelated command, whose messages are not read.
     assert_eq!(code(&shell(&w.served, "true")), 0);
     let boot = || out(&verb("recover", &["--quiet"]));
     names(&boot(), &taken);
@@ -233,7 +233,7 @@ fn quietly_it_is_told_once(dir: &Path) {
     w.prune();
 }
 
-/// The redo comes before anybody has said where the file system is mounted.
+/// The redo comes before any process has said where the file system is mounted.
 fn a_redo_tells_it_once(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let Some(switch) = w.volume.switch() else { return };
@@ -295,7 +295,8 @@ fn a_pending_publication_says_so(dir: &Path) {
     assert!(recover().contains("nothing to do"));
 }
 
-/// What `recover --json` says of the volume. It has the fields that docs/output.md promises, and no others.
+/// Returns what `recover --json` says of the volume. It has the fields that docs/output.md promises, and no
+/// others.
 fn recovered(w: &World) -> Value {
     let output = verb("recover", &["--json"]);
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
@@ -323,7 +324,7 @@ fn keys(value: &Value) -> Vec<&str> {
     keys
 }
 
-/// What is said of a mount on which so much was finished, and nothing else happened.
+/// Returns the report on a mount on which so much was finished, and nothing else happened.
 fn finished(w: &World, finished: u64) -> Value {
     json!({
         "mount": w.volume.point, "finished": finished, "aborted": 0, "displaced": [], "unfinished": [], "error": null,
@@ -353,7 +354,7 @@ fn recover_tells_programs_what_was_displaced(dir: &Path) {
         (taken.to_str(), 1)
     );
     assert!(w.volume.area().join("aside").join(displaced["aside"].as_str().unwrap()).exists());
-    // Until it is pruned it is told as what has been.
+    // Until it is pruned it is reported as an earlier one.
     let again = recovered(&w);
     assert_eq!((&again["finished"], &again["displaced"]), (&json!(0), &json!([])));
     let earlier = again["reported_earlier"].as_array().unwrap();
@@ -424,7 +425,7 @@ fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {
     let doubt = text.contains("in doubt") && text.contains("quota") && text.contains("systx recover");
     assert!(pending || doubt, "{text}");
     assert!(published(&w.served).len() < NAMES);
-    // Not before there is room again, and everybody is told why.
+    // Not before there is room again, and every command says why.
     for output in [verb("recover", &[]), shell(&w.served, "echo > other")] {
         assert_ne!(code(&output), 0);
         assert!(err(&output).contains("quota") || err(&output).contains("No space"), "{}", err(&output));

@@ -64,7 +64,7 @@ fn a_tmpfs_neither_decides_nor_is_waited_for(dir: &Path) {
         let said = recover();
         let found = std::fs::read_to_string(a.join(format!("f{n}"))).unwrap_or_default();
         assert_eq!(found, format!("{n}\n"), "reported durable, and lost: {said}");
-        // Somebody takes it away; with nobody to wait for, no boot does it again.
+        // An outsider takes it away; with nothing to wait for, no boot does it again.
         std::fs::remove_file(a.join(format!("f{n}"))).unwrap();
         disk.boot();
         recover();
@@ -150,7 +150,7 @@ fn a_copy_beside_its_original_is_refused(dir: &Path) {
     let both = verb("recover", &[]);
     assert_eq!(code(&both), 1, "{}{}", out(&both), err(&both));
     assert!(err(&both).contains("not used beside its original"), "{}", err(&both));
-    // As it says.
+    // Done as the message says.
     std::fs::rename(copy.area(), copy.point.join("old")).unwrap();
     let done = over(&a, &c, "echo 2 >f; echo 2 >\"$1\"/f");
     assert_eq!(code(&done), 0, "{}", err(&done));

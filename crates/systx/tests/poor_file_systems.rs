@@ -1,5 +1,6 @@
-//! File systems that lack what systx wants of them: without fine time stamps contents are compared by hash, and nothing of an
-//! outsider's is lost; what can't be served is refused, or read-only inside, and its kind is named.
+//! File systems that lack what systx wants of them: without fine time stamps contents are compared by hash,
+//! and nothing of an outsider's is lost; what can't be served is refused, or read-only inside, and its kind
+//! is named.
 //!
 //! `cargo test -p systx --test poor_file_systems [-- PART-OF-A-NAME]`
 
@@ -39,7 +40,7 @@ fn coarse(dir: &Path) -> Option<PathBuf> {
 fn with_coarse_stamps_a_run_commits(dir: &Path) {
     let Some(served) = coarse(dir) else { return };
     std::fs::write(served.join("large"), vec![b'x'; 300_000]).unwrap();
-    // Nobody else is there, so nobody is in the way, however often a second is the same.
+    // No other process is there, so there is no conflict, however often two changes fall into one second.
     for n in 1..=10 {
         let output = shell(
             &served,
@@ -83,7 +84,7 @@ impl Waiting {
     }
 }
 
-/// What tells a change apart without reading.
+/// Returns what shows a change without reading.
 fn stamps(path: &Path) -> (u64, u64, [i64; 4]) {
     let meta = std::fs::metadata(path).unwrap();
     let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
@@ -99,7 +100,7 @@ fn an_edit_without_trace_is_a_conflict(dir: &Path) {
         let before = stamps(&count);
         let run =
             Waiting::begin(dir, &served, "read n < count", "echo $((n + 1)) > next; echo $((n + 1)) > count");
-        // As long as before, in place, and with the time of before.
+        // With the old length, in place, and with the time of before.
         let at = std::fs::metadata(&count).unwrap().modified().unwrap();
         let mut file = std::fs::OpenOptions::new().write(true).open(&count).unwrap();
         file.write_all(b"7\n").unwrap();

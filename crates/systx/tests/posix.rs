@@ -1,8 +1,10 @@
-//! Other people's file system tests, through the view and natively on the same ext4: the answers must be the same.
+//! Other people's file system tests, through the view and natively on the same ext4: the answers must be the
+//! same.
 //!
-//! pjdfstest and fsx are programs from crates.io that `scripts/posix.sh` installs and hands over by `SYSTX_POSIX_BIN`; they
-//! take minutes to build, so `make long` runs this and `make test` does not. What is known to differ stands in
-//! `posix/exclusions.txt`, with reasons; a line that is not needed any more fails the test, too.
+//! pjdfstest and fsx are programs from crates.io that `scripts/posix.sh` installs and hands over by
+//! `SYSTX_POSIX_BIN`; they take minutes to build, so `make long` runs this and `make test` does not. What is
+//! known to differ stands in `posix/exclusions.txt`, with reasons; a line that is not needed any more fails
+//! the test, too.
 //!
 //! `bash scripts/posix.sh [PART-OF-A-NAME]`; `SYSTX_SEED`.
 

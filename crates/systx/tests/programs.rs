@@ -1,5 +1,6 @@
-//! Programs that nobody here wrote, as transactions: committed they leave what a plain run leaves, aborted nothing. The ones
-//! of `scripts/programs` that need no network and are quick, where they are installed; and that the comparison can fail.
+//! Programs of other authors, as transactions: committed they leave what a plain run leaves, aborted nothing.
+//! The ones of `scripts/programs` that need no network and are quick, where they are installed; and that the
+//! comparison can fail.
 //!
 //! `cargo test -p systx --test programs [-- PART-OF-A-NAME]`; all programs: `scripts/programs.sh`.
 
@@ -42,12 +43,12 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/programs")
 }
 
-/// What `try.sh` says of one program, on a new ext4.
+/// Returns what `try.sh` says of one program, on a new ext4.
 fn tried(dir: &Path, program: &Path, systx: &Path) -> Option<Output> {
     tried_with(dir, program, systx, &[])
 }
 
-/// The same with more in its environment.
+/// Like `tried`, with more in its environment.
 fn tried_with(dir: &Path, program: &Path, systx: &Path, more: &[(&str, &str)]) -> Option<Output> {
     let volume = Volume::new(dir, "ext4", 512)?;
     let output = Command::new("bash")
@@ -101,7 +102,8 @@ fn a_run_that_differs_is_found_out(dir: &Path) {
 }
 
 fn plain_runs_that_agree_by_chance_are_told_apart(dir: &Path) {
-    // As a date does when midnight passes between the second run and those in transactions.
+    // Such a difference arises from a date when midnight passes between the second run and those in
+    // transactions.
     for (n, difference) in
         ["echo two > f", "chmod 600 f", "rm s", "mkdir more", "echo words"].iter().enumerate()
     {

@@ -1,7 +1,8 @@
-//! Quotas of ext4 and xfs: who is bound by one is bound in a transaction as plainly; a quota met at the commit refuses it; one
-//! met while publishing loses nothing and leaves nothing.
+//! Quotas of ext4 and xfs: who is bound by one is bound in a transaction as plainly; a quota met at the
+//! commit refuses it; one met while publishing loses nothing and leaves nothing.
 //!
-//! Skipped where the kernel has no such quotas; `make vm` has them. Those of btrfs: tests/faults.rs, tests/outcomes.rs.
+//! Skipped where the kernel has no such quotas; `make vm` has them. Those of btrfs: tests/faults.rs,
+//! tests/outcomes.rs.
 //!
 //! `cargo test -p systx --test quota [-- PART-OF-A-NAME]`
 
@@ -33,9 +34,9 @@ const PROJECT: u32 = 7;
 /// Whom a quota is for, and who runs systx.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
-    /// The whole file system is one project, which binds root where he lacks CAP_SYS_RESOURCE (on xfs also with it).
+    /// The whole file system is one project, which binds root without CAP_SYS_RESOURCE (on xfs also with it).
     Project,
-    /// An ordinary user, in his own run.
+    /// An ordinary user, in a run of that user.
     User,
 }
 
@@ -44,7 +45,7 @@ const PART: u32 = 8;
 const WHO: [Who; 2] = [Who::Project, Who::User];
 const KINDS: [&str; 2] = ["ext4", "xfs"];
 
-/// In front of root's commands: so that he is bound on ext4, too.
+/// Prefix of root's commands, so that root is bound on ext4, too.
 const BOUND: [&str; 4] = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"];
 
 struct World {
@@ -195,8 +196,8 @@ impl World {
         (number(3), number(7))
     }
 
-    /// Whether a text tells of the quota. Of a project's xfs says that there is no space, and so does statfs, by which room is
-    /// reserved for a commit.
+    /// Returns true if a text names the quota. For a project's quota xfs says that there is no space, and so
+    /// does statfs, by which room is reserved for a commit.
     fn names_it(&self, text: &str) -> bool {
         let space = self.kind == "xfs" || text.contains("reserving space");
         (space && self.who == Who::Project && text.contains("No space left")) || text.contains("quota")
@@ -231,7 +232,7 @@ impl World {
     }
 }
 
-/// The same script plainly and as a transaction: it ends alike, and says the same.
+/// Checks that a script ends alike plainly and as a transaction, and gives equal messages.
 fn alike(w: &World, script: &str) {
     let (used, _) = w.used();
     let plain = w.plainly(&["sh", "-c", script]).output().unwrap();
@@ -260,7 +261,7 @@ fn a_quota_met_by_the_command_is_told_as_plainly(dir: &Path) {
             "i=0; while [ $i -lt 200 ]; do dd if=b of=new$i bs=100000 status=none || exit 3; i=$((i + 1)); done",
         ] {
             match script.contains("new$i") {
-                // Which file it is, is told by a name that need not be the same.
+                // The message says which file it is by a name that may differ.
                 true => {
                     let run = w.shell(script);
                     assert!(code(&run) == 3 && w.names_it(&err(&run)), "{}", w.told(&run));
@@ -366,7 +367,7 @@ fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {
                     let text = err(&output);
                     let pending = text.contains("committed, publication pending");
                     assert!(pending && w.names_it(&text) && text.contains("systx recover"), "{text}");
-                    // Not before there is room again, and everybody is told why.
+                    // Not before there is room again, and every command says why.
                     for output in [w.verb(&["recover"]).output().unwrap(), w.shell("echo > other")] {
                         assert_ne!(code(&output), 0, "{}", w.told(&output));
                         assert!(w.names_it(&err(&output)), "{}", w.told(&output));
@@ -421,7 +422,8 @@ fn what_is_new_belongs_to_the_project(dir: &Path) {
         let projects = |tree: &Path| must(Command::new("sh").args(["-c", PROJECTS]).current_dir(tree));
         assert_eq!(projects(&served), projects(&plain), "{kind}");
         assert!(projects(&served).contains("./moved/f/in") && projects(&served).contains("P"), "{kind}");
-        // What the kernel gives no project to after it was made is refused before the commit point.
+        // Objects to which the kernel gives no project after they were made are refused before the commit
+        // point.
         for special in ["ln -s small symlink", "mkfifo fifo"] {
             let output = machine::shell(&served, &format!("{special}; echo more > more"));
             match code(&output) {
@@ -457,7 +459,7 @@ fn xfs_binds_a_user_in_roots_run(dir: &Path) {
         w.leave(Some(3000), None);
         let write = "head -c 25000000 /dev/zero 2>/dev/null | dd of=new bs=100000 status=none";
         let words = [&UNPRIVILEGED[..], &["sh", "-c", write]].concat();
-        // Its own area, beside the user's.
+        // The run has an area of its own, beside the user's.
         let output = machine::run(&w.served, &[], &words).output().unwrap();
         println!("{}", w.told(&output));
         if kind == "xfs" {

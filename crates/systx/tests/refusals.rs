@@ -1,5 +1,6 @@
-//! What publication could fail on is refused where the native call would fail, or before the commit point; what becomes
-//! impossible only after the last look is set aside and told, and the rest takes effect.
+//! An obstacle on which publication could fail is refused where the native call would fail, or before the
+//! commit point; what becomes impossible only after the last look is set aside and reported, and the rest
+//! takes effect.
 //!
 //! `cargo test -p systx --test refusals [-- PART-OF-A-NAME]`
 
@@ -154,12 +155,12 @@ fn a_link_too_many_is_refused_as_natively(dir: &Path) {
     assert_eq!(code(&shell(&w.served, "ln f extra")), 0, "one is left");
     std::fs::remove_file(many.join("2")).unwrap();
     std::fs::remove_file(w.served.join("extra")).unwrap();
-    // As many as there are left, counted with those of the transaction itself.
+    // The transaction's own links count against those that are left, too.
     w.refused_in_the_transaction("ln f extra1 && ln f extra2 && ln f extra3", "Too many links");
 }
 
 impl World {
-    /// As `refused_as_natively`, where a native run would leave something behind.
+    /// Like `refused_as_natively`, where a native run would leave something behind.
     fn refused_in_the_transaction(&self, script: &str, words: &str) {
         let before = picture(&self.served);
         let inside = shell(&self.served, script);
@@ -351,7 +352,8 @@ fn a_step_that_a_redo_may_not_take_is_displaced(dir: &Path) {
     assert_eq!(std::fs::read_to_string(&f).unwrap(), "two\nmore\n");
 }
 
-/// What is made in directories with flags, by hand and inside: few small objects, which could ride in the record, and large ones.
+/// Objects made in directories with flags, by hand and inside: few small ones, which could ride in the
+/// record, and large ones.
 fn flags_that_a_directory_passes_on_are_as_natively(dir: &Path) {
     if !(have("chattr") && have("lsattr")) {
         return;
@@ -415,7 +417,7 @@ fn an_encrypted_directory_gets_nothing(dir: &Path) {
         "echo old > enc/f; echo g > enc/g; mkdir enc/dir enc/other; echo x > enc/dir/x; echo p > plain; \
         head -c 2000000 /dev/zero > enc/big";
     must(Command::new("sh").args(["-c", script]).current_dir(&served));
-    // What is natively done by making something, and what natively fails, too.
+    // Changes that natively make something new, and ones that natively fail, too.
     let before = picture(&served);
     for (script, words) in [
         ("echo new > enc/n", "not supported"),

@@ -1,9 +1,11 @@
 //! The pages for newcomers show what really comes: every command of `docs/tutorial.md`, `docs/recipes.md` and
-//! `docs/messages.md` is run, in order, by one bash, and its output compared with what stands below it. So the last of them is
-//! also the snapshot of what systx says; with `SYSTX_BLESS=1` it is written anew instead. The film is recorded again, and compared.
+//! `docs/messages.md` is run, in order, by one bash, and its output compared with what stands below it. So
+//! the last of them is also the snapshot of what systx says; with `SYSTX_BLESS=1` it is written anew instead.
+//! The film is recorded again, and compared.
 //!
-//! The bash lives in a chroot on an ext4 in a file, in a mount and process namespace of its own: its `/` is that file system,
-//! with the machine's `/usr` read-only. So also a transaction over the whole tree touches nothing else.
+//! The bash lives in a chroot on an ext4 in a file, in a mount and process namespace of its own: its `/` is
+//! that file system, with the machine's `/usr` read-only. So also a transaction over the whole tree touches
+//! nothing else.
 //!
 //! What a fenced block means:
 //!
@@ -87,7 +89,7 @@ fn the_film_shows_what_comes(dir: &Path) {
                 event[2].as_str().unwrap().to_string()
             })
             .collect();
-        // The process id that bash tells of a job.
+        // bash prints the process id of a job.
         let lines = text.lines().map(|line| line.strip_prefix("[1] ").map_or(line, |_| "[1] #"));
         masked(&lines.map(|line| format!("{line}\n")).collect::<String>())
     };
@@ -160,7 +162,7 @@ fn without_line(text: &str, without: usize) -> String {
 /// The blocks of a page that are run here.
 fn blocks(page: &str, have: &dyn Fn(&str) -> bool) -> Result<Vec<Block>, String> {
     let mut blocks: Vec<Block> = Vec::new();
-    // Whether a block of output may come, and whether its commands are run.
+    // True if a block of output may come and its commands are run, false if they are not run.
     let mut open: Option<bool> = None;
     let mut lines = page.lines().enumerate();
     while let Some((n, first)) = lines.next() {
@@ -229,7 +231,7 @@ fn play(world: &Path, blocks: &[Block]) -> Vec<String> {
     text.split_inclusive(&format!("{MARK}\n")).map(str::to_string).map(|part| unmarked(part, MARK)).collect()
 }
 
-/// The mark tells that the block has come to its end.
+/// Removes the mark, which shows that the block has come to its end.
 fn unmarked(part: String, mark: &str) -> String {
     match part.strip_suffix(&format!("{mark}\n")) {
         Some(text) => text.to_string(),
@@ -237,7 +239,7 @@ fn unmarked(part: String, mark: &str) -> String {
     }
 }
 
-/// What is shown and what came, block by block.
+/// Compares the output that a page shows with the real one, block by block.
 fn compare(blocks: &[Block], came: &[String]) -> Result<(), String> {
     for (n, block) in blocks.iter().enumerate() {
         let came = came.get(n).map_or(ENDED, String::as_str);
@@ -249,8 +251,8 @@ fn compare(blocks: &[Block], came: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces numbers that nobody can know by `#`: those of transactions and processes, after these words and at the beginning
-/// of a line of `systx list`. All other numbers count.
+/// Replaces unpredictable numbers by `#`: those of transactions and processes, after these words and at the
+/// beginning of a line of `systx list`. All other numbers count.
 fn masked(text: &str) -> String {
     const BEFORE: [&str; 6] =
         ["transaction ", "Transaction ", "pid ", "\"id\":", "\"pid\":", "\"transaction\":"];
@@ -307,7 +309,8 @@ fn world(dir: &Path) -> Option<PathBuf> {
     Some(root)
 }
 
-/// As far as it can be told without systemd; where that is at hand, the page itself asks it.
+/// Checks the drop-in as far as that is possible without systemd; where that is at hand, the page itself asks
+/// it.
 fn drop_in_is_sound(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap();
     let lines: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();

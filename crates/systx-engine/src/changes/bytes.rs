@@ -1,4 +1,5 @@
-//! Whether bytes differ, and the bytes themselves, of both sides. No more than [`CHUNK_BYTES`] of each are in memory.
+//! Comparing and reading the bytes of both sides of a change. No more than [`CHUNK_BYTES`] of each are in
+//! memory.
 
 use super::{Change, Side};
 use crate::facts::LowerFile;
@@ -12,8 +13,8 @@ use std::sync::Arc;
 use systx_os::{Errno, FileType, Os};
 
 impl<O: Os> Transaction<O> {
-    /// Bytes of one side of a change that this transaction has told, from `at` on: of a regular file its contents, of a symbolic link
-    /// its target, of everything else none. 0: the end, or there is no such side.
+    /// Reads bytes of one side of a listed change, from `at` on: of a regular file its contents, of a
+    /// symbolic link its target, of other types none. 0: the end, or there is no such side.
     pub fn contents(&mut self, change: &Change, side: Side, buf: &mut [u8], at: u64) -> Verb<usize> {
         let Some(version) = change.version(side) else { return Ok(0) };
         let ix = self.workset.ix(version.node);
@@ -35,7 +36,7 @@ impl<O: Os> Transaction<O> {
     }
 }
 
-/// Whether an object of the committed tree has other bytes than there, where it has these sizes.
+/// Returns true if a node has other bytes than the committed object, where it has these sizes.
 pub(super) fn bytes_changed<O: Os>(
     workset: &mut Workset<O>,
     ix: Ix,
@@ -69,7 +70,8 @@ pub(super) fn bytes_changed<O: Os>(
     }
 }
 
-/// Whether an object of the committed tree and the one that takes its place, of these sizes, have different bytes.
+/// Returns true if an object of the committed tree and the one that takes its place, of these sizes, have
+/// different bytes.
 pub(super) fn bytes_differ<O: Os>(
     workset: &mut Workset<O>,
     old: Ix,

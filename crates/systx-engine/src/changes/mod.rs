@@ -1,11 +1,12 @@
-//! What a transaction would change, name by name: for people, and for programs that decide whether to commit.
+//! The changes of a transaction, name by name: for people, and for programs that decide whether to commit.
 //!
-//! Owns: [`Change`], and [`Transaction::changes`], which makes the list of the working set. Guarantees: the list is whole (a removed
-//! tree is every object of it), sorted, and says what differs, not what was tried: what was made and removed again, or changed
-//! back, is not in it. An object is known by what it is, not by how it looks: a rename is never guessed. A renamed directory is one
-//! change; what is in it has one of its own only if that changed, too. Making the list changes nothing. Does not: list directories
-//! whose time has moved only because names in them changed, nor files for a link count alone; tell what outsiders do meanwhile
-//! (what it reads of the committed tree becomes a fact, as for any read).
+//! Owns: [`Change`], and [`Transaction::changes`], which makes the list from the working set. Guarantees: the
+//! list is complete (a removed tree is every object of it), sorted, and contains differences, not attempts:
+//! an object that was made and removed again, or changed back, is not in it. An object is known by its
+//! identity, not by its look: a rename is never guessed. A renamed directory is one change; an object in it
+//! has one of its own only if that changed, too. Making the list changes nothing. Does not: list directories
+//! whose time has moved only because names in them changed, nor files for a link count alone; report what
+//! outsiders do meanwhile (reading the committed tree adds facts, as any read does).
 
 pub(crate) mod bytes;
 pub(crate) mod names;
@@ -50,7 +51,7 @@ pub struct Change {
     pub before: Option<Version>,
     /// The object as the transaction has it; `None`: the name goes.
     pub after: Option<Version>,
-    /// What differs between the two; of a name that goes while its object stays, of the object.
+    /// The differences between the two; for a name that goes while its object stays, of the object.
     pub what: What,
     /// The new name is one more of an object that has this one, from the root of the mount.
     pub link_to: Option<Vec<u8>>,
@@ -78,7 +79,7 @@ pub struct Version {
     pub(crate) node: Node,
 }
 
-/// What differs.
+/// The differences.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct What {
     /// Bytes of a file, target of a symbolic link, number of a device.
@@ -100,7 +101,7 @@ pub struct What {
 /// A changed extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
-    /// Its name.
+    /// The name.
     pub name: Vec<u8>,
     /// It is there before.
     pub before: bool,
@@ -111,9 +112,9 @@ pub struct Xattr {
 /// One of the two versions of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// As committed.
+    /// The committed side.
     Before,
-    /// As the transaction has it.
+    /// The transaction's side.
     After,
 }
 
@@ -130,7 +131,7 @@ impl Version {
 }
 
 impl What {
-    /// Whether nothing differs.
+    /// Returns true if nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == What::default()
     }
@@ -206,7 +207,7 @@ fn committed_attr<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<Attr> {
     Ok(from_stat(&lower.stat))
 }
 
-/// What the transaction has changed of an object of the committed tree.
+/// Returns what the transaction has changed of an object of the committed tree.
 pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<What> {
     let (old, new) = (committed_attr(workset, ix)?, workset.attr(ix)?);
     let contents = bytes_changed(workset, ix, (old.size, new.size))?;
@@ -232,7 +233,7 @@ pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Wh
     })
 }
 
-/// What differs between an object of the committed tree and the one that gets its name.
+/// Returns the differences between an object of the committed tree and the one that gets its name.
 fn changed_for_another<O: Os>(workset: &mut Workset<O>, old: Ix, new: Ix) -> Verb<What> {
     let (was, is) = (committed_attr(workset, old)?, workset.attr(new)?);
     let is_dir = workset.object(old).dir.is_some() || workset.object(new).dir.is_some();
@@ -260,7 +261,7 @@ fn changed_for_another<O: Os>(workset: &mut Workset<O>, old: Ix, new: Ix) -> Ver
     Ok(what)
 }
 
-/// Whether anything but names was changed of an object of the committed tree.
+/// Returns true if anything but names was changed of an object of the committed tree.
 fn is_touched<O: Os>(workset: &Workset<O>, ix: Ix) -> bool {
     let object = workset.object(ix);
     object.lower.is_some() && (object.over.is_some() || !matches!(object.data, Data::Base(_)))

@@ -1,7 +1,8 @@
 //! Which name before belongs to which name after.
 //!
-//! An object that lost a name and got another one was renamed. What is left over is paired by path: a name that loses one object
-//! for good and gets another one. All paths of *before* are those of the committed tree, all of *after* those that the program sees.
+//! An object that lost a name and got another one was renamed. What is left over is paired by path: a name
+//! that loses one object for good and gets another one. All paths of *before* are those of the committed
+//! tree, all of *after* those that the program sees.
 
 use crate::changes::is_touched;
 use crate::paths::join;
@@ -13,7 +14,7 @@ use systx_os::Os;
 /// An object under a path.
 type Named = (Ix, Vec<u8>);
 
-/// What a path had and what it gets, or where an object went.
+/// The object that a path had and the one it gets, or where an object went.
 pub(crate) struct Pair {
     pub before: Option<Named>,
     pub after: Option<Named>,
@@ -40,7 +41,7 @@ pub(crate) fn changed_pairs<O: Os>(workset: &Workset<O>) -> Vec<Pair> {
     let mut goes: HashMap<(u16, Vec<u8>), Ix> = HashMap::new();
     let mut comes: Vec<Named> = Vec::new();
     for (ix, mut moves) in moves(workset) {
-        // Its directory was moved and moved or made again: it is where it was.
+        // Its directory was moved, and moved back or made again: it is where it was.
         let gained: HashSet<&Vec<u8>> = moves.gained.iter().collect();
         let stayed: HashSet<Vec<u8>> =
             moves.lost.iter().filter(|path| gained.contains(path)).cloned().collect();

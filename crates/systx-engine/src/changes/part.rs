@@ -1,11 +1,13 @@
 //! Which changes go together when only a part of a transaction is committed.
 //!
-//! Owns: [`Choice`] (what the user names), [`Part`] (what comes of it), and the rules between. A *group* is what can only happen as a
-//! whole: an object that moves leaves one name and takes another; a name that loses one object and gets another does both. A group
-//! *needs* another one in two ways. Its names stand in directories that are new or moved themselves: those come along, as `git add`
-//! brings the directories of a file. And a directory can go only when all that was in it goes: that is never brought along
-//! unasked, but refused. What is excluded takes along whatever needs it. Guarantees: what is chosen comes to a tree with every chosen
-//! name as the transaction shows it; making a choice changes nothing. Does not: give the rest up ([`Transaction::keep_only`]).
+//! Owns: [`Choice`] (what the user names), [`Part`] (what comes of it), and the rules between. A *group* is
+//! what can only happen as a whole: an object that moves leaves one name and takes another; a name that loses
+//! one object and gets another does both. A group *needs* another one in two ways. Its names stand in
+//! directories that are new or moved themselves: those come along, as `git add` brings the directories of a
+//! file. And a directory can go only when all that was in it goes: that is never brought along unasked, but
+//! refused. What is excluded takes along whatever needs it. Guarantees: what is chosen comes to a tree with
+//! every chosen name as the transaction shows it; making a choice changes nothing. Does not: give the rest up
+//! ([`Transaction::keep_only`]).
 
 use super::Change;
 use crate::changes::is_touched;
@@ -17,7 +19,8 @@ use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use systx_os::{FileType, Os};
 
-/// What the user names: paths as people know them, without `.`, `..` and a `/` at the end. A directory means everything below it.
+/// The paths that a user names, as people know them, without `.`, `..` and a `/` at the end. A directory
+/// means everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Only what is here; nothing named: everything.
@@ -43,7 +46,7 @@ pub enum Unfit {
 pub struct Part {
     /// Of every name that changes, by directory and name: its group.
     names: HashMap<(Ix, Name), usize>,
-    /// The same by the path before, and by the path after, in its mount.
+    /// The choice by the path before, and by the path after, in its mount.
     lost: HashMap<Place, usize>,
     gained: HashMap<Place, usize>,
     /// Objects of which more than names was changed.
@@ -55,7 +58,7 @@ pub struct Part {
 type Place = (u16, Vec<u8>);
 
 impl Part {
-    /// Whether one of the transaction's changes is in it.
+    /// Returns true if one of the transaction's changes is in it.
     pub fn has(&self, change: &Change) -> bool {
         self.group_of(change).is_none_or(|group| self.chosen[group])
     }
@@ -121,15 +124,16 @@ struct Web {
     group: Vec<usize>,
     /// Directories that a group's new names stand in.
     above: Vec<Vec<usize>>,
-    /// What was in the directories that go with a group.
+    /// Objects in the directories that go with a group.
     inside: Vec<Vec<usize>>,
     part: Part,
 }
 
 impl<O: Os> Transaction<O> {
-    /// What a choice comes to. `changes` are those that the transaction tells just now.
+    /// Resolves a choice. `changes` are those that the transaction lists just now.
     ///
     /// # Errors
+    ///
     /// [`Unfit`]; nothing has changed.
     pub fn choose(&self, changes: &[Change], choice: &Choice) -> Result<Part, Unfit> {
         let web = web(&self.workset);
@@ -178,8 +182,8 @@ impl<O: Os> Transaction<O> {
     }
 }
 
-/// All paths of all units as people know them, each with a `/` at its end, and the groups: sorted, so that what is below a path
-/// stands together.
+/// All paths of all units as people know them, each with a `/` at its end, and the groups: sorted, so that
+/// what is below a path stands together.
 fn shown_paths<O: Os>(workset: &Workset<O>, web: &Web) -> Vec<(Vec<u8>, usize)> {
     let mut all = Vec::new();
     for (unit, group) in web.units.iter().zip(&web.group) {
@@ -225,13 +229,14 @@ fn web<O: Os>(workset: &Workset<O>) -> Web {
     for (place, n) in &left {
         taken.get(place).into_iter().for_each(|other| sets.join(*n, *other));
     }
-    // What moves.
+    // Moved objects.
     for (ix, names) in &lost {
         let others = gained.get(ix).into_iter().flatten();
         let moved = gained.contains_key(ix);
         others.chain(names.iter().filter(|_| moved)).for_each(|other| sets.join(names[0], *other));
     }
-    // What was written to before it moved or went; of what lives on by another name that is told of the one that goes.
+    // Objects that were written to before they moved or went; an object that lives on by another name is
+    // listed under the one that goes.
     for (n, unit) in units.iter().enumerate() {
         let What::Object(ix) = unit.what else { continue };
         lost.get(&ix).into_iter().flatten().for_each(|other| sets.join(n, *other));
@@ -285,7 +290,7 @@ fn changed_names_and_objects<O: Os>(workset: &Workset<O>) -> Vec<Unit> {
     units
 }
 
-/// What each group needs: directories above its new names, and what was in directories that go.
+/// The needs of each group: directories above its new names, and the contents of directories that go.
 fn needs<O: Os>(
     workset: &Workset<O>,
     units: &[Unit],

@@ -1,8 +1,9 @@
 //! Giving changes up: the working set as if they had not been made.
 //!
-//! Guarantees: what is left is a working set as verbs make one, so that planning and committing it need to know nothing of this;
-//! what was read stays a fact. A staged directory that stays keeps its times and its mode. Does not: decide what to give up
-//! ([`Part`]); undo what only the program could see meanwhile (times of committed directories whose names changed).
+//! Guarantees: what is left is a working set as verbs make one, so that planning and committing it need to
+//! know nothing of this; what was read stays a fact. A staged directory that stays keeps its times and its
+//! mode. Does not: decide what to give up ([`Part`]); undo what only the program could see meanwhile (times
+//! of committed directories whose names changed).
 
 use super::part::Part;
 use crate::facts::Name;
@@ -23,7 +24,7 @@ impl<O: Os> Transaction<O> {
     /// Of the file system. Then the transaction can only be aborted.
     pub fn keep_only(&mut self, part: &Part) -> Verb<()> {
         let mut names: Vec<_> = part.other_names().map(|(dir, name)| (dir, Name::from(name))).collect();
-        // What is inside before what it is in.
+        // Objects inside a directory before the directory.
         names.sort_by_cached_key(|(dir, name)| {
             (std::cmp::Reverse(depth(&self.workset, *dir)), *dir, name.clone())
         });

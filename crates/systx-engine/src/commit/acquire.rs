@@ -1,7 +1,9 @@
-//! What publication can fail on, looked at in P and once more in F: flags, permissions, mount points, links, space.
+//! The obstacles that publication can meet, checked in P and once more in F: flags, permissions, mount
+//! points, links, space.
 //!
-//! Guarantees: what could be known of before the commit point fails there, and says on what. Does not: keep it so. What an
-//! outsider makes impossible after the last look is set aside by publication.
+//! Guarantees: an obstacle that can be known before the commit point fails there, and names its object. Does
+//! not: keep it away. A step that an outsider makes impossible after the last check is set aside by
+//! publication.
 
 use super::Change;
 use crate::domain::Domain;
@@ -58,7 +60,8 @@ const TARGET: &[u8] = b"target";
 
 /// Makes it, with an entry.
 fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
-    // In P, with its entry: nothing is sealed with half of it. On a shelf somebody may have been killed in here.
+    // In P, with its entry: nothing is sealed with half of it. On a shared staging directory a process may
+    // have been killed in here.
     let made = |made| match made {
         Err(Errno::EXIST) => Ok(()),
         made => made,
@@ -67,7 +70,8 @@ fn make_target<O: Os>(os: &O, slots: &O::Fd) -> systx_os::Result<()> {
     made(os.mkdir(&os.open(slots, TARGET, Open::Path)?, b"entry", 0o700))
 }
 
-/// What the comparison of facts, right before a look in F, has shown of the same objects: they need no calls of their own.
+/// What the comparison of facts, right before a look in F, has shown of the same objects: they need no calls
+/// of their own.
 pub(super) struct Compared {
     /// R: what was compared.
     pub objects: HashSet<ObjectId>,
@@ -76,7 +80,7 @@ pub(super) struct Compared {
 }
 
 impl Compared {
-    /// Whether an object was compared and may be changed.
+    /// Returns true if an object was compared and may be changed.
     fn is_free(&self, object: &Handle) -> bool {
         !self.fixed.contains(object) && self.objects.contains(&ObjectId::attr(object))
     }
@@ -106,12 +110,13 @@ struct Look<'a, O: Os> {
     tokens: HashSet<u32>,
 }
 
-/// Looks at everything that `steps` change. What this commit itself makes is left out: nobody else can reach it. In P, where handles
-/// can't be opened: objects to be kept open.
+/// Checks every object that `steps` change. Objects that this commit itself makes are left out: no other
+/// process can reach them. In P, where handles can't be opened, returns objects to be kept open.
 ///
 /// # Errors
-/// `Failed`, with the kernel's future answer; `Conflict` where a directory has vanished. Other objects that have are told by
-/// others.
+///
+/// `Failed`, with the kernel's future answer; `Conflict` where a directory has vanished. Other vanished
+/// objects are reported elsewhere.
 pub(super) fn check<O: Os>(
     domain: &Domain<O>,
     plan: &Plan,
@@ -141,7 +146,8 @@ pub(super) fn check<O: Os>(
         files,
         tokens,
     };
-    // Of a file that is written to this stands for its opening in P: nobody opens an immutable or append-only one for that.
+    // For a file that is written to, this replaces its opening in P: an immutable or append-only one can't be
+    // opened for that.
     let mut attributed: HashSet<Handle> = HashSet::new();
     let patched = |step: &Step| match &step.act {
         Act::Patch(patch) => Some(patch.file),
@@ -177,7 +183,7 @@ pub(super) fn check<O: Os>(
     Ok(look.held)
 }
 
-/// Whether there is room for what publication adds. Staged objects have theirs already.
+/// Checks that there is room for what publication adds. Staged objects have theirs already.
 pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), CommitError> {
     let os = &domain.os;
     let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
@@ -199,7 +205,8 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
         return Ok(());
     }
     let total = os.statfs(&domain.area.tx).map_err(fail("asking for free space"))?;
-    // Root may use what is kept for it, but not what ext4 keeps for itself (fs/ext4/super.c, ext4_calculate_resv_clusters).
+    // Root may use what is kept for it, but not what ext4 keeps for itself (fs/ext4/super.c,
+    // ext4_calculate_resv_clusters).
     let own = match domain.info.kind {
         FsKind::Ext4 | FsKind::Ext4NoJournal => (total.blocks / 50).min(4096),
         _ => 0,
@@ -216,7 +223,7 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
 }
 
 impl<O: Os> super::Commit<'_, O> {
-    /// The same look once more, in F.
+    /// Checks once more, in F.
     pub(super) fn still_possible(&mut self, compared: &[Compared]) -> Result<(), CommitError> {
         for (part, compared) in self.parts.iter_mut().zip(compared) {
             if let Some(Change { plan, body, slots, directories, .. }) = &mut part.change {
@@ -288,8 +295,9 @@ impl<O: Os> Look<'_, O> {
         Ok(())
     }
 
-    /// Makes what comes into a directory that passes its project on one of that project, as it would have been made there:
-    /// the kernel moves nothing else into it. What stands in the tree already is left as it is.
+    /// Makes what comes into a directory that passes its project on one of that project, as it would have
+    /// been made there: the kernel moves nothing else into it. What stands in the tree already is left as it
+    /// is.
     ///
     /// Source: fs/ext4/namei.c, ext4_rename; fs/xfs/xfs_inode.c, xfs_rename.
     fn adopt(&mut self, step: &Step) -> Result<(), CommitError> {
@@ -299,7 +307,7 @@ impl<O: Os> Look<'_, O> {
         let at = At { name: step.at.name.clone(), ..self.place(&step.at.dir, &step.at).clone() };
         let failed = |error| self.failed("giving it the project of its directory", &at, error);
         let adopted = adopt(os, &self.domain.area.root, slots, &slot, project).map_err(failed)?;
-        // What comes into these by a step of its own is next.
+        // The next check covers objects that come into these by a step of their own.
         self.projects.extend(adopted.into_iter().map(|dir| (dir, project)));
         Ok(())
     }
@@ -322,7 +330,7 @@ impl<O: Os> Look<'_, O> {
         };
         let failed = |error| self.failed("moving or removing", &at, error);
         let stat = match os.stat_at(&dir, &step.at.name) {
-            // Vanished: the look at every *before* tells.
+            // Vanished: the check of every *before* reports it.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => return Ok(()),
             stat => stat.map_err(failed)?,
         };
@@ -337,10 +345,12 @@ impl<O: Os> Look<'_, O> {
         self.try_to_move(&dir, &at)
     }
 
-    /// Whether a directory may be moved: the kernel is asked by a rename that can't succeed, onto a directory of ours that has
-    /// an entry. Nothing else tells that something is mounted on it, as all our descriptors are on a copy of the mount.
+    /// Checks that a directory may be moved: the kernel is asked by a rename that can't succeed, onto a
+    /// directory of ours that has an entry. Nothing else shows a mount on it, as all our descriptors are on a
+    /// copy of the mount.
     ///
-    /// Source: fs/namei.c, vfs_rename: permissions and mounts first, then the file system, which sees the entry.
+    /// Source: fs/namei.c, vfs_rename: permissions and mounts first, then the file system, which sees the
+    /// entry.
     fn try_to_move(&mut self, dir: &O::Fd, at: &At) -> Result<(), CommitError> {
         let Some(slots) = self.slots else { return Ok(()) };
         let os = &self.domain.os;
@@ -351,11 +361,11 @@ impl<O: Os> Look<'_, O> {
         }
         match os.rename((dir, &at.name), (slots, TARGET), Rename::Replace) {
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
-            // Vanished, or of another type now: the look at every *before* tells.
+            // Vanished, or of another type now: the check of every *before* reports it.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ISDIR) => Ok(()),
             Err(Errno::BUSY) => Err(self.failed("moving or removing the mount point", at, Errno::BUSY)),
             Err(error) => Err(self.failed(doing, at, error)),
-            // Somebody has deleted what we staged, in this very moment.
+            // A person has deleted what was staged, in this very moment.
             Ok(()) => {
                 let back = os.rename((slots, TARGET), (dir, &at.name), Rename::NoReplace);
                 Err(self.failed("finding what was staged for", at, back.err().unwrap_or(Errno::NOENT)))
@@ -383,7 +393,7 @@ impl<O: Os> Look<'_, O> {
         if self.is_free(object) {
             return Ok(());
         }
-        // What stands nowhere yet is ours.
+        // An object without a public name yet is ours.
         let Some(at) = self.plan.places.get(object).cloned() else { return Ok(()) };
         match self.stat(object, &at)? {
             Some(stat) if stat.immutable || stat.append_only => {
@@ -404,7 +414,7 @@ impl<O: Os> Look<'_, O> {
         let failed = |error| self.failed("looking at", at, error);
         let Some(fd) = opened.map_err(failed)? else { return Ok(None) };
         let stat = os.stat(&fd).map_err(failed)?;
-        // Whoever renames something on the way to it from here on doesn't take it away.
+        // A rename of a directory on the way to it, from here on, doesn't take it away.
         if self.compared.is_none() && !self.domain.info.open_by_handle && self.held.len() < HELD_MAX {
             self.held.insert(*object, Arc::new(fd));
         }

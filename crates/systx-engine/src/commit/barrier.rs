@@ -1,7 +1,9 @@
-//! The stage barrier: staged objects, and what the commit builds on, are on stable storage before the record that promises them.
+//! The stage barrier: staged objects, and what the commit builds on, are on stable storage before the record
+//! that promises them.
 //!
-//! Recipes and what they cost: docs/decisions.md, "Measured". On a journaling file system names and attributes go to the
-//! disk in order, so that one sync after the last write-out carries everything that came before it.
+//! Recipes and what they cost: docs/decisions.md, "Measured". On a journaling file system names and
+//! attributes go to the disk in order, so that one sync after the last write-out carries everything that came
+//! before it.
 
 use super::base::Base;
 use super::Change;

@@ -1,11 +1,11 @@
-//! What a commit builds on: the names, attributes and bytes that its steps expect to find (C10).
+//! The names, attributes and bytes that a commit's steps expect to find (C10).
 //!
-//! An outsider who has changed them and synced nothing loses them with the power. A redo would then find neither *before* nor *after*,
-//! take the older state for a later one, and the commit would be lost. So all of it is on the disk before the header, or known to be
-//! ([`OnDisk`](crate::domain::on_disk)).
+//! An outsider who has changed them and synced nothing loses them with the power. A redo would then find
+//! neither *before* nor *after*, take the older state for a later one, and the commit would be lost. So all
+//! of it is on the disk before the header, or known to be ([`OnDisk`](crate::domain::on_disk)).
 //!
-//! Guarantees: whatever is changed after the look is seen by V6 or F, or is ordered after the commit. Does not: sync (`barrier`), or
-//! care for what was only read.
+//! Guarantees: a change after the look is seen by V6 or F, or is ordered after the commit. Does not: sync
+//! (`barrier`), or care for what was only read.
 
 use super::Change;
 use crate::domain::on_disk::Began;
@@ -21,7 +21,7 @@ use systx_os::{Errno, FileType, FsKind, Handle, Lease, Open, Os, Result, Stat};
 /// Objects that are looked at one by one; for more, a sync costs less than the looks.
 const OBJECTS_MAX: usize = 64;
 
-/// What the steps of one domain's record build on, as it was when the record was made.
+/// The state that the steps of one domain's record build on, as it was when the record was made.
 pub(crate) struct Base<O: Os> {
     objects: Vec<Object<O>>,
     /// There is more than was looked at.
@@ -33,11 +33,11 @@ struct Object<O: Os> {
     handle: Handle,
     fd: Arc<O::Fd>,
     stat: Stat,
-    /// Its bytes are built on.
+    /// True if its bytes are built on.
     bytes: bool,
     names_known: bool,
     bytes_known: bool,
-    /// Nobody has changed it from the look to the first step.
+    /// True if no process has changed it from the look to the first step.
     unchanged: bool,
 }
 
@@ -88,7 +88,7 @@ impl<O: Os> Base<O> {
                 None if at.name.is_empty() => change.directories.find(os, root, handle, &at.path)?,
                 None => open_object(os, root, handle, &at.path, &at.name, Open::Path)?.map(Arc::new),
             };
-            // What is gone is told by the final look.
+            // The final look reports an object that is gone.
             if let Some(fd) = found {
                 self.add(domain, *handle, fd, *bytes, now)?;
             }
@@ -155,7 +155,7 @@ impl<O: Os> Base<O> {
         Ok(())
     }
 
-    /// Whether a sync is needed for it.
+    /// Returns true if it needs a sync.
     pub fn is_unsynced(&self) -> bool {
         self.more || self.objects.iter().any(|object| !object.names_known || object.lacks_bytes())
     }
@@ -174,7 +174,7 @@ impl<O: Os> Base<O> {
             let open = || domain.os.reopen(&object.fd, Open::Read);
             match domain.open_past_leases(ObjectId::data(&object.handle), open) {
                 Ok(fd) => files.push(Arc::new(fd)),
-                // Not readable for us, or somebody keeps it to himself.
+                // Not readable for us, or another process holds a lease on it.
                 Err(_) => return Ok(None),
             }
         }
@@ -205,12 +205,13 @@ impl<O: Os> Base<O> {
         }
     }
 
-    /// Notes, when all steps are taken and leases still held, what this commit has left: a redo makes it again. Whoever commits on it
-    /// next needs no sync.
+    /// Notes, when all steps are taken and leases still held, what this commit has left: a redo makes it
+    /// again, so the next commit on it needs no sync.
     ///
-    /// An outsider who comes between the last step and this look is not told from us by the stamp, and so is looked for by what he
-    /// may have changed: a file's bytes are kept to us by the lease, or else have our time and size; mode and owner are ours. Only a
-    /// name that he removes in these microseconds, or an extended attribute, escapes (docs/guarantees.md, (c)).
+    /// The stamp can't tell an outsider's change between the last step and this look from our own, so each
+    /// kind of change is excluded in another way: a file's bytes are protected by the lease, or else have our
+    /// time and size; mode and owner are compared with ours. Only a name removed in these microseconds, or an
+    /// extended attribute, escapes (docs/guarantees.md, (c)).
     pub fn after_steps(&self, domain: &Domain<O>, body: &Body) {
         let os = &domain.os;
         for object in self.objects.iter().filter(|object| object.unchanged && object.names_known) {
@@ -239,7 +240,7 @@ impl<O: Os> Base<O> {
         }
     }
 
-    /// The same of an object that the record carries whole.
+    /// Notes an object that the record carries whole.
     fn note_made(&self, domain: &Domain<O>, at: &At, small: &Small) {
         let Some(dir) = self.objects.iter().find(|dir| dir.unchanged && dir.handle == at.dir) else { return };
         let os = &domain.os;
@@ -261,7 +262,7 @@ impl<O: Os> Object<O> {
         self.bytes && !self.bytes_known
     }
 
-    /// Whether it has now the mode and owner that it had, or that the steps gave it.
+    /// Returns true if it has now the mode and owner that it had, or that the steps gave it.
     fn has_attributes_of(&self, now: &Stat, body: &Body) -> bool {
         let (mut mode, mut owner) = (Some(self.stat.perm()), (self.stat.uid, self.stat.gid));
         for step in &body.steps {
@@ -280,7 +281,7 @@ impl<O: Os> Object<O> {
     }
 }
 
-/// Whether change times come from this machine's clock.
+/// Returns true if change times come from this machine's clock.
 fn is_local(kind: FsKind) -> bool {
     matches!(kind, FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Xfs | FsKind::Btrfs)
 }
@@ -331,11 +332,11 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
             Act::Replace { before, tree, read, .. } | Act::Remove { before, tree, read, .. } => {
                 // A redo compares the bytes that were read.
                 want(before, &here(), read.iter().any(|read| read.of.is_none()));
-                // What goes with it was looked at long ago.
+                // Objects that go with it were looked at long ago.
                 more |= !tree.is_empty();
             }
             Act::Patch(patch) => want(&patch.file, at, true),
-            // What stands nowhere yet is ours.
+            // An object without a public name yet is ours.
             Act::Attr { object, power_over, .. } if plan.places.contains_key(object) => {
                 want(object, at, power_over.is_some());
             }

@@ -32,8 +32,8 @@ impl<O: Os> Drop for Leases<O> {
 }
 
 impl<O: Os> Commit<'_, O> {
-    /// Takes leases, then compares every fact and every *before* with the present: what an outsider changed until now
-    /// aborts us, what he changes from now on is ordered after us.
+    /// Takes leases, then compares every fact and every *before* with the present: an outsider's change until
+    /// now aborts us, one from now on is ordered after us.
     pub(super) fn final_look(&mut self) -> Result<Leases<O>, CommitError> {
         let os = self.parts[0].domain.os.clone();
         let mut leases = Leases { os, held: Vec::new() };
@@ -49,7 +49,7 @@ impl<O: Os> Commit<'_, O> {
             may_get_power(part)?;
         }
         let mut staged = 0;
-        // What appears by one call is whole for everybody at once.
+        // A single object appears by one call, at one instant for all processes.
         let steps: usize =
             self.parts.iter().filter_map(|p| p.change.as_ref()).map(|c| c.body.steps.len()).sum();
         for part in self.parts.iter().filter(|_| steps > 1) {
@@ -77,8 +77,8 @@ impl<O: Os> Commit<'_, O> {
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
             let mut compared = self.compare_all(&open);
-            // Looking needs descriptors; those leases, and what is held for who can't open by handle, are only of use where there are
-            // enough.
+            // Looking needs descriptors; those leases, and what is held for who can't open by handle, are
+            // only of use where there are enough.
             if matches!(compared, Err(CommitError::Failed { error: Errno::MFILE | Errno::NFILE, .. })) {
                 leases.held.truncate(leases.held.len() - staged);
                 self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|c| c.held.clear());
@@ -138,9 +138,10 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
-/// Makes sure that nobody has a file open, or another name for it, that was written anew and is about to be replaced.
+/// Makes sure that no other process has a file open, nor another name for it, that was written anew and is
+/// about to be replaced.
 ///
-/// It is not optional, unlike the other leases: without it what somebody writes to the old file would go with it.
+/// Unlike the other leases it is required: without it, an outsider's writes to the old file would go with it.
 fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<(), CommitError> {
     let Some(change) = &mut part.change else { return Ok(()) };
     let (domain, plan) = (&part.domain, &change.plan);
@@ -158,19 +159,20 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
         if os.stat(&fd).map_err(|error| failed(domain, step, error))?.nlink != 1 {
             return Err(changed(domain, step, "it got another name"));
         }
-        // Whoever looks at its facts now must not open it once more: that would break the lease.
+        // The comparison of its facts must not open it once more: that would break the lease.
         change.patch_targets.insert(*before, fd);
     }
     Ok(())
 }
 
-/// Makes sure that nobody may be writing to a file that gets set-id bits, capabilities or root's ownership. Its bytes are compared
-/// with the other facts, and once more when it gets them.
+/// Makes sure that no process may be writing to a file that gets set-id bits, capabilities or root's
+/// ownership. Its bytes are compared with the other facts, and once more when it gets them.
 fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
     let Some(change) = &part.change else { return Ok(()) };
     let (domain, plan) = (&part.domain, &change.plan);
     let (os, root) = (&domain.os, &domain.area.root);
-    // In a view of an outer transaction there are no leases: its own commit has them, and compares what was read here by hash.
+    // In a view of an outer transaction there are no leases: its own commit has them, and compares what was
+    // read here by hash.
     if !domain.area.info.leases {
         return Ok(());
     }
@@ -195,15 +197,15 @@ fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
     Ok(())
 }
 
-/// What became of a lease.
+/// The result of asking for a lease.
 enum Held<Fd> {
     Leased(Fd),
     Open,
     Gone,
 }
 
-/// Opens a file and takes a lease on it. Who reads it, or looks at it, is soon done; and what was closed counts as open until
-/// the kernel comes to it (a view's private reads end that way).
+/// Opens a file and takes a lease on it. Who reads it, or looks at it, is soon done; and what was closed
+/// counts as open until the kernel comes to it (a view's private reads end that way).
 fn leased<O: Os>(
     os: &O,
     kind: Lease,
@@ -216,7 +218,7 @@ fn leased<O: Os>(
         match open() {
             Ok(Some(fd)) => match os.lease(&fd, kind) {
                 Ok(()) => return Ok(Held::Leased(fd)),
-                // Not for us, or not here: then only the bytes tell.
+                // Not for us, or not here: then only the bytes decide.
                 Err(error) if kind == Lease::Read && error != Errno::AGAIN => return Ok(Held::Leased(fd)),
                 Err(_) => {}
             },
@@ -228,7 +230,8 @@ fn leased<O: Os>(
     Ok(Held::Open)
 }
 
-/// What a step expects at its name before any step was taken; `None` when another step of ours changes that first.
+/// Returns what a step expects at its name before any step was taken; `None` when another step of ours
+/// changes that first.
 fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Handle>> {
     match &step.act {
         Act::Place { .. } | Act::Link { .. } => {

@@ -47,14 +47,16 @@ impl<O: Os> Commit<'_, O> {
         // Leases end before the slots do.
         drop(leases);
         if done.pending.is_some() {
-            // The slots stay: whoever comes by next goes on, in this process or when it has ended.
+            // The staging entries stay: the next process on this file system goes on, this one or one after
+            // its end.
             self.leave();
             return done;
         }
         if mutant::on(Mutant::PublishBeforeSync) {
             let _ = self.sync_header();
         }
-        // Without a record nobody would know what is in the slots: they go before the transaction is done.
+        // Without a record no process would know what is in the entries: they go before the transaction is
+        // done.
         self.reclaim(false, &mut done);
         // The coordinator's slot last: helpers of a participant look at it.
         for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
@@ -83,7 +85,7 @@ impl<O: Os> Commit<'_, O> {
         }
     }
 
-    /// Nobody waits for slots that this process can't go on with.
+    /// Releases waiters from active entries that this process can't go on with.
     fn leave(&self) {
         for part in &self.parts {
             if let Some((slot, _)) = part.numbered {
@@ -118,7 +120,8 @@ impl<O: Os> Commit<'_, O> {
     /// Takes back a commit before its commit point and gives the error to report.
     pub(super) fn withdraw(self, error: CommitError) -> CommitError {
         if matches!(error, CommitError::InDoubt { .. }) {
-            // Nobody knows what the disk holds. The slot stays and is reported to whoever meets it.
+            // The state on the disk is unknown. The entry stays, and every transaction that meets it gets a
+            // report.
             self.leave();
             return error;
         }

@@ -9,8 +9,8 @@ use crate::outcome::CommitError;
 use systx_os::Os;
 
 impl<O: Os> Commit<'_, O> {
-    /// The promises of the participants, synced: from here on the coordinator's log decides. They come after V5, so that
-    /// they stand in their logs in LSN order, and before the coordinator's header.
+    /// The promises of the participants, synced: from here on the coordinator's log decides. They come after
+    /// V5, so that they stand in their logs in LSN order, and before the coordinator's header.
     pub(super) fn prepare_participants(&mut self) -> Result<(), CommitError> {
         let coordinator = self.coordinator();
         for part in self.parts.iter_mut().enumerate().filter(|(n, _)| *n != coordinator).map(|(_, part)| part)

@@ -1,8 +1,9 @@
 //! Commit: prepare → validate → sync → final look ═ commit point ═ → publish → done (docs/protocol.md §3).
 //!
-//! Owns: the order of these phases, and what is taken back when one of them says no. Guarantees: before the commit point
-//! every failure leaves the committed tree as it was; after it the transaction is never reported as aborted. Nobody waits
-//! while holding the commit lock or an in-flight slot for anything but his own disk.
+//! Owns: the order of these phases, and what is taken back when one of them fails. Guarantees: before the
+//! commit point every failure leaves the committed tree as it was; after it the transaction is never reported
+//! as aborted. While holding the commit lock or an active entry, a process waits for nothing but its own
+//! disk.
 
 mod acquire;
 mod barrier;
@@ -49,7 +50,7 @@ pub(crate) struct Part<O: Os> {
     pub numbered: Option<(SlotIx, Lsn)>,
 }
 
-/// What a commit changes in one domain.
+/// The changes of a commit in one domain.
 pub(crate) struct Change<O: Os> {
     pub id: TxId,
     /// `tx/<id>`.
@@ -65,7 +66,7 @@ pub(crate) struct Change<O: Os> {
     pub held: HashMap<Handle, Arc<O::Fd>>,
     /// Tokens in the slots, as far as known.
     pub tokens: TokenHandles,
-    /// What the steps build on.
+    /// The state that the steps build on.
     pub base: base::Base<O>,
     /// Says that `tx/<id>` is in use, until a slot does.
     pub sealed: Option<Sealed<O>>,
@@ -74,12 +75,13 @@ pub(crate) struct Change<O: Os> {
 }
 
 impl<O: Os> Part<O> {
-    /// Whether its file system comes back after a power loss: where none does, nothing is promised and nothing redone.
+    /// True if its file system comes back after a power loss: where none does, nothing is promised and
+    /// nothing redone.
     pub fn promises(&self) -> bool {
         self.domain.comes_back() || mutant::on(Mutant::ForgetfulPromises)
     }
 
-    /// Its transaction number; 0 where nothing changes.
+    /// Transaction number; 0 where nothing changes.
     pub fn id(&self) -> TxId {
         self.change.as_ref().map_or(TxId(0), |c| c.id)
     }
@@ -119,8 +121,8 @@ impl<O: Os> Transaction<O> {
         self.commit_whole(Failing::Goes).map_err(|(error, _)| error)
     }
 
-    /// As [`Transaction::commit`]; but where that fails before the commit point the transaction stays, [given up](Transaction::give_up),
-    /// with all that was done in it.
+    /// Commits; but where that fails before the commit point the transaction stays, [given
+    /// up](Transaction::give_up), with all that was done in it.
     pub fn commit_or_stay(self) -> Result<Committed, NotCommitted<O>> {
         self.commit_whole(Failing::Stays)
     }
@@ -133,7 +135,8 @@ impl<O: Os> Transaction<O> {
         let plans = match plan::plan(&mut self.workset) {
             Ok(plans) => plans,
             Err(error) => {
-                // What changed through another transaction is told as its doing, not as an outsider's.
+                // A change that came through another transaction is reported as its doing, not as an
+                // outsider's.
                 let named = self.workset.facts_mut().refresh_all().map_err(aborted);
                 let error = named.err().unwrap_or(error);
                 let lost = match &error {
@@ -155,7 +158,7 @@ impl<O: Os> Transaction<O> {
         let shelved: Vec<_> = (0..mounts.len())
             .map(|mount| staging(mount).and_then(|s| Some((s.shelf.clone()?, s.next))))
             .collect();
-        // What a commit that stays has let go of before it failed.
+        // Takes back what a commit that stays has let go of before it failed.
         let unused: Vec<HashSet<u32>> = match failing {
             Failing::Goes => Vec::new(),
             Failing::Stays => plans.iter().map(|(plan, _)| plan.unused.iter().copied().collect()).collect(),
@@ -182,14 +185,14 @@ impl<O: Os> Transaction<O> {
         let changed: Vec<bool> = (0..mounts.len())
             .map(|m| drafts.iter().any(|d| d.mount == m && !d.plan.steps.is_empty()))
             .collect();
-        // Until the seals are off again nobody takes them for orphans.
+        // Until the seals are removed no process takes the directories for orphans.
         let noted = mounts.iter().zip(&ids).filter(|_| stays);
         let noted: Vec<_> = noted.map(|(domain, id)| domain.keep_sealed(*id)).collect();
         let ended = run(self.workset.facts_mut(), drafts, self.options.durability, &self.options.command);
         let in_doubt = matches!(ended, Err(CommitError::InDoubt { .. }));
         let stays = stays && ended.is_err() && !in_doubt;
         for (mount, domain) in mounts.iter().enumerate() {
-            // What was staged came to nothing, in whole or in part.
+            // The staged objects came to nothing, in whole or in part.
             if !in_doubt && !stays && (ended.is_err() || !changed[mount] || carried[mount]) {
                 domain.discard_staging(ids[mount]);
                 shelved[mount].as_ref().inspect(|_| domain.clear_shelf(ids[mount]));
@@ -210,7 +213,7 @@ impl<O: Os> Transaction<O> {
         ended.map_err(|error| (error, None))
     }
 
-    /// What becomes of it when its commit has failed before anything was done for it.
+    /// Ends a transaction whose commit has failed before anything was done for it.
     fn failed_whole(mut self, failing: Failing, lost: Option<&Conflict>) -> Option<Box<Transaction<O>>> {
         match (failing, lost) {
             (Failing::Stays, lost) => {
@@ -227,7 +230,7 @@ impl<O: Os> Transaction<O> {
 /// Why a commit failed, and the transaction, if it stays.
 pub type NotCommitted<O> = (CommitError, Option<Box<Transaction<O>>>);
 
-/// What becomes of a transaction whose commit fails before its commit point.
+/// The fate of a transaction whose commit fails before its commit point.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Failing {
     Goes,
@@ -256,9 +259,10 @@ pub(crate) fn run<O: Os>(
     }
 }
 
-/// Read-only: no lock. The serialization point is the refresh that finds nothing.
+/// Commits a read-only transaction, without a lock. The serialization point is the refresh that finds
+/// nothing.
 ///
-/// Durable: what it was told is not unsaid by a power loss, either.
+/// Durable: a power loss does not take back what it was shown, either.
 fn read_only<O: Os>(
     facts: &mut Facts<O>,
     drafts: &[Draft<O>],
@@ -294,8 +298,9 @@ impl<O: Os> Commit<'_, O> {
         if self.durability != Durability::Durable {
             return Ok(Logged(()));
         }
-        // V6. What a power loss during the sync sends forward without the final look has overtaken no outsider's write
-        // that somebody cooperating has seen.
+        // V6. A power loss during the sync may send the transaction forward without the final look; this
+        // comparison makes sure that it then has overtaken no outsider's write that a cooperating transaction
+        // has seen.
         if !mutant::on(Mutant::NoV6) {
             self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
         }
@@ -309,8 +314,8 @@ impl<O: Os> Commit<'_, O> {
         Ok(Logged(()))
     }
 
-    /// The commit point: the coordinator's slot becomes PUBLISHING. From here on this process and all helpers go forward; an error
-    /// says that it was not passed.
+    /// The commit point: the coordinator's slot becomes PUBLISHING. From here on this process and all helpers
+    /// go forward; an error says that it was not passed.
     fn commit_point(&mut self, _: Logged, leases: Leases<O>) -> Result<Decided<O>, CommitError> {
         for n in self.coordinator_first() {
             if let Some((slot, _)) = self.parts[n].numbered {
@@ -328,14 +333,15 @@ impl<O: Os> Commit<'_, O> {
         coordinator_of(&self.parts)
     }
 
-    /// Whether a part has a record of its own: all of a durable transaction but those that never come back, where another
-    /// one decides.
+    /// Returns true if a part has a record of its own: all of a durable transaction but those that never come
+    /// back, where another one decides.
     pub(crate) fn is_recorded(&self, n: usize) -> bool {
         self.durability == Durability::Durable && (n == self.coordinator() || self.parts[n].promises())
     }
 }
 
-/// The first that changes something and comes back after a power loss; where none comes back, the first that changes something.
+/// The first that changes something and comes back after a power loss; where none comes back, the first that
+/// changes something.
 fn coordinator_of<O: Os>(parts: &[Part<O>]) -> usize {
     let first = |promises: bool| parts.iter().position(|p| p.change.is_some() && (p.promises() || !promises));
     first(true).or_else(|| first(false)).unwrap_or(0)

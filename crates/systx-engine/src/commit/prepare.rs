@@ -16,7 +16,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os};
 
-/// Files changed in place that stay open, and so under a lease, from Prepare to their step; more are opened again by then.
+/// Files changed in place that stay open, and so under a lease, from Prepare to their step; more are opened
+/// again by then.
 const TARGETS_OPEN_MAX: usize = 1024;
 
 /// One domain's share of a transaction as the working set left it.
@@ -70,7 +71,8 @@ pub(super) fn prepare<O: Os>(
             false => Some(match stage(draft, command) {
                 Ok(change) => change,
                 Err(why) => {
-                    // What vanished through another transaction is told as its doing, not as an outsider's.
+                    // An object that vanished through another transaction is reported as its doing, not as an
+                    // outsider's.
                     facts.refresh_all().map_err(super::aborted)?;
                     return Err(why);
                 }
@@ -112,7 +114,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
                 None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
             };
             for slot in &plan.unused {
-                // What can't go now goes with the others.
+                // An object that can't go now goes with the others.
                 let _ = os.unlink(&slots, &slot_name(*slot));
             }
             let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
@@ -121,8 +123,8 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
             if plan.staged != Staged::default() {
                 all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
             }
-            // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and tokens
-            // have been.
+            // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its
+            // slots and tokens have been.
             let sealed = match shelved {
                 Some((shelf, end)) => {
                     // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
@@ -132,7 +134,7 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
                     {
                         let _ = os.unlink(&slots, &slot_name(slot));
                     }
-                    // Somebody may have deleted it by hand, with what stood there.
+                    // A person may have deleted it by hand, with its contents.
                     let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &shelf)).ok_or(Errno::NOENT);
                     let seal =
                         same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
@@ -169,8 +171,8 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     })
 }
 
-/// Whether each slot has what its step needs: to publication an empty one would mean that it is in place already. What the record
-/// carries has been looked at.
+/// Checks that each staging entry has what its step needs: to publication an empty one would mean that it is
+/// in place already. What the record carries has been checked.
 fn all_there<O: Os>(os: &O, slots: &O::Fd, steps: &[Step]) -> Result<(), Errno> {
     let there: HashSet<_> = os.read_dir(slots)?.into_iter().map(|entry| entry.name).collect();
     let mut needed = steps.iter().filter(|step| match step.act {

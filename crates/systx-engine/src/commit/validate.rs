@@ -13,7 +13,7 @@ use systx_os::{Errno, Os};
 /// After so many lost rounds a transaction asks to become senior, and again after as many.
 const ROUNDS_BEFORE_SENIOR: u32 = 3;
 
-/// What stands in the way of a number.
+/// The obstacle to a number.
 enum Obstacle {
     /// A senior transaction that overlaps ours, until it is numbered or its time is up.
     Senior { part: usize },
@@ -25,7 +25,8 @@ enum Obstacle {
     Stale,
     /// We build on a result that is not durable yet.
     Unsynced { part: usize },
-    /// The log went on to another segment since our record was written: a checkpoint may drop it where no slot names it yet.
+    /// The log went on to another segment since our record was written: a checkpoint may drop it where no
+    /// slot names it yet.
     Left { part: usize },
 }
 
@@ -49,7 +50,7 @@ impl<O: Os> Commit<'_, O> {
                 None => return self.number(&held_by).map(|()| Numbered(())),
                 Some(obstacle) => obstacle,
             };
-            // Nobody waits while holding the lock.
+            // No process waits while holding the lock.
             drop(held);
             self.overcome(obstacle)?;
             round += 1;
@@ -204,8 +205,9 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
-/// Whether a part builds on what no sync has covered: the result of a `none` commit, or an object that another record carries whole
-/// and that its own names. A redo might have to make that one again, and would not find it under its old identity here.
+/// Returns true if a part builds on something that no sync has covered: the result of a `none` commit, or an
+/// object that another record carries whole and that its own record names. A redo might have to make that one
+/// again, and would not find it under its old identity here.
 pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
     let all = part.domain.table.unsynced().signature();
     let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));

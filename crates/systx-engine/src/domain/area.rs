@@ -1,9 +1,10 @@
-//! The area of a domain: the directory that holds its log, its table, its slots and what was displaced.
+//! The area of a domain: the directory that holds its log, its table, its staging entries and conflict
+//! copies.
 //!
-//! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area is a
-//! real directory of this user that nobody else can enter, in a format that this version understands. Does not:
-//! choose where it is, and never removes anything but its own temporary files; what another user has put in its place root
-//! moves aside.
+//! Owns: the directory, its subdirectories `tx` and `aside`, and the file `format`. Guarantees: an open area
+//! is a real directory of this user that no other can enter, in a format that this version understands. Does
+//! not: choose where it is, nor remove anything but its own temporary files; root moves another user's object
+//! in its place aside.
 
 use super::identity;
 use super::identity::AreaError;
@@ -29,7 +30,7 @@ pub struct Area<O: Os> {
     pub dir: O::Fd,
     /// Which it is.
     pub id: AreaId,
-    /// What may be relied on here.
+    /// Properties of the file system.
     pub info: FsInfo,
     /// `tx/`: a directory a transaction.
     pub tx: O::Fd,
@@ -44,11 +45,12 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
 }
 
 impl<O: Os> Area<O> {
-    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is none (or
-    /// one that was never finished).
+    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is
+    /// none (or one that was never finished).
     ///
     /// # Errors
-    /// [`AreaError`]; nothing of somebody else is touched.
+    ///
+    /// [`AreaError`]; no foreign object is touched.
     pub fn open(
         os: &O,
         root: Arc<O::Fd>,
@@ -80,7 +82,7 @@ impl<O: Os> Area<O> {
             id = identity::of_area(os, &dir, &info)?;
         }
         let Some(id) = id else { return Ok(None) };
-        // Whoever tidies a directory like /tmp takes empty ones that were not used for long.
+        // A program that tidies a directory like /tmp removes empty ones that were not used for long.
         for name in [&b"tx"[..], b"aside"] {
             if os.stat_at(&dir, name) == Err(Errno::NOENT) {
                 made(os.mkdir(&dir, name, 0o700)).map_err(failed("make the directories"))?;
@@ -118,12 +120,12 @@ enum TakenOver {
     LookAgain,
 }
 
-/// Puts a new directory in the place of what another user has put where root's area belongs, so that nobody who may make names there, as
-/// all may in /tmp, can keep root from it. That is one exchange of two names: between moving the one away and making the other the user
-/// could come again.
+/// Puts a new directory in the place of what another user has put where root's area belongs, so that nobody
+/// who may make names there, as all may in /tmp, can keep root from it. That is one exchange of two names:
+/// between moving the one away and making the other the user could come again.
 ///
-/// What is moved is not looked into, and a symbolic link is moved itself. Where anybody may make names, anybody may have given the name
-/// to a file of root's, too: to have one at hand takes no right to it.
+/// What is moved is not looked into, and a symbolic link is moved itself. Where anybody may make names,
+/// anybody may have given the name to a file of root's, too: to have one at hand takes no right to it.
 fn take_over<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Result<TakenOver, AreaError> {
     let found = |name: &[u8]| match os.stat_at(parent, name) {
         Err(Errno::NOENT) => Ok(None),
@@ -174,13 +176,13 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
     Ok(())
 }
 
-/// Makes everything in the area; `format` last, so that an area without it is one that nobody has used.
+/// Makes everything in the area; `format` last, so that an area without it is one that was never used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
     identity::without_format(os, dir)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;
-    // Somebody may have been killed between making it and the first line.
+    // A process may have been killed between making it and the first line.
     for name in [&b"tx"[..], b"aside"] {
         inherit_nothing(os, &os.open(dir, name, Open::Directory).map_err(failed("open the directories"))?)?;
     }
@@ -189,12 +191,12 @@ fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(),
         identity::write_new(os, dir, &temporary, info)?;
         match os.rename((dir, &temporary), (dir, FORMAT), Rename::NoReplace) {
             Ok(()) => break,
-            // Somebody else was faster. His file is complete, and read as if found.
+            // Another process was faster. Its file is complete, and read as if found.
             Err(Errno::EXIST) => {
                 let _ = os.unlink(dir, &temporary);
                 break;
             }
-            // Somebody who was faster has swept mine away, below.
+            // A faster process has swept ours away, below.
             Err(Errno::NOENT) => {}
             Err(e) => return Err(AreaError::Os("name the file `format`", e)),
         }
@@ -210,8 +212,8 @@ fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(),
     os.fsync(parent).or_else(|_| os.syncfs(dir)).map_err(failed("sync the directory"))
 }
 
-/// Takes the default ACL away that a directory got from the one that it was made in: else what is staged in it would have that
-/// list, and let in whom the directory that it is for does not.
+/// Takes the default ACL away that a directory got from the one that it was made in: else what is staged in
+/// it would have that list, and let in whom the directory that it is for does not.
 fn inherit_nothing<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
     match os.removexattr(dir, acl::DEFAULT) {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(()),
@@ -219,7 +221,7 @@ fn inherit_nothing<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
     }
 }
 
-/// Somebody else may have made it meanwhile.
+/// Another process may have made it meanwhile.
 fn made(result: systx_os::Result<()>) -> systx_os::Result<()> {
     match result {
         Err(Errno::EXIST) => Ok(()),

@@ -1,8 +1,10 @@
-//! What became of transactions, kept beside the log for those that have not heard of it (docs/protocol.md §3, C).
+//! Outcomes of transactions, kept beside the log for participants that have not heard of them
+//! (docs/protocol.md §3, C).
 //!
-//! Owns: the directory `decided/` of the area, with one file a checkpoint or verb. Guarantees: a decision is on the disk before
-//! the log lets go of the record that it stands for, and goes when all that it is kept for have answered, on the disk; no person can
-//! make it go before that. Does not: ask anybody ([`crate::recovery::Logs`] does).
+//! Owns: the directory `decided/` of the area, with one file a checkpoint or verb. Guarantees: a decision is
+//! on the disk before the log lets go of the record that it replaces, and goes when all participants that it
+//! is kept for have answered, on the disk; no person can make it go before that. Does not: ask participants
+//! ([`crate::recovery::Logs`] does).
 //!
 //! A file: magic `SYSTXDEC`, version (u32), CRC32C of the rest (u32), postcard of a list of [`Decision`].
 
@@ -22,19 +24,19 @@ const BYTES_MAX: u64 = 64 << 20;
 /// One transaction's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Its number here.
+    /// Number here.
     pub id: TxId,
-    /// Its nonce.
+    /// Nonce.
     pub nonce: u64,
-    /// Whether it is committed.
+    /// True if it is committed.
     pub committed: bool,
-    /// Its command, for messages.
+    /// Command, for messages.
     pub command: String,
-    /// Who decided.
+    /// The party that decided.
     pub by: By,
 }
 
-/// Who decided, and for whom that is kept.
+/// The party that decided, and those that the decision is kept for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum By {
     /// Its record in this area, which coordinated it. Kept until these have answered.
@@ -45,7 +47,7 @@ pub enum By {
         companions: Vec<Share>,
         /// Which boot that is.
         boot: [u8; 16],
-        /// Somebody wants to hear no more of it.
+        /// True if a person has silenced it.
         silenced: bool,
     },
     /// A person, as its coordinator was away. Kept until it returns, and compared.
@@ -103,7 +105,7 @@ pub(crate) fn keep<O: Os>(os: &O, dir: &O::Fd, decisions: &[Decision]) -> Result
     };
     let decided = os.open(dir, DIR, Open::Directory)?;
     write(os, &decided, format!("{:016x}", os.random()).as_bytes(), decisions)?;
-    // A directory that somebody else has just made may have no name on the disk, either.
+    // A directory that another process has just made may have no name on the disk, either.
     match made {
         true => os.fsync(dir),
         false => os.fsync(dir).or(Ok(())),
@@ -122,7 +124,8 @@ fn write<O: Os>(os: &O, decided: &O::Fd, name: &[u8], decisions: &[Decision]) ->
     os.fsync(decided)
 }
 
-/// Replaces what a file says; with nothing left it goes. Who does so at the same time leaves more, never less than both.
+/// Replaces what a file says; with nothing left it goes. Who does so at the same time leaves more, never less
+/// than both.
 pub(crate) fn update<O: Os>(os: &O, dir: &O::Fd, kept: &Kept) -> Result<()> {
     let decided = os.open(dir, DIR, Open::Directory)?;
     match kept.decisions.is_empty() {

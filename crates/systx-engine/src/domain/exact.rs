@@ -1,10 +1,11 @@
-//! What a transaction in flight changes, object by object, from its record: its slot says so only by a filter, which now and then
-//! holds what nobody has put in.
+//! Exact write sets of active transactions, decoded from their log records. The active entry has only a Bloom
+//! filter, which has false positives.
 //!
-//! Owns: the way from the steps of a record to objects, and what was read of the records in flight. Guarantees: whatever a
-//! transaction announces as changed is among the objects of its record, but for the names inside of a tree that goes as a whole:
-//! the record doesn't have them, and is never used to say that something is not changed. What was read of a slot's record counts
-//! for that record alone: for another use of the slot it says nothing. Does not: wait, or know what was read.
+//! Owns: the way from the steps of a record to objects, and the decoded records of active transactions.
+//! Guarantees: every object that a transaction announces as changed is among the objects of its record, but
+//! for the names inside of a tree that goes as a whole: the record doesn't have them, and is never used to
+//! say that something is not changed. A decoded record counts for that record alone: for another use of the
+//! entry it says nothing. Does not: wait, or know what was read.
 
 use super::slots::{InFlight, Place, SlotIx, Slots};
 use crate::id::{Lsn, ObjectId, Objects, TxId};
@@ -14,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use systx_os::{Handle, Words};
 
-/// What the steps of a record change: W and C, perhaps a little more than was announced.
+/// Returns the objects that the steps of a record change: W and C, perhaps a little more than was announced.
 pub(crate) fn changed_by(steps: &[Step]) -> Objects {
     let mut changed = Objects::default();
     for Step { at, act, .. } in steps {
@@ -41,7 +42,7 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
                 }
             })),
         }
-        // A REPLACE changes a listing if it changes the type, which its step does not tell.
+        // A REPLACE changes a listing if it changes the type, which its step does not show.
         if !matches!(act, Act::Patch(_) | Act::Attr { .. }) {
             changed.commuting.push(ObjectId::listing(&at.dir));
         }
@@ -49,13 +50,13 @@ pub(crate) fn changed_by(steps: &[Step]) -> Objects {
     changed
 }
 
-/// What goes, and the link counts of what has other names.
+/// The objects that go, and the link counts of objects with other names.
 fn goes(written: &mut Vec<ObjectId>, before: &Handle, tree: &[Handle]) {
     written.extend([before].into_iter().chain(tree).map(ObjectId::attr));
     written.extend([before].into_iter().chain(tree).map(ObjectId::listing));
 }
 
-/// Whether a record has every name that goes.
+/// True if a record has every name that goes.
 fn names_all(body: &Body) -> bool {
     !body.steps.iter().any(|step| match &step.act {
         Act::Remove { tree, .. } | Act::Replace { tree, .. } => !tree.is_empty(),
@@ -63,11 +64,11 @@ fn names_all(body: &Body) -> bool {
     })
 }
 
-/// What is known of a slot's record.
+/// The decoded record of an active entry.
 struct Known {
     /// The record: it has this place, with a checksum of its own.
     of: (Lsn, TxId, Place),
-    /// W and C; `None`: it does not tell.
+    /// W and C; `None`: unknown.
     changed: Option<[HashSet<ObjectId>; 2]>,
 }
 
@@ -75,12 +76,12 @@ fn use_of(slot: &InFlight) -> (Lsn, TxId, Place) {
     (slot.info.lsn, slot.info.tx, slot.info.body)
 }
 
-/// What is known of the record that a slot names, not of one that it named before.
+/// Returns what is known of the record that an entry names, not of one that it named before.
 fn known_of<'k>(all: &'k HashMap<SlotIx, Known>, slot: &InFlight) -> Option<&'k Known> {
     all.get(&slot.ix).filter(|known| known.of == use_of(slot) || mutant::on(Mutant::RecordOfAnother))
 }
 
-/// What was read of the records of slots for which somebody has waited.
+/// Decoded records of active entries that a transaction has waited for.
 #[derive(Default)]
 pub(super) struct KnownRecords(Mutex<HashMap<SlotIx, Known>>);
 
@@ -115,8 +116,9 @@ impl KnownRecords {
         all.insert(slot.ix, Known { of: use_of(slot), changed });
     }
 
-    /// Whether a slot is known not to be in the way of `ours`, whatever its filters say: its record changes nothing of them, and it has
-    /// read nothing of what we change. Memory only: it may be asked under the commit lock.
+    /// Returns true if an entry is known not to be in the way of `ours`, whatever its filters say: its record
+    /// changes nothing of them, and it has read nothing of what we change. Memory only: it may be asked under
+    /// the commit lock.
     pub fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some([written, commuting]) = known_of(&all, slot).and_then(|known| known.changed.as_ref()) else {
@@ -127,7 +129,7 @@ impl KnownRecords {
         }
         let writes = |o: &ObjectId| written.contains(o);
         let lists = |o: &ObjectId| commuting.contains(o);
-        // What it has read stands in no record.
+        // Its read set is in no record.
         let reads = |o: &ObjectId| slot.info.footprint.read.may_contain(*o);
         !ours.read.iter().any(|o| writes(o) || lists(o))
             && !ours.written.iter().any(|o| writes(o) || lists(o) || reads(o))

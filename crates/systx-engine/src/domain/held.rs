@@ -1,7 +1,8 @@
-//! The commit lock as a value, and what whoever takes it over from the dead repairs first.
+//! The commit lock as a value, and the repairs of a process that takes it over from a dead one.
 //!
-//! Guarantees: it is given back by drop, but not by a panic, which may have left what the lock protects half changed; then it
-//! stays held until this process is gone, and a successor repairs. Does not: wait for anything but the lock.
+//! Guarantees: it is given back by drop, but not by a panic, which may have left what the lock protects half
+//! changed; then it stays held until this process is gone, and a successor repairs. Does not: wait for
+//! anything but the lock.
 
 use super::{Domain, Who};
 use crate::id::OwnerIx;
@@ -30,8 +31,8 @@ impl<O: Os> Domain<O> {
         Ok(held)
     }
 
-    /// After a takeover: a slot that its dead owner made visible before `next` moved gets its place in the ring now,
-    /// so that no LSN is given twice. The slot itself is finished by whoever meets it.
+    /// Repairs after a takeover: an entry that its dead owner made visible before `next` moved gets its place
+    /// in the ring now, so that no LSN is given twice. The transaction that meets the entry finishes it.
     fn repair(&self, held: &Held<'_, O>) -> Result<()> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
@@ -56,7 +57,7 @@ pub(crate) struct Held<'d, O: Os> {
 }
 
 impl<O: Os> Held<'_, O> {
-    /// What the parts of the table ask for.
+    /// Returns what the parts of the table ask for.
     pub fn proof(&self) -> &Locked {
         self.locked.as_ref().unwrap_or_else(|| unreachable!("the lock is given back only by drop"))
     }

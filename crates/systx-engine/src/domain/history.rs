@@ -1,11 +1,11 @@
-//! What has committed here: who, when, what.
+//! The commits on a file system: user, time, changes.
 //!
-//! The log holds that until a checkpoint lets go of it. Before, each record becomes a line of the file `history` in the area; when
-//! that is full it becomes `history.1`, in place of the one before.
+//! The log holds them until a checkpoint drops it. Before, each record becomes a line of the file `history`
+//! in the area; when that is full it becomes `history.1`, in place of the one before.
 //!
-//! Owns: these files. Guarantees: a durable commit has one line in what [`Domain::history`] says, for as long as less than
-//! [`FILE_BYTES_MAX`] bytes of younger lines stand behind it. Does not: know commits without durability, which leave no record;
-//! fail a checkpoint where there is no room for a line.
+//! Owns: these files. Guarantees: a durable commit has one line in the result of [`Domain::history`], as long
+//! as less than [`FILE_BYTES_MAX`] bytes of younger lines follow it. Does not: know commits without
+//! durability, which leave no record; fail a checkpoint where there is no room for a line.
 
 use super::Domain;
 use crate::bytes::read_file;
@@ -24,13 +24,13 @@ const FILE_BYTES_MAX: u64 = 512 << 10;
 const CHANGES_MAX: usize = 20;
 /// Of a command.
 const COMMAND_BYTES_MAX: usize = 400;
-/// What a line ends with that nobody has cut.
+/// The end of a line that was not cut off.
 const END: &str = "\t.";
 
 /// A commit of the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Past {
-    /// Its place in the order of commits.
+    /// Place in the order of commits.
     pub lsn: Lsn,
     /// The transaction.
     pub tx: TxId,
@@ -38,9 +38,9 @@ pub struct Past {
     pub at: i64,
     /// User on whose behalf it ran.
     pub uid: u32,
-    /// Its command, the beginning of a long one.
+    /// Command, the beginning of a long one.
     pub command: Vec<u8>,
-    /// What it changed, with paths from the root of the mount, the first ones of very many.
+    /// Changes, with paths from the root of the mount, the first ones of very many.
     pub changes: Vec<Changed>,
     /// How many more.
     pub more: usize,
@@ -56,7 +56,7 @@ pub struct Changed {
 }
 
 impl Past {
-    /// As a record tells it.
+    /// Makes the entry from a record.
     pub(crate) fn of(lsn: Lsn, at: i64, body: &Body) -> Past {
         let mut seen = HashSet::new();
         let mut changes: Vec<_> =
@@ -91,7 +91,7 @@ impl Past {
     }
 }
 
-/// One for each name or object, as far as one step tells.
+/// Returns one change for each name or object, as far as one step shows.
 fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
     let moved: HashSet<u32> =
         steps.iter().filter(|step| matches!(step.act, Act::Take { .. })).map(|step| step.slot).collect();
@@ -107,8 +107,8 @@ fn changes(steps: &[Step]) -> impl Iterator<Item = Changed> + '_ {
     })
 }
 
-/// Notes what the log is about to let go of, oldest first. A line may be written twice (a kill in between): the reader sees one.
-/// Returns the files that have grown.
+/// Notes what the log is about to let go of, oldest first. A line may be written twice (a kill in between):
+/// the reader sees one. Returns the files that have grown.
 pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<Vec<O::Fd>> {
     let open = || match os.open(area, FILE, Open::ReadWrite) {
         Err(Errno::NOENT) => os.create(area, FILE, 0o600),
@@ -138,7 +138,7 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, past: &[Past]) -> Result<Vec<O::
     Ok(grown)
 }
 
-/// What was noted, in order.
+/// Returns the noted commits, in order.
 fn kept<O: Os>(os: &O, area: &O::Fd) -> core::result::Result<BTreeMap<(Lsn, TxId), Past>, LogError> {
     let mut all = BTreeMap::new();
     for (name, doing) in [(OLDER, "reading the file history.1"), (FILE, "reading the file history")] {
@@ -157,9 +157,10 @@ impl<O: Os> Domain<O> {
         let _ = keep(&self.os, &self.area.dir, &[Past::of(lsn, self.os.now().sec, body)]);
     }
 
-    /// What has committed durably, oldest first, with paths as people know them.
+    /// Returns the durable commits, oldest first, with paths as people know them.
     ///
     /// # Errors
+    ///
     /// Of the log.
     pub fn history(&self) -> core::result::Result<Vec<Past>, LogError> {
         // The log first: what leaves it meanwhile is found in the files.
@@ -279,7 +280,7 @@ mod tests {
             machine.clear_plans();
             let next = machine.spawn("next");
             assert!(told(&next).starts_with(&(0..full).collect::<Vec<_>>()), "killed before call {at}");
-            // It is tried again, by whoever makes the next checkpoint.
+            // The next checkpoint tries again.
             keep(&next, &next.root(0), &more).expect("writes");
             assert!(told(&next).into_iter().eq(0..full + 3), "killed before call {at}, and again");
             if whole {

@@ -1,15 +1,18 @@
 //! Which area this is, and whether it is where it was made: the contents of the file `format`.
 //!
-//! Guarantees: an area keeps its identity, 128 random bits, under every kernel and device number. What an area that was copied has
-//! to redo is never redone in the copy; a copy with nothing to redo gets an identity of its own. What tells a copy are *signs*: the
-//! UUID of the file system, its f_fsid, the handle of the area's directory. Each is compared with its own kind only: kernels
-//! differ in which they tell. Nor is a log ever redone that an archive has brought along: whoever made that can't know the handle of a
-//! directory that did not exist yet, so an area is its log's own only if its file says the right one, or if a living process has
-//! it locked. Does not: tell a copied device from its original, which has the same signs (see [`super::Peers`]).
+//! Guarantees: an area keeps its identity, 128 random bits, under every kernel and device number. What an
+//! area that was copied has to redo is never redone in the copy; a copy with nothing to redo gets an identity
+//! of its own. What tells a copy are *signs*: the UUID of the file system, its f_fsid, the handle of the
+//! area's directory. Each is compared with its own kind only: kernels differ in which they tell. Nor is a log
+//! ever redone that an archive has brought along: whoever made that can't know the handle of a directory that
+//! did not exist yet, so an area is its log's own only if its file says the right one, or if a living process
+//! has it locked. Does not: tell a copied device from its original, which has the same signs (see
+//! [`super::Peers`]).
 //!
-//! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that older segments of the
-//! log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before version 2 an area was `systx area 1`, and the
-//! segments of its log said the UUID, the f_fsid, or zeros and a device number.
+//! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that
+//! older segments of the log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before
+//! version 2 an area was `systx area 1`, and the segments of its log said the UUID, the f_fsid, or zeros and
+//! a device number.
 
 use super::owners::{Owners, OwnersError};
 use crate::id::AreaId;
@@ -38,9 +41,9 @@ pub enum AreaError {
     Copied(&'static str),
     /// It is to get an identity while programs use it.
     InUse,
-    /// Its log can't be read, so nobody knows what is in it.
+    /// Its log can't be read, so its contents are unknown.
     Unread,
-    /// Who takes part can't be asked.
+    /// The owners can't be asked.
     Owners(OwnersError),
     /// An operation failed.
     Os(&'static str, Errno),
@@ -100,10 +103,10 @@ const OLDER: &[u8] = b"systx area 1\n";
 const FIRST_LINE: &str = "systx area 2";
 /// Longer than any that this version writes.
 const BYTES_MAX: usize = 1024;
-/// Between two looks at an area that somebody else gives its identity, in nanoseconds.
+/// Pause between two looks at an area that another process gives its identity, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 2_000_000;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     /// Of this version.
@@ -118,7 +121,7 @@ struct Identity {
     signs: Signs,
 }
 
-/// What a copy most likely has not in common with its original.
+/// Properties in which a copy most likely differs from its original.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Signs {
     uuid: Option<[u8; 16]>,
@@ -134,7 +137,7 @@ impl Signs {
         Signs { uuid: info.uuid, fsid: info.fsid, handle }
     }
 
-    /// What says that the area is not where it was made.
+    /// The sign that an area is not where it was made.
     fn copied(&self, now: &Signs) -> Option<&'static str> {
         fn differ<T: PartialEq>(was: Option<T>, now: Option<T>) -> bool {
             matches!((was, now), (Some(was), Some(now)) if was != now)
@@ -172,8 +175,8 @@ impl Signs {
         }
     }
 
-    /// Whether a segment of an older area is of this file system. It says the UUID, or else the f_fsid, which may be made of
-    /// a device number, or else zeros and a device number, which prove nothing.
+    /// Whether a segment of an older area is of this file system. It says the UUID, or else the f_fsid, which
+    /// may be made of a device number, or else zeros and a device number, which prove nothing.
     fn fits_older(&self, written: &[u8; 16], info: &FsInfo) -> bool {
         let half = |n: usize| u64::from_le_bytes(core::array::from_fn(|at| written[n * 8 + at]));
         if half(0) == 0 || half(1) == 0 {
@@ -249,8 +252,9 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
     move |e| AreaError::Os(what, e)
 }
 
-/// Writes the file of a new area, whose directory is `dir`, under a name of its own. A log that is there already stays the area's:
-/// programs that tidy a directory like /tmp delete files one by one, `format` among them.
+/// Writes the file of a new area, whose directory is `dir`, under a name of its own. A log that is there
+/// already stays the area's: programs that tidy a directory like /tmp delete files one by one, `format` among
+/// them.
 pub(super) fn write_new<O: Os>(os: &O, dir: &O::Fd, name: &[u8], info: &FsInfo) -> Result<(), AreaError> {
     let was = log::written_for(os, dir).ok().flatten();
     write(os, dir, name, &Identity { id: AreaId { id: random(os), was }, signs: Signs::of(os, dir, info) })
@@ -285,8 +289,8 @@ fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<Said>, AreaError> {
     }
 }
 
-/// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one. `None`: its file is not
-/// there yet.
+/// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one.
+/// `None`: its file is not there yet.
 ///
 /// # Errors
 /// `Copied`, `InUse`; nothing was changed.
@@ -300,7 +304,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
             }
         }
         let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
-        // Byte 0: nobody else gives it an identity, or builds its table, meanwhile.
+        // Byte 0: no other process gives it an identity, or builds its table, meanwhile.
         let Some(_byte) = owners.initialiser().map_err(AreaError::Owners)? else {
             os.pause(LOOK_AGAIN_NS);
             continue;
@@ -312,10 +316,10 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     }
 }
 
-/// Refuses an area whose log has something to redo, and else takes its table away, which may look like one of this very life. As the
-/// only one who may change it.
+/// Refuses an area whose log has something to redo, and else takes its table away, which may look like one of
+/// this very life. As the only one who may change it.
 fn forget_what_is_done<O: Os>(os: &O, dir: &O::Fd, id: AreaId, sign: &'static str) -> Result<(), AreaError> {
-    // What can't be read may have to be redone.
+    // An unreadable log may have to be redone.
     let needed = log::outline(os, dir, id).map_or(true, |o| o.replay.records.iter().any(|r| r.needed));
     if needed {
         return Err(AreaError::Copied(sign));
@@ -326,8 +330,9 @@ fn forget_what_is_done<O: Os>(os: &O, dir: &O::Fd, id: AreaId, sign: &'static st
     }
 }
 
-/// Looks at an area that is to get its file `format`, before it does. One that has a log already has lost that file to a program that
-/// tidies a directory like /tmp, or was made by an archive: it is ours if somebody has it locked.
+/// Looks at an area that is to get its file `format`, before it does. One that has a log already has lost
+/// that file to a program that tidies a directory like /tmp, or was made by an archive: it is ours if
+/// somebody has it locked.
 ///
 /// # Errors
 /// `Copied`: it may have been made by an archive, and its log has something to redo.
@@ -354,7 +359,7 @@ pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError
     }
 }
 
-/// As the only one who may change it.
+/// Holding byte 0, as the only process that may change it.
 fn settle<O: Os>(
     os: &O,
     dir: &O::Fd,
@@ -366,7 +371,7 @@ fn settle<O: Os>(
     let (was, copied) = match found {
         Said::Ours(Identity { id, signs }) => match signs.unproven(now) {
             None => {
-                // Who has no room for it is asked again.
+                // Without room for the file the next opening tries again.
                 let _ = replace(os, dir, &Identity { id, signs: signs.and(now) });
                 return Ok(id);
             }

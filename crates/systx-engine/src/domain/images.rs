@@ -1,4 +1,5 @@
-//! `undo/` of the area: names of the images that undoing needs, of which only the numbers count here. What is in one: `crate::undo`.
+//! `undo/` of the area: names of the images that undoing needs, of which only the numbers count here. What is
+//! in one: `crate::undo`.
 
 use crate::id::TxId;
 use systx_os::{Open, Os, Result};
@@ -11,7 +12,7 @@ pub(crate) fn pending_name(id: TxId) -> Vec<u8> {
     format!("{id}~").into_bytes()
 }
 
-/// Its number, and whether the transaction was still to commit.
+/// Number, and whether the transaction was still to commit.
 pub(crate) fn parse(name: &[u8]) -> Option<(TxId, bool)> {
     let text = core::str::from_utf8(name).ok()?;
     let (digits, pending) = match text.strip_suffix('~') {

@@ -78,7 +78,8 @@ fn a_lock_has_one_living_holder_and_is_taken_over_from_a_dead_one() {
             let death = Box::new(move || {
                 let me = OwnerIx(3);
                 if mortal.mortal(me, 40, |mem| contend(mem, &mortal, me)).is_none() {
-                    // Another process claims the index; whoever saw the dead holder must not take from this one.
+                    // Another process claims the index; one that saw the dead holder must not take from this
+                    // one.
                     mortal.set_alive(me, true);
                     if let Some(locked) = LOCK.inherit(&*mortal, me).unwrap() {
                         critical_section(&*mortal, &mortal, me, locked);
@@ -109,7 +110,7 @@ fn a_lock_loses_no_wake_up() {
 // ---- slots --------------------------------------------------------------------------------------------------------
 
 fn slots_are_consistent(count: usize) {
-    // Two words of a footprint tell a torn one as well as all of them.
+    // Two words of a footprint show a torn one as well as all of them.
     let quiet = |word: usize| word >= BASE && (word - BASE) % SLOT_LEN >= 10;
     let model =
         Model::new(BASE + count * SLOT_LEN, false, Faults { quiet: Some(quiet), ..Faults::default() });
@@ -271,7 +272,7 @@ enum Order {
     NextThenSlot,
 }
 
-/// One commit that changes two files, one reader of both by R1 and R2: he must not see half of it.
+/// One commit that changes two files, one reader of both by R1 and R2: it must not see half of it.
 fn half_commits_are_not_seen(order: Order) {
     let slot_words = 2 * SLOT_LEN;
     let ring_at = BASE + slot_words;
@@ -327,7 +328,7 @@ fn half_commits_are_not_seen(order: Order) {
                 let end =
                     ring.scan(snapshot, next, |_, _, s| hit |= objects.iter().any(|o| s.may_contain(*o)));
                 if hit || end == Scan::Overrun {
-                    // A real reader compares facts; here it is enough that he was told.
+                    // A real reader compares facts; here it is enough that the ring gave a hit.
                     return;
                 }
             }
@@ -422,7 +423,7 @@ fn objects_are_unsynced_until_synced(clearing: Clearing) {
     run(vec![writer, syncer(1), syncer(2), Box::new(move || (0..2).for_each(|_| checker()))]);
     check();
 
-    // Whoever is left gets everything clean with two syncs of his own.
+    // A process that is left gets everything clean with two syncs of its own.
     let (me, unsynced) = (OwnerIx(5), Unsynced::at(&*model, BASE));
     for _ in 0..2 {
         let locked = lock(&*model, &model, me);

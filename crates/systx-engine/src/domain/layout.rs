@@ -1,8 +1,9 @@
-//! Where everything stands in the domain table: word indexes, and the check that what stands there makes sense.
+//! Where everything stands in the domain table: word indexes, and the check that what stands there makes
+//! sense.
 //!
 //! Owns: the byte layout of the file `table` (64-bit words in native order; a table is valid for one life of
-//! one superblock) and [`Corrupt`]. The first line, the header, has the same layout in every version. Does not: access the
-//! words of any part; each part has its own file and its own state table.
+//! one superblock) and [`Corrupt`]. The first line, the header, has the same layout in every version. Does
+//! not: access the words of any part; each part has its own file and its own state table.
 //!
 //! | words | part | written |
 //! |---|---|---|
@@ -54,7 +55,7 @@ pub const CHECKPOINTED_WORD: usize = 25;
 pub const CHECKPOINT_TRIED_WORD: usize = 26;
 /// Error number of the last checkpoint that was tried; 0: it was made.
 pub const CHECKPOINT_FAILED_WORD: usize = 27;
-/// When the last checkpoint that somebody has taken on begins, or began, likewise.
+/// When the last checkpoint that a process has promised begins, or began, likewise.
 pub const CHECKPOINT_PROMISED_WORD: usize = 28;
 /// Bitmap of the slots.
 pub const BITMAP_WORD: usize = 32;
@@ -88,7 +89,7 @@ pub const RECORDS_BASE: usize = RING_BASE + RING * RING_ENTRY_LEN;
 pub const RECORD_LEN: usize = 16;
 /// A word an owner: what it has sealed.
 pub const SEALED_BASE: usize = RECORDS_BASE + OWNERS as usize * RECORD_LEN;
-/// What is on the disk.
+/// Objects known to be on the disk.
 pub const ON_DISK_BASE: usize = SEALED_BASE + OWNERS as usize;
 /// Places for an object, one beside the other: a line of the cache.
 pub(super) const PLACES: usize = 4;

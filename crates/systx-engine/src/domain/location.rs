@@ -44,7 +44,7 @@ pub enum OpenError {
     },
     /// The area of a subtransaction has a log without its table.
     NoTable,
-    /// Its area has the identity of another one within reach: one is a copy, and nobody knows which.
+    /// Its area has the identity of another one within reach: one is a copy, and it is unknown which.
     Twin {
         /// Index of that one among those to be opened.
         first: usize,

@@ -1,4 +1,5 @@
-//! Names of marks in `tx/` of the area, and which records get one (`publish/mark.rs` makes them and says what they prove).
+//! Names of marks in `tx/` of the area, and which records get one (`publish/mark.rs` makes them and says what
+//! they prove).
 
 use crate::id::TxId;
 use crate::record::{Act, Body, Change};
@@ -16,12 +17,13 @@ pub(crate) fn owner_of(name: &[u8]) -> Option<TxId> {
     id.parse().ok().map(TxId)
 }
 
-/// Whether a mark proves something on a file system of this kind. (btrfs keeps the order within one directory only.)
+/// Returns true if a mark proves something on a file system of this kind. (btrfs keeps the order within one
+/// directory only.)
 pub(crate) fn prove_on(kind: FsKind) -> bool {
     matches!(kind, FsKind::Ext4 | FsKind::Xfs)
 }
 
-/// Whether a record gets one: times have a rule of their own.
+/// Returns true if a record gets one: times have a rule of their own.
 pub(crate) fn has_one(body: &Body) -> bool {
     let sets = |change: &Change| !matches!(change, Change::Times { .. });
     body.steps.iter().any(|step| matches!(&step.act, Act::Attr { changes, .. } if changes.iter().any(sets)))

@@ -1,9 +1,10 @@
 //! The domain: one user on one file system, and how his processes cooperate there.
 //!
-//! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]): commit
-//! lock, in-flight slots, ring, `unsynced`, senior, owners' records. docs/protocol.md §1 says what they mean. Guarantees:
-//! each part stays usable when processes die at any instruction; what stands in shared memory is checked before it is
-//! used. Does not: run the protocol (`commit`), open itself or wait for others (`recovery`), make checkpoints (`upkeep`).
+//! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]):
+//! commit lock, in-flight slots, ring, `unsynced`, senior, owners' records. docs/protocol.md §1 says what
+//! they mean. Guarantees: each part stays usable when processes die at any instruction; what stands in shared
+//! memory is checked before it is used. Does not: run the protocol (`commit`), open itself or wait for others
+//! (`recovery`), make checkpoints (`upkeep`).
 //!
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 

@@ -55,14 +55,14 @@ impl Word {
 /// Shared memory in which each access is a point where another thread may go first.
 pub struct Model {
     words: Vec<Word>,
-    /// Whether waits time out. Where they do not, a lost wake-up is a deadlock, which the scheduler reports.
+    /// True if waits time out. Where they do not, a lost wake-up is a deadlock, which the scheduler reports.
     impatient: bool,
     /// How often each word was woken.
     wakes: Mutex<Vec<u64>>,
     woken: Condvar,
     faults: Faults,
     alive: Vec<AtomicBool>,
-    /// Who is in the critical section, as the test sees it.
+    /// Process in the critical section, as the test sees it.
     pub inside: AtomicU32,
 }
 
@@ -220,7 +220,7 @@ impl Words for Plain {
     fn wake(&self, _: usize) {}
 }
 
-/// A signature that tells which `n` it was made from in every word.
+/// Returns a signature that shows in every word which `n` it was made from.
 pub fn signature_of(n: u64) -> Signature {
     Signature(core::array::from_fn(|i| n << 8 | i as u64))
 }

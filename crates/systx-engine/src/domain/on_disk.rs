@@ -1,8 +1,10 @@
-//! What is known to be on the disk, or will be after a redo: so that a durable commit syncs what it builds on only where nobody has.
+//! What is known to be on the disk, or will be after a redo: so that a durable commit syncs what it builds on
+//! only where nobody has.
 //!
-//! Owns: when everything was synced last, and for some objects the change time with which they were synced or with which a recorded
-//! commit has left them. Guarantees: no object is known whose present state a power loss can take for good. Forgets at will: what is
-//! not known is synced once more, and that is all. Does not: sync.
+//! Owns: when everything was synced last, and for some objects the change time with which they were synced or
+//! with which a recorded commit has left them. Guarantees: no object is known whose present state a power
+//! loss can take for good. Forgets at will: what is not known is synced once more, and that is all. Does not:
+//! sync.
 //!
 //! | words | hold |
 //! |---|---|
@@ -10,9 +12,10 @@
 //! | 1 | how far it was ahead of the monotonic clock then |
 //! | 8… | pairs: object xor change time, change time |
 //!
-//! An object is known by the *equality* of its change time; that goes wrong only where stamps are coarse, and there nothing is put in.
-//! Whether something is *older* than a sync is asked of the wall clock, and that may have been set back since: by as much as it is
-//! now behind the monotonic clock, compared with then. Both words of a pair tell whether they belong together, so nobody needs a lock.
+//! An object is known by the *equality* of its change time; that goes wrong only where stamps are coarse, and
+//! there nothing is put in. Whether something is *older* than a sync is asked of the wall clock, and that may
+//! have been set back since: by as much as it is now behind the monotonic clock, compared with then. Both
+//! words of a pair tell whether they belong together, so nobody needs a lock.
 
 use super::layout::{LINES, ON_DISK_BASE, PLACES};
 use crate::id::ObjectId;
@@ -21,7 +24,8 @@ use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use systx_os::{Os, Timestamp, Words};
 
-/// Stamps come from a clock that is behind the one that is read by up to a tick (10 ms at 100 Hz), more where a guest stands still.
+/// Stamps come from a clock that is behind the one that is read by up to a tick (10 ms at 100 Hz), more where
+/// a guest stands still.
 const TICK_NS: i64 = 100_000_000;
 
 /// When a sync of everything has begun.
@@ -57,14 +61,14 @@ impl<'m, M: Words> OnDisk<'m, M> {
         self.store_synced(began);
     }
 
-    /// The same, of a table that nobody else uses yet.
+    /// Notes it in a table that no other process uses yet.
     pub fn store_synced(&self, began: Began) {
         self.mem.store(ON_DISK_BASE, 0, Ordering::SeqCst);
         self.mem.store(ON_DISK_BASE + 1, began.ahead() as u64, Ordering::SeqCst);
         self.mem.store(ON_DISK_BASE, began.wall_ns as u64, Ordering::SeqCst);
     }
 
-    /// Whether what was changed last at that time was there when the last syncfs began.
+    /// Returns true if the last change at that time was there when the last syncfs began.
     pub fn is_older(&self, changed: Timestamp, now: Began) -> bool {
         let wall = self.mem.load(ON_DISK_BASE, Ordering::SeqCst) as i64;
         let ahead = self.mem.load(ON_DISK_BASE + 1, Ordering::SeqCst) as i64;
@@ -91,7 +95,7 @@ impl<'m, M: Words> OnDisk<'m, M> {
         }
     }
 
-    /// Whether that was said, and it has this change time now.
+    /// Returns true if the object was noted, with the change time that it has now.
     pub fn knows(&self, object: ObjectId, changed: Timestamp) -> bool {
         let changed = ns(changed) as u64;
         let same = |at: usize| self.pair(at).1 == changed || mutant::on(Mutant::KnownForEver);
@@ -143,7 +147,8 @@ mod tests {
         assert!(known.is_older(at(999 * SECOND), now));
         assert!(!known.is_older(at(1000 * SECOND - TICK_NS / 2), now), "its stamp may be a tick late");
         assert!(!known.is_older(at(1001 * SECOND), now));
-        // Set back by an hour's half, somebody changes something: its stamp is from before the sync.
+        // The clock is set back by half an hour, and then a file is changed: its stamp is from before the
+        // sync.
         let set_back = clocks(1060 - 1800, 70);
         assert!(!known.is_older(at(999 * SECOND), set_back));
         assert!(!known.is_older(at((1000 - 1800 + 1) * SECOND), set_back));

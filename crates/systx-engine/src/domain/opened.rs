@@ -1,10 +1,10 @@
-//! The domains that are open in this process: area, table, log and the process's place among the owners, each known to the others as
-//! a party of commits over several of them.
+//! The domains that are open in this process: area, table, log and the process's place among the owners, each
+//! known to the others as a party of commits over several of them.
 //!
-//! Owns: [`Domain`] and what every part of it asks; [`Peers`], which says by key who is open and whose area is at hand. Guarantees:
-//! shared memory that makes no sense condemns the table, and nobody goes on with it; an area is known before any domain recovers, so
-//! that each recovery finds the others' logs. Does not: open a domain ([`crate::recovery::open`] does, since opening recovers first),
-//! or keep one open.
+//! Owns: [`Domain`] and what every part of it asks; [`Peers`], which says by key who is open and whose area
+//! is at hand. Guarantees: shared memory that makes no sense condemns the table, and nobody goes on with it;
+//! an area is known before any domain recovers, so that each recovery finds the others' logs. Does not: open
+//! a domain ([`crate::recovery::open`] does, since opening recovers first), or keep one open.
 
 use super::decisions::{self, Kept};
 use super::exact::KnownRecords;
@@ -27,7 +27,7 @@ pub struct Domain<O: Os> {
     pub os: O,
     /// Where everything of ours is.
     pub area: Area<O>,
-    /// What may be relied on here.
+    /// Properties of the file system.
     pub info: FsInfo,
     /// What opening recovered.
     pub recovered: Recovered,
@@ -35,14 +35,14 @@ pub struct Domain<O: Os> {
     pub(crate) owners: Owners<O>,
     pub(crate) log: Log<O>,
     pub(crate) peers: Peers<O>,
-    /// The same for all that share the area, in this process or another.
+    /// State that all users of the area share, in this process or another.
     pub(crate) key: [u8; 16],
     area_handle: Handle,
     pub(super) barrier: Mutex<Option<Arc<O::Fd>>>,
     pub(super) shelf: Mutex<Option<Arc<Shelf<O>>>>,
     /// Where the file system is mounted, for messages.
     pub(super) point: OnceLock<Vec<u8>>,
-    /// What was read of the records of slots for which somebody has waited.
+    /// Decoded records of active entries that a transaction has waited for.
     pub(super) known: KnownRecords,
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
@@ -80,14 +80,15 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Takes another place among the owners: what can't be finished now must look dead to others, not alive through this process.
+    /// Takes another place among the owners: what can't be finished now must look dead to others, not alive
+    /// through this process.
     pub(crate) fn change_place(&mut self) -> core::result::Result<(), OwnersError> {
         let other = self.owners.claim()?;
         drop(std::mem::replace(&mut self.claim, other));
         Ok(())
     }
 
-    /// Whether an owner has transactions in flight that it (or its helper) has to finish.
+    /// Returns true if an owner has active entries that it (or its successor) has to finish.
     pub(crate) fn has_slots(&self, ix: OwnerIx) -> Result<bool> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
@@ -98,7 +99,7 @@ impl<O: Os> Domain<O> {
         Ok(false)
     }
 
-    /// Whether the file system comes back after a power loss or another mount.
+    /// Returns true if the file system comes back after a power loss or another mount.
     pub(crate) fn comes_back(&self) -> bool {
         self.info.life != FsInfo::LIVES_ONCE
     }
@@ -108,12 +109,12 @@ impl<O: Os> Domain<O> {
         self.claim.ix
     }
 
-    /// Whether that owner lives.
+    /// Returns true if that owner lives.
     pub(crate) fn alive(&self, ix: OwnerIx) -> bool {
         ix == self.me() || self.owners.alive(ix)
     }
 
-    /// Shared memory that makes no sense: nobody goes on with it.
+    /// Shared memory that makes no sense: all work on it ends.
     pub(crate) fn checked<T>(&self, result: core::result::Result<T, Corrupt>) -> Result<T> {
         result.map_err(|_| {
             self.table.condemn();
@@ -126,7 +127,7 @@ impl<O: Os> Domain<O> {
         self.table.new_tx()
     }
 
-    /// Whether an object is our own area, which no transaction sees.
+    /// Returns true for our own area, which no transaction sees.
     pub fn is_area(&self, handle: &Handle) -> bool {
         *handle == self.area_handle
     }
@@ -154,13 +155,13 @@ impl<O: Os> PeerArea<O> {
         PeerArea { dir: Arc::new(dir), id, life }
     }
 
-    /// What its log says.
+    /// Returns what its log says.
     pub fn outline(&self, os: &O) -> core::result::Result<Outline<O>, LogError> {
         crate::log::outline(os, &self.dir, self.id)
     }
 
-    /// Whether a transaction is in flight there before its commit point: then its log has not the last word. What can't be looked
-    /// at may be.
+    /// Returns true if a transaction is active there before its commit point: then its log has not the last
+    /// word. A table that can't be looked at may have one.
     pub fn is_undecided(&self, os: &O, tx: TxId) -> bool {
         let table = Owners::open(os, &self.dir)
             .ok()
@@ -172,7 +173,7 @@ impl<O: Os> PeerArea<O> {
         })
     }
 
-    /// What is kept beside its log.
+    /// Returns what is kept beside its log.
     pub fn decisions(&self, os: &O) -> Result<Vec<Kept>> {
         decisions::all(os, &self.dir)
     }
@@ -201,7 +202,7 @@ impl<O: Os> Default for Peers<O> {
 }
 
 impl<O: Os> Peers<O> {
-    /// As `default`, where these identities are known to be doubtful.
+    /// Makes one that knows these identities to be doubtful.
     pub(crate) fn doubting(doubted: &[[u8; 16]]) -> Peers<O> {
         let peers = Peers::default();
         peers.known().doubted = doubted.to_vec();

@@ -7,7 +7,7 @@ use crate::id::{Lsn, Objects, Signature};
 use systx_os::{Errno, Os, Result};
 
 impl<O: Os> Domain<O> {
-    /// Whether nothing is in flight and nobody has been numbered since `snapshot`. One load each.
+    /// Returns true if no commit is active and no LSN was assigned since `snapshot`. One load each.
     pub(crate) fn quiet(&self) -> Result<bool> {
         match self.table.slots().in_flight().next() {
             None => Ok(true),
@@ -21,7 +21,7 @@ impl<O: Os> Domain<O> {
         scan == Scan::Overrun
     }
 
-    /// My slot stays in flight, and nobody is to wait for it.
+    /// Leaves this process's entry active, and releases its waiters.
     pub(crate) fn leave_slot(&self, ix: SlotIx) {
         if let Ok(seen) = self.table.slots().state(ix) {
             self.table.slots().leave(ix, seen);
@@ -37,7 +37,7 @@ impl<O: Os> Domain<O> {
         self.table.slots().set_state(ix, seen, to).map(|_| ()).map_err(|_| Errno::UCLEAN)
     }
 
-    /// Frees my slot and wakes whoever waits for it.
+    /// Frees this process's entry and wakes its waiters.
     pub(crate) fn free_slot(&self, ix: SlotIx) -> Result<()> {
         let seen = self.checked(self.table.slots().state(ix))?;
         self.table.slots().free(ix, seen).map_err(|_| Errno::UCLEAN)
@@ -48,12 +48,12 @@ impl<O: Os> Domain<O> {
         self.known.get_to_know(&self.table.slots(), slot, || self.body_of(slot).ok().flatten());
     }
 
-    /// Whether a slot is known not to be in the way of `ours`, whatever its filters say. Memory only: it may be asked under the
-    /// commit lock.
+    /// Whether a slot is known not to be in the way of `ours`, whatever its filters say. Memory only: it may
+    /// be asked under the commit lock.
     pub(crate) fn is_apart(&self, slot: &InFlight, ours: &Objects) -> bool {
         self.known.is_apart(slot, ours)
     }
 }
 
-/// Between two probes of an owner for whom somebody waits, in nanoseconds.
+/// Pause between two probes of an owner that a transaction waits for, in nanoseconds.
 pub(crate) const PROBE_NS: u64 = 50_000_000;

@@ -1,9 +1,9 @@
-//! Owners: which processes take part in a domain, and whether they still live.
+//! Owners: the processes that take part in a domain, and whether they still live.
 //!
-//! Owns: the file `owners` of the area; each process owns one byte of it. Guarantees: an index belongs to one living
-//! process at a time. Does not: finish what the last owner of an index left; whoever claims an index must, *before* it
-//! does anything else in the domain: [`super::RobustLock::inherit`], then the slots of that index (docs/protocol.md §4),
-//! then [`super::Records::clear`].
+//! Owns: the file `owners` of the area; each process owns one byte of it. Guarantees: an index belongs to one
+//! living process at a time. Does not: finish what the last owner of an index left; a process that claims an
+//! index must, *before* it does anything else in the domain: [`super::RobustLock::inherit`], then the active
+//! entries of that index (docs/protocol.md §4), then [`super::Records::clear`].
 
 use crate::id::{OwnerIx, OWNERS};
 use crate::mutant::{self, Mutant};
@@ -32,7 +32,7 @@ impl<O: Os> core::fmt::Debug for Claim<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnersError {
-    /// As many processes take part as can.
+    /// All indexes are taken.
     Full,
     /// The owners file could not be used.
     Os(&'static str, Errno),
@@ -60,13 +60,16 @@ impl std::error::Error for OwnersError {
     }
 }
 
-/// Bytes of those that watch: behind the owners, as they have no slots and nobody finishes anything for them.
+/// Bytes of watching processes: behind the owners, as they have no active entries that a successor would
+/// finish.
 const WATCHERS: core::ops::Range<u64> = OWNERS as u64..OWNERS as u64 + 64;
 
-/// Keeps the table that processes meet in now, in the area whose directory is `dir`, from being built anew for as long as the answer lives:
-/// for who will work there soon. `None`: nobody has ever used that area, or as many watch as can.
+/// Keeps the present table of the area whose directory is `dir` from being built anew for as long as the
+/// result lives: for a process that will work there soon. `None`: that area was never used, or all such bytes
+/// are taken.
 ///
 /// # Errors
+///
 /// [`OwnersError::Os`].
 pub fn watch<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<O::Owned>, OwnersError> {
     let failed = |e| OwnersError::Os("open", e);
@@ -121,9 +124,10 @@ impl<O: Os> Owners<O> {
         Err(OwnersError::Full)
     }
 
-    /// Claims one index, if it is free: for its helper. `Ok(None)`: somebody living owns it.
+    /// Claims one index, if it is free: for its successor. `Ok(None)`: a living process owns it.
     ///
     /// # Errors
+    ///
     /// [`OwnersError::Os`].
     pub fn claim_of(&self, ix: OwnerIx) -> Result<Option<Claim<O>>, OwnersError> {
         if ix.0 == 0 || ix.0 >= OWNERS {
@@ -132,23 +136,23 @@ impl<O: Os> Owners<O> {
         Ok(self.byte(ix.0)?.map(|byte| Claim { ix, _byte: byte }))
     }
 
-    /// Whether that owner lives. What can't be asked counts as alive: to wait is safe, to take over is not.
+    /// Returns true if that owner lives, or can't be asked: to wait is safe, to take over is not.
     pub fn alive(&self, ix: OwnerIx) -> bool {
         self.os.byte_owned(&self.file, u64::from(ix.0)).unwrap_or(true)
     }
 
-    /// Byte 0: whoever holds it builds the table.
+    /// Byte 0: its holder builds the table.
     pub(crate) fn initialiser(&self) -> Result<Option<O::Owned>, OwnersError> {
         self.byte(0)
     }
 
-    /// Whether anybody takes part at the moment, or watches.
+    /// Returns true if any process takes part at the moment, or watches.
     pub(crate) fn anybody(&self) -> bool {
         let watched = || self.watched() && !mutant::on(Mutant::WatchersUnseen);
         (1..OWNERS).any(|ix| self.alive(OwnerIx(ix))) || watched()
     }
 
-    /// Whether anybody watches, see [`watch`].
+    /// Returns true if any process watches, see [`watch`].
     pub(crate) fn watched(&self) -> bool {
         WATCHERS.into_iter().any(|byte| self.os.byte_owned(&self.file, byte).unwrap_or(true))
     }

@@ -14,12 +14,12 @@ use systx_os::{Timestamp, Words};
 /// Longest command text kept, in bytes.
 pub const COMMAND_BYTES_MAX: usize = (RECORD_LEN - 5) * 8;
 
-/// What an owner is doing.
+/// The present work of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its (latest) transaction.
     pub tx: TxId,
-    /// Its process, as it sees itself.
+    /// Process, as it sees itself.
     pub pid: u32,
     /// Free for the front doors.
     pub flags: u32,

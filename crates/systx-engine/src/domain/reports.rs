@@ -1,8 +1,10 @@
-//! Reports of what outsiders displaced, kept until somebody asks to remove them: whoever published may die before he can tell.
+//! Reports of conflict copies, kept until a person asks to remove them: the publisher may die before it can
+//! report them.
 //!
-//! Owns: the files `report.<id>` of the area, one line an object: what happened, its name below `aside/` or nothing, its
-//! path; between them a tab, other bytes than printable ones as `\xNN`. A line `told`: people know what is above. Guarantees: a line is written once, also when the
-//! record is published again. Does not: fail a publication; what is aside is listed without its line, too.
+//! Owns: the files `report.<id>` of the area, one line an object: the event, its name below `aside/` or
+//! nothing, its path; between them a tab, other bytes than printable ones as `\xNN`. A line `told`: the lines
+//! above it have been reported. Guarantees: a line is written once, also when the record is published again.
+//! Does not: fail a publication; an object in `aside/` is listed without its line, too.
 
 use crate::bytes::read_file;
 use crate::id::TxId;
@@ -15,19 +17,19 @@ const PREFIX: &[u8] = b"report.";
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Whose commit it was.
+    /// The transaction.
     pub tx: TxId,
     /// Where the object would have gone (or was), from the root of the mount.
     pub path: Vec<u8>,
     /// Name of what was kept, below `aside/` of the area.
     pub aside: Option<String>,
-    /// What happened, as a sentence fragment.
+    /// The event, as a sentence fragment.
     pub what: String,
-    /// Whether somebody has been told ([`all_told`]).
+    /// True if it has been reported ([`all_told`]).
     pub told: bool,
 }
 
-/// A line of its own: what stands above it has been told. It has no tab, so that it is no report.
+/// A line of its own: the lines above it have been reported. It has no tab, so that it is no report.
 const TOLD: &str = "told";
 
 fn file_of(id: TxId) -> Vec<u8> {
@@ -77,7 +79,7 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
         reports.extend(of_one);
     }
     if let Ok(aside) = os.open(area, b"aside", Open::Directory) {
-        // Noted, and cut off before it was moved: whoever came next may have found something else to do.
+        // Noted, and cut off before it was moved: the next pass may have found something else to do.
         let there = |name: &String| !matches!(os.handle_at(&aside, name.as_bytes()), Err(Errno::NOENT));
         reports.retain(|report| report.aside.as_ref().is_none_or(there));
     }
@@ -85,7 +87,7 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
     Ok(reports)
 }
 
-/// Notes that somebody has been told all that is reported now.
+/// Notes that all lines up to now have been reported.
 pub(crate) fn all_told<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
     for entry in os.read_dir(area)? {
         if number(&entry.name).is_none() {

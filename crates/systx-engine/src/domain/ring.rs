@@ -20,12 +20,12 @@ use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
-/// Who committed.
+/// The transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who {
     /// The transaction.
     pub tx: TxId,
-    /// Its process, for messages.
+    /// Process, for messages.
     pub pid: u32,
 }
 
@@ -63,8 +63,9 @@ impl<'m, M: Words> Ring<'m, M> {
         self.base + (lsn.0 % self.len as u64) as usize * RING_ENTRY_LEN
     }
 
-    /// Records commit `lsn` (= `next`), before `next` moves. If this process dies in between, the next holder of the
-    /// lock puts another commit with the same LSN there; nobody has looked, because readers stop below `next`.
+    /// Records commit `lsn` (= `next`), before `next` moves. If this process dies in between, the next holder
+    /// of the lock puts another commit with the same LSN there; no reader has seen this one, because readers
+    /// stop below `next`.
     pub fn put(&self, _lock: &Locked, lsn: Lsn, who: Who, changed: &Signature) {
         let at = self.entry(lsn);
         self.mem.store(at, 0, Ordering::Release);

@@ -1,11 +1,13 @@
 //! Which staging directories are sealed and not numbered yet, and what of them belongs to nobody any more.
 //!
-//! A sealed directory `tx/<id>` has no owner in its name, and before V5 neither a slot nor the log names it. In between its
-//! owner says so here, so that whoever cleans up leaves it alone, and finds what a dead owner left.
+//! A sealed directory `tx/<id>` has no owner in its name, and before V5 neither a slot nor the log names it.
+//! In between its owner says so here, so that whoever cleans up leaves it alone, and finds what a dead owner
+//! left.
 //!
-//! Owns: one word an owner. Guarantees: a sealed directory of a living owner is named here, by a slot, or by the log at any
-//! instant, so [`Domain::discard_orphans`] never takes one. Does not: say which it is of several that one process seals at one
-//! time; then all from the lowest on count as its own until it has none.
+//! Owns: one word an owner. Guarantees: a sealed directory of a living owner is named here, by a slot, or by
+//! the log at any instant, so [`Domain::discard_orphans`] never takes one. Does not: say which it is of
+//! several that one process seals at one time; then all from the lowest on count as its own until it has
+//! none.
 //!
 //! What the word says: [`super::sealing`].
 
@@ -39,14 +41,14 @@ impl<O: Os> Drop for Sealed<O> {
 }
 
 impl<O: Os> Domain<O> {
-    /// The dead whose staging directories nobody has looked at since.
+    /// Returns the dead owners whose staging directories have not been looked at since.
     pub(crate) fn dead_sealers(&self) -> impl Iterator<Item = OwnerIx> + '_ {
         let sealers = self.table.sealing();
         let noted: Vec<_> = sealers.owners().map(|(ix, _)| ix).collect();
         noted.into_iter().filter(|ix| !self.alive(*ix))
     }
 
-    /// What `dead`, whose index this process holds, sealed and did not number.
+    /// Returns what `dead`, whose index this process holds, sealed and did not number.
     pub(crate) fn discard_sealed_of(&self, dead: OwnerIx) -> Result<()> {
         if self.table.sealing().get(dead) == Noted::NOTHING {
             return Ok(());
@@ -56,11 +58,12 @@ impl<O: Os> Domain<O> {
         Ok(())
     }
 
-    /// Deletes the sealed staging directories that belong to nobody: no living owner is about to number them, no slot is theirs,
-    /// and no record that is needed names them. `dead`: an index that this process holds for its last owner.
+    /// Deletes the sealed staging directories without a user: no living owner is about to number them, no
+    /// active entry has them, and no record that is needed names them. `dead`: an index that this process
+    /// holds for its last owner.
     ///
-    /// In this order: a commit is noted before it seals, its slot is filled before the note ends, and a record that may be
-    /// needed stands in the log before its slot is free.
+    /// In this order: a commit is noted before it seals, its entry is filled before the note ends, and a
+    /// record that may be needed stands in the log before its entry is free.
     pub(crate) fn discard_orphans(&self, dead: Option<OwnerIx>) -> Result<()> {
         let sealed = |name: &[u8]| std::str::from_utf8(name).ok().and_then(|n| n.parse().ok()).map(TxId);
         let listed = self.os.read_dir(&self.area.tx)?;

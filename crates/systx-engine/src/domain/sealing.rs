@@ -6,9 +6,9 @@
 //! | 48–62 | how many there are |
 //! | 0–47 | the id; of several the lowest |
 //!
-//! Written by the owner's process; by its helper once it is dead. Release on every change: who sees that a word names an id no
-//! more sees the slot that does (pairs with the Acquire load of [`Sealing::get`]). Does not: say whose a directory is
-//! ([`super::sealed`]).
+//! Written by the owner's process; by its helper once it is dead. Release on every change: who sees that a
+//! word names an id no more sees the slot that does (pairs with the Acquire load of [`Sealing::get`]). Does
+//! not: say whose a directory is ([`super::sealed`]).
 
 use super::layout::SEALED_BASE;
 use crate::id::{OwnerIx, TxId, OWNERS};
@@ -21,7 +21,7 @@ const ONE: u64 = 1 << 48;
 
 const ID_MASK: u64 = ONE - 1;
 
-/// What one owner's word says.
+/// The meaning of one owner's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted(u64);
 
@@ -29,7 +29,7 @@ impl Noted {
     /// Nothing.
     pub const NOTHING: Noted = Noted(0);
 
-    /// Whether it may be the directory of `id`.
+    /// Returns true if the directory of `id` may be among them.
     pub fn may_be(self, id: TxId) -> bool {
         let lowest = self.0 & ID_MASK;
         self != Noted::NOTHING && if self.0 & SEVERAL == 0 { id.0 == lowest } else { id.0 >= lowest }
@@ -65,7 +65,7 @@ impl<'m, M: Words> Sealing<'m, M> {
         Sealing { mem, base: SEALED_BASE }
     }
 
-    /// What `ix` has sealed and not numbered.
+    /// Returns what `ix` has sealed and not numbered.
     pub fn get(&self, ix: OwnerIx) -> Noted {
         Noted(self.mem.load(self.base + ix.0 as usize, Ordering::Acquire))
     }

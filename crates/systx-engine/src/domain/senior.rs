@@ -1,10 +1,10 @@
 //! The senior: the one transaction that nobody may commit against, so that it does not starve.
 //!
-//! It is known by its *age*: the number of its first try, which its later tries keep. Who is older takes the place of who is
-//! younger, so the oldest of those who lose is never overtaken.
+//! It is known by its *age*: the number of its first try, which its later tries keep. Who is older takes the
+//! place of who is younger, so the oldest of those who lose is never overtaken.
 //!
-//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, when it resigns, or when somebody
-//! older comes. Does not: decide who asks (`commit/validate.rs`, `contention.rs`).
+//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, when it
+//! resigns, or when somebody older comes. Does not: decide who asks (`commit/validate.rs`, `contention.rs`).
 //!
 //! | age word | means | by |
 //! |---|---|---|
@@ -23,21 +23,22 @@ use systx_os::Words;
 /// How long a senior may keep others out that is in its commit, in nanoseconds.
 pub const SENIORITY_NS: u64 = 2_000_000_000;
 
-/// The bounds of the same for one that begins again, in nanoseconds: twice the time that it ran before it lost, within these.
+/// The bounds of the same for one that begins again, in nanoseconds: twice the time that it ran before it
+/// lost, within these.
 pub const SENIORITY_AGAIN_NS: [u64; 2] = [5_000_000_000, 60_000_000_000];
 
-/// Who is senior.
+/// The holder of the priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Senior {
     /// The transaction as which it began.
     pub age: TxId,
-    /// Its owner.
+    /// Owner of the transaction.
     pub owner: OwnerIx,
     /// When it ends, on the monotonic clock, in nanoseconds.
     pub deadline_ns: u64,
     /// How long that is altogether, in nanoseconds.
     pub length_ns: u64,
-    /// What it touches, as far as known.
+    /// Objects that it touches, as far as known.
     pub footprint: Footprint,
 }
 
@@ -73,7 +74,8 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         let age = self.mem.load(self.base, Ordering::Acquire);
         let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
         let length_ns = self.mem.load(self.base + 3, Ordering::Acquire).min(SENIORITY_AGAIN_NS[1]);
-        // The clock of another time namespace may be days ahead: nobody is senior for longer than he asked for.
+        // The clock of another time namespace may be days ahead: the priority never lasts longer than was
+        // asked for.
         if age == 0 || deadline_ns <= now_ns || deadline_ns - now_ns > length_ns {
             return Ok(None);
         }
@@ -86,9 +88,10 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         Ok(Some(Senior { age: TxId(age), owner, deadline_ns, length_ns, footprint }))
     }
 
-    /// Whether somebody of that age may be senior now: nobody is who is older.
+    /// Returns true if a transaction of that age may hold the priority now: no older one holds it.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: as [`SeniorPlace::current`].
     pub fn is_open_to(
         &self,
@@ -100,9 +103,11 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         Ok(self.current(lock, now_ns, alive)?.is_none_or(|senior| age <= senior.age))
     }
 
-    /// Becomes senior unless somebody older is; the senior itself may renew its footprint, but not its deadline.
+    /// Takes the priority unless an older transaction holds it; the holder itself may renew its footprint,
+    /// but not its deadline.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: as [`SeniorPlace::current`].
     pub fn try_become(
         &self,
@@ -118,7 +123,7 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
             Some(now) if now.age == wanted.age => (deadline_ns, length_ns) = (now.deadline_ns, now.length_ns),
             _ => {}
         }
-        // Nobody first, the id last: if this process dies in between, nobody is senior.
+        // First none, the id last: if this process dies in between, no transaction holds the priority.
         self.mem.store(self.base, 0, Ordering::Release);
         self.mem.store(self.base + 1, u64::from(wanted.owner.0), Ordering::Release);
         self.mem.store(self.base + 2, deadline_ns, Ordering::Release);
@@ -128,8 +133,8 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         Ok(true)
     }
 
-    /// Ends the seniority of `age`, if it is the senior. Needs no lock. Who waits for the senior waits with a timeout on
-    /// [`SeniorPlace::wait`] and is woken here.
+    /// Ends the seniority of `age`, if it is the senior. Needs no lock. Who waits for the senior waits with a
+    /// timeout on [`SeniorPlace::wait`] and is woken here.
     pub fn resign(&self, age: TxId) {
         if age.0 != 0 && self.mem.compare_exchange(self.base, age.0, 0).is_ok() {
             self.mem.wake(self.base);

@@ -1,8 +1,8 @@
-//! Asking to be senior, over one file system or several, and waiting for who is.
+//! Asking for the priority, over one file system or several, and waiting for its holder.
 //!
-//! Guarantees: who asks becomes senior in all of its domains at one instant or in none, and who is refused is senior nowhere. So
-//! seniors do not wait for each other in a circle: whoever of them asked last waits for none of the others. Does not: decide
-//! who asks.
+//! Guarantees: a transaction gets the priority in all of its domains at one instant or in none; one that is
+//! refused holds it nowhere. So holders do not wait for each other in a circle: the one that asked last waits
+//! for none of the others. Does not: decide which transaction asks.
 
 use super::PROBE_NS;
 use super::{Domain, Held, Senior};
@@ -20,14 +20,14 @@ pub(crate) struct Contender<'a, O: Os> {
 /// When a seniority ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// So many nanoseconds after it was first asked for.
+    /// This many nanoseconds after it was first asked for.
     Once(u64),
-    /// So many after now: somebody else has committed since.
+    /// This many after now: another transaction has committed since.
     Anew(u64),
 }
 
-/// Asks to be senior: nobody younger who overlaps commits before us for a while. The domains come in the order of their keys, each
-/// once. Whether it is.
+/// Asks for the priority: no younger transaction that overlaps commits before us for a while. The domains
+/// come in the order of their keys, each once. Returns true if it is granted.
 pub(crate) fn become_senior<O: Os>(asking: &[Contender<'_, O>], until: Until) -> Result<bool> {
     let mut held = Vec::with_capacity(asking.len());
     for one in asking {

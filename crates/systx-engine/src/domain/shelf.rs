@@ -1,14 +1,17 @@
-//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<table>.<owner>` in the area.
+//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<table>.<owner>` in
+//! the area.
 //!
-//! To make, name and delete a directory costs more than everything else that a small commit does. So the first [`SLOTS_MAX`] slots
-//! of a transaction stand on the shelf, under numbers that no other transaction has, and there is no `tx/<id>`. What the final
-//! name of `tx/<id>` proves is proved by a *seal* instead: a number that the shelf's token file gets as its modification time when
-//! all slots of a transaction are made, before its record is written with that number. Metadata survive a power loss as a prefix:
-//! where the token file has this number or a higher one, all these slots have been there, and one that is missing was emptied.
+//! To make, name and delete a directory costs more than everything else that a small commit does. So the
+//! first [`SLOTS_MAX`] slots of a transaction stand on the shelf, under numbers that no other transaction
+//! has, and there is no `tx/<id>`. What the final name of `tx/<id>` proves is proved by a *seal* instead: a
+//! number that the shelf's token file gets as its modification time when all slots of a transaction are made,
+//! before its record is written with that number. Metadata survive a power loss as a prefix: where the token
+//! file has this number or a higher one, all these slots have been there, and one that is missing was
+//! emptied.
 //!
-//! Owns: the directory, its seals, and the way from a record to its slots there. Guarantees: seals ascend, also from one process
-//! to the next with the same index; a shelf is of one table, so that no seal that a power loss took is given again. Does not: exist
-//! where metadata survive in any other way.
+//! Owns: the directory, its seals, and the way from a record to its slots there. Guarantees: seals ascend,
+//! also from one process to the next with the same index; a shelf is of one table, so that no seal that a
+//! power loss took is given again. Does not: exist where metadata survive in any other way.
 
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
@@ -26,7 +29,7 @@ pub(super) const TOKEN: &[u8] = b"token.0";
 /// Seconds that every inode has room for: beyond that the kernel puts what fits, which would seal nothing.
 pub(super) const SEAL_MAX: u64 = i32::MAX as u64;
 
-/// Whose slots these are.
+/// The transaction that the entries belong to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotsOf {
     pub id: TxId,
@@ -111,7 +114,8 @@ pub(crate) fn slots_there<O: Os>(os: &O, area: &O::Fd, of: &SlotsOf) -> Result<O
     os.open_if_there(&tx, of.id.to_string().as_bytes(), Open::Directory)
 }
 
-/// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they were sealed.
+/// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they
+/// were sealed.
 pub(crate) fn sealed_shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
     let (Some(shelved), Some(dir)) = (&body.shelved, shelf_of(os, area, body)?) else { return Ok(None) };
     let seal = match os.stat_at(&dir, TOKEN) {

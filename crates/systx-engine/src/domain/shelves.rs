@@ -18,7 +18,7 @@ impl<O: Os> Domain<O> {
             return None;
         }
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have deleted it by hand.
+        // A person may have deleted it by hand.
         let there = |shelf: &Arc<Shelf<O>>| {
             shelf.sealed() < SEAL_MAX && self.os.stat(&shelf.token).is_ok_and(|stat| stat.nlink > 0)
         };
@@ -91,8 +91,8 @@ impl<O: Os> Domain<O> {
         Ok(left)
     }
 
-    /// Deletes what a dead owner, whose index this process holds, left on its shelf: all that belongs to no slot in flight and to
-    /// no record that is needed.
+    /// Deletes what a dead owner, whose index this process holds, left on its shelf: all that belongs to no
+    /// slot in flight and to no record that is needed.
     pub(crate) fn clear_shelf_of(&self, dead: OwnerIx) -> Result<()> {
         let os = &self.os;
         let name = name_of(&self.table.id(), dead.0);
@@ -117,7 +117,7 @@ impl<O: Os> Domain<O> {
         let first = |entry: &Entry| entry.cell.id().filter(|_| entry.needed).map(first_slot);
         let needed: HashSet<Option<u32>> = outline.replay.records.iter().map(first).collect();
         left.retain(|entry| !needed.contains(&owner_of(&entry.name)));
-        // What can't be deleted, as somebody made it immutable, stays: it must not keep the domain shut.
+        // An object that can't be deleted, as it was made immutable, stays: it must not keep the domain shut.
         for entry in left {
             let _ = remove_slot(os, &dir, &entry.name, entry.kind);
         }
@@ -145,7 +145,7 @@ mod tests {
             let shelf = domain.shelf().expect("there is one");
             let sec = SEAL_MAX as i64 - 1;
             os.utimens(&shelf.token, None, Some(Timestamp { sec, nsec: 0 })).expect("works");
-            // As the next owner of the index finds it.
+            // The next owner of the index finds it in this state.
             *domain.shelf.lock().expect("nobody panicked") = None;
             let shelf = domain.shelf().expect("one more");
             assert_eq!(shelf.seal(&os), Ok(SEAL_MAX));

@@ -1,11 +1,11 @@
 //! In-flight slots: the transactions between validation and done, for everybody to see.
 //!
-//! Owns: the slots and their bitmap. Guarantees: a slot is never read torn; a state is changed only by who knows the
-//! present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a state (docs/protocol.md
-//! §3, §4).
+//! Owns: the slots and their bitmap. Guarantees: a slot is never read torn; a state is changed only by who
+//! knows the present one; whoever waits on a slot wakes when it is free. Does not: decide who may change a
+//! state (docs/protocol.md §3, §4).
 //!
-//! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the commit
-//! lock.
+//! State word = generation << 8 | state. Fields are written only while the state is FREE, and only under the
+//! commit lock.
 //!
 //! | from | to | by |
 //! |---|---|---|
@@ -15,13 +15,14 @@
 //! | PREPARED | PUBLISHING, ABORTING | whoever brings the decision |
 //! | VALIDATED, PUBLISHING, ABORTING | FREE, generation + 1 | its owner (V6, D), its helper (`free`) |
 //!
-//! Orderings: fields (Release), then the state (AcqRel): who sees VALIDATED (Acquire) sees the fields, and the bitmap
-//! bit. FREE is released after the last step and after `unsynced`: who sees FREE (Acquire) and then looks at a file
-//! sees all of the commit. A reader that gets a field of the next user of a slot (Acquire) also sees the generation
-//! moved.
+//! Orderings: fields (Release), then the state (AcqRel): who sees VALIDATED (Acquire) sees the fields, and
+//! the bitmap bit. FREE is released after the last step and after `unsynced`: who sees FREE (Acquire) and
+//! then looks at a file sees all of the commit. A reader that gets a field of the next user of a slot
+//! (Acquire) also sees the generation moved.
 //!
-//! Bitmap: a bit is set before its slot leaves FREE and cleared, under the commit lock, after it is FREE again, by the
-//! next `find_free`. `free` leaves it alone: its clearing could overtake the next user's setting.
+//! Bitmap: a bit is set before its slot leaves FREE and cleared, under the commit lock, after it is FREE
+//! again, by the next `find_free`. `free` leaves it alone: its clearing could overtake the next user's
+//! setting.
 
 use super::layout::{
     load_footprint, store_footprint, BITMAP_WORD, FOOTPRINT_WORDS, SLOTS, SLOTS_BASE, SLOT_LEN,
@@ -48,7 +49,7 @@ impl core::fmt::Display for SlotIx {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SlotState {
-    /// Nobody's.
+    /// No transaction's.
     Free = 0,
     /// Has its place in the order; nothing public has changed.
     Validated = 1,
@@ -73,7 +74,7 @@ impl SlotState {
     }
 }
 
-/// A state word as somebody saw it: a state of one use of a slot. Never equal for two uses.
+/// A state word as a process saw it: a state of one use of an entry. Never equal for two uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u64);
 
@@ -91,14 +92,14 @@ impl Seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place(pub [u64; 2]);
 
-/// What a slot says of its transaction.
+/// The fields of an entry about its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotInfo {
-    /// Its place in the order.
+    /// Place in the order.
     pub lsn: Lsn,
-    /// Its number.
+    /// Number of the transaction.
     pub tx: TxId,
-    /// Whose it is.
+    /// Owner of the transaction.
     pub owner: OwnerIx,
     /// Process, for messages.
     pub pid: u32,
@@ -121,13 +122,13 @@ pub struct InFlight {
     pub ix: SlotIx,
     /// The state seen, for [`Slots::set_state`], [`Slots::free`] and [`Slots::wait_change`].
     pub seen: Seen,
-    /// What it says.
+    /// Fields of the entry.
     pub info: SlotInfo,
     /// Its owner could not go on with it and waits for better times: see [`Slots::leave`].
     pub left: bool,
 }
 
-/// The slot has another state than the caller knows: somebody else has gone on with it.
+/// The entry has another state than the caller knows: another process has gone on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved;
 
@@ -184,7 +185,8 @@ impl<'m, M: Words> Slots<'m, M> {
         Ok(found)
     }
 
-    /// Takes a free slot into flight, VALIDATED (in a recovery: PREPARED or PUBLISHING): from now on everybody respects it.
+    /// Takes a free slot into flight, VALIDATED (in a recovery: PREPARED or PUBLISHING): from now on
+    /// everybody respects it.
     pub fn fill(&self, _lock: &Locked, ix: SlotIx, info: &SlotInfo, state: SlotState) -> Result<Seen, Moved> {
         let starts = [SlotState::Validated, SlotState::Prepared, SlotState::Publishing];
         assert!(starts.contains(&state), "a slot starts in one of these");
@@ -212,9 +214,10 @@ impl<'m, M: Words> Slots<'m, M> {
         self.change(ix, free, free.0 & !0xff | state as u64)
     }
 
-    /// Moves a slot to another state in flight. A PREPARED slot wakes whoever waits: they need not wait for it.
+    /// Moves an entry to another state. A PREPARED entry wakes its waiters: they need not wait for it.
     ///
     /// # Errors
+    ///
     /// [`Moved`]: it is not in the state `from` any more.
     pub fn set_state(&self, ix: SlotIx, from: Seen, to: SlotState) -> Result<Seen, Moved> {
         assert!(from.state() != SlotState::Free && to != SlotState::Free, "`fill` and `free` do that");
@@ -225,17 +228,19 @@ impl<'m, M: Words> Slots<'m, M> {
         Ok(now)
     }
 
-    /// Says that the owner of a slot can't go on with it now (disk full, a sync that failed): nobody waits for it.
+    /// Notes that the owner of an entry can't go on with it now (disk full, a sync that failed), so that no
+    /// transaction waits for it.
     pub fn leave(&self, ix: SlotIx, seen: Seen) {
         // Of this use only: the next one has another generation. Release: pairs with the load in `read`.
         self.mem.store(self.word(ix) + LEFT, seen.generation() + 1, Ordering::Release);
         self.mem.wake(self.word(ix));
     }
 
-    /// Frees a slot and wakes whoever waits on it. The last thing of a transaction: everybody may look at its objects
-    /// now.
+    /// Frees an entry and wakes its waiters. The last act of a transaction: every other may look at its
+    /// objects now.
     ///
     /// # Errors
+    ///
     /// [`Moved`]: it is not in the state `from` any more.
     pub fn free(&self, ix: SlotIx, from: Seen) -> Result<(), Moved> {
         assert!(from.state() != SlotState::Free, "a free slot has nobody to free it");
@@ -261,9 +266,10 @@ impl<'m, M: Words> Slots<'m, M> {
         }
     }
 
-    /// What a slot says, all of one use of it; `None` when it is free.
+    /// Returns the fields of an entry, all of one use of it; `None` when it is free.
     ///
     /// # Errors
+    ///
     /// [`Corrupt`]: fields that cannot be.
     pub fn read(&self, ix: SlotIx) -> Result<Option<InFlight>, Corrupt> {
         let at = self.word(ix);
@@ -304,12 +310,12 @@ impl<'m, M: Words> Slots<'m, M> {
     ///
     /// A slot that was in flight when this began and still is when it ends is among them.
     pub fn in_flight(&self) -> impl Iterator<Item = Result<InFlight, Corrupt>> + use<'_, 'm, M> {
-        // Pairs with the fetch_or in `fill`. Bits past the last slot are nobody's.
+        // Pairs with the fetch_or in `fill`. Bits past the last entry are unused.
         let bits = self.mem.load(self.bitmap, Ordering::Acquire);
         (0..self.count).filter(move |i| bits >> i & 1 == 1).filter_map(|i| self.read(SlotIx(i)).transpose())
     }
 
-    /// Makes the filter of what is changed hold everything, as far as anybody can tell.
+    /// Makes the filter of changes hold everything, for all observers.
     #[cfg(test)]
     pub(crate) fn blur(&self, ix: SlotIx) {
         let at = self.word(ix) + 8 + Signature::WORDS;

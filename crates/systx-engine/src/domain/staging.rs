@@ -1,7 +1,8 @@
 //! The private directories of transactions: `tx/<id>.<owner>~` while one prepares, `tx/<id>` from then on.
 //!
-//! Guarantees: whose an unsealed one is stands in its name, so that whoever follows a dead owner finds it; a sealed one is
-//! whole, and noted as its owner's until a slot or the log names it ([`super::sealed`]). Does not: put anything in.
+//! Guarantees: the name of an unsealed one has its owner, so that the owner's successor finds it; a sealed
+//! one is complete, and noted as its owner's until an active entry or the log names it ([`super::sealed`]).
+//! Does not: put anything in.
 
 use super::marks;
 use super::{Domain, Sealed};
@@ -18,7 +19,7 @@ impl<O: Os> Domain<O> {
         Ok((id, self.begin_staging_of(id)?))
     }
 
-    /// The same for a transaction that has its number already.
+    /// Returns the directory of a transaction that has its number already.
     pub(crate) fn begin_staging_of(&self, id: TxId) -> Result<O::Fd> {
         let name = self.staging_name(id);
         self.os.mkdir(&self.area.tx, &name, 0o700)?;
@@ -35,8 +36,8 @@ impl<O: Os> Domain<O> {
         self.os.dup(&self.area.tx)
     }
 
-    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written. The value that is
-    /// returned is kept until it has its number.
+    /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written. The
+    /// value that is returned is kept until it has its number.
     pub(crate) fn seal_staging(self: &Arc<Self>, id: TxId) -> Result<Sealed<O>> {
         let noted = Sealed::note(self, id);
         if mutant::on(Mutant::NoSeal) {
@@ -47,7 +48,8 @@ impl<O: Os> Domain<O> {
         Ok(noted)
     }
 
-    /// Takes a seal off again, of a commit that has failed and whose transaction stays: a sealed directory that no record needs is an orphan.
+    /// Takes a seal off again, of a commit that has failed and whose transaction stays: a sealed directory
+    /// that no record needs is an orphan.
     pub(crate) fn unseal_staging(&self, id: TxId) {
         let (from, to) = (id.to_string(), self.staging_name(id));
         // There is none where the record carries everything, or the shelf has it.

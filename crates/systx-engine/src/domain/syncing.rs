@@ -6,7 +6,7 @@ use crate::id::Objects;
 use systx_os::{Os, Result};
 
 impl<O: Os> Domain<O> {
-    /// Whether a transaction builds on a `none` commit that is not on stable storage yet.
+    /// Returns true if a transaction builds on a `none` commit that is not on stable storage yet.
     pub(crate) fn builds_on_unsynced(&self, objects: &Objects) -> bool {
         self.table.unsynced().hits(objects)
     }
@@ -32,7 +32,8 @@ impl<O: Os> Domain<O> {
         Ok(())
     }
 
-    /// Writes files out, and syncs all names and attributes that changed before: only where these go to the disk in order.
+    /// Writes files out, and syncs all names and attributes that changed before: only where these go to the
+    /// disk in order.
     pub(crate) fn sync_files<'f>(&self, files: impl Iterator<Item = &'f O::Fd> + Clone) -> Result<()>
     where
         O::Fd: 'f,
@@ -40,7 +41,8 @@ impl<O: Os> Domain<O> {
         let os = &self.os;
         // For one file, too: an fsync of its own would be one more flush.
         files.clone().try_for_each(|fd| os.write_out(fd, false))?;
-        // A write-back error is told once, here: it must not be asked of the barrier file.
+        // The kernel reports a write-back error once, to this call: the barrier file must not be the one to
+        // ask.
         files.clone().try_for_each(|fd| os.write_out(fd, true))?;
         // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
         let barrier = self.barrier_file()?;

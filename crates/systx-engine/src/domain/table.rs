@@ -1,15 +1,16 @@
 //! The table of a domain: shared memory in which cooperating processes meet.
 //!
-//! Owns: the file `table` of the area, its header, `next` and `next_tx`. Guarantees: a ready table was built in this
-//! life of its superblock, by one process, whole. Does not: know the log; whoever gets a stale table recovers and says where to go
-//! on.
+//! Owns: the file `table` of the area, its header, `next` and `next_tx`. Guarantees: a ready table was built
+//! in this life of its superblock, by one process, whole. Does not: know the log; whoever gets a stale table
+//! recovers and says where to go on.
 //!
-//! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so there is
-//! one initialiser at a time, and one that dies is followed by the next. Order of every opening: area, owners, table,
-//! and only then [`Owners::claim`]: nobody owns an index while there is no table.
+//! Byte 0 of the owners file is held from before the look that finds the table stale until it is ready, so
+//! there is one initialiser at a time, and one that dies is followed by the next. Order of every opening:
+//! area, owners, table, and only then [`Owners::claim`]: nobody owns an index while there is no table.
 //!
-//! A *life* is a boot id and what the kernel numbers each mount of a superblock with. Another one proves nothing while somebody
-//! lives who has the table mapped: a container may have a boot id of its own and see no sysfs.
+//! A *life* is a boot id and what the kernel numbers each mount of a superblock with. Another one proves
+//! nothing while somebody lives who has the table mapped: a container may have a boot id of its own and see
+//! no sysfs.
 //!
 //! | state word | life | owners | means |
 //! |---|---|---|---|
@@ -18,10 +19,11 @@
 //! | INITIALISED | another, or not known | none lives | stale: from before a reboot or another mount |
 //! | else | any | any | stale: new, half-built or condemned |
 //!
-//! One of another layout is used by nobody here: refused while somebody lives, who may have it mapped, and stale when nobody does.
+//! One of another layout is used by nobody here: refused while somebody lives, who may have it mapped, and
+//! stale when nobody does.
 //!
-//! Who finds it stale says so in the state word and then asks once more whether somebody lives; who claims an index asks afterwards
-//! whether the table is still ready. So one of the two sees the other.
+//! Who finds it stale says so in the state word and then asks once more whether somebody lives; who claims an
+//! index asks afterwards whether the table is still ready. So one of the two sees the other.
 
 use super::area::Area;
 use super::layout::*;
@@ -43,7 +45,7 @@ use systx_os::{Errno, Fallocate, Open, Os, Words};
 
 const NAME: &[u8] = b"table";
 const LOCK: RobustLock = RobustLock { word: LOCK_WORD };
-/// Between two looks at a table that somebody else builds, in nanoseconds.
+/// Pause between two looks at a table that another process builds, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 2_000_000;
 /// Looks before giving up on the owners of a table that is gone. An opener that failed may take a moment to leave.
 const LOOKS_AT_OWNERS: u32 = 100;
@@ -53,7 +55,7 @@ pub struct Table<O: Os> {
     mem: Arc<O::Mem>,
 }
 
-/// What a table is valid for.
+/// The life that a table is valid for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Life {
     boot: [u64; 2],
@@ -61,7 +63,7 @@ struct Life {
     superblock: u64,
 }
 
-/// What a table says of itself.
+/// The header of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
     /// It is of this life.
@@ -72,7 +74,7 @@ enum Says {
     Nothing,
 }
 
-/// What an opening found.
+/// The state that an opening found.
 pub enum Opened<O: Os> {
     /// Use it.
     Ready(Table<O>),
@@ -96,7 +98,7 @@ pub enum TableError {
     Version(u64),
     /// The table is gone or condemned while processes that have it mapped live.
     InUse,
-    /// The file is no table: somebody put something else there.
+    /// The file is no table: a foreign file stands in its place.
     NotAFile,
     /// The owners file could not be used.
     Owners(OwnersError),
@@ -160,7 +162,7 @@ impl<O: Os> Table<O> {
         }
     }
 
-    /// As the only one who may build it.
+    /// Holding byte 0, as the only process that may build it.
     fn open_alone(
         os: &O,
         area: &Area<O>,
@@ -168,7 +170,7 @@ impl<O: Os> Table<O> {
         life: Life,
         byte: O::Owned,
     ) -> Result<Opened<O>, TableError> {
-        // Whoever held the byte before may have built it between my look and my getting the byte.
+        // The last holder of the byte may have built it between this look and the lock.
         if let Some(table) = Self::look(os, area, owners, life)? {
             return Ok(Opened::Ready(table));
         }
@@ -180,7 +182,7 @@ impl<O: Os> Table<O> {
                 if !mutant::on(Mutant::StaleFirst) {
                     mem.store(STATE_WORD, 0, Ordering::SeqCst);
                     if owners.anybody() {
-                        // Somebody has found it ready, by another one who has ended since.
+                        // Another process, which has ended since, kept it ready for a third one.
                         mem.store(STATE_WORD, was, Ordering::SeqCst);
                         os.pause(LOOK_AGAIN_NS);
                         continue;
@@ -236,12 +238,13 @@ impl<O: Os> Table<O> {
             VERSION if words == WORDS => Ok(Some(Table { mem: Arc::new(mem) })),
             VERSION => Ok(None),
             version if owners.anybody() => Err(TableError::Version(version)),
-            // Of a systx that was replaced meanwhile. Nobody has it mapped, and the log is the truth.
+            // Left by a systx that was replaced meanwhile. No process has it mapped, and the log is the
+            // truth.
             _ => Ok(None),
         }
     }
 
-    /// Whether an opening would use the table as it is.
+    /// Returns true if an opening would use the table as it is.
     #[cfg(test)]
     pub(crate) fn is_ready(
         os: &O,
@@ -263,7 +266,7 @@ impl<O: Os> Table<O> {
         LOCK.lock(&*self.mem, me, alive)
     }
 
-    /// Who holds the commit lock.
+    /// Returns the holder of the commit lock.
     #[cfg(test)]
     pub fn lock_holder(&self) -> Result<Option<OwnerIx>, Corrupt> {
         LOCK.holder(&*self.mem)
@@ -290,8 +293,8 @@ impl<O: Os> Table<O> {
         core::array::from_fn(|n| word(n / 8)[n % 8])
     }
 
-    /// LSN of the next commit. Acquire: whoever sees it sees the slot and the ring entry of every LSN below
-    /// (pairs with [`Table::advance_next`]).
+    /// Returns the LSN of the next commit. Acquire: a process that sees it sees the active entry and the ring
+    /// entry of every LSN below (pairs with [`Table::advance_next`]).
     pub fn next(&self) -> Lsn {
         Lsn(self.mem.load(NEXT_WORD, Ordering::Acquire))
     }
@@ -309,7 +312,8 @@ impl<O: Os> Table<O> {
         TxId(self.mem.fetch_add(NEXT_TX_WORD, 1))
     }
 
-    /// When the last checkpoint that was made began, on the monotonic clock, in nanoseconds. A hint: any value is harmless.
+    /// When the last checkpoint that was made began, on the monotonic clock, in nanoseconds. A hint: any
+    /// value is harmless.
     pub fn checkpointed_ns(&self) -> u64 {
         self.mem.load(CHECKPOINTED_WORD, Ordering::Relaxed)
     }
@@ -327,8 +331,8 @@ impl<O: Os> Table<O> {
             && self.mem.compare_exchange(CHECKPOINT_TRIED_WORD, tried, now) == Ok(tried)
     }
 
-    /// When the last checkpoint that somebody has taken on begins, or began. A hint: it may be of another time namespace, or he may
-    /// have died.
+    /// Returns when the last promised checkpoint begins, or began. A hint: the time may be of another time
+    /// namespace, or the process may have died.
     pub fn checkpoint_promised_ns(&self) -> u64 {
         self.mem.load(CHECKPOINT_PROMISED_WORD, Ordering::SeqCst)
     }
@@ -359,12 +363,12 @@ impl<O: Os> Table<O> {
         Ring::new(&*self.mem)
     }
 
-    /// What is unsynced.
+    /// Returns the part with unsynced objects.
     pub fn unsynced(&self) -> Unsynced<'_, O::Mem> {
         Unsynced::new(&*self.mem)
     }
 
-    /// What is known to be on the disk.
+    /// Returns the part with objects known to be on the disk.
     pub(crate) fn on_disk(&self) -> OnDisk<'_, O::Mem> {
         OnDisk::new(&*self.mem)
     }
@@ -379,7 +383,7 @@ impl<O: Os> Table<O> {
         Records::new(&*self.mem)
     }
 
-    /// What owners have sealed and not numbered.
+    /// Returns the part with sealed and not numbered directories.
     pub fn sealing(&self) -> Sealing<'_, O::Mem> {
         Sealing::new(&*self.mem)
     }
@@ -390,18 +394,19 @@ impl<O: Os> Table<O> {
         self.mem.store(STATE_WORD, 0, Ordering::Release);
     }
 
-    /// Whether somebody has condemned the table.
+    /// Returns true if a process has condemned the table.
     pub fn condemned(&self) -> bool {
         self.mem.load(STATE_WORD, Ordering::Acquire) != INITIALISED
     }
 }
 
 impl<O: Os> Initializer<O> {
-    /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was ever used.
-    /// `prepare` sets what others keep in the table; nobody else uses it before that.
+    /// Empties the table and makes it ready: the log ends before `next`, and no number from `next_tx` on was
+    /// ever used. `prepare` sets the words of other parts; no process uses the table before that.
     ///
     /// # Errors
-    /// What `prepare` says; the table stays stale.
+    ///
+    /// What `prepare` returns; the table stays stale.
     pub fn finish<E>(
         self,
         next: Lsn,

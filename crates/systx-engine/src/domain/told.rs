@@ -1,6 +1,6 @@
-//! What people are told: where a file system is mounted, who works in it, and on what command.
+//! Data for messages: where a file system is mounted, its participants and their commands.
 //!
-//! Guarantees: nothing that anybody may decide from. Does not: print.
+//! Guarantees: no decision depends on it. Does not: print.
 
 use super::{Domain, Record};
 use crate::id::{OwnerIx, TxId, OWNERS};
@@ -10,7 +10,7 @@ use systx_os::Os;
 impl<O: Os> Domain<O> {
     /// Says where the file system is mounted, for messages: an absolute path.
     pub fn mounted_at(&self, point: &[u8]) {
-        // Whoever says it first is believed.
+        // The first caller wins.
         let _ = self.point.set(point.strip_suffix(b"/").unwrap_or(point).to_vec());
     }
 
@@ -22,13 +22,13 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// The same for the paths of what was displaced.
+    /// Completes the paths of conflict copies likewise.
     pub(crate) fn shown_all(&self, mut displaced: Vec<Displaced>) -> Vec<Displaced> {
         displaced.iter_mut().for_each(|d| d.path = self.shown(&d.path));
         displaced
     }
 
-    /// What the opening has recovered. It did not know yet where the file system is mounted; here the paths say it.
+    /// Returns what the opening has recovered. The mount point was not known then; here the paths have it.
     pub fn recovered_by_opening(&self) -> Recovered {
         let recovered = self.recovered.clone();
         Recovered { displaced: self.shown_all(recovered.displaced), ..recovered }
@@ -46,8 +46,8 @@ impl<O: Os> Domain<O> {
         self.table.records().put(self.me(), &record);
     }
 
-    /// A transaction as a party of a conflict. Its command is known for as long as nobody has taken its process's place among
-    /// the owners.
+    /// Describes a transaction as a party of a conflict. Its command is known until another process takes its
+    /// owner's index.
     pub(crate) fn party(&self, id: TxId, pid: u32) -> Party {
         let records = self.table.records();
         let record = (1..OWNERS).filter_map(|ix| records.get(OwnerIx(ix))).find(|record| record.tx == id);

@@ -1,13 +1,15 @@
-//! `unsynced`: what `none` commits changed, and which objects durable ones made from their records, that no syncfs has covered yet.
+//! `unsynced`: what `none` commits changed, and which objects durable ones made from their records, that no
+//! syncfs has covered yet.
 //!
-//! Owns: two signatures and an epoch. Guarantees: an object that was added stays hit until a syncfs that *began
-//! after* the addition has returned, however many sync at once and whoever of them dies; never cleared too early,
-//! possibly too late. Does not: sync.
+//! Owns: two signatures and an epoch. Guarantees: an object that was added stays hit until a syncfs that
+//! *began after* the addition has returned, however many sync at once and whoever of them dies; never cleared
+//! too early, possibly too late. Does not: sync.
 //!
-//! Additions go to the half *fresh*. A sync that begins while the other half, *syncing*, is empty moves everything
-//! there and starts an epoch; one that begins while it is not (another sync runs, or has died) joins the epoch that
-//! is on: what stands in *syncing* was put there before either began. Whoever ends first in its own epoch clears
-//! *syncing*. So a transaction that is hit is free after two syncs of its own at most.
+//! Additions go to the half *fresh*. A sync that begins while the other half, *syncing*, is empty moves
+//! everything there and starts an epoch; one that begins while it is not (another sync runs, or has died)
+//! joins the epoch that is on: what stands in *syncing* was put there before either began. Whoever ends first
+//! in its own epoch clears *syncing*. So a transaction that is hit is free after two syncs of its own at
+//! most.
 //!
 //! | step of `begin_sync` | dies after it |
 //! |---|---|
@@ -67,13 +69,13 @@ impl<'m, M: Words> Unsynced<'m, M> {
         all
     }
 
-    /// Whether one of the objects (R, W or C) may be unsynced. Tested against the union: the bits of one object may
-    /// stand in different halves.
+    /// Returns true if one of the objects (R, W or C) may be unsynced. Tested against the union: the bits of
+    /// one object may stand in different halves.
     pub fn hits(&self, objects: &Objects) -> bool {
         Self::are_in(objects, &self.signature())
     }
 
-    /// The same, of a [`Unsynced::signature`] that was loaded before.
+    /// Tests against a [`Unsynced::signature`] that was loaded before.
     pub fn are_in(objects: &Objects, all: &Signature) -> bool {
         let hit = |o: &ObjectId| all.may_contain(*o);
         !all.is_empty()

@@ -1,7 +1,7 @@
-//! R of one domain, object by object, and what of it a commit may have changed.
+//! The read set of one domain, object by object, and which of it a commit may have changed.
 //!
-//! Guarantees: a question costs as much as the commit changed, not as much as was read, once much was read: whoever walks
-//! 100,000 files asks it at every first touch while others commit.
+//! Guarantees: a question costs as much as the commit changed, not as much as was read, once much was read: a
+//! transaction that walks 100,000 files asks it at every first read while others commit.
 
 use super::Which;
 use crate::id::{ObjectId, Signature};

@@ -17,7 +17,7 @@ pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
 pub(super) type Difference = (Vec<u8>, &'static str);
 
 impl<O: Os> Facts<O> {
-    /// What is different now, if anything.
+    /// The difference found, if any.
     pub(super) fn compare(&self, which: Which, open: &OpenFiles<O>) -> Result<Option<Difference>> {
         match which {
             Which::Seen(n) => {
@@ -40,7 +40,8 @@ impl<O: Os> Facts<O> {
         let domain = &self.domains[seen.dir.domain];
         let os = &domain.os;
         let Some(dir) = self.opened(&seen.dir)? else {
-            // What was missing in it is missing still. That it is gone itself is told by the name that it had.
+            // A missing name in it is still missing. The fact of its own name reports that the directory
+            // itself is gone.
             return Ok(seen.object.is_some().then_some("name removed"));
         };
         let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
@@ -105,7 +106,7 @@ impl<O: Os> Facts<O> {
             Some(fd) => fd.clone(),
             None => match os.open(dir, &seen.name, Open::Read) {
                 Ok(fd) => Arc::new(fd),
-                // Gone, or under the lease of somebody who may be writing.
+                // Gone, or under the lease of a process that may be writing.
                 Err(Errno::NOENT | Errno::AGAIN) => return Ok(true),
                 Err(e) => return Err(e),
             },
@@ -173,7 +174,8 @@ impl<O: Os> Facts<O> {
     }
 }
 
-/// How many names an object has. That of a directory follows from the names in it, and means nothing on some file systems.
+/// How many names an object has. That of a directory follows from the names in it, and means nothing on some
+/// file systems.
 pub(super) fn links(stat: &Stat) -> Option<u32> {
     (stat.kind() != FileType::Directory).then_some(stat.nlink)
 }

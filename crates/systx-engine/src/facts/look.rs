@@ -15,12 +15,13 @@ use crate::paths::join;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
 
-/// So many missing names in a directory are compared one by one. (In tests few, so that they have both.)
+/// Up to this many missing names in a directory are compared one by one. (In tests few, so that they have
+/// both.)
 const MISSES_BEFORE_STAMP: u32 = if cfg!(test) { 1 } else { 4 };
 
 impl<O: Os> Facts<O> {
-    /// R1 for one object or several that are looked at together: slots before the look, the ring after it. Any other order
-    /// can show half a commit.
+    /// R1 for one object or several that are looked at together: slots before the look, the ring after it.
+    /// Any other order can show half a commit.
     pub(super) fn touch<T>(
         &mut self,
         domain: usize,
@@ -78,13 +79,13 @@ impl<O: Os> Facts<O> {
 
     /// First touch of a name: "this name is that object, with these attributes" or "this name is missing".
     ///
-    /// Mode, owner and link count of the object are facts (that of a directory is not); of a regular file size and modification
-    /// time, too. Everything else that a stat shows is a value as of now.
+    /// Mode, owner and link count of the object are facts (that of a directory is not); of a regular file
+    /// size and modification time, too. Everything else that a stat shows is a value as of now.
     pub fn entry(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Option<Found>> {
         self.entry_named(dir, &Name::from(name))
     }
 
-    /// The same with a name that is shared.
+    /// Looks at a name that is shared.
     pub(crate) fn entry_named(&mut self, dir: &Arc<LowerDir<O>>, name: &Name) -> Verb<Option<Found>> {
         let (fd, os) = (self.opened_now(dir)?, self.domains[dir.domain].os.clone());
         let stamp = dir.stamp().is_some();
@@ -104,15 +105,17 @@ impl<O: Os> Facts<O> {
         Ok(known.map(|known| Found { fact, known }))
     }
 
-    /// Takes the stamp of a directory in which names keep missing, for those to come. (For few of them it would be calls more.)
+    /// Takes the stamp of a directory in which names keep missing, for those to come. (For few of them it
+    /// would be calls more.)
     fn missed(&self, dir: &LowerDir<O>, fd: &O::Fd) -> Verb<()> {
         if !self.domains[dir.domain].info.dir_stamps || dir.missed() != MISSES_BEFORE_STAMP {
             return Ok(());
         }
         let os = &self.domains[dir.domain].os;
         let ctime = os.stat(fd)?.ctime;
-        // Whoever makes a name moves the stamp first, and until he is done a name that was looked for before is still told as
-        // missing, without waiting for him. A look at one that nobody has looked for waits. Source: lookup_slow() (measured).
+        // A process that makes a name moves the stamp first, and until it is done a name that was looked for
+        // before still counts as missing, without waiting. A lookup of a new name waits. Source:
+        // lookup_slow() (measured).
         let unheard_of = format!(".systx-{:016x}", os.random());
         if let Err(Errno::NOENT) = os.stat_at(fd, unheard_of.as_bytes()) {
             dir.set_stamp(ctime);
@@ -120,8 +123,8 @@ impl<O: Os> Facts<O> {
         Ok(())
     }
 
-    /// A look at a name by the rule for first touches (R1), and the objects that it says something of. `known` is what of a find
-    /// counts.
+    /// A look at a name by the rule for first touches (R1), and the objects that it says something of.
+    /// `known` is what of a find counts.
     pub(super) fn first_look<T>(
         &mut self,
         dir: &LowerDir<O>,
@@ -148,8 +151,8 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// The usual case of a first touch, by two loads and the look's calls: nothing was in flight before the look and nobody was
-    /// numbered until after it, so no rule can say no, whatever the look finds.
+    /// Fast path of a first read, without waiting or refreshing. Valid if no commit was active before the
+    /// read and no LSN was assigned during it; otherwise returns `None`.
     fn look_in_quiet<T>(
         &self,
         domain: usize,
@@ -252,7 +255,8 @@ impl<O: Os> Facts<O> {
         Ok(names)
     }
 
-    /// Opens a file for reading. Its bytes become a fact, held by its stamp; the stamp is taken before any byte is read.
+    /// Opens a file for reading. Its bytes become a fact, held by its stamp; the stamp is taken before any
+    /// byte is read.
     pub fn open(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
         let seen = &self.seen[fact.0 as usize];
         let Some(Known { handle, stat: first }) = seen.object.as_deref() else {
@@ -282,10 +286,11 @@ impl<O: Os> Facts<O> {
         }
         if self.seen[fact.0 as usize].data.is_none() {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
-            // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the data is read.
+            // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
+            // data is read.
             let _ = os.seek(&fd, 0, false);
             let stamp = os.stat(&fd);
-            // Only now: who opens the file for writing later moves the stamp with his first store.
+            // Only now: a process that opens the file for writing later moves the stamp with its first store.
             let _ = os.lease(&fd, Lease::None);
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
@@ -315,8 +320,8 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a store need not move the
-    /// stamp, the bytes are a first touch of their own, by the rule for all of them.
+    /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a
+    /// store need not move the stamp, the bytes are a first touch of their own, by the rule for all of them.
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
         let fd = match &file.bytes {
             Bytes::File(fd) => fd,
@@ -352,8 +357,9 @@ impl<O: Os> Facts<O> {
         Ok(got)
     }
 
-    /// The same as [`Facts::path_fd`], for a transaction that runs: who replaced the object is told. What is no fact may be replaced:
-    /// `ESTALE`, after which the kernel looks the name up once more.
+    /// Returns the result of [`Facts::path_fd`] for a running transaction: a conflict names the party that
+    /// replaced the object. An object without a fact may be replaced: `ESTALE`, after which the kernel looks
+    /// the name up once more.
     pub(super) fn present_fd(&mut self, fact: FactIx) -> Verb<Arc<O::Fd>> {
         match self.path_fd(fact) {
             Err(VerbError::Doomed(_)) if !self.seen[fact.0 as usize].claimed => Err(Errno::STALE.into()),
@@ -436,11 +442,13 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectI
     claims
 }
 
-/// Whether somebody may store into an own file without moving its stamp: he has it open or mapped for writing.
+/// Returns true if a process may store into an own file without moving its stamp: it has the file open or
+/// mapped for writing.
 ///
 /// A lease that is granted is left to the caller to release.
 ///
-/// Source: F_RDLCK is granted if and only if nobody has (measured). Somebody else's file can't be leased: `EACCES`.
+/// Source: F_RDLCK is granted if and only if no process has (measured). Another user's file can't be leased:
+/// `EACCES`.
 fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
     if !info.leases {
         return true;

@@ -1,8 +1,8 @@
 //! Directories of the committed tree, open or not.
 //!
-//! Owns: the descriptor of a [`LowerDir`] and the way back to one that was let go of. Guarantees: what is opened again is the same
-//! object, as its handle names no other; one that is gone is told as gone. Does not: count descriptors and decide which are let go
-//! of ([`crate::workset::held`]).
+//! Owns: the descriptor of a [`LowerDir`] and the way back to one that was closed. Guarantees: a reopened one
+//! is the same object, as its handle names no other; one that is gone is reported as gone. Does not: count
+//! descriptors and decide which are closed ([`crate::workset::held`]).
 
 use super::Facts;
 use crate::domain::Domain;
@@ -22,13 +22,14 @@ pub struct LowerDir<O: Os> {
     pub path: Vec<u8>,
     /// Usable as a base for names, while it is kept.
     fd: Mutex<Option<Arc<O::Fd>>>,
-    /// Its change time before the names that are counted on it were looked for.
+    /// Change time before the names that are counted on it were looked for.
     stamp: OnceLock<Timestamp>,
     /// How many names were missing in it.
     misses: AtomicU32,
 }
 
-/// A directory that was opened without being kept: whoever compares facts asks for the same one many times in a row.
+/// A directory that was opened without being kept: a comparison of facts asks for the same one many times in
+/// a row.
 pub(super) struct Passing<O: Os>(Mutex<Option<Opened<O>>>);
 
 struct Opened<O: Os> {
@@ -49,7 +50,7 @@ impl<O: Os> LowerDir<O> {
         Arc::new(LowerDir { domain, handle, path, fd, stamp: OnceLock::new(), misses: AtomicU32::new(0) })
     }
 
-    /// Whether a descriptor is kept.
+    /// Returns true if a descriptor is kept.
     pub(crate) fn is_open(&self) -> bool {
         lock(&self.fd).is_some()
     }
@@ -59,7 +60,7 @@ impl<O: Os> LowerDir<O> {
         lock(&self.fd).clone()
     }
 
-    /// Its change time, once it was taken.
+    /// Change time, once it was taken.
     pub(super) fn stamp(&self) -> Option<Timestamp> {
         self.stamp.get().copied()
     }
@@ -117,8 +118,8 @@ impl<O: Os> Facts<O> {
         }))
     }
 
-    /// The same for a transaction that runs. The directory was seen under a name, so that one that is gone dooms it; who removed
-    /// it is told.
+    /// Opens it for a running transaction. The directory was seen under a name, so one that is gone dooms the
+    /// transaction; the conflict names the party that removed it.
     pub(super) fn opened_now(&mut self, dir: &LowerDir<O>) -> Verb<Arc<O::Fd>> {
         match self.opened(dir)? {
             Some(fd) => Ok(fd),
@@ -136,7 +137,7 @@ pub(super) fn visible_names<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>, fd: &O
     Ok(names)
 }
 
-/// What it guards is whole at any time, whoever panicked.
+/// The guarded value is complete at any time, also behind a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

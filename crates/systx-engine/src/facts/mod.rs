@@ -1,8 +1,9 @@
 //! Facts: what a transaction saw of the committed tree, and whether it is still so (docs/protocol.md §2).
 //!
-//! Owns: the first touch of every object (R1: slots, look, refresh), the refresh of the snapshot (R2), and the comparison
-//! of every fact with the present (V6, F). Guarantees: whenever a look is delivered, all facts were true together at one
-//! LSN of each domain, as far as cooperating transactions go. Does not: know what the transaction changed.
+//! Owns: the first touch of every object (R1: slots, look, refresh), the refresh of the snapshot (R2), and
+//! the comparison of every fact with the present (V6, F). Guarantees: whenever a look is delivered, all facts
+//! were true together at one LSN of each domain, as far as cooperating transactions go. Does not: know what
+//! the transaction changed.
 
 mod claims;
 mod compare;
@@ -35,7 +36,8 @@ use systx_os::{Errno, Handle, Os, Stat, Timestamp};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct FactIx(pub u32);
 
-/// An object of the committed tree as first seen. There may be millions: its fact and whoever works on it share what is known of it.
+/// An object of the committed tree as first seen. There may be millions: its fact and its other users share
+/// what is known of it.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Its fact.
@@ -46,7 +48,7 @@ pub struct Found {
 /// A name; what holds it may be many.
 pub type Name = Arc<[u8]>;
 
-/// What is known of an object.
+/// Properties of an object that are known so far.
 #[derive(Debug)]
 pub struct Known {
     /// Identity.
@@ -95,7 +97,7 @@ impl<O: Os> LowerFile<O> {
     }
 }
 
-/// What is known of one name and the object behind it.
+/// Properties of one name and the object behind it.
 struct Seen<O: Os> {
     dir: Arc<LowerDir<O>>,
     /// Empty: the directory itself (root of a mount).
@@ -106,16 +108,16 @@ struct Seen<O: Os> {
     xattrs: Option<Box<XattrFacts>>,
     /// The name was missing after the directory's stamp was taken: it is as long as that stands.
     stamped: bool,
-    /// It is a fact. Otherwise only the place of what was looked at last: nobody compares it.
+    /// True for a fact. Otherwise only the place of the last look: it is never compared.
     claimed: bool,
 }
 
-/// What was read of a file's bytes.
+/// The parts of a file's bytes that were read.
 struct DataFact {
     size: u64,
     ctime: Timestamp,
-    /// Somebody can store into the file without moving its stamp (or stamps mean nothing here): what counts is what was
-    /// delivered.
+    /// A process can store into the file without moving its stamp (or stamps mean nothing here): the
+    /// delivered bytes count.
     hot: bool,
     reads: Vec<DeliveredBytes>,
 }
@@ -188,13 +190,13 @@ impl<O: Os> Facts<O> {
         Facts { domains, snapshots, ids, seen, listings, passing, vacant, watched, met_unsynced, fixed, lost }
     }
 
-    /// From here on nothing that was seen is held to be true, and looks answer from the tree as it is: of what is gone `ESTALE`. The
-    /// transaction can't commit any more.
+    /// From here on nothing that was seen is held to be true, and looks answer from the tree as it is: of
+    /// what is gone `ESTALE`. The transaction can't commit any more.
     pub(crate) fn give_up(&mut self) {
         self.lost = true;
     }
 
-    /// Whether they were given up.
+    /// Returns true if they were given up.
     pub(crate) fn are_lost(&self) -> bool {
         self.lost
     }
@@ -221,7 +223,7 @@ impl<O: Os> Facts<O> {
         join(&dir.path, name)
     }
 
-    /// The same as people know it.
+    /// Returns the path as people know it.
     pub(crate) fn shown(&self, fact: FactIx) -> Vec<u8> {
         self.domains[self.seen[fact.0 as usize].dir.domain].shown(&self.path(fact))
     }

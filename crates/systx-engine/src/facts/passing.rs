@@ -1,8 +1,9 @@
 //! Looks that become no facts: degree 2 (docs/guarantees.md, "Consistency on request").
 //!
-//! Owns: a look at a name, a listing or a whole file by the rule for first touches (R1), of which nothing is kept but the place.
-//! Guarantees: what is delivered is committed, and of one commit: nothing half-published, neither within a look nor while a file is
-//! open. Does not: compare anything afterwards, but for large files that are open ([`Watched`]).
+//! Owns: a look at a name, a listing or a whole file by the rule for first touches (R1), of which nothing is
+//! kept but the place. Guarantees: what is delivered is committed, and of one commit: nothing half-published,
+//! neither within a look nor while a file is open. Does not: compare anything afterwards, but for large files
+//! that are open ([`Watched`]).
 
 use super::lower_dir::visible_names;
 use super::{Bytes, FactIx, Facts, Found, Known, LowerDir, LowerFile, Name, Seen};
@@ -12,14 +13,15 @@ use crate::outcome::Verb;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, Open, Os, Result, Stat};
 
-/// Up to this size an open file is kept in memory, so that nobody can change it for its reader.
+/// Up to this size an open file is kept in memory, so that no process can change it for its reader.
 pub(crate) const COPIED_BYTES_MAX: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
 /// A file that outsiders write to all the time is read so often before it is taken as it comes.
 const QUIET_TRIES: u32 = 8;
 
-/// A file that is open, and too large for memory: a commit that changes it in place while it is open is a conflict.
+/// A file that is open, and too large for memory: a commit that changes it in place while it is open is a
+/// conflict.
 ///
-/// What an outsider writes to it is read as he writes it, as by any program.
+/// An outsider's writes are read as they come, as by any program.
 pub(super) struct Watched<O: Os> {
     pub domain: usize,
     pub data: ObjectId,
@@ -28,11 +30,11 @@ pub(super) struct Watched<O: Os> {
     stat: Stat,
 }
 
-/// What a name was when it was looked at, and a descriptor (O_PATH) of that.
+/// The object of a name when it was looked at, and a descriptor (O_PATH) of it.
 pub(crate) type Glance<O> = Option<(Arc<Known>, Arc<<O as Os>::Fd>)>;
 
 impl<O: Os> Facts<O> {
-    /// What a name is now. A directory that is gone has none.
+    /// Looks at a name now. A directory that is gone has none.
     pub(crate) fn glance(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Glance<O>> {
         let Some(fd) = self.opened(dir)? else { return Ok(None) };
         let os = self.domains[dir.domain].os.clone();
@@ -56,7 +58,8 @@ impl<O: Os> Facts<O> {
         Ok(names)
     }
 
-    /// Opens a file as it is now; whether it may be copied to memory is the caller's to say. What is not is [`Facts::watch`]ed.
+    /// Opens a file as it is now; whether it may be copied to memory is the caller's to say. What is not is
+    /// [`Facts::watch`]ed.
     ///
     /// # Errors
     /// `ESTALE`: its name is no longer its, and it is not `held` either.
@@ -174,7 +177,7 @@ impl<O: Os> Facts<O> {
         self.vacant.push(fact.0);
     }
 
-    /// What was looked at is forgotten, but not that it may not be durable yet: V4 asks.
+    /// The look is forgotten, but not that its object may not be durable yet: V4 asks.
     fn met(&mut self, domain: usize, objects: &[ObjectId]) {
         if !self.met_unsynced[domain] {
             let unsynced = self.domains[domain].table.unsynced().signature();

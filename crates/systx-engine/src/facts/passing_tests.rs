@@ -1,4 +1,4 @@
-//! Degree 2 in the engine: what becomes a fact, what is told, what is forgotten.
+//! Degree 2 in the engine: what becomes a fact, what is reported, what is forgotten.
 
 use super::passing::COPIED_BYTES_MAX;
 use crate::domain::{Domain, Location};
@@ -215,7 +215,7 @@ fn what_the_kernel_forgets_is_forgotten_and_nothing_else() {
             tx.close(node);
             assert_eq!(tx.workset.nodes_now(), few);
         }
-        // What was changed is known to the end.
+        // A changed object is known to the end.
         change(&mut tx, "a/b/deep", b"ours").unwrap();
         let node = find(&mut tx, "a/b/deep").unwrap();
         tx.told(node);
@@ -255,7 +255,7 @@ fn an_outsider_can_put_no_directory_below_itself() {
         let a = open(&root, b"a");
         move_to((&a, b"b"), (&root, b"b"));
         move_to((&root, b"a"), (&open(&root, b"b"), b"a"));
-        // Whoever works in `b` still has it where it was.
+        // A process that works in `b` still has it where it was.
         assert_eq!(tx.lookup(below, b"a"), Err(Errno::STALE.into()));
         assert_eq!(tx.create(below, b"new", 0o644, CALLER).map(drop), Err(Errno::STALE.into()));
         // Looked up from the top all is where it is now.

@@ -19,7 +19,7 @@ impl<O: Os> Facts<O> {
             return Ok(fresh);
         }
         for d in 0..self.domains.len() {
-            // One load a domain when nobody committed.
+            // One load a domain when no transaction committed.
             if self.domains[d].table.next() != self.snapshots[d] {
                 fresh &= self.refresh_domain(d, if d == domain { objects } else { &[] })?;
             }
@@ -61,14 +61,15 @@ impl<O: Os> Facts<O> {
                 self.snapshots[d] = now;
                 continue;
             }
-            // Whoever was numbered but has not published yet must be waited for, or the comparison reads half of it.
+            // A transaction that was numbered but has not published yet must be waited for, or the comparison
+            // reads half of it.
             let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d].get(*n).0).collect();
             objects.extend(open_hits.iter().map(|(n, _)| self.watched[*n].data));
             objects.extend_from_slice(looking);
             if let Err(stuck) = domain.await_slots(&objects)? {
                 let changed = stuck.footprint.changed();
                 let held = objects.iter().find(|o| changed.may_contain(**o));
-                // What is being looked at has no fact yet: its path is the looker's to say.
+                // The object that is being looked at has no fact yet: the looking code knows its path.
                 let path = held.and_then(|o| self.path_of(d, *o)).unwrap_or_default();
                 return Err(self.doomed(path, stuck.what, stuck.with));
             }
@@ -120,10 +121,11 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    /// Compares every fact with the present, while nobody who overlaps can commit. Files that the caller has `open` are not opened
-    /// again. Which of the objects are immutable or append-only now.
+    /// Compares every fact with the present, while no overlapping transaction can commit. Files that the
+    /// caller has `open` are not opened again. Returns which of the objects are immutable or append-only now.
     ///
     /// # Errors
+    ///
     /// `Doomed` naming the first that is no longer true.
     pub(crate) fn check_all(&self, open: &OpenFiles<O>) -> Verb<HashSet<Handle>> {
         self.fixed.borrow_mut().clear();
@@ -147,8 +149,8 @@ impl<O: Os> Facts<O> {
         Ok(self.fixed.take())
     }
 
-    /// Whether a name must be missing still because nothing at all has happened in its directory. Each directory is asked once in
-    /// a comparison, however many names were missed there: `unmoved`.
+    /// Returns true if a name must be missing still because nothing at all has happened in its directory.
+    /// Each directory is asked once in a comparison, however many names were missed there: `unmoved`.
     fn is_missing_still(&self, n: usize, unmoved: &mut HashMap<(usize, Handle), bool>) -> Verb<bool> {
         let seen = &self.seen[n];
         if !seen.stamped {

@@ -56,7 +56,7 @@ fn store(os: &SimOs, name: &[u8], bytes: &[u8]) {
     assert_eq!(os.pwrite(&file, bytes, 0), Ok(bytes.len()));
 }
 
-/// So many commits that change another object.
+/// Makes so many commits that change another object.
 fn commits(machine: &Machine, count: usize) {
     let os = machine.spawn("others");
     let many = || {
@@ -130,12 +130,13 @@ fn pending(machine: &Machine, name: &[u8], skip: u64) -> Option<(SimOs, Arc<Doma
     }
 }
 
-/// What `meet` is told by another process: of a name that is part of a pending publication.
+/// Checks the conflict that `meet` gets with another process: about a name that is part of a pending
+/// publication.
 fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, early: bool) {
     let tried = (0..10).find_map(|skip| {
         let machine = machine();
         let os = machine.spawn("ours");
-        // The area is made by somebody whose renames work.
+        // The area is made by a process whose renames work.
         let (domain, mut tx) = run_process(&os, || {
             let domain = open(&os);
             let tx = begin(&os, &domain, Durability::Durable, "ours");
@@ -195,7 +196,8 @@ fn make_both(os: &SimOs) {
     tx.commit().expect("commits");
 }
 
-/// What a transaction on one file system alone is told of the name, when that was cut off at this call.
+/// Returns the conflict that a transaction on one file system alone gets about the name, when the commit was
+/// cut off at this call.
 fn after_a_cut(point: u64, fs: usize, power: bool) -> Option<Conflict> {
     let machine = two_systems();
     let os = machine.spawn("owner");
@@ -236,13 +238,15 @@ fn prepared_and_in_doubt_are_told_apart() {
         });
         told.collect()
     };
-    // The decision stands on the other file system. In the same boot the table says how far it had come; after a reboot
-    // the log knows only that it was promised. The one that has decided waits for nobody, so it is not pending there.
+    // The decision stands on the other file system. In the same boot the table says how far it had come;
+    // after a reboot the log knows only that it was promised. The one that has decided waits for no other, so
+    // it is not pending there.
     assert_eq!(told(false), BTreeSet::from(["held (in doubt)"]));
     assert_eq!(told(true), BTreeSet::from(["held (prepared, not decided yet)"]));
 }
 
-/// What a transaction that found many names missing, and made another one, is told at its commit after an outsider's act.
+/// Returns the result of the commit, after an outsider's act, of a transaction that found many names missing,
+/// and made another one.
 fn after_misses(act: impl FnOnce(&SimOs)) -> Result<(), Conflict> {
     let machine = machine();
     let os = machine.spawn("ours");
@@ -300,7 +304,8 @@ fn a_stamp_taken_while_somebody_makes_a_name_does_not_hide_it() {
     std::fs::remove_dir_all(&scratch).unwrap();
 }
 
-/// How often a name that another thread made at the time of the look was taken for missing later, by the directory's stamp.
+/// How often a name that another thread made at the time of the look was taken for missing later, by the
+/// directory's stamp.
 fn hidden(os: &Linux, domain: &Arc<Domain<Linux>>, scratch: &std::path::Path) -> u32 {
     const ROUNDS: u32 = 1000;
     let (begun, made) = (AtomicU32::new(0), AtomicU32::new(0));

@@ -1,8 +1,8 @@
-//! Whether the log goes on behind the end that the table knows.
+//! Checks whether the log goes on behind the end that the table knows.
 //!
-//! A table may be older than the log beside it, as one that was put back from a backup. Guarantees: a table that is not older is
-//! never taken for one, whoever appends meanwhile or was killed while he did. Does not: notice every older one: end of the log and
-//! `next` are of different pages.
+//! A table may be older than the log beside it, as one that was restored from a backup. Guarantees: a table
+//! that is not older is never taken for one, while others append or were killed while they did. Does not:
+//! notice every older one: end of the log and `next` are of different pages.
 
 use super::format::{self, Cell, CellRead, HeaderRead, CELL_BYTES};
 use super::segment::{self, Segment};
@@ -15,7 +15,8 @@ use systx_os::{Open, Os};
 const CELLS: usize = 16;
 
 impl<O: Os> Log<O> {
-    /// Whether a commit stands behind the end whose number is not given yet, by `next`. What can't be read is told elsewhere.
+    /// Returns true if a commit stands behind the end whose number is not given yet, by `next`. An unreadable
+    /// log is reported elsewhere.
     pub fn is_ahead_of(&self, next: impl Fn() -> Lsn) -> bool {
         let at = self.shared.cells();
         let Ok(Some(fd)) = self.open_segment(at.segment) else { return false };

@@ -1,8 +1,9 @@
 //! Dropping what is no longer needed.
 //!
-//! Guarantees: segments go in order only, never one that the log still writes to or that holds the last CKPT, and only when
-//! that CKPT is on the disk; a prepared transaction without decision keeps its segment until it is appended again.
-//! Does not: publish or sync what the records say; CKPT claims that, and its author answers for it.
+//! Guarantees: segments go in order only, never one that the log still writes to or that holds the last CKPT,
+//! and only when that CKPT is on the disk; a prepared transaction without decision keeps its segment until it
+//! is appended again. Does not: publish or sync what the records say; CKPT claims that, and its author
+//! answers for it.
 
 use super::error::LogError;
 use super::format::{self, Cell, LogPos};
@@ -14,7 +15,7 @@ use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use systx_os::{Errno, Os};
 
-/// What a segment says about when it may go.
+/// The part of a segment that decides when it may go.
 #[derive(Default)]
 struct Needs {
     highest: Lsn,
@@ -45,15 +46,17 @@ impl<O: Os> Log<O> {
         self.shared.store(shared::CKPT_BYTES, self.shared.load(shared::BYTES));
     }
 
-    /// Removes the oldest segments below `below` as long as all their records are at most `up_to`, which an appended CKPT covers
-    /// (otherwise: that one's LSN holds). A body without a cell is no record here: `below` is what keeps it. Syncs that CKPT first. Without one since the last recovery nothing goes.
+    /// Removes the oldest segments below `below` as long as all their records are at most `up_to`, which an
+    /// appended CKPT covers (otherwise: that one's LSN holds). A body without a cell is no record here:
+    /// `below` is what keeps it. Syncs that CKPT first. Without one since the last recovery nothing goes.
     ///
-    /// Returns the transactions of which nothing is left in the log, ascending: their `tx/<id>/` can go. The segments are
-    /// gone from the disk by then.
+    /// Returns the transactions of which nothing is left in the log, ascending: their `tx/<id>/` can go. The
+    /// segments are gone from the disk by then.
     ///
     /// # Errors
-    /// As [`super::replay`]; a failed sync is `Poisoned`. What was not removed is found by the next call, but the ids of
-    /// what was are lost: whoever lists `tx/` finds them.
+    ///
+    /// As [`super::replay`]; a failed sync is `Poisoned`. Segments that were not removed are found by the
+    /// next call, but the ids of those that were are lost: a caller that lists `tx/` finds them.
     pub fn drop_segments(
         &self,
         me: OwnerIx,
@@ -100,8 +103,8 @@ impl<O: Os> Log<O> {
     }
 
     fn needs(&self, dir: &O::Fd) -> Result<(BTreeMap<u64, Needs>, Decisions), LogError> {
-        // Others append meanwhile. What stands in segments that cells reach only after this is not needed here, and the one
-        // that the last NEXT leads to may be younger than the listing.
+        // Others append meanwhile. What stands in segments that cells reach only after this is not needed
+        // here, and the one that the last NEXT leads to may be younger than the listing.
         let end = self.end().segment;
         let mut files = reader::open_all(&self.os, dir, Some(&self.id))?;
         files.retain(|f| f.number <= end);
@@ -132,7 +135,7 @@ impl<O: Os> Log<O> {
     }
 }
 
-/// What became of prepared transactions.
+/// The fate of prepared transactions.
 #[derive(Default)]
 struct Decisions {
     /// Last PREPARED.
@@ -143,7 +146,7 @@ struct Decisions {
 }
 
 impl Decisions {
-    /// Whether the PREPARED at `pos` is decided, or was appended again.
+    /// Returns true if the PREPARED at `pos` is decided, or was appended again.
     fn settle(&self, pos: LogPos, lsn: Lsn, id: TxId) -> bool {
         self.aborted.contains(&lsn)
             || self.committed.get(&id).is_some_and(|at| *at > pos)

@@ -1,6 +1,7 @@
-//! The log as lines of text, for whoever debugs it.
+//! The log as lines of text, for debugging.
 //!
-//! Guarantees: shows every segment, also those that [`super::replay`] refuses or does not reach. Does not: interpret.
+//! Guarantees: shows every segment, also those that [`super::replay`] refuses or does not reach. Does not:
+//! interpret.
 
 use super::error::{Hex, LogError};
 use super::format::{self, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
@@ -23,7 +24,7 @@ pub enum Raw {
     Cell {
         /// Where.
         pos: LogPos,
-        /// What.
+        /// Contents.
         cell: Cell,
         /// When, in seconds since the epoch.
         written: i64,

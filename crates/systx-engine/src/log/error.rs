@@ -1,4 +1,4 @@
-//! What can go wrong with a log: what, where, and what to do.
+//! Errors of a log: the operation, the place, and what to do.
 
 use super::format::{BodyAt, LogPos};
 use crate::record::DecodeError;
@@ -10,7 +10,7 @@ use systx_os::Errno;
 pub enum LogError {
     /// The kernel refused; nothing was appended.
     Os {
-        /// What was being done, as a fragment; to which file of the area, where it is no segment.
+        /// The operation, as a fragment; with the file of the area, where it is no segment.
         doing: &'static str,
         /// To which segment; 0 for another file.
         segment: u64,
@@ -19,7 +19,7 @@ pub enum LogError {
     },
     /// A sync failed earlier: nothing is appended until a recovery has begun a new segment.
     Poisoned {
-        /// What the kernel answered to that sync.
+        /// The kernel's answer to that sync.
         error: Errno,
     },
     /// No recovery has run since the shared table was made.
@@ -28,12 +28,12 @@ pub enum LogError {
     Moved,
     /// A body longer than a cell can say.
     TooLarge {
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: u64,
     },
     /// The shared words say what cannot be.
     Confused {
-        /// What, as a fragment.
+        /// The reason, as a fragment.
         what: &'static str,
     },
     /// A segment in the middle is gone.
@@ -56,7 +56,7 @@ pub enum LogError {
     Version {
         /// Which.
         segment: u64,
-        /// Its format.
+        /// Format version.
         found: u32,
     },
     /// A cell whose checksum is right and whose kind or fields this systx does not know.
@@ -154,7 +154,7 @@ impl LogError {
 /// The record is appended and may or may not survive: *in doubt* until a recovery has read the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncError {
-    /// What the kernel answered to the failed sync.
+    /// The kernel's answer to the failed sync.
     pub error: Errno,
 }
 

@@ -1,7 +1,8 @@
-//! The bytes of a segment: its header block and its cells. `docs/log-format.md` says the same in words; a test compares.
+//! The bytes of a segment: its header block and its cells. `docs/log-format.md` says the same in words; a
+//! test compares.
 //!
-//! Owns: the layout. Guarantees: decoding never panics, whatever the bytes, and accepts exactly what encoding makes.
-//! All numbers are little-endian. Does not: read or write files.
+//! Owns: the layout. Guarantees: decoding never panics, whatever the bytes, and accepts exactly what encoding
+//! makes. All numbers are little-endian. Does not: read or write files.
 
 use crate::id::{Lsn, TxId};
 
@@ -21,7 +22,7 @@ pub const BODY_ALIGN: u64 = 64;
 /// A field of a block of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name in the document.
+    /// Name in the document.
     pub name: &'static str,
     /// First byte.
     pub at: usize,
@@ -150,21 +151,21 @@ pub struct BodyAt {
     pub crc: u32,
 }
 
-/// What a cell says.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// The transaction is committed if no `Abort` follows.
     Commit {
-        /// Its place in the serial order.
+        /// Place in the serial order.
         lsn: Lsn,
-        /// Its number.
+        /// Number of the transaction.
         id: TxId,
-        /// What it does.
+        /// Changes of the transaction.
         body: BodyAt,
     },
     /// The transaction is aborted, whether or not it has a `Commit` or a `Prepared` before.
     Abort {
-        /// Its place in the serial order.
+        /// Place in the serial order.
         lsn: Lsn,
     },
     /// Everything up to here is published and synced: never redone.
@@ -172,18 +173,18 @@ pub enum Cell {
         /// The last one that is.
         lsn: Lsn,
     },
-    /// The transaction is prepared: somebody else decides. The last one of an id counts.
+    /// The transaction is prepared: its coordinator decides. The last one of an id counts.
     Prepared {
-        /// Its place in the serial order.
+        /// Place in the serial order.
         lsn: Lsn,
-        /// Its number.
+        /// Number of the transaction.
         id: TxId,
-        /// What it does if it commits.
+        /// Changes, if it commits.
         body: BodyAt,
     },
     /// The prepared transaction is committed.
     Committed {
-        /// Its number.
+        /// Number of the transaction.
         id: TxId,
     },
     /// Last cell of a segment, written by the log itself: it goes on there.
@@ -234,8 +235,8 @@ impl Cell {
         }
     }
 
-    /// The bytes of this cell at `index` of the segment with `nonce`; `written` in seconds since the epoch. `synced`: so many
-    /// cells of the segment are on the disk; 0 says nothing.
+    /// The bytes of this cell at `index` of the segment with `nonce`; `written` in seconds since the epoch.
+    /// `synced`: so many cells of the segment are on the disk; 0 says nothing.
     pub fn encode(&self, nonce: u64, index: u32, written: i64, synced: u32) -> [u8; CELL_BYTES] {
         let mut b = [0; CELL_BYTES];
         put(&mut b, cell::NONCE, &nonce.to_le_bytes());
@@ -287,7 +288,7 @@ impl Cell {
         };
         let written = i64::from_le_bytes(get(b, cell::WRITTEN));
         let synced = u32::from_le_bytes(get(b, cell::SYNCED));
-        // What a kind does not use is zero, so that a later version can give it a meaning.
+        // Unused fields of a kind are zero, so that a later version can give them a meaning.
         match c.encode(nonce, index, written, synced) == *b {
             true => CellRead::Good(Written { cell: c, written, synced }),
             false => CellRead::Unknown { kind },
@@ -298,15 +299,15 @@ impl Cell {
 /// A cell as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// What it says.
+    /// The content.
     pub cell: Cell,
     /// When it was written, in seconds since the epoch.
     pub written: i64,
-    /// So many cells of its segment were on the disk when it was written, at least.
+    /// This many cells of its segment, at least, were on the disk when it was written.
     pub synced: u32,
 }
 
-/// What 64 bytes turned out to be.
+/// The result of decoding 64 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellRead {
     /// A cell.
@@ -320,16 +321,16 @@ pub enum CellRead {
     Bad,
 }
 
-/// What a segment says of itself.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its format, at least [`VERSION_LEAST`].
+    /// Format version, at least [`VERSION_LEAST`].
     pub version: u32,
     /// Begins a log after a recovery: what stands in lower segments ended where that recovery found it.
     pub fresh: bool,
     /// Random, not 0, in every cell of the segment, so that stale bytes are never taken for cells.
     pub nonce: u64,
-    /// Its number, also its file's name.
+    /// Number, also the file's name.
     pub number: u64,
     /// The area that it was written in ([`crate::id::AreaId`]).
     pub area: [u8; 16],
@@ -345,7 +346,7 @@ pub struct Header {
     pub written: i64,
 }
 
-/// What the header block of a file turned out to be.
+/// The result of decoding the header block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderRead {
     /// A header.

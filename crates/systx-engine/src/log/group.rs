@@ -1,12 +1,12 @@
-//! Group commit: one sync for everybody who waits.
+//! Group commit: one sync for all waiting transactions.
 //!
-//! Guarantees: [`Log::sync`] returns `Ok` only after an fdatasync that began after the cell was appended; a failed one is
-//! never repeated (the kernel drops the error with the pages): it closes the log for all until the next recovery.
-//! Does not: hold back anybody who appends.
+//! Guarantees: [`Log::sync`] returns `Ok` only after an fdatasync that began after the cell was appended; a
+//! failed one is never repeated (the kernel drops the error with the pages): it closes the log for all until
+//! the next recovery. Does not: hold back appends.
 //!
-//! Who comes while somebody syncs waits for that sync to end, and one of them syncs for all of them. That one waits a
-//! moment longer if the last batches were larger: two flushes cost more than an eighth of one (docs/decisions.md,
-//! "Measured").
+//! A transaction that comes during a sync waits for its end, and then one of the waiting ones syncs for all.
+//! That one waits a moment longer if the last batches were larger: two flushes cost more than an eighth of
+//! one (docs/decisions.md, "Measured").
 
 use super::error::SyncError;
 use super::format::LogPos;
@@ -41,7 +41,7 @@ impl<O: Os> Log<O> {
         }
     }
 
-    /// Whether the question is answered already.
+    /// Returns true if the question is answered already.
     fn synced(&self, upto: LogPos, wanted: u64) -> Option<Result<(), SyncError>> {
         let synced = self.shared.load(shared::SYNCED);
         // After a restart everything seems synced, but the recovery decided what became of it.
@@ -62,7 +62,7 @@ impl<O: Os> Log<O> {
     fn lead(&self) -> Result<(), SyncError> {
         let s = &self.shared;
         self.gather();
-        // Loaded before the sync begins; who finds his cell below this had it written before.
+        // Loaded before the sync begins; a cell below this was written before.
         let end = s.cells();
         let batch = u64::from(end.cell.saturating_sub(LogPos::unpack(s.load(shared::SYNCED)).cell));
         // No sync happened: only this caller is in doubt.

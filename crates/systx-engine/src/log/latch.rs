@@ -1,8 +1,8 @@
 //! The latch of who syncs for all: one word, taken over from holders that died.
 //!
-//! Owns: the word's meaning. Guarantees: at most one holder; the low half of the word changes whenever it is taken or
-//! let go, so that nobody who waits sleeps through an end of a sync. Does not: queue (`domain::RobustLock` is for that): who
-//! waits here mostly finds his work done by the holder.
+//! Owns: the word's meaning. Guarantees: at most one holder; the low half of the word changes whenever it is
+//! taken or let go, so that nobody who waits sleeps through an end of a sync. Does not: queue
+//! (`domain::RobustLock` is for that): who waits here mostly finds his work done by the holder.
 //!
 //! Low half: generation, odd while held. High half: owner, 0 while free.
 //!
@@ -82,7 +82,7 @@ impl<'a, M: Words> Latch<'a, M> {
 
 impl<M: Words> Drop for Held<'_, M> {
     fn drop(&mut self) {
-        // Fails if somebody took over, who then holds it: so nothing is to be done.
+        // Fails if another process took over and holds it: so nothing is to be done.
         let free = pack(0, generation(self.value).wrapping_add(1));
         if self.mem.compare_exchange(self.word, self.value, free).is_ok() {
             self.mem.wake(self.word);

@@ -1,14 +1,15 @@
 //! The log of a domain: which transactions are committed, in which order, and how to publish them again.
 //!
-//! Owns: the directory `log/` of the area, its segments (`docs/log-format.md`), group commit, reading after a crash,
-//! and dropping what is no longer needed. Guarantees: a record that [`Log::sync`] answered for is found by [`replay`]
-//! after every later crash, together with everything before it; what [`replay`] finds is a prefix of what was appended.
-//! Does not: know what a record means, decide who commits, or hold the commit lock (the callers of
-//! [`Log::append_cell`] do).
+//! Owns: the directory `log/` of the area, its segments (`docs/log-format.md`), group commit, reading after a
+//! crash, and dropping what is no longer needed. Guarantees: a record that [`Log::sync`] answered for is
+//! found by [`replay`] after every later crash, together with everything before it; what [`replay`] finds is
+//! a prefix of what was appended. Does not: know what a record means, decide who commits, or hold the commit
+//! lock (the callers of [`Log::append_cell`] do).
 //!
-//! All state that processes share is in [`WORDS`] words of the domain table, lost with the boot; [`Log::start`] sets them
-//! after each recovery. Lock order: commit lock (the caller's), then the *making* latch or the *syncing* latch, never
-//! both of these at once but in `start`. Who holds a latch waits for the disk only.
+//! All state that processes share is in [`WORDS`] words of the domain table, lost with the boot;
+//! [`Log::start`] sets them after each recovery. Lock order: commit lock (the caller's), then the *making*
+//! latch or the *syncing* latch, never both of these at once but in `start`. Who holds a latch waits for the
+//! disk only.
 
 mod behind;
 mod checkpoint;

@@ -1,12 +1,14 @@
 //! Reading the log after a crash.
 //!
-//! Guarantees: whatever the bytes, [`replay`] ends without panic, allocates no more than the files hold, takes time linear
-//! in their size, and returns a prefix of what was appended since each recovery: up to the first cell that is invalid or
-//! whose body is. What stands behind that was never synced, or is *skipped*: cells that say that the place was synced once prove
-//! that it was damaged since. They add nothing to what is redone; what they take from it (CKPT, ABORT) holds, since it was true
-//! when it was written. Does not: change anything, or decide what to redo.
+//! Guarantees: whatever the bytes, [`replay`] ends without panic, allocates no more than the files hold,
+//! takes time linear in their size, and returns a prefix of what was appended since each recovery: up to the
+//! first cell that is invalid or whose body is. What stands behind that was never synced, or is *skipped*:
+//! cells that say that the place was synced once prove that it was damaged since. They add nothing to what is
+//! redone; what they take from it (CKPT, ABORT) holds, since it was true when it was written. Does not:
+//! change anything, or decide what to redo.
 //!
-//! Two passes: cells and checksums first, then the bodies that are still needed, because an ABORT stands behind its COMMIT.
+//! Two passes: cells and checksums first, then the bodies that are still needed, because an ABORT stands
+//! behind its COMMIT.
 
 use super::error::LogError;
 use super::format::{self, BodyAt, Cell, CellRead, Header, HeaderRead, LogPos, Written, CELL_BYTES};
@@ -29,14 +31,14 @@ const KEPT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 8 << 20 };
 pub struct Entry {
     /// Where.
     pub pos: LogPos,
-    /// What it says.
+    /// The content.
     pub cell: Cell,
     /// When it was written, in seconds since the epoch.
     pub written: i64,
-    /// It is a COMMIT or the last PREPARED of an id, and neither aborted nor done (≤ CKPT; a PREPARED only if it is decided,
-    /// too).
+    /// It is a COMMIT or the last PREPARED of an id, and neither aborted nor done (≤ CKPT; a PREPARED only if
+    /// it is decided, too).
     pub needed: bool,
-    /// Its body, if it is needed and was read: see [`replay`] and [`Outline::body`].
+    /// The body, if it is needed and was read: see [`replay`] and [`Outline::body`].
     pub body: Option<Body>,
 }
 
@@ -62,11 +64,11 @@ pub enum End {
 /// One segment, as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
-    /// Its number.
+    /// Number.
     pub number: u64,
     /// Size of its file in bytes.
     pub bytes: u64,
-    /// Its header, if it has a good one.
+    /// The header, if it is good.
     pub header: Option<Header>,
     /// Valid cells.
     pub cells: u32,
@@ -79,7 +81,7 @@ pub struct SegmentInfo {
 pub struct Replay {
     /// In log order, which is LSN order for those that overlap.
     pub records: Vec<Entry>,
-    /// Who is aborted.
+    /// The aborted transactions.
     pub aborted: BTreeSet<Lsn>,
     /// Up to where nothing is redone.
     pub checkpoint: Lsn,
@@ -91,7 +93,8 @@ pub struct Replay {
     pub segments: Vec<SegmentInfo>,
     /// Where the log ends.
     pub end: LogPos,
-    /// There are cells behind the end that were synced once: the disk or somebody damaged what is at this place.
+    /// There are cells behind the end that were synced once: this place was damaged by the disk or by a
+    /// program.
     pub damaged: Option<LogPos>,
     /// Transactions that have a record behind there, which is left out.
     pub skipped: BTreeSet<TxId>,
@@ -145,7 +148,7 @@ impl Replay {
     }
 }
 
-/// What the log says, and the way to its bodies, which may be many: one is read at a time.
+/// The contents of the log, and the way to its bodies, which may be many: one is read at a time.
 pub struct Outline<O: Os> {
     /// Without bodies.
     pub replay: Replay,
@@ -172,9 +175,11 @@ impl<O: Os> Outline<O> {
         entry.cell.body().map(|at| read_body(os, &self.files, entry, at)).transpose()
     }
 
-    /// Reads all bodies that are needed, so that nobody begins what a body further on makes impossible.
+    /// Reads all bodies that are needed, so that a redo does not begin what a body further on makes
+    /// impossible.
     ///
     /// # Errors
+    ///
     /// `Unreadable`, `Os`.
     pub fn understand(self, os: &O) -> Result<Understood<O>, LogError> {
         let mut kept: BTreeMap<usize, Body> = BTreeMap::new();
@@ -206,15 +211,16 @@ impl<O: Os> Understood<O> {
         &self.outline.replay
     }
 
-    /// As [`Understood::replay`], for whoever needs no body any more.
+    /// Returns the result of [`Understood::replay`] for callers that need no body any more.
     pub fn into_replay(self) -> Replay {
         self.outline.replay
     }
 
-    /// The body of the `n`th record, if it is needed.
+    /// Returns the body of the `n`th record, if it is needed.
     ///
     /// # Errors
-    /// `Os`; `Unreadable` only where somebody has changed it since.
+    ///
+    /// `Os`; `Unreadable` only where the file was changed since.
     pub fn body(&self, os: &O, n: usize) -> Result<Option<Cow<'_, Body>>, LogError> {
         match self.kept.get(&n) {
             Some(body) => Ok(Some(Cow::Borrowed(body))),
@@ -236,8 +242,8 @@ pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Replay, Log
     Ok(outline.replay)
 }
 
-/// Reads the log of the area behind `area_dir` without its bodies, which are looked at for their checksums only. An area
-/// without log is an empty one.
+/// Reads the log of the area behind `area_dir` without its bodies, which are looked at for their checksums
+/// only. An area without log is an empty one.
 ///
 /// # Errors
 /// `Missing`, `Foreign`, `Version`, `UnknownCell`: a log that this systx must not go on with. `Os`.
@@ -296,9 +302,10 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
     Ok(Outline { replay, files })
 }
 
-/// What the newest segment of the area behind `area_dir` says of whose it is.
+/// Returns the identity in the newest segment of the area behind `area_dir`.
 ///
 /// # Errors
+///
 /// `Os`.
 pub fn written_for<O: Os>(os: &O, area_dir: &O::Fd) -> Result<Option<[u8; 16]>, LogError> {
     let Some(dir) = segment::open_dir(os, area_dir)? else { return Ok(None) };
@@ -365,10 +372,10 @@ pub(super) fn open_all<O: Os>(os: &O, dir: &O::Fd, id: Option<&AreaId>) -> Resul
     Ok(files)
 }
 
-/// Who else is there during a walk.
+/// The other users of the log during a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Walk {
-    /// Nobody appends: a cell whose body is damaged ends the log, and what NEXT leads to must be there.
+    /// No process appends: a cell whose body is damaged ends the log, and the target of NEXT must be there.
     AtRest,
     /// Others append: the last NEXT may lead to a segment that is younger than the listing. Bodies are not read.
     InUse,
@@ -510,8 +517,8 @@ impl<O: Os> Scanner<'_, O> {
         Ok((index, End::Full))
     }
 
-    /// Whether the place where the cells of a segment end is damaged: a cell behind it says that it was synced. Then all that can
-    /// be read behind it is added to `skipped`.
+    /// Returns true if the place where the cells of a segment end is damaged: a cell behind it proves that it
+    /// was synced. Then all that can be read behind it is added to `skipped`.
     fn behind(
         &mut self,
         file: &File<O>,
@@ -542,7 +549,7 @@ impl<O: Os> Scanner<'_, O> {
                         found.push(cell);
                         proven |= synced > end;
                     }
-                    // Older segments have no such proof; but a place that nobody wrote to would be all zeros.
+                    // Older segments have no such proof; but an unwritten place would be all zeros.
                     garbled |= index == end && read == CellRead::Bad;
                 }
                 index += 1;

@@ -1,7 +1,7 @@
 //! The files of the log: making one, opening one, listing them.
 //!
-//! Guarantees: a segment that [`create`] returned is found by name after a power loss (its contents are not yet synced);
-//! an opened segment has a header of this log. Does not: choose numbers or sizes.
+//! Guarantees: a segment that [`create`] returned is found by name after a power loss (its contents are not
+//! yet synced); an opened segment has a header of this log. Does not: choose numbers or sizes.
 
 use super::error::LogError;
 use super::format::{self, Header, HeaderRead, CELL_BYTES, HEADER_BYTES};
@@ -82,7 +82,7 @@ pub(super) fn make_dir<O: Os>(os: &O, area: &O::Fd) -> Result<O::Fd, LogError> {
     os.open(area, b"log", Open::Directory).map_err(LogError::os("opening the directory log/", 0))
 }
 
-/// Whether a segment is not there. What can't be found out is found out by whoever opens it.
+/// Returns true if a segment is missing. Other errors come up again when it is opened.
 pub(super) fn is_missing<O: Os>(os: &O, area: &O::Fd, number: u64) -> bool {
     match open_dir(os, area) {
         Ok(None) => true,
@@ -91,7 +91,7 @@ pub(super) fn is_missing<O: Os>(os: &O, area: &O::Fd, number: u64) -> bool {
     }
 }
 
-/// Numbers of all segments, ascending. Other names are somebody else's and are left alone.
+/// Returns the numbers of all segments, ascending. Foreign names are left alone.
 pub(super) fn list<O: Os>(os: &O, dir: &O::Fd) -> Result<Vec<u64>, LogError> {
     let entries = os.read_dir(dir).map_err(LogError::os("listing the directory log/", 0))?;
     let mut numbers: Vec<u64> = entries.iter().filter_map(|e| format::number(&e.name)).collect();
@@ -101,7 +101,7 @@ pub(super) fn list<O: Os>(os: &O, dir: &O::Fd) -> Result<Vec<u64>, LogError> {
 
 /// Makes a segment. Call with the making lock held.
 ///
-/// A file of that name was left by somebody who died before he told anybody of it: it is replaced.
+/// A file of that name was left by a process that died before any other knew of it: it is replaced.
 pub(super) fn create<O: Os>(os: &O, dir: &O::Fd, header: Header) -> Result<Segment<O>, LogError> {
     let number = header.number;
     let failed = |doing| LogError::os(doing, number);
@@ -115,9 +115,9 @@ pub(super) fn create<O: Os>(os: &O, dir: &O::Fd, header: Header) -> Result<Segme
     };
     let segment = Segment { fd: fd.map_err(failed("making"))?, header };
     let filled = fill(os, &segment).map_err(failed("preparing"));
-    // The name must survive before any cell points here, and before anybody is told of a cell in here.
+    // The name must survive before any cell points here, and before any cell in here counts.
     if let Err(e) = filled.and_then(|()| os.fsync(dir).map_err(failed("syncing the directory of"))) {
-        // Best effort: whoever comes next replaces it.
+        // Best effort: the next call replaces it.
         let _ = os.unlink(dir, &name);
         return Err(e);
     }

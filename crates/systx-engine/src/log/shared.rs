@@ -1,7 +1,7 @@
 //! The words of the domain table that belong to the log.
 //!
-//! Owns: their layout and packing. Guarantees: none about their values, which any process of this user can store; who
-//! uses a place that he read here checks it against the segment's own header.
+//! Owns: their layout and packing. Guarantees: none about their values, which any process of this user can
+//! store; who uses a place that he read here checks it against the segment's own header.
 //!
 //! | word | holds | changed by |
 //! |---|---|---|
@@ -36,7 +36,8 @@ pub(super) const END_BEFORE: usize = 3;
 pub(super) const CKPT_LSN: usize = 4;
 pub(super) const CKPT_AT: usize = 5;
 pub(super) const CKPT_BYTES: usize = 6;
-// What different processes hammer on stands on lines of its own (the table's base is a multiple of 8 words).
+// Words that different processes hammer on stand on lines of their own (the table's base is a multiple of 8
+// words).
 pub(super) const CELLS: usize = 8;
 pub(super) const BODIES: usize = 16;
 pub(super) const BYTES: usize = 17;
@@ -153,7 +154,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// As [`Log::start`], for a table that nobody else uses yet: its words are `mem[base..base + WORDS]`.
+    /// Starts the log for a table that no other process uses yet: its words are `mem[base..base + WORDS]`.
     pub fn prepare<M: Words>(self, mem: &Arc<M>, base: usize) {
         self.set(&Shared::new(mem.clone(), base));
     }
@@ -161,7 +162,8 @@ impl Start {
     pub(super) fn set<M: Words>(self, s: &Shared<M>) {
         let (segment, at) = (self.segment.max(1), LogPos { segment: self.segment.max(1), cell: 0 }.pack());
         s.set_state(State::NotStarted);
-        // FIRST before SYNCED: who finds his old position synced then finds it outdated (see `group`).
+        // FIRST before SYNCED: a process that finds its old position synced then finds it outdated (see
+        // `group`).
         s.store(FIRST, segment);
         s.store(CHECKPOINT, self.checkpoint.0);
         s.store(END_BEFORE, self.end_before.pack());

@@ -1,12 +1,13 @@
 //! Appending to the log.
 //!
-//! Owns: where the next body and the next cell go. Guarantees: bodies of different callers don't overlap; a cell follows
-//! the one before without gap; no cell stands in a segment before everything in the segments below it is synced.
-//! Does not: sync (`group`).
+//! Owns: where the next body and the next cell go. Guarantees: bodies of different callers don't overlap; a
+//! cell follows the one before without gap; no cell stands in a segment before everything in the segments
+//! below it is synced. Does not: sync (`group`).
 //!
-//! Bodies may be one segment or more ahead of the cells: whoever needs room makes the next segment and writes there, while
-//! cells still go to the old one. The first cell whose body is ahead takes the cells along: NEXT, sync, go on. A body
-//! that is behind the cells is [`LogError::Moved`]: nobody syncs its segment any more.
+//! Bodies may be one segment or more ahead of the cells: a caller that needs room makes the next segment and
+//! writes there, while cells still go to the old one. The first cell whose body is ahead takes the cells
+//! along: NEXT, sync, go on. A body that is behind the cells is [`LogError::Moved`]: its segment is not
+//! synced any more.
 
 use super::error::LogError;
 use super::format::{self, BodyAt, Cell, Header, LogPos, BODY_ALIGN};
@@ -91,12 +92,14 @@ impl<O: Os> Log<O> {
         })
     }
 
-    /// Whether a sync has failed since the last recovery: nothing can be appended before the next one.
+    /// Returns true if a sync has failed since the last recovery: nothing can be appended before the next
+    /// one.
     pub fn is_poisoned(&self) -> bool {
         matches!(self.shared.state(), State::Poisoned(_))
     }
 
-    /// Whether the segment that is written to was deleted, as by whoever tidies a directory like /tmp: nothing can be appended.
+    /// Returns true if the current segment was deleted, as by a program that tidies a directory like /tmp:
+    /// nothing can be appended.
     pub fn is_gone(&self) -> bool {
         let bodies = self.shared.bodies();
         bodies.unit != 0 && segment::is_missing(&self.os, &self.area, bodies.segment)
@@ -255,7 +258,7 @@ impl<O: Os> Log<O> {
         }
     }
 
-    /// Makes the segment after `seen` (or `seen` itself when it is not made yet), unless somebody else has.
+    /// Makes the segment after `seen` (or `seen` itself when it is not made yet), unless another process has.
     fn make(&self, me: OwnerIx, alive: Alive<'_>, seen: Bodies, need: u64) -> Result<Bodies, LogError> {
         self.with_making(me, alive, || {
             self.check_ready()?;
@@ -310,8 +313,8 @@ impl<O: Os> Log<O> {
         Ok(made)
     }
 
-    /// An open segment. Descriptors of segments that nobody appends to any more are closed, or the space of dropped ones
-    /// would stay taken.
+    /// An open segment. Descriptors of segments that are not appended to any more are closed, or the space of
+    /// dropped ones would stay taken.
     pub(super) fn segment(&self, number: u64) -> Result<Arc<Segment<O>>, LogError> {
         if let Some(found) = self.cached().iter().find(|s| s.number() == number) {
             return Ok(found.clone());
@@ -332,7 +335,8 @@ impl<O: Os> Log<O> {
         Latch { mem: &self.shared.mem, word: self.shared.base + shared::SYNCING }
     }
 
-    /// Who makes a checkpoint for all who want one. Nothing else is waited for under it but the disk.
+    /// Returns the latch of the process that makes a checkpoint for all. Its holder waits for nothing but the
+    /// disk.
     pub(crate) fn covering(&self) -> Latch<'_, O::Mem> {
         Latch { mem: &self.shared.mem, word: self.shared.base + shared::COVERING }
     }
@@ -341,7 +345,7 @@ impl<O: Os> Log<O> {
         RobustLock { word: self.shared.base + shared::MAKING }
     }
 
-    /// Runs `work` with the making lock held. A holder that died left at most a file that nobody knows.
+    /// Runs `work` with the making lock held. A holder that died left at most a file that no cell names.
     fn with_making<T>(
         &self,
         me: OwnerIx,

@@ -1,8 +1,9 @@
 //! Objects of a file system: how one is identified, found again and opened, and what a slot is called.
 //!
-//! Owns: the way from a handle to a descriptor, with and without the right to open handles; directories kept open while many steps
-//! ask for the same few; slot names; the removal of whole trees ([`remove`]). Guarantees: what is opened is the object that the handle
-//! names, or nothing. Does not: know records, transactions or where an area is.
+//! Owns: the way from a handle to a descriptor, with and without the right to open handles; directories kept
+//! open while many steps ask for the same few; slot names; the removal of whole trees ([`remove`]).
+//! Guarantees: what is opened is the object that the handle names, or nothing. Does not: know records,
+//! transactions or where an area is.
 
 pub(crate) mod remove;
 
@@ -14,11 +15,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, FsKind, Handle, Open, Os, Result};
 
-/// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on one directory mostly
-/// follow each other.
+/// Directories kept open while steps are looked at or published; more are opened again by handle. Steps on
+/// one directory mostly follow each other.
 pub(crate) const DIRECTORIES_MAX: usize = 64;
 
-/// So many slots have names that are only numbers.
+/// This many entries have names that are only numbers.
 const SHORT_NAMES: u32 = 64;
 
 /// Bytes of the names of all others (73 fill a block), and what makes them so long.
@@ -26,8 +27,8 @@ const LONG_NAME: usize = 48;
 
 const FILL: u8 = b'-';
 
-/// Name of a slot in `tx/<id>`: its number. Where there are many it is a long name: ext4 goes through a block of a directory entry by
-/// entry, at each look and each change of a name, and of long names few fill one.
+/// Name of a slot in `tx/<id>`: its number. Where there are many it is a long name: ext4 goes through a block
+/// of a directory entry by entry, at each look and each change of a name, and of long names few fill one.
 pub(crate) fn slot_name(slot: u32) -> Vec<u8> {
     let mut name = slot.to_string().into_bytes();
     if slot >= SHORT_NAMES {
@@ -124,16 +125,18 @@ impl<O: Os> Default for Directories<O> {
 }
 
 impl<O: Os> Directories<O> {
-    /// Takes over a descriptor that is open already. One of a directory that is removed since is as in [`Directories::find`].
+    /// Takes over a descriptor that is open already. One of a directory that is removed since is as in
+    /// [`Directories::find`].
     pub fn keep(&mut self, dir: Handle, fd: Arc<O::Fd>) {
         if self.0.len() < DIRECTORIES_MAX {
             self.0.entry(dir).or_insert(fd);
         }
     }
 
-    /// A directory, by its handle, or below `root` at `path`; `None` when it is gone.
+    /// Returns a directory, by its handle, or below `root` at `path`; `None` when it is gone.
     ///
-    /// One that is removed while it is kept here is told by its link count, and by every call that would make a name in it.
+    /// The link count of one that is removed while it is kept here shows that, and so does every call that
+    /// would make a name in it.
     pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
         self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
     }

@@ -26,7 +26,7 @@ const OPEN_LEVELS_MAX: usize = 64;
 struct Clearing<'a, O: Os> {
     os: &'a O,
     top: &'a O::Fd,
-    /// What may be deleted; `None`: everything.
+    /// The objects that may be deleted; `None`: all.
     may_go: Option<&'a MayGo<'a, O>>,
     /// From `top` (the first; it has no name) down.
     levels: Vec<Level<O>>,
@@ -41,7 +41,7 @@ struct Level<O: Os> {
 }
 
 impl<O: Os> Clearing<'_, O> {
-    /// Whether `top` is empty now.
+    /// Returns true if `top` is empty now.
     fn run(mut self) -> Result<bool> {
         let left = self.os.read_dir(self.top)?;
         self.levels.push(Level { name: Vec::new(), fd: None, left, clean: true });
@@ -109,7 +109,8 @@ impl<O: Os> Clearing<'_, O> {
         match done {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-            // Of what is known somebody may have made a part immutable, or mounted on it: that part is his.
+            // An outsider may have made a part of the known objects immutable, or mounted on it: that part
+            // stays.
             Err(Errno::PERM | Errno::ACCESS | Errno::BUSY) if self.may_go.is_some() => Ok(false),
             Err(e) => Err(e),
         }

@@ -60,7 +60,7 @@ fn lower_changes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) 
     changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
     let mut listed = false;
     let mut xattrs: Vec<_> = over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now).collect();
-    // What makes room first: then what fits before and after fits at every moment between.
+    // Changes that make room come first: a list that fits before and after fits at every moment between.
     let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(-1, |v| v.len() as i64);
     xattrs.sort_by_key(|x| bytes(&x.now) - bytes(&x.before));
     for x in xattrs {
@@ -87,8 +87,8 @@ fn lower_changes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) 
     Ok(changes)
 }
 
-/// Notes the time that the program saw of a committed directory, for the case that a step changes a name in it. One that it has
-/// set itself is an attribute.
+/// Notes the time that the program saw of a committed directory, for the case that a step changes a name in
+/// it. One that it has set itself is an attribute.
 pub(super) fn renew_time<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: Ix) {
     let object = workset.object(ix);
     let (Some(lower), Some(dir)) = (&object.lower, &object.dir) else { return };
@@ -102,8 +102,8 @@ pub(super) fn renew_time<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: 
     }
 }
 
-/// Hash of a file's bytes as the program sees them: what stands in the committed file is read by that, and compared. `None`:
-/// they can't be read, by a user who owns the file.
+/// Hash of a file's bytes as the program sees them: what stands in the committed file is read by that, and
+/// compared. `None`: they can't be read, by a user who owns the file.
 fn hash_of<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
     draft.now = Some(ix);
     let (size, mut hash) = (workset.attr(ix)?.size, BytesHash::default());
@@ -131,7 +131,8 @@ fn new_mtime<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Timestamp>>
     Ok(workset.object(ix).over.as_ref().and_then(|o| o.mtime))
 }
 
-/// What publishing itself would change of a staged directory, or what would keep it from being published.
+/// Returns what publishing itself would change of a staged directory, or what would keep it from being
+/// published.
 fn staged_changes<O: Os>(workset: &mut Workset<O>, draft: &Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
     let object = workset.object(ix);
     let Some(dir) = &object.dir else { return Ok(Vec::new()) };

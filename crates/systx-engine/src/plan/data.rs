@@ -23,11 +23,12 @@ const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
 const PATCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes that are cut off of which the record tells how they were. As many as of a file that is patched although it was written anew.
+/// Bytes that are cut off of which the record tells how they were. As many as of a file that is patched
+/// although it was written anew.
 const CUT_BYTES_MAX: u64 = PATCH_BYTES_MAX;
 
-/// Whether a private file shall take the committed one's place instead of being copied into it, if nobody else has that one open
-/// or another name for it: see [`has_for_itself`].
+/// Whether a private file shall take the committed one's place instead of being copied into it, if nobody
+/// else has that one open or another name for it: see [`has_for_itself`].
 fn is_replacement(replaced: bool, size: u64, nlink: u32) -> bool {
     replaced && size > PATCH_BYTES_MAX && nlink == 1
 }
@@ -112,14 +113,15 @@ fn no_slot_of<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: Ix) {
     }
 }
 
-/// Whether the file is where it was, under one name.
+/// Returns true if the file is where it was, under one name.
 fn has_its_only_name<O: Os>(workset: &Workset<O>, ix: Ix) -> bool {
     let names = &workset.object(ix).names;
     names.len() == 1 && workset.entry(names[0].0, &names[0].1).is_some_and(|e| e.before == Some(ix))
 }
 
-/// The committed file as it is now, if nobody has it open, mapped or running and it has no other name: only then nobody can
-/// tell whether it is written to or replaced. The final look asks again, and keeps the answer true while it is replaced.
+/// Returns the committed file as it is now, if no process has it open, mapped or running and it has no other
+/// name: only then writing and replacing look the same from outside. The final look asks again, and keeps the
+/// answer true while it is replaced.
 fn has_for_itself<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Was>> {
     let Some(fact) = workset.object(ix).lower.as_ref().map(|l| l.fact) else { return Ok(None) };
     let path = workset.facts().path_fd(fact)?;
@@ -195,7 +197,7 @@ fn plan_replacement<O: Os>(
     Ok(())
 }
 
-/// What differs, sector by sector.
+/// Returns the differences, sector by sector.
 fn patch_ranges<O: Os>(
     workset: &mut Workset<O>,
     draft: &mut Draft<O>,
@@ -209,7 +211,7 @@ fn patch_ranges<O: Os>(
     let kept = before.min(after);
     for (mut extent, kind) in changed_extents(workset, ix, after)? {
         if kind == Extent::Hole {
-            // What follows the committed bytes is zeros anyway, however much of it there is.
+            // The bytes behind the committed ones are zeros anyway, however many there are.
             extent.end = extent.end.min(kept);
         }
         let end = extent.end.next_multiple_of(SECTOR).min(after);

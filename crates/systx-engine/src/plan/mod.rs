@@ -1,9 +1,10 @@
-//! What a working set comes to at commit, in one domain: the contract between the working set and the commit protocol.
+//! The plan of a commit in one domain: the contract between the working set and the commit protocol.
 //!
-//! Owns: [`Plan`], and the planner that makes one of what changed: names (`names`), bytes (`data`), attributes (`attributes`), and
-//! which staged objects ride in the record (`small`). Guarantees: planning changes nothing that the program or anybody else can see,
-//! and may be repeated. The path in each step's [`At`](crate::record::At) is the one at which the directory stands when the step's
-//! turn comes: TAKEs name the paths of the committed tree, everything after them those that the program sees.
+//! Owns: [`Plan`], and the planner that makes one of the changes: names (`names`), bytes (`data`), attributes
+//! (`attributes`), and the choice of staged objects that ride in the record (`small`). Guarantees: planning
+//! changes nothing that a program can see, and may be repeated. The path in each step's
+//! [`At`](crate::record::At) is the one at which the directory stands when the step's turn comes: TAKEs name
+//! the paths of the committed tree, all others those that the program sees.
 
 mod attributes;
 mod data;
@@ -39,11 +40,11 @@ pub struct Plan {
     pub commuting: Vec<ObjectId>,
     /// Slots that start as a token, and of which type.
     pub tokens: Vec<(u32, Token)>,
-    /// Objects in slots that must survive a power loss before the record may be written, i.e. all staged objects but those
-    /// whose step carries them whole.
+    /// Objects in slots that must survive a power loss before the record may be written, i.e. all staged
+    /// objects but those whose step carries them whole.
     pub staged: Staged,
-    /// Where the committed directories and files that steps name stand before anything is published. (A step's own path is the
-    /// one at its turn, when what moves has moved.) A directory's name is empty.
+    /// Where the committed directories and files that steps name stand before anything is published. (A
+    /// step's own path is the one at its turn, when what moves has moved.) A directory's name is empty.
     pub places: HashMap<Handle, At>,
     /// Staged directories that steps name: they stand nowhere yet.
     pub made: HashSet<Handle>,
@@ -92,7 +93,7 @@ struct Draft<O: Os> {
     exchanged: HashSet<Ix>,
     /// Times that the program saw of committed directories whose names change, perhaps: as it is to be, and as it was.
     renewed: HashMap<Handle, (Timestamp, Timestamp)>,
-    /// Whose data are being planned, for messages.
+    /// The object whose data are being planned, for messages.
     now: Option<Ix>,
 }
 
@@ -166,11 +167,12 @@ impl<O: Os> Draft<O> {
     }
 }
 
-/// What there is to publish, one plan a mount, and which of its directories are open.
+/// Returns the changes to publish, one plan a mount, and which of its directories are open.
 ///
 /// # Errors
-/// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something can't be
-/// staged. Nothing happened.
+///
+/// `Conflict` when the committed tree is seen to have changed, `Failed` when it can't be read or something
+/// can't be staged; nothing was changed.
 pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directories<O>)>, CommitError> {
     if workset.has_sub_areas() {
         return Err(CommitError::Refused("a subtransaction was not finished".into()));

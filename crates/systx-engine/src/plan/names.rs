@@ -1,8 +1,9 @@
 //! Names that changed → TAKE, PLACE, REPLACE, LINK, REMOVE.
 //!
-//! An object of the committed tree that lost a name and got another one *moves*: TAKE into a slot, then PLACE or REPLACE from it.
-//! As everything that moves is taken out first, swaps, cycles and inversions of ancestry need no thought. A name that loses an
-//! object for good and gets another one is a REPLACE, whatever the types; a removed tree is one REMOVE.
+//! An object of the committed tree that lost a name and got another one *moves*: TAKE into a slot, then PLACE
+//! or REPLACE from it. As everything that moves is taken out first, swaps, cycles and inversions of ancestry
+//! need no thought. A name that loses an object for good and gets another one is a REPLACE, whatever the
+//! types; a removed tree is one REMOVE.
 
 use super::{Draft, Ordered};
 use crate::facts::Name;
@@ -31,7 +32,7 @@ struct Changed {
     slot: u32,
 }
 
-/// What becomes of the object that a changed name had or gets.
+/// The fate of the object that a changed name had or gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Via {
     /// It moves, through this slot.
@@ -70,7 +71,8 @@ pub(super) fn plan_names<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) 
     Ok(())
 }
 
-/// Whether a listing of the directory shows the change: another set of names, or another type under the same name.
+/// Returns true if a listing of the directory shows the change: another set of names, or another type under
+/// the same name.
 fn changes_listing<O: Os>(workset: &Workset<O>, change: &Changed) -> bool {
     let kind = |ix: Ix| workset.object(ix).kind;
     match mutant::on(Mutant::TypesNotAnnounced) {
@@ -85,7 +87,7 @@ fn note_links<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: Option<Ix>)
         return;
     };
     let Some(lower) = &object.lower else { return };
-    // One that goes with its only name is seen by nobody.
+    // An object that goes with its only name is visible to no process.
     if lower.stat.nlink > 1 || object.links > 0 {
         draft.plan.written.push(ObjectId::attr(&lower.handle));
         draft.plan.linked |= lower.stat.nlink > 1;
@@ -102,7 +104,7 @@ fn changed_names<O: Os>(workset: &Workset<O>, mount: usize) -> Vec<Changed> {
         };
         let first = changes.len();
         for (name, e) in &directory.names {
-            // What is staged in a staged directory is there already.
+            // An object that is staged in a staged directory is there already.
             let to_do = match object.is_staged() {
                 true => e.now.is_some_and(|now| !workset.object(now).is_staged()),
                 false => e.now != e.before,
@@ -140,7 +142,7 @@ fn ways<O: Os>(workset: &mut Workset<O>, mount: usize, changes: &[Changed]) -> V
     Ok(ways)
 }
 
-/// What the name had.
+/// Returns what the name had.
 fn plan_leaving<O: Os>(
     workset: &mut Workset<O>,
     draft: &mut Draft<O>,
@@ -190,7 +192,7 @@ fn plan_leaving<O: Os>(
     Ok(())
 }
 
-/// What the name gets.
+/// Returns what the name gets.
 fn plan_arriving<O: Os>(
     workset: &mut Workset<O>,
     draft: &mut Draft<O>,
@@ -237,8 +239,8 @@ fn handle_in_slot<O: Os>(workset: &mut Workset<O>, mount: usize, slot: u32) -> V
     Ok(workset.os().handle_at(&dir, &slot_name(slot))?)
 }
 
-/// Every object that is removed with a directory: what it held when the transaction began to take it apart, less what moved
-/// elsewhere. And which files among these, or that it is itself, were read.
+/// Every object that is removed with a directory: what it held when the transaction began to take it apart,
+/// less what moved elsewhere. And which files among these, or that it is itself, were read.
 fn removed_tree<O: Os>(
     workset: &Workset<O>,
     root: Ix,

@@ -99,7 +99,7 @@ fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<
     };
     let stat = workset.os().stat(&fd)?;
     if stat.nlink == 0 {
-        // Somebody has deleted it in its slot.
+        // A person has deleted it in its entry.
         return Err(Errno::NOENT.into());
     }
     if object_bytes(&stat) > most {

@@ -27,7 +27,7 @@ pub(super) fn change<O: Os>(
         Some(fd) => Some(fd.clone()),
         None => site.open(object, &step.at.path, &step.at.name, Open::Path)?.map(Arc::new),
     };
-    // In a redo a later record of ours may be on the disk already: that is nobody else.
+    // In a redo a later record of ours may be on the disk already: that is no outsider's change.
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
         if !site.are_set && !later(site) && !site.may_have_removed(object) {
@@ -35,7 +35,7 @@ pub(super) fn change<O: Os>(
         }
         return Ok(());
     };
-    // Held over all of them: whoever opens the file meanwhile waits.
+    // Held over all of them: a process that opens the file meanwhile waits.
     let (mut hold, mut dropped) = (None, false);
     for change in changes {
         if site.are_set && stays_set(os, change) {
@@ -81,7 +81,8 @@ pub(super) fn change<O: Os>(
                 },
                 _ => true,
             },
-            // In a redo somebody may have changed the object since: then the times are his, as they were found.
+            // In a redo an outsider may have changed the object since: then the times stay as they were
+            // found.
             Change::Times { mtime, before, .. }
                 if site.pass == Pass::Redo && foreign(site, object, &fd, *mtime, *before)? =>
             {
@@ -99,8 +100,9 @@ pub(super) fn change<O: Os>(
 
 /// Removes an extended attribute, as one who may only own the file.
 ///
-/// The kernel lets only the privileged remove a capability by its name. But it removes it at each chown(2) by the owner, also at
-/// one that changes nothing; that would take set-id bits, too, so a file with such bits keeps its capability and the error.
+/// The kernel lets only the privileged remove a capability by its name. But it removes it at each chown(2) by
+/// the owner, also at one that changes nothing; that would take set-id bits, too, so a file with such bits
+/// keeps its capability and the error.
 fn remove_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<()> {
     match os.removexattr(fd, name) {
         Err(Errno::PERM) if name == CAPABILITY && os.stat(fd)?.perm() & 0o6000 == 0 => {
@@ -110,7 +112,8 @@ fn remove_xattr<O: Os>(os: &O, fd: &O::Fd, name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether nothing that a redo does can take a change away that was made: then what is found otherwise is somebody's.
+/// Returns true if nothing that a redo does can take a change away that was made: then a difference comes
+/// from an outsider.
 ///
 /// Bytes that are written again take a file's capabilities away, and without privileges its set-id bits.
 fn stays_set<O: Os>(os: &O, change: &Change) -> bool {
@@ -124,8 +127,9 @@ fn stays_set<O: Os>(os: &O, change: &Change) -> bool {
 
 /// In a redo, of a mode that is not given: all of it but its set-id bits.
 ///
-/// The bytes may be those of a later record of ours, and what that and the others make of the mode begins with this one. If nothing
-/// of it were there, each of them would find a mode that it doesn't know, and leave it as it is.
+/// The bytes may be those of a later record of ours, and what that and the others make of the mode begins
+/// with this one. If nothing of it were there, each of them would find a mode that it doesn't know, and leave
+/// it as it is.
 fn keep_on<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<()> {
     match change {
         Change::Mode { new, .. } if site.pass == Pass::Redo && is_left(site.os, fd, change)? => {
@@ -135,7 +139,7 @@ fn keep_on<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<()>
     }
 }
 
-/// Whether a change is still to be made.
+/// Returns true if a change is still to be made.
 pub(super) fn is_left<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<bool> {
     Ok(match change {
         Change::Mode { old, new } => {
@@ -151,8 +155,8 @@ pub(super) fn is_left<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<bool
     })
 }
 
-/// Whether an object had, before this redo changed anything of it, a time that is neither its time before nor ours: somebody set
-/// it since, to whatever he liked, or it is that of a publication that was cut off.
+/// Returns true if an object had, before this redo changed anything of it, a time that is neither its time
+/// before nor ours: an outsider has set it since, or it is that of a publication that was cut off.
 fn foreign<O: Os>(
     site: &Site<'_, O>,
     object: &Handle,
@@ -182,7 +186,8 @@ pub(super) fn note_mtimes<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<
             site.found.insert(*object, Found { mtime, fd: None });
             continue;
         }
-        // What can't be opened yet, because it is to be moved first, is looked at when its turn comes.
+        // An object that can't be opened yet, because it is to be moved first, is looked at when its turn
+        // comes.
         if let Some(fd) = site.open(object, path, name, Open::Path)? {
             let mtime = site.os.stat(&fd)?.mtime;
             let fd = (site.found.len() < DIRECTORIES_MAX).then(|| Arc::new(fd));

@@ -1,17 +1,18 @@
-//! Objects whose owner has no number here, as this is a user namespace.
+//! Objects whose owner has no number in this user namespace.
 //!
-//! Root of a user namespace that has the machine's own root's number may use its area, too. What it finishes for that one could be about
-//! objects of which it can neither say whose they are nor change them: all of it would look like somebody's later change.
+//! Root of a user namespace that has the machine's own root's number may use its area, too. Records that it
+//! finishes could be about objects whose owner it can neither see nor change: all of them would look like an
+//! outsider's later change.
 //!
-//! Guarantees: such a record waits for whoever sees all owners. Does not: look where nobody is hidden, nor in an ordinary user's
-//! namespace, whose records are about the user's own objects.
+//! Guarantees: such a record waits for a process that sees all owners. Does not: look where no owner is
+//! hidden, nor in an ordinary user's namespace, whose records are about the user's own objects.
 
 use super::site::Site;
 use super::{pending, Pending};
 use crate::record::{Act, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result, NOBODY};
 
-/// Refuses a record of somebody else's that is about an object with a hidden owner.
+/// Refuses another owner's record about an object with a hidden owner.
 pub(super) fn none<O: Os>(site: &mut Site<'_, O>, body: &Body) -> std::result::Result<(), Pending> {
     if site.is_own || site.os.uid() != 0 || site.os.sees_all_owners() {
         return Ok(());

@@ -1,9 +1,10 @@
 //! LINK: an existing object gets one more name.
 //!
-//! The objects of all LINKs of a record are linked into their slots before its first step; from then on a LINK is a PLACE. One
-//! token for all of them says that this is still to be done: while it is there no step was taken, and what a slot lacks is
-//! linked into it; without it, an empty slot is a step that was taken. That survives a power loss because metadata survive as a
-//! prefix. (A token a step would cost two renames each.)
+//! The objects of all LINKs of a record are linked into their slots before its first step; from then on a
+//! LINK is a PLACE. One token for all of them says that this is still to be done: while it is there no step
+//! was taken, and what a slot lacks is linked into it; without it, an empty slot is a step that was taken.
+//! That survives a power loss because metadata survive as a prefix. (A token a step would cost two renames
+//! each.)
 
 use super::refused;
 use super::site::Site;
@@ -39,7 +40,7 @@ fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At)
         None => Err(Errno::NOENT),
     };
     match linked {
-        // Whoever was killed in here has linked some.
+        // A process that was killed in here has linked some.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         // No link left: everybody else has removed it since.
         Err(Errno::NOENT) => {

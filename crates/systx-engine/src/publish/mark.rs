@@ -1,12 +1,14 @@
-//! Marks: a file `tx/<id>-<nonce>` says that all attributes of a record were set.
+//! Marks: a file `tx/<id>-<nonce>` proves that all attributes of a record were set.
 //!
-//! Names tell by their slots whether a step was taken; an attribute has nothing of the kind, so an outsider who puts back exactly
-//! the old value looks like a step that is still to be taken. The mark is made behind the last step. Where metadata survive a power
-//! loss as a prefix of their order, a mark that is there proves that the attributes were on the disk with it: what is found
-//! otherwise now is somebody's later change, whatever its value.
+//! A name's staging entry shows whether its step was taken; an attribute has nothing of the kind, so an
+//! outsider who restores exactly the old value looks like a step that is still to be taken. The mark is made
+//! behind the last step. Where metadata survive a power loss as a prefix of their order, a mark that is there
+//! proves that the attributes were on the disk with it: a difference is then an outsider's later change,
+//! whatever its value.
 //!
-//! Guarantees: a mark is never on the disk before what it says. Does not: say anything of bytes, which are written out in any
-//! order; nor is it needed: where there is none, as the disk was full, values alone decide.
+//! Guarantees: a mark is never on the disk before the attributes. Does not: say anything of bytes, which are
+//! written out in any order; nor is it needed: where there is none, as the disk was full, values alone
+//! decide.
 
 use super::site::Site;
 use super::Pending;
@@ -16,7 +18,7 @@ use crate::objects::identify;
 use crate::record::Body;
 use systx_os::Os;
 
-/// Whether all attributes of a record were set by an earlier pass.
+/// Returns true if all attributes of a record were set by an earlier pass.
 pub(super) fn is_there<O: Os>(site: &Site<'_, O>, body: &Body) -> Result<bool, Pending> {
     let Some(marks) = site.marks.filter(|_| !site.is_own && has_one(body)) else { return Ok(false) };
     let found = identify(site.os, marks, &name_of(body));

@@ -1,9 +1,10 @@
 //! Publication: takes the steps of one record, conditionally and idempotently (docs/protocol.md §3, U).
 //!
-//! Owns: one function a step kind, which looks, acts, and looks at what came out. The same code publishes for the owner,
-//! finishes for a dead one and redoes after a power loss: a step's slot says whether it was taken, so that it may be cut
-//! anywhere and continued by anybody. Guarantees: what an outsider left behind is in the tree or in `aside/` and reported.
-//! Does not: decide whether a record may be published (commit, recovery), nor free the slot's leftovers ([`reclaim`]).
+//! Owns: one function a step kind, which looks, acts, and looks at the result. The same code publishes for
+//! the owner, finishes for a dead one and redoes after a power loss: a step's staging entry shows whether it
+//! was taken, so that a publication may be cut anywhere and continued by any process. Guarantees: everything
+//! that an outsider left behind is in the tree or in `aside/` and reported. Does not: decide whether a record
+//! may be published (commit, recovery), nor free the entry's leftovers ([`reclaim`]).
 
 mod attr;
 mod hidden;
@@ -29,8 +30,8 @@ use crate::record::{Act, Body, Step};
 use site::Site;
 use systx_os::{Errno, Os};
 
-/// Steps that could not be taken now, for a reason that may pass (disk full, descriptors exhausted, …). The record stays
-/// valid; publishing again goes on where it stopped.
+/// Steps that could not be taken now, for a reason that may pass (disk full, descriptors exhausted, …). The
+/// record stays valid; publishing again goes on where it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pending {
     /// Path of the step.
@@ -76,18 +77,18 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
     times.give(site, body);
     if body.linked && !mutant::on(Mutant::LinksLate) {
         sync_links(site, body);
-        // What can't go now goes with the rest.
+        // An object that can't go now goes with the rest.
         let _ = reclaim::reclaim_links(site, body);
     }
     Ok(std::mem::take(&mut site.displaced))
 }
 
-/// Who finds objects by names alone won't find one again whose last known name is about to go: what was changed of it, by this record or
-/// one before, can't be redone, and so is synced.
+/// Syncs before the last known name of a file goes, where objects are found by names alone: the file won't be
+/// found again, so its changes, by this record or one before, can't be redone.
 fn sync_links<O: Os>(site: &Site<'_, O>, body: &Body) {
     let removes = |step: &Step| matches!(step.act, Act::Remove { .. } | Act::Replace { .. });
     if body.steps.iter().any(removes) && site.walks() && !mutant::on(Mutant::LinksNotSynced) {
-        // A disk that fails is told by the checkpoint.
+        // The checkpoint reports a failing disk.
         let _ = site.os.syncfs(site.slots);
     }
 }

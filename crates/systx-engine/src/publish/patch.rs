@@ -12,17 +12,19 @@ use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
 /// Bytes compared and written at a time: a multiple of the sector and of every block size.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Growth of a file that somebody else has open, in bytes, up to which it is appended; beyond, the size is set first.
+/// Growth of a file that another process has open, in bytes, up to which it is appended; beyond, the size is
+/// set first.
 const APPEND_BYTES_MAX: u64 = 16 << 20;
 
-/// An append of at most a page is whole or not there, also when its process is killed: a size in between is somebody's cut.
+/// An append of at most a page is complete or absent, also when its process is killed: a size in between is
+/// an outsider's cut.
 const PAGE_BYTES: u64 = 4096;
 
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
 
-/// Sets the size, then writes every sector whose pre-image is still there. In a file that somebody else has open bytes are
-/// exchanged instead of written, and growth is appended.
+/// Sets the size, then writes every sector whose pre-image is still there. In a file that another process has
+/// open, bytes are exchanged instead of written, and growth is appended.
 pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
     let kept = site.patch_targets.get(&patch.file).cloned();
@@ -105,28 +107,33 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     if stays_open {
         site.keep_target(patch.file, target);
     }
-    // What a later record of the same log wrote is no outsider's: a redo can't tell the two apart and stays silent.
+    // A sector that a later record of the same log wrote is no outsider's: a redo can't tell the two apart
+    // and stays silent.
     if theirs && !redo {
         site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
     }
     Ok(())
 }
 
-/// Whether a power loss can have left a growing file with that size. File systems write blocks, so an outsider has made any other.
+/// Whether a power loss can have left a growing file with that size. File systems write blocks, so an
+/// outsider has made any other.
 fn is_end_of_power_loss(size: u64) -> bool {
     size % SECTOR_BYTES as u64 == 0 || mutant::on(Mutant::AnyEndIsOurs)
 }
 
-/// Whether the ends of a file whose size changes must be as the record says: an outsider may have written as many other bytes.
+/// Whether the ends of a file whose size changes must be as the record says: an outsider may have written as
+/// many other bytes.
 ///
-/// The owner has looked a moment ago. In a redo it counts only if no other record changes the file: what one before has written may
-/// be lost, and is not put back where a later one cuts it off; and what one behind has written may be there.
+/// The owner has looked a moment ago. In a redo it counts only if no other record changes the file: what one
+/// before has written may be lost, and is not put back where a later one cuts it off; and what one behind has
+/// written may be there.
 fn compares_ends<O: Os>(site: &Site<'_, O>, patch: &Patch) -> bool {
     let only = || site.only_change.is_some_and(|only| only(&patch.file));
     !site.is_own && (site.pass == Pass::First || only()) && !mutant::on(Mutant::EndsNotCompared)
 }
 
-/// Whether the ends of a file of the old size are as they were, or as a power loss leaves them that has taken the new size.
+/// Whether the ends of a file of the old size are as they were, or as a power loss leaves them that has taken
+/// the new size.
 fn ends_are_there<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &Patch) -> Result<bool> {
     let mut at = patch.ends_at();
     for crcs in patch.ends.chunks(CHUNK_BYTES / SECTOR_BYTES) {
@@ -142,7 +149,8 @@ fn ends_are_there<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &P
     Ok(true)
 }
 
-/// Whether a sector at an end of the old file is as it is with the new size: bytes can have survived a power loss without it.
+/// Whether a sector at an end of the old file is as it is with the new size: bytes can have survived a power
+/// loss without it.
 fn is_without_size<O: Os>(
     os: &O,
     slot: Option<&O::Fd>,
@@ -181,8 +189,8 @@ pub(super) fn chunks(range: &PatchRange, end: u64) -> impl Iterator<Item = (u64,
     at.map(move |at| (at, (at - from) as usize, (end - at).min(CHUNK_BYTES as u64) as usize))
 }
 
-/// Whether a file of a size between before and after holds a sector that no pass of ours, cut off by a power loss, left: then
-/// the size is somebody's, too.
+/// Returns true if a file of a size between before and after holds a sector that no pass of ours, cut off by
+/// a power loss, left: then the size is an outsider's, too.
 fn holds_foreign<O: Os>(
     os: &O,
     target: &O::Fd,
@@ -211,8 +219,8 @@ fn holds_foreign<O: Os>(
     Ok(false)
 }
 
-/// Grows a file that somebody else has open, by appending: what he appends at the same moment stands before or after ours,
-/// and both are whole. Whether he did.
+/// Grows a file that another process has open, by appending: its own append at the same moment stands before
+/// or after ours, and both are complete. Returns true if it did.
 fn append<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &Patch) -> Result<bool> {
     let mut tail = vec![0; (patch.size_after - patch.size_before) as usize];
     for range in &patch.ranges {
@@ -250,13 +258,14 @@ fn append<O: Os>(os: &O, target: &O::Fd, slot: Option<&O::Fd>, patch: &Patch) ->
     Ok(theirs)
 }
 
-/// A write lease on a file while it is patched: nobody else has it open, so nobody can store between our look and our write.
+/// A write lease on a file while it is patched: no other process has it open, so none can store between our
+/// look and our write.
 struct WriteLease<'a, O: Os> {
     os: &'a O,
     target: &'a O::Fd,
-    /// Whether it is held; by us or, for the owner of the commit, since the final look.
+    /// True if it is held; by us or, for the owner of the commit, since the final look.
     exclusive: bool,
-    /// Whether it is to be given back: the file stays open.
+    /// True if it is to be released: the file stays open.
     taken: bool,
 }
 
@@ -291,12 +300,13 @@ fn apply<O: Os>(
         let after = after_image(os, slot, range, at, skip, len)?;
         let mut present = vec![0; len];
         let got = read_up_to(os, target, &mut present, at)?;
-        // The size is set already: a file that ends earlier was cut by an outsider, and what is past its end stays his.
+        // The size is set already: a file that ends earlier was cut by an outsider, and past its end stays as
+        // the outsider left it.
         theirs |= got < len;
         let len = got;
         let write = |run: Run| match exclusive {
             true => put(os, target, range, &after, at, run).map(|()| false),
-            // Somebody has the file open: what he stores from now on is later than ours, and stays.
+            // Another process has the file open: its stores from now on are later than ours, and stay.
             false => {
                 let (before, after) = (&present[run.clone()], &after[run.clone()]);
                 os.compare_exchange(target, at + run.start as u64, before, after).map(|all| !all)
@@ -356,8 +366,8 @@ pub(super) fn after_image<O: Os>(
     match (&range.source, slot) {
         (Source::Hole, _) => {}
         (Source::Inline(bytes), _) => {
-            // Bytes from a log are untrusted: what the record does not hold is left as zeros past its end only if it was
-            // written so; a range that promises more than it has is refused.
+            // Bytes from a log are untrusted: what the record does not hold is left as zeros past its end
+            // only if it was written so; a range that promises more than it has is refused.
             let part = bytes.get(skip..skip + len).ok_or(Errno::BADMSG)?;
             after.copy_from_slice(part);
         }
@@ -369,14 +379,15 @@ pub(super) fn after_image<O: Os>(
     Ok(after)
 }
 
-/// Whether a sector, which begins `at`, is ours up to an old end of the file, and zeros follow, which were past that end.
+/// Returns true if a sector, which begins `at`, is ours up to an old end of the file, and zeros follow, which
+/// were past that end.
 fn is_cut(ends: &OldEnds, at: u64, present: &[u8], after: &[u8]) -> bool {
     let len = present.len().min(after.len()).max(1);
     let mut kept = ends.range(at + 1..at + len as u64).map(|end| (end - at) as usize);
     kept.any(|kept| present[..kept] == after[..kept] && present[kept..].iter().all(|b| *b == 0))
 }
 
-/// Whether a sector still is what it was before.
+/// Returns true if a sector still is what it was before.
 pub(super) fn is_pre_image(before: &Before, sector: usize, bytes: &[u8]) -> bool {
     match before {
         Before::Zeros => bytes.iter().all(|b| *b == 0),

@@ -6,8 +6,9 @@ use crate::objects::{identify, slot_name};
 use crate::record::{Small, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
 
-/// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a power loss may leave
-/// that and not the bytes: without a mark the next recovery would take both for somebody's.
+/// Access time of a file whose contents a recovery is writing. Its writes move the modification time, and a
+/// power loss may leave that and not the bytes: without a mark the next recovery would take both for an
+/// outsider's.
 const RESTORING: Timestamp = Timestamp { sec: 1, nsec: 597_348_211 };
 
 /// Renames slot → name, unless the slot is empty (taken already) or the name is taken (displaced).
@@ -34,7 +35,8 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
     }
 }
 
-/// Writes a small object's contents again where the power loss took them: its name survived, its bytes were never synced.
+/// Writes a small object's contents again where the power loss took them: its name survived, its bytes were
+/// never synced.
 fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<()> {
     if FileType::from_mode(small.mode) != Some(FileType::File) {
         return Ok(());
@@ -50,12 +52,13 @@ fn rewrite<O: Os>(site: &mut Site<'_, O>, step: &Step, small: &Small) -> Result<
     restore(site.os, &found, small)
 }
 
-/// Gives a file the contents of `small` again, unless somebody has changed it since: then the whole of it is his.
+/// Gives a file the contents of `small` again, unless an outsider has changed it since: then all of it stays.
 ///
-/// What was lost reads as zeros, or lies past the end. A sector that is neither zeros nor ours is somebody's, and so is an end
-/// within a sector; the time tells only of those who did not set it back. Who emptied the file, or wrote nothing but zeros, and
-/// set its time back, can't be told from a power loss (residue c in docs/guarantees.md).
-/// A later record that has changed the file waited until it was synced: what that wrote is left like somebody's.
+/// Lost bytes read as zeros, or lie past the end. A sector that is neither zeros nor ours is an outsider's,
+/// and so is an end within a sector; the time shows only changes that did not set it back. A file that was
+/// emptied, or overwritten with zeros, and its time set back, looks like a power loss (residue c in
+/// docs/guarantees.md). A later record that has changed the file waited until it was synced: its bytes are
+/// left like an outsider's.
 fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let stat = os.stat(found)?;
     give_mode_back(os, found, &stat, small.mode)?;
@@ -99,7 +102,7 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
         let (at, _, ours) = sectors(n);
         write_all(os, &fd, ours, at as u64)?;
     }
-    // Somebody may have set them since.
+    // An outsider may have set them since.
     let atime = if begun { small.mtime } else { stat.atime };
     os.utimens(&fd, Some(atime), Some(if later { small.mtime } else { stat.mtime }))
 }
@@ -118,10 +121,11 @@ pub(super) fn opened(mode: u32) -> u32 {
     mode | 0o600
 }
 
-/// Opens a file for writing, also one that its owner himself may not write to (mode 0444). Root is never kept out.
+/// Opens a file for writing, also one that its owner himself may not write to (mode 0444). Root is never kept
+/// out.
 ///
-/// There is no other way than another mode for a moment. A kill in that moment is made good when the record is redone: by
-/// [`give_mode_back`], and by the ATTR step that made the mode what it is.
+/// There is no other way than another mode for a moment. A kill in that moment is made good when the record
+/// is redone: by [`give_mode_back`], and by the ATTR step that made the mode what it is.
 pub(super) fn open_for_writing<O: Os>(os: &O, found: &O::Fd) -> Result<O::Fd> {
     match os.reopen(found, Open::ReadWrite) {
         Err(Errno::ACCESS) => {
@@ -163,7 +167,7 @@ mod tests {
         (os.open(&os.root(0), b"f", Open::Path).expect("works"), small)
     }
 
-    /// What the file holds after a redo, and its mode.
+    /// Returns the contents of the file after a redo, and its mode.
     fn restored(os: &SimOs, content: &[u8], present: &[u8], mode: u32) -> (Vec<u8>, u32) {
         let (found, small) = file(os, content, present, mode);
         restore(os, &found, &small).expect("works");
@@ -230,12 +234,13 @@ mod tests {
         for present in [&b"contents"[..], b""] {
             assert_eq!(restored(&user, b"contents", present, 0o644), (b"contents".to_vec(), 0o444));
         }
-        // Root is never kept out: that mode is somebody's.
+        // Root is never kept out: that mode is an outsider's.
         let root = machine.spawn("redo");
         assert_eq!(restored(&root, b"contents", b"", 0o644).1, 0o644);
     }
 
-    /// A directory that lets nobody in now says nothing of a step that was taken: the slot does, and it is empty.
+    /// A directory that can't be entered now does not show whether a step was taken: the staging entry does,
+    /// and it is empty.
     #[test]
     fn a_step_that_was_taken_is_finished_though_its_directory_cant_be_opened() {
         let machine = Machine::with(FsKind::Ext4);

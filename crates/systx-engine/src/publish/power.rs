@@ -1,8 +1,10 @@
-//! Set-id bits, capabilities and root's ownership are given to the bytes that were validated, and to no others (docs/protocol.md C6).
+//! Set-id bits, capabilities and root's ownership are given to the bytes that were validated, and to no
+//! others (docs/protocol.md C6).
 //!
-//! Owns: the hold on a file between the comparison of its bytes and the call that gives them power: a lease, so that nobody has it
-//! open for writing, and a hash from the record. Guarantees: what somebody writes after the final look, or after a power loss, gets
-//! none of it. Does not: go by times, which the record's own steps move.
+//! Owns: the hold on a file between the comparison of its bytes and the call that gives them power: a lease,
+//! so that no process has it open for writing, and a hash from the record. Guarantees: bytes that are written
+//! after the final look, or after a power loss, get none of it. Does not: go by times, which the record's own
+//! steps move.
 
 use super::site::Site;
 use crate::bytes::read_up_to;
@@ -15,7 +17,7 @@ use systx_os::{Errno, Handle, Lease, Open, Os, Result};
 /// Bytes that are hashed at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// What is told of changes that are not made.
+/// The text about changes that are not made.
 pub(super) const DROPPED: &str =
     "set-id bits, capabilities or root's ownership not given: somebody else has changed its bytes, or may be doing so";
 
@@ -35,7 +37,8 @@ impl<O: Os> Drop for Hold<'_, O> {
     }
 }
 
-/// Takes hold of a file; `None`: its bytes are not those that were validated, or somebody may be changing them.
+/// Takes hold of a file; `None`: its bytes are not those that were validated, or a process may be changing
+/// them.
 pub(super) fn hold<'a, O: Os>(
     site: &Site<'a, O>,
     step: &Step,
@@ -48,14 +51,15 @@ pub(super) fn hold<'a, O: Os>(
         Some(fd) => (fd.clone(), Lease::Write),
         None => match site.open(object, &step.at.path, &step.at.name, Open::Read) {
             Ok(Some(fd)) => (Arc::new(fd), Lease::Read),
-            // Under a lease of somebody's who has it open for writing; or nobody may read it but root.
+            // Under a lease of a process that has it open for writing; or readable for root only.
             Ok(None) | Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => return Ok(None),
             Err(e) => return Err(e),
         },
     };
     let held = kind == Lease::Write && os.lease_held(&fd) == Ok(Lease::Write);
     let leased = held || (!mutant::on(Mutant::PowerUnleased) && os.lease(&fd, kind) != Err(Errno::AGAIN));
-    // In a view of an outer transaction there are no leases: there the bytes alone are compared, and once more by its commit.
+    // In a view of an outer transaction there are no leases: there the bytes alone are compared, and once
+    // more by its commit.
     let unheld = !leased && !mutant::on(Mutant::PowerUnleased);
     if unheld && site.area.is_none_or(|area| os.fs_info(area).is_ok_and(|info| info.leases)) {
         return Ok(None);
@@ -78,8 +82,8 @@ fn hash<O: Os>(os: &O, fd: &O::Fd) -> Result<[u8; 32]> {
     }
 }
 
-/// SHA-256 of a file's bytes, since a mere checksum can be met on purpose: of each block that is not all zeros its place and its bytes,
-/// and of the size.
+/// SHA-256 of a file's bytes, since a mere checksum can be met on purpose: of each block that is not all
+/// zeros its place and its bytes, and of the size.
 #[derive(Default)]
 pub(crate) struct BytesHash(Sha256);
 

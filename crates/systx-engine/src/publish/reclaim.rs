@@ -1,7 +1,8 @@
-//! Reclaiming: what a published transaction left in its slots is deleted, as far as the record names it.
+//! Reclaiming: deletes what a published transaction left in its staging entries, as far as the record names
+//! it.
 //!
-//! Anything else found in there is somebody's and goes to `aside/`. The slot directory itself stays until the log segment
-//! is gone: a redo that finds it empty knows that every step was taken.
+//! Any other object found in there is an outsider's and goes to `aside/`. The staging directory itself stays
+//! until the log segment is gone: a redo that finds it empty knows that every step was taken.
 
 use super::site::{Pass, Site};
 use super::taken;
@@ -49,11 +50,11 @@ pub(super) fn reclaim_links<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Resul
     Ok(())
 }
 
-/// Deletes a file that was replaced because it was written anew, unless somebody has it open for writing or has changed it:
-/// what he writes went into the file at its name, had it been written to instead.
+/// Deletes a file that was replaced because it was written anew, unless a process has it open for writing or
+/// has changed it: without the replacement, these writes would have gone into the file at its name.
 ///
-/// Most find the name under a lease from the final look on, and the new file behind it. This is for whoever resolved the name
-/// before the exchange, or came when the publisher was killed.
+/// Most programs find the name under a lease from the final look on, and the new file behind it. This is for
+/// those that resolved the name before the exchange, or came when the publisher was killed.
 fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, was: &Was) -> Result<()> {
     let slot = slot_name(step.slot);
     if identify(site.os, site.slots, &slot)? != Some(*before) {
@@ -62,8 +63,8 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
     let untouched = match site.os.open(site.slots, &slot, Open::Read) {
         Ok(fd) => {
             let stat = site.os.stat(&fd)?;
-            // A read lease is refused while somebody has it open or mapped for writing, and to whom it is refused for another
-            // reason could not have replaced it.
+            // A read lease is refused while a process has it open or mapped for writing; a user to whom it is
+            // refused for another reason could not have replaced the file.
             stat.nlink == 1 && Was::of(&stat) == *was && site.os.lease(&fd, Lease::Read).is_ok()
         }
         Err(Errno::NOENT) => return Ok(()),
@@ -89,7 +90,7 @@ fn empty_slot<O: Os>(
     if identify(site.os, site.slots, &slot)? != Some(*before) {
         return Ok(());
     }
-    // Whoever took it out may have been killed before he compared it.
+    // The process that took it out may have been killed before it compared it.
     if let Some(read) = taken::of_step(read) {
         if !taken::may_go(site.os, site.slots, &slot, read, None)? {
             return site.displace(step, taken::CHANGED);
@@ -123,14 +124,15 @@ fn empty_slot<O: Os>(
     }
 }
 
-/// What is told of a removed directory that is not as it was.
+/// The text about a removed directory that is not as it was.
 const TREE_CHANGED: &str =
     "somebody else put something into the removed directory, changed something in it, or made it immutable";
 
-/// What may be deleted with a directory, and how it was read, if it was.
+/// The objects that may be deleted with a directory, and how they were read, if they were.
 type Known<'r> = HashMap<Handle, Option<&'r Read>>;
 
-/// What somebody keeps from being deleted or moved must not keep the log from being cut.
+/// An object that can't be deleted or moved, as an outsider protects it, must not keep the log from being
+/// cut.
 fn stays<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
     site.report(
         step,

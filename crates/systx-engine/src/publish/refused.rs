@@ -1,9 +1,10 @@
-//! A step that the file system refuses, where waiting doesn't help: somebody made its directory immutable, mounted something
-//! on it, used up its links after the last look.
+//! A step that the file system refuses, where waiting doesn't help: an outsider made its directory immutable,
+//! mounted something on it, used up its links after the last look.
 //!
-//! Guarantees: what the step would have put there is kept in `aside/` and reported, what it would have taken away stays, and
-//! the rest of the record goes on. As in any other displacing, the slot says that the step was decided. Does not: judge
-//! reasons that may pass (disk full, no descriptors, …); those leave the record pending.
+//! Guarantees: the object that the step would have put there is kept in `aside/` and reported, the object
+//! that it would have taken away stays, and the rest of the record goes on. As in any other displacing, the
+//! staging entry shows that the step was decided. Does not: judge reasons that may pass (disk full, no
+//! descriptors, …); those leave the record pending.
 
 use super::attr::is_left;
 use super::patch::{after_image, chunks, is_pre_image};
@@ -35,7 +36,7 @@ pub(super) fn set_aside_or_wait<O: Os>(
     set_aside.map_err(|error| pending(step, error))
 }
 
-/// What the kernel's answer means, as a sentence fragment; `None`: it may pass.
+/// Returns the meaning of the kernel's answer, as a sentence fragment; `None`: it may pass.
 fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<&'static str> {
     Some(match error {
         Errno::PERM => {
@@ -71,7 +72,8 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static
     if site.pass == Pass::Redo {
         // Opened here once more: a lease of our own would keep us out.
         site.patch_targets.clear();
-        // What has been made immutable, or runs, since it was published refuses to be looked at for writing.
+        // An object that has been made immutable, or runs, since it was published can't be opened for
+        // writing.
         if is_done(site, step)? {
             return Ok(());
         }
@@ -112,7 +114,8 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static
     Ok(())
 }
 
-/// Whether nothing of a step is left to do: all is as it leaves it, or somebody's later change. Times are not looked at.
+/// Returns true if nothing of a step is left to do: everything is as the step leaves it, or an outsider's
+/// later change. Times are not looked at.
 fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
     let os = site.os;
     let open = |object: &Handle, how| site.open(object, &step.at.path, &step.at.name, how);
@@ -124,7 +127,7 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
             }
             let mut present = vec![0; small.content.len() + 1];
             let got = read_up_to(os, &os.reopen(&fd, Open::Read)?, &mut present, 0)?;
-            // What a power loss takes of bytes that were never synced is zeros, or missing.
+            // A power loss leaves zeros for bytes that were never synced, or nothing.
             let theirs = present.iter().zip(&small.content).any(|(p, ours)| *p != 0 && p != ours);
             Ok(theirs || present.get(..got) == Some(&small.content))
         }
@@ -145,7 +148,7 @@ fn is_done<O: Os>(site: &Site<'_, O>, step: &Step) -> Result<bool> {
     }
 }
 
-/// Whether no sector of a file is one that a patch would write, nor its size one that it would set.
+/// Returns true if no sector of a file is one that a patch would write, nor its size one that it would set.
 fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, file: &O::Fd) -> Result<bool> {
     let os = site.os;
     let size = os.stat(file)?.size;
@@ -172,7 +175,8 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
     Ok(true)
 }
 
-/// Whether a redo meets a patch without slot that was set aside: the file with its bytes is the mark.
+/// Returns true if a redo meets a patch without entry that was set aside: the file with its bytes is the
+/// mark.
 pub(super) fn was_set_aside<O: Os>(site: &Site<'_, O>, n: usize, step: &Step) -> Result<bool> {
     match &step.act {
         Act::Patch(patch) if site.pass == Pass::Redo && !in_slot(patch) => {

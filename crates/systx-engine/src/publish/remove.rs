@@ -7,7 +7,7 @@ use crate::objects::{identify, slot_name};
 use crate::record::{Act, Body, Read, Step};
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 
-/// What becomes of the object.
+/// The fate of the object.
 #[derive(Clone, Copy)]
 pub(super) enum Why<'b> {
     /// It is reclaimed, if it is still as it was read.
@@ -35,7 +35,7 @@ pub(super) fn take_out<O: Os>(
     }
     let token = site.tokens.is_token(site.os, site.slots, &slot, &held)?;
     if let (Why::Move(body), false) = (why, token) {
-        // What a REPLACE from this slot has taken out stands in it, too.
+        // An object that a REPLACE from this entry has taken out stands in it, too.
         if put_has_happened(site, step, before, &held, body)? {
             return Ok(());
         }
@@ -47,7 +47,8 @@ pub(super) fn take_out<O: Os>(
             None => None,
         };
         let (Some(dir), true) = (&dir, named == Some(*before)) else {
-            // Where handles can't be opened, one that somebody has moved looks like one that is gone: then the name stays.
+            // Where handles can't be opened, one that somebody has moved looks like one that is gone: then
+            // the name stays.
             if dir.is_none() && matches!(why, Why::Remove(_)) && site.walks() {
                 site.report(step, None, "not removed: its directory is gone");
             }
@@ -87,7 +88,8 @@ pub(super) fn take_out<O: Os>(
     Ok(())
 }
 
-/// Whether the slot of a TAKE holds what the REPLACE from that slot brought out: then both were taken, and the REPLACE goes on.
+/// Returns true if the entry of a TAKE holds what the REPLACE from that entry brought out: then both were
+/// taken, and the REPLACE goes on.
 fn put_has_happened<O: Os>(
     site: &mut Site<'_, O>,
     step: &Step,
@@ -108,7 +110,8 @@ fn put_has_happened<O: Os>(
     if held != replaced {
         return Ok(false);
     }
-    // Somebody has taken away what was put there; or he put the one over the other before it was taken, and it is his.
+    // An outsider has removed the object that was put there; or has put the one over the other before it was
+    // taken, and it is the outsider's.
     match site.open(moved, &put.at.path, &put.at.name, Open::Path)? {
         Some(_) => {}
         None => site.displace(put, "what took its place was removed by somebody else")?,
@@ -116,8 +119,8 @@ fn put_has_happened<O: Os>(
     Ok(true)
 }
 
-/// The name is missing or holds something else: the outsider's change is ordered after ours. The token goes, which is the
-/// decision.
+/// The name is missing or holds something else: the outsider's change is ordered after ours. The token goes,
+/// which is the decision.
 fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why<'_>) -> Result<()> {
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
     if matches!(why, Why::Move(_)) {

@@ -20,7 +20,8 @@ use systx_os::{Errno, Handle, Open, Os, Rename, Result, Timestamp};
 /// Sizes that a file had before records of the same redo let it grow.
 pub(crate) type OldEnds = BTreeSet<u64>;
 
-/// Whether this publication is the first, by the owner or a helper of the same boot, or a redo after power loss.
+/// The pass of this publication: the first, by the owner or a successor of the same boot, or a redo after
+/// power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pass {
     /// The record's effects, as far as taken, are all in memory.
@@ -38,9 +39,9 @@ pub(crate) struct Site<'a, O: Os> {
     pub slots: &'a O::Fd,
     /// `aside/`.
     pub aside: &'a O::Fd,
-    /// The area: where it is noted what was displaced, for whoever asks later.
+    /// The area, where conflict copies are noted for later questions.
     pub area: Option<&'a O::Fd>,
-    /// It publishes the commit of its own process, which somebody may wait for.
+    /// True if it publishes the commit of its own process, whose progress may be shown.
     pub is_own: bool,
     pub id: TxId,
     pub pass: Pass,
@@ -51,7 +52,7 @@ pub(crate) struct Site<'a, O: Os> {
     /// Files that are patched stay open under their leases, in `patch_targets`.
     pub keeps_targets: bool,
     pub displaced: Vec<Displaced>,
-    /// What a redo sets the times of, as it found it.
+    /// Objects whose times a redo sets, as it found them.
     pub found: HashMap<Handle, Found<O>>,
     /// In a redo: files that records have let grow so far.
     pub old_ends: HashMap<Handle, OldEnds>,
@@ -64,13 +65,15 @@ pub(crate) struct Site<'a, O: Os> {
     pub held: HashMap<Handle, Arc<O::Fd>>,
     /// In a redo: whether a later record changes or removes an object, so that it may be as that one leaves it.
     pub changed_later: Option<&'a dyn Fn(&Handle) -> bool>,
-    /// In a redo: whether a step is left out, since somebody has changed the same before a later record did.
+    /// In a redo: the steps that are left out, since an outsider has changed the same before a later record
+    /// did.
     pub leaves: Option<&'a dyn Fn(&Act) -> bool>,
     /// In a redo: to what size later records cut a file.
     pub cut_later: Option<&'a dyn Fn(&Handle) -> u64>,
     /// In a redo: whether one record alone changes the bytes of a file.
     pub only_change: Option<&'a dyn Fn(&Handle) -> bool>,
-    /// What is published: where handles can't be opened, it tells to which places its steps take an object.
+    /// The published record: where handles can't be opened, its steps show to which places they take an
+    /// object.
     pub body: Option<&'a Body>,
     /// In a redo: to which places the records of the log do.
     pub ways_of_log: Option<&'a dyn Fn() -> Rc<Ways>>,
@@ -145,7 +148,8 @@ impl<'a, O: Os> Site<'a, O> {
         }
     }
 
-    /// For a commit whose owner is dead, or that a recovery could not publish to its end (`Pass::Redo`), from its slot in flight.
+    /// For a commit whose owner is dead, or that a recovery could not publish to its end (`Pass::Redo`), from
+    /// its slot in flight.
     pub fn twin(
         domain: &'a Domain<O>,
         slots: &'a O::Fd,
@@ -236,8 +240,8 @@ impl<'a, O: Os> Site<'a, O> {
         found
     }
 
-    /// Opens an object; where handles can't be opened, at the path that a step names, or wherever the steps of this record and of those
-    /// behind it take it.
+    /// Opens an object; where handles can't be opened, at the path that a step names, or wherever the steps
+    /// of this record and of those behind it take it.
     ///
     /// `Ok(None)`: the object is gone.
     pub fn open(&self, object: &Handle, path: &[u8], name: &[u8], how: Open) -> Result<Option<O::Fd>> {
@@ -255,7 +259,7 @@ impl<'a, O: Os> Site<'a, O> {
         }
         let path = crate::paths::join(path, name);
         let first = walk(self.os, self.root, object, &path, how);
-        // What can't be entered may be elsewhere by now.
+        // A directory that can't be entered may be elsewhere by now.
         if !matches!(first, Ok(None) | Err(Errno::ACCESS)) || mutant::on(Mutant::OneWay) {
             return first;
         }
@@ -296,14 +300,15 @@ impl<'a, O: Os> Site<'a, O> {
         walk(self.os, slots, object, &crate::paths::join(&slot_name(slot), path), how)
     }
 
-    /// Whether objects are found by names alone.
+    /// Returns true if objects are found by names alone.
     pub fn walks(&self) -> bool {
         let found = self.os.handle(self.slots).and_then(|h| by_handle(self.os, self.root, &h, Open::Path));
         matches!(found, Ok(ByHandle::Forbidden))
     }
 
-    /// Whether an object that is not found, where it can't be opened by handle, may be one that this very record has removed: then all
-    /// its steps were taken by a pass before this one, and what was left in the slots is gone.
+    /// Returns true if an object that is not found, where it can't be opened by handle, may be one that this
+    /// very record has removed: then all its steps were taken by a pass before this one, and the rest in the
+    /// entries is gone.
     pub fn may_have_removed(&self, object: &Handle) -> bool {
         let removes = |step: &Step| match &step.act {
             Act::Remove { before, tree, .. } | Act::Replace { before, tree, .. } => {
@@ -319,7 +324,8 @@ impl<'a, O: Os> Site<'a, O> {
         crate::paths::join(&at.path, &at.name)
     }
 
-    /// Does part of a publication; where descriptors have run out, once more without those that are kept to save opening.
+    /// Does part of a publication; where descriptors have run out, once more without those that are kept to
+    /// save opening.
     ///
     /// A part that is cut off by an error goes on where it stopped, as one that is cut off by a kill does.
     pub fn with_room<T>(&mut self, act: impl Fn(&mut Self) -> Result<T>) -> Result<T> {
@@ -329,8 +335,8 @@ impl<'a, O: Os> Site<'a, O> {
         }
     }
 
-    /// Closes descriptors that can be had again; whether there were any. Files that are patched stay open: what they were opened
-    /// for before the commit point may not be permitted any more.
+    /// Closes descriptors that can be had again; whether there were any. Files that are patched stay open:
+    /// what they were opened for before the commit point may not be permitted any more.
     fn let_go(&mut self) -> bool {
         let found = self.found.values_mut().filter_map(|found| found.fd.take()).count();
         let directories = std::mem::take(&mut self.directories);
@@ -355,7 +361,7 @@ impl<'a, O: Os> Site<'a, O> {
             if identify(self.os, self.aside, name.as_bytes())?.is_some() {
                 continue;
             }
-            // Noted first: who is cut off right after the rename has told of it.
+            // Noted first: a process that is cut off right after the rename has reported it.
             let displaced = Displaced { path: self.path_of(&step.at), aside: Some(name.clone()), what };
             if !mutant::on(Mutant::DisplacedNotNoted) {
                 self.note(&displaced);

@@ -1,10 +1,11 @@
-//! What a step takes out is what was read, or it is kept (docs/protocol.md C5).
+//! Checks that a step takes out what was read, or keeps it (docs/protocol.md C5).
 //!
-//! Owns: the look at a file right before the rename that takes it out, and the comparison after it. Guarantees: bytes that
-//! somebody wrote to a file between the final look and its removal or replacement are not deleted, if the transaction has read
-//! that file. A read lease keeps writers away from the look to behind the rename; where none is given, the bytes are compared, as
-//! the rename itself moves the change time. Does not: care for a file that keeps another name, nor for what is written after the
-//! rename through an older descriptor.
+//! Owns: the look at a file right before the rename that takes it out, and the comparison after it.
+//! Guarantees: bytes that an outsider wrote to a file between the final look and its removal or replacement
+//! are not deleted, if the transaction has read that file. A read lease keeps writers away from the look to
+//! behind the rename; where none is given, the bytes are compared, as the rename itself moves the change
+//! time. Does not: care for a file that keeps another name, nor for writes after the rename through an older
+//! descriptor.
 
 use super::site::{Pass, Site};
 use crate::bytes::read_up_to;
@@ -21,11 +22,11 @@ const CHUNK_BYTES: usize = 256 * 1024;
 pub(super) struct Looked<O: Os> {
     /// `None`: it can't be opened.
     fd: Option<O::Fd>,
-    /// Nobody has it open for writing, and who opens it waits.
+    /// A lease: no process has it open for writing, and one that opens it waits.
     leased: bool,
     /// It is not as it was read.
     differs: bool,
-    /// Of all its bytes, where nothing else tells whether they change from here on.
+    /// A hash of all its bytes, where nothing else shows whether they change from here on.
     hash: Option<u128>,
 }
 
@@ -40,11 +41,11 @@ pub(super) fn look<O: Os>(site: &Site<'_, O>, dir: &O::Fd, name: &[u8], read: &R
     let nothing = Looked { fd: None, leased: false, differs: false, hash: None };
     let fd = match os.open(dir, name, Open::Read) {
         Ok(fd) => fd,
-        // The rename tells.
+        // The rename shows it.
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
             return Ok(nothing);
         }
-        // Under somebody's lease, or kept from us meanwhile.
+        // Under a foreign lease, or unreadable meanwhile.
         Err(_) => {
             return match os.stat_at(dir, name) {
                 Ok(stat) => Ok(Looked { differs: !is_as_read(&stat, read, pass), ..nothing }),
@@ -60,14 +61,15 @@ pub(super) fn look<O: Os>(site: &Site<'_, O>, dir: &O::Fd, name: &[u8], read: &R
     let mut hash = None;
     let mut differs = !is_as_read(&stat, read, pass);
     if !leased && !differs && read.pieces.is_empty() {
-        // What can't be read is not compared, but kept.
+        // A file that can't be read is not compared, but kept.
         hash = hash_of(os, &fd).ok();
         differs = hash.is_none() || !is_as_read(&os.stat(&fd)?, read, pass);
     }
     Ok(Looked { fd: Some(fd), leased, differs, hash })
 }
 
-/// Compares what a rename has brought into the step's slot with what was looked at, and keeps it if somebody came between.
+/// Compares what a rename has brought into the step's entry with the look before it, and keeps it if an
+/// outsider came between.
 pub(super) fn keep_if_changed<O: Os>(
     site: &mut Site<'_, O>,
     step: &Step,
@@ -77,7 +79,8 @@ pub(super) fn keep_if_changed<O: Os>(
     let (os, mut differs) = (site.os, looked.differs);
     let stat = match &looked.fd {
         Some(fd) if looked.leased => {
-            // Whoever waits in open(2) has found the name before the rename, and writes when the lease is given back.
+            // A process that waits in open(2) has found the name before the rename, and writes when the lease
+            // is released.
             differs |= os.lease_held(fd) != Ok(Lease::Read);
             if !differs {
                 return Ok(());
@@ -103,12 +106,12 @@ pub(super) fn keep_if_changed<O: Os>(
     }
 }
 
-/// What is told of a file that was changed.
+/// The text about a file that was changed.
 pub(super) const CHANGED: &str =
     "removed or replaced, but changed by somebody else after it was read: his is kept";
 
-/// Whether a file that is about to be deleted may be: it is as it was read, or has another name. `dir` and `name`: where it lies.
-/// `pass`: `None` if the step that took it has moved its change time.
+/// Returns true if a file that is about to be deleted may be: it is as it was read, or has another name.
+/// `dir` and `name`: where it lies. `pass`: `None` if the step that took it has moved its change time.
 pub(super) fn may_go<O: Os>(
     os: &O,
     dir: &O::Fd,

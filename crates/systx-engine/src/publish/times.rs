@@ -1,10 +1,11 @@
-//! Modification times of committed directories in which a record changes names: what the program saw inside, not the time of
-//! publication.
+//! Modification times of committed directories in which a record changes names: the time that the program saw
+//! inside, not the time of publication.
 //!
-//! Guarantees: a directory gets the time that it had inside only if nobody else has changed a name in it since the transaction looked
-//! at it, nor while the record is published, but for the moment between a look and the call beside it. Otherwise it keeps the time
-//! of the last change, which is later: whoever compares times sees that there is something new. Nothing depends on it: who may not
-//! set a time leaves it. A publication that was cut off by a kill has moved the time already, and leaves it, too.
+//! Guarantees: a directory gets the time that it had inside only if no outsider has changed a name in it
+//! since the transaction looked at it, nor while the record is published, but for the moment between a look
+//! and the call beside it. Otherwise it keeps the time of the last change, which is later: a program that
+//! compares times sees that there is something new. Nothing depends on it: a user who may not set a time
+//! leaves it. A publication that was cut off by a kill has moved the time already, and leaves it, too.
 
 use super::site::Site;
 use crate::mutant::{self, Mutant};
@@ -17,9 +18,9 @@ use systx_os::{Handle, Os, Timestamp};
 pub(super) struct Times(HashMap<Handle, Given>);
 
 struct Given {
-    /// What the program saw.
+    /// The time that the program saw.
     mtime: Timestamp,
-    /// As our last step in it has left it.
+    /// The time that our last step in it has left.
     now: Timestamp,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn watch<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Times {
 }
 
 impl Times {
-    /// Before a step: somebody else may have changed a name since.
+    /// Looks before a step: an outsider may have changed a name since.
     pub fn before<O: Os>(&mut self, site: &mut Site<'_, O>, step: &Step) {
         let Some(given) = self.of(step) else { return };
         if mtime(site, step) != Some(given.now) && !mutant::on(Mutant::TimesGivenBlindly) {
@@ -75,7 +76,7 @@ impl Times {
     }
 }
 
-/// Whether a step changes a name in its directory.
+/// Returns true if a step changes a name in its directory.
 pub(crate) fn changes_a_name(step: &Step) -> bool {
     !matches!(step.act, Act::Patch(_) | Act::Attr { .. })
 }

@@ -1,9 +1,10 @@
-//! Tokens: what a slot holds before its step has been taken.
+//! Tokens: the content of a staging entry before its step has been taken.
 //!
-//! A step that takes something out of a name renames it *over* the token, so that the slot tells whether that has happened.
-//! File tokens of a transaction are hard links of a few files `token.<k>` in its slot directory: cheap to make, and told from
-//! anything foreign by identity. A directory can only replace a directory, so a directory's token is one: empty, without any
-//! permission, and with a modification time at the epoch.
+//! A step that takes an object out of a name renames it *over* the token, so that the entry shows whether
+//! that has happened. File tokens of a transaction are hard links of a few files `token.<k>` in its staging
+//! directory: cheap to make, and told from any foreign object by identity. A directory can only replace a
+//! directory, so a directory's token is one: empty, without any permission, and with a modification time at
+//! the epoch.
 
 use crate::objects::{identify, slot_name};
 
@@ -56,7 +57,7 @@ impl TokenHandles {
         Ok(found)
     }
 
-    /// Whether the object `handle`, which the slot `name` holds, is its token.
+    /// Returns true if the object `handle`, which the entry `name` holds, is its token.
     pub fn is_token<O: Os>(&self, os: &O, slots: &O::Fd, name: &[u8], handle: &Handle) -> Result<bool> {
         let known = match self.0.get() {
             Some(known) => known,
@@ -77,8 +78,8 @@ impl TokenHandles {
     }
 }
 
-/// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left. `shared`: the token file
-/// of a shelf, where there is only one.
+/// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left.
+/// `shared`: the token file of a shelf, where there is only one.
 pub(crate) fn make<O: Os>(
     os: &O,
     slots: &O::Fd,

@@ -1,11 +1,13 @@
-//! Where an object can be that is not at the path where a record has it: for who can't open objects by handle.
+//! The places at which an object can be when it is not at the path in its record: for users who can't open
+//! objects by handle.
 //!
-//! A step names an object by a path that holds at its turn. Other steps take that path away: the object is in a slot then, or has moved
-//! with a directory; in a redo a later record may have moved it. Each step on a name joins two places, of which a rename takes an object
-//! from one to the other. So an object is at a place that can be reached over those of its record, and of the records behind that.
+//! A step names an object by a path that holds at its turn. Other steps take that path away: the object is in
+//! an entry then, or has moved with a directory; in a redo a later record may have moved it. Each step on a
+//! name joins two places, of which a rename takes an object from one to the other. So an object is at a place
+//! that can be reached over those of its record, and of the records behind that.
 //!
-//! Guarantees: no place is missing where nobody else renames anything. Does not: look whether the object is there; who does compares
-//! identities, so that a place too many does no harm.
+//! Guarantees: no place is missing where no outsider renames anything. Does not: look whether the object is
+//! there; the caller compares identities, so that a place too many does no harm.
 
 use crate::domain::shelf::SlotsOf;
 use crate::paths::join;

@@ -1,7 +1,7 @@
 //! The beginning of a new log after a recovery.
 //!
-//! Guarantees: the new log says what is published and synced, and what stays prepared, before anything of the old one goes.
-//! Does not: recover ([`crate::recovery`] did).
+//! Guarantees: the new log says what is published and synced, and what stays prepared, before anything of the
+//! old one goes. Does not: recover ([`crate::recovery`] did).
 
 use super::reboot::{sweep, After};
 use crate::domain::layout::{LOCK_WORD, LOG_BASE, SLOTS};
@@ -13,8 +13,8 @@ use crate::publish::Pending;
 use std::sync::Arc;
 use systx_os::{Errno, Os};
 
-/// After a recovery: a new log begins, which says what is published and synced, before anything of the old one goes. What could
-/// not be published gets a slot of the owner `dead`.
+/// After a recovery: a new log begins, which says what is published and synced, before anything of the old
+/// one goes. What could not be published gets a slot of the owner `dead`.
 pub(super) fn begin_log<O: Os>(
     os: &O,
     area: &Area<O>,
@@ -24,7 +24,7 @@ pub(super) fn begin_log<O: Os>(
     after: &After,
 ) -> core::result::Result<(), OpenError> {
     let log = Log::open(os.clone(), &area.dir, mem.clone(), LOG_BASE, area.id).map_err(OpenError::Log)?;
-    // Nobody else is there yet.
+    // No other process is there yet.
     let nobody = |_: OwnerIx| false;
     let lock = RobustLock { word: LOCK_WORD };
     let broken = |_| OpenError::Os("taking the commit lock", Errno::UCLEAN);
@@ -38,12 +38,14 @@ pub(super) fn begin_log<O: Os>(
             cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
         }
     };
-    // Half of the slots stay for those who come. More than that can't be kept apart: nobody goes on.
+    // Half of the entries stay for new transactions. More stuck ones than that can't be kept apart: the
+    // domain stays closed.
     if let Some(first) = after.stuck.first().filter(|_| after.stuck.len() > SLOTS / 2) {
         let Pending { path, error } = first.pending.clone();
         return Err(OpenError::Pending { id: first.id, path, error });
     }
-    // Prepared transactions that nobody here can decide keep their objects: whoever meets them conflicts at once.
+    // Prepared transactions that no party here can decide keep their objects: a transaction that meets them
+    // conflicts at once.
     let slots = Slots::new(&**mem);
     for (tx, body) in &after.undecided {
         let free = slots

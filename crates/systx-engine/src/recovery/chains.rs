@@ -1,12 +1,14 @@
-//! The rule of chains: which steps a redo leaves out because somebody came between two records that change the same.
+//! The rule of chains: the steps that a redo leaves out because an outsider came between two records that
+//! change the same.
 //!
-//! Where a record's *after* is not the *before* of the next one on the same file or attributes, an outsider has changed them between
-//! the two commits, and the later one has synced what it built on (C10). So what is on the disk is his state or a later one, and the
-//! steps of the earlier record, and of all before it, can only be mistaken: he may have put back just what they expect. (Of names
-//! this needs no rule: their slots, synced with them, say that the steps were taken.)
+//! Where a record's *after* is not the *before* of the next one on the same file or attributes, an outsider
+//! has changed them between the two commits, and the later one has synced what it built on (C10). So the disk
+//! has the outsider's state or a later one, and the steps of the earlier record, and of all before it, can
+//! only be mistaken: the outsider may have restored just what they expect. (Names need no such rule: their
+//! staging entries, synced with them, show that the steps were taken.)
 //!
-//! Guarantees: a step is left out only where the difference is certain; whatever the records don't tell counts as no difference.
-//! Does not: notice what an outsider put back if no later record has changed it.
+//! Guarantees: a step is left out only where the difference is certain; whatever the records don't show
+//! counts as no difference. Does not: notice what an outsider restored if no later record has changed it.
 
 use crate::acl;
 use crate::bytes::{read_up_to, sector_crc};
@@ -36,7 +38,8 @@ pub(super) struct Chains {
 impl Chains {
     /// The size to which records behind the `n`th cut a file: what is past it is not put back.
     ///
-    /// The cut may be on the disk, and a later growth, too. Then the later record would take what was put back for an outsider's.
+    /// The cut may be on the disk, and a later growth, too. Then the later record would take what was put
+    /// back for an outsider's.
     pub fn cut_later(&self, n: usize, file: &Handle) -> u64 {
         let cuts = self.cuts.get(file).map(Vec::as_slice).unwrap_or_default();
         let later = cuts.iter().take_while(|(at, _)| *at > n);
@@ -48,9 +51,9 @@ impl Chains {
         self.changes.get(file) == Some(&1)
     }
 
-    /// Whether the `n`th record leaves what a step of it would change as it is.
+    /// Returns true if the `n`th record leaves what a step of it would change as it is.
     ///
-    /// All records before the break are, not only the last one: what that found may be what is there again.
+    /// All records before the break are, not only the last one: the state that one found may be there again.
     pub fn leave(&self, n: usize, act: &Act) -> bool {
         let until = match act {
             Act::Patch(patch) => self.bytes.get(&patch.file),
@@ -60,7 +63,8 @@ impl Chains {
         until.is_some_and(|until| n == *until || (n < *until && !mutant::on(Mutant::ShortChains)))
     }
 
-    /// Of all records that are to be redone, from the last to the first. `goes`: whether a record with a body is one of them.
+    /// Of all records that are to be redone, from the last to the first. `goes`: whether a record with a body
+    /// is one of them.
     pub fn of<O: Os>(
         os: &O,
         area: &Area<O>,
@@ -119,7 +123,7 @@ impl Chains {
     }
 }
 
-/// What the next record expects, as far as one has been met.
+/// The expectation of the next record, as far as one has been met.
 #[derive(Default)]
 struct Next {
     sizes: HashMap<Handle, u64>,
@@ -131,7 +135,7 @@ struct Next {
 }
 
 impl Next {
-    /// Whether a later record has found other bytes, or another size, than this one left.
+    /// Returns true if a later record has found other bytes, or another size, than this one left.
     fn patch_differs<O: Os>(&self, os: &O, patch: &Patch, slot: impl Fn() -> Result<O::Fd, Errno>) -> bool {
         if self.sizes.get(&patch.file).is_some_and(|size| *size != patch.size_after) {
             return true;
@@ -177,7 +181,8 @@ impl Next {
                 }
             }
         }
-        // What it cuts off may have been anything, and of the sector at the end it tells what is left.
+        // The bytes that it cuts off may have been anything, and of the sector at the end only the rest is
+        // known.
         if patch.size_after < patch.size_before {
             let before = sectors_of.len();
             sectors_of.retain(|sector, _| (sector + 1) * SECTOR <= patch.size_after);
@@ -186,7 +191,7 @@ impl Next {
     }
 
     fn attributes_differ(&self, object: &Handle, changes: &[Change]) -> bool {
-        // A list of rights changes the mode with it, and so each tells less than it seems.
+        // An access control list changes the mode with it, so each shows less than it seems.
         let listed = sets_list(changes);
         changes.iter().any(|change| match change {
             // chown(2) and writes drop the bits above.
@@ -219,7 +224,7 @@ impl Next {
     }
 }
 
-/// Whether the kernel changes an extended attribute only when it is told to.
+/// Returns true if the kernel changes an extended attribute only on request.
 fn is_plain(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }

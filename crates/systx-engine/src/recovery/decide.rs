@@ -1,4 +1,4 @@
-//! What becomes of a transaction whose owner is dead: a pure function, tested over all of its inputs.
+//! The fate of a transaction whose owner is dead: a pure function, tested over all of its inputs.
 
 use crate::domain::SlotState;
 use crate::mutant::{self, Mutant};
@@ -6,13 +6,14 @@ use crate::mutant::{self, Mutant};
 /// Fate of an in-flight slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// ABORT into the log, synced, before the slot is free: its facts died with the owner, nobody was told.
+    /// ABORT into the log, synced, before the entry is free: its facts died with the owner, and no caller got
+    /// an outcome.
     Abort,
     /// Nothing is in the log: the slot is just freed.
     Drop,
     /// The steps that are left are taken.
     Publish,
-    /// Somebody else decides.
+    /// Its coordinator decides.
     Keep,
 }
 
@@ -44,7 +45,8 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
         {
             undone
         }
-        // One that was about to be taken back, too: the coordinator's file system may have lost its ABORT with the power.
+        // One that was about to be taken back, too: the coordinator's file system may have lost its ABORT
+        // with the power.
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Publishing)) => Fate::Publish,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(SlotState::Prepared)) => Fate::Keep,
         // Its ABORT comes first: with a participant's alone a power loss would leave half of the transaction.

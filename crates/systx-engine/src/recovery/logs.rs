@@ -17,7 +17,7 @@ pub(crate) enum Decision {
     Unknown,
 }
 
-/// What is kept of a committed record for those that have not answered.
+/// The part of a committed record that is kept for participants that have not answered.
 pub(crate) fn kept_for(body: &Body, companions: &[Share], boot: [u8; 16]) -> decisions::Decision {
     let (participants, companions) = (body.participants.clone(), companions.to_vec());
     decisions::Decision {
@@ -29,7 +29,7 @@ pub(crate) fn kept_for(body: &Body, companions: &[Share], boot: [u8; 16]) -> dec
     }
 }
 
-/// What a person has decided in the coordinator's place.
+/// Returns a person's decision in the coordinator's place.
 pub(super) fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
     let decided = decisions::of(kept, body.id, body.nonce)?;
     matches!(decided.by, By::Hand { .. }).then_some(match decided.committed {
@@ -65,12 +65,12 @@ impl<'a, O: Os> Logs<'a, O> {
         self.read.entry(*area).or_insert_with(read).as_ref()
     }
 
-    /// What the coordinator of a prepared record decided.
+    /// Returns the decision of a prepared record's coordinator.
     pub fn decision(&mut self, body: &Body) -> Decision {
         body.coordinator.as_ref().map_or(Decision::Unknown, |share| self.decision_of(share, body.nonce))
     }
 
-    /// What a coordinator decided of the transaction with that nonce.
+    /// Returns a coordinator's decision on the transaction with that nonce.
     pub fn decision_of(&mut self, coordinator: &Share, nonce: u64) -> Decision {
         let (os, id) = (self.os, &coordinator.id);
         // Before its log: what is past its commit point stays so.
@@ -96,11 +96,11 @@ impl<'a, O: Os> Logs<'a, O> {
         Decision::Abort
     }
 
-    /// Whether a participant in a transaction can still ask for its decision. One that is not there may.
+    /// Returns true if a participant in a transaction can still ask for its decision. An absent one may.
     pub fn may_ask(&mut self, party: &Share, nonce: u64) -> bool {
         let os = self.os;
         let Some((outline, kept)) = self.of(&party.area) else { return true };
-        // What a person has decided there is yet to be compared.
+        // A person's decision there is yet to be compared.
         if decisions::of(kept, party.id, nonce).is_some_and(|d| matches!(d.by, By::Hand { .. })) {
             return true;
         }
@@ -116,13 +116,13 @@ impl<'a, O: Os> Logs<'a, O> {
         })
     }
 
-    /// Whether no participant of a coordinator's record can still ask for it.
+    /// Returns true if no participant of a coordinator's record can still ask for it.
     pub fn settled(&mut self, body: &Body) -> bool {
         body.participants.iter().all(|party| !self.may_ask(party, body.nonce))
     }
 }
 
-/// Whether a record of the right number is of the transaction with that nonce.
+/// Returns true if a record of the right number is of the transaction with that nonce.
 pub(super) fn is_of(body: &Body, nonce: u64) -> bool {
     body.nonce == nonce || mutant::on(Mutant::NumberIsIdentity)
 }

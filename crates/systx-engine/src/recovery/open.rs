@@ -1,5 +1,6 @@
-//! The opening of domains, which recovers first: after a reboot or another mount the whole domain from its log, else what the last owner
-//! of this process's index left behind. So nobody ever works in a domain that has unfinished business of the dead in his way.
+//! The opening of domains, which recovers first: after a reboot or another mount the whole domain from its
+//! log, else what the last owner of this process's index left behind. So nobody ever works in a domain that
+//! has unfinished business of the dead in his way.
 
 use super::begin::begin_log;
 use super::owner::finish_owner;
@@ -27,9 +28,11 @@ pub fn open_all<O: Os>(
     open_all_doubting(os, sites, &[])
 }
 
-/// As [`open_all`], where two areas have each of these identities, one of which is left out: neither answers for it.
+/// Opens all, where two areas have each of these identities, one of which is left out: neither answers for
+/// it.
 ///
 /// # Errors
+///
 /// As of [`open_all`].
 pub fn open_all_doubting<O: Os>(
     os: &O,
@@ -40,9 +43,10 @@ pub fn open_all_doubting<O: Os>(
     opened.map(|(n, domain)| domain.ok_or((n, OpenError::Os("making the area", Errno::NOENT)))).collect()
 }
 
-/// The same of those that have an area; no area is made. `None`: there is none, or one that nobody has ever used.
+/// Opens those that have an area, and makes none. `None`: there is none, or one that was never used.
 ///
 /// # Errors
+///
 /// As of [`open_all`].
 pub fn open_existing<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]]) -> Existing<O> {
     open_each(os, sites, doubted, false)
@@ -122,7 +126,7 @@ impl<O: Os> Domain<O> {
             let initializer = match Self::table(os, &area, &info, &owners, peers)? {
                 Opened::Ready(table) => {
                     let claim = owners.claim().map_err(OpenError::Owners)?;
-                    // Whoever has found it stale meanwhile did not see this process.
+                    // A process that has found it stale meanwhile did not see this one.
                     if table.condemned() && !mutant::on(Mutant::StaleFirst) {
                         continue;
                     }
@@ -134,7 +138,8 @@ impl<O: Os> Domain<O> {
             let began = Began::now(os);
             let after = after_reboot(os, &area, &info, peers, &mut recovered)?;
             let claim = owners.claim().map_err(OpenError::Owners)?;
-            // Nobody lives under this index once the table is there: it is for what could not be published.
+            // No process lives under this index once the table is there: it is for what could not be
+            // published.
             let dead = after.stuck.first().map(|_| owners.claim()).transpose().map_err(OpenError::Owners)?;
             let table = initializer.finish(after.next, after.next_tx, |mem| {
                 begin_log(os, &area, mem, claim.ix, dead.as_ref().map(|claim| claim.ix), &after)
@@ -162,8 +167,9 @@ impl<O: Os> Domain<O> {
         Ok(domain)
     }
 
-    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, or where a doubt can end, is given up as soon
-    /// as nobody uses it: the recovery that follows learns what the disk holds.
+    /// Opens the table. One whose log has seen a sync fail, was deleted, or is younger than the table, or
+    /// where a doubt can end, is given up as soon as no process uses it: the recovery that follows learns
+    /// what the disk holds.
     fn table(
         os: &O,
         area: &Area<O>,
@@ -171,7 +177,8 @@ impl<O: Os> Domain<O> {
         owners: &Owners<O>,
         peers: &Peers<O>,
     ) -> core::result::Result<Opened<O>, OpenError> {
-        // What is prepared is decided by a recovery: when its coordinator is there again, or a person has.
+        // A recovery decides prepared transactions: when the coordinator is there again, or a person has
+        // decided.
         let doubt_ends = |table: &Table<O>| {
             let states: Vec<_> = table.slots().in_flight().map(|s| s.map(|s| s.seen.state())).collect();
             let prepared = states.iter().all(|state| *state == Ok(SlotState::Prepared));
@@ -188,7 +195,7 @@ impl<O: Os> Domain<O> {
             Opened::Ready(table) if useless(&table)? => table,
             opened => return Ok(opened),
         };
-        // Byte 0: nobody rebuilds it meanwhile.
+        // Byte 0: no process rebuilds it meanwhile.
         if let Some(_byte) = owners.initialiser().map_err(OpenError::Owners)? {
             if useless(&table)? && !owners.anybody() {
                 table.condemn();

@@ -15,14 +15,14 @@ use crate::publish::{publish, reclaim, Pending};
 use crate::record::{Act, Body, Share};
 use systx_os::{Errno, Os, Result};
 
-/// So long is waited for a coordinator that is about to be dead, or finished by somebody else, in nanoseconds.
+/// Wait this long for a coordinator that is about to be dead, or finished by another process, in nanoseconds.
 const COORDINATOR_NS: u64 = 2_000_000_000;
 /// Between two looks at it.
 const LOOK_AGAIN_NS: u64 = 5_000_000;
 
-/// Finishes everything a dead owner left, unless somebody else is doing so or it lives.
+/// Finishes everything a dead owner left, unless another process is doing so or it lives.
 pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered> {
-    // Who obtains the dead owner's byte is its helper: there is one.
+    // The process that obtains the dead owner's byte is its successor: there is one.
     let claim = match domain.owners.claim_of(dead) {
         Ok(Some(claim)) => claim,
         Ok(None) => return Ok(Recovered::default()),
@@ -52,7 +52,7 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
     Ok(recovered)
 }
 
-/// Finishes one slot that nobody else works on. `waiting`: what came before it and could not be finished.
+/// Finishes one entry that no other process works on. `waiting`: earlier ones that could not be finished.
 pub(crate) fn finish<O: Os>(
     domain: &Domain<O>,
     slot: &InFlight,
@@ -119,13 +119,14 @@ fn in_doubt(id: TxId) -> String {
     format!("transaction {id} is in doubt: the file system that decides is not there; if it never comes back, `systx recover --commit {id}` or `--abort {id}` ends it")
 }
 
-/// A coordinator past its commit point takes those that are there past theirs before its own slot is free. Participants that are
-/// not ask its log later; for companions, which have nothing else that lasts as long as they, it is kept beside the log.
+/// A coordinator past its commit point takes those that are there past theirs before its own slot is free.
+/// Participants that are not ask its log later; for companions, which have nothing else that lasts as long as
+/// they, it is kept beside the log.
 fn take_others_along<O: Os>(domain: &Domain<O>, body: &Body) -> Result<()> {
     for party in body.participants.iter().chain(&body.companions) {
         let Some(peer) = domain.peers.get(&party.area) else { continue };
         if let Some(slot) = slot_of(&peer, party, body)?.filter(|s| s.seen.state() == SlotState::Validated) {
-            // Somebody else may have done it meanwhile.
+            // Another process may have done it meanwhile.
             let _ = peer.table.slots().set_state(slot.ix, slot.seen, SlotState::Publishing);
         }
     }
@@ -198,7 +199,7 @@ fn forward<O: Os>(
         // Unsynced, as in D: it only spares a later recovery the question.
         let _ = domain.append_cell(Cell::Committed { id: body.id });
     }
-    // As in D: what is durable is reclaimed by its record if this process dies before it does so.
+    // As in D: a durable transaction is reclaimed by its record if this process dies before it does so.
     if slot.info.durable {
         done(domain, slot, body, recovered)?;
     }
@@ -252,16 +253,19 @@ fn along<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body) -> Result<()> 
     }
 }
 
-/// Whether the file system that decides is opened by this process, but behind this one: who goes on then finds it.
+/// Returns true if the deciding file system is opened by this process, but behind this one: the next process
+/// to go on finds it.
 fn is_about_to_open<O: Os>(domain: &Domain<O>, body: &Body) -> bool {
     let there = |party: &Share| domain.peers.area(&party.area).is_some();
     body.coordinator.as_ref().is_some_and(|party| there(party) && domain.peers.get(&party.area).is_none())
 }
 
-/// A coordinator that died before its commit point is taken back first: its log decides, also after a power loss.
+/// A coordinator that died before its commit point is taken back first: its log decides, also after a power
+/// loss.
 ///
-/// A process that dies lets go of one domain after the other, so that its share here may look dead before its share there does; and
-/// another helper may be at it. Both are over soon, and what is said before would be wrong.
+/// A process that dies lets go of one domain after the other, so that its share here may look dead before its
+/// share there does; and another helper may be at it. Both are over soon, and what is said before would be
+/// wrong.
 pub(super) fn finish_coordinator<O: Os>(
     peers: &Peers<O>,
     body: &Body,
@@ -296,7 +300,8 @@ fn coordinator_state<O: Os>(domain: &Domain<O>, body: &Body) -> Coordinator {
         Ok(None) => {}
         Err(_) => return Coordinator::Unknown,
     }
-    // Its slot is gone: free, or its file system has been mounted again since. Either way its log has the last word.
+    // Its entry is gone: free, or its file system has been mounted again since. Either way its log has the
+    // last word.
     match Logs::new(&domain.os, &domain.peers).decision(body) {
         Decision::Forward => Coordinator::In(SlotState::Publishing),
         Decision::Abort => Coordinator::In(SlotState::Free),

@@ -1,8 +1,9 @@
 //! Recovery after a reboot, from the log alone.
 //!
-//! Every committed record above the checkpoint is published again, in log order: each step finds "applied", "mine to do" or
-//! "theirs is later". Then the file system is synced, and only then the log says so. Participants of commits over several file
-//! systems ask the coordinator's log; no record there is an abort (presumed abort).
+//! Every committed record above the checkpoint is published again, in log order: each step finds "applied",
+//! "mine to do" or "theirs is later". Then the file system is synced, and only then the log says so.
+//! Participants of commits over several file systems ask the coordinator's log; no record there is an abort
+//! (presumed abort).
 
 use super::chains::Chains;
 use super::logs::{by_hand, kept_for, Decision, Logs};
@@ -31,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
 
-/// No transaction has such a number, however long an area lives: a name with one is somebody's stray file.
+/// No transaction has such a number, however long an area lives: a name with one is a stray file.
 const NUMBERS_MAX: u64 = 1 << 62;
 
 /// Where a domain goes on.
@@ -44,11 +45,11 @@ pub(crate) struct After {
     pub checkpoint: Lsn,
     /// Transactions of which a record is needed further on.
     pub kept: HashSet<TxId>,
-    /// Prepared transactions that nobody here can decide.
+    /// Prepared transactions that no party here can decide.
     pub undecided: Vec<(TxId, Body)>,
     /// Committed records that could not be published to their end.
     pub stuck: Vec<Stuck>,
-    /// What became of the other prepared ones.
+    /// The fate of the other prepared ones.
     pub decided: Vec<Cell>,
 }
 
@@ -65,7 +66,7 @@ pub(crate) fn after_reboot<O: Os>(
     // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
     let outline = outline.understand(os).map_err(OpenError::Log)?;
     let replay = outline.replay();
-    // The two are made and go together, so a log without its table is nobody's, or somebody has removed the table.
+    // The two are made and go together, so a log without its table is foreign, or the table was removed.
     if info.is_view() && !replay.records.is_empty() && !mutant::on(Mutant::ReplayWithoutTable) {
         return Err(OpenError::NoTable);
     }
@@ -86,7 +87,8 @@ pub(crate) fn after_reboot<O: Os>(
     let mut decided = Vec::new();
     let mut past = Vec::new();
     let mut stuck: Vec<Stuck> = Vec::new();
-    // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open whatever is there.
+    // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open
+    // whatever is there.
     let keeps_targets = info.open_by_handle && os.uid() == 0;
     let told = |n: usize, id: TxId| replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
     let chains = Chains::of(os, area, &outline, &mut |n, body| match replay.records[n].cell {
@@ -98,7 +100,8 @@ pub(crate) fn after_reboot<O: Os>(
         _ => false,
     });
     let chains = chains.map_err(OpenError::Log)?;
-    // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so bodies are read again.
+    // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
+    // bodies are read again.
     let ways: OnceCell<Rc<Ways>> = OnceCell::new();
     let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &outline))).clone();
     // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it, once.
@@ -131,7 +134,7 @@ pub(crate) fn after_reboot<O: Os>(
                 if !answered && decisions::of(&kept, body.id, body.nonce).is_none() {
                     unanswered.push((lsn, kept_for(body, &body.companions, boot)));
                 }
-                // What is not reclaimed must not be forgotten.
+                // A record that is not reclaimed must not be forgotten.
                 if !reclaimed {
                     checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
                 }
@@ -140,7 +143,7 @@ pub(crate) fn after_reboot<O: Os>(
                 match if told(n, id) {
                     Decision::Forward
                 } else {
-                    // It may live on, with a share of the dead that nobody has taken back yet.
+                    // It may live on, with a share of a dead one that was not taken back yet.
                     finish_coordinator(peers, body, recovered).map_err(failed("finishing what decides"))?;
                     by_hand(&kept, body).unwrap_or_else(|| logs.decision(body))
                 } {
@@ -188,7 +191,7 @@ pub(crate) fn after_reboot<O: Os>(
         }
     }
     given.push(decisions::highest(os, area).map_err(failed("reading decided/ of the area"))?);
-    // What is kept to be undone is known by its number alone.
+    // An image for undo is known by its number alone.
     let images = crate::domain::images::numbers(os, &area.dir).map_err(failed("reading the area"))?;
     given.extend(images.iter().map(|id| id.0));
     let highest = given.into_iter().filter(|id| *id < NUMBERS_MAX).fold(replay.highest_id.0, u64::max);
@@ -205,7 +208,7 @@ pub(crate) fn after_reboot<O: Os>(
     })
 }
 
-/// Whether somebody can say by now what became of a prepared transaction of this area.
+/// Returns true if the fate of a prepared transaction of this area is known by now.
 pub(crate) fn can_be_decided<O: Os>(os: &O, area: &Area<O>, peers: &Peers<O>) -> bool {
     let (Ok(outline), Ok(kept)) = (log::outline(os, &area.dir, area.id), decisions::all(os, &area.dir))
     else {
@@ -263,7 +266,7 @@ struct Redo<'a, O: Os> {
     targets: Targets<O>,
     /// See [`Site::old_ends`].
     old_ends: HashMap<Handle, OldEnds>,
-    /// What a try of this record has displaced that was cut off: the next one may find it done.
+    /// Conflict copies of a try of this record that was cut off: the next one may find it done.
     met: Vec<Displaced>,
 }
 
@@ -278,7 +281,7 @@ impl<O: Os> Redo<'_, O> {
         recovered: &mut Recovered,
     ) -> bool {
         let id = body.id;
-        // Whoever opens the domain tries it once more, and tells.
+        // The next opening of the domain tries it once more, and reports it.
         let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
         let pending = match earlier {
             Some(earlier) => earlier.pending.clone(),
@@ -294,7 +297,8 @@ impl<O: Os> Redo<'_, O> {
         false
     }
 
-    /// Publishes one record again, if need be with the descriptors of what is kept open; whether its slots are reclaimed, too.
+    /// Publishes one record again, if need be with the descriptors of what is kept open; whether its slots
+    /// are reclaimed, too.
     fn with_room(
         &mut self,
         body: &Body,

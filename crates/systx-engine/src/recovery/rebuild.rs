@@ -1,7 +1,8 @@
 //! Slots that a power loss took, made again from the record.
 //!
-//! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says that none of the
-//! record's steps on names survived. On a shelf the seal says so. (Not so on ext4 without a journal: docs/limits.md.)
+//! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says
+//! that none of the record's steps on names survived. On a shelf the seal says so. (Not so on ext4 without a
+//! journal: docs/limits.md.)
 
 use crate::bytes::write_all;
 use crate::domain::shelf::sealed_shelf_of;
@@ -13,8 +14,8 @@ use crate::publish::tokens::Token;
 use crate::record::{Act, Body, Small, Step};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
 
-/// The slot directory of a record, made again if it is missing; `None`: it needs none. Also whether a staged object that the
-/// record doesn't carry is lost.
+/// The slot directory of a record, made again if it is missing; `None`: it needs none. Also whether a staged
+/// object that the record doesn't carry is lost.
 pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Option<O::Fd>, bool)> {
     if !body.has_slots() {
         return Ok((None, false));
@@ -25,7 +26,8 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Op
         Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
     }
-    // Its shelf stays until no record can be redone, and its seal never moves back: whoever asks again is told the same.
+    // Its shared staging directory stays until no record can be redone, and its seal never moves back: a
+    // second question gets the same answer.
     if let Some(shelf) = sealed_shelf_of(os, &area.dir, body)? {
         return Ok((Some(shelf), false));
     }

@@ -1,8 +1,9 @@
 //! Records that can't be published to their end after a reboot, and those that build on them.
 //!
-//! Guarantees: one such record keeps back its own objects and no others; nothing is published before what it builds on. A
-//! record that is kept back has a slot, as one of a dead owner has: whoever meets its objects tries it again, or conflicts.
-//! Does not: know what was read. Who read something of such a record is a commit like any other.
+//! Guarantees: one such record keeps back its own objects and no others; nothing is published before what it
+//! builds on. A record that is kept back has an active entry, as one of a dead owner has: a transaction that
+//! meets its objects tries it again, or conflicts. Does not: know read sets. A transaction that read
+//! something of such a record is a commit like any other.
 
 use crate::id::{Lsn, TxId};
 use crate::log::BodyAt;
@@ -24,7 +25,7 @@ pub(crate) struct Stuck {
     pub pending: Pending,
 }
 
-/// Tells of a record that can't be published now.
+/// Reports a record that can't be published now.
 pub(super) fn tell_stuck(id: TxId, Pending { path, error }: &Pending, recovered: &mut Recovered) {
     recovered.unfinished.push(format!(
         "transaction {id} is committed, but its publication stops at {}: {error}; what it changes conflicts until it is done: remove the cause and run `systx recover`",
@@ -32,14 +33,14 @@ pub(super) fn tell_stuck(id: TxId, Pending { path, error }: &Pending, recovered:
     ));
 }
 
-/// Tells of a record that waits for another one.
+/// Reports a record that waits for another one.
 pub(super) fn tell_waiting(id: TxId, first: TxId, recovered: &mut Recovered) {
     recovered.unfinished.push(format!(
         "transaction {id} is committed and builds on transaction {first}, whose publication waits: it waits, too"
     ));
 }
 
-/// Whether `later` changes something that `earlier` changes, or something in there.
+/// Returns true if `later` changes something that `earlier` changes, or something in there.
 pub(super) fn builds_on(earlier: &Body, later: &Body) -> bool {
     let mut objects: HashSet<Handle> = HashSet::new();
     let mut names: HashSet<(Handle, &[u8])> = HashSet::new();

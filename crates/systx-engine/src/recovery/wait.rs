@@ -7,7 +7,8 @@ use crate::id::{Footprint, ObjectId, Objects};
 use crate::outcome::{Party, Recovered};
 use systx_os::{Errno, Os, Result};
 
-/// Who has waited for so long, in nanoseconds, looks whether he waits for a reason: most commits are done by then.
+/// Wait this long (ns) before decoding the other commit's record to rule out a Bloom-filter false positive.
+/// Most commits finish sooner.
 pub(crate) const MOMENT_NS: u64 = 5_000_000;
 /// How often an open that meets a lease is tried again, and the pause between, in nanoseconds: a commit in flight and a
 /// reader's probe give theirs back soon, an outsider need not.
@@ -16,11 +17,11 @@ pub(crate) const LEASE_PAUSE_NS: u64 = 1_000_000;
 
 /// A transaction in flight for which there is no point in waiting: its end may take any time.
 pub(crate) struct Stuck {
-    /// Whose it is.
+    /// Owner of the transaction.
     pub with: Party,
     /// Why, as the fragment of a conflict.
     pub what: &'static str,
-    /// What it has read and written.
+    /// Objects that it has read and written.
     pub footprint: Footprint,
 }
 
@@ -51,9 +52,11 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Opens a file of which a commit in flight, or somebody who looks at it, may hold a lease for a moment. Holding nothing.
+    /// Opens a file of which an active commit, or another process that looks at it, may hold a lease for a
+    /// moment. Holds nothing.
     ///
     /// # Errors
+    ///
     /// `EAGAIN` when the lease stays: it is an outsider's.
     pub(crate) fn open_past_leases<T>(&self, id: ObjectId, open: impl Fn() -> Result<T>) -> Result<T> {
         for _ in 0..LEASE_ROUNDS {
@@ -61,15 +64,15 @@ impl<O: Os> Domain<O> {
                 Err(Errno::AGAIN) => {}
                 opened => return opened,
             }
-            // Prepared or in doubt: it holds no lease any more, its objects are somebody else's question.
+            // Prepared or in doubt: it holds no lease any more, and its objects are checked elsewhere.
             let _ = self.await_slots(&[id])?;
             self.os.pause(LEASE_PAUSE_NS);
         }
         Err(Errno::AGAIN)
     }
 
-    /// Waits until one slot is free or somebody else's, finishing it if its owner is dead; or until it is known not to be in the way
-    /// of `ours`, if that is what it is waited for.
+    /// Waits until one entry is free or has another transaction, finishing it if its owner is dead; or until
+    /// it is known not to be in the way of `ours`, if that is the reason to wait.
     pub(crate) fn await_slot(
         &self,
         ix: SlotIx,
@@ -78,7 +81,7 @@ impl<O: Os> Domain<O> {
         let slots = self.table.slots();
         let Some(first) = self.checked(slots.read(ix))? else { return Ok(Ok(())) };
         let apart = |slot: &InFlight| ours.is_some_and(|ours| self.is_apart(slot, ours));
-        // Its end may take any time: filters are no reason to give up.
+        // Its end may take any time: a filter is no reason to give up.
         let stuck = |slot: &InFlight| {
             self.get_to_know(slot);
             (!apart(slot)).then(|| self.stuck(slot))
@@ -118,7 +121,7 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Waits until any slot is free, whichever: who has stopped in one of them holds up nobody longer than the others do.
+    /// Waits until any entry is free: a stopped owner of one holds up no more than the others do.
     pub(crate) fn await_any_slot(&self) -> Result<()> {
         let slots = self.table.slots();
         let mut limit = MOMENT_NS;
@@ -144,7 +147,8 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Tries again to finish a slot that this process has left; whether it is free now. Somebody else's is his.
+    /// Tries again to finish an entry that this process has left; returns true if it is free now. Another
+    /// process's entry is left to that.
     fn finish_left(&self, ix: SlotIx) -> Result<bool> {
         let before = self.checked(self.table.slots().read(ix))?;
         self.finish_mine()?;

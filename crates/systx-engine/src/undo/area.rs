@@ -5,10 +5,11 @@
 //! undo/<id>/    contents, manifest     of one that has committed
 //! ```
 //!
-//! Owns: these names. Guarantees: whatever is called `<id>` belongs to a commit: it gets that name from the process that has
-//! committed, or from whoever finds that one dead and `<id>` in the history; what is in neither belongs to nobody, and goes. A
-//! transaction without durability has no history: when it is killed right after its commit, it can't be undone. Numbers of kept
-//! images are not given out again after a reboot. Does not: write images.
+//! Owns: these names. Guarantees: whatever is called `<id>` belongs to a commit: it gets that name from the
+//! process that has committed, or from whoever finds that one dead and `<id>` in the history; what is in
+//! neither belongs to nobody, and goes. A transaction without durability has no history: when it is killed
+//! right after its commit, it can't be undone. Numbers of kept images are not given out again after a reboot.
+//! Does not: write images.
 
 use super::image::{Image, Unreadable};
 use crate::bytes::read_up_to;
@@ -22,14 +23,15 @@ use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 
 pub(crate) const MANIFEST: &[u8] = b"manifest";
 pub(crate) const CONTENTS: &[u8] = b"contents";
-/// So many committed transactions of a file system can be undone, unless fewer are asked for: those that committed last.
+/// This many committed transactions of a file system can be undone, unless fewer are asked for: those that
+/// committed last.
 pub const IMAGES_MAX: usize = 50;
 /// No manifest is larger, as it is read into memory: a transaction that needs more can't be undoable.
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// An image that is open.
 pub struct OpenImage<O: Os> {
-    /// What it says.
+    /// The manifest.
     pub image: Image,
     /// Bytes of files; `None`: there were none.
     pub contents: Option<O::Fd>,
@@ -39,7 +41,7 @@ pub struct OpenImage<O: Os> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ImageError {
-    /// Its bytes.
+    /// The bytes.
     Unreadable(Unreadable),
     /// The kernel.
     Os(Errno),
@@ -60,7 +62,7 @@ impl core::fmt::Display for ImageError {
     }
 }
 
-/// Deletes `undo/<name>`. The manifest goes first: what has none is nobody's.
+/// Deletes `undo/<name>`. The manifest goes first: a directory without one belongs to no commit.
 pub(crate) fn remove<O: Os>(os: &O, undo: &O::Fd, name: &[u8]) -> Result<()> {
     let Some(dir) = os.open_if_there(undo, name, Open::Directory)? else { return Ok(()) };
     match os.unlink(&dir, MANIFEST) {
@@ -79,8 +81,8 @@ impl<O: Os> Domain<O> {
         self.os.open_if_there(&self.area.dir, DIR, Open::Directory)
     }
 
-    /// The committed transactions that have an image, in the order of their commits. Numbers are given at the beginning, and one
-    /// that has run for long commits last: it goes by when the manifest was written.
+    /// The committed transactions that have an image, in the order of their commits. Numbers are given at the
+    /// beginning, and one that has run for long commits last: it goes by when the manifest was written.
     pub fn images(&self) -> Result<Vec<TxId>> {
         let Some(undo) = self.undo_dir()? else { return Ok(Vec::new()) };
         let entries = self.os.read_dir(&undo)?;
@@ -101,10 +103,11 @@ impl<O: Os> Domain<O> {
         Ok(ids.into_iter().map(|(_, id)| id).collect())
     }
 
-    /// Gives images of the dead to their commits, or to nobody; how many were removed. What they left in flight must have been
-    /// [finished](Domain::finish_in_flight) before.
+    /// Assigns images of dead processes to their commits, or deletes them; returns how many were deleted.
+    /// Their active entries must have been [finished](Domain::finish_in_flight) before.
     ///
     /// # Errors
+    ///
     /// Of the log.
     pub fn settle_images(&self) -> core::result::Result<usize, LogError> {
         let failed = |error| LogError::Os { doing: "looking into the directory undo/", segment: 0, error };
@@ -147,7 +150,7 @@ impl<O: Os> Domain<O> {
         Ok(removed)
     }
 
-    /// Whether the history has the transaction of an image, and not an older one of that number.
+    /// Returns true if the history has the transaction of an image, and not an older one of that number.
     fn is_committed(&self, undo: &O::Fd, name: &[u8], id: TxId, history: &[Past]) -> bool {
         let Some(past) = history.iter().rev().find(|past| past.tx == id) else { return false };
         let image = self.os.open(undo, name, Open::Directory).map_err(ImageError::from);
@@ -188,7 +191,8 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Removes all images but those of the last `keep` commits, and never that of `new`, whatever the clock says; of which ones.
+    /// Removes all images but those of the last `keep` commits, and never that of `new`, whatever the clock
+    /// says; of which ones.
     pub fn keep_images(&self, keep: usize, new: TxId) -> Result<Vec<TxId>> {
         let mut ids = self.images()?;
         ids.truncate(ids.len().saturating_sub(keep));
@@ -197,7 +201,7 @@ impl<O: Os> Domain<O> {
         Ok(ids)
     }
 
-    /// What tells this domain from all others, as images name it.
+    /// Returns the identity of this domain in images.
     pub fn image_key(&self) -> [u8; 16] {
         self.key
     }

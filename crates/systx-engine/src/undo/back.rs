@@ -1,10 +1,11 @@
 //! Putting a before-image back, by the verbs that every program's calls come to.
 //!
-//! In three passes. What the commit put somewhere goes: new objects for good, others to a name of their own in the root, from
-//! the deepest name on. Then everything gets the name that it had, from the outermost on, and what is gone is made again. Then
-//! bytes, owners, modes and attributes, and last of all times. Nodes stay what they are while names change, so a directory that
-//! moved takes along what is in it, and no order of renames is a problem. Guarantees: nothing is replaced: a name that is to come
-//! back has to be free. Does not: look whether what goes is as it was left ([`super::look`]).
+//! In three passes. What the commit put somewhere goes: new objects for good, others to a name of their own
+//! in the root, from the deepest name on. Then everything gets the name that it had, from the outermost on,
+//! and what is gone is made again. Then bytes, owners, modes and attributes, and last of all times. Nodes
+//! stay what they are while names change, so a directory that moved takes along what is in it, and no order
+//! of renames is a problem. Guarantees: nothing is replaced: a name that is to come back has to be free. Does
+//! not: look whether what goes is as it was left ([`super::look`]).
 
 use super::image::{Image, Name, State, Thing};
 use super::look::{split, Looked};
@@ -39,11 +40,13 @@ struct Back<'a, O: Os> {
 }
 
 impl<O: Os> Transaction<O> {
-    /// Gives everything that an image names what it had before. It must have been [looked at](Transaction::look_at_image), and
-    /// nothing may differ. What is found to differ only now is told; then this transaction can only be aborted.
+    /// Restores the state before for everything that an image names. It must have been [looked
+    /// at](Transaction::look_at_image), and nothing may differ. Returns differences that are found only now;
+    /// then this transaction can only be aborted.
     ///
     /// # Errors
-    /// Of the file system; `UCLEAN`: what was kept is damaged. Then, too, it can only be aborted.
+    ///
+    /// Of the file system; `UCLEAN`: the image is damaged. Then, too, it can only be aborted.
     pub fn put_back(
         &mut self,
         mount: usize,
@@ -340,13 +343,13 @@ fn give_times<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Verb<()>
 }
 
 impl<O: Os> Back<'_, O> {
-    /// Whether a name is the same before and after, in directories that are the same.
+    /// Returns true if a name is the same before and after, in directories that are the same.
     fn in_place(&self, name: &Name) -> bool {
         on_the_way(&name.path).all(|path| self.before.get(path) == self.after.get(path))
     }
 
-    /// All things by one of their names, where they had one by that, from the deepest on. One that stays may have got a name and changed,
-    /// and have lost none.
+    /// All things by one of their names, where they had one by that, from the deepest on. One that stays may
+    /// have got a name and changed, and have lost none.
     fn deepest_first(&self) -> Vec<usize> {
         let mut paths: HashMap<usize, &[u8]> = HashMap::new();
         for name in self.image.before.iter().chain(&self.image.after) {

@@ -1,8 +1,9 @@
 //! The bytes of a before-image.
 //!
-//! Owns: the types and their encoding. The file `manifest` is 8 bytes `SYSTXUND`, the version and the CRC32C of the rest (u32 each,
-//! lowest byte first), and the postcard encoding of [`Image`]. The file `contents` beside it has bytes of files as they were, at the
-//! places that the image says; each range has a digest of them. Guarantees: what was not written like this is told and not used.
+//! Owns: the types and their encoding. The file `manifest` is 8 bytes `SYSTXUND`, the version and the CRC32C
+//! of the rest (u32 each, lowest byte first), and the postcard encoding of [`Image`]. The file `contents`
+//! beside it has bytes of files as they were, at the places that the image says; each range has a digest of
+//! them. Guarantees: a file that was not written like this is reported and not used.
 
 use crate::id::TxId;
 use serde::{Deserialize, Serialize};
@@ -12,16 +13,16 @@ use systx_os::{FileType, Handle, Timestamp};
 pub const IMAGE_VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"SYSTXUND";
 
-/// What a transaction found and left on one file system.
+/// The state that a transaction found and left on one file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Its number there.
+    /// Number there.
     pub tx: TxId,
     /// When the image was kept, in seconds since the epoch: before the commit.
     pub at: i64,
-    /// Its user.
+    /// User.
     pub uid: u32,
-    /// Its command.
+    /// Command.
     pub command: Vec<u8>,
     /// All file systems that it changed, by the key of their area, with its number on each.
     pub parts: Vec<([u8; 16], TxId)>,
@@ -45,15 +46,15 @@ pub struct Name {
 /// An object that was changed, or whose names were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thing {
-    /// Its type.
+    /// Type.
     pub kind: FileType,
-    /// Its inode number, if it was there before.
+    /// Inode number, if it was there before.
     pub ino: u64,
-    /// Its identity then: numbers are given out again.
+    /// Identity then: inode numbers are given out again.
     pub handle: Option<Handle>,
-    /// As it was; `None`: the transaction made it.
+    /// State before; `None`: the transaction made it.
     pub before: Option<State>,
-    /// As it was left; `None`: it is gone.
+    /// State after; `None`: it is gone.
     pub after: Option<State>,
     /// Names that it has afterwards, as far as the transaction knew them.
     pub known: Vec<Vec<u8>>,
@@ -61,7 +62,7 @@ pub struct Thing {
     pub whole: Option<u128>,
     /// Bytes that differ.
     pub bytes: Vec<Range>,
-    /// Its access time was set.
+    /// Access time was set.
     pub atime_set: bool,
     /// The modification time of a directory was set, rather than moved by its names.
     pub mtime_set: bool,
@@ -99,7 +100,7 @@ pub struct Range {
     pub start: u64,
     /// To here. Either size may be smaller.
     pub end: u64,
-    /// What was there, from the start on, as far as it is no hole: offset in the file, length, offset in `contents`.
+    /// The bytes, from the start on, without holes: offset in the file, length, offset in `contents`.
     pub pieces: Vec<(u64, u64, u64)>,
     /// Digest of the pieces.
     pub before: u128,
@@ -131,7 +132,7 @@ impl core::fmt::Display for Unreadable {
 }
 
 impl Image {
-    /// As it stands in `manifest`; `None`: it would be longer than this, or can't be encoded.
+    /// Encodes it for `manifest`; `None`: it would be longer than this, or can't be encoded.
     pub fn encode(&self, max: u64) -> Option<Vec<u8>> {
         let body = postcard::to_allocvec(self).ok()?;
         let mut bytes = MAGIC.to_vec();
@@ -141,7 +142,8 @@ impl Image {
         Some(bytes).filter(|bytes| bytes.len() as u64 <= max)
     }
 
-    /// Reads it. Everything that later code relies on is checked: indices, and that paths are relative and have no empty names.
+    /// Reads it. Everything that later code relies on is checked: indices, and that paths are relative and
+    /// have no empty names.
     pub fn decode(bytes: &[u8]) -> Result<Image, Unreadable> {
         let damaged = Unreadable::Damaged;
         let rest = bytes.strip_prefix(MAGIC).ok_or(damaged)?;

@@ -1,8 +1,9 @@
 //! Keeping the before-image of a transaction that is about to commit.
 //!
-//! Guarantees: when [`Transaction::keep_image`] returns, everything that [`super::back`] needs is in `undo/<id>~` of every file system
-//! that changes, and on stable storage if the transaction is durable. What is read for it becomes a fact, as it has to be: what was kept
-//! is what was replaced, or the transaction does not commit. Does not: change anything of the transaction.
+//! Guarantees: when [`Transaction::keep_image`] returns, everything that [`super::back`] needs is in
+//! `undo/<id>~` of every file system that changes, and on stable storage if the transaction is durable. What
+//! is read for it becomes a fact, as it has to be: what was kept is what was replaced, or the transaction
+//! does not commit. Does not: change anything of the transaction.
 
 use super::area;
 use super::area::{CONTENTS, MANIFEST, MANIFEST_BYTES_MAX};
@@ -32,22 +33,25 @@ use xxhash_rust::xxh3::Xxh3;
 const ALIGNED_BYTES: u64 = 64 << 10;
 const BLOCK_BYTES: u64 = 4096;
 
-/// The images of a transaction whose end is not known yet. Dropped without a word they are left to whoever comes by.
+/// The images of a transaction whose end is not known yet. Dropped as they are, they are left to the next
+/// process on the file system.
 pub struct Kept<O: Os> {
     parts: Vec<(Arc<Domain<O>>, TxId)>,
 }
 
 impl<O: Os> Kept<O> {
-    /// It has committed: it can be undone from here on, it and so many others at most of each file system.
+    /// Marks the transaction as committed: it can be undone from here on, it and this many others at most of
+    /// each file system.
     ///
     /// # Errors
-    /// Of a rename or a removal. Then the history tells whoever comes by, if the commit was durable.
+    ///
+    /// Of a rename or a removal. Then the history shows it to the next process, if the commit was durable.
     pub fn committed(self, images_max: usize) -> systx_os::Result<()> {
         for (domain, id) in &self.parts {
             let Some(undo) = domain.undo_dir()? else { continue };
             let name = id.to_string();
             match domain.os.rename((&undo, &pending_name(*id)), (&undo, name.as_bytes()), Rename::NoReplace) {
-                // Somebody has found it in the history.
+                // Another process has found it in the history.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(e),
             }
@@ -59,14 +63,14 @@ impl<O: Os> Kept<O> {
     pub fn aborted(self) {
         for (domain, id) in &self.parts {
             if let Ok(Some(undo)) = domain.undo_dir() {
-                // What can't be removed is found to be nobody's.
+                // An image that can't be removed turns out to belong to no commit.
                 let _ = area::remove(&domain.os, &undo, &pending_name(*id));
             }
         }
     }
 }
 
-/// What is to be kept of one file system.
+/// The image of one file system.
 #[derive(Default)]
 struct Draft {
     of: HashMap<Ix, u32>,
@@ -110,11 +114,13 @@ impl<O: Os> Contents<'_, O> {
 }
 
 impl<O: Os> Transaction<O> {
-    /// Keeps what undoing this transaction needs, for the case that it commits now. Nobody may work in it any more.
+    /// Keeps what undoing this transaction needs, for the case that it commits now. No program may work in it
+    /// any more.
     ///
     /// # Errors
-    /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an image may be. `Doomed`
-    /// as of any read.
+    ///
+    /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an
+    /// image may be. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
         let mut drafts = drafts(self)?;
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
@@ -134,8 +140,8 @@ impl<O: Os> Transaction<O> {
     }
 }
 
-/// All names and objects that change. Not the list that people see: a name that an object has in a new directory, as it had in
-/// the one that was there, is no change to them, and has to go and come back.
+/// All names and objects that change. Not the list that people see: a name that an object has in a new
+/// directory, as it had in the one that was there, is no change to them, and has to go and come back.
 fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
     let mut drafts: Vec<Draft> = t.workset.mounts().iter().map(|_| Draft::default()).collect();
     let mut pairs: Vec<_> = changed_pairs(&t.workset);

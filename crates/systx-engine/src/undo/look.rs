@@ -1,7 +1,8 @@
-//! Whether everything that a commit changed is as that commit left it.
+//! Checks that everything that a commit changed is as that commit left it.
 //!
-//! Guarantees: what is looked at is a fact of the transaction that looks, so whoever changes it before that one's commit is a conflict.
-//! Does not: look at what the commit did not change: other names in its directories, what is inside of a directory that it renamed.
+//! Guarantees: every object that is looked at becomes a fact of the looking transaction, so a change before
+//! its commit is a conflict. Does not: look at objects that the commit did not change: other names in its
+//! directories, the contents of a directory that it renamed.
 
 use super::image::{Image, Name, State, Thing};
 use crate::outcome::{Verb, VerbError};
@@ -25,7 +26,7 @@ pub struct Differs {
     pub what: &'static str,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub struct Looked {
     /// All that differs. Only if nothing does an image can be put back.
@@ -179,8 +180,8 @@ fn find_the_rest<O: Os>(
     Ok(())
 }
 
-/// Whether what has a name of a file is that file, or one that an undo has made again with all that was in it. Of what has no
-/// contents all is compared later.
+/// Returns true if the object at the name of a file is that file, or one that an undo has made again with all
+/// its contents. Objects without contents are compared later.
 fn is_it<O: Os>(t: &mut Transaction<O>, ix: Ix, thing: &Thing) -> Verb<bool> {
     let object = t.workset.object(ix);
     if object.kind != thing.kind {
@@ -225,7 +226,7 @@ fn find_by_state<O: Os>(
         {
             continue;
         }
-        // Of two nobody knows which one it is.
+        // Of two candidates it is unknown which one it is.
         if found.replace(node).is_some() {
             return Ok(None);
         }
@@ -351,7 +352,7 @@ pub(super) fn walk<O: Os>(t: &mut Transaction<O>, path: &[u8], walked: &mut Walk
     Ok(at)
 }
 
-/// What a name is; in what is no directory there are none.
+/// Returns the object at a name; in what is no directory there are none.
 pub(super) fn look_up<O: Os>(t: &mut Transaction<O>, dir: Node, name: &[u8]) -> Verb<Option<Node>> {
     match t.lookup(dir, name) {
         Ok(found) => Ok(found.map(|(node, _)| node)),

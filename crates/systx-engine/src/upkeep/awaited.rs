@@ -1,7 +1,8 @@
 //! Transactions whose other parties are away: what is kept for them, and what people decide in their place.
 //!
-//! Guarantees: a decision goes only when nobody can ask for it any more; what a person has decided is compared when the coordinator
-//! returns, and told once if that one has decided otherwise. Does not: publish or take back (an opening does, see `recovery`).
+//! Guarantees: a decision goes only when no participant can ask for it any more; a person's decision is
+//! compared when the coordinator returns, and reported once if the coordinator has decided otherwise. Does
+//! not: publish or take back (an opening does, see `recovery`).
 
 use crate::domain::decisions::{self, By, Decision};
 use crate::domain::Domain;
@@ -18,7 +19,7 @@ impl<O: Os> Domain<O> {
         decisions::keep(&self.os, &self.area.dir, decisions)
     }
 
-    /// Drops the decisions for which nobody can ask any more.
+    /// Drops the decisions for which no participant can ask any more.
     pub(super) fn forget_answered(&self) -> Result<(), Errno> {
         let mut logs = Logs::new(&self.os, &self.peers);
         let boot = self.os.boot_id()?;
@@ -43,7 +44,8 @@ impl<O: Os> Domain<O> {
         Ok(())
     }
 
-    /// Compares what people have decided with what coordinators say that are there again; what differs is told, once.
+    /// Compares people's decisions with those of coordinators that have returned; reports each difference
+    /// once.
     pub(super) fn compare_by_hand(&self) -> Result<Vec<String>, Errno> {
         let mut logs = Logs::new(&self.os, &self.peers);
         let mut told = Vec::new();
@@ -70,9 +72,11 @@ impl<O: Os> Domain<O> {
         Ok(told)
     }
 
-    /// Committed transactions that file systems have not heard of which are not there, unless somebody wants to hear no more of them.
+    /// Returns committed transactions that absent file systems have not heard of, unless a person has
+    /// silenced them.
     ///
     /// # Errors
+    ///
     /// The kernel's; `BADMSG` for what can't be understood.
     pub fn awaited(&self) -> Result<Vec<Decision>, Errno> {
         let away = |share: &Share| self.peers.area(&share.area).is_none();
@@ -84,10 +88,11 @@ impl<O: Os> Domain<O> {
         Ok(all.filter(told).collect())
     }
 
-    /// Says no more of what is kept for those that have not answered. It stays: whoever returns asks for it. Whether there was such
-    /// a transaction.
+    /// Stops reporting what is kept for participants that have not answered. It stays: one that returns asks
+    /// for it. Returns true if there was such a transaction.
     ///
     /// # Errors
+    ///
     /// The kernel's.
     pub fn silence_decision(&self, tx: TxId) -> Result<bool, Errno> {
         let mut found = false;
@@ -104,9 +109,10 @@ impl<O: Os> Domain<O> {
         Ok(found)
     }
 
-    /// Whether a transaction is prepared, and nobody here can decide it.
+    /// Returns true if a transaction is prepared, and no party here can decide it.
     ///
     /// # Errors
+    ///
     /// `UCLEAN` for a table that makes no sense.
     pub fn is_in_doubt(&self, tx: TxId) -> Result<bool, Errno> {
         for slot in self.table.slots().in_flight() {
@@ -118,10 +124,12 @@ impl<O: Os> Domain<O> {
         Ok(false)
     }
 
-    /// Ends a prepared transaction in its coordinator's place: the next opening with nobody else there takes it forward or back.
-    /// What was decided is kept, and compared when the coordinator returns. Whether there is such a transaction.
+    /// Ends a prepared transaction in its coordinator's place: the next opening without other owners takes it
+    /// forward or back. The decision is kept, and compared when the coordinator returns. Returns true if
+    /// there is such a transaction.
     ///
     /// # Errors
+    ///
     /// `LogError`; nothing was decided.
     pub fn decide_by_hand(&self, tx: TxId, committed: bool) -> Result<bool, LogError> {
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
@@ -140,7 +148,7 @@ impl<O: Os> Domain<O> {
         Ok(false)
     }
 
-    /// Whether a companion has not published its share yet. One that is not there may not have.
+    /// Returns true if a companion has not published its share yet. An absent one may not have.
     fn is_in_flight(&self, party: &Share) -> bool {
         self.peers.get(&party.area).is_none_or(|peer| {
             peer.table.slots().in_flight().any(|slot| slot.is_ok_and(|slot| slot.info.tx == party.id))

@@ -18,19 +18,19 @@ use crate::shown::Shown;
 use std::collections::HashMap;
 use systx_os::{Errno, Open, Os};
 
-/// Log bytes after which whoever commits makes a checkpoint.
+/// Log bytes after which a commit makes a checkpoint.
 const BYTES_BETWEEN_CHECKPOINTS: u64 = 64 << 20;
 
-/// Age of the last checkpoint after which whoever commits makes one, in nanoseconds, where several commits are not covered: whoever was
-/// to make it sooner was killed each time ([`Domain::promise`]).
+/// Age of the last checkpoint after which a commit makes one, in nanoseconds, where several commits are not
+/// covered: the process that was to make it sooner was killed each time ([`Domain::promise`]).
 const AGE_NS: u64 = 60_000_000_000;
 
-/// A checkpoint that failed is tried again after so long, by whoever commits then, in nanoseconds.
+/// A checkpoint that failed is tried again after this time, by the next commit, in nanoseconds.
 const RETRY_NS: u64 = 5_000_000_000;
 
 impl<O: Os> Domain<O> {
-    /// Makes a checkpoint when enough was logged since the last one, or that is long ago. Says what to tell when it fails;
-    /// it is tried again by a later commit.
+    /// Makes a checkpoint when enough was logged since the last one, or that is long ago. Returns a warning
+    /// when it fails; a later commit tries again.
     pub(crate) fn checkpoint_if_due(&self) -> Option<String> {
         let (bytes, now) = (self.log.bytes_since_checkpoint(), self.os.monotonic_ns());
         // A stamp ahead of us is of another time namespace, and says nothing.
@@ -45,11 +45,14 @@ impl<O: Os> Domain<O> {
         Some(format!("the checkpoint of {} failed, so its log can't be cut and grows: {error}", Shown(&root)))
     }
 
-    /// Makes a checkpoint now: reclaims, syncs the file system, says so in the log, drops what nobody needs any more.
+    /// Makes a checkpoint now: reclaims, syncs the file system, says so in the log, drops what is not needed
+    /// any more.
     ///
-    /// Whatever is at or below a checkpoint has been reclaimed by its record: what is left in its slots is ours alone.
+    /// Every record at or below a checkpoint has been reclaimed: the rest in its staging entries is ours
+    /// alone.
     ///
     /// # Errors
+    ///
     /// The log keeps what it has. [`Domain::checkpoint_failed`] says so until one is made.
     pub fn checkpoint(&self) -> Result<(), LogError> {
         self.checkpoint_by(Scope::Everything)
@@ -107,9 +110,9 @@ impl<O: Os> Domain<O> {
                 Err(error) => left = left.or(Some(error)),
             }
         }
-        // Who has no room for it still gets a shorter log.
+        // Without room for the history the log still gets shorter.
         let noted = history::keep(&self.os, &self.area.dir, &past).unwrap_or_default();
-        // What became of it is kept for those that have not answered: the log does not wait for them.
+        // The decision is kept for participants that have not answered: the log does not wait for them.
         let kept: Vec<_> =
             unanswered.iter().filter(|(lsn, _)| *lsn <= bound).map(|(_, d)| d.clone()).collect();
         if !mutant::on(Mutant::DecisionLate) && self.keep_decisions(&kept).is_err() {
@@ -133,7 +136,8 @@ impl<O: Os> Domain<O> {
         for (_, mark) in marks.into_iter().filter(|(lsn, _)| *lsn <= bound) {
             let _ = self.os.unlink(&self.area.tx, &mark);
         }
-        // After its cell is in the log: who fills a slot from now on has his record in that segment or a later one.
+        // After its cell is in the log: an entry that is filled from now on has its record in that segment or
+        // a later one.
         let needed = self.records_in_flight().map_err(os_error("reading the file table"))?.min(pos.segment);
         self.log.drop_segments(self.me(), &|ix: OwnerIx| self.alive(ix), bound, needed)?;
         match left {
@@ -190,8 +194,8 @@ impl<O: Os> Domain<O> {
         Ok(bound)
     }
 
-    /// The lowest segment in which a helper would look for a record. It may be older than the checkpoint: cells go on to another
-    /// segment while a transaction is in flight.
+    /// The lowest segment in which a helper would look for a record. It may be older than the checkpoint:
+    /// cells go on to another segment while a transaction is in flight.
     fn records_in_flight(&self) -> Result<u64, Errno> {
         let mut lowest = u64::MAX;
         for slot in self.table.slots().in_flight() {
@@ -201,12 +205,12 @@ impl<O: Os> Domain<O> {
     }
 }
 
-/// Whether participants elsewhere may still ask for records.
+/// Returns true if participants elsewhere may still ask for records.
 struct Settled<'d, O: Os> {
     domain: &'d Domain<O>,
     logs: Logs<'d, O>,
-    /// Participants in this process are made to forget, once: their COMMITTED is synced with everything else. One in the
-    /// same area has it in this very log.
+    /// Participants in this process are made to forget, once: their COMMITTED is synced with everything else.
+    /// One in the same area has it in this very log.
     forgot: HashMap<[u8; 16], bool>,
 }
 

@@ -1,11 +1,11 @@
-//! A checkpoint soon after the last commit (C2): whether one is owed, and one for all who ask for it.
+//! A checkpoint soon after the last commit (C2): whether one is owed, and one for all that ask for it.
 //!
-//! Without it the last commits before a quiet time would be redone at the next boot, however late that is, over whatever
-//! somebody has put back since.
+//! Without it the last commits before a quiet time would be redone at the next boot, however late that is,
+//! over changes that were put back since.
 //!
-//! Owns: the question what no checkpoint covers, and the latch of whoever makes one. Guarantees: who is told that a commit is
-//! covered has waited for a checkpoint whose bound was taken when the commit's slot was free; of several who ask at one time one makes
-//! it. Does not: say when to ask.
+//! Owns: the question what no checkpoint covers, and the latch of the process that makes one. Guarantees: a
+//! commit counts as covered only by a checkpoint whose bound was taken when the commit's active entry was
+//! free; of several processes that ask at one time one makes it. Does not: say when to ask.
 
 use super::covered::Scope;
 use crate::domain::Domain;
@@ -14,11 +14,12 @@ use crate::log::LogError;
 use crate::mutant::{self, Mutant};
 use systx_os::{Os, Result};
 
-/// From the beginning of a checkpoint to that of the next one, in nanoseconds: however many commit, the disk has one a second to write.
+/// From the beginning of a checkpoint to that of the next one, in nanoseconds: however many commit, the disk
+/// has one a second to write.
 const BETWEEN_NS: u64 = 1_000_000_000;
 
-/// Looks at the latch of whoever makes a checkpoint before one more is made beside it: half a minute. It does no harm, and the
-/// disk may be stuck for the other one.
+/// Before one more checkpoint is made beside it, the latch of the process that makes one is watched for this
+/// long: half a minute. A second one does no harm, and the other process's disk may be stuck.
 const LOOKS_MAX: u32 = 600;
 
 impl<O: Os> Domain<O> {
@@ -33,11 +34,12 @@ impl<O: Os> Domain<O> {
         Ok((bound > self.log.checkpointed()).then_some(bound))
     }
 
-    /// Takes it on to make the checkpoint that is owed, and tells at what time on the monotonic clock: now, or a second after the last
-    /// one. `None`: none is owed, or none can be made, or somebody who watches has taken on one that begins later than now, so that it
-    /// covers this, too.
+    /// Promises to make the checkpoint that is owed, and returns its time on the monotonic clock: now, or a
+    /// second after the last one. `None`: none is owed, or none can be made, or a watching process has
+    /// promised one that begins later than now, so that it covers this, too.
     ///
     /// # Errors
+    ///
     /// As [`Domain::owed`].
     pub fn promise(&self) -> Result<Option<u64>> {
         if self.owed()?.is_none() || self.log.is_poisoned() {
@@ -63,13 +65,15 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Makes the checkpoint that was promised for `at`, also before that time. What is owed by now is covered, whoever promised it.
+    /// Makes the checkpoint that was promised for `at`, also before that time. It covers what is owed by now,
+    /// whichever process has promised it.
     ///
     /// # Errors
+    ///
     /// As [`Domain::checkpoint`].
     pub fn keep_promise(&self, at: u64) -> std::result::Result<(), LogError> {
         let failed = |error| LogError::Os { doing: "reading the domain table", segment: 0, error };
-        // From here on nobody relies on it: what is free by now is covered, what comes later is not.
+        // From here on no process relies on it: entries that are free by now are covered, later ones are not.
         if !mutant::on(Mutant::PromiseNotTakenBack) {
             self.table.promise_checkpoint(at, self.os.monotonic_ns().min(at));
         }
@@ -79,26 +83,31 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Makes the checkpoint that is owed, whoever has promised one: for who can't tell whether that one lives.
+    /// Makes the checkpoint that is owed, whichever process has promised one: for callers that can't tell
+    /// whether that one lives.
     ///
     /// # Errors
+    ///
     /// As [`Domain::checkpoint`].
     pub fn keep_all_promises(&self) -> std::result::Result<(), LogError> {
         self.keep_promise(self.table.checkpoint_promised_ns())
     }
 
-    /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless somebody else does; whether it does.
+    /// Waits for a checkpoint that covers everything up to `goal`, and makes it unless another process does;
+    /// returns true if it covers that.
     ///
-    /// It may not: something below is in flight, or there is no room to keep a decision that participants may ask for.
+    /// It may not: a transaction below is active, or there is no room to keep a decision that participants
+    /// may ask for.
     ///
     /// # Errors
+    ///
     /// As [`Domain::checkpoint`].
     pub fn cover(&self, goal: Lsn) -> std::result::Result<bool, LogError> {
         let alive = |ix: OwnerIx| self.alive(ix);
         let mut held = None;
         for _ in 0..LOOKS_MAX {
             if self.log.checkpointed() >= goal {
-                // Its author may have been killed before he synced it.
+                // Its author may have been killed before the sync.
                 let synced = self.log.checkpoint_at().map_or(Ok(()), |at| self.sync_log(at));
                 return synced.map(|()| true).map_err(|e| LogError::Poisoned { error: e.error });
             }

@@ -1,11 +1,12 @@
 //! What a checkpoint syncs: the objects of its records where they are few, else the whole file system (C2).
 //!
-//! A sync of the file system writes the dirty data of all processes. As long as that takes, the helper process that makes the
-//! checkpoint keeps an unmount from closing the file system: umount(2) returns before the device is written.
+//! A sync of the file system writes the dirty data of all processes. As long as that takes, the helper
+//! process that makes the checkpoint keeps an unmount from closing the file system: umount(2) returns before
+//! the device is written.
 //!
-//! Owns: the list of files whose bytes are not synced yet. Guarantees: after the sync everything that the covered records have
-//! changed is on the disk; in any doubt all of the file system is synced. Does not: sync what others have written, unless it is in the
-//! same file.
+//! Owns: the list of files whose bytes are not synced yet. Guarantees: after the sync everything that the
+//! covered records have changed is on the disk; in any doubt all of the file system is synced. Does not: sync
+//! what others have written, unless it is in the same file.
 
 use crate::domain::reports;
 use crate::domain::Domain;
@@ -83,8 +84,8 @@ impl Covered {
     }
 }
 
-/// Whether each number up to `bound` that no checkpoint covers is that of a record of this file system alone, or of an abort. Else it
-/// may be that of a commit of durability `none`, whose changes are not known.
+/// Whether each number up to `bound` that no checkpoint covers is that of a record of this file system alone,
+/// or of an abort. Else it may be that of a commit of durability `none`, whose changes are not known.
 fn each_number_is_logged(replay: &Replay, bound: Lsn) -> bool {
     let uncovered = |lsn: &Lsn| *lsn > replay.checkpoint && *lsn <= bound;
     let logged = replay.records.iter().filter_map(|entry| match entry.cell {

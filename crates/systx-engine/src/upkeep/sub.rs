@@ -1,8 +1,8 @@
 //! The end of a transaction's subtransactions: what was cut off is finished, and their areas go.
 //!
-//! Guarantees: afterwards each of them is committed into the transaction as a whole, or not at all, and nothing of an area is left;
-//! else it is an error, and the transaction must not commit. What was displaced stays, under a name beside the area. To be called
-//! when no process of any of them is left.
+//! Guarantees: afterwards each of them is committed into the transaction as a whole, or not at all, and
+//! nothing of an area is left; else it is an error, and the transaction must not commit. What was displaced
+//! stays, under a name beside the area. To be called when no process of any of them is left.
 
 use crate::domain::Location;
 use crate::objects::remove_all;
@@ -10,7 +10,8 @@ use crate::recovery::open_all;
 use crate::workset::sub_area::DISPLACED;
 use systx_os::{Errno, Open, Os, Rename};
 
-/// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with the index of its area.
+/// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with
+/// the index of its area.
 ///
 /// # Errors
 /// A fragment.

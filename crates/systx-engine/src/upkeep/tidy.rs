@@ -23,17 +23,17 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 /// A transaction of a living process, or one in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its number.
+    /// Number.
     pub tx: TxId,
-    /// Its process, as it knows itself.
+    /// Process, as it knows itself.
     pub pid: u32,
     /// When it began; `None` when only its slot is left.
     pub since: Option<Timestamp>,
-    /// Its command; empty when unknown.
+    /// Command; empty when unknown.
     pub command: Vec<u8>,
-    /// Its slot's state; `None` while it runs.
+    /// State of its active entry; `None` while it runs.
     pub state: Option<SlotState>,
-    /// Whether its process lives.
+    /// True if its process lives.
     pub alive: bool,
 }
 
@@ -74,8 +74,8 @@ impl<O: Os> Domain<O> {
         Ok(listed)
     }
 
-    /// Finishes what dead processes left in flight, and lets go of what the log keeps where room is short: a few loads and one
-    /// call when there is nothing.
+    /// Finishes what dead processes left in flight, and lets go of what the log keeps where room is short: a
+    /// few loads and one call when there is nothing.
     pub fn finish_in_flight(&self) -> Result<Recovered> {
         let mut owners = Vec::new();
         for slot in self.table.slots().in_flight() {
@@ -95,7 +95,8 @@ impl<O: Os> Domain<O> {
         Ok(recovered)
     }
 
-    /// Whether the file system is nearly out of blocks or inodes, of which the slots of published records may have many.
+    /// Returns true if the file system is nearly out of blocks or inodes, of which the entries of published
+    /// records may have many.
     pub(crate) fn is_short_of_room(&self) -> bool {
         let short = |free: u64, all: u64| free < all / ROOM_PART;
         self.os.statfs(&self.area.dir).is_ok_and(|s| short(s.bavail, s.blocks) || short(s.ffree, s.files))
@@ -122,20 +123,21 @@ impl<O: Os> Domain<O> {
         // Also what a kill left behind the end of an abort or of a checkpoint.
         self.discard_orphans(None)?;
         recovered.unfinished.extend(self.compare_by_hand()?);
-        // Where publishers are killed again and again nobody else does.
+        // Where publishers are killed again and again no other process does it.
         recovered.unfinished.extend(self.checkpoint_if_due());
         Ok(recovered)
     }
 
-    /// Waits until nobody publishes any more, neither the living nor those who finish for the dead, but at most `limit_ns`: whoever
-    /// looks at the tree before sees half of it. What is still being published, and whether its process can't go on with it.
+    /// Waits until no publication is under way, neither of the living nor by successors of the dead, but at
+    /// most `limit_ns`: before that, half of one may be in the tree. Returns what is still being published,
+    /// and whether its process can't go on with it.
     pub fn wait_for_publications(&self, limit_ns: u64) -> Result<Vec<(TxId, bool)>> {
         let began = self.os.monotonic_ns();
         loop {
             let mut at_it = Vec::new();
             for slot in self.table.slots().in_flight() {
                 let slot = self.checked(slot)?;
-                // What a dead owner left, and nobody goes on with, was tried by this process, too.
+                // This process, too, has tried to finish entries of a dead owner that are left.
                 if slot.seen.state() == SlotState::Publishing && self.owners.alive(slot.info.owner) {
                     at_it.push((slot.info.tx, slot.left));
                 }
@@ -156,14 +158,16 @@ impl<O: Os> Domain<O> {
         Ok(names)
     }
 
-    /// What outsiders displaced, as it was noted when it happened, whoever published; paths as people know them.
+    /// Returns the conflict copies, as they were noted when they were made, by any publisher; paths as people
+    /// know them.
     pub fn reports(&self) -> Result<Vec<Report>> {
         let mut reports = reports::all(&self.os, &self.area.dir)?;
         reports.iter_mut().for_each(|report| report.path = self.shown(&report.path));
         Ok(reports)
     }
 
-    /// Notes that somebody has been told what [`Domain::reports`] says. Where that can't be written it is told again.
+    /// Notes that the result of [`Domain::reports`] was reported. Where that can't be written it is reported
+    /// again.
     pub fn reports_were_told(&self) {
         let _ = reports::all_told(&self.os, &self.area.dir);
     }

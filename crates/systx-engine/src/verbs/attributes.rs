@@ -25,7 +25,7 @@ impl<O: Os> Transaction<O> {
         let ix = self.workset.ix(node);
         self.workset.may_change(ix)?;
         let kind = self.workset.object(ix).kind;
-        // What is in there is finished with its owner's rights.
+        // Objects in there are finished with their owner's rights.
         if (set.uid.is_some() || set.gid.is_some()) && self.workset.is_a_sub_area(ix) {
             return Err(Errno::PERM.into());
         }
@@ -100,7 +100,8 @@ fn set_staged<O: Os>(
     let fd = workset.any_fd(ix)?;
     let mut mode = mode;
     if owner {
-        // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller: then `mode` has what is left.
+        // The kernel drops setuid and setgid by itself. Whether that is wanted was said by the caller: then
+        // `mode` has what is left.
         let keep = !set.kill_priv && mode.is_none();
         let before = if keep { workset.os().stat(&fd)?.perm() } else { 0 };
         workset.os().chown(&fd, set.uid.unwrap_or(u32::MAX), set.gid.unwrap_or(u32::MAX))?;

@@ -14,7 +14,7 @@ use systx_os::{Errno, FileType, Open, Os, SetXattr, Stat};
 const SETGID: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// What to make.
+/// The object to make.
 #[derive(Clone, Copy)]
 enum New<'a> {
     File,
@@ -34,7 +34,7 @@ impl New<'_> {
     }
 }
 
-/// What a new object is to be in the end.
+/// The final properties of a new object.
 struct Shape {
     uid: u32,
     gid: u32,
@@ -78,7 +78,7 @@ impl<O: Os> Transaction<O> {
             Some(kind) => New::Special(kind, rdev),
         };
         let made = make(&mut self.workset, dir, name, new, mode, caller)?;
-        // Nobody has it open.
+        // No process has it open.
         let ix = self.workset.ix(made.0);
         self.workset.object_mut(ix).file = None;
         Ok(made)
@@ -249,7 +249,8 @@ fn finish<O: Os>(workset: &Workset<O>, fd: &O::Fd, shape: &Shape, kind: FileType
         return Ok(stat);
     }
     if shape.flags != 0 {
-        // Of an empty one: some mean nothing later. Those that this user may not set, though the kernel passes them on, can't be had.
+        // Of an empty one: some mean nothing later. Those that this user may not set, though the kernel
+        // passes them on, can't be had.
         workset.os().add_inode_flags(fd, shape.flags).map_err(|_| Errno::OPNOTSUPP)?;
     }
     if (stat.uid, stat.gid) != (shape.uid, shape.gid) {

@@ -61,7 +61,7 @@ impl<O: Os> Transaction<O> {
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
     pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
         let ix = self.workset.ix(node);
-        // A lock that tells who lives hangs on a mapping, which would be one of the private file.
+        // The lock that proves an owner alive hangs on a mapping, which would be one of the private file.
         if self.workset.is_of_sub_area(ix) {
             return None;
         }
@@ -86,7 +86,7 @@ impl<O: Os> Transaction<O> {
         while done < bytes.len() {
             match self.workset.write_bytes(ix, &bytes[done..], offset + done as u64) {
                 Ok(n) => done += n,
-                // What was written is whole; the next call meets the error again.
+                // The bytes written so far are good; the next call meets the error again.
                 Err(crate::outcome::VerbError::Os(_)) if done > 0 => break,
                 Err(e) => return Err(e),
             }
@@ -197,7 +197,7 @@ impl<O: Os> Transaction<O> {
         if offset >= overlay.size {
             return Err(Errno::NXIO.into());
         }
-        // What the committed file has is taken for data: its layout is no fact.
+        // Bytes of the committed file count as data: its layout is no fact.
         let wanted = |kind: &Option<Extent>| (*kind == Some(Extent::Hole)) == hole;
         let next = overlay.extents.pieces(offset..overlay.size).into_iter().find(|(_, kind)| wanted(kind));
         match next {

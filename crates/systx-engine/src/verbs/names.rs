@@ -17,7 +17,8 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// A node that was given out, if there is anything left of it. The number of one that passes may be another one's by now.
+    /// A node that was given out, if there is anything left of it. The number of one that passes may be
+    /// another one's by now.
     pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
         let ix = self.workset.ix(node);
         match self.workset.object(ix).claim != Claim::ToTheEnd || self.workset.is_gone(ix) {
@@ -114,7 +115,7 @@ pub(super) fn drop_name<O: Os>(workset: &mut Workset<O>, dir: Ix, name: &[u8], i
     }
     let mut change = Change::Remembered;
     if workset.object(ix).is_staged() {
-        // What is open keeps its bytes by its descriptor. Nobody tells whether a directory is: it may be.
+        // An open file keeps its bytes by its descriptor. Whether a directory is open is unknown: it may be.
         match workset.object(ix).kind {
             FileType::File if workset.object(ix).opens > 0 => {
                 drop(workset.staged_fd(ix, crate::transaction::Access::Read)?)

@@ -1,17 +1,17 @@
-//! What a server of a view asks of nodes besides system calls: how long an answer holds, what the kernel knows, which names are those of
-//! subtransactions' areas.
+//! What a server of a view asks of nodes besides system calls: how long an answer holds, what the kernel
+//! knows, which names are those of subtransactions' areas.
 
 use crate::outcome::Verb;
 use crate::transaction::{Node, Transaction};
 use systx_os::Os;
 
 impl<O: Os> Transaction<O> {
-    /// Whether what is known of a node will be true as long as the transaction runs.
+    /// Returns true if the known properties of a node stay true as long as the transaction runs.
     pub fn stays(&self, node: Node) -> bool {
         self.workset.stays(node)
     }
 
-    /// The same of a name.
+    /// Returns true if the known object of a name stays true as long as the transaction runs.
     pub fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
         self.workset.name_stays(dir, name)
     }
@@ -31,37 +31,39 @@ impl<O: Os> Transaction<O> {
         self.workset.opens(node)
     }
 
-    /// Notes that the kernel was told of a node; whether it did not know it.
+    /// Notes that the kernel got a node; returns true if it did not have it.
     pub fn told(&mut self, node: Node) -> bool {
         self.workset.told(node)
     }
 
-    /// Whether the kernel knows a node by number, of those that may pass.
+    /// Returns true if the kernel has a node by number, of those that may be forgotten.
     pub fn is_told(&self, node: Node) -> bool {
         self.workset.is_told(node)
     }
 
-    /// The kernel has forgotten a node as often as it was told of it so many times. Its number may be given to another one.
+    /// Subtracts from the lookup count of a node. At 0 its number may be given to another one.
     pub fn forget_node(&mut self, node: Node, times: u64) {
         self.workset.forget_node(node, times);
     }
 
-    /// Sets how many files and directories it may keep open itself; there is no bound before. For whoever knows the limit of the process.
+    /// Sets how many files and directories it may keep open itself; there is no bound before. For callers
+    /// that know the limit of the process.
     pub fn hold_files(&mut self, most: usize) {
         self.workset.hold_files(most);
     }
 
-    /// The name of areas of a user's subtransactions. To be told to that user only.
+    /// Returns the name of areas of a user's subtransactions. To be shown to that user only.
     pub fn sub_area_name(&mut self, uid: u32) -> Vec<u8> {
         self.workset.sub_area_name(uid)
     }
 
-    /// Whether a name is one of an area of a subtransaction.
+    /// Returns true for the name of an area of a subtransaction.
     pub fn is_sub_area(&self, name: &[u8]) -> bool {
         self.workset.is_sub_area(name)
     }
 
-    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all, others their own.
+    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all,
+    /// others their own.
     pub fn sub_areas(&self, root: Node, uid: u32) -> Vec<Vec<u8>> {
         self.workset.sub_areas(root, uid)
     }

@@ -1,5 +1,5 @@
-//! Extended attributes. What is remembered for a lower object is tried out on an object of ours first, so that a file system
-//! that can't hold it says so now and not after the commit point.
+//! Extended attributes. What is remembered for a lower object is tried out on an object of ours first, so
+//! that a file system that can't hold it says so now and not after the commit point.
 
 use crate::acl::CAPABILITY;
 use crate::acl::{self, Acl};
@@ -22,7 +22,7 @@ impl<O: Os> Transaction<O> {
             return Err(error.into());
         }
         let over = self.workset.object(ix).over.as_ref();
-        // What the committed tree says by the other name is not so any more.
+        // The committed value under the other name is out of date.
         if over.zip(acl::listed_as(name)).is_some_and(|(over, list)| over.xattr(list).is_some()) {
             return Err(Errno::NODATA.into());
         }
@@ -119,8 +119,8 @@ fn xattr_misfit<O: Os>(workset: &Workset<O>, ix: Ix, name: &[u8], user: Errno) -
     }
 }
 
-/// Sets the attribute on an object of the same type in the staging area, beside all others that the object has: an inode
-/// has room for so many.
+/// Sets the attribute on an object of the same type in the staging area, beside all others that the object
+/// has: an inode has room for so many.
 fn try_out<O: Os>(workset: &mut Workset<O>, ix: Ix, name: &[u8], value: &[u8]) -> Verb<()> {
     let mut others = Vec::new();
     for other in workset.xattr_names(ix)?.into_iter().filter(|other| other != name) {

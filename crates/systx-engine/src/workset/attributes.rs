@@ -1,4 +1,5 @@
-//! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the program changed.
+//! Attributes: those of a staged object are its own, those of a lower one are its fact's under what the
+//! program changed.
 
 use super::Workset;
 use crate::acl;
@@ -8,7 +9,7 @@ use crate::types::Attr;
 use crate::workset::node::{Data, Ix, Reach, XattrOverride};
 use systx_os::{Errno, FileType, Os, Stat};
 
-/// What stat(2) says of a staged object.
+/// Returns the answer of stat(2) for a staged object.
 pub(crate) fn from_stat(stat: &Stat) -> Attr {
     Attr {
         ino: stat.ino,
@@ -35,7 +36,7 @@ fn dir_links(base: u32, subdirs: i32) -> u32 {
 }
 
 impl<O: Os> Workset<O> {
-    /// What stat(2) says of a node.
+    /// Returns the answer of stat(2) for a node.
     pub(crate) fn attr(&mut self, ix: Ix) -> Verb<Attr> {
         let gone = self.is_gone(ix);
         let mut attr = match self.object(ix).is_staged() {
@@ -123,8 +124,8 @@ impl<O: Os> Workset<O> {
         Ok(attr)
     }
 
-    /// Before an object changes. `EPERM` for a lower object that the file system keeps from changing, `EROFS` in a subvolume of its
-    /// own.
+    /// Before an object changes. `EPERM` for a lower object that the file system keeps from changing, `EROFS`
+    /// in a subvolume of its own.
     pub(crate) fn may_change(&mut self, ix: Ix) -> Verb<()> {
         self.claim(ix)?;
         match &self.object(ix).lower {

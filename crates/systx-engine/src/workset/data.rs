@@ -1,9 +1,11 @@
 //! Bytes of regular files.
 //!
-//! A staged file has its own. A lower file is in one of four states: *base* (the committed file's bytes), *memory* (a small file
-//! that is to be changed: memory.rs), *private* (a file in a slot has them all: made by the first wish to change a file of middle
-//! size, or by truncation to nothing), *overlay* (a large file: a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never written to; its bytes
-//! come from facts. A private file has the modification time of the committed one until it is written to.
+//! A staged file has its own. A lower file is in one of four states: *base* (the committed file's bytes),
+//! *memory* (a small file that is to be changed: memory.rs), *private* (a file in a slot has them all: made
+//! by the first wish to change a file of middle size, or by truncation to nothing), *overlay* (a large file:
+//! a sparse file in a slot has what changed, at the same offsets). Guarantees: the committed file is never
+//! written to; its bytes come from facts. A private file has the modification time of the committed one until
+//! it is written to.
 
 use super::extents::{Extent, Extents};
 use super::Workset;
@@ -21,7 +23,7 @@ pub(crate) const COPY_BYTES_MAX: u64 = 128 << 10;
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 
 impl<O: Os> Workset<O> {
-    /// Whether it was made here, or has bytes of its own.
+    /// Returns true if it was made here, or has bytes of its own.
     pub(crate) fn is_private(&self, ix: Ix) -> bool {
         let object = self.object(ix);
         (object.is_staged() && !object.names.is_empty()) || !matches!(object.data, Data::Base(_))
@@ -121,8 +123,8 @@ impl<O: Os> Workset<O> {
         Ok(fd)
     }
 
-    /// The file that has all bytes of a node, if there is one; bytes of a small or large changed file and of an unchanged one
-    /// are elsewhere.
+    /// The file that has all bytes of a node, if there is one; bytes of a small or large changed file and of
+    /// an unchanged one are elsewhere.
     pub(crate) fn whole_fd(&mut self, ix: Ix, access: Access) -> Verb<Option<Arc<O::Fd>>> {
         let object = self.object(ix);
         match (object.is_staged(), &object.data) {
@@ -178,10 +180,11 @@ impl<O: Os> Workset<O> {
         self.become_private(ix, slot, fd, keep == 0 && size > 0)
     }
 
-    /// A file in a slot has all bytes from here on, and the time that the program sees. `replaced` as in [`Private`].
+    /// Marks that a file in a staging entry has all bytes from here on, and the time that the program sees.
+    /// `replaced` as in [`Private`].
     ///
-    /// Whether it is changed later is known by comparing it: no stamp tells. A store through a shared mapping whose page was
-    /// read before moves no time on tmpfs.
+    /// A later change is found by comparing it: no stamp shows it. A store through a shared mapping whose
+    /// page was read before moves no time on tmpfs.
     pub(crate) fn become_private(&mut self, ix: Ix, slot: u32, fd: Arc<O::Fd>, replaced: bool) -> Verb<()> {
         let object = self.object_mut(ix);
         let time = object.over.as_mut().and_then(|o| o.mtime.take());
@@ -340,8 +343,8 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Tries a size on the file that has the changes of a large one: one that the file system refuses is refused now, and not by
-    /// publication. The file has no size of its own that matters.
+    /// Tries a size on the file that has the changes of a large one: one that the file system refuses is
+    /// refused now, and not by publication. The file has no size of its own that matters.
     pub(crate) fn try_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
         let fd = self.private_fd(ix)?;
         match self.os.stat(&fd)?.size < size {
@@ -367,7 +370,7 @@ impl<O: Os> Workset<O> {
         self.change_overlay(ix, |overlay| {
             if size < overlay.size {
                 overlay.extents.remove(size..u64::MAX);
-                // What is cut off must not come back when the file grows again.
+                // Bytes that are cut off must not come back when the file grows again.
                 overlay.extents.insert(size..lower_size.max(size), Extent::Hole);
             }
             overlay.size = size;
@@ -375,7 +378,7 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Lets go of private bytes that nobody can reach any more.
+    /// Releases private bytes that no name or descriptor reaches any more.
     pub(crate) fn reap(&mut self, ix: Ix) {
         if self.object(ix).opens > 0 || !self.is_gone(ix) {
             return;

@@ -1,12 +1,12 @@
 //! Which ranges of a large file a transaction changed.
 //!
-//! Owns: [`Extents`], an ordered map of disjoint, non-adjacent ranges, each bytes of ours or a hole. Whatever lies in none is
-//! the committed file's. Does not: know the file's size; ranges past it are cut by who reads.
+//! Owns: [`Extents`], an ordered map of disjoint, non-adjacent ranges, each bytes of ours or a hole. Whatever
+//! lies in none is the committed file's. Does not: know the file's size; ranges past it are cut by who reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a changed range holds.
+/// The content of a changed range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// Bytes in the private file, at the same offset.

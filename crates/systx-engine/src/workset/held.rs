@@ -1,10 +1,10 @@
 //! Descriptors of files and directories: a bounded number, whatever a program keeps open or comes by.
 //!
-//! Owns: the order in which they were opened. Guarantees: what is let go of is opened again, as the same object, when it is
-//! needed: a committed file by its fact, private bytes by their slot, a staged file by a name; a directory, committed or staged,
-//! by its handle. A staged file that nothing leads back to keeps its descriptor, as does a staged directory where handles can't be
-//! opened; of one that was removed only the attributes are kept. Does not: count roots of mounts and staging directories, which
-//! are few and stay open.
+//! Owns: the order in which they were opened. Guarantees: what is let go of is opened again, as the same
+//! object, when it is needed: a committed file by its fact, private bytes by their slot, a staged file by a
+//! name; a directory, committed or staged, by its handle. A staged file that nothing leads back to keeps its
+//! descriptor, as does a staged directory where handles can't be opened; of one that was removed only the
+//! attributes are kept. Does not: count roots of mounts and staging directories, which are few and stay open.
 
 use super::Workset;
 use crate::workset::node::{Claim, Data, Ix, Reach};
@@ -21,7 +21,7 @@ const LEAST: usize = 2;
 pub(crate) struct Held {
     queue: VecDeque<Ix>,
     most: usize,
-    /// Staged files that are open although nobody has them open.
+    /// Staged files that are open although no program has them open.
     closed: Vec<Ix>,
 }
 
@@ -32,7 +32,8 @@ impl Default for Held {
 }
 
 impl<O: Os> Workset<O> {
-    /// Sets how many files and directories it may keep open itself; there is no bound before. For whoever knows the limit of the process.
+    /// Sets how many files and directories it may keep open itself; there is no bound before. For callers
+    /// that know the limit of the process.
     pub(crate) fn hold_files(&mut self, most: usize) {
         self.held.most = most.max(LEAST);
     }
@@ -54,7 +55,7 @@ impl<O: Os> Workset<O> {
     pub(crate) fn keep_closed(&mut self, ix: Ix) -> bool {
         let object = self.object(ix);
         let wanted = object.is_staged() && object.file.is_some() && !object.names.is_empty();
-        // That of an ordinary user may be open for writing only.
+        // An ordinary user's file may be open for writing only.
         if !wanted || self.held.closed.len() >= SMALL_OBJECTS_MAX || self.os.uid() != 0 {
             return false;
         }
@@ -101,7 +102,7 @@ impl<O: Os> Workset<O> {
 
     fn let_go_of_file(&mut self, ix: Ix) {
         let object = self.object(ix);
-        // What is open stays what it was when it was opened.
+        // An open file stays what it was when it was opened.
         if object.claim == Claim::Passing {
             return;
         }

@@ -1,9 +1,9 @@
-//! What a directory of the committed tree passes on to what is made in it, besides owner and lists: inode flags, encryption, names
-//! without case.
+//! Properties that a directory of the committed tree passes on to new objects, besides owner and lists: inode
+//! flags, encryption, names without case.
 //!
-//! Owns: the look at it, once a directory. Guarantees: what is made gets the flags that the kernel would have given it, at once, as
-//! some of them count for empty files only; or making it fails, as does everything that publication could not do. Does not: know of
-//! projects ([`crate::commit`] gives them).
+//! Owns: the look at it, once a directory. Guarantees: a new object gets the flags that the kernel would have
+//! given it, at once, as some of them count for empty files only; or making it fails, as does everything that
+//! publication could not do. Does not: know of projects ([`crate::commit`] gives them).
 
 use super::Workset;
 use crate::mutant::{self, Mutant};
@@ -35,7 +35,8 @@ pub(crate) fn passed_on(kind: FsKind, flags: u32, to: FileType) -> u32 {
 }
 
 impl<O: Os> Workset<O> {
-    /// Inode flags of a directory of the committed tree; none of one that was made here: what is made in that gets its flags by itself.
+    /// Inode flags of a directory of the committed tree; none of one that was made here: what is made in that
+    /// gets its flags by itself.
     fn flags_of(&mut self, dir: Ix) -> Verb<u32> {
         if self.object(dir).is_staged() {
             return Ok(0);
@@ -78,7 +79,7 @@ impl<O: Os> Workset<O> {
         Ok(passed_on(fs, flags, kind))
     }
 
-    /// Whether a name may go: two names that differ in case are one there, and two here.
+    /// Checks that a name may go: two names that differ in case are one there, and two here.
     pub(crate) fn may_lose_names(&mut self, dir: Ix) -> Verb<()> {
         match self.flags_of(dir)? & inode_flag::CASEFOLD {
             0 => Ok(()),
@@ -86,9 +87,11 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// Whether what has a name in one directory may get one in another: into an encrypted one comes only what is encrypted alike.
+    /// Checks that an object of one directory may get a name in another: into an encrypted one comes only
+    /// what is encrypted alike.
     ///
     /// # Errors
+    ///
     /// `EXDEV`, as the kernel answers.
     pub(crate) fn may_arrive(&mut self, from: Ix, to: Ix) -> Verb<()> {
         self.may_lose_names(to)?;

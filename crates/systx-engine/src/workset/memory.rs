@@ -1,8 +1,9 @@
 //! Bytes of small lower files, kept in memory once they change.
 //!
-//! Owns: the state *memory* of a file's bytes, and the way out of it. Guarantees: a transaction that changes a few small files
-//! makes nothing in the staging directory for them: their bytes go from here into the record. What grows too large, or is
-//! wanted as a file, moves to a slot and stays there. Does not: keep new files.
+//! Owns: the state *memory* of a file's bytes, and the way out of it. Guarantees: a transaction that changes
+//! a few small files makes nothing in the staging directory for them: their bytes go from here into the
+//! record. What grows too large, or is wanted as a file, moves to a slot and stays there. Does not: keep new
+//! files.
 
 use super::data::CHUNK_BYTES;
 use super::Workset;
@@ -15,7 +16,8 @@ pub(crate) const FILE_BYTES_MAX: u64 = 16 << 10;
 /// Room for all such files of a transaction, in bytes.
 const ALL_BYTES_MAX: u64 = 64 << 20;
 
-/// How much memory the files of a transaction may still take, in bytes. What was taken is not given back before its end.
+/// How much memory the files of a transaction may still take, in bytes. What was taken is not given back
+/// before its end.
 pub(crate) struct Room(u64);
 
 impl Default for Room {
@@ -41,7 +43,8 @@ impl<O: Os> Workset<O> {
     /// Keeps the first `keep` bytes of a lower file in memory; whether there was room for it.
     pub(crate) fn keep_in_memory(&mut self, ix: Ix, keep: u64) -> Verb<bool> {
         let Some(size) = self.object(ix).lower.as_ref().map(|l| l.stat.size) else { return Ok(false) };
-        // Who writes a large file anew will hardly make it a small one. The copy of what is committed counts, too.
+        // A program that writes a large file anew will hardly make it a small one. The copy of the committed
+        // bytes counts, too.
         if size > FILE_BYTES_MAX || !self.room.take(keep) || (keep == size && !self.room.take(keep)) {
             return Ok(false);
         }

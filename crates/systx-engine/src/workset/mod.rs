@@ -1,10 +1,12 @@
-//! What a transaction keeps private: its nodes, the names and attributes it changed, where its new objects are staged.
+//! What a transaction keeps private: its nodes, the names and attributes it changed, where its new objects
+//! are staged.
 //!
-//! Owns: [`Object`] (one a node) and everything that hangs off it. A node is *lower* (an object of the committed tree, with its
-//! fact) or *staged* (made here, for real, in the staging directory, in its final shape). Nothing of a lower object is touched
-//! before commit. A staged object's name in a staged directory is where it really is; its name in a lower directory stands
-//! for a slot. Guarantees: two names of one lower file are one node; its fields are changed in this directory only. Does not: decide what
-//! a system call answers (`verbs`), know of commits, of the log, or how the transaction competes.
+//! Owns: [`Object`] (one a node) and everything that hangs off it. A node is *lower* (an object of the
+//! committed tree, with its fact) or *staged* (made here, for real, in the staging directory, in its final
+//! shape). Nothing of a lower object is touched before commit. A staged object's name in a staged directory
+//! is where it really is; its name in a lower directory stands for a slot. Guarantees: two names of one lower
+//! file are one node; its fields are changed in this directory only. Does not: decide what a system call
+//! answers (`verbs`), know of commits, of the log, or how the transaction competes.
 
 pub(crate) mod attributes;
 pub(crate) mod data;
@@ -39,13 +41,13 @@ pub(crate) struct Workset<O: Os> {
     /// Its number on each mount, which its staging directories have.
     ids: Vec<TxId>,
     isolation: Isolation,
-    /// What was seen of the committed tree.
+    /// Facts about the committed tree.
     facts: Facts<O>,
     /// Why it can't become public any more: a part of it is lost.
     spoiled: Option<String>,
     /// The staging directory on each mount, if there is one.
     staging: Vec<Option<Staging<O>>>,
-    /// Its nodes; the number of one is its place plus 1.
+    /// Nodes; the number of one is its place plus 1.
     nodes: Vec<Object<O>>,
     /// Numbers of nodes that are free again.
     vacant: Vec<Ix>,
@@ -59,7 +61,7 @@ pub(crate) struct Workset<O: Os> {
     met: HashSet<u32>,
     /// Areas of subtransactions: directory, name, and where it leads.
     sub_areas: Vec<(Ix, Name, Entry)>,
-    /// Who has asked for the name of one.
+    /// Threads that have asked for the name of one.
     sub_users: Vec<SubUser>,
     /// Which nodes have descriptors.
     held: Held,
@@ -70,7 +72,8 @@ pub(crate) struct Workset<O: Os> {
 /// Deleting fewer objects takes less time than a person notices.
 const MUCH_STAGED: usize = 500;
 
-/// An inode number of a mount, folded, as there is one for each object. Two of them may meet, which costs a look at all nodes.
+/// An inode number of a mount, folded, as there is one for each object. Two of them may meet, which costs a
+/// look at all nodes.
 fn number(mount: usize, ino: u64) -> u32 {
     (ino ^ ino >> 32) as u32 ^ (mount as u32) << 24
 }
@@ -133,12 +136,12 @@ impl<O: Os> Workset<O> {
         &self.mounts
     }
 
-    /// Its number on each mount.
+    /// Number on each mount.
     pub(crate) fn ids(&self) -> &[TxId] {
         &self.ids
     }
 
-    /// What was seen of the committed tree.
+    /// Facts about the committed tree.
     pub(crate) fn facts(&self) -> &Facts<O> {
         &self.facts
     }
@@ -207,7 +210,8 @@ impl<O: Os> Workset<O> {
         Ix::new(self.nodes.len() as u32).unwrap_or_else(|| unreachable!("one was pushed"))
     }
 
-    /// A node for an object of the committed tree: the one that stands for it already, if it is a file of several names.
+    /// A node for an object of the committed tree: the one that stands for it already, if it is a file of
+    /// several names.
     pub(crate) fn lower_node(&mut self, mount: usize, found: &Found) -> Verb<Ix> {
         let shared = found.stat.nlink > 1 && found.stat.kind() != FileType::Directory;
         if shared {
@@ -231,8 +235,8 @@ impl<O: Os> Workset<O> {
         Ok(self.push(Object { incapable: true, ..new }))
     }
 
-    /// Looks again at whatever was met under an inode number that another object has now: programs take two objects with one
-    /// number for one, and `mv` or `cp` fail for it, with a status of theirs.
+    /// Looks again at whatever was met under an inode number that another object has now: programs take two
+    /// objects with one number for one, and `mv` or `cp` fail for it, with a status of theirs.
     ///
     /// # Errors
     /// `Doomed`: what was met is gone, and its number was given away.
@@ -250,7 +254,7 @@ impl<O: Os> Workset<O> {
         ix.get() as usize <= self.mounts.len()
     }
 
-    /// Whether nothing refers to the object by a name any more.
+    /// Returns true if no name refers to the object any more.
     pub(crate) fn is_gone(&self, ix: Ix) -> bool {
         let object = self.object(ix);
         if self.is_root(ix) || !object.names.is_empty() {

@@ -1,7 +1,7 @@
 //! Names of directories as the program sees them, over the committed tree.
 //!
-//! Owns: [`Entry`] (what a name is, and what it was), the lookup that fills it from a fact, and the bookkeeping that every
-//! change of a name needs: link counts, subdirectories, times of the directory.
+//! Owns: [`Entry`] (what a name is, and what it was), the lookup that fills it from a fact, and the
+//! bookkeeping that every change of a name needs: link counts, subdirectories, times of the directory.
 
 use super::Workset;
 use crate::facts::{LowerDir, Name};
@@ -13,7 +13,8 @@ use systx_os::{Errno, FileType, Os, Timestamp};
 /// Longest name, in bytes.
 pub(super) const NAME_MAX: usize = 255;
 
-/// Whether a change of a directory's names was also one of the staged directory itself, which has moved its times then.
+/// True if a change of a directory's names was also one of the staged directory itself, which has moved its
+/// times then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Real,
@@ -51,7 +52,7 @@ impl<O: Os> Workset<O> {
         Ok(base)
     }
 
-    /// What a name is now. The first touch of a name of the committed tree makes it a fact.
+    /// Returns the object at a name. The first read of a name of the committed tree makes it a fact.
     pub(crate) fn find(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         let object = self.object(dir);
         let Some(directory) = &object.dir else { return Err(Errno::NOTDIR.into()) };
@@ -102,7 +103,7 @@ impl<O: Os> Workset<O> {
         self.find_to_change(dir, name)?.ok_or(Errno::NOENT.into())
     }
 
-    /// Whether a name is that of our own area.
+    /// Returns true for the name of our own area.
     pub(crate) fn is_hidden(&self, dir: Ix, name: &[u8]) -> bool {
         if !self.is_root(dir) {
             return false;
@@ -111,7 +112,7 @@ impl<O: Os> Workset<O> {
         domain.os.handle_at(&domain.area.root, name).is_ok_and(|handle| domain.is_area(&handle))
     }
 
-    /// Whether names may be made in a directory.
+    /// Checks that names may be made in a directory.
     pub(crate) fn may_create_in(&mut self, dir: Ix, name: &[u8]) -> Verb<()> {
         if self.object(dir).kind != FileType::Directory {
             return Err(Errno::NOTDIR.into());
@@ -121,7 +122,7 @@ impl<O: Os> Workset<O> {
         }
         // A name that was looked up and is known is none of ours.
         let known = self.object(dir).dir.as_ref().is_some_and(|d| d.names.contains_key(name));
-        // That of a subtransaction is another one than ours, which may have the same name.
+        // A subtransaction's area is another one than ours, which may have the same name.
         if !known && !self.is_sub_area(name) && self.is_hidden(dir, name) {
             return Err(Errno::ACCESS.into());
         }
@@ -132,8 +133,8 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// Whether an object lies in another subvolume (of btrfs) than the area, below the same mount. No name moves between the two,
-    /// so nothing that is staged could be put in place there.
+    /// Returns true if an object lies in another subvolume (of btrfs) than the area, below the same mount. No
+    /// name moves between the two, so no staged object could be put in place there.
     pub(crate) fn is_in_subvolume(&self, ix: Ix) -> bool {
         let device = |ix: Ix| self.object(ix).lower.as_ref().map(|lower| lower.stat.dev);
         match (device(ix), Ix::new(u32::from(self.object(ix).mount) + 1).map(device)) {
@@ -142,7 +143,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// Whether a name may be taken from a directory and its object.
+    /// Checks that a name may be taken from a directory and its object.
     pub(crate) fn may_remove_from(&self, dir: Ix, ix: Ix) -> Verb<()> {
         let fixed = |ix: Ix| match &self.object(ix).lower {
             Some(lower) => lower.stat.immutable || lower.stat.append_only,
@@ -227,7 +228,7 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Whether a directory has no names.
+    /// Returns true if a directory has no names.
     pub(crate) fn is_empty_dir(&mut self, ix: Ix) -> Verb<bool> {
         let named = |d: &super::node::Directory<O>| d.names.values().any(|e| e.now.is_some());
         if self.object(ix).dir.as_ref().is_some_and(|d| named(d)) {
@@ -255,7 +256,7 @@ impl<O: Os> Workset<O> {
         Ok(listing)
     }
 
-    /// Whether `dir` is `ancestor` or below it.
+    /// Returns true if `dir` is `ancestor` or below it.
     pub(crate) fn is_within(&self, dir: Ix, ancestor: Ix) -> bool {
         let mut at = dir;
         loop {

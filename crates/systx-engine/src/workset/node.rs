@@ -1,6 +1,8 @@
-//! One node of a working set: what is known of an object, its names, attributes and bytes as the program sees them.
+//! One node of a working set: what is known of an object, its names, attributes and bytes as the program sees
+//! them.
 //!
-//! Owns: the types that hang off a node. Does not: know how they come to be what they are; that is the rest of this directory.
+//! Owns: the types that hang off a node. Does not: know how they come to be what they are; that is the rest
+//! of this directory.
 
 use super::extents::Extents;
 use crate::acl;
@@ -29,18 +31,19 @@ pub(crate) struct Object<O: Os> {
     pub incapable: bool,
     /// It was made here, with inode flags, of which a record knows nothing.
     pub flagged: bool,
-    /// Whether what is known of it is a fact.
+    /// True if its known properties are a fact.
     pub claim: Claim,
     /// How many nodes that passed had its number before.
     pub generation: u32,
-    /// How often the kernel was told of it without having forgotten it since. Counted, as `below`, where nodes may pass.
+    /// FUSE lookup count: LOOKUP replies minus FORGETs. Counted, as `below`, with read committed.
     pub told: u32,
     /// Nodes that pass whose name is in it.
     pub below: u32,
     /// Names added less names removed, of a lower object.
     pub links: i32,
     pub ino: u64,
-    /// Its names as far as they are known, as the program sees them. Empty: none is left, or it is a root. Most have one.
+    /// Names as far as they are known, as the program sees them. Empty: none is left, or it is a root. Most
+    /// have one.
     pub names: SmallVec<[(Ix, Name); 1]>,
     /// `None`: staged.
     pub lower: Option<Lower>,
@@ -68,15 +71,15 @@ pub(crate) struct Directory<O: Os> {
     pub names: HashMap<Name, Entry>,
     /// Names of the committed directory, once they were asked for.
     pub listing: Option<Arc<[Dirent]>>,
-    /// The same while the directory is open, as no fact.
+    /// Its directory while that is open, as no fact.
     pub listed: Option<Arc<[Dirent]>>,
     /// Subdirectories added less subdirectories removed.
     pub subdirs: i32,
     /// When names of a lower directory changed last.
     pub changed: Option<Timestamp>,
-    /// Its default ACL, once it was needed.
+    /// Default ACL, once it was needed.
     pub default_acl: Option<Option<Box<acl::Acl>>>,
-    /// Its inode flags, once they were needed.
+    /// Inode flags, once they were needed.
     pub flags: Option<u32>,
 }
 
@@ -150,7 +153,7 @@ pub(crate) fn node_of(ix: Ix) -> Node {
     Node(u64::from(ix.get()))
 }
 
-/// Whether a node's state in the committed tree is a fact.
+/// True if a node's state in the committed tree is a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// To the end of the transaction.
@@ -167,15 +170,15 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 /// A touched name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// What the program sees.
+    /// The object that the program sees.
     pub now: Option<Ix>,
-    /// What the committed tree has.
+    /// The object of the committed tree.
     pub before: Option<Ix>,
     /// Slot of a staged object under a name of a lower directory.
     pub slot: u32,
 }
 
-/// What a program changed of a lower object's attributes.
+/// A program's changes of a lower object's attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     /// Permission bits.
@@ -214,7 +217,7 @@ pub(crate) enum Data<O: Os> {
     Memory(Box<Memory>),
     /// All in a slot.
     Private(Box<Private>),
-    /// What changed is in a slot.
+    /// The changed bytes are in a staging entry.
     Overlay(Box<Overlay<O>>),
 }
 

@@ -1,10 +1,11 @@
 //! Nodes that pass: what a transaction of isolation `committed` looks at and does not change (degree 2).
 //!
-//! Owns: [`Claim`], the way of a node from passing to claimed, and its end. A name that is looked up is looked at each time, and nothing
-//! of it is kept but the node, for as long as the kernel knows it. While a file or directory is open it stays what it was when it was
-//! opened. What is to be changed is claimed first ([`Workset::claim`]), with the directories on its way: from then on it is a
-//! node with a fact like any of a serializable transaction, and planning and commit know of no other. Guarantees: memory for what is
-//! open or known to the kernel only. Does not: decide what a program is told of how long it may keep something.
+//! Owns: [`Claim`], the way of a node from passing to claimed, and its end. A name that is looked up is
+//! looked at each time, and nothing of it is kept but the node, for as long as the kernel knows it. While a
+//! file or directory is open it stays what it was when it was opened. What is to be changed is claimed first
+//! ([`Workset::claim`]), with the directories on its way: from then on it is a node with a fact like any of a
+//! serializable transaction, and planning and commit know of no other. Guarantees: memory for what is open or
+//! known to the kernel only. Does not: decide what a program is told of how long it may keep something.
 
 use super::names::NAME_MAX;
 use super::Workset;
@@ -17,24 +18,24 @@ use systx_os::{Dirent, Errno, FileType, Os};
 
 /// Room for the bytes of all open files that pass; beyond, they are read where they are.
 const COPIED_ALL_MAX: u64 = 64 << 20;
-/// So many nodes are held from the lookup of their names to what is asked of them next: what was found is then what is opened,
-/// also where somebody gives the name to another object all the time.
+/// This many nodes are held from the lookup of their names to the next request for them: then that object is
+/// opened, even if the name goes to another object all the time.
 const RECENT_MAX: usize = 32;
 /// Bytes compared at a time.
 const CHUNK_BYTES: usize = 128 << 10;
 
 impl<O: Os> Workset<O> {
-    /// Whether what is only read becomes no fact.
+    /// Returns true if reads add no facts.
     pub(crate) fn passes(&self) -> bool {
         self.isolation == Isolation::Committed
     }
 
-    /// Whether what is known of a node will be true as long as the transaction runs.
+    /// Returns true if the known properties of a node stay true as long as the transaction runs.
     pub(crate) fn stays(&self, node: Node) -> bool {
         self.object(self.ix(node)).claim == Claim::ToTheEnd
     }
 
-    /// The same of a name.
+    /// Returns true if the known object of a name stays true as long as the transaction runs.
     pub(crate) fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
         let dir = self.ix(dir);
         !self.passes() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
@@ -55,7 +56,7 @@ impl<O: Os> Workset<O> {
         self.object(self.ix(node)).opens
     }
 
-    /// Notes that the kernel was told of a node; whether it did not know it.
+    /// Notes that the kernel got a node; returns true if it did not have it.
     pub(crate) fn told(&mut self, node: Node) -> bool {
         let ix = self.ix(node);
         let object = self.object_mut(ix);
@@ -63,13 +64,13 @@ impl<O: Os> Workset<O> {
         object.told == 1
     }
 
-    /// Whether the kernel knows a node by number, of those that may pass.
+    /// Returns true if the kernel has a node by number, of those that may be forgotten.
     pub(crate) fn is_told(&self, node: Node) -> bool {
         let object = self.object(self.ix(node));
         object.claim == Claim::Passing && object.told > 0
     }
 
-    /// The kernel has forgotten a node as often as it was told of it so many times. Its number may be given to another one.
+    /// Subtracts from the lookup count of a node. At 0 its number may be given to another one.
     pub(crate) fn forget_node(&mut self, node: Node, times: u64) {
         let ix = self.ix(node);
         let object = self.object_mut(ix);
@@ -77,7 +78,7 @@ impl<O: Os> Workset<O> {
         self.let_pass(ix);
     }
 
-    /// Drops a node that nobody knows any more, and with the last one in it its directory.
+    /// Drops a node that neither kernel nor transaction needs, and with the last one in it its directory.
     pub(crate) fn let_pass(&mut self, ix: Ix) {
         let mut at = ix;
         loop {
@@ -103,7 +104,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// What a name is now, without claiming it.
+    /// Returns the object at a name now, without adding it to the read set.
     pub(super) fn glance(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         if self.is_gone(dir) {
             return Ok(None);
@@ -124,7 +125,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// What was found when the name of a node was looked up a moment ago.
+    /// Returns what was found when the name of a node was looked up a moment ago.
     pub(crate) fn recently(&self, ix: Ix) -> Option<Arc<O::Fd>> {
         let recent = self.recent.iter().rev().find(|(held, _)| *held == ix);
         recent.filter(|_| self.object(ix).claim == Claim::Passing).map(|(_, fd)| fd.clone())
@@ -158,8 +159,8 @@ impl<O: Os> Workset<O> {
     /// The node of what was found under a name.
     ///
     /// # Errors
-    /// `ESTALE`: it is above this directory, which has been moved and was not met at its new place yet. A node below itself would have
-    /// no path.
+    /// `ESTALE`: it is above this directory, which has been moved and was not met at its new place yet. A
+    /// node below itself would have no path.
     fn meet(&mut self, dir: Ix, base: &Arc<LowerDir<O>>, name: &[u8], known: Arc<Known>) -> Verb<Ix> {
         let mount = self.object(dir).mount;
         let Some(&ix) = self.linked.get(&(mount, known.handle)) else {
@@ -211,7 +212,8 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// What a name is, to be changed: it stays claimed to the end, with the directories on its way.
+    /// Returns the object at a name that is to be changed: it is in the read set to the end, with the
+    /// directories on its way.
     pub(crate) fn find_to_change(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         self.claim(dir)?;
         let object = self.object(dir);
@@ -220,7 +222,7 @@ impl<O: Os> Workset<O> {
         if !committed || known || self.is_gone(dir) {
             return self.find(dir, name);
         }
-        // What is no name is told so by a lookup.
+        // The lookup reports a missing name.
         let plain = !name.is_empty() && name.len() <= NAME_MAX && !name.contains(&b'/') && !name.contains(&0);
         if !plain || self.is_sub_area(name) || self.is_hidden(dir, name) {
             return self.find(dir, name);
@@ -284,7 +286,8 @@ impl<O: Os> Workset<O> {
         Ok(ix)
     }
 
-    /// What is open for reading is claimed: it can be changed only if nobody else has.
+    /// Adds an object that is open for reading to the read set: it can be changed only if no other process
+    /// has.
     fn compare_open(&mut self, ix: Ix, found: &Found) -> Verb<()> {
         let object = self.object(ix);
         let (Data::Base(Some(read)), Some(lower)) = (&object.data, &object.lower) else { return Ok(()) };
@@ -373,7 +376,8 @@ impl<O: Os> Workset<O> {
                 return Ok(());
             }
         }
-        // What was moved or removed is still what was found, and a directory somebody's working directory.
+        // A moved or removed object is still the one that was found, and a directory may be a process's
+        // working directory.
         let dir = self.object(ix).dir.as_ref().and_then(|dir| dir.base.as_ref()?.kept());
         let dir = dir.or_else(|| self.recently(ix));
         let (Some(fd), Some(lower)) = (dir, &self.object(ix).lower) else { return Err(Errno::STALE.into()) };

@@ -66,8 +66,8 @@ impl<O: Os> Workset<O> {
         Ok(staging.next - 1)
     }
 
-    /// Gets a directory of its own, with the slots that are used, if it has none: there are too many for the shelf, or their
-    /// contents need a barrier.
+    /// Gets a directory of its own, with the slots that are used, if it has none: there are too many for the
+    /// shelf, or their contents need a barrier.
     pub(crate) fn leave_shelf(&mut self, mount: usize) -> Result<(), Errno> {
         let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shelf.is_some()) else { return Ok(()) };
         let own = self.mounts[mount].begin_staging_of(staging.id)?;
@@ -86,8 +86,9 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Whether the transaction has met the token file of the shelf that it uses, under a name that somebody has given it: as a token
-    /// it could not be told from what is taken out, and its seal would be a change of what was seen.
+    /// Returns true if the transaction has met the token file of its shared staging directory under a public
+    /// name: as a token it could not be told from an object that is taken out, and its seal would be a change
+    /// of a fact.
     pub(crate) fn has_met_token(&self, mount: usize) -> bool {
         let Some(shelf) = self.staging[mount].as_ref().and_then(|s| s.shelf.as_ref()) else { return false };
         let token = ObjectId::attr(&shelf.token_handle);
@@ -123,7 +124,7 @@ impl<O: Os> Workset<O> {
         Ok(fd)
     }
 
-    /// Whether what is staged under a name really has that name.
+    /// Returns true if an object staged under a name really has that name.
     fn is_in_place(&self, dir: Ix, name: &[u8]) -> bool {
         self.object(dir).is_staged() && !self.is_sub_area(name)
     }

@@ -1,12 +1,15 @@
-//! Areas of subtransactions: directories of this transaction's tree that are found by name and are in no list.
+//! Areas of subtransactions: directories of this transaction's tree that are found by name and are in no
+//! list.
 //!
-//! Owns: which names they have, and where such a name leads. A subtransaction runs over the view of this one, and needs an area in
-//! the directory that it has for a root. Guarantees: such a directory is in no listing, no difference and no plan, it moves no time,
-//! and a commit is refused while there is one: what a subtransaction has put into place in part is in it. Does not: know what is
-//! in one; to a subtransaction it is an ordinary directory.
+//! Owns: their names, and where such a name leads. A subtransaction runs over the view of this one, and needs
+//! an area in the directory that it has for a root. Guarantees: such a directory is in no listing, no
+//! difference and no plan, it moves no time, and a commit is refused while there is one: it holds what a
+//! subtransaction has put into place in part. Does not: know its contents; to a subtransaction it is an
+//! ordinary directory.
 //!
-//! A name holds a number of 128 random bits that this transaction drew for one user, and tells to processes of that user only: no
-//! archive can bring such a directory along, and no other user can make it. Any other name is an ordinary one, whatever it looks like.
+//! A name holds a number of 128 random bits that this transaction drew for one user, and shows to processes
+//! of that user only: no archive can bring such a directory along, and no other user can make it. Any other
+//! name is an ordinary one, whatever it looks like.
 
 use super::names::Change;
 use super::Workset;
@@ -18,10 +21,11 @@ use crate::types::Node;
 use crate::workset::node::{Entry, Ix, NO_SLOT};
 use systx_os::{Errno, Open, Os};
 
-/// What the name begins with that a displaced object, or what can't be finished, gets when its area goes; a number follows.
+/// What the name begins with that a displaced object, or what can't be finished, gets when its area goes; a
+/// number follows.
 pub(crate) const DISPLACED: &str = "systx-displaced.";
 
-/// What the name of such a directory begins with; its user's secret follows, in hexadecimal.
+/// The beginning of such a directory's name; its user's secret follows, in hexadecimal.
 const PREFIX: &str = ".systx.sub-";
 
 /// A user of subtransactions, and the name of the area in which that user's subtransactions of one directory meet.
@@ -31,7 +35,7 @@ pub(crate) struct SubUser {
 }
 
 impl<O: Os> Workset<O> {
-    /// The name of areas of a user's subtransactions. To be told to that user only.
+    /// Returns the name of areas of a user's subtransactions. To be shown to that user only.
     pub(crate) fn sub_area_name(&mut self, uid: u32) -> Vec<u8> {
         if let Some(user) = self.sub_users.iter().find(|user| user.uid == uid) {
             return user.name.to_vec();
@@ -41,12 +45,12 @@ impl<O: Os> Workset<O> {
         name.into_bytes()
     }
 
-    /// Whether a name is one of an area of a subtransaction.
+    /// Returns true for the name of an area of a subtransaction.
     pub(crate) fn is_sub_area(&self, name: &[u8]) -> bool {
         self.sub_area_user(name).is_some()
     }
 
-    /// Whose areas have a name.
+    /// Returns the user whose areas have a name.
     pub(crate) fn sub_area_user(&self, name: &[u8]) -> Option<u32> {
         let secret = name.strip_prefix(PREFIX.as_bytes())?;
         if mutant::on(Mutant::AreaByItsName) {
@@ -75,10 +79,11 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// Such directories go with the one that they are in. Whoever works in there has lost all that he works on.
+    /// Removes such directories with the one that they are in. Subtransactions in there lose their work.
     ///
     /// # Errors
-    /// `EBUSY` while something of the committed tree is in there, on its way to somewhere else.
+    ///
+    /// `EBUSY` while a committed object is in there, on its way to another place.
     pub(crate) fn drop_sub_areas(&mut self, dir: Ix) -> Verb<()> {
         while let Some((_, name, entry)) = self.sub_areas.iter().find(|(at, ..)| *at == dir).cloned() {
             let Some(area) = entry.now else { return Err(Errno::STALE.into()) };
@@ -99,7 +104,7 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Whether an object is in such a directory, or is one.
+    /// Returns true if an object is in such a directory, or is one.
     pub(crate) fn is_in_sub_area(&self, ix: Ix) -> bool {
         if self.sub_areas.is_empty() {
             return false;
@@ -114,7 +119,7 @@ impl<O: Os> Workset<O> {
         false
     }
 
-    /// Whether an object stands directly in such a directory: its table, for instance.
+    /// Returns true if an object stands directly in such a directory: its table, for instance.
     pub(crate) fn is_of_sub_area(&self, ix: Ix) -> bool {
         let holds = |dir: Ix| self.sub_areas.iter().any(|(.., entry)| entry.now == Some(dir));
         self.object(ix).names.first().is_some_and(|(dir, _)| holds(*dir))
@@ -125,12 +130,13 @@ impl<O: Os> Workset<O> {
         !self.sub_areas.is_empty()
     }
 
-    /// Whether an object is such a directory.
+    /// Returns true if an object is such a directory.
     pub(crate) fn is_a_sub_area(&self, ix: Ix) -> bool {
         self.sub_areas.iter().any(|(.., entry)| entry.now == Some(ix))
     }
 
-    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all, others their own.
+    /// The paths of such directories on a mount, from its root, as far as a user may know them: root all,
+    /// others their own.
     pub(crate) fn sub_areas(&self, root: Node, uid: u32) -> Vec<Vec<u8>> {
         let mount = self.object(self.ix(root)).mount;
         let known = |name: &[u8]| uid == 0 || self.sub_area_user(name) == Some(uid);

@@ -48,8 +48,9 @@ fn exchange(bytes: *mut u8, before: &[u8], after: &[u8]) -> i32 {
             u64::from_ne_bytes(word)
         };
         let at = bytes.wrapping_add(n * WORD).cast::<u64>();
-        // SAFETY: in the mapping, which is a whole number of pages, and aligned, because `offset` is. Other processes use these
-        // bytes, too: hence atomic. A page that a truncation took away ends this child, not the caller.
+        // SAFETY: in the mapping, which is a whole number of pages, and aligned, because `offset` is. Other
+        // processes use these bytes, too: hence atomic. A page that a truncation took away ends this child,
+        // not the caller.
         let cell = unsafe { AtomicU64::from_ptr(at) };
         let (old, new) = (word(old), word(new));
         if old != new && cell.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_err() {

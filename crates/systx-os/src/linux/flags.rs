@@ -1,6 +1,7 @@
 //! Inode flags (chattr(1)) and policies of encryption.
 //!
-//! Guarantees: what a file system has no word for is no flag, and no policy. No object is opened in a way that waits or acts.
+//! Guarantees: what a file system has no word for is no flag, and no policy. No object is opened in a way
+//! that waits or acts.
 //!
 //! Source: ioctl_iflags(2), Documentation/filesystems/fscrypt.rst.
 

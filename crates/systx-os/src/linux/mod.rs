@@ -74,8 +74,8 @@ impl Linux {
         probe::probe_thoroughly(scratch.as_fd())
     }
 
-    /// Makes a nameless file below `scratch`. Returns, with whatever error, once the file system has answered, which one that is frozen
-    /// does not.
+    /// Makes a nameless file below `scratch`. Returns, with whatever error, once the file system has
+    /// answered, which one that is frozen does not.
     pub fn try_to_make(&self, scratch: &OwnedFd) -> Result<()> {
         probe::try_to_make(scratch.as_fd())
     }

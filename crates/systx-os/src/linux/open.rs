@@ -76,8 +76,9 @@ const INODE_IN_THE_MAKING: u32 = 1000;
 /// Set when this process finds objects by their paths alone.
 static BY_PATH: AtomicBool = AtomicBool::new(false);
 
-/// From now on this process opens nothing by handle, as if it were not permitted: for one with root's rights that is to reach
-/// nothing outside of one directory. A handle leads anywhere on a file system; a path is walked from that directory.
+/// From now on this process opens nothing by handle, as if it were not permitted: for one with root's rights
+/// that is to reach nothing outside of one directory. A handle leads anywhere on a file system; a path is
+/// walked from that directory.
 pub fn find_by_path() {
     BY_PATH.store(true, Ordering::Relaxed);
 }

@@ -98,10 +98,11 @@ fn identify(dir: &OwnedFd) -> Result<(Stat, FsKind, Signs)> {
     Ok((stat, kind, signs(kind, uuid(dir), rustix::fs::fstatvfs(dir)?.f_fsid)))
 }
 
-/// Inode number of the directory that the kernel makes for a superblock when it is mounted. Numbers of sysfs are given in turn,
-/// so the next mount has another one.
+/// Inode number of the directory that the kernel makes for a superblock when it is mounted. Numbers of sysfs
+/// are given in turn, so the next mount has another one.
 ///
-/// Source: ext4_register_sysfs, xfs_mount_sysfs_init, btrfs_sysfs_add_fsid; __kernfs_new_node in fs/kernfs/dir.c.
+/// Source: ext4_register_sysfs, xfs_mount_sysfs_init, btrfs_sysfs_add_fsid; __kernfs_new_node in
+/// fs/kernfs/dir.c.
 fn life(dir: &OwnedFd, kind: FsKind, dev: u64) -> u64 {
     let directory = match kind {
         FsKind::Ext4 | FsKind::Ext4NoJournal => block_device(dev).map(|name| format!("/sys/fs/ext4/{name}")),

@@ -1,7 +1,8 @@
 //! Projects of ext4 and xfs, by which quotas count whole trees.
 //!
-//! A directory may pass its project on: then the kernel refuses to move or link into it what belongs to another one
-//! (fs/ext4/namei.c, ext4_rename; fs/xfs/xfs_inode.c, xfs_rename). Guarantees: no object is opened in a way that waits or acts.
+//! A directory may pass its project on: then the kernel refuses to move or link into it what belongs to
+//! another one (fs/ext4/namei.c, ext4_rename; fs/xfs/xfs_inode.c, xfs_rename). Guarantees: no object is
+//! opened in a way that waits or acts.
 
 use std::ffi::{c_int, c_long, CStr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

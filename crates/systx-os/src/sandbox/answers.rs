@@ -1,8 +1,9 @@
 //! Which file systems answer: processes that try them in place of this one.
 //!
-//! Owns: these processes and how long they are waited for. Guarantees: a file system that is frozen (FIFREEZE), or whose device
-//! is stuck, keeps only its own process waiting, which holds nothing of the caller's and ends when the file system answers. Not even
-//! SIGKILL ends such a wait. Does not: say anything of a moment later.
+//! Owns: these processes and how long they are waited for. Guarantees: a file system that is frozen
+//! (FIFREEZE), or whose device is stuck, keeps only its own process waiting, which holds nothing of the
+//! caller's and ends when the file system answers. Not even SIGKILL ends such a wait. Does not: say anything
+//! of a moment later.
 
 use super::{close_all_but, exit_now, require_one_thread, twin, withdraw, Side};
 use crate::process;

@@ -1,7 +1,8 @@
 //! A process that goes on when the one that started it has ended, and its terminal is closed.
 //!
-//! Owns: its start. Guarantees: it has a session of its own and none of the other's descriptors but the standard streams, which
-//! it gives up itself ([`crate::process::let_go_of_streams`]) when it has no more to say there. Does not: know what it does.
+//! Owns: its start. Guarantees: it has a session of its own and none of the other's descriptors but the
+//! standard streams, which it gives up itself ([`crate::process::let_go_of_streams`]) when it has no more to
+//! say there. Does not: know what it does.
 
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::types::Result;
@@ -9,8 +10,8 @@ use rustix::io::Errno;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// Starts a process that runs `work` and ends with its status. `work` gets one end of a connected pair of sockets, and the caller
-/// the other one.
+/// Starts a process that runs `work` and ends with its status. `work` gets one end of a connected pair of
+/// sockets, and the caller the other one.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what socketpair or clone3 answer.

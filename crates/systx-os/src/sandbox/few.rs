@@ -1,10 +1,12 @@
 //! A thread that may look into a view that its own process serves.
 //!
-//! Owns: the table of descriptors that such a thread has for itself. Guarantees: the thread does not hold the connection from which its
-//! questions are answered, so when the process is killed, the connection ends with the other threads, and the wait for an answer with
-//! it. A thread that shares their table would keep it open, and wait for ever, unkillable. Does not: start the thread.
+//! Owns: the table of descriptors that such a thread has for itself. Guarantees: the thread does not hold the
+//! connection from which its questions are answered, so when the process is killed, the connection ends with
+//! the other threads, and the wait for an answer with it. A thread that shares their table would keep it
+//! open, and wait for ever, unkillable. Does not: start the thread.
 //!
-//! Source: request_wait_answer in fs/fuse/dev.c (a request that was taken is waited for); files_struct lives as long as its last thread.
+//! Source: request_wait_answer in fs/fuse/dev.c (a request that was taken is waited for); files_struct lives
+//! as long as its last thread.
 
 use super::close_all_but;
 use crate::types::Result;
@@ -12,8 +14,9 @@ use rustix::fd::RawFd;
 
 /// Gives this thread a table of descriptors of its own, with the standard streams and `keep` in it.
 ///
-/// A thread does this first, before it opens anything, and owns none of the descriptors that others have opened: it borrows those in
-/// `keep`, which must stay open until this returns, and what it closes is closed for itself alone.
+/// A thread does this first, before it opens anything, and owns none of the descriptors that others have
+/// opened: it borrows those in `keep`, which must stay open until this returns, and what it closes is closed
+/// for itself alone.
 pub fn keep_only(mut keep: Vec<RawFd>) -> Result<()> {
     // SAFETY: CLONE_FILES copies the table; no memory is concerned.
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {

@@ -1,17 +1,19 @@
 //! A command that comes into namespaces whose pid 1 runs already.
 //!
-//! Owns: the way in. Guarantees: the command has its caller's session, group, terminal, streams and limits; and it dies with pid 1,
-//! as the kernel kills everybody in there. Nobody in there has a parent outside, who might not reap him: pid 1 could not end
-//! before. So the command is the child of a *guest*, and that is pid 1's child since the one who made it has gone at once; he
-//! alone was a child of `systx`, which ignores SIGCHLD meanwhile. When `systx` is killed, the guest kills the command; what that
-//! has started stays. Does not: ask whether it may.
+//! Owns: the way in. Guarantees: the command has its caller's session, group, terminal, streams and limits;
+//! and it dies with pid 1, as the kernel kills everybody in there. Nobody in there has a parent outside, who
+//! might not reap him: pid 1 could not end before. So the command is the child of a *guest*, and that is pid
+//! 1's child since the one who made it has gone at once; he alone was a child of `systx`, which ignores
+//! SIGCHLD meanwhile. When `systx` is killed, the guest kills the command; what that has started stays. Does
+//! not: ask whether it may.
 //!
 //! ```text
 //! pid 1 ──(adopted)──► guest ──clone3──► the command
 //!                        └─socket─ systx (outside)
 //! ```
 //!
-//! Source: setns(2), pid_namespaces(7); zap_pid_ns_processes in the kernel, which waits for children of parents outside.
+//! Source: setns(2), pid_namespaces(7); zap_pid_ns_processes in the kernel, which waits for children of
+//! parents outside.
 
 use super::spawn::{
     child_signal_default, children_signal, execute, hung_up, pointers, serve, socket_pair, Child, Message,
@@ -97,11 +99,12 @@ impl Entry {
     }
 }
 
-/// Starts a command in there. From here on this process ignores SIGCHLD, and what it starts is in there; an ordinary user's is in
-/// the user namespace itself.
+/// Starts a command in there. From here on this process ignores SIGCHLD, and what it starts is in there; an
+/// ordinary user's is in the user namespace itself.
 ///
 /// # Errors
-/// `EBUSY` when this process has more than one thread. `ENOMEM`: pid 1 is gone. Else what setns and clone3 answer.
+/// `EBUSY` when this process has more than one thread. `ENOMEM`: pid 1 is gone. Else what setns and clone3
+/// answer.
 pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     require_one_thread()?;
     let argv = pointers(&guest.argv);

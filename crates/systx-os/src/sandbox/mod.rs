@@ -1,13 +1,14 @@
-//! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its commit.
+//! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its
+//! commit.
 //!
-//! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two processes
-//! of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are there ([`join`]), the process
-//! that holds such namespaces open ([`apart`]), the user namespace of who has no privileges ([`own`]), calls that reach what is outside
-//! ([`watch`], [`calls`], [`inside`]), threads that look into a view of their own process ([`few`]), the twin ([`twin`]), and processes that
-//! try whether a file system answers ([`answers`]). Guarantees: no process of a command
-//! outlives its pid 1, its pid 1 never outlives `systx`, and mounts live in the command's own mount namespace, so that
-//! nothing is left to clean up however any of them dies. Does not: decide what is mounted where, or know what a
-//! transaction is.
+//! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two
+//! processes of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are
+//! there ([`join`]), the process that holds such namespaces open ([`apart`]), the user namespace of who has
+//! no privileges ([`own`]), calls that reach what is outside ([`watch`], [`calls`], [`inside`]), threads that
+//! look into a view of their own process ([`few`]), the twin ([`twin`]), and processes that try whether a
+//! file system answers ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never
+//! outlives `systx`, and mounts live in the command's own mount namespace, so that nothing is left to clean
+//! up however any of them dies. Does not: decide what is mounted where, or know what a transaction is.
 //!
 //! ```text
 //! systx ──clone3──► pid 1 of the namespaces ──clone3──► the command
@@ -16,8 +17,8 @@
 //!
 //! Who holds namespaces open starts pid 1 alone; who joins has a guest in place of pid 1.
 //!
-//! All are started while `systx` has one thread only; that is checked, because a copy of a process with several
-//! threads may find any lock taken for ever.
+//! All are started while `systx` has one thread only; that is checked, because a copy of a process with
+//! several threads may find any lock taken for ever.
 //!
 //! Minimum kernel version: 5.12 (mount_setattr).
 
@@ -111,8 +112,8 @@ unsafe fn close_all_but(keep: &mut [RawFd]) {
     unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
 }
 
-/// Gives up session, working directory and standard streams, and takes no signal that can be refused. Failures leave this process
-/// less well hidden, which is no reason to go without it.
+/// Gives up session, working directory and standard streams, and takes no signal that can be refused.
+/// Failures leave this process less well hidden, which is no reason to go without it.
 fn withdraw() {
     let _ = rustix::process::setsid();
     block_all_signals();

@@ -144,8 +144,8 @@ pub struct Found {
     pub directory: bool,
 }
 
-/// Looks at the end of a path, without following a symbolic link there and without causing a mount. No server is asked: one
-/// that does not answer must not stop its neighbours.
+/// Looks at the end of a path, without following a symbolic link there and without causing a mount. No server
+/// is asked: one that does not answer must not stop its neighbours.
 pub fn look(path: &[u8]) -> Result<Found> {
     let flags = AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
@@ -153,7 +153,8 @@ pub fn look(path: &[u8]) -> Result<Found> {
     Ok(Found { mount_id: stat.stx_mnt_id, directory })
 }
 
-/// Value of an extended attribute of at most `bytes_max` bytes, without following a symbolic link at the end of the path.
+/// Value of an extended attribute of at most `bytes_max` bytes, without following a symbolic link at the end
+/// of the path.
 pub fn attribute(path: &[u8], name: &str, bytes_max: usize) -> Result<Vec<u8>> {
     let mut value = vec![0; bytes_max];
     let length = rustix::fs::lgetxattr(path, name, &mut value)?;
@@ -216,8 +217,8 @@ pub fn detached_with_all_below(path: &[u8]) -> Result<OwnedFd> {
     rustix::mount::open_tree(CWD, path, how)
 }
 
-/// Writes back what programs stored through mappings of files of mounts (syncfs), on a thread of its own: this process may be the one
-/// that serves them ([`super::few`]).
+/// Writes back what programs stored through mappings of files of mounts (syncfs), on a thread of its own:
+/// this process may be the one that serves them ([`super::few`]).
 pub fn sync(mounts: &[OwnedFd]) -> Result<()> {
     let work = || {
         super::few::keep_only(mounts.iter().map(AsRawFd::as_raw_fd).collect())?;

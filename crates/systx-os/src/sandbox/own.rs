@@ -41,8 +41,8 @@ pub enum Entry {
     Mount,
 }
 
-/// Lays down what the program file's capabilities have given, but for the one that [`enter`] may take up. For the beginning of a
-/// program: until then it is privileged, and its user can't look at it in /proc.
+/// Lays down what the program file's capabilities have given, but for the one that [`enter`] may take up. For
+/// the beginning of a program: until then it is privileged, and its user can't look at it in /proc.
 ///
 /// # Errors
 /// Of capset(2) and prctl(2).
@@ -79,9 +79,9 @@ fn take_up(up: bool) -> Result<()> {
 /// Moves this process into new user and mount namespaces.
 ///
 /// # Errors
-/// `EBUSY` when this process has more than one thread. [`Entry::Make`]: `ENOSPC` beyond user.max_user_namespaces, `EPERM` where it is
-/// forbidden or in a chroot. [`Entry::Map`], [`Entry::Mount`]: `EPERM`, `EACCES` where a security module takes back what the
-/// namespace gave.
+/// `EBUSY` when this process has more than one thread. [`Entry::Make`]: `ENOSPC` beyond
+/// user.max_user_namespaces, `EPERM` where it is forbidden or in a chroot. [`Entry::Map`], [`Entry::Mount`]:
+/// `EPERM`, `EACCES` where a security module takes back what the namespace gave.
 pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     require_one_thread().map_err(|e| (Entry::Make, e))?;
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
@@ -89,7 +89,8 @@ pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     if more {
         take_up(true).map_err(|e| (Entry::Make, e))?;
     }
-    // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces that it leaves.
+    // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces
+    // that it leaves.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
         let error = last_errno();
         if more {
@@ -116,8 +117,8 @@ const TERMINALS_SIGNALS: [i32; 7] =
 
 /// Does something as another user, in a process of its own; whether it has said yes. For root.
 ///
-/// Other processes of that user may send it signals: if they stop it, it is killed, and has not said yes. Those that a terminal sends
-/// don't reach it.
+/// Other processes of that user may send it signals: if they stop it, it is killed, and has not said yes.
+/// Those that a terminal sends don't reach it.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what clone3 answers.

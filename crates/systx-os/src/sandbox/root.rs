@@ -1,10 +1,12 @@
 //! Building the tree of mounts that a command sees, inside its own mount namespace.
 //!
-//! Owns: the steps ([`Step`]) and how each is done. Guarantees: nothing that happens here is seen outside the namespace
-//! (all propagation is cut first); no allocation, so that it can run between clone and exec. Does not: choose the steps.
+//! Owns: the steps ([`Step`]) and how each is done. Guarantees: nothing that happens here is seen outside the
+//! namespace (all propagation is cut first); no allocation, so that it can run between clone and exec. Does
+//! not: choose the steps.
 //!
-//! Two shapes of tree. With [`Base::Mount`] a new mount (a view) becomes the root and what is not served moves from the old tree into
-//! it; the old tree is then detached. With [`Base::Same`] the old tree stays and views cover parts of it.
+//! Two shapes of tree. With [`Base::Mount`] a new mount (a view) becomes the root and what is not served
+//! moves from the old tree into it; the old tree is then detached. With [`Base::Same`] the old tree stays and
+//! views cover parts of it.
 //!
 //! Source: move_mount(2), open_tree(2), mount_setattr(2), pivot_root(2).
 

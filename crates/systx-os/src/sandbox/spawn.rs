@@ -1,11 +1,11 @@
 //! The two processes of a command: pid 1 of its namespaces, and the command itself.
 //!
-//! Owns: their start, the messages between pid 1 and `systx`, and their end. Guarantees: when the command ends, pid 1
-//! ends, and with it the kernel kills whatever is left in the namespace before [`Child::reap`] returns; when `systx`
-//! dies, pid 1 is killed. Does not: interpret the command's status.
+//! Owns: their start, the messages between pid 1 and `systx`, and their end. Guarantees: when the command
+//! ends, pid 1 ends, and with it the kernel kills whatever is left in the namespace before [`Child::reap`]
+//! returns; when `systx` dies, pid 1 is killed. Does not: interpret the command's status.
 //!
-//! Between clone and exec only system calls are made: everything that needs memory is prepared before. What pid 1 does last may
-//! need some: it is a copy of a process with one thread.
+//! Between clone and exec only system calls are made: everything that needs memory is prepared before. What
+//! pid 1 does last may need some: it is a copy of a process with one thread.
 
 use super::root::{Root, Stage};
 use super::watch::{self, Watch};
@@ -217,8 +217,9 @@ impl Child {
         self.signal(libc::SIGCONT);
     }
 
-    /// Kills everything in the namespace, in such a way that nothing of it runs on when this returns, also what waits for
-    /// an answer of ours: pid 1 could reach it only after its own death, which takes longer than an answer.
+    /// Kills everything in the namespace, in such a way that nothing of it runs on when this returns, also
+    /// what waits for an answer of ours: pid 1 could reach it only after its own death, which takes longer
+    /// than an answer.
     pub fn silence(&self) {
         self.signal(EVERYTHING);
         let mut fds = [PollFd::new(&self.talk, PollFlags::IN)];
@@ -227,7 +228,8 @@ impl Child {
         self.kill();
     }
 
-    /// Has pid 1 ask everybody else to end, by the signals that programs expect of a terminal that goes and of a machine that shuts down.
+    /// Has pid 1 ask everybody else to end, by the signals that programs expect of a terminal that goes and
+    /// of a machine that shuts down.
     pub fn hang_up(&self) {
         self.signal(HANG_UP);
     }
@@ -413,12 +415,14 @@ pub(super) fn serve(
                 Ok(_) if i32::from(signal[0]) == HANG_UP && is_init => {
                     // Guests hold these two, as who started them does.
                     for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGCONT] {
-                        // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
+                        // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but
+                        // itself: its namespace.
                         unsafe { libc::kill(-1, signal) };
                     }
                 }
                 Ok(_) if i32::from(signal[0]) == EVERYTHING && is_init => {
-                    // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself: its namespace.
+                    // SAFETY: kill takes two numbers. -1 is everybody that this process can see, but itself:
+                    // its namespace.
                     unsafe { libc::kill(-1, libc::SIGKILL) };
                     exit_now(1)
                 }

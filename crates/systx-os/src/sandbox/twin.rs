@@ -38,7 +38,8 @@ pub struct Twin {
     pidfd: OwnedFd,
 }
 
-/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies, or leaves it something.
+/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies, or leaves it
+/// something.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what pipe, pidfd_open or clone3 answer.
@@ -67,8 +68,8 @@ impl Twin {
         core::mem::forget(self.leave);
     }
 
-    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`]. Returns when it has taken over, or
-    /// is gone, or after a moment in which it did not get to run.
+    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`]. Returns
+    /// when it has taken over, or is gone, or after a moment in which it did not get to run.
     pub fn leave(&self, words: &[u64]) {
         let mut message = vec![LEFT];
         message.extend(words.iter().take(WORDS_MAX).flat_map(|word| word.to_ne_bytes()));

@@ -46,8 +46,8 @@ pub(super) const NATIVE: u32 = 0xc000_00f3;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 pub(super) const NATIVE: u32 = 0;
 
-/// AUDIT_ARCH_I386, and its numbers (arch/x86/entry/syscalls/syscall_32.tbl) of socketcall, sendmmsg, setns, socket, connect, sendmsg,
-/// sendto, io_uring_setup.
+/// AUDIT_ARCH_I386, and its numbers (arch/x86/entry/syscalls/syscall_32.tbl) of socketcall, sendmmsg, setns,
+/// socket, connect, sendmsg, sendto, io_uring_setup.
 const I386: u32 = 0x4000_0003;
 const I386_CALLS: [u32; 8] = [102, 345, 346, 359, 362, 370, 369, 425];
 /// From here on numbers are those of the x32 ABI: asm/unistd.h.
@@ -70,7 +70,8 @@ pub(super) fn prepare(to: BorrowedFd<'_>, own_network: bool) -> Prepared<'_> {
     Prepared { to, filter: filter(), withheld }
 }
 
-/// Watches this process, and what it starts from here on. It must be allowed to: by CAP_SYS_ADMIN in its user namespace.
+/// Watches this process, and what it starts from here on. It must be allowed to: by CAP_SYS_ADMIN in its user
+/// namespace.
 pub(super) fn begin(prepared: &Prepared<'_>) -> Result<()> {
     for fd in &prepared.withheld {
         // SAFETY: it was inherited by `systx`, which has no owner for it; this copy of the process uses none of them.
@@ -146,8 +147,8 @@ pub(super) fn loopback_up() -> Result<()> {
     }
 }
 
-/// Sockets and rings that this process was started with, and that what it executes would get: they lead elsewhere already. Standard
-/// streams are not among them.
+/// Sockets and rings that this process was started with, and that what it executes would get: they lead
+/// elsewhere already. Standard streams are not among them.
 fn inherited_sockets() -> Vec<RawFd> {
     let names = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers = names.filter_map(|name| name.file_name().to_str()?.parse::<RawFd>().ok());

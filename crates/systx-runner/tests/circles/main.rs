@@ -1,9 +1,10 @@
 //! Import circles: no module of any crate uses, directly or through others, a sibling that uses it.
 //!
-//! The unit is the module among its siblings: the modules at the top of a crate, and those of each directory. A module counts with
-//! everything below it, so that directories are held apart, too. What a directory's own `mod.rs` has is no sibling of the files in it:
-//! they may use what it defines, and it uses them. An import leads to the module that defines what is imported, whatever re-exports it.
-//! Code under `#[cfg(test)]` does not count.
+//! The unit is the module among its siblings: the modules at the top of a crate, and those of each directory.
+//! A module counts with everything below it, so that directories are held apart, too. What a directory's own
+//! `mod.rs` has is no sibling of the files in it: they may use what it defines, and it uses them. An import
+//! leads to the module that defines what is imported, whatever re-exports it. Code under `#[cfg(test)]` does
+//! not count.
 
 mod source;
 

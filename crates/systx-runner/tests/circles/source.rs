@@ -326,7 +326,8 @@ fn raw_hashes(text: &[char], n: usize) -> Option<(usize, usize)> {
     (rest.get(hashes) == Some(&'"')).then(|| (text.len() - rest.len() + hashes, hashes))
 }
 
-/// Behind the string whose first quote is at `quote`. Only one without `#` has escapes; raw ones without are taken for that.
+/// Behind the string whose first quote is at `quote`. Only one without `#` has escapes; raw ones without are
+/// taken for that.
 fn end_of_string(text: &[char], quote: usize, hashes: usize) -> usize {
     let mut n = quote + 1;
     while n < text.len() {

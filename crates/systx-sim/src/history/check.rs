@@ -14,7 +14,7 @@ pub fn check(history: &History) -> Vec<Anomaly> {
     check_with(history, Reads::OfCommitted)
 }
 
-/// The same, and says whose reads count.
+/// Like [`check`], for a choice of the reads that count.
 pub fn check_with(history: &History, reads: Reads) -> Vec<Anomaly> {
     let mut versions = Versions::new(history, reads);
     let mut anomalies = std::mem::take(&mut versions.anomalies);
@@ -103,7 +103,8 @@ fn dependencies(history: &History, versions: &Versions<'_>) -> Graph {
     graph
 }
 
-/// Who had returned before somebody began comes before him. An unknown outcome may take effect at any later time.
+/// Orders a transaction that returned before another one began before that one. An unknown outcome may take
+/// effect at any later time.
 fn add_time(history: &History, versions: &Versions<'_>, graph: &mut Graph) {
     let counted = || history.transactions.iter().enumerate().filter(|(tx, _)| versions.counts[*tx]);
     let mut returns: Vec<(u64, u32)> = counted()

@@ -1,11 +1,12 @@
 //! Judges a recorded history of transactions over append-only lists, in the manner of Elle's list-append.
 //!
-//! Owns the history ([`History`], its text form in [`text`]) and the verdict ([`check`]). Lists are the right object: a
-//! read shows every append before it and their order, so the order of versions needs no guess and each dependency between
-//! transactions can be named. Guarantees: whatever is reported is an anomaly in every explanation of the history, with the
-//! cycle or the values as evidence; time and memory are linear in the size of the input but for the search for cycles to
-//! show, which is bounded. Does not do: prove a history right (it finds what the reads reveal: many reads, few keys and a
-//! final state of every list reveal most), predicates, or anything but appends and whole reads.
+//! Owns the history ([`History`], its text form in [`text`]) and the verdict ([`check`]). Lists are the right
+//! object: a read shows every append before it and their order, so the order of versions needs no guess and
+//! each dependency between transactions can be named. Guarantees: whatever is reported is an anomaly in every
+//! explanation of the history, with the cycle or the values as evidence; time and memory are linear in the
+//! size of the input but for the search for cycles to show, which is bounded. Does not do: prove a history
+//! right (it finds what the reads reveal: many reads, few keys and a final state of every list reveal most),
+//! predicates, or anything but appends and whole reads.
 //!
 //! Adya's classes, from worst to mildest; each cycle is reported in the worst class that a part of it has:
 //!
@@ -46,7 +47,7 @@ pub enum Op {
     Read {
         /// Which list.
         key: String,
-        /// What came back.
+        /// List that the read returned.
         list: Vec<Value>,
     },
 }
@@ -56,7 +57,7 @@ pub enum Op {
 pub enum Outcome {
     /// Commit returned.
     Committed,
-    /// It was told that nothing happened.
+    /// Reported as aborted: nothing was changed.
     Aborted,
     /// Killed, cut off or in doubt: all or nothing of it may be there.
     Unknown,
@@ -65,7 +66,7 @@ pub enum Outcome {
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Who ran it; with `id` its name.
+    /// Process that ran it; with `id` the transaction's name.
     pub process: u64,
     /// Unique within the process.
     pub id: u64,
@@ -73,9 +74,9 @@ pub struct Transaction {
     pub invoke: u64,
     /// When its end was known; `None` if it never was.
     pub complete: Option<u64>,
-    /// Its end.
+    /// Outcome.
     pub outcome: Outcome,
-    /// Its calls, in order.
+    /// Calls, in order.
     pub ops: Vec<Op>,
 }
 
@@ -99,9 +100,9 @@ pub struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)] // The table above and `Display` say what each is.
 pub enum Class {
-    /// The same value was appended twice, or stands twice in a list.
+    /// A value was appended twice, or stands twice in a list.
     DuplicateAppend,
-    /// A value that nobody appended.
+    /// A value that no transaction appended.
     Unborn,
     /// A transaction does not see its own appends, or the same list twice.
     Internal,
@@ -149,7 +150,7 @@ impl fmt::Display for Class {
 /// A proof that the history has no serial explanation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
-    /// What kind.
+    /// Class of the anomaly.
     pub class: Class,
     /// Why, in sentences.
     pub explanation: String,

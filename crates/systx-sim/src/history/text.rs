@@ -1,4 +1,5 @@
-//! The text form of a history: one line a transaction, so that processes can write it while they run and be killed.
+//! The text form of a history: one line a transaction, so that processes can write it while they run and be
+//! killed.
 //!
 //! ```text
 //! # process id invoke complete outcome | calls
@@ -7,10 +8,11 @@
 //! final x 5 6
 //! ```
 //!
-//! `complete` is `-` when it is not known; a committed transaction always has one. Keys have neither blanks nor `|`. A later line with the same process and id replaces an
-//! earlier one: a process writes its transaction as `unknown` *before* it commits and again with the outcome. A last line
-//! without an end of line was cut off by a kill and is ignored. Texts of several processes are merged by concatenation or
-//! by [`parse_all`].
+//! `complete` is `-` when it is not known; a committed transaction always has one. Keys have neither blanks
+//! nor `|`. A later line with the same process and id replaces an earlier one: a process writes its
+//! transaction as `unknown` *before* it commits and again with the outcome. A last line without an end of
+//! line was cut off by a kill and is ignored. Texts of several processes are merged by concatenation or by
+//! [`parse_all`].
 
 use super::{History, Op, Outcome, Transaction, Value};
 use std::collections::HashMap;
@@ -21,7 +23,7 @@ use std::fmt;
 pub struct ParseError {
     /// Counted from 1, over all texts.
     pub line: usize,
-    /// What is wrong.
+    /// Reason why the text can't be parsed.
     pub reason: String,
 }
 

@@ -1,9 +1,10 @@
-//! What the values alone reveal: who appended what, the order of each list, and every anomaly that needs no cycle.
+//! Conclusions from the values alone: which transaction appended what, the order of each list, and every
+//! anomaly that needs no cycle.
 
 use super::{Anomaly, Class, History, Op, Outcome, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Whose reads have to fit into the serial order.
+/// Transactions whose reads have to fit into the serial order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// Strict serializability.
@@ -35,7 +36,7 @@ pub(super) struct Versions<'h> {
     pub orders: Vec<&'h [Value]>,
     /// External reads that agree with the order.
     pub reads: Vec<Read<'h>>,
-    /// Whether a transaction took effect, or at least its reads count.
+    /// For each transaction: true if it took effect, or at least its reads count.
     pub counts: Vec<bool>,
     pub anomalies: Vec<Anomaly>,
 }
@@ -127,7 +128,7 @@ impl<'h> Versions<'h> {
         external
     }
 
-    /// An unknown outcome counts as a commit as soon as somebody who counts saw one of its appends.
+    /// Counts an unknown outcome as a commit as soon as a transaction that counts saw one of its appends.
     fn decide_effects(
         &mut self,
         history: &History,
@@ -201,7 +202,8 @@ impl<'h> Versions<'h> {
         self.orders = orders.into_iter().map(|(order, _)| order).collect();
     }
 
-    /// Values that should not be in any list, and reads that end in the middle of somebody's appends.
+    /// Finds values that should not be in any list, and reads that end in the middle of a transaction's
+    /// appends.
     fn check_lists(&mut self, history: &History) {
         let name = |tx: u32| history.transactions[tx as usize].name();
         for key in 0..self.names.len() {

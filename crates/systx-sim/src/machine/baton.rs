@@ -26,7 +26,7 @@ pub(super) enum Turns {
     Ranked { ranks: Vec<i64>, points: u64, falls: Vec<u64> },
 }
 
-/// Whose turn it is.
+/// State of the turns: which process runs, and which may run next.
 pub(super) struct Baton {
     pub(super) rng: fastrand::Rng,
     pub(super) turns: Turns,

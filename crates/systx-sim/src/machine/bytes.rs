@@ -83,7 +83,7 @@ impl State {
         self.unfold(id);
     }
 
-    /// What a change of contents or owner takes away: file capabilities, and (`all`) set-id bits.
+    /// Removes what a change of contents or owner takes away: file capabilities, and (`all`) set-id bits.
     pub(super) fn drop_privileges(&mut self, id: Id, all: bool) {
         let meta = self.meta_mut(id);
         meta.xattrs.remove(b"security.capability".as_slice());

@@ -35,7 +35,7 @@ struct Version {
     bytes: Option<Sector>,
     /// Journal operation without which this version cannot be seen (allocation, truncation).
     needs: Option<u64>,
-    /// Whether that operation, when it survives, excludes every earlier version.
+    /// True if that operation, when it survives, excludes every earlier version.
     cuts: bool,
 }
 
@@ -44,7 +44,7 @@ struct Pending {
     versions: Vec<Version>,
     /// How many of them have reached the disk's cache.
     out: usize,
-    /// A failed sync has marked the page clean: nobody writes it out until it is dirtied again.
+    /// A failed sync has marked the page clean: it is not written out until it is dirtied again.
     lost: bool,
 }
 
@@ -165,7 +165,7 @@ impl Data {
         (next < size).then_some(next.max(offset))
     }
 
-    /// Whether something is not known to be durable.
+    /// Returns true if any change is not known to be durable.
     pub(super) fn dirty(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -193,13 +193,13 @@ impl Data {
         });
     }
 
-    /// A sync failed: the kernel calls the pages clean although nobody knows what is on the medium.
+    /// A sync failed: the kernel calls the pages clean although it is unknown what is on the medium.
     pub(super) fn lose(&mut self) {
         self.pending.values_mut().for_each(|p| p.lost = p.out < p.versions.len());
     }
 
-    /// The bytes after a power loss; `survived` tells of journal operations, `choose` picks one of n candidates
-    /// (0 is the oldest). Bytes at and after `size` are gone.
+    /// Returns the bytes after a power loss; `survived` is true for journal operations that survived,
+    /// `choose` picks one of n candidates (0 is the oldest). Bytes at and after `size` are gone.
     pub(super) fn crash(
         &self,
         size: u64,

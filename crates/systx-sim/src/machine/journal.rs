@@ -107,20 +107,21 @@ impl Journal {
         self.ops.iter().rev().find(touches).map_or(self.base_seq, |op| op.seq + 1)
     }
 
-    /// Whether the change of inode `id` by operation `seq` is durable.
+    /// Returns true if the change of inode `id` by operation `seq` is durable.
     pub(super) fn committed(&self, id: Id, seq: u64) -> bool {
         seq < self.base_seq || self.inode_cut.get(&id).is_some_and(|cut| seq < *cut)
     }
 
-    /// Whether entry `index` of operation `seq` in directory `dir` is durable.
+    /// Returns true if entry `index` of operation `seq` in directory `dir` is durable.
     pub(super) fn entry_committed(&self, dir: Id, seq: u64, index: usize) -> bool {
         seq < self.base_seq
             || self.dir_cut.get(&dir).is_some_and(|cut| seq < *cut)
             || self.named.contains(&(seq, index))
     }
 
-    /// Makes inode `id`, its names and the new directories above them durable by themselves (btrfs, ext4 without a
-    /// journal). `current` tells whether a name still leads to an inode; names that it lost are not taken away.
+    /// Makes inode `id`, its names and the new directories above them durable by themselves (btrfs, ext4
+    /// without a journal). `current` is true while a name still leads to an inode; names that it lost are not
+    /// taken away.
     pub(super) fn force(&mut self, id: Id, is_dir: bool, current: &dyn Fn(&EntryDelta) -> bool) {
         let mut todo = vec![id];
         let mut seen = BTreeSet::new();

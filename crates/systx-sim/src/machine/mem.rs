@@ -115,7 +115,7 @@ impl Words for SimMem {
         let same = entered.inner.word(self.id, index).is_some_and(|w| w as u32 == seen as u32);
         if same {
             let inner = self.os.machine.block(entered.inner, Some((self.id, index)), timeout_ns);
-            // Whether it was killed meanwhile.
+            // Unwinds here if the process was killed meanwhile.
             drop(self.os.living(inner));
         }
     }

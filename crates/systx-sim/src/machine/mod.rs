@@ -77,23 +77,23 @@ impl ProcId {
 /// How much of the journal an fsync makes durable (ext4, xfs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitRule {
-    /// What is promised: up to the last operation that touched the synced inode. The kernel's timer may have committed
-    /// that one just before, and what came after it is then not covered.
+    /// The guaranteed part: up to the last operation that touched the synced inode. The kernel's timer may
+    /// have committed that one just before, and later operations are then not covered.
     Touched,
-    /// What mostly happens: the whole journal, if the synced inode was touched since the last commit.
+    /// The usual result: the whole journal, if the synced inode was touched since the last commit.
     Whole,
 }
 
 /// A file system to be made.
 #[derive(Clone, Debug)]
 pub struct FsSpec {
-    /// What [`systx_os::Os::fs_info`] answers; the machine behaves accordingly.
+    /// Answer of [`systx_os::Os::fs_info`]; the machine behaves accordingly.
     pub info: FsInfo,
     /// Most links of a file, and of a directory with its subdirectories.
     pub links_max: u32,
     /// See [`CommitRule`].
     pub commit_rule: CommitRule,
-    /// Whether a random power loss may leave noise in files that were mapped.
+    /// True if a random power loss may leave noise in files that were mapped.
     pub garble: bool,
 }
 
@@ -269,7 +269,7 @@ impl Machine {
         inner.wake_dead();
     }
 
-    /// Whether a process lives.
+    /// Returns true if a process lives.
     pub fn alive(&self, process: ProcId) -> bool {
         self.lock().state.process(process).alive
     }
@@ -281,16 +281,18 @@ impl Machine {
         inner.wake_dead();
     }
 
-    /// A file system loses what was not synced, as when its disk is pulled out or it is shut down after an error, and is mounted
-    /// again in the same boot. Nobody who has it open survives that: all processes are dead.
+    /// A file system loses what was not synced, as when its disk is pulled out or it is shut down after an
+    /// error, and is mounted again in the same boot. No process that has it open survives that: all processes
+    /// are dead.
     pub fn lose_cache(&self, fs: usize, crash: Crash, rng: &mut fastrand::Rng) {
         let mut inner = self.lock();
         inner.state.lose_cache(FsId(fs), crash, rng);
         inner.wake_dead();
     }
 
-    /// A file system gets the state back that it had on an older machine of which this one is a fork, as a disk that is rolled back
-    /// to a snapshot; it is mounted again. Nobody who has it open survives that: all processes are dead.
+    /// A file system gets the state back that it had on an older machine of which this one is a fork, as a
+    /// disk that is rolled back to a snapshot; it is mounted again. No process that has it open survives
+    /// that: all processes are dead.
     pub fn roll_back(&self, fs: usize, older: &Machine) {
         let older = older.lock().state.clone();
         let mut inner = self.lock();
@@ -322,7 +324,8 @@ impl Machine {
         self.lock().state.clock
     }
 
-    /// Sets the wall clock so many seconds beside the time that passes: as settimeofday(2) does, for files' stamps, too.
+    /// Sets the wall clock so many seconds beside the time that passes: as settimeofday(2) does, for files'
+    /// stamps, too.
     pub fn set_wall_clock(&self, offset_s: i64) {
         self.lock().state.wall_offset = offset_s;
     }
@@ -332,7 +335,8 @@ impl Machine {
         self.lock().state.time_namespaces = true;
     }
 
-    /// A file system seems to have been mounted anew to whoever opens it from now on, as in a container with a boot id of its own.
+    /// A file system seems to have been mounted anew to every process that opens it from now on, as in a
+    /// container with a boot id of its own.
     pub fn seem_mounted_anew(&self, fs: usize) {
         self.lock().state.systems[fs].spec.info.life += 1;
     }

@@ -15,7 +15,7 @@ const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
 
-/// As `systx_os::Linux` checks names, before any call.
+/// Checks a name as `systx_os::Linux` does, before any call.
 pub(super) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Errno::NAMETOOLONG);
@@ -31,7 +31,7 @@ fn entry(dir: Id, name: &[u8], to: Option<Id>) -> EntryDelta {
 }
 
 impl State {
-    /// What `name` in `dir` leads to, mounts not crossed; `None` when it is missing.
+    /// Returns the inode that `name` in `dir` leads to, without crossing mounts; `None` when it is missing.
     fn find(&self, dir: Id, name: &[u8]) -> Result<Option<Id>> {
         let inode = self.inode(dir);
         if inode.dead {
@@ -46,7 +46,7 @@ impl State {
         self.dir(file)
     }
 
-    /// What an open of `name` in `dir` leads to; mounts are not crossed.
+    /// Returns the inode that an open of `name` in `dir` leads to; mounts are not crossed.
     pub(super) fn lookup(&self, dir: Id, name: &[u8]) -> Result<Id> {
         let id = self.find(dir, name)?.ok_or(Errno::NOENT)?;
         if self.mounts.contains_key(&id) {
@@ -55,7 +55,7 @@ impl State {
         Ok(id)
     }
 
-    /// What a stat of `name` in `dir` leads to: the root of what is mounted there.
+    /// Returns the inode that a stat of `name` in `dir` leads to: on a mount point, the mounted root.
     pub(super) fn lookup_across(&self, dir: Id, name: &[u8]) -> Result<Id> {
         let id = self.find(dir, name)?.ok_or(Errno::NOENT)?;
         Ok(self.mounts.get(&id).map_or(id, |fs| self.systems[fs.0].root))
@@ -72,7 +72,7 @@ impl State {
             .iter()
             .map(|(name, id)| {
                 let meta = &self.inode(*id).meta;
-                // Hash order, as in an indexed directory: nobody may count on sorted names.
+                // Hash order, as in an indexed directory: no caller may count on sorted names.
                 let hash = name.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
                     (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)
                 });
@@ -277,7 +277,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether `above` is `id` or a directory above it.
+    /// Returns true if `above` is `id` or a directory above it.
     fn holds(&self, above: Id, mut id: Id) -> bool {
         loop {
             if above == id {

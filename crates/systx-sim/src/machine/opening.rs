@@ -1,8 +1,8 @@
 //! Opening, handles and leases.
 //!
-//! Guarantees: a lease is granted only while nobody else has the file open, an open that conflicts with one fails with
-//! `EAGAIN` (every open of the trait is O_NONBLOCK) and marks it as being broken; after the lease-break time it is
-//! gone. Does not: block, nor deliver signals.
+//! Guarantees: a lease is granted only while no other handle of the file is open, an open that conflicts with
+//! one fails with `EAGAIN` (every open of the trait is O_NONBLOCK) and marks it as being broken; after the
+//! lease-break time it is gone. Does not: block, nor deliver signals.
 
 use systx_os::{Errno, FileType, FsKind, Handle, Lease, Open, Result};
 
@@ -112,8 +112,8 @@ impl State {
         }
         if let Some(open) = self.files.get_mut(&file) {
             let breaking = open.lease.and_then(|mut lease| expire(&mut lease, now).breaking);
-            // Taking one's lease again doesn't stop whoever breaks it, unless it is reduced as he needs it.
-            // Source: fs/locks.c, lease_modify.
+            // Taking one's own lease again doesn't stop the process that breaks it, unless the lease is
+            // reduced as that process needs it. Source: fs/locks.c, lease_modify.
             let breaking = breaking.filter(|(to, _)| kind == Lease::Write || *to == Lease::None);
             open.lease = Some(Leased { kind, breaking });
         }

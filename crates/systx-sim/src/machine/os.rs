@@ -277,7 +277,7 @@ impl Os for SimOs {
             // sync_file_range says it in its own way.
             let spipe = |e| if e == Errno::INVAL { Errno::SPIPE } else { e };
             let id = s.syncable(fd.file).map_err(spipe)?;
-            // What was only started may be anywhere: that is what a dirty sector is already.
+            // A write that was only started may be anywhere: a dirty sector already is in that state.
             if wait {
                 s.write_out(id);
             }

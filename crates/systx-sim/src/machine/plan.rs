@@ -1,7 +1,7 @@
-//! What is to happen at which call: kills, faults, hooks, the trace.
+//! Planned events at calls: kills, faults, hooks, the trace.
 //!
-//! Guarantees: the order at one point is: turn (schedule), count, trace, hook, kill, fault, effect. A kill at point k
-//! therefore leaves exactly the effects of the calls before k.
+//! Guarantees: the order at one point is: turn (schedule), count, trace, hook, kill, fault, effect. A kill at
+//! point k therefore leaves exactly the effects of the calls before k.
 
 use std::thread::ThreadId;
 
@@ -69,7 +69,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Whether it is a call on shared words.
+    /// Returns true if it is a call on shared words.
     pub fn is_word(self) -> bool {
         self >= Call::Load
     }
@@ -78,7 +78,7 @@ impl Call {
 /// A call that is about to happen.
 #[derive(Clone, Debug)]
 pub struct PointInfo {
-    /// Who calls.
+    /// Calling process.
     pub process: ProcId,
     /// Name of the process.
     pub process_name: String,
@@ -99,7 +99,7 @@ pub struct PointInfo {
 /// One line of a trace.
 pub type Traced = PointInfo;
 
-/// What a fault does.
+/// Effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The call fails without effect; a sync that fails with `EIO` also makes the kernel forget what was dirty.
@@ -119,12 +119,12 @@ pub struct Fault {
     pub skip: u64,
     /// Matching calls to hit then.
     pub times: u64,
-    /// What happens to them.
+    /// Effect on those calls.
     pub effect: Effect,
 }
 
 impl Fault {
-    /// Fails the next `call` of anybody with `errno`, once.
+    /// Fails the next `call` of any process with `errno`, once.
     pub fn fail(call: Call, errno: Errno) -> Fault {
         Fault { process: None, call: Some(call), skip: 0, times: 1, effect: Effect::Fail(errno) }
     }
@@ -135,7 +135,7 @@ type Hook = Box<dyn FnMut(&Machine, &PointInfo) + Send>;
 /// Everything planned; not part of the machine's state.
 pub(super) struct Control {
     pub(super) points: u64,
-    /// Process (or anybody) and the number of calls it may still make.
+    /// Process (`None`: any) and the number of calls it may still make.
     pub(super) kills: Vec<(Option<ProcId>, u64)>,
     pub(super) faults: Vec<Fault>,
     pub(super) hook: Option<Hook>,
@@ -204,7 +204,7 @@ impl Control {
 }
 
 impl Machine {
-    /// Kills whoever makes the `point`-th call from now.
+    /// Kills the process that makes the `point`-th call from now.
     pub fn kill_anybody_at(&self, point: u64) {
         self.lock().control.kills.push((None, point));
     }
@@ -232,8 +232,8 @@ impl Machine {
         drop(hook);
     }
 
-    /// Whether calls on shared words are points (they are at first). Without them a schedule can't leave a process
-    /// that spins on a word.
+    /// Sets if calls on shared words are points (they are at first). Without them a schedule can't leave a
+    /// process that spins on a word.
     pub fn set_word_points(&self, points: bool) {
         self.lock().control.word_points = points;
     }

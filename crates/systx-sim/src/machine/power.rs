@@ -18,7 +18,7 @@ use crate::machine::meta::{Id, Meta};
 /// Virtual time that a reboot takes.
 const REBOOT_NS: u64 = 30_000_000_000;
 
-/// What a power loss leaves of the things that no sync has covered.
+/// State after a power loss of the things that no sync has covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// Any state that the rules allow.
@@ -102,7 +102,7 @@ impl State {
         self.booted = self.clock;
     }
 
-    /// Nobody has anything open any more; the files that were mapped.
+    /// Ends all processes, with everything that they have open; returns the files that were mapped.
     fn everybody_ends(&mut self) -> Vec<Id> {
         let mapped: Vec<Id> =
             self.inodes.iter().filter(|(_, i)| i.mapped.is_some()).map(|(id, _)| *id).collect();

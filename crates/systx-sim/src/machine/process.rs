@@ -18,7 +18,7 @@ use crate::machine::meta::Id;
 /// Virtual time that a call takes.
 const CALL_NS: u64 = 1000;
 
-/// What a killed process unwinds with.
+/// Panic payload with which a killed process unwinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Killed(pub ProcId);
 
@@ -130,7 +130,7 @@ impl SimOs {
         self.enter_at(self.machine.lock(), call, name, file, None)
     }
 
-    /// The same, before a call on a shared word.
+    /// Like `enter`, before a call on a shared word.
     pub(super) fn enter_word(&self, call: Call, word: usize) -> core::result::Result<Entered<'_>, Stop> {
         let mut inner = self.machine.lock();
         if self.pass(&mut inner, call, 1) {

@@ -16,13 +16,13 @@ use crate::machine::meta::Id;
 
 /// Calls of a run before it counts as endless.
 const POINTS_MAX: u64 = 2_000_000;
-/// Nobody's turn.
+/// Turn that no process has.
 const NOBODY: usize = usize::MAX;
 
 /// How a process of a schedule ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its body returned.
+    /// The body returned.
     Finished,
     /// It was killed.
     Killed,
@@ -30,7 +30,7 @@ pub enum Ended {
     Panicked(String),
 }
 
-/// What happened in a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// How each process ended, in the order given.
@@ -119,7 +119,7 @@ impl Inner {
 }
 
 impl Machine {
-    /// At a point: lets somebody else run, perhaps.
+    /// At a point: perhaps lets another process run.
     pub(super) fn take_turn<'a>(&'a self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         match inner.control.baton.as_ref().and_then(|b| b.slot(thread::current().id())) {
             Some(slot) => self.hand_over(inner, slot),
@@ -142,7 +142,8 @@ impl Machine {
                 baton.slots[slot].status = Status::Waiting { word, deadline };
                 self.hand_over(inner, slot)
             }
-            // Alone nobody can wake us: the time passes at once, or the wait ends early, as it may.
+            // No other process runs that could wake this one: the time passes at once, or the wait ends
+            // early, as it may.
             _ => {
                 inner.state.clock = deadline.unwrap_or(inner.state.clock);
                 inner
@@ -215,11 +216,13 @@ impl Schedule {
         Self::run_by(turns, rng, seed, processes)
     }
 
-    /// The same, but whoever has the highest of random ranks runs until he waits, ends, or falls to the lowest rank, which
-    /// happens at `falls` random points within the first `span`. So one process stands still while others do all of their
-    /// work: what needs few switches at the right places is found in few runs.
+    /// Like [`Schedule::run`], but the process with the highest of random ranks runs until it waits, ends, or
+    /// falls to the lowest rank, which happens at `falls` random points within the first `span`. So one
+    /// process stands still while others do all of their work: what needs few switches at the right places is
+    /// found in few runs.
     ///
-    /// Source: Burckhardt et al., A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs, ASPLOS 2010.
+    /// Source: Burckhardt et al., A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs,
+    /// ASPLOS 2010.
     pub fn run_ranked<'a>(
         seed: u64,
         falls: usize,
@@ -233,14 +236,15 @@ impl Schedule {
         Self::run_by(Turns::Ranked { ranks, points: 0, falls }, rng, seed, processes)
     }
 
-    /// The same with the ranks that the processes are given in, and one fall, at a point of choice.
+    /// Like [`Schedule::run_ranked`], with ranks in the order in which the processes are given, and one fall,
+    /// at a point of choice.
     pub fn run_until<'a>(fall: u64, processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>) -> Report {
         let ranks = (1..=processes.len() as i64).rev().collect();
         let turns = Turns::Ranked { ranks, points: 0, falls: vec![fall] };
         Self::run_by(turns, fastrand::Rng::with_seed(fall), fall, processes)
     }
 
-    /// The same with falls at several points of choice.
+    /// Like [`Schedule::run_until`], with falls at several points of choice.
     pub fn run_falling<'a>(falls: &[u64], processes: Vec<(SimOs, Box<dyn FnOnce() + Send + 'a>)>) -> Report {
         let ranks = (1..=processes.len() as i64).rev().collect();
         let turns = Turns::Ranked { ranks, points: 0, falls: falls.to_vec() };

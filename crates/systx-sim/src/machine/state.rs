@@ -85,7 +85,7 @@ pub(super) struct Process {
     pub(super) uid: u32,
     pub(super) gid: u32,
     pub(super) alive: bool,
-    /// Its death has been noticed by whoever ran it: no more unwinding.
+    /// The thread that ran it has noticed its death: no more unwinding.
     pub(super) buried: bool,
     /// Points it has passed.
     pub(super) points: u64,
@@ -104,7 +104,7 @@ pub(super) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Whether a power loss leaves nothing of it.
+    /// Returns true if nothing of it survives a power loss.
     pub(super) fn forgets(&self) -> bool {
         self.spec.info.kind == FsKind::Tmpfs
     }
@@ -125,11 +125,11 @@ pub(super) struct State {
     pub(super) next_generation: u32,
     /// Virtual time since the machine was made, nanoseconds.
     pub(super) clock: u64,
-    /// The same at the last boot.
+    /// Virtual time at the last boot.
     pub(super) booted: u64,
-    /// What the wall clock shows beside that, in seconds.
+    /// Offset of the wall clock from that, in seconds.
     pub(super) wall_offset: i64,
-    /// Whether processes have different monotonic clocks.
+    /// True if processes have different monotonic clocks.
     pub(super) time_namespaces: bool,
     pub(super) boots: u64,
     pub(super) rng: fastrand::Rng,

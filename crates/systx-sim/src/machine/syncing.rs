@@ -11,7 +11,7 @@ use super::{CommitRule, FsId};
 use crate::machine::meta::Id;
 
 impl State {
-    /// What a sync would work on: the inode behind a descriptor that is more than O_PATH.
+    /// Returns the inode that a sync would work on: the one behind a descriptor that is more than O_PATH.
     pub(super) fn syncable(&self, file: FileId) -> Result<Id> {
         let open = self.file(file)?;
         if open.path_only() {
@@ -71,7 +71,7 @@ impl State {
         self.inode_mut(id).data.lose();
     }
 
-    /// The same for all files of a file system.
+    /// Like `lose`, for all files of a file system.
     pub(super) fn lose_all(&mut self, fs: FsId) {
         let dirty: Vec<Id> = self.systems[fs.0].dirty.iter().copied().collect();
         dirty.into_iter().for_each(|id| self.lose(id));

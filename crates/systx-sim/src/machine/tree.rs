@@ -131,13 +131,14 @@ impl Machine {
         Ok(())
     }
 
-    /// As an outsider: writes over the start of a file (`EAGAIN` while a lease keeps it from being opened).
+    /// Acts for an outsider: writes over the start of a file (`EAGAIN` while a lease keeps it from being
+    /// opened).
     pub fn overwrite(&self, fs: usize, path: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let os = self.world();
         os.pwrite(&os.open_path(fs, path, Open::Write)?, bytes, offset).map(|_| ())
     }
 
-    /// As an outsider: removes an object, and everything below it.
+    /// Acts for an outsider: removes an object, and everything below it.
     pub fn remove(&self, fs: usize, path: &str) -> Result<()> {
         let mut inner = self.lock();
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -162,7 +163,8 @@ impl Machine {
         self.tree_of(fs, |_| true)
     }
 
-    /// The same, of the paths that are `wanted` only: what is not, is not looked into either.
+    /// Like [`Machine::tree`], of the paths that are `wanted` only: other directories are not looked into
+    /// either.
     pub fn tree_of(&self, fs: usize, wanted: impl Fn(&str) -> bool) -> Tree {
         let mut inner = self.lock();
         let mut walked = Vec::new();

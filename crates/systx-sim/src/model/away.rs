@@ -1,9 +1,11 @@
-//! One transaction over two file systems of which one never comes back (tmpfs), stays away for a while, or is rolled back; with
-//! orderly shutdowns, power losses, checkpoints of the coordinator, and an outsider on the coordinator's side.
+//! One transaction over two file systems of which one never comes back (tmpfs), stays away for a while, or is
+//! rolled back; with orderly shutdowns, power losses, checkpoints of the coordinator, and an outsider on the
+//! coordinator's side.
 //!
-//! Guarantees, if the exploration is clean: what was reported is there on every file system that comes back, the transaction is on
-//! both of them or on none, nobody is in doubt for ever because of one that never comes back, and a redo undoes nothing that an
-//! outsider did before an orderly shutdown (I8, A4, all or nothing). Does not do: kills, steps, more than one participant.
+//! Guarantees, if the exploration is clean: what was reported is there on every file system that comes back,
+//! the transaction is on both of them or on none, no file system stays in doubt for ever because of one that
+//! never comes back, and a redo undoes nothing that an outsider did before an orderly shutdown (I8, A4, all
+//! or nothing). Does not do: kills, steps, more than one participant.
 //!
 //! A has `a` and coordinates by its place in the order of areas; B has `b`. Both go from false to true.
 
@@ -35,9 +37,9 @@ pub struct Away {
 pub const HALF: &str = "all or nothing: the transaction is half there";
 /// I8.
 pub const LOST: &str = "I8: reported durable, lost";
-/// Nobody can ever decide.
+/// The transaction can never be decided.
 pub const IN_DOUBT: &str = "in doubt for ever: the one that decides never comes back";
-/// What an outsider did is undone without a power loss.
+/// An outsider's change is undone without a power loss.
 pub const UNDONE: &str = "an orderly shutdown: the redo undoes what an outsider put back";
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,7 +59,7 @@ enum Phase {
 enum Checkpoint {
     None,
     Synced,
-    /// Its cell is there, the decision is not (the rule left out).
+    /// The checkpoint's cell is there, the decision is not (the rule left out).
     Early,
     Made,
 }
@@ -106,7 +108,7 @@ pub struct State {
     told: bool,
     mounted: [bool; 2],
     recovered: [bool; 2],
-    /// Whether the last change of `a` is the transaction's.
+    /// True if the last change of `a` is the transaction's.
     ours: bool,
     outsider: bool,
     step: Checkpoint,
@@ -133,7 +135,7 @@ impl Away {
         (self.a_forgets || self.b_forgets) && !self.is(Mutant::ForgetfulPromises)
     }
 
-    /// Whether B's log says, on its disk, that it knows what became of it.
+    /// Returns true if B's log says, on its disk, that B knows the outcome.
     fn answered(&self, s: &State) -> bool {
         let there = s.mounted[1] && s.recovered[1];
         let says = if self.is(Mutant::DecisionDroppedUnsynced) { s.committed.now } else { s.committed.disk };
@@ -257,7 +259,7 @@ impl Away {
         if b_there && s.committed.now && !s.committed.disk {
             go("syncfs of B", &|n| Away::sync_b(n));
         }
-        // Before B knows: afterwards a rollback of A takes back what was done, which nobody can mend.
+        // Before B knows: afterwards a rollback of A takes back what was done, which can't be repaired.
         if s.rolled && !s.mounted[0] && !s.committed.now && !s.b.now && s.prepared.now {
             go("A is rolled back, and gives the number again", &|n| {
                 (n.a, n.header, n.checkpoint) = (Kept::default(), Kept::default(), Kept::default());

@@ -1,9 +1,10 @@
-//! Two transactions one after the other on the same names, redone in LSN order after a power loss, with an outsider.
+//! Two transactions one after the other on the same names, redone in LSN order after a power loss, with an
+//! outsider.
 //!
-//! Guarantees, if the exploration is clean: the names show the serial result of those that survive, nothing is reported
-//! displaced unless an outsider was there, what he did after both had been decided stays. Assumes that metadata survive
-//! as a prefix and that `tx/<id>` appears with all its tokens at once (see `crash`). Does not do: kills (`crash`), log
-//! holes (`redo`).
+//! Guarantees, if the exploration is clean: the names show the serial result of those that survive, a
+//! conflict copy is reported only if an outsider was there, the outsider's changes after both had been
+//! decided stay. Assumes that metadata survive as a prefix and that `tx/<id>` appears with all its tokens at
+//! once (see `crash`). Does not do: kills (`crash`), log holes (`redo`).
 
 use super::checker::{Emit, Model};
 use super::Mutant;
@@ -103,7 +104,7 @@ struct Names {
     directory: [bool; 2],
     aside: [u8; 2],
     decided: [bool; 2],
-    /// What the outsider left at a, and whether both were decided then.
+    /// State that the outsider left at a; true if both were decided then.
     theirs: Option<(u8, bool)>,
 }
 

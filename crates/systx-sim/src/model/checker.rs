@@ -1,11 +1,13 @@
 //! A small explicit-state checker: breadth first, so that every counterexample is a shortest one.
 //!
-//! Owns the exploration of a [`Model`] and its [`Report`]. Guarantees: every reachable state is visited once, unless
-//! `states_max` cuts it off (then `complete` is false); every distinct violation is reported once, with a shortest trace;
-//! a state without successors that is not final is a deadlock. Does not do: liveness under fairness (a cycle in which
-//! somebody loses for ever is found only if the model counts the losses), symmetry or partial-order reduction.
+//! Owns the exploration of a [`Model`] and its [`Report`]. Guarantees: every reachable state is visited once,
+//! unless `states_max` cuts it off (then `complete` is false); every distinct violation is reported once,
+//! with a shortest trace; a state without successors that is not final is a deadlock. Does not do: liveness
+//! under fairness (a cycle in which a process loses for ever is found only if the model counts the losses),
+//! symmetry or partial-order reduction.
 //!
-//! A state in violation is not explored further, so one broken rule does not bury the next report under its consequences.
+//! A state in violation is not explored further, so one broken rule does not bury the next report under its
+//! consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,7 +16,7 @@ use std::hash::{Hash, Hasher};
 /// Receives a successor and the label of the step that leads to it. The label is formatted only for traces.
 pub type Emit<'a, S> = dyn FnMut(S, fmt::Arguments<'_>) + 'a;
 
-/// Violation text of a state that nobody can leave although it is not final.
+/// Violation text of a state that has no successor although it is not final.
 pub const DEADLOCK: &str = "deadlock";
 
 /// A protocol as a transition system.
@@ -22,16 +24,16 @@ pub trait Model {
     /// Everything that decides what can happen next, and the ghost fields that the invariant needs.
     type State: Clone + Eq + Hash;
 
-    /// The state before anybody has done anything.
+    /// Returns the state before any step.
     fn initial(&self) -> Self::State;
 
-    /// Emits every state that one step of anybody leads to, always in the same order.
+    /// Emits every state that one step of any process leads to, always in one order.
     fn successors(&self, state: &Self::State, emit: &mut Emit<'_, Self::State>);
 
     /// Names the promise that `state` breaks.
     fn violation(&self, state: &Self::State) -> Option<&'static str>;
 
-    /// Whether everybody may rest here.
+    /// Returns true if all processes may rest here.
     fn is_final(&self, state: &Self::State) -> bool;
 
     /// Names what a final state came to, so that a test can assert that every outcome was reached.
@@ -40,7 +42,7 @@ pub trait Model {
     }
 }
 
-/// What an exploration found.
+/// Result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Distinct states visited.
@@ -49,7 +51,7 @@ pub struct Report {
     pub transitions: usize,
     /// States in which everybody may rest.
     pub finals: usize,
-    /// What they came to.
+    /// Outcomes of the final states.
     pub outcomes: BTreeSet<&'static str>,
     /// False when `states_max` was reached first.
     pub complete: bool,
@@ -58,12 +60,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether everything was visited and no promise is broken.
+    /// Returns true if everything was visited and no promise is broken.
     pub fn is_clean(&self) -> bool {
         self.complete && self.violations.is_empty()
     }
 
-    /// Whether a promise whose text starts with `prefix` is broken.
+    /// Returns true if a promise whose text starts with `prefix` is broken.
     pub fn breaks(&self, prefix: &str) -> bool {
         self.violations.keys().any(|rule| rule.starts_with(prefix))
     }
@@ -118,7 +120,8 @@ pub fn explore<M: Model>(model: &M, states_max: usize) -> Report {
     report
 }
 
-/// How a state was reached first: successor number `nth` of `parent`. Labels are computed again when they are asked for.
+/// How a state was reached first: successor number `nth` of `parent`. Labels are computed again when they are
+/// asked for.
 #[derive(Clone, Copy)]
 struct Origin {
     parent: u32,
@@ -199,7 +202,7 @@ fn hash<S: Hash>(state: &S) -> u64 {
     mix.finish()
 }
 
-/// Multiply and rotate: states are a few dozen small integers, and nobody chooses them to collide.
+/// Multiply and rotate: states are a few dozen small integers, and are not chosen to collide.
 struct Mix(u64);
 
 impl Mix {
@@ -239,7 +242,7 @@ impl Hasher for Mix {
 mod tests {
     use super::*;
 
-    /// Two counters that somebody raises in any order; `trap` is a state without a way out.
+    /// Two counters that are raised in any order; `trap` is a state without a way out.
     struct Counters {
         bad: Option<(u8, u8)>,
         trap: Option<(u8, u8)>,

@@ -1,14 +1,16 @@
-//! Cooperating transactions: R1 and R2 of running, V2, V3, V5 of validation, F as an abort by chance, U, D, kill and helper.
+//! Cooperating transactions: R1 and R2 of running, V2, V3, V5 of validation, F as an abort by chance, U, D,
+//! kill and helper.
 //!
-//! Guarantees, if the exploration is clean: the decided transactions are strictly serializable, every running one was
-//! shown only states that one instant explains (opacity), nobody waits for ever. Commit is taken apart as far as others
-//! can see it: V5 is two steps (slot visible, then `next`), a refresh reads `next` and the ring, waits for slots and then
-//! compares one fact a step. Signatures are exact or, with `collide`, one single bit: every hit that a Bloom filter could
-//! invent. Does not do: outsiders (see `crash`, `outsiders`), power loss (`redo`), who wins (`liveness`), the scan of the
-//! slots one by one.
+//! Guarantees, if the exploration is clean: the decided transactions are strictly serializable, every running
+//! one was shown only states that one instant explains (opacity), no transaction waits for ever. Commit is
+//! taken apart as far as others can see it: V5 is two steps (active entry visible, then `next`), a refresh
+//! reads `next` and the ring, waits for active entries and then compares one fact a step. Signatures are
+//! exact or, with `collide`, one single bit: every hit that a Bloom filter could invent. Does not do:
+//! outsiders (see `crash`, `outsiders`), power loss (`redo`), which transaction wins (`liveness`), the scan
+//! of the active entries one by one.
 //!
-//! A listing is written commutingly: its value is the set of transactions whose entry is in it, and the call that makes
-//! the entry changes the listing.
+//! A listing is written commutingly: its value is the set of transactions whose entry is in it, and the call
+//! that makes the entry changes the listing.
 
 use super::checker::{Emit, Model};
 pub use super::workloads::{Program, Workload, WORKLOADS};
@@ -17,13 +19,13 @@ use super::Mutant;
 /// One configuration.
 #[derive(Debug)]
 pub struct Cooperation {
-    /// Who runs.
+    /// Programs of the transactions.
     pub workload: &'static Workload,
     /// Every signature meets every other one.
     pub collide: bool,
     /// Entries the ring holds before a reader finds itself overrun.
     pub ring_len: u8,
-    /// The owner of an in-flight slot may be killed; somebody helps.
+    /// The owner of an active entry may be killed; a helper finishes it.
     pub kills: bool,
     /// F may find that an outsider changed something.
     pub outsider_aborts: bool,
@@ -66,7 +68,7 @@ enum Phase {
     Aborted,
 }
 
-/// What a refresh is for.
+/// Purpose of a refresh.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Goal {
     Deliver,
@@ -96,9 +98,9 @@ pub struct State {
     next: u8,
     /// Which transaction (plus one) has this LSN.
     ring: [u8; 4],
-    /// Who (plus one) wrote the versions of an object, in order.
+    /// For each object: the transactions (plus one) that wrote its versions, in order.
     versions: [[u8; 3]; 3],
-    /// Whose entries a listing shows.
+    /// For each object: the transactions whose entries its listing shows.
     listed: [u8; 3],
     tx: [Tx; 3],
 }
@@ -127,7 +129,7 @@ impl Cooperation {
         self.mutant == Some(mutant)
     }
 
-    /// Whether two object sets meet, by their signatures.
+    /// Returns true if two object sets meet, by their signatures.
     fn meet(&self, a: &[u8], b: &[u8]) -> bool {
         if self.collide {
             return !a.is_empty() && !b.is_empty();
@@ -135,7 +137,7 @@ impl Cooperation {
         a.iter().any(|o| b.contains(o))
     }
 
-    /// Whether what `i` writes meets `objects`.
+    /// Returns true if the writes of `i` meet `objects`.
     fn hits(&self, i: usize, objects: &[u8]) -> bool {
         self.meet(self.program(i).writes, objects) || self.meet(self.program(i).listings, objects)
     }
@@ -167,7 +169,7 @@ impl Cooperation {
         self.others(s, me).any(|q| self.hits(q, objects))
     }
 
-    /// Whether an LSN in [from, to) hits `objects`, or nobody knows any more.
+    /// Returns true if an LSN in [from, to) hits `objects`, or the ring no longer has all of them.
     fn ring_hits(&self, s: &State, me: usize, (from, to): (u8, u8), objects: &[u8]) -> bool {
         if objects.is_empty() {
             return false;
@@ -373,7 +375,8 @@ impl Cooperation {
         }
     }
 
-    /// Adds to `edges[a]` a bit for each transaction that must come after `a`, as far as the first `n` reads of `i` tell.
+    /// Adds to `edges[a]` a bit for each transaction that must come after `a`, as far as the first `n` reads
+    /// of `i` show.
     fn order_by_reads(&self, s: &State, i: usize, n: u8, edges: &mut [u8; 3]) {
         for (&o, &fact) in self.program(i).reads.iter().zip(&s.tx[i].facts).take(n as usize) {
             for q in (0..self.count()).filter(|&q| q != i && s.tx[q].decided()) {
@@ -410,7 +413,7 @@ impl Cooperation {
 
 type Go<'a> = dyn FnMut(std::fmt::Arguments<'_>, &dyn Fn(&mut State, &mut Tx)) + 'a;
 
-/// Whether a relation over at most three nodes has a cycle.
+/// Returns true if a relation over at most three nodes has a cycle.
 fn cyclic(edges: &[u8; 3]) -> bool {
     let mut reach = *edges;
     for k in 0..3 {

@@ -1,18 +1,19 @@
-//! One durable transaction against an outsider, kills and power losses: prepare, validate, sync, final look, publish, done,
-//! checkpoint, recovery that is itself cut off.
+//! One durable transaction against an outsider, kills and power losses: prepare, validate, sync, final look,
+//! publish, done, checkpoint, recovery that is itself cut off.
 //!
-//! Guarantees, if the exploration is clean: all or nothing, I4, I5 (steps are cut and repeated everywhere), I6 for
-//! every single call of an outsider, I8, and that a commit forced forward by a power loss overtook no write that V6 could
-//! see (P5). Does not do: cooperating transactions (`cooperation`, `chain`), torn sectors, sync errors, steps that depend on
-//! each other.
+//! Guarantees, if the exploration is clean: all or nothing, I4, I5 (steps are cut and repeated everywhere),
+//! I6 for every single call of an outsider, I8, and that a commit forced forward by a power loss overtook no
+//! write that V6 could see (P5). Does not do: cooperating transactions (`cooperation`, `chain`), torn
+//! sectors, sync errors, steps that depend on each other.
 //!
-//! Storage: what is written back when nobody asks for it. Log cells and the contents of files on any day; metadata as
+//! Storage: what is written back without a sync. Log cells and the contents of files at any time; metadata as
 //! [`Storage`] says. A power loss replaces memory by what was written back.
 //!
-//! `tx/<id>`: slots and tokens are made in `tx/<id>~`, which gets its final name as the last act of Prepare and before the
-//! stage barrier. As long as metadata survive as a prefix, an existing `tx/<id>` then proves that each slot and token was
-//! there once, so an empty slot means "applied"; and a missing one proves that no step of U has happened. [`PROOF`] and
-//! [`NOTHING`] check just that on what a power loss would leave.
+//! `tx/<id>`: staging entries and tokens are made in `tx/<id>~`, which gets its final name as the last act of
+//! Prepare and before the stage barrier. As long as metadata survive as a prefix, an existing `tx/<id>` then
+//! proves that each staging entry and token was there once, so an empty staging entry means "applied"; and a
+//! missing `tx/<id>` proves that no step of U has happened. [`PROOF`] and [`NOTHING`] check just that on the
+//! state that a power loss would leave.
 
 use super::checker::{Emit, Model};
 use super::crash_parts::{Cell, Directory, Fact, Micro, Names, Phase, Stored, Told};
@@ -24,7 +25,7 @@ use super::Mutant;
 pub struct Crash {
     /// The outsider meets the first step, the second one shows that both happen or none.
     pub kinds: [Kind; 2],
-    /// What survives a power loss.
+    /// The state that survives a power loss.
     pub storage: Storage,
     /// Kills of the owner, a helper or a recovery.
     pub kills: u8,
@@ -71,7 +72,7 @@ pub const ABORTED: &str = "aborted";
 pub const FORWARD_BY_HELPER: &str = "forward by a helper";
 /// Outcome: a recovery finished it after a power loss.
 pub const FORWARD_BY_RECOVERY: &str = "forward by recovery";
-/// Outcome: cut off before it could be told.
+/// Outcome: cut off before it could be reported.
 pub const NOTHING_HAPPENED: &str = "nothing happened, nobody was told";
 
 impl Crash {
@@ -251,7 +252,7 @@ impl Crash {
         };
     }
 
-    /// Whether the step shows as a whole, or not at all.
+    /// Returns true if the step shows as a whole, or not at all.
     fn shows(&self, s: &State, i: usize, forward: bool) -> bool {
         let cell = &s.names.cells[i];
         let after = match (forward, self.kinds[i]) {

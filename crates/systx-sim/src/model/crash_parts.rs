@@ -1,8 +1,9 @@
-//! What the crash model is made of: steps and what they meet, the disk, the phases of a commit.
+//! Parts of the crash model: steps and what they meet, the disk, the phases of a commit.
 //!
-//! Values only; who changes them when is in `crash` (the transaction), `crash_steps` (U) and `crash_world` (the others).
+//! Values only; the code that changes them is in `crash` (the transaction), `crash_steps` (U) and
+//! `crash_world` (the others).
 
-/// What a publication step does (docs/protocol.md §3, U).
+/// Kind of a publication step (docs/protocol.md §3, U).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A staged object to a new name.
@@ -17,7 +18,7 @@ pub enum Kind {
     Link,
     /// A sector of an existing file, under a write lease.
     PatchLeased,
-    /// The same without a lease: comparing and writing are two system calls. Residue (d).
+    /// A sector without a lease: comparing and writing are two system calls. Residue (d).
     Patch,
     /// An attribute: comparing and setting are two system calls. Residue (d).
     Attr,
@@ -42,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// What the slot holds before the step.
+    /// Returns what the staging entry holds before the step.
     pub(super) fn in_slot(self) -> Object {
         match self {
             Kind::Place | Kind::Replace => Object::Ours,
@@ -52,14 +53,14 @@ impl Kind {
     }
 }
 
-/// What a name, a slot or a sector holds.
+/// Contents of a name, a staging entry or a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Object {
     /// Nothing.
     None,
-    /// What the transaction expects.
+    /// The state that the transaction expects.
     Before,
-    /// What the transaction brings.
+    /// The state that the transaction brings.
     Ours,
     /// An empty placeholder.
     Token,
@@ -70,7 +71,7 @@ pub enum Object {
 /// In which order metadata survive a power loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Storage {
-    /// As a prefix: ext4 with a journal, xfs.
+    /// A prefix of the changes survives: ext4 with a journal, xfs.
     Prefix,
     /// A prefix up to the rename of `tx/<id>~`, from there on the steps in any subset: an outsider's fsync of one
     /// directory may carry a later step to the disk before an earlier one (btrfs).
@@ -82,7 +83,7 @@ pub enum Storage {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Directory {
     Missing,
-    /// As `tx/<id>~`.
+    /// Still named `tx/<id>~`.
     Building,
     There,
 }
@@ -101,13 +102,13 @@ pub(super) struct Cell {
     pub begun: bool,
     /// The step has been decided: what an outsider does from here on stays.
     pub decided: bool,
-    /// The same for the second half of a move.
+    /// The second half of a move has been decided: what an outsider does from here on stays.
     pub put_decided: bool,
     /// Named in the outcome as displaced.
     pub reported: bool,
-    /// What the outsider's last call left at `name` and `dest`.
+    /// State that the outsider's last call left at `name` and `dest`.
     pub theirs: [Option<Object>; 2],
-    /// Whether that call came after the decision.
+    /// True if that call came after the decision.
     pub later: [bool; 2],
 }
 
@@ -160,7 +161,7 @@ pub(super) enum Phase {
     End,
 }
 
-/// Where in a step of U somebody is; a helper or a recovery starts at `Look`.
+/// Place within a step of U; a helper or a recovery starts at `Look`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Micro {
     Look,
@@ -174,7 +175,7 @@ pub(super) enum Micro {
     PutBack,
     /// First half of a move is done.
     Taken,
-    /// What the slot holds goes to `aside/`: the decision that it is displaced.
+    /// The staging entry's object goes to `aside/`: the decision that it is a conflict copy.
     SetAside,
 }
 

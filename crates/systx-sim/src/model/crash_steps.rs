@@ -108,7 +108,8 @@ impl Crash {
             (Micro::Acted, _) => at.then("foreign came out", Micro::Back(Ours)),
             (_, _) if name == Nothing => at.then("EXCHANGE back: ENOENT", Micro::SetAside),
             (_, _) => {
-                // What comes out must be what I last put in, else somebody's newer object came out: again.
+                // The object that comes out must be the one last put in, else a newer object of an outsider
+                // came out: again.
                 let Micro::Back(put) = at.s.micro else { unreachable!("a REPLACE knows no other place") };
                 let micro = if name == put { Micro::SetAside } else { Micro::Back(slot) };
                 at.go("EXCHANGE back", Some(micro), |cell| std::mem::swap(&mut cell.name, &mut cell.slot));

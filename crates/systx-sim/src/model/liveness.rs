@@ -1,20 +1,21 @@
-//! Who waits for whom: V1 (senior, ordered), V2 with prepared slots. Three transactions read, modify and write one object.
+//! Waits between transactions: V1 (priority, ordered), V2 with prepared active entries. Three transactions
+//! read, modify and write one object.
 //!
-//! Guarantees, if the exploration is clean: no deadlock, and T3, whose rivals T1 and T2 run for ever, loses at most once
-//! more after it has lost. Losses are counted, so starvation is a bad state and needs no fairness. Does not do: what is
-//! read (`cooperation`), deadlines (taken as infinite, the harder case).
+//! Guarantees, if the exploration is clean: no deadlock, and T3, whose rivals T1 and T2 run for ever, loses
+//! at most once more after it has lost. Losses are counted, so starvation is a bad state and needs no
+//! fairness. Does not do: what is read (`cooperation`), deadlines (taken as infinite, the harder case).
 
 use super::checker::{Emit, Model};
 use super::Mutant;
 
-/// What is special about T1 and T2.
+/// Behaviour of T1 and T2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rivals {
     /// They begin again after each commit.
     Loop,
     /// T1 has number 0, T2 number 1.
     Ordered,
-    /// The same, but the owner of number 0 dies.
+    /// T1 has number 0 and its owner dies, T2 has number 1.
     OrderedDead,
     /// T1 is prepared, and its coordinator decides only after T2 has ended.
     Prepared,

@@ -1,9 +1,10 @@
-//! A transaction that sets two attributes of an object, an outsider who puts one of them back or changes something else of it, and
-//! power losses, also in a recovery.
+//! A transaction that sets two attributes of an object, an outsider that puts one of them back or changes
+//! something else of it, and power losses, also in a recovery.
 //!
-//! Guarantees, if the exploration is clean: what the outsider has put back behind the mark stays, whatever survives ([`UNDONE`]), and
-//! a commit that was reported is not lost because of what he does to the rest ([`LOST`]). Does not do: what he puts back between the
-//! first attribute and the mark (docs/guarantees.md, (c)); the log, whose record is there until a sync behind the last step.
+//! Guarantees, if the exploration is clean: what the outsider has put back behind the mark stays, whatever
+//! survives ([`UNDONE`]), and a commit that was reported is not lost because of what the outsider does to the
+//! rest ([`LOST`]). Does not do: what the outsider puts back between the first attribute and the mark
+//! (docs/guarantees.md, (c)); the log, whose record is there until a sync behind the last step.
 
 use super::checker::{Emit, Model};
 use super::Mutant;
@@ -19,7 +20,7 @@ pub struct Mark {
     pub mutant: Option<Mutant>,
 }
 
-/// His attribute is ours again.
+/// The outsider's attribute has our value again.
 pub const UNDONE: &str = "mark: put back by an outsider behind the mark, and set again";
 /// One of ours is not there.
 pub const LOST: &str = "mark: reported, and an attribute that nobody has put back is not set";
@@ -27,7 +28,7 @@ pub const LOST: &str = "mark: reported, and an attribute that nobody has put bac
 /// Of the object and the area, in memory or on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Data {
-    /// Whether they have our values.
+    /// True for each attribute that has our value.
     set: [bool; 2],
     /// The first one was put back.
     put_back: bool,
@@ -36,7 +37,7 @@ struct Data {
     mark: bool,
 }
 
-/// What the record's owner, or a recovery, does next. (Rests are shared: both run U.)
+/// Next action of the record's owner, or of a recovery. (Rests are shared: both run U.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum At {
     /// The record is synced, and the facts have been compared.
@@ -56,13 +57,13 @@ pub struct State {
     at: At,
     /// Each state since the last sync, oldest first: a power loss leaves one of them.
     history: Vec<Data>,
-    /// What the look of this pass said: leave them.
+    /// The look of this pass said: leave them.
     leaves: bool,
     redo: bool,
     reported: bool,
-    /// He has put the first one back behind our step, and what he did is nobody's mistake.
+    /// The outsider has put the first one back behind our step; that is not a fault of the protocol.
     his: bool,
-    /// He did it before the mark was made: not told from no change.
+    /// The outsider did it before the mark was made: this can't be distinguished from no change.
     too_early: bool,
     acts: u8,
     losses: u8,
@@ -173,7 +174,7 @@ impl Mark {
         // A record that a checkpoint covers is not redone.
         next.at = if state.at == At::Synced { At::Synced } else { At::Look };
         next.leaves = false;
-        // What did not survive is nobody's any more.
+        // The outsider's change counts only as far as it survived.
         next.his &= left.put_back;
         emit(next, format_args!("power lost: {left:?} survives"));
     }

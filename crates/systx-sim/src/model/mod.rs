@@ -1,9 +1,10 @@
 //! The commit protocol as exhaustive models, and the checker that walks them.
 //!
-//! Owns a readable copy of the protocol's rules as transition systems, apart from the engine's code: the engine is tested
-//! against the rules elsewhere, here the rules themselves are tested. Guarantees, by `cargo test`: in every configuration
-//! the protocol as designed breaks no promise, and each rule is needed: for each [`Mutant`] a named test shows a promise
-//! broken without that rule. Does not do: anything about the engine's code, time, or more than a handful of parties.
+//! Owns a readable copy of the protocol's rules as transition systems, apart from the engine's code: the
+//! engine is tested against the rules elsewhere, here the rules themselves are tested. Guarantees, by `cargo
+//! test`: in every configuration the protocol as designed breaks no promise, and each rule is needed: for
+//! each [`Mutant`] a named test shows a promise broken without that rule. Does not do: anything about the
+//! engine's code, time, or more than a handful of parties.
 //!
 //! | module | who | promises |
 //! |---|---|---|
@@ -17,8 +18,8 @@
 //! | [`away`] | two file systems of which one never comes back, stays away, is rolled back; checkpoints, orderly shutdowns | I8, all or nothing, no doubt for ever |
 //! | [`liveness`] | rivals that loop, a senior, ordered and prepared ones | no deadlock, at most one more loss |
 //!
-//! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p systx-sim` takes the
-//! larger ones: more kills, power losses and outsider's calls.
+//! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p
+//! systx-sim` takes the larger ones: more kills, power losses and outsider's calls.
 
 pub mod away;
 pub mod chain;
@@ -36,7 +37,7 @@ pub mod redo;
 pub mod shelf;
 mod workloads;
 
-/// Whether the larger configurations are asked for.
+/// Returns true if the larger configurations are requested.
 pub fn long() -> bool {
     std::env::var_os("SYSTX_LONG").is_some_and(|v| v == "1")
 }
@@ -61,7 +62,7 @@ pub enum Mutant {
     EarlyRelease,
     /// V5: `next` moves before the slot is visible.
     NextBeforeSlot,
-    /// Nobody finishes the slot of a dead owner.
+    /// The active entry of a dead owner is never finished.
     NoHelper,
     // outsiders
     /// F: facts and befores are not compared.
@@ -153,11 +154,11 @@ pub enum Mutant {
     /// C11: a participant obeys whatever has the number of its transaction.
     NumberIsIdentity,
     // liveness
-    /// Who keeps losing never becomes senior.
+    /// A transaction that keeps losing never gets priority.
     NoSenior,
     /// An ordered transaction may be senior before its number is up.
     SeniorBeforeNumber,
-    /// Who waits for a number of a dead owner waits on.
+    /// A transaction that waits for a number of a dead owner waits on.
     NoErrorForDeadNumber,
     /// A prepared slot is waited for instead of conflicting at once.
     WaitForPrepared,

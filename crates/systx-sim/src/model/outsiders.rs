@@ -1,9 +1,10 @@
-//! Serial order with an outsider: T reads r and replaces w1 and w2, a cooperating reader reads r and w1 and commits
-//! without a lock, an outsider writes what he likes, one call at a time.
+//! Serial order with an outsider: T reads r and replaces w1 and w2, a cooperating reader reads r and w1 and
+//! commits without a lock, an outsider writes anything, one call at a time.
 //!
-//! Guarantees, if the exploration is clean: some order of T, the reader and the outsider's calls explains everything and
-//! respects real time and the outsider's own order (no crash, level *validated*). An outsider who also *reads* during
-//! publication is beyond that promise; [`Outsiders::reads`] shows it. Does not do: crashes (`crash`).
+//! Guarantees, if the exploration is clean: some order of T, the reader and the outsider's calls explains
+//! everything and respects real time and the outsider's own order (no crash, level *validated*). An outsider
+//! that also *reads* during publication is beyond that promise; [`Outsiders::reads`] shows it. Does not do:
+//! crashes (`crash`).
 
 use super::checker::{Emit, Model};
 use super::Mutant;
@@ -15,9 +16,9 @@ pub struct Outsiders {
     pub calls: u8,
     /// T is durable: it compares its facts before the header (V6) and again in F. `none` has F alone.
     pub durable: bool,
-    /// He also reads.
+    /// The outsider also reads.
     pub reads: bool,
-    /// The guard holds him from the final look to D.
+    /// The guard holds the outsider from the final look to D.
     pub guarded: bool,
     /// The rule that is left out.
     pub mutant: Option<Mutant>,
@@ -249,7 +250,8 @@ impl Model for Outsiders {
             order(T, READER);
         }
         for o in 0..3 {
-            // A displaced version of T counts as written right before the one that displaced it: nobody can have seen it.
+            // A version of T that became a conflict copy counts as written right before the one that took its
+            // place: no process can have seen it.
             let mut versions = if s.displaced[o] { vec![T] } else { vec![] };
             versions.extend(s.versions[o].iter().filter(|&&w| w != FREE));
             for (at, &a) in versions.iter().enumerate() {

@@ -1,9 +1,10 @@
-//! One transaction over two file systems: A coordinates, B takes part, either is mounted first after a power loss.
+//! One transaction over two file systems: A coordinates, B takes part, either is mounted first after a power
+//! loss.
 //!
-//! Guarantees, if the exploration is clean: the transaction is there on both or on none once both have been recovered, a
-//! later durable commit on B (T2) is never lost, not even while A is away, and what was reported stays true (I8). A
-//! further commit on B (T4) may come while the transaction is in doubt there. Does not do: steps (`crash`), more than one
-//! participant.
+//! Guarantees, if the exploration is clean: the transaction is there on both or on none once both have been
+//! recovered, a later durable commit on B (T2) is never lost, not even while A is away, and what was reported
+//! stays true (I8). A further commit on B (T4) may come while the transaction is in doubt there. Does not do:
+//! steps (`crash`), more than one participant.
 //!
 //! a goes from 0 to 1. The values of b add up: 1 from the transaction, 10 from T2, 20 from T4.
 
@@ -72,7 +73,7 @@ enum Later {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum RecoveredB {
     No,
-    /// What is decided is done, the transaction is in doubt.
+    /// The decided part is done, the transaction is in doubt.
     InDoubt,
     Yes,
 }
@@ -131,7 +132,8 @@ impl State {
         self.log.iter().any(|&(m, _)| m == mark)
     }
 
-    /// What the coordinator's log says: header without ABORT. A dropped record says no more.
+    /// Returns true if the coordinator's log says commit: header without ABORT. A dropped record says no
+    /// more.
     fn coordinator_commits(&self) -> bool {
         self.now.header && !self.now.abort && !self.dropped
     }

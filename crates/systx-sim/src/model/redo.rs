@@ -1,24 +1,25 @@
-//! Two transactions that depend on each other, over power losses: holes in the log, durability `none`, checkpoint,
-//! segments dropped in order, an ordered pair.
+//! Two transactions that depend on each other, over power losses: holes in the log, durability `none`,
+//! checkpoint, segments dropped in order, an ordered pair.
 //!
-//! Guarantees, if the exploration is clean: what recovery finds is the serial result of the transactions that survive
-//! (I3), a durable one that was reported survives and an aborted one does not (I8), records go only after a sync and in
-//! order (I7), what survives is a prefix of the log and builds on nothing lost (I12). Does not do: how steps are applied
-//! (`crash`, `chain`); here a redo compares one value with the one before.
+//! Guarantees, if the exploration is clean: what recovery finds is the serial result of the transactions that
+//! survive (I3), a durable one that was reported survives and an aborted one does not (I8), records go only
+//! after a sync and in order (I7), what survives is a prefix of the log and builds on nothing lost (I12).
+//! Does not do: how steps are applied (`crash`, `chain`); here a redo compares one value with the one before.
 //!
-//! T1 sets x from 0 to 1. T2 follows and does what [`Second`] says. Segment 1 holds the record of T1, segment 2 that of T2.
+//! T1 sets x from 0 to 1. T2 follows and does what [`Second`] says. Segment 1 holds the record of T1, segment
+//! 2 that of T2.
 
 use super::checker::{Emit, Model};
 use super::Mutant;
 
-/// What T2 does with what T1 left.
+/// Effect of T2 on T1's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Second {
     /// Reads x and writes 10 + x to y.
     Reads,
     /// Overwrites x with 2.
     Overwrites,
-    /// Sets x back to 0: a redo of T1 alone could not tell.
+    /// Sets x back to 0: a redo of T1 alone could not see that.
     Restores,
     /// Writes y, overlaps nothing, but has the next number.
     NextInOrder,
@@ -292,7 +293,8 @@ impl Redo {
         let free = |i: usize| ended(i) && !s.dropped[i];
         let mut go = |label: &str, i: usize| {
             let mut next = *s;
-            // Of few records their objects, unless a number below has none; what these build on was on the disk before (V4, C10).
+            // Of few records their objects, unless a number below has none; what these build on was on the
+            // disk before (V4, C10).
             let few = [false, true].into_iter().filter(|few| !few || self.durable[..=i] == [true; 2][..=i]);
             for few in few {
                 next.disk = s.disk;

@@ -1,9 +1,10 @@
-//! Two small transactions of one process, or of one before and one after a power loss, whose slots are on a shelf.
+//! Two small transactions of one process, or of one before and one after a power loss, whose slots are on a
+//! shelf.
 //!
-//! Guarantees, if the exploration is clean: at whatever moment the power is lost, the seal on the disk proves of each record
-//! whether its slots were there ([`PROOF`], [`NOTHING`]), as `tx/<id>` does for a directory of its own (`crash`). A record may be
-//! kept back over a reboot, so it is asked again whenever the power is lost. Does not do: what follows from that proof (`crash`),
-//! storage that keeps metadata in another order.
+//! Guarantees, if the exploration is clean: at whatever moment the power is lost, the seal on the disk proves
+//! of each record whether its slots were there ([`PROOF`], [`NOTHING`]), as `tx/<id>` does for a directory of
+//! its own (`crash`). A record may be kept back over a reboot, so it is asked again whenever the power is
+//! lost. Does not do: what follows from that proof (`crash`), storage that keeps metadata in another order.
 
 use super::checker::{Emit, Model};
 use super::Mutant;
@@ -29,10 +30,10 @@ enum Phase {
     Numbered,
     Made,
     Sealed,
-    /// Its record is synced.
+    /// The record is synced.
     Recorded,
     Taken,
-    /// Its process is gone. With a record it is kept back.
+    /// The process is gone. With a record the transaction is kept back.
     Dead,
 }
 
@@ -44,7 +45,7 @@ struct Tx {
     recorded: bool,
 }
 
-/// What is on the shelves, in memory or on the disk.
+/// Contents of the shared staging directories, in memory or on the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Data {
     made: [bool; 2],

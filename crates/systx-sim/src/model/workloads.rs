@@ -1,6 +1,7 @@
-//! Who reads and writes what in the cooperation model.
+//! Objects that each transaction of the cooperation model reads and writes.
 
-/// What a transaction reads, in this order, what it then writes, and in which listings its writes appear.
+/// Objects that a transaction reads, in this order, the ones it then writes, and the listings in which its
+/// writes appear.
 #[derive(Debug)]
 pub struct Program {
     /// Objects read, one first touch each.

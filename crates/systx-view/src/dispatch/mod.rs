@@ -1,12 +1,13 @@
 //! Requests to verbs: one function an operation, each decode → verb → encode.
 //!
-//! Guarantees: whatever comes, the answer is an answer; an error of ours is `EIO`, never a panic. Does not: touch a file
-//! system; what it knows of files it has from [`Transaction`](systx_engine::transaction::Transaction).
+//! Guarantees: whatever comes, the answer is an answer; an error of ours is `EIO`, never a panic. Does not:
+//! touch a file system; what it knows of files it has from
+//! [`Transaction`](systx_engine::transaction::Transaction).
 //!
-//! Not answered, which the kernel takes as "never ask again" (`ENOSYS`): FSYNC, FSYNCDIR, FLUSH, because durability comes
-//! with the commit; OPENDIR, because listings are cached (but see `passing`); ACCESS, because the kernel checks permissions; STATX, because
-//! the engine knows no times of birth; POLL. Locks and leases were not agreed on: they stay in the kernel, inside the
-//! view.
+//! Not answered, which the kernel takes as "never ask again" (`ENOSYS`): FSYNC, FSYNCDIR, FLUSH, because
+//! durability comes with the commit; OPENDIR, because listings are cached (but see `passing`); ACCESS,
+//! because the kernel checks permissions; STATX, because the engine knows no times of birth; POLL. Locks and
+//! leases were not agreed on: they stay in the kernel, inside the view.
 
 mod attrs;
 mod data;

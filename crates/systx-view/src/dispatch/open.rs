@@ -15,8 +15,9 @@ use systx_os::{Errno, Os};
 const O_ACCMODE: u32 = 0o3;
 const O_WRONLY: u32 = 0o1;
 const O_TRUNC: u32 = 0o1000;
-/// Flags that count for each call as they are at that moment: fcntl(2) changes them, RWF_NOAPPEND overrides one. (O_DIRECT has two
-/// numbers, of which the other one is that of O_DIRECTORY, which no regular file is opened with.)
+/// Flags that count for each call as they are at that moment: fcntl(2) changes them, RWF_NOAPPEND overrides
+/// one. (O_DIRECT has two numbers, of which the other one is that of O_DIRECTORY, which no regular file is
+/// opened with.)
 const EACH_CALL: u32 = 0o2000 | 0o40_000 | 0o200_000;
 /// __FMODE_EXEC of the kernel (include/linux/fs.h): opened by execve(2).
 const FMODE_EXEC: u32 = 0o40;

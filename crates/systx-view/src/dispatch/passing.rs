@@ -17,13 +17,14 @@ use systx_os::{Errno, Os};
 pub(super) struct Before {
     /// The size that the kernel knows of it, if it passes and is not open.
     size: Option<u64>,
-    /// The pages that the kernel has of it are of what will be opened. Of what has passed they are of another version, perhaps, also when
-    /// it is claimed by now.
+    /// The pages that the kernel has of it are of what will be opened. Of what has passed they are of another
+    /// version, perhaps, also when it is claimed by now.
     pub pages_stay: bool,
 }
 
 impl<O: Os<Fd: AsFd>> View<O> {
-    /// Asks the kernel to forget nodes, if there are too many. Between two answers: no request of ours holds anything then.
+    /// Asks the kernel to forget nodes, if there are too many. Between two answers: no request of ours holds
+    /// anything then.
     pub(crate) fn ask_to_forget(&mut self) {
         let mut due = self.passing.due();
         due.retain(|(_, node)| self.tx.is_told(*node));

@@ -140,8 +140,8 @@ impl Reply {
     }
 }
 
-/// The message that makes the kernel forget the attributes of a node. It may go out before the answer to a request about
-/// that node: it waits for no lock that the request holds.
+/// The message that makes the kernel forget the attributes of a node. It may go out before the answer to a
+/// request about that node: it waits for no lock that the request holds.
 pub fn stale_attributes(id: u64) -> [u8; 40] {
     let header = OutHeader { len: 40, error: NOTIFY_INVAL_INODE, unique: 0 };
     let body = NotifyInvalInodeOut { ino: id, off: -1, len: 0 };
@@ -169,8 +169,9 @@ pub fn forget_unused(ids: &[u64]) -> Vec<u8> {
 pub enum Lasts {
     /// As long as the transaction runs.
     Forever,
-    /// Not at all. A name is looked up each time; attributes are for the call that looked it up, and are kept for one tick of
-    /// the kernel's clock (1 to 10 ms), which is the least that it keeps them without asking twice in each call.
+    /// Not at all. A name is looked up each time; attributes are for the call that looked it up, and are kept
+    /// for one tick of the kernel's clock (1 to 10 ms), which is the least that it keeps them without asking
+    /// twice in each call.
     Moment,
 }
 

@@ -128,8 +128,9 @@ f.write(b'after'); f.flush(); os.truncate('lines', 11); f.seek(0); print(f.read(
 ",
 ];
 
-/// Random operations on one file through several descriptors and mappings, against a model in memory: on a new file, on a
-/// small old one (copied whole when first changed) and on a large old one (changed ranges apart).
+/// Random operations on one file through several descriptors and mappings, against a model in memory: on a
+/// new file, on a small old one (copied whole when first changed) and on a large old one (changed ranges
+/// apart).
 const EXERCISE: &str = "
 import mmap, os, random
 for name, seed in ('exercised', 1), ('lines', 2), ('large', 3), ('large', 4):

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 /// Keeps an image that `systx undo` needs.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct Undoable {
-    /// Keep what `systx undo` needs to take it back after the commit: everything that it changes, as it was. That takes as much room in
-    /// the area as what it removes and overwrites; the 50 of each file system that committed last are kept
+    /// Keep what `systx undo` needs to take it back after the commit: everything that it changes, as it was.
+    /// That takes as much room in the area as what it removes and overwrites; the 50 of each file system that
+    /// committed last are kept
     #[arg(long)]
     pub undoable: bool,
 }

@@ -1,5 +1,5 @@
-//! Contents as `git diff` shows them, so that `git apply` and `patch` read them; and what they have no words for, as a line of
-//! `lines` before it, which they skip.
+//! Contents as `git diff` shows them, so that `git apply` and `patch` read them; and what they have no words
+//! for, as a line of `lines` before it, which they skip.
 
 use super::lines::{line, path};
 use super::Out;

@@ -47,7 +47,8 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
             eprintln!("systx: another user's object had the name of the area; it is {moved} now.");
         }
         let mut recovered = domain.recovered.clone();
-        // A publication that can't be finished now is met again, and reported, by the transaction that needs its objects.
+        // A publication that can't be finished now is met again, and reported, by the transaction that needs
+        // its objects.
         recovered.merge(domain.finish_in_flight().unwrap_or_default());
         if !recovered.is_empty() {
             let _ = domain.settle_images();

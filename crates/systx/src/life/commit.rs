@@ -1,8 +1,8 @@
 //! The commit of a transaction in which no program is left.
 //!
-//! Owns: what becomes of a transaction that can't commit, and the order of its image for `systx undo` and its commit. Guarantees: an
-//! image is there before the commit point of its transaction, and is dropped with a transaction that did not commit. Does not: know
-//! why a commit is wanted.
+//! Owns: what becomes of a transaction that can't commit, and the order of its image for `systx undo` and its
+//! commit. Guarantees: an image is there before the commit point of its transaction, and is dropped with a
+//! transaction that did not commit. Does not: know why a commit is wanted.
 
 use crate::args::Undoable;
 use crate::hint::verb_failed;
@@ -29,8 +29,8 @@ pub enum IfItFails {
 /// A transaction that could not commit and stays.
 pub type Stayed = Option<Box<Transaction<Linux>>>;
 
-/// Commits a transaction, with an image for `systx undo` if that is asked for. It comes back if it has failed before the commit point
-/// and is to stay.
+/// Commits a transaction, with an image for `systx undo` if that is asked for. It comes back if it has failed
+/// before the commit point and is to stay.
 pub fn commit(
     fails: IfItFails,
     mut tx: Transaction<Linux>,

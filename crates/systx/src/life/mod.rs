@@ -1,9 +1,10 @@
 //! The life of a transaction in which programs run: begin → view → namespaces → serve → end → commit.
 //!
-//! Owns: the order of these steps, once, for `systx run`, for transactions that stay open, and, as far as they go, for `systx undo`.
-//! Guarantees: everything that forks does so before this process has a second thread; pid 1 of the namespaces is gone and reaped, and
-//! everything that programs stored has arrived, before the transaction leaves its view. Does not: decide how a transaction ends; its
-//! callers do, by what [`Settled`] says.
+//! Owns: the order of these steps, once, for `systx run`, for transactions that stay open, and, as far as
+//! they go, for `systx undo`. Guarantees: everything that forks does so before this process has a second
+//! thread; pid 1 of the namespaces is gone and reaped, and everything that programs stored has arrived,
+//! before the transaction leaves its view. Does not: decide how a transaction ends; its callers do, by what
+//! [`Settled`] says.
 
 mod begin;
 mod commit;
@@ -204,8 +205,8 @@ impl Life {
         self.reap();
     }
 
-    /// Ends every program inside, and has pid 1 finish subtransactions that were cut off by that. An error keeps the transaction
-    /// from committing.
+    /// Ends every program inside, and has pid 1 finish subtransactions that were cut off by that. An error
+    /// keeps the transaction from committing.
     pub fn finish(&mut self) -> Result<(), Ending> {
         self.child.finish();
         let finished = self.finished();
@@ -260,7 +261,8 @@ impl Life {
         self.server.is_some()
     }
 
-    /// Asks the transaction something while no program inside is answered. `None`: it can't commit any more, or there is no view.
+    /// Asks the transaction something while no program inside is answered. `None`: it can't commit any more,
+    /// or there is no view.
     pub fn ask<T>(
         &mut self,
         question: impl FnOnce(&mut Transaction<Linux>) -> T,
@@ -276,8 +278,8 @@ impl Life {
         Ok(answer)
     }
 
-    /// Takes the transaction out of its view, once [no program is left](Life::supervise). `wanted`: it may be committed, so what was
-    /// stored through mappings is waited for.
+    /// Takes the transaction out of its view, once [no program is left](Life::supervise). `wanted`: it may be
+    /// committed, so what was stored through mappings is waited for.
     pub fn settle(mut self, wanted: bool) -> Result<Settled, String> {
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
         let arrived = if wanted && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };

@@ -13,7 +13,8 @@ use crate::words::shown;
 use systx_os::sandbox::calls::{find, Address, Asked, Call};
 use systx_os::sandbox::inside;
 
-/// Families that a network of its own keeps in: AF_UNIX, AF_INET, AF_INET6, AF_KEY, AF_NETLINK, AF_PACKET, AF_ALG (the kernel's ciphers).
+/// Families that a network of its own keeps in: AF_UNIX, AF_INET, AF_INET6, AF_KEY, AF_NETLINK, AF_PACKET,
+/// AF_ALG (the kernel's ciphers).
 const KEPT_IN: [u32; 7] = [1, 2, 10, 15, 16, 17, 38];
 const NETLINK: u32 = 16;
 const ALG: u32 = 38;

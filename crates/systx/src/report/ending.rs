@@ -28,7 +28,8 @@ pub enum Ending {
     /// The session daemon was killed; true if another process has committed the transaction, where that is
     /// known.
     DaemonKilled(Option<bool>),
-    /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to be looked at.
+    /// An open transaction could not commit, for the reason of this ending, but what was done in it stays to
+    /// be looked at.
     Lost(Box<Ending>),
     /// The process that an open transaction was for, by its number, has gone without saying that it stays.
     Left(u32),

@@ -1,7 +1,8 @@
 //! How a run ended: one sentence, one exit code, one line of JSON.
 //!
-//! Owns: the words and the numbers, as docs/guarantees.md and docs/output.md have them. Guarantees: every ending says on
-//! which side of the commit point it is and what to do; a name in a text can't command a terminal. Does not: print.
+//! Owns: the words and the numbers, as docs/guarantees.md and docs/output.md have them. Guarantees: every
+//! ending says on which side of the commit point it is and what to do; a name in a text can't command a
+//! terminal. Does not: print.
 
 mod ending;
 mod json;

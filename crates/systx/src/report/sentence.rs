@@ -1,7 +1,7 @@
 //! An ending for people: what happened, on which side of the commit point, and what to do.
 //!
-//! Owns: the sentences. Guarantees: a transaction inside of another one is never said to be settled, since the outer one decides
-//! ([`Phrases`]). Does not: print.
+//! Owns: the sentences. Guarantees: a transaction inside of another one is never said to be settled, since
+//! the outer one decides ([`Phrases`]). Does not: print.
 
 use super::{Discarded, Ending, Ours};
 use crate::hint;

@@ -1,13 +1,13 @@
 //! `systx run`: one command, one transaction.
 //!
-//! Owns: the order of things. Guarantees: every way out says how it ended; no mount and no process is left behind, because
-//! mounts live in the command's own namespace and its processes die with its pid 1; the twin alone may stay for a second
-//! ([`cover`]). Does not: decide anything about the
-//! transaction's fate but that status 0 commits.
+//! Owns: the order of things. Guarantees: every way out says how it ended; no mount and no process is left
+//! behind, because mounts live in the command's own namespace and its processes die with its pid 1; the twin
+//! alone may stay for a second ([`cover`]). Does not: decide anything about the transaction's fate but that
+//! status 0 commits.
 //!
-//! Mounts → twin → domains → (transaction → view → command → wait → commit), once or several times → report. Whatever forks
-//! comes before the first thread, or when there is no other one left. The domains stay open over all tries, since the age that a
-//! later try inherits is their owner's.
+//! Mounts → twin → domains → (transaction → view → command → wait → commit), once or several times → report.
+//! Whatever forks comes before the first thread, or when there is no other one left. The domains stay open
+//! over all tries, since the age that a later try inherits is their owner's.
 
 mod inner;
 
@@ -153,7 +153,8 @@ fn tries(
     };
     life::finish_others(args.json, &served.domains);
     let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
-    // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction ends with that one.
+    // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction
+    // ends with that one.
     if !left.staged && served.depth == 1 {
         left.promised =
             cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(&served.domains));
@@ -188,7 +189,8 @@ fn tries_of(
                 Ours { sub: served.depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
             eprintln!("systx: {} Running it again; tries left: {left}.", ending.sentence(&ours));
         }
-        // Among transactions the older one goes first. A program outside knows no age: it is given time to come to its end.
+        // Among transactions the older one goes first. A program outside knows no age: it is given time to
+        // come to its end.
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }

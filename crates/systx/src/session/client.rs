@@ -1,7 +1,7 @@
 //! A command in an open transaction, seen from the `systx` that runs it.
 //!
-//! Owns: asking for the way in, going in, the wait. Guarantees: it returns only when its command is gone; why it went is what the
-//! session daemon says, if the command did not end by itself. Does not: print.
+//! Owns: asking for the way in, going in, the wait. Guarantees: it returns only when its command is gone; why
+//! it went is what the session daemon says, if the command did not end by itself. Does not: print.
 
 use super::wire::{Answer, Line, Message, Request, Verdict, VERSION};
 use super::{ask, UNEXPECTED};
@@ -38,7 +38,8 @@ pub enum Went {
     NoDaemon,
 }
 
-/// Runs a command inside. `owner`: the transaction is aborted if this process goes without having said that it is to stay.
+/// Runs a command inside. `owner`: the transaction is aborted if this process goes without having said that
+/// it is to stay.
 pub fn enter(
     line: &mut Line,
     id: u64,

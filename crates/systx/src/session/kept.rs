@@ -1,8 +1,9 @@
 //! `systx run` that may leave its transaction open: `--no-commit` and `--on-error keep`.
 //!
-//! Owns: what becomes of the transaction when the command has ended. The transaction has a session daemon from the beginning, as only so it
-//! can outlive this process; until it is known that it is to stay, it is this process's: when that is killed, it is aborted,
-//! as any run. Does not: try again, or hold output back: both are of a run that ends itself.
+//! Owns: what becomes of the transaction when the command has ended. The transaction has a session daemon
+//! from the beginning, as only so it can outlive this process; until it is known that it is to stay, it is
+//! this process's: when that is killed, it is aborted, as any run. Does not: try again, or hold output back:
+//! both are of a run that ends itself.
 
 use super::client::{enter, Went};
 use super::daemon::{self, Terms};

@@ -1,11 +1,14 @@
-//! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `commit`, `abort`.
+//! Transactions that stay open over several commands and terminals: `begin`, `exec`, `diff`, `commit`,
+//! `abort`.
 //!
-//! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *session daemon* ([`session daemon`]) holds the
-//! transaction, its view and pid 1 of its namespaces, which has no command of its own; it is found by a socket in the area
-//! ([`socket`]). `systx exec` asks it for the way in and goes in itself ([`client`]): so the command is a descendant of its user's shell, and
-//! terminal, streams and job control are as without systx, while pid 1 ends it as it ends everything inside. Guarantees: one
-//! session daemon a transaction; when it dies, however, so does everything inside, and nothing has happened; there is nothing to clean
-//! up that its twin would not. Does not: survive the machine: an open transaction is in memory.
+//! Owns: these verbs, and `systx run` where it may leave its transaction open ([`kept`]). A *session daemon*
+//! ([`session daemon`]) holds the transaction, its view and pid 1 of its namespaces, which has no command of
+//! its own; it is found by a socket in the area ([`socket`]). `systx exec` asks it for the way in and goes in
+//! itself ([`client`]): so the command is a descendant of its user's shell, and terminal, streams and job
+//! control are as without systx, while pid 1 ends it as it ends everything inside. Guarantees: one session
+//! daemon a transaction; when it dies, however, so does everything inside, and nothing has happened; there is
+//! nothing to clean up that its twin would not. Does not: survive the machine: an open transaction is in
+//! memory.
 //!
 //! ```text
 //! systx begin ──► session daemon (own session) ──► pid 1 of the namespaces
@@ -138,7 +141,8 @@ fn not_started(command: &[OsString], news: systx_os::sandbox::spawn::News) -> u8
     }
 }
 
-/// The transaction has ended while something was done with it, or before; `code` unless that was a conflict or its time.
+/// The transaction has ended while something was done with it, or before; `code` unless that was a conflict
+/// or its time.
 fn over(end: Verdict, code: u8) -> u8 {
     let reason = end.told.code;
     let told = end.of_another();

@@ -348,7 +348,8 @@ impl Server {
         self.clients.iter().any(|client| client.inside.is_some())
     }
 
-    /// Gives the commands inside a moment to end after they were asked to. Of each that does its client has a word to say.
+    /// Gives the commands inside a moment to end after they were asked to. Of each that does its client has a
+    /// word to say.
     pub fn let_them_end(&self) {
         let Ok(grace) = Deadline::new(Some(GRACE)) else { return };
         let mut inside: Vec<_> =

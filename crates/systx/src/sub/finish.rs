@@ -31,8 +31,8 @@ pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
     Ok(Last { due, keep, work })
 }
 
-/// Areas of another user that are finished; further ones are set aside. Each takes some 25 ms, and that user could make any number of them
-/// to hold up the end of this transaction.
+/// Areas of another user that are finished; further ones are set aside. Each takes some 25 ms, and that user
+/// could make any number of them to hold up the end of this transaction.
 const AREAS_OF_OTHERS_MAX: usize = 1024;
 
 /// An area of subtransactions.
@@ -102,8 +102,8 @@ fn areas(view: &Detached) -> Result<Vec<Vec<u8>>, Errno> {
     }
 }
 
-/// Makes what other users' subtransactions could not finish ordinary directories, and returns a warning about them. An area of this user
-/// stays, and keeps the transaction from committing.
+/// Makes what other users' subtransactions could not finish ordinary directories, and returns a warning about
+/// them. An area of this user stays, and keeps the transaction from committing.
 ///
 /// # Errors
 /// The ending of a transaction that can't commit.

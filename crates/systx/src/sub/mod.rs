@@ -1,9 +1,10 @@
 //! `systx run --sub`: a transaction inside of one, which commits into it, or leaves it as it was.
 //!
-//! Owns: what is around it, what is refused there, and how an outer transaction ends its inner ones. The view of the outer one is a
-//! file system like others to the inner one: it makes its view over it, and its area in it, which the outer one's engine keeps apart
-//! from everything else. Guarantees: when the outer one commits, each inner one is part of it as a whole or not at all, however it
-//! ended. Does not: know how a transaction works; an inner one is one.
+//! Owns: what is around it, what is refused there, and how an outer transaction ends its inner ones. The view
+//! of the outer one is a file system like others to the inner one: it makes its view over it, and its area in
+//! it, which the outer one's engine keeps apart from everything else. Guarantees: when the outer one commits,
+//! each inner one is part of it as a whole or not at all, however it ended. Does not: know how a transaction
+//! works; an inner one is one.
 
 mod finish;
 

@@ -1,8 +1,9 @@
 //! Which mounts a run serves, and how the command's tree is put together from them.
 //!
-//! Owns: the decision, mount by mount. Guarantees: a mount that can be written is served, is one through which
-//! the kernel talks, or is made read-only in the command's tree, so that nothing it does to files escapes the transaction
-//! unnoticed. Does not: mount anything ([`systx_os::sandbox::root`] does) or open domains.
+//! Owns: the decision, mount by mount. Guarantees: a mount that can be written is served, is one through
+//! which the kernel talks, or is made read-only in the command's tree, so that nothing it does to files
+//! escapes the transaction unnoticed. Does not: mount anything ([`systx_os::sandbox::root`] does) or open
+//! domains.
 //!
 //! | mount | without `--only` |
 //! |---|---|
@@ -14,11 +15,13 @@
 //! | read-only | moves; a bind mount of a served file system is a read-only part of its view |
 //! | anything else | moves and becomes read-only |
 //!
-//! With `--only DIR…` views cover these directories; below them the same rules hold, outside of them the command runs
-//! natively: what it does there takes effect at once and stays, whatever becomes of the transaction.
+//! With `--only DIR…` views cover these directories; below them the same rules hold, outside of them the
+//! command runs natively: what it does there takes effect at once and stays, whatever becomes of the
+//! transaction.
 //!
-//! An ordinary user's whole tree is what stands, made read-only, with views over the places in which he can change anything
-//! ([`plan_places`]); what the kernel talks through stays, and POSIX IPC is the command's own.
+//! An ordinary user's whole tree is what stands, made read-only, with views over the places in which he can
+//! change anything ([`plan_places`]); what the kernel talks through stays, and POSIX IPC is the command's
+//! own.
 
 mod fate;
 pub mod owned;

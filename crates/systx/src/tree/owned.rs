@@ -7,8 +7,8 @@
 use super::path::is_below;
 use systx_os::sandbox::mounts::Mount;
 
-/// The table with a mount for each of `tops`, each given with the mount that it is on; of the others those below them, and the
-/// kernel's /proc.
+/// The table with a mount for each of `tops`, each given with the mount that it is on; of the others those
+/// below them, and the kernel's /proc.
 pub fn narrow(table: &[Mount], tops: &[(Vec<u8>, Mount)]) -> Vec<Mount> {
     let is_a_top = |mount: &Mount| tops.iter().any(|(top, _)| *top == mount.point);
     let is_in_a_top = |mount: &Mount| tops.iter().any(|(top, _)| is_below(&mount.point, top).is_some());

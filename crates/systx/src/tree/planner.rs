@@ -187,7 +187,8 @@ impl Planner {
             let known = self.lower.len();
             let (index, inside) = self.view_of(mount, visible);
             if index >= known {
-                // A part can be taken only from a mount that is in the tree, so the whole view lies hidden below the first one.
+                // A part can be taken only from a mount that is in the tree, so the whole view lies hidden
+                // below the first one.
                 self.steps.push(Step::Mount { mount: index, at: at.clone() });
             }
             let part = join(&inside, is_below(dir, &mount.point).unwrap_or_default());

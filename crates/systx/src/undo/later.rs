@@ -67,7 +67,8 @@ fn undone(past: &Past) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// Everything that committed after the transaction of an image, the youngest first, but for what was undone, and its undo.
+/// Everything that committed after the transaction of an image, the youngest first, but for what was undone,
+/// and its undo.
 fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, String> {
     let history = domain.history().map_err(|e| e.to_string())?;
     let itself =

@@ -1,8 +1,9 @@
 //! `systx undo`: takes a committed transaction back.
 //!
-//! Owns: the order of things and the words. Where the image of a transaction is (it may have one on each of several file systems) → a
-//! transaction over just those → is all as it was left ([`systx_engine::undo`]) → put back → commit. Guarantees: an undo is committed
-//! as a run is, twin included; one that is refused names everything that stands in its way ([`later`]). Does not: know what was read.
+//! Owns: the order of things and the words. Where the image of a transaction is (it may have one on each of
+//! several file systems) → a transaction over just those → is all as it was left ([`systx_engine::undo`]) →
+//! put back → commit. Guarantees: an undo is committed as a run is, twin included; one that is refused names
+//! everything that stands in its way ([`later`]). Does not: know what was read.
 
 mod later;
 

@@ -1,8 +1,8 @@
-//! The flags of an open file that are changed while it is open (F_SETFL), and those of single calls: where bytes land, and whether
-//! they may be unaligned.
+//! The flags of an open file that are changed while it is open (F_SETFL), and those of single calls: where
+//! bytes land, and whether they may be unaligned.
 //!
-//! Owns: every pair of flags at open and after F_SETFL, times each kind of file, times each way to write. Not compared: unaligned
-//! calls with O_DIRECT, which a view takes and file systems refuse.
+//! Owns: every pair of flags at open and after F_SETFL, times each kind of file, times each way to write. Not
+//! compared: unaligned calls with O_DIRECT, which a view takes and file systems refuse.
 
 use super::alone::place::{code, err, Place};
 use super::alone::role;
@@ -151,7 +151,7 @@ fn one(name: &str, size: usize, opened: OFlags, set: OFlags, write: Act) -> Stri
     let mut bytes = Aligned::new(len);
     let answer = write(&file, bytes.bytes(), at);
     let place = fs::seek(&file, SeekFrom::Current(0));
-    // What the flags say when it is looked at.
+    // The flags as they are reported now.
     let flags = fs::fcntl_getfl(&file).map(|flags| flags & (OFlags::APPEND | OFlags::DIRECT));
     fs::fcntl_setfl(&file, OFlags::empty()).unwrap();
     let mut all = vec![0; 400_000];

@@ -1,17 +1,19 @@
-//! The same random system calls in a plain directory and in a view, on each file system: every answer and every errno is
-//! the same; what was seen inside at the end is there after the commit, times included; and it is what the plain directory
-//! has, and a hole where that has one.
+//! One sequence of random system calls in a plain directory and in a view, on each file system: every answer
+//! and every errno is the same; what was seen inside at the end is there after the commit, times included;
+//! and it is what the plain directory has, and a hole where that has one.
 //!
-//! Owns: the comparison. The calls are in [`play`], what a tree looks like in [`tree`]. A failure names its seed, the last
-//! calls and the first difference.
+//! Owns: the comparison. The calls are in [`play`], the look at a tree in [`tree`]. A failure names its seed,
+//! the last calls and the first difference.
 //!
-//! Not compared, on purpose: inode numbers of new objects (the view's are true ones, but the two directories are not the
-//! same directory), change times, sizes and link counts of directories (values as of the first touch), times that the
-//! clock set (natively and inside they are those of two different moments); of subtransactions the times of directories, which are
-//! those of their publication into the outer one. Not played: FALLOC_FL_COLLAPSE_RANGE and
-//! INSERT_RANGE, which a view refuses; they have a case of their own. Zeros that were written may be a hole after the commit.
+//! Not compared, on purpose: inode numbers of new objects (the view's are true ones, but the two directories
+//! are not the same directory), change times, sizes and link counts of directories (values as of the first
+//! read), times that the clock set (natively and inside they are those of two different moments); of
+//! subtransactions the times of directories, which are those of their publication into the outer one. Not
+//! played: FALLOC_FL_COLLAPSE_RANGE and INSERT_RANGE, which a view refuses; they have a case of their own.
+//! Zeros that were written may be a hole after the commit.
 //!
-//! `cargo test -p systx --test agreement [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more seeds. `SYSTX_SEED` for one.
+//! `cargo test -p systx --test agreement [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more seeds. `SYSTX_SEED`
+//! for one.
 
 #[path = "../alone/mod.rs"]
 mod alone;
@@ -59,8 +61,8 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// Blocks that xfs reserves behind the end of a file that grows (64 KiB at least), by its own judgement. Where a write goes
-/// beyond them they are filled with zeros, which then are data.
+/// Blocks that xfs reserves behind the end of a file that grows (64 KiB at least), by its own judgement.
+/// Where a write goes beyond them they are filled with zeros, which then are data.
 const XFS_RESERVES: u64 = 16;
 
 fn agree(p: &Place, uid: u32, through: &[&str]) {
@@ -113,8 +115,8 @@ fn same_answers(seed: u64, natively: &Output, inside: &Output) -> usize {
     plain.len()
 }
 
-/// Inside at the end, and after the commit: the same to the nanosecond. After the commit, and natively: the same as far as
-/// it can be.
+/// Inside at the end, and after the commit: the same to the nanosecond. After the commit, and natively: the
+/// same as far as it can be.
 fn same_trees(
     seed: u64,
     (inside, nested): (&Output, bool),
@@ -123,7 +125,7 @@ fn same_trees(
     viewed: &Path,
 ) {
     let inside = tree::parse(&out(inside));
-    // What is written, and what is only promised, differs until then.
+    // Written and only promised blocks differ until then.
     assert!(Command::new("sync").arg("-f").arg(plain).status().unwrap().success());
     let (plain, committed) = (tree::look(plain), tree::look(viewed));
     let numbers = tree::inodes(viewed, &committed).1;

@@ -8,8 +8,9 @@ use std::process::{Command, Output};
 /// The words of `maps.py` in front of its own.
 const PYTHON: [&str; 3] = ["python3", "-c", include_str!("maps.py")];
 
-/// What is stored through a mapping is there after the commit: files of every size around the limits between memory, staging and
-/// passthrough, and every order of opening, reading, faulting, storing, msync, closing, growing.
+/// Checks that bytes stored through a mapping are there after the commit: files of every size around the
+/// limits between memory, staging and passthrough, and every order of opening, reading, faulting, storing,
+/// msync, closing, growing.
 pub fn agree(p: &Place) {
     if Command::new("python3").arg("-c").arg("").status().map_or(true, |status| !status.success()) {
         println!("skipped: no python3");

@@ -1,5 +1,5 @@
-//! Random system calls in the working directory, all of them from one seed: the same seed makes the same calls as long as the
-//! answers are the same.
+//! Random system calls in the working directory, all of them from one seed: the same seed makes the same
+//! calls as long as the answers are the same.
 //!
 //! Owns: the calls and the words in which their answers are printed. Does not: judge.
 
@@ -25,7 +25,8 @@ fn names() -> Vec<Vec<u8>> {
     names
 }
 
-/// What both directories begin with: `dir` and `sub` are directories, everything else has one of each kind.
+/// Makes the first contents of both directories: `dir` and `sub` are directories, everything else has one of
+/// each kind.
 pub fn begin(dir: &Path, uid: u32) {
     let at = |name: &str| dir.join(name);
     let mode = Mode::from_raw_mode(0o644);
@@ -47,7 +48,7 @@ pub fn begin(dir: &Path, uid: u32) {
     fs::mknodat(CWD, at("sub/c"), FileType::Socket, mode, 0).unwrap();
     fs::lsetxattr(at("large"), "user.k", b"before", XattrFlags::empty()).unwrap();
     if uid != 0 {
-        // His, but for some things.
+        // Owned by the user, but for some things.
         for name in ["", "a", "large", "dir", "dir/sub", "dir/sub/dir", "dir/sub/c", "dir/b"] {
             std::os::unix::fs::chown(at(name), Some(uid), Some(uid)).unwrap();
         }
@@ -57,7 +58,7 @@ pub fn begin(dir: &Path, uid: u32) {
     }
 }
 
-/// Whether the file system of a directory can zero a range; tmpfs can't, and a view over it can.
+/// Returns true if the file system of a directory can zero a range; tmpfs can't, and a view over it can.
 pub fn zeroes(dir: &Path) -> bool {
     let path = dir.join("zeroes");
     let file = fs::open(&path, OFlags::RDWR | OFlags::CREATE, Mode::from_raw_mode(0o600)).unwrap();
@@ -77,7 +78,7 @@ fn renew_directory(path: &[u8]) {
     let times = Timestamps { last_access: keep, last_modification: now };
     let kind = fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).map(|s| FileType::from_raw_mode(s.st_mode));
     if kind == Ok(FileType::Directory) {
-        // Somebody else's can't be: then it has not been moved here either.
+        // Fails on another user's directory: then it has not been moved here either.
         let _ = fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
     }
 }
@@ -132,12 +133,12 @@ struct Player {
     names: Vec<Vec<u8>>,
     open: Vec<OwnedFd>,
     zeroes: bool,
-    /// Bits that it sets. Long plays of an ordinary user open a setuid file twice for writing, sooner or later, and then the
-    /// bits go earlier than outside (docs/limits.md).
+    /// Bits that it sets. Long plays of an ordinary user open a setuid file twice for writing, sooner or
+    /// later, and then the bits go earlier than outside (docs/limits.md).
     modes: u32,
 }
 
-/// An answer; what it holds is told by `tell`.
+/// Returns an answer in words; `tell` describes what it holds.
 fn say<T>(what: String, answer: Result<T>, tell: impl FnOnce(T) -> String) -> String {
     match answer {
         Ok(t) => format!("{what} = {}", tell(t)),
@@ -238,7 +239,8 @@ impl Player {
                 flags |= more;
             }
         }
-        // What O_TRUNC does without write access, O_EXCL without O_CREAT, and O_CREAT with O_DIRECTORY is nobody's promise.
+        // O_TRUNC without write access, O_EXCL without O_CREAT, and O_CREAT with O_DIRECTORY have no promised
+        // effect.
         if !(flags & OFlags::ACCMODE).is_empty() && self.rng.u8(..6) == 0 {
             flags |= OFlags::TRUNC;
         }
@@ -296,7 +298,7 @@ impl Player {
                 let kinds = [FileType::Fifo, FileType::Socket, FileType::RegularFile];
                 let devices = [FileType::CharacterDevice, FileType::BlockDevice];
                 let kind = if self.rng.u8(..3) == 0 { self.pick(&devices) } else { self.pick(&kinds) };
-                // Nothing answers to the second, so that nobody's driver is loaded.
+                // No driver answers to the second, so none is loaded.
                 let device =
                     if kind == FileType::CharacterDevice { fs::makedev(1, 3) } else { fs::makedev(240, 77) };
                 let device = if devices.contains(&kind) { device } else { 0 };
@@ -329,7 +331,8 @@ impl Player {
                     // xfs gives a directory that gets another parent so a new time, a view does not (docs/limits.md).
                     [path, other].into_iter().for_each(renew_directory);
                 }
-                // How a full directory is told POSIX leaves open; xfs says the one, the others and a view the other.
+                // POSIX leaves open how a full directory is reported; xfs says the one, the others and a view
+                // the other.
                 let full = |e| if e == Errno::EXIST && how == plain { Errno::NOTEMPTY } else { e };
                 done(format!("rename {two} {how:?}"), renamed.map_err(full))
             }
@@ -392,7 +395,7 @@ impl Player {
                 )
             }
             7..=9 => {
-                // Always both, or neither but the clock's: the clock's is told apart by being late.
+                // Always both, or neither but the clock's: the clock's is distinguished by being late.
                 let sec = self.pick(&[0, 1, 100_000_000, -5, 300_000_000]);
                 let nsec = self.pick(&[0, 1, 999_999_999, fs::UTIME_NOW, fs::UTIME_OMIT]);
                 let time = Timespec { tv_sec: sec, tv_nsec: nsec };
@@ -461,7 +464,7 @@ impl Player {
         }
     }
 
-    /// As in linux/posix_acl_xattr.h.
+    /// Returns an ACL in the format of linux/posix_acl_xattr.h.
     fn acl(&mut self) -> Vec<u8> {
         let entry = |tag: u16, perm: u16, id: u32| {
             [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -491,7 +494,8 @@ impl Player {
             3 => {
                 let n = self.held();
                 let links = n.and_then(|n| fs::fstat(&self.open[n]));
-                // Whether the two are one object is the same, whatever their numbers are.
+                // The answer if the two are one object is equal in both directories, though the numbers
+                // differ.
                 let same = links.is_ok_and(|s| {
                     fs::stat(path).is_ok_and(|t| (s.st_dev, s.st_ino) == (t.st_dev, t.st_ino))
                 });

@@ -1,7 +1,8 @@
-//! What a tree looks like, in lines that can be printed inside and compared outside.
+//! The appearance of a tree, in lines that can be printed inside and compared outside.
 //!
-//! Owns: the fields, and which of them are compared. A line is `path TAB kind-and-mode TAB owner TAB links TAB device TAB
-//! mtime TAB contents TAB extended attributes TAB holes`, bytes that aren't plain text escaped.
+//! Owns: the fields, and which of them are compared. A line is `path TAB kind-and-mode TAB owner TAB links
+//! TAB device TAB mtime TAB contents TAB extended attributes TAB holes`, bytes that aren't plain text
+//! escaped.
 
 use rustix::fs::{self, OFlags, SeekFrom};
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ const HOLES: usize = 7;
 /// Fields by escaped path.
 pub type Tree = BTreeMap<String, Vec<String>>;
 
-/// What two looks have in common beside the rest.
+/// Fields that two looks have in common beside the rest.
 #[derive(Clone, Copy)]
 pub enum Also<'a> {
     AllTimes,
@@ -39,7 +40,7 @@ pub fn look(dir: &Path) -> Tree {
     tree
 }
 
-/// As lines.
+/// Returns the tree as lines.
 pub fn print(tree: &Tree) -> String {
     let mut text = format!("{BEGIN}\n");
     for (path, fields) in tree {
@@ -66,7 +67,7 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
         if !matches!(also, Also::AllTimes) && (fifo || seconds >= SET_BEFORE) {
             fields[TIME] = CLOCK.into();
         }
-        // What a directory's names did to its time is the file system's business.
+        // The file system decides how changes of its names move a directory's time.
         if directory && seconds >= SET_BEFORE {
             fields[TIME] = CLOCK.into();
         }
@@ -85,8 +86,8 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
             }
         }
         if let (Some(left), Some(right), Also::Holes(before, beside)) = (&mut left, &right, also) {
-            // Zeros that were written may be a hole. A hole is never written to, but a file that is changed in place may
-            // keep a block that it had.
+            // Zeros that were written may be a hole. A hole is never written to, but a file that is changed
+            // in place may keep a block that it had.
             let mut data: Blocks = blocks(&left[HOLES])
                 .into_iter()
                 .flat_map(|n| n.saturating_sub(beside)..=n + beside)
@@ -103,7 +104,8 @@ pub fn differences(a: &Tree, b: &Tree, also: Also<'_>, a_is: &str, b_is: &str) -
     text
 }
 
-/// Directories that have another time than they had inside, but for one before: names that came and went leave no trace.
+/// Directories that have another time than they had inside, but for one before: names that came and went
+/// leave no trace.
 pub fn other_times(inside: &Tree, committed: &Tree) -> String {
     let mut text = String::new();
     let time = |fields: &[String]| {
@@ -186,7 +188,7 @@ fn walk(top: &Path, at: &Path, tree: &mut Tree) {
 fn bytes_of(path: &Path, size: u64) -> (String, String) {
     use std::os::unix::fs::FileExt;
     let file = fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, fs::Mode::empty()).unwrap();
-    // Reserved blocks that somebody has read are taken for data as long as they stay in memory.
+    // Reserved blocks that a process has read are taken for data as long as they stay in memory.
     fs::fadvise(&file, 0, None, fs::Advice::DontNeed).unwrap();
     let file = std::fs::File::from(file);
     let (mut sum, mut at, mut data) = (0xcbf2_9ce4_8422_2325u64, 0, String::new());
@@ -210,7 +212,8 @@ fn bytes_of(path: &Path, size: u64) -> (String, String) {
     (format!("{size} bytes {sum:016x}"), data)
 }
 
-/// Names of extended attributes, escaped. xfs tells root of its ACLs by two names, of which a view shows the usual one.
+/// Names of extended attributes, escaped. xfs shows root its ACLs by two names, of which a view shows the
+/// usual one.
 pub fn names(list: &[u8]) -> Vec<String> {
     let names =
         list.split(|b| *b == 0).filter(|name| !name.is_empty() && !name.starts_with(b"trusted.SGI_ACL_"));

@@ -1,7 +1,9 @@
-//! A test program that is alone in a mount namespace of its own, and whose other processes are itself in other roles.
+//! A test program that is alone in a mount namespace of its own, and whose other processes are itself in
+//! other roles.
 //!
-//! Owns: the entry ([`enter`]), the turning point at which a command waits for our word ([`meet`]), and the clock. Every
-//! case runs on each file system; its name is the promise. A case that fails does not keep the others from running.
+//! Owns: the entry ([`enter`]), the turning point at which a command waits for our word ([`meet`]), and the
+//! clock. Every case runs on each file system; its name is the promise. A case that fails does not keep the
+//! others from running.
 
 #[path = "../run/place.rs"]
 #[allow(dead_code)] // Each program uses its part.
@@ -16,7 +18,7 @@ use std::process::{Child, Output, Stdio};
 use std::sync::Arc;
 use systx_runner as runner;
 
-/// What this program does when another process of the test starts it.
+/// Role that this program plays when another process of the test starts it.
 pub type Role = fn(&[String]);
 
 /// `main` of a test program: plays a role, or runs the cases on each of `kinds`.
@@ -35,7 +37,7 @@ pub fn enter(kinds: &[&str], cases: &[(&str, Case)], roles: &[(&str, Role)]) {
     runner::run(all, move || drop(scratch));
 }
 
-/// Whether the long form was asked for.
+/// Returns true if the long form was requested.
 #[allow(dead_code)]
 pub fn long() -> bool {
     std::env::var_os("SYSTX_LONG").is_some()

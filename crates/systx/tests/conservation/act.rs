@@ -1,4 +1,4 @@
-//! What an outsider does to a name, and what of it can be looked for afterwards.
+//! Acts of an outsider on a name, and what of them can be looked for afterwards.
 
 use super::world::{HIS, TARGETS};
 use rustix::fs::{RenameFlags, XattrFlags, CWD};
@@ -40,13 +40,13 @@ acts! {
     CreateInside,
 }
 
-/// What of his is where the act was done.
+/// Trace of the outsider's that the act left at its place.
 pub enum Leaves {
-    /// `HIS`, which nobody else writes.
+    /// `HIS`, which no other process writes.
     Words,
-    /// The file that holds `MINE`, which he had before.
+    /// The file that holds `MINE`, which the outsider had before.
     Mine,
-    /// The directory with `DIR` in it, which he had before.
+    /// The directory with `DIR` in it, which the outsider had before.
     Dir,
     Neither,
 }
@@ -105,7 +105,7 @@ impl Act {
         }
     }
 
-    /// The name that he has then for what was at the target.
+    /// Returns the name that the outsider has then for what was at the target.
     pub fn takes_to(self) -> Option<&'static str> {
         match self {
             Act::LinkElsewhere => Some("his/kept"),

@@ -1,11 +1,11 @@
-//! Whether anything of an outsider's is lost, and whether the rest is all there or not at all.
+//! Checks that nothing of an outsider's is lost, and that the rest is all there or not at all.
 
 use super::act::{Act, Leaves};
 use super::machine::picture::Picture;
 use super::machine::{code, err};
 use super::world::{inode, without_times, Before, World, DIR, HIS, MINE};
 
-/// What is wrong, in words, after `act` on `target` within a run that ended so.
+/// Returns what is wrong, in words, after `act` on `target` within a run that ended so.
 pub fn judge(
     w: &World,
     act: Act,
@@ -25,7 +25,7 @@ pub fn judge(
         wrong.push(format!("{} aside and not reported", aside.len()));
     }
     let there = without_times(&w.tree);
-    // What nobody but the transaction touched is all new or all old.
+    // Objects that only the transaction changed are all new or all old.
     let expected = if end == 75 { old } else { new };
     let other = if target == "moved" {
         "dst/moved"
@@ -43,7 +43,7 @@ pub fn judge(
             || (target == "dst" && below("moved"))
     };
     for path in expected.keys().chain(there.keys()).filter(|path| !his(path)) {
-        // Without the parent, which his act may have changed.
+        // Without the parent, which the outsider's act may have changed.
         if expected.get(path) != there.get(path) && !target.starts_with(&format!("{path}/")) {
             wrong.push(format!("{path}: {:?} instead of {:?}", there.get(path), expected.get(path)));
         }
@@ -51,8 +51,9 @@ pub fn judge(
     if !acknowledged {
         return wrong;
     }
-    // A file that the transaction removes, or whose name it gives to another, goes with an extended attribute that is set before,
-    // as it has not read that, and with what is written into it when it has no name any more. A directory goes with attributes.
+    // A file that the transaction removes, or whose name it gives to another, goes with an extended attribute
+    // that is set before, as it has not read that, and with what is written into it when it has no name any
+    // more. A directory goes with attributes.
     let was_there = before.taken == before.first;
     let goes = match target {
         "removed" | "replaced" => match act {

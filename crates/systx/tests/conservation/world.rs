@@ -30,11 +30,11 @@ pub const TARGETS: [&str; 12] = [
     "patched",
 ];
 
-/// What an act writes; nobody else writes it, and it is nowhere before.
+/// Bytes that an act writes; no other process writes them, and they are nowhere before.
 pub const HIS: &str = "these bytes are the outsider's";
-/// What the file holds that he has before and moves or links.
+/// Contents of the file that the outsider has before and moves or links.
 pub const MINE: &str = "a file that he had before";
-/// What is in the directory that he has before and moves.
+/// Contents of the directory that the outsider has before and moves.
 pub const DIR: &str = "in a directory that he had before";
 
 pub struct World {
@@ -43,13 +43,13 @@ pub struct World {
     pub tree: PathBuf,
 }
 
-/// Inode numbers of what was there before his act.
+/// Inode numbers of what was there before the outsider's act.
 #[derive(Clone, Copy)]
 pub struct Before {
-    /// His file and his directory.
+    /// The outsider's file and directory.
     pub mine: u64,
     pub dir: u64,
-    /// At the name when the transaction began, and when he acted.
+    /// At the name when the transaction began, and when the outsider acted.
     pub first: Option<u64>,
     pub taken: Option<u64>,
 }
@@ -67,7 +67,7 @@ impl World {
         command
     }
 
-    /// Whether the command has come to its end, which it tells outside of the transaction.
+    /// Returns true if the command has come to its end, which it shows outside of the transaction.
     pub fn told(&self) -> bool {
         self.dir.join("told").exists()
     }
@@ -102,8 +102,8 @@ impl World {
         text
     }
 
-    /// Whether an object is at a name, and holds what it held: itself, or as `below`. His stays there; it is ours that is
-    /// put aside.
+    /// Returns true if an object is at a name, and holds what it held: itself, or as `below`. The outsider's
+    /// stays there; ours is put aside.
     pub fn has(&self, target: &str, wanted: u64, below: &str, text: &str) -> bool {
         let name = self.tree.join(target);
         let file = if below.is_empty() { name.clone() } else { name.join(below) };
@@ -119,7 +119,7 @@ impl World {
         must(Command::new(super::machine::systx()).args(["prune", "--yes", "--area-name", AREA]));
     }
 
-    /// Nobody is running or in flight.
+    /// Checks that no transaction is running or active.
     pub fn quiet(&self) {
         let status: serde_json::Value = serde_json::from_slice(&verb("status", &["--json"]).stdout).unwrap();
         assert_eq!((&status[0]["running"], &status[0]["in_flight"]), (&0.into(), &0.into()), "{status}");

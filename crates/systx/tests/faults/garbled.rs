@@ -100,7 +100,8 @@ fn a_log_of_a_future_version_is_refused(dir: &Path) {
     segment_is_refused(&w, 0, &header, &["format 7"]);
 }
 
-/// As if a later systx had written it: commits behind it must not be dropped, nor those before it redone at each try.
+/// The cell looks like one of a later systx: commits behind it must not be dropped, nor those before it
+/// redone at each try.
 fn a_cell_of_a_future_version_is_refused(dir: &Path) {
     let Some(w) = world(dir, 64) else { return };
     w.reboot();
@@ -172,9 +173,10 @@ fn a_garbled_or_cut_log_loses_nothing_that_is_published(dir: &Path) {
     w.works();
 }
 
-/// Commits that fill one segment and go on in another, unmounted with both; the first of them. A checkpoint lets go of it as soon as
-/// a helper process makes one: then there are more commits. No contents come twice: a redo that lacks later records takes a file
-/// that is as it once was for one that was not written yet (gap (c)).
+/// Commits that fill one segment and go on in another, unmounted with both; the first of them. A checkpoint
+/// lets go of it as soon as a helper process makes one: then there are more commits. No contents come twice:
+/// a redo that lacks later records takes a file that is as it once was for one that was not written yet (gap
+/// (c)).
 fn two_segments(w: &World, what: &str) -> PathBuf {
     let segments = || {
         let log = std::fs::read_dir(w.volume.area().join("log")).unwrap();
@@ -208,7 +210,8 @@ fn two_segments(w: &World, what: &str) -> PathBuf {
 
 fn damage_before_the_end_of_the_log_is_told(dir: &Path) {
     let Some(w) = world(dir, 256) else { return };
-    // Cells begin after a header of 4096 bytes. What is behind a segment that is full was written after that was synced.
+    // Cells begin after a header of 4096 bytes. What is behind a segment that is full was written after that
+    // was synced.
     for (what, offset, len) in
         [("first cell", 4096, 40), ("later cells", 4096 + 3 * 64, 64), ("header", 0, 16)]
     {
@@ -232,7 +235,7 @@ fn damage_within_the_newest_segment_is_told(dir: &Path) {
     }
 }
 
-/// Damages a segment, after an orderly shutdown: `recover` tells it, and changes nothing of the tree.
+/// Damages a segment, after an orderly shutdown: `recover` reports it, and changes nothing of the tree.
 fn damage_is_told(w: &World, what: &str, segment: &Path, offset: u64, bytes: &[u8]) {
     let before = picture(&w.served);
     let segment = std::fs::OpenOptions::new().write(true).open(segment).unwrap();
@@ -272,7 +275,7 @@ fn garbage_in_the_table_is_found_or_harmless(dir: &Path) {
             }
             other => panic!("round {round}: status {other}: {}", err(&output)),
         }
-        // As the message says: end all users, remove it, recover.
+        // Done as the message says: end all users, remove it, recover.
         std::fs::remove_file(w.volume.area().join("table")).unwrap();
         recover();
     }

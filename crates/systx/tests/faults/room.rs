@@ -32,21 +32,22 @@ pub const ALL: &[(&str, Case)] = &[
 fn a_full_disk_aborts_and_says_so(dir: &Path) {
     let Some(w) = world(dir, 96) else { return };
     let before = picture(&w.served);
-    // The command is told by the call that fails, and may ignore it; a commit is refused where space lacks then.
+    // The command learns of it from the call that fails, and may ignore it; a commit is refused where space
+    // lacks then.
     let told = shell(&w.served, "echo kept >> a; dd if=/dev/zero of=big bs=1M count=200 2>/dev/null");
     assert_eq!((code(&told), picture(&w.served) == before), (1, true), "{}", err(&told));
     assert!(err(&told).contains("nothing happened"), "{}", err(&told));
     w.works();
-    // Now full before it begins, by somebody else.
+    // Now full before it begins, by another file.
     let filler = w.volume.point.join("filler");
     let _ = must(Command::new("sh").args(["-c", "cat /dev/zero > \"$0\" 2>/dev/null || true"]).arg(&filler));
     let before = picture(&w.served);
-    // What takes space is told to the command by its own call, and nothing of it stays.
+    // A call that takes space fails in the command itself, and nothing of it stays.
     let output = shell(&w.served, "echo three > a && head -c 3000000 /dev/urandom > d/new");
     assert_eq!((code(&output), picture(&w.served) == before), (1, true), "{}", err(&output));
     let words = ["No space left", "nothing happened"];
     assert!(words.iter().all(|word| err(&output).contains(word)), "{}", err(&output));
-    // What is found out at the commit is refused before the commit point.
+    // A lack of space that is found at the commit is refused before the commit point.
     for script in ["echo three > a", "echo three > a; mv d e"] {
         w.refused(&shell(&w.served, script), &before, &["No space left"]);
     }
@@ -92,7 +93,7 @@ fn a_run_begins_without_a_free_block(dir: &Path) {
     w.works();
 }
 
-/// Whether blocks can be shared is asked by writing one, which no other part of a run's beginning does.
+/// A run tests for shared blocks by writing one, which no other part of its beginning does.
 fn a_run_begins_where_shared_blocks_cant_be_tried(dir: &Path) {
     if !have("strace") {
         return;
@@ -112,7 +113,8 @@ fn a_run_begins_where_shared_blocks_cant_be_tried(dir: &Path) {
     w.works();
 }
 
-/// Takes also what is set aside for root and for the file system itself; false, with a reason printed, where it can't be had.
+/// Takes also what is set aside for root and for the file system itself; false, with a reason printed, where
+/// it can't be had.
 fn take_every_block(volume: &Volume) -> bool {
     let script = "dev=$(findmnt -no SOURCE $POINT) && echo 0 > /sys/fs/ext4/${dev##*/}/reserved_clusters || exit 1; \
         cat /dev/zero > $POINT/filler 2>/dev/null; sync -f $POINT; \
@@ -154,7 +156,7 @@ fn an_immutable_file_aborts_before_the_commit_point(dir: &Path) {
         let output = shell(&w.served, &format!("echo other > d/other; {script}"));
         let after = picture(&w.served);
         must(Command::new("chattr").arg("-i").arg(w.served.join("a")));
-        // Either the command was told already, as it would be natively, or the commit was refused.
+        // Either the command's call failed already, as it would natively, or the commit was refused.
         assert_ne!(code(&output), 0, "{change} of an immutable file");
         assert!(err(&output).contains("nothing happened"), "{change}: {}", err(&output));
         assert!(after == before, "{change}: {}", difference(&after, &before));
@@ -214,7 +216,7 @@ fn a_quota_met_at_the_commit_aborts_it(dir: &Path) {
     let mut command = run(&w.served, &[], &["sh", "-c", script]);
     let output = command.env("POINT", &quota.whole).output().unwrap();
     w.refused(&output, &before, &["quota", "No space"]);
-    // As long as it is so, nothing works, and everything says why.
+    // While this lasts, nothing works, and everything says why.
     for _ in 0..2 {
         let again = shell(&w.served, "echo three > a");
         w.refused(&again, &before, &["quota", "No space"]);
@@ -229,7 +231,7 @@ fn a_full_owners_file_is_told(dir: &Path) {
     if !have("python3") {
         return;
     }
-    // Somebody holds every byte of the owners file, as 1023 processes would.
+    // A process holds every byte of the owners file, as 1023 processes would.
     let hold = "import fcntl, os, struct, sys\nf = os.open(sys.argv[1], os.O_RDWR)\n\
         fcntl.fcntl(f, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 1, 1023, 0))\nprint('held', flush=True)\nsys.stdin.read()";
     let mut python = Command::new("python3");
@@ -284,7 +286,7 @@ fn a_path_of_4095_bytes_commits(dir: &Path) {
     w.works();
 }
 
-/// The kernel says so of an inode number that somebody else makes an object with at that instant.
+/// The kernel says so of an inode number with which another process makes an object at that instant.
 fn a_handle_for_which_there_is_no_memory_is_opened_a_moment_later(dir: &Path) {
     if !have("strace") {
         return;

@@ -28,7 +28,7 @@ pub const ALL: &[(&str, Case)] = &[
     ),
 ];
 
-/// A command that tells where it is and then waits until it is killed.
+/// A command that says where it is and then waits until it is killed.
 const FOREVER: &str = "echo three > a; echo new > d/new; echo here > $TELL; read line < $WAIT";
 
 fn a_killed_view_server_ends_the_command(dir: &Path) {
@@ -66,8 +66,8 @@ fn systx_killed_at_its_start_leaves_no_process(dir: &Path) {
     w.works();
 }
 
-/// Killed before each write of each of its threads, so also before each answer to a question of its own: what a process that is being
-/// killed waits for, and has taken to answer itself, keeps it for ever, unkillable.
+/// Killed before each write of each of its threads, so also before each answer to a question of its own: what
+/// a process that is being killed waits for, and has taken to answer itself, keeps it for ever, unkillable.
 fn systx_killed_before_any_answer_does_not_wait_for_it(dir: &Path) {
     if !have("strace") {
         return;
@@ -136,7 +136,8 @@ fn a_stop_in_mid_commit_delays_and_breaks_nothing(dir: &Path) {
         owner.signal(Signal::STOP);
         let mut other = run(&w.served, &[], &["sh", "-c", "echo $N > a; echo here > $TELL"]);
         let mut other = other.env("TELL", &tell.path).env("N", n.to_string()).spawn().unwrap();
-        // What the stopped one changes is told by a filter, which may hold what it does not change (docs/limits.md).
+        // The changes of the stopped one are known by a filter only, which may hold what it does not change
+        // (docs/limits.md).
         let told = tell.wait_within(&other, 20);
         owner.signal(Signal::CONT);
         assert!(told.unwrap_or_else(|| tell.wait(&other)));
@@ -161,7 +162,8 @@ fn who_stops_between_two_steps_holds_up_only_what_it_changes(dir: &Path) {
     };
     let (mut at, mut held) = (0, 0);
     for calls in 1.. {
-        // New objects: what the filter of the stopped one holds is another question each time. New names: each is a step.
+        // New objects: what the filter of the stopped one holds is another question each time. New names:
+        // each is a step.
         let renew = "rm -r d a b; mkdir d; echo a > a; echo b > b";
         must(Command::new("sh").args(["-c", renew]).current_dir(&w.served));
         let mut command = run(&w.served, &[], &["sh", "-c", TEN]);
@@ -185,7 +187,8 @@ fn who_stops_between_two_steps_holds_up_only_what_it_changes(dir: &Path) {
             None
         });
         if let Some((other, word)) = held_up {
-            // What the stopped one changes is told by a filter, which may hold what it does not change (docs/limits.md).
+            // The changes of the stopped one are known by a filter only, which may hold what it does not
+            // change (docs/limits.md).
             held += 1;
             assert!(held < 10, "others are always held up by who has stopped");
             assert_eq!(code(&stopped.go_on()), 0);
@@ -193,13 +196,13 @@ fn who_stops_between_two_steps_holds_up_only_what_it_changes(dir: &Path) {
             assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{done} published, {word} held up");
             continue;
         }
-        // Who wants what the stopped one is publishing waits for it and then sees all of it.
+        // A reader of what the stopped one is publishing waits for it and then sees all of it.
         let mut late = run(&w.served, &[], &["sh", "-c", "echo here > $TELL; cat d/f* | sort | uniq -c"]);
         let late = late.env("TELL", &tell.path).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut late = late.spawn().unwrap();
         assert!(tell.wait(&late));
         if done > 0 && rounds(0, 1) == 1 {
-            // Longer than the kernel lets anybody keep a lease (45 s).
+            // Longer than the kernel lets any process keep a lease (45 s).
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
         if done > 0 {
@@ -225,7 +228,8 @@ fn who_stops_between_two_steps_holds_up_only_what_it_changes(dir: &Path) {
     w.works();
 }
 
-/// Of five hundred questions the filter of a hundred changed files holds about fifteen falsely; none in one run of millions.
+/// Of five hundred questions the filter of a hundred changed files holds about fifteen falsely; none in one
+/// run of millions.
 const ASK: &str = "i=0; while [ $i -lt 500 ]; do [ -e none$i ] && exit 1; i=$((i + 1)); done; exit 0";
 
 fn who_stops_in_mid_commit_holds_up_readers_of_what_it_changes_only(dir: &Path) {

@@ -1,4 +1,4 @@
-//! A tree that is taken from generation to generation while somebody kills or cuts the power.
+//! A tree that is taken from generation to generation while processes are killed or the power is cut.
 
 use super::generations::{tree, Generations};
 use super::processes::Tell;
@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Files that are changed in place, beside all the rest.
 const FILES: usize = 60;
 
-/// A tree that is taken from generation to generation while somebody kills.
+/// A tree that is taken from generation to generation while processes are killed.
 pub struct Bench {
     pub account: Account,
     pub volume: Volume,
@@ -80,8 +80,8 @@ impl Bench {
         self.aim_us = times[2];
     }
 
-    /// An instant to kill at, in microseconds from the command's last words: anywhere before the end, or near to where the
-    /// outcome was seen to turn, which is where publication is.
+    /// An instant to kill at, in microseconds from the command's last words: anywhere before the end, or near
+    /// to where the outcome was seen to turn, which is where publication is.
     pub fn instant(&self) -> u64 {
         match fastrand::u8(..4) {
             0 => fastrand::u64(..=self.aim_us),
@@ -89,7 +89,7 @@ impl Bench {
         }
     }
 
-    /// Whether to go on: `want` rounds, and a few more until both outcomes were seen.
+    /// Returns true to go on: `want` rounds, and a few more until both outcomes were seen.
     pub fn wants(&self, round: usize, want: usize) -> bool {
         let both = self.stayed > 0 && self.went_on > 0;
         round < want || (!both && round < 5 * want)
@@ -117,7 +117,8 @@ impl Bench {
     }
 }
 
-/// What publication and its protocol do to files; the rest of a process's calls changes nothing that outlives it.
+/// Calls of publication and its protocol on files; the rest of a process's calls changes nothing that
+/// outlives it.
 pub const CALLS: &str =
     "?renameat2,?linkat,?unlinkat,?mkdirat,?mknodat,?symlinkat,?pwrite64,?pwritev2,?fdatasync,?fsync,\
     ?syncfs,?sync_file_range,?fchmod,?fchmodat,?fchmodat2,?fchown,?fchownat,?utimensat,?fsetxattr,?setxattr,\
@@ -142,7 +143,7 @@ pub fn calls_in(trace: &Path) -> Vec<(String, usize)> {
     calls
 }
 
-/// The same, however many they are.
+/// Like `calls_in`, also where they are few.
 pub fn few_calls_in(trace: &Path) -> Vec<(String, usize)> {
     let text = std::fs::read_to_string(trace).unwrap();
     let mut counts = std::collections::HashMap::new();

@@ -1,6 +1,6 @@
 //! A tree that one command takes from generation 0 to 1 and back, by every kind of change.
 //!
-//! What the generations look like is told by a plain directory, where the same scripts ran without systx.
+//! A plain directory, where the same scripts ran without systx, shows what the generations look like.
 
 use super::picture::{difference, picture, Picture};
 use super::who::{Account, Who};
@@ -123,7 +123,7 @@ impl Generations {
         })
     }
 
-    /// The same; a mixture is a failure.
+    /// Returns the generation that the tree is; a mixture is a failure.
     pub fn whole(&self, served: &Path, what: &str) -> usize {
         self.of(served).unwrap_or_else(|| {
             let found = picture(served);

@@ -1,10 +1,12 @@
-//! What the tests of crashes and faults share: a scratch directory, loop devices, processes, pictures of trees.
+//! Shared parts of the tests of crashes and faults: a scratch directory, loop devices, processes, pictures of
+//! trees.
 //!
-//! Owns: a directory for each case of a program that `systx_runner` runs in a mount namespace of its own. Guarantees:
-//! everything is below one fresh directory; only processes that were started here are signalled, by pid. Does not: know
-//! what is tested.
+//! Owns: a directory for each case of a program that `systx_runner` runs in a mount namespace of its own.
+//! Guarantees: everything is below one fresh directory; only processes that were started here are signalled,
+//! by pid. Does not: know what is tested.
 //!
-//! Environment: `SYSTX_BIN` another systx (an optimized one), `SYSTX_LONG=1` long runs, `SYSTX_SEED` repeats a run.
+//! Environment: `SYSTX_BIN` another systx (an optimized one), `SYSTX_LONG=1` long runs, `SYSTX_SEED` repeats
+//! a run.
 
 // Each test program uses another part of it.
 #![allow(dead_code)]
@@ -38,7 +40,7 @@ pub type Case = fn(&Path);
 
 /// The `main` of a test program. Arguments: part of a name, and others of `cargo test`.
 ///
-/// Nobody makes a checkpoint behind a command that has committed, so that a redo has something to do.
+/// No checkpoint is made behind a command that has committed, so that a redo has something to do.
 pub fn main(cases: &[(&str, Case)]) {
     std::env::set_var("SYSTX_CHECKPOINT", "never");
     main_with_checkpoints(cases);
@@ -50,7 +52,7 @@ pub fn main_without_strays(cases: &[(&str, Case)]) {
     main(cases);
 }
 
-/// The same, with commands that behave as for everybody.
+/// Like [`main`], with commands that behave as in normal use.
 pub fn main_with_checkpoints(cases: &[(&str, Case)]) {
     runner::in_a_mount_namespace();
     let strays = Strays::at_the_start(AREA);
@@ -82,7 +84,8 @@ pub fn rounds(short: usize, long: usize) -> usize {
     }
 }
 
-/// A line now and then in a long run: who is cut short has a count, and nobody takes it for one that hangs (`scripts/watch.sh`).
+/// Prints a line now and then in a long run: one that is cut short has a count, and is not mistaken for one
+/// that hangs (`scripts/watch.sh`).
 pub fn tell_how_far(stayed: usize, went_on: usize) {
     if (stayed + went_on) % 100 == 0 {
         println!("{} rounds so far: {stayed} × all old, {went_on} × all new", stayed + went_on);
@@ -150,7 +153,7 @@ pub fn programs_below(root: &Path) {
     }
 }
 
-/// Whether a tool is there; says so when it is not.
+/// Returns true if a tool is there; says so when it is not.
 pub fn have(tool: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -178,7 +181,7 @@ impl Scratch {
         let mut points: Vec<_> = points.filter(|point| Path::new(point).starts_with(dir)).collect();
         points.reverse();
         for point in points {
-            // Lazily: a case that failed may have left somebody inside.
+            // Lazily: a case that failed may have left a process inside.
             tidy(Command::new("umount").args(["-l", point]));
         }
         // Never through a mount that is still there.

@@ -74,7 +74,8 @@ impl Pair {
         self.now = self.whole("undisturbed");
     }
 
-    /// An instant to strike at, in microseconds from the command's last words: anywhere, or around where the outcome turns.
+    /// An instant to strike at, in microseconds from the command's last words: anywhere, or around where the
+    /// outcome turns.
     pub fn instant(&self, round: usize) -> u64 {
         match round % 4 {
             1 => fastrand::u64(..=self.aim_us),
@@ -82,14 +83,14 @@ impl Pair {
         }
     }
 
-    /// Whether they are at different generations, or one is at none.
+    /// Returns true if they are at different generations, or one is at none.
     pub fn apart(&self) -> bool {
         let states = [0, 1].map(|n: usize| self.generations.of(&self.trees[n]));
         states[0] != states[1] || states[0].is_none()
     }
 
-    /// After whatever happened and its recovery. What happened at an instant that was aimed at moves the aim towards where the
-    /// outcome turns; else it would drift away.
+    /// After whatever happened and its recovery. What happened at an instant that was aimed at moves the aim
+    /// towards where the outcome turns; else it would drift away.
     pub fn settled(&mut self, what: &str, aimed: bool) {
         let then = self.whole(what);
         let (stays, longer, shorter) = (then == self.now, self.aim_us * 11 / 10 + 1, self.aim_us * 10 / 11);

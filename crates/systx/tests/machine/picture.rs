@@ -1,4 +1,5 @@
-//! A tree as a user can tell it apart from another: names, contents, types, modes, owners, times, links, xattrs.
+//! A tree as far as a user can distinguish it from another: names, contents, types, modes, owners, times,
+//! links, xattrs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -62,7 +63,7 @@ fn xattrs(path: &Path) -> BTreeMap<String, String> {
     names.map(|name| (String::from_utf8_lossy(name).into_owned(), value(name))).collect()
 }
 
-/// FNV-1a, eight bytes at a time: enough to tell versions apart that were not made to collide.
+/// FNV-1a, eight bytes at a time: enough to distinguish versions that were not made to collide.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(8).fold(0xcbf2_9ce4_8422_2325, |sum, chunk| {
         let mut word = [0; 8];

@@ -30,7 +30,7 @@ impl Held {
         self.signal(Signal::KILL);
     }
 
-    /// Whether it ends before so many seconds have passed.
+    /// Returns true if it ends before so many seconds have passed.
     pub fn gone_within(&self, seconds: i64) -> bool {
         let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
         rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&limit)) == Ok(1)
@@ -55,7 +55,7 @@ pub fn comm(pid: u32) -> String {
 
 /// The systx process at or below a process that was started here.
 pub fn systx_below(pid: u32) -> Option<Held> {
-    // What the kernel keeps of a name.
+    // The part of a name that the kernel keeps.
     let name = super::systx().file_name().unwrap_or_default().to_string_lossy().into_owned();
     if comm(pid) == name[..name.len().min(15)] {
         return Held::new(pid);
@@ -66,7 +66,7 @@ pub fn systx_below(pid: u32) -> Option<Held> {
 /// A FIFO by which a command says that it is about to end.
 pub struct Tell {
     pub path: PathBuf,
-    // Open for both: opening waits for nobody, and there is no end of file.
+    // Open for both: the open does not wait for another process, and there is no end of file.
     fifo: std::fs::File,
 }
 
@@ -86,7 +86,7 @@ impl Tell {
         self.wait_until(child, None).expect("without a limit it comes to an end")
     }
 
-    /// The same, unless neither has come after so many seconds.
+    /// Like [`Tell::wait`], but `None` if neither has come after so many seconds.
     pub fn wait_within(&mut self, child: &Child, seconds: i64) -> Option<bool> {
         self.wait_until(child, Some(Timespec { tv_sec: seconds, tv_nsec: 0 }))
     }
@@ -107,7 +107,8 @@ impl Tell {
     }
 }
 
-/// Whether nobody holds the other end of a pipe any more, after so many seconds at the latest. Nobody may write into it.
+/// Returns true if the other end of a pipe is closed everywhere, after so many seconds at the latest. No
+/// process may write into it.
 pub fn at_end_within(pipe: &impl AsFd, seconds: i64) -> bool {
     let limit = Timespec { tv_sec: seconds, tv_nsec: 0 };
     rustix::event::poll(&mut [PollFd::new(pipe, PollFlags::empty())], Some(&limit)) == Ok(1)

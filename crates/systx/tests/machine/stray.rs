@@ -1,6 +1,7 @@
 //! Areas that a test program would leave on the machine's own file systems.
 //!
-//! A verb that looks at all file systems meets them from then on, in every later test. Guarantees: the program that leaves one fails.
+//! A verb that looks at all file systems meets them from then on, in every later test. Guarantees: the
+//! program that leaves one fails.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +39,8 @@ impl Strays {
     }
 }
 
-/// Where an area can be without a mount of a test's own: at the top of the file systems on which there is a directory for temporary files.
+/// Where an area can be without a mount of a test's own: at the top of the file systems on which there is a
+/// directory for temporary files.
 fn areas(area: &str) -> Vec<PathBuf> {
     let temporary = std::env::temp_dir();
     temporary.ancestors().map(|above: &Path| above.join(area)).filter(|path| path.exists()).collect()

@@ -10,9 +10,11 @@ use std::process::{Command, Stdio};
 /// Far beyond what unmounting takes on a busy machine.
 const LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Runs a tool that takes something away. Failure is no matter; that it hangs is told, with where.
+/// Runs a tool that takes something away. Its failure does not matter; if it hangs, that is reported, with
+/// the place.
 pub fn tidy(command: &mut Command) {
-    // With nothing of the test's: a tool that hangs must not hold the pipe that somebody reads the test's words from.
+    // With nothing of the test's: a tool that hangs must not hold the pipe from which the test's words are
+    // read.
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut child) = command.spawn() else { return };
     let pid = Pid::from_raw(child.id() as i32).expect("a child's number is positive");

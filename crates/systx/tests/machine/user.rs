@@ -6,7 +6,7 @@ use std::process::Command;
 
 pub const USER: u32 = 61234;
 
-/// In front of his commands.
+/// Prefix of the user's commands.
 pub const UNPRIVILEGED: [&str; 8] = [
     "setpriv",
     "--reuid=61234",
@@ -18,7 +18,7 @@ pub const UNPRIVILEGED: [&str; 8] = [
     "--",
 ];
 
-/// The same, but a program file may still give them capabilities.
+/// Like `UNPRIVILEGED`, but a program file may still give them capabilities.
 #[allow(dead_code)] // not by every suite
 pub const ORDINARY: &[&str] = UNPRIVILEGED.split_at(6).0;
 

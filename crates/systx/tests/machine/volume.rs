@@ -13,9 +13,9 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no journal),
-    /// ext4-4k (blocks of 4 KiB), ext4-encrypt, ext4-128 (inodes without room for fine time stamps), xfs, btrfs; and tmpfs, which has no
-    /// image and can't lose power.
+    /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no
+    /// journal), ext4-4k (blocks of 4 KiB), ext4-encrypt, ext4-128 (inodes without room for fine time
+    /// stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
         if kind == "tmpfs" {
@@ -63,7 +63,8 @@ impl Volume {
         }
     }
 
-    /// A btrfs of which one subvolume, mounted alone, is under a quota: those of ext4 and xfs don't bind root everywhere.
+    /// A btrfs of which one subvolume, mounted alone, is under a quota: those of ext4 and xfs don't bind root
+    /// everywhere.
     pub fn with_quota(dir: &Path) -> Option<(Volume, Quota)> {
         if !have("btrfs") {
             return None;
@@ -92,7 +93,8 @@ impl Volume {
         self.try_mount().unwrap_or_else(|why| panic!("{}: {why}", self.image.display()));
     }
 
-    /// Unmounts, and returns when the device is closed: copies of the mount in namespaces of the dead go a little later.
+    /// Unmounts, and returns when the device is closed: copies of the mount in namespaces of the dead go a
+    /// little later.
     pub fn unmount(&self) {
         must(Command::new("umount").arg(&self.point));
         self.closed();
@@ -120,7 +122,8 @@ impl Volume {
         self.point.join(super::AREA)
     }
 
-    /// Someone who cuts the power at once when told: what the file system has not written to its device is lost.
+    /// Starts a process that cuts the power at once on demand: what the file system has not written to its
+    /// device is lost.
     pub fn switch(&self) -> Option<Switch> {
         if !have("xfs_io") {
             return None;
@@ -138,7 +141,7 @@ impl Volume {
         self.boot_of(&self.area());
     }
 
-    /// The same, with an area that is elsewhere.
+    /// Like `boot`, with an area that is elsewhere.
     pub fn boot_of(&self, area: &Path) {
         self.unmount_behind_the_last();
         self.mount();
@@ -177,7 +180,7 @@ pub fn forget_boot(area: &Path) {
 
 /// See [`Volume::with_quota`].
 pub struct Quota {
-    /// The file system; whoever can't write below the limit can here.
+    /// The file system; a process that can't write below the limit can write here.
     pub whole: PathBuf,
 }
 

@@ -1,5 +1,5 @@
-//! Words between a test and a command that it has started, over FIFOs. Nobody waits for a command that has ended: what it
-//! said at its end is told instead, at once.
+//! Words between a test and a command that it has started, over FIFOs. The test does not wait for a command
+//! that has ended: it shows at once what that one said at its end.
 
 // Each test program uses its part.
 #![allow(dead_code)]
@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Child;
 
-/// What the command, or one of its own, says next on a FIFO, up to its closing it.
+/// Returns what the command, or one of its own, says next on a FIFO, up to its closing it.
 pub fn hear(fifo: &Path, child: &mut Child) -> String {
     // Without waiting: a dead command opens nothing.
     let mut from = opened(OpenOptions::new().read(true), fifo).expect("a FIFO can be opened for reading");

@@ -1,4 +1,5 @@
-//! The command inside: one call, and its error number. It leaves a file in its working directory, whatever comes of the call.
+//! The command inside: one call, and its error number. It leaves a file in its working directory, whatever
+//! comes of the call.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -71,7 +72,7 @@ fn call(kind: &str, target: &str) -> Result<()> {
     }
 }
 
-/// Its network, and how it is watched.
+/// Prints the network of the process, and how it is watched.
 fn state() -> Result<()> {
     println!("{}", std::fs::read_link("/proc/self/ns/net")?.display());
     let status = std::fs::read_to_string("/proc/self/status")?;

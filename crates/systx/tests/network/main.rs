@@ -1,7 +1,7 @@
-//! What a command reaches outside over sockets, by policy: `--network allow`, `deny`, `abort`, and `-x`.
+//! Reach of a command over sockets, by policy: `--network allow`, `deny`, `abort`, and `-x`.
 //!
-//! Everything happens in a network namespace of this program, with servers at its loopback device: 10.99.0.1 is an address that
-//! only it has. Each promise is checked of root, and of an ordinary user.
+//! Everything happens in a network namespace of this program, with servers at its loopback device: 10.99.0.1
+//! is an address that only it has. Each promise is checked of root, and of an ordinary user.
 //!
 //! `cargo test -p systx --test network [-- PART-OF-A-NAME]`
 
@@ -221,7 +221,7 @@ fn rings_and_other_abis_are_denied(p: &Place) {
         let output = world.run(options, &[&["python3", "-c", PYTHON], words].concat()).output().unwrap();
         (out(&output), err(&output))
     };
-    // What the machine itself says: it may have none.
+    // The answer of the machine itself: it may have no rings.
     let (plain, _) = python(&[], &["ring"]);
     let (denied, said) = python(&["-x"], &["ring"]);
     assert_eq!(denied, EPERM, "{said}");
@@ -232,7 +232,7 @@ fn rings_and_other_abis_are_denied(p: &Place) {
     if !cfg!(target_arch = "x86_64") {
         return println!("skipped: no second ABI is known on this architecture");
     }
-    // connect(-1) and socketcall(-1) of 32 bits, and getpid, which is nobody's business.
+    // connect(-1) and socketcall(-1) of 32 bits, and getpid, which reaches nothing.
     if python(&[], &["call", "362"]).0 != "error 9\n" {
         return println!("skipped: this kernel has no calls of 32 bits");
     }
@@ -264,7 +264,7 @@ fn inherited_sockets_are_not_passed_on(p: &Place) {
             let expected = if kept { "a socket\n" } else { "nothing\n" };
             assert_eq!((code, out.as_str()), (0, expected), "{who:?} {options:?}: {err}");
         }
-        // A standard stream is where the command was told to write.
+        // A standard stream is passed on: the command was started to write there.
         let mut command = world.run(&["-x"], &["echo", "said"]);
         command.stdout(std::os::fd::OwnedFd::from(theirs));
         let status = command.status().unwrap();

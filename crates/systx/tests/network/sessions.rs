@@ -1,4 +1,4 @@
-//! The same of transactions that stay open.
+//! Network policies of transactions that stay open.
 
 use super::alone::place::{code, err, out, Place};
 use super::alone::Case;
@@ -84,7 +84,7 @@ fn what_a_command_leaves_behind_is_watched_on(p: &Place) {
     let call = format!("{} --role call {kind} {target}", world.caller());
     let script = format!("(read word < {}; {call} > {}) > /dev/null 2>&1 &", word.display(), told.display());
     assert_eq!(all(&session.verb("exec", &["--", "sh", "-c", &script])), (0, String::new(), String::new()));
-    // By now nobody is left of the `systx exec` that has started it.
+    // By now no process is left of the `systx exec` that has started it.
     std::fs::write(&word, "go\n").unwrap();
     assert_eq!(std::fs::read_to_string(&told).unwrap(), EPERM);
     assert!(!world.reached(kind));

@@ -100,12 +100,12 @@ impl<'a> World<'a> {
         format!("@systx-test-{}", std::process::id())
     }
 
-    /// Whether one of those two was called.
+    /// Returns true if one of those two was called.
     pub fn reached_itself(&self) -> bool {
         self.local.accept().is_ok() || self.named.accept().is_ok()
     }
 
-    /// Whether a server was called.
+    /// Returns true if a server was called.
     pub fn reached(&self, kind: &str) -> bool {
         match kind {
             "tcp" => self.tcp.accept().is_ok(),
@@ -115,7 +115,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether the caller's file is there; it is not afterwards.
+    /// Returns true if the caller's file is there; it is not afterwards.
     pub fn has_left_its_mark(&self) -> bool {
         std::fs::remove_file(self.p.served.join(MARK)).is_ok()
     }

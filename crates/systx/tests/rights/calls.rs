@@ -10,7 +10,7 @@ use rustix::process::{Gid, Uid};
 use std::io::Write;
 use std::path::Path;
 
-/// What a call has come to: a word, for a look what was seen.
+/// Result of a call: a word, for a look what was seen.
 type Answer = Result<String, Errno>;
 
 pub struct Call {

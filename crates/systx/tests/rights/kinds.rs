@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Another user, and the group of that user.
 pub const OTHER: u32 = 61235;
-/// What the calls are made on.
+/// Name of the object that the calls are made on.
 pub const SUBJECT: &str = "subject";
 
 pub enum Shape {
@@ -259,7 +259,7 @@ fn walk(path: &Path, name: &str, state: &mut State) {
     }
 }
 
-/// What is not the same in two states.
+/// Returns the differences of two states.
 pub fn difference(plain: &State, inside: &State) -> String {
     let mut names: Vec<_> = plain.keys().chain(inside.keys()).collect();
     names.sort();

@@ -1,5 +1,5 @@
-//! Ways out of a transaction that a user may try: by pid 1, by other namespaces, by what is mounted below the view; and names that a user
-//! exchanges under the hands of a run of root's.
+//! Ways out of a transaction that a user may try: by pid 1, by other namespaces, by what is mounted below the
+//! view; and names that a user exchanges under the hands of a run of root's.
 
 use super::machine::user::{ORDINARY, UNPRIVILEGED, USER};
 use super::machine::{code, err, picture, run, AREA};
@@ -8,7 +8,8 @@ use std::os::unix::fs::{chown, symlink, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Each line is a try; whatever lands in `$TREE` natively is an escape. `$HERE` is a directory of the user's own beside it.
+/// Each line is a try; whatever lands in `$TREE` natively is an escape. `$HERE` is a directory of the user's
+/// own beside it.
 const TRIES: &str = r#"
 kill -9 1; kill -STOP 1
 ( : > /proc/1/mem ) ; ls /proc/1/fd; echo 1 > /proc/1/root/$TREE/by-root

@@ -1,11 +1,12 @@
-//! The matrix of rights: what a user can do to each kind of file, by each kind of call, plainly and in a transaction. Nothing gives
-//! more inside: neither a run of the user's own, nor a run of root's in which a command has become that user.
+//! The matrix of rights: what a user can do to each kind of file, by each kind of call, plainly and in a
+//! transaction. Nothing gives more inside: neither a run of the user's own, nor a run of root's in which a
+//! command has become that user.
 //!
-//! Each pair of a kind and a call has a directory of its own, so one process makes all calls, and one commit shows what they have
-//! changed. What may give less is said where it is allowed.
+//! Each pair of a kind and a call has a directory of its own, so one process makes all calls, and one commit
+//! shows what they have changed. What may give less is said where it is allowed.
 //!
-//! `cargo test -p systx --test rights [-- PART-OF-A-NAME]`; `SYSTX_LONG=1`: every pair in both kinds of directories, on every file
-//! system; else a part of them, drawn anew from `SYSTX_SEED`.
+//! `cargo test -p systx --test rights [-- PART-OF-A-NAME]`; `SYSTX_LONG=1`: every pair in both kinds of
+//! directories, on every file system; else a part of them, drawn anew from `SYSTX_SEED`.
 
 #[path = "../machine/mod.rs"]
 mod machine;
@@ -90,7 +91,8 @@ impl World {
         Some(World { _volume: volume, own, program, systx: copy })
     }
 
-    /// What there is of each pair before, and with what the calls answer after.
+    /// Makes the objects of each pair; returns their tree, and their states before the calls, to compare with
+    /// those after.
     fn tree(&self, name: &str, pairs: &[Pair]) -> (PathBuf, BTreeMap<String, kinds::State>) {
         let tree = self.own.join(name);
         std::fs::create_dir(&tree).unwrap();
@@ -120,7 +122,7 @@ fn states(tree: &Path, pairs: &[Pair]) -> BTreeMap<String, kinds::State> {
     pairs.iter().map(|pair| (pair.name.clone(), kinds::state(&tree.join(&pair.name)))).collect()
 }
 
-/// Whether a difference is one that the run may have.
+/// Returns true for a difference that the run may have.
 type May = fn(pair: &str, plain: &str, inside: &str) -> bool;
 
 fn compare(w: &World, before: impl Fn(&Path) -> Vec<String>, may: May) {
@@ -139,7 +141,7 @@ fn compare(w: &World, before: impl Fn(&Path) -> Vec<String>, may: May) {
         let changed_plainly = base[name] != plain_after[name];
         allowed += usize::from(plain.starts_with("ok"));
         refused += usize::from(!plain.starts_with("ok"));
-        // What was read, and what was changed.
+        // More was read, or more was changed.
         let more = (inside.starts_with("ok ") && inside != plain)
             || (base[name] != inside_after[name] && inside_after[name] != plain_after[name]);
         let other = plain != inside || plain_after[name] != inside_after[name];
@@ -192,7 +194,8 @@ fn in_a_run_of_ones_own(dir: &Path) {
         let run = [systx, "run", "--area-name", AREA, "--only", tree, "--"];
         ORDINARY.iter().chain(&run).map(|word| word.to_string()).collect()
     };
-    // Others are nobody in the user's namespace (docs/limits.md, ordinary users): then less is given, or another errno.
+    // Others have no number in the user's namespace (docs/limits.md, ordinary users): then less is given, or
+    // another errno.
     compare(&w, run, |_, _, inside| !inside.starts_with("ok"));
     must(Command::new("true").arg(&w.own));
 }

@@ -1,4 +1,4 @@
-//! An area whose name somebody else has taken first.
+//! An area whose name another user has taken first.
 
 use super::place::{code, err, must, out, Place, SYSTX};
 use super::Case;
@@ -79,7 +79,7 @@ fn another_user_can_not_keep_root_from_its_area(p: &Place) {
         assert_eq!(code(&output), 0, "{what}: {}", err(&output));
         assert!(p.served.join("made").exists());
         is_an_area_of_root(&area);
-        // His object is there, under the name that is told, and was not touched.
+        // The user's object is there, under the reported name, and was not touched.
         let moved = foreign(p);
         assert_eq!(moved.len(), 1, "{what}: {moved:?}");
         let meta = std::fs::symlink_metadata(&moved[0]).unwrap();
@@ -110,7 +110,8 @@ fn what_root_has_put_there_is_left_alone(p: &Place) {
         let before = std::fs::symlink_metadata(&area).unwrap();
         let output = run(p, &[]);
         let text = err(&output);
-        // Where all may make names, anybody can give the name to a file of root's: it is moved away as it is.
+        // Where all may make names, any user can give the name to a file of root's: it is moved away as it
+        // is.
         let open_to_all = std::fs::metadata(&p.mount).unwrap().mode() & 0o002 != 0;
         if open_to_all && !before.is_dir() {
             let moved = foreign(p);
@@ -140,7 +141,7 @@ fn another_users_area_is_told_by_doctor(p: &Place) {
     let text = out(&verb("doctor"));
     let line = text.lines().find(|line| line.contains(&format!("area on {}:", p.mount.display()))).unwrap();
     assert!(line.starts_with("weak") && line.contains("belongs to user 65534"), "{line}");
-    // Nobody has worked in it, or moved it.
+    // No run has worked in it, or moved it.
     assert_eq!(std::fs::read_dir(&area).unwrap().count(), 0);
     assert!(foreign(p).is_empty());
     must(Command::new("rmdir").arg(&area));
@@ -150,7 +151,7 @@ fn another_users_area_is_told_by_doctor(p: &Place) {
 fn an_error_names_its_file(p: &Place) {
     let area = clean(p);
     assert_eq!(code(&run(p, &[])), 0);
-    // What a checkpoint notes.
+    // A note of a checkpoint.
     std::fs::write(area.join("history"), "").unwrap();
     let verb = |verb: &str| Command::new(SYSTX).args([verb, "--area-name", NAME]).output().unwrap();
     for name in ["format", "table", "owners", "history", "log", "log/0000000000000001", "tx", "aside"] {

@@ -1,4 +1,4 @@
-//! What a command finds and what becomes of it.
+//! The environment that a command finds, and what becomes of the command.
 
 use super::place::{code, err, must, out, Place, AREA, SYSTX};
 use super::Case;
@@ -108,7 +108,7 @@ fn a_failed_commands_changes_are_kept_if_asked_for(p: &Place) {
 }
 
 fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
-    // Its background process, too, which has a session of its own and ignores what can be ignored.
+    // The command's background process, too, which has a session of its own and ignores what can be ignored.
     let script = "echo x > x; trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; while :; do read x; done < $BESIDE/never' & \
         while :; do read x; done < $BESIDE/never";
     p.fifo("never");
@@ -120,17 +120,17 @@ fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
         err(&output)
     );
     assert!(!p.served.join("x").exists());
-    // What ends in time is not touched.
+    // A command that ends in time is not touched.
     assert_eq!(code(&p.systx(&["--timeout", "1d"], &["true"]).output().unwrap()), 0);
 }
 
-/// Nobody waits for it: it may take a moment longer than the command.
+/// No process waits for it: it may take a moment longer than the command.
 fn what_many_files_of_an_aborted_command_took_is_given_back(p: &Place) {
     p.write("old", "1\n");
     let before = p.picture();
     assert_eq!(code(&p.shell("true")), 0);
     let area = p.mount.join(AREA);
-    // What is staged is in `tx`, or on a shelf with its token.
+    // Staged objects are in `tx`, or in a shared staging directory with their token.
     let staged = || {
         let shelves = std::fs::read_dir(&area).unwrap().map(|entry| entry.unwrap().path());
         let shelves =
@@ -230,7 +230,7 @@ fn an_inner_run_joins_the_outer_one(p: &Place) {
     assert!(!p.served.join("i").exists(), "the inner one commits nothing by itself");
 }
 
-/// Of one file system, two of them: none is native, and each is told.
+/// Of one file system, two of them: none is native, and each is named.
 fn each_of_several_only_is_covered(p: &Place) {
     for dir in ["a", "b", "c", "c/in"] {
         std::fs::create_dir(p.served.join(dir)).unwrap();

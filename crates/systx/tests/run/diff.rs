@@ -1,4 +1,4 @@
-//! What a run tells of its changes before it commits them, or does not.
+//! Report of a run on its changes, before it commits them or discards them.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};
@@ -28,7 +28,7 @@ fn run(p: &Place, options: &[&str], script: &str) -> Output {
     p.systx(options, &["sh", "-c", &format!("umask 022; {script}")]).output().unwrap()
 }
 
-/// What was told, with names from the served directory on.
+/// Returns what was printed, with names from the served directory on.
 fn told(p: &Place, output: &Output) -> String {
     let served = format!("{}/", p.served.display());
     let mut text = err(output);
@@ -146,7 +146,7 @@ fn a_patch_can_be_applied(p: &Place) {
     let list = "find . -printf '%P %y %m %l\\n' | sort; find . -type f | sort | xargs sha256sum";
     let picture = || plain(p, list);
     let applied = picture();
-    // The same, done by the command itself on what was there.
+    // Compared with the changes by the command itself, on what was there.
     plain(p, &format!("rm -r * && {script}"));
     assert_eq!(code(&run(p, &[], change)), 0);
     assert_eq!(applied, picture(), "{patch}");

@@ -63,7 +63,7 @@ fn doctor_has_a_line_for_each_guarantee(p: &Place) {
     }
     assert_eq!((machine["privilege"].as_str(), machine["FUSE"].as_str()), ("yes", "yes"));
 
-    // The same in words, each with its mark; the status says whether something needed is missing.
+    // In words, each line with its mark; the status shows if something needed is missing.
     let words = doctor(&[]).output().unwrap();
     let text = out(&words);
     let mark = |holds: &str| match holds {

@@ -1,5 +1,5 @@
-//! Kinds of access beyond read and write by name: past the cache, asynchronous, by handle, watched, locked; programs that lie in
-//! the served directory, with privileges of their own; another root.
+//! Kinds of access beyond read and write by name: past the cache, asynchronous, by handle, watched, locked;
+//! programs that lie in the served directory, with privileges of their own; another root.
 //!
 //! What changes anything is run twice: aborted it leaves no trace, committed it is there.
 
@@ -21,7 +21,8 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_command_may_change_its_root", a_command_may_change_its_root),
 ];
 
-/// Runs a script in a transaction that aborts, which must leave no trace, and in one that commits; what it said in that.
+/// Runs a script in a transaction that aborts, which must leave no trace, and in one that commits; what it
+/// said in that.
 fn tried(p: &Place, script: &str) -> String {
     let before = p.picture();
     let aborted = p.shell(&format!("set -e; {script}\nexit 9"));
@@ -220,7 +221,7 @@ fn a_program_knows_where_it_lies(p: &Place) {
     assert_eq!(out(&moved), format!("{}/moved\n", p.served.display()));
 }
 
-/// In front of a command that is to be somebody else's.
+/// Prefix of a command that is to run as another user.
 const NOBODY: &str = "setpriv --reuid 1000 --clear-groups";
 
 fn a_setuid_program_gets_what_it_is_to_have(p: &Place) {

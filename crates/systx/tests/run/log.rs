@@ -36,7 +36,7 @@ fn now() -> i64 {
 fn the_log_tells_who_has_committed_what(p: &Place) {
     let begun = now();
     committed(p, "mkdir d; echo 1 > d/kept; echo 2 > 'odd\tname'; echo 3 > gone");
-    // It leaves the log of commits, and is told no less.
+    // The record leaves the log of commits, and is reported in full all the same.
     assert_eq!(code(&systx("recover", &[])), 0);
     committed(p, "echo more >> d/kept; rm gone; mv 'odd\tname' even");
     let commits = commits(p, &["-n", "1000"]);

@@ -1,5 +1,5 @@
-//! Mounts below mounts, bind mounts, read-only ones and overlayfs in a whole tree: what is served, what is read-only, and that what was
-//! changed below a mount is committed there.
+//! Mounts below mounts, bind mounts, read-only ones and overlayfs in a whole tree: what is served, what is
+//! read-only, and that what was changed below a mount is committed there.
 
 use super::place::{code, err, must, out, Place};
 use super::Case;
@@ -80,7 +80,7 @@ impl Mounts<'_> {
         chroot.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").current_dir("/").output().unwrap()
     }
 
-    /// What is there outside of any transaction.
+    /// Returns what is there outside of any transaction.
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.0.mount.join(path)).ok()
     }
@@ -89,7 +89,7 @@ impl Mounts<'_> {
 impl Drop for Mounts<'_> {
     fn drop(&mut self) {
         for point in POINTS.iter().rev() {
-            // Lazily: a case that failed may have left somebody inside.
+            // Lazily: a case that failed may have left a process inside.
             let _ = Command::new("umount").arg("-l").arg(self.0.mount.join(point)).output();
         }
         for made in
@@ -113,7 +113,7 @@ fn what_is_mounted_is_served_or_read_only(p: &Place) {
     let types = "fuseblk fuseblk fuseblk fuseblk fuseblk tmpfs overlayfs fuseblk";
     let refused = "Read-only file system ".repeat(5);
     assert_eq!(out(&told).replace('\n', " "), format!("{types} old ice low {refused}"), "{}", err(&told));
-    // Only what could have been written is told.
+    // Only mounts that could have been written to are reported.
     assert!(
         err(&told).contains("systx: /over is read-only inside: overlay can't be served.\n"),
         "{}",
@@ -187,7 +187,7 @@ fn only_a_directory_serves_what_is_below(p: &Place) {
             err(&refused)
         );
     }
-    // What is mounted on it can be, though.
+    // A mount on top of it can be served, though.
     let inner = m.run(&["--only", "/over/inner"], "echo i >/over/inner/i");
     assert_eq!((code(&inner), m.read("over/inner/i").as_deref()), (0, Some("i\n")), "{}", err(&inner));
 }

@@ -1,4 +1,4 @@
-//! Names that are no text, in what is told of them.
+//! Names that are no text, in what is printed about them.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};

@@ -1,4 +1,4 @@
-//! What is inside of a transaction, and what only looks like it.
+//! Commands inside of a transaction, and ones that only look like it.
 
 use super::place::{code, err, must, out, Place, SYSTX};
 use super::Case;
@@ -15,7 +15,7 @@ pub const ALL: &[(&str, Case)] = &[
 ];
 
 fn an_inner_run_joins_without_its_environment(p: &Place) {
-    // As sudo does.
+    // Without an environment, like under sudo.
     let output = p.shell(&format!("env -i {SYSTX} run -- /bin/sh -c 'echo inner > i'; cat i; exit 4"));
     assert_eq!((code(&output), out(&output).as_str()), (4, "inner\n"), "{}", err(&output));
     assert!(!p.served.join("i").exists(), "the inner one commits nothing by itself");
@@ -32,7 +32,7 @@ fn a_number_in_the_environment_switches_nothing_off(p: &Place) {
     is_a_transaction(p);
 }
 
-/// A FUSE mount that says to be a view, as `user_id`; answered by nobody but whoever has the device.
+/// A FUSE mount that says to be a view, as `user_id`; only the process that has the device can answer.
 struct Imposter {
     point: PathBuf,
     device: File,
@@ -95,7 +95,7 @@ impl Imposter {
 }
 
 fn a_users_mount_switches_nothing_off(p: &Place) {
-    // Its server answers nothing at all, which must not stop anybody either.
+    // The mount's server answers nothing at all, which must not stop a run either.
     let Some(mut imposter) = Imposter::new(p, 65534) else { return };
     is_a_transaction(p);
     imposter.end();

@@ -1,4 +1,4 @@
-//! `systx on-end`: who waits for the end of a transaction is told how it ended.
+//! `systx on-end`: a process that waits for the end of a transaction learns how it ended.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, must, out, Place, AREA, SYSTX};
@@ -55,7 +55,7 @@ impl Waiting {
         say(&p.beside.join("word"), &mut self.run, word);
     }
 
-    /// Starts somebody who waits for its end, and returns when he does.
+    /// Starts a process that waits for its end, and returns when that process does.
     fn awaited(&self, p: &Place) -> Child {
         let before = waiting(p, &self.id);
         let mut waiter = on_end(&self.id, &TELL).spawn().unwrap();

@@ -126,7 +126,7 @@ fn is_held_at_a_terminal_too(p: &Place) {
 }
 
 fn a_long_commit_tells_how_far_it_is(p: &Place) {
-    // The same everywhere, and seconds long.
+    // The case is equal on all file systems, and seconds long.
     if !p.mount.ends_with("ext4") {
         return;
     }
@@ -157,7 +157,7 @@ fn a_long_commit_tells_how_far_it_is(p: &Place) {
     assert_eq!(code(&output), 0, "{told:?}");
     assert!(told.contains("\r\x1b[Ksystx: committed; step ") && told.contains(" of 6\r\x1b[K"), "{told:?}");
     assert!(told.ends_with("\r\x1b[K"), "{told:?}");
-    // Who reads JSON gets nothing else.
+    // A reader of JSON gets nothing else.
     let output = typed(slow, "--json").unwrap();
     let told = out(&output);
     assert!(code(&output) == 0 && told.starts_with('{') && told.lines().count() == 1, "{told:?}");
@@ -203,7 +203,7 @@ fn that_can_not_be_written_is_told(p: &Place) {
     );
     let output = p.systx(&["--hold-output", "--json"], &command).stdout(full()).output().unwrap();
     assert!(err(&output).contains("\"output_lost\":\"No space left on device\""), "{}", err(&output));
-    // Whoever does not read on does not want to know.
+    // A reader that closes the stream needs no error.
     let mut run = p.systx(HOLD, &command);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(run.stdout.take());
@@ -241,7 +241,7 @@ fn killed_between_commit_and_output_it_is_committed(p: &Place) {
         let script = format!("echo x > {signal}; head -c 3000000 /dev/zero");
         let mut run = p.systx(HOLD, &["sh", "-c", &script]);
         let mut run = run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        // A first byte of the output: the rest waits until somebody reads.
+        // A first byte of the output: the rest waits until the test reads.
         std::io::Read::read_exact(run.stdout.as_mut().unwrap(), &mut [0]).unwrap();
         assert_eq!(p.read(signal), "x\n", "output before the commit");
         must(Command::new("kill").args(["-s", signal, &run.id().to_string()]));

@@ -1,4 +1,4 @@
-//! What others do meanwhile: signals, kills, edits; and what they see.
+//! Acts of others meanwhile: signals, kills, edits; and what they see.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, out, Place, AREA, SYSTX};
@@ -106,7 +106,8 @@ fn killing_systx_kills_the_command_and_leaves_no_trace(p: &Place) {
     // Returns when the command and all of its processes are gone.
     assert_eq!(reader.read(&mut [0]).unwrap(), 0);
     assert_eq!(p.picture(), before);
-    // The twin is at it at the same time: whoever is second finds nothing to do, before the first has ended.
+    // The helper process is at it at the same time: the second of the two finds nothing to do, before the
+    // first has ended.
     let staging = p.mount.join(AREA).join("tx");
     let swept = (0..1000).any(|_| {
         let recover = Command::new(SYSTX).args(["recover", "--area-name", AREA]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Conflicts between two runs: who is told, of whom, in words and in JSON.
+//! Conflicts between two runs: which run reports which other one, in words and in JSON.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, Place};
@@ -84,7 +84,7 @@ fn a_conflict_of_two_runs_names_the_path_and_both(p: &Place) {
 }
 
 fn a_conflict_met_while_running_names_both(p: &Place) {
-    // What it touches next tells it already; the command is ended where it stands.
+    // The next read shows it already; the command is ended where it stands.
     both_are_named(p, "read n < count; echo > $BESIDE/here; read w < $BESIDE/word; ls /nowhere other; cat count new; sleep 600");
 }
 

@@ -122,7 +122,7 @@ impl Drop for Scratch {
         for kind in KINDS.into_iter().chain(["root"]) {
             let point = self.0.join(kind);
             if point.exists() {
-                // Lazily: a case that failed may have left somebody inside.
+                // Lazily: a case that failed may have left a process inside.
                 tidy(Command::new("umount").args(["-R", "-l"]).arg(&point));
             }
         }
@@ -190,7 +190,7 @@ impl Place {
         path
     }
 
-    /// Everything below the served directory that a user can tell apart.
+    /// Returns everything below the served directory that a user can distinguish.
     pub fn picture(&self) -> String {
         let list = "find . -printf '%P %y %m %U %G %n %s %T@ %C@ %i %l\\n' | sort; find . -type f | sort | xargs -r cat";
         let output = Command::new("sh").args(["-c", list]).current_dir(&self.served).output().unwrap();

@@ -1,4 +1,4 @@
-//! `--retry`: a later try is as old as the first, so nobody is overtaken for ever.
+//! `--retry`: a later try is as old as the first, so no run is overtaken for ever.
 
 use super::place::word::{hear, say};
 use super::place::{code, err, Place, AREA};
@@ -23,7 +23,7 @@ pub const ALL: &[(&str, Case)] = &[
 const INCREMENT: &str = "read n < count; echo $((n + 1)) > count";
 
 fn processes_that_want_the_same_file_need_one_try_more_than_they_are(p: &Place) {
-    // A first loss to anybody, then one to each that is older, and there are three others.
+    // A first loss to any process, then one to each that is older, and there are three others.
     let (processes, retries, times) = (4, "4", 10);
     p.write("count", "0\n");
     std::thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn a_run_that_has_lost_is_not_overtaken_again(p: &Place) {
         names.filter(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)).collect()
     };
     let before = sealed();
-    // Its large new file needs a staging directory, which says when its commit has begun.
+    // The run's large new file needs a staging directory, which shows when its commit has begun.
     let script = format!("head -c 3000000 /dev/zero > large; {INCREMENT}");
     let mut systx = p.systx(&["--retry", "1"], &["sh", "-c", &script]);
     let mut rival = systx.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

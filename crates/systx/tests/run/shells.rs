@@ -19,7 +19,7 @@ fn typed(p: &Place, shell: &str, keys: &str) -> Option<Output> {
         .env("SHELL", shell)
         // A dumb terminal would show the end of a long prompt only.
         .env("TERM", "xterm")
-        // Nobody's start files, and no questions of zsh to who has none.
+        // No start files of any user, and no questions of zsh to a user without them.
         .env("ZDOTDIR", &p.beside)
         .current_dir(&p.served)
         .stdin(Stdio::piped())

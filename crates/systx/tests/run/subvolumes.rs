@@ -48,7 +48,7 @@ fn in_a_subvolume_nothing_changes(p: &Place) {
         assert!(err(&output).contains("Read-only file system"), "{call}: {}", err(&output));
         assert_eq!(p.picture(), before, "{call}");
     }
-    // What is readable is read, and what lies outside is committed, the subvolume's own name included.
+    // Readable files are read, and changes outside of it are committed, the subvolume's own name included.
     let output = p.shell(
         "cat sub/old >copy; echo x >sub/new || echo more >>plain; mv sub moved; cat moved/old; ln plain two",
     );
@@ -74,7 +74,7 @@ fn a_subvolume_with_a_mount_is_served(p: &Place) {
     let words = format!("mount --bind {0} {0}", sub.display());
     assert!(err(&refused).contains(&words), "{}", err(&refused));
     assert_eq!(p.read("sub/old"), "old\n");
-    // What it says.
+    // Does what the message says.
     must(Command::new("sh").arg("-c").arg(words));
     let served = run();
     assert_eq!(code(&served), 0, "{}", err(&served));

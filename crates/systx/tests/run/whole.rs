@@ -104,7 +104,8 @@ fn calls_in_a_whole_tree_are_watched(p: &Place) {
         (code(&output), err(&output))
     };
     let outside = std::os::unix::net::UnixDatagram::bind(p.mount.join("work/outside")).unwrap();
-    // An address for documentation: nobody has it. And a server outside whose socket lies in a served directory can't be reached anyhow.
+    // An address for documentation: no machine has it. And a server outside whose socket lies in a served
+    // directory can't be reached anyhow.
     let script =
         "echo x > /work/watched; : > /dev/tcp/192.0.2.1/80; logger --socket-errors=on -u /work/outside x";
     let (code, said) = systx("deny", &format!("{script}; true"));

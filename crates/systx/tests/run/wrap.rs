@@ -44,7 +44,7 @@ impl<'p> Wrapped<'p> {
         systx.env("PATH", &self.path).output().unwrap()
     }
 
-    /// As it is typed, in the directory that is served.
+    /// Runs a line as a user types it, in the directory that is served.
     fn typed(&self, line: &str) -> Output {
         let mut shell = Command::new("sh");
         shell.args(["-c", line]).env("PATH", &self.path).current_dir(&self.p.served).output().unwrap()

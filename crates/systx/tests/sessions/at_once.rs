@@ -1,4 +1,5 @@
-//! Verbs that are given at once, from several terminals: whatever their order comes to be, each one's answer is true. The tree is the judge.
+//! Verbs that are given at once, from several terminals: whatever their order comes to be, each one's answer
+//! is true. The tree is the judge.
 
 use super::alone::{meet, place::*, turn, Case};
 use super::{all, begin, nobody_is_kept, systx, Daemon};
@@ -34,10 +35,10 @@ fn signal(which: &str, pid: u32) {
     assert!(Command::new("kill").args([which, &pid.to_string()]).status().unwrap().success());
 }
 
-/// What is said of an end that is another's.
+/// Checks the message about an end that another command caused.
 fn is_told_whose(said: &str, tree: [bool; 2]) {
     let known = said.contains("the transaction was ended by `systx ");
-    // He came too late to be heard at all, or its session daemon was ended.
+    // The command came too late to be heard at all, or the transaction's session daemon was ended.
     let late = said.contains("not open") || said.contains("was ended by signal 15");
     assert!(known || late, "{said}");
     assert!(!said.contains("nothing happened") || tree == [false, false], "{said}");
@@ -70,7 +71,7 @@ fn two_ends_at_once(p: &Place) {
         firsts[done[0]] += 1;
     }
     println!("{} × the first, {} × the second", firsts[0], firsts[1]);
-    // A signal to the session daemon is nobody's end.
+    // A signal to the session daemon belongs to neither command.
     for verb in ["commit", "abort"] {
         fresh(p);
         let open = begin(p, &[]);
@@ -129,7 +130,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
             daemon.gone();
             let tree = there(p);
             assert!(tree[0] == tree[1], "{what}");
-            // What the run says.
+            // Report of the run.
             let success = code == 0 && said.is_empty();
             assert!(!success || (tree[0] && status == 0), "{what}");
             assert!(stays || !said.contains("nothing happened") || !tree[0], "{what}");
@@ -137,7 +138,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
             if said.contains("ended by") {
                 assert_eq!(code, 125, "{what}");
             }
-            // What the other one says.
+            // Report of the other one.
             if word != "kill" && other.status.code() == Some(0) {
                 assert_eq!(tree[0], word == "commit", "{what}");
             }
@@ -150,7 +151,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
     nobody_is_kept(p);
 }
 
-/// Before the point of somebody else's commit, and behind it.
+/// Kills the daemon before the commit point of a commit from another terminal, and behind it.
 fn a_daemon_killed_in_mid_commit(p: &Place) {
     if !Command::new("strace").arg("-V").output().is_ok_and(|o| o.status.success()) {
         return println!("skipped: no strace");
@@ -175,7 +176,7 @@ fn a_daemon_killed_in_mid_commit(p: &Place) {
         strace.wait().unwrap();
         open.daemon.gone();
         assert_eq!(systx(p, "recover", &[]).output().unwrap().status.code(), Some(0));
-        // Somebody else may be about to finish it.
+        // Another process may be about to finish it.
         while !out(&systx(p, "list", &[]).output().unwrap()).is_empty() {
             std::thread::yield_now();
         }

@@ -1,5 +1,6 @@
-//! Every verb, typed at one terminal, in the order of a day's work. What each says is held down elsewhere (docs/messages.md); here: that
-//! it does its work there as it does where nobody looks, asks where it should, and leaves the terminal as it was.
+//! Every verb, typed at one terminal, in the order of a day's work. The messages of each are fixed elsewhere
+//! (docs/messages.md); here: that it does its work there as it does without a terminal, asks where it should,
+//! and leaves the terminal as it was.
 
 use super::alone::{place::*, Case};
 use super::terminal::Typed;

@@ -81,7 +81,7 @@ fn an_end_kills_what_still_runs_inside(p: &Place) {
         let open = begin(p, &[]);
         let n = u32::from(is_there);
         let child = open.waiting(n, "echo x > x;", "echo late > late");
-        // Without a terminal nobody can be asked.
+        // Without a terminal there is no user to ask.
         let (code, _, said) = all(&open.verb(verb, &[]));
         let named =
             format!("systx: somebody works in transaction {}: end their commands, or use --force\n", open.id);
@@ -157,7 +157,7 @@ fn a_conflict_dooms_it(p: &Place) {
             && said.contains("is lost: it can't be committed");
         assert!(whole && code == wanted, "{code} {said}");
     };
-    // What it has not seen yet would not fit to what it has.
+    // An object that it has not read yet would not fit to what it has read.
     is_told(all(&open.shell("cat b")), 75);
     assert_eq!(open.shell("true").status.code(), Some(0), "to look at it");
     let list = out(&systx(p, "list", &[]).output().unwrap());
@@ -169,7 +169,7 @@ fn a_conflict_dooms_it(p: &Place) {
     open.daemon.gone();
     nobody_is_kept(p);
     assert!(!p.served.join("mine").exists());
-    // Who only wants to be rid of it is.
+    // A user who only wants to discard it succeeds.
     let open = begin(p, &[]);
     open.shell("cat a");
     assert_eq!(p.shell("echo 10 > a; echo 10 > b").status.code(), Some(0));
@@ -191,7 +191,7 @@ fn a_doomed_command_is_killed_before(p: &Place) {
     let (code, said, why) = all(&child.wait_with_output().unwrap());
     assert_eq!((code, said.as_str()), (75, "1\n"), "{why}");
     assert!(why.starts_with("systx: conflict on ") && why.lines().count() == 1, "{why}");
-    // And whoever else was inside.
+    // The other command that was inside ends, too.
     assert_eq!(all(&other.wait_with_output().unwrap()).0, 75);
     assert!(!p.beside.join("complaint").exists() && !p.beside.join("on").exists());
 }

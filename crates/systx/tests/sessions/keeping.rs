@@ -18,7 +18,7 @@ fn run(p: &Place, options: &[&str], script: &str) -> Output {
     run.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
 }
 
-/// The outcome as told, and the session daemon of what is open.
+/// Returns the reported outcome, and the session daemon if the transaction is open.
 fn kept(output: &Output) -> (Value, Option<Daemon>) {
     let told = err(output);
     let value: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What can't be committed, and stays: to be looked at, written as a patch, discarded.
+//! Transactions that can't be committed, and stay: to be looked at, written as a patch, discarded.
 
 use super::alone::{place::*, Case};
 use super::{all, begin, nobody_is_kept, systx, Daemon, Session};
@@ -13,14 +13,14 @@ pub const ALL: &[(&str, Case)] = &[
     ("lost_work_is_bounded_and_the_oldest_goes_with_a_word", lost_work_is_bounded),
 ];
 
-/// What is true of each of them; it ends by being discarded.
+/// Checks what is true of each of them; it ends by being discarded.
 fn is_lost(open: &Session<'_>, reason: &str, mine: &[(&str, &str)]) {
     let p = open.p;
     let list = out(&systx(p, "list", &[]).output().unwrap());
     assert!(list.contains(&format!("{}  lost  pid {}", open.id, open.daemon.pid)), "{list}");
     let status = out(&systx(p, "status", &[&open.id]).output().unwrap());
     assert!(status.contains(reason) && status.contains("  its changes take "), "{status}");
-    // It is no commit, whoever asks, and however often.
+    // Never a commit, from whichever process, and however often.
     let before = p.picture();
     for _ in 0..2 {
         let (code, _, said) = all(&open.verb("commit", &[]));
@@ -76,7 +76,7 @@ fn is_lost(open: &Session<'_>, reason: &str, mine: &[(&str, &str)]) {
     nobody_is_kept(p);
     let staged = std::fs::read_dir(p.mount.join(AREA).join("tx")).unwrap();
     let mut staged: Vec<_> = staged.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    // What has committed may have a directory there until the log lets go of it.
+    // A committed transaction may have a directory there until its record leaves the log.
     staged.retain(|name| name.split(['.', '~']).next() == Some(&open.id));
     assert!(staged.is_empty(), "what was staged is gone: {staged:?}");
 }
@@ -124,7 +124,7 @@ fn no_room_at_the_commit(p: &Place) {
     p.write("mine", "old\n");
     must(Command::new("truncate").args(["-s", "40M"]).arg(p.served.join("sparse")));
     let open = begin(p, &[]);
-    // What is staged takes room; that the file itself has it, too, is seen to before the commit point.
+    // Staged bytes take room; room for them in the file itself is secured before the commit point, too.
     let inside = open.shell(
         "echo new > mine; head -c 20000000 /dev/zero | tr '\\0' x | dd of=sparse conv=notrunc status=none",
     );
@@ -172,7 +172,7 @@ fn a_run_is_asked_to_keep(p: &Place) {
         p.write("a", "1\n");
         assert_eq!(out(&systx(p, "list", &[]).output().unwrap()), "");
     }
-    // What succeeds is a run as any other.
+    // A run that succeeds is one like any other.
     let ran = p.systx(&["--on-conflict", "keep"], &["sh", "-c", "echo y > y; exit 0"]).output().unwrap();
     assert_eq!((all(&ran), p.read("y").as_str()), ((0, String::new(), String::new()), "y\n"));
     let ran = p.systx(&["--on-conflict", "keep"], &["sh", "-c", "echo z > z; exit 4"]).output().unwrap();
@@ -212,7 +212,7 @@ fn lost_work_is_bounded(p: &Place) {
     let said = begun("2,100");
     assert!(said.contains(&format!("discarded transaction {} on ", lost[0].id)), "{said}");
     lost[0].daemon.gone();
-    // More than no room at all: each goes but the ones in which somebody works.
+    // More than no room at all: each goes but the ones in which a command works.
     let said = begun("9,0");
     assert_eq!(said.matches("discarded transaction ").count(), 2, "{said}");
     lost.iter().for_each(|open| open.daemon.gone());

@@ -1,4 +1,5 @@
-//! Transactions that stay open over several commands: `begin`, `exec`, `diff`, `commit`, `abort`, and `run` that keeps its own open.
+//! Transactions that stay open over several commands: `begin`, `exec`, `diff`, `commit`, `abort`, and `run`
+//! that keeps its own open.
 //!
 //! `cargo test -p systx --test sessions [-- PART-OF-A-NAME]`
 

@@ -47,7 +47,7 @@ fn begin_prints_the_number(p: &Place) {
     let ended = systx(p, "commit", &["--json", id.trim()]).output().unwrap();
     let value: serde_json::Value = serde_json::from_str(&err(&ended)).unwrap();
     assert_eq!((value["outcome"].as_str(), value["id"].to_string().as_str()), (Some("committed"), id.trim()));
-    // Who can't learn the number has begun nothing.
+    // A `begin` that can't print the number has begun nothing.
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let begun = systx(p, "begin", &["--only", "."]).stdout(full).output().unwrap();
     assert!(err(&begun).contains("nothing is begun: its number could not be printed"), "{}", err(&begun));
@@ -116,7 +116,7 @@ fn several_commands_run_at_the_same_time(p: &Place) {
     assert_eq!((row["state"].as_str(), row["open"]["inside"].as_array().unwrap().len()), (Some("open"), 2));
     open.say(2, &mut other);
     assert_eq!(other.wait().unwrap().code(), Some(4));
-    // Who is over is listed no more.
+    // A command that has ended is listed no more.
     let inside = |told: &str| told.matches("  inside: ").count();
     while inside(&out(&systx(p, "list", &[]).output().unwrap())) != 1 {
         std::thread::yield_now();
@@ -131,7 +131,7 @@ fn what_a_command_leaves_behind_goes_on(p: &Place) {
     let open = begin(p, &[]);
     let told = p.fifo("told");
     let word = p.fifo("word");
-    // Its own session, as a daemon's.
+    // With a session of its own, like a daemon.
     let script =
         "setsid sh -c 'read word < $BESIDE/word; echo $word > late; echo done > $BESIDE/told; sleep 1000' \
         > /dev/null 2>&1 < /dev/null &";
@@ -215,7 +215,7 @@ fn a_number_that_is_not_open_is_told(p: &Place) {
     assert_eq!(one.verb("commit", &[]).status.code(), Some(0));
     let (code, _, said) = told(&one.id, "exec", &["--", "true"]);
     assert!(code == 125 && said.contains(&format!("open is {}.", other.id)), "{said}");
-    // A run by itself is nobody else's.
+    // A run by itself is open to no other command.
     let meeting = super::alone::meet(p, 1, &[], &["sh", "-c", &super::alone::turn(1)]);
     let id = systx(p, "list", &[]).output().unwrap();
     let row = out(&id);

@@ -1,4 +1,4 @@
-//! A part of an open transaction is committed, and the rest is discarded and told.
+//! A part of an open transaction is committed, and the rest is discarded and reported.
 
 use super::alone::{place::*, Case};
 use super::{all, begin, nobody_is_kept, systx, Session};
@@ -42,7 +42,7 @@ fn a_part_is_committed(p: &Place) {
     assert!(["gone", "moved", "new/deep/g"].iter().all(|name| !p.served.join(name).exists()));
     open.daemon.gone();
     nobody_is_kept(p);
-    // The same for programs.
+    // Reported as JSON, too.
     let open = begin(p, &[]);
     open.shell("echo 3 > changed; echo 3 > other");
     let output = open.verb("commit", &["--json", "--exclude", "other"]);
@@ -50,7 +50,7 @@ fn a_part_is_committed(p: &Place) {
     assert_eq!((code(&output), value["outcome"].as_str()), (0, Some("committed")));
     assert_eq!(value["discarded"][0]["path"], format!("{at}/other"));
     assert_eq!(value["discarded"].as_array().map(Vec::len), Some(1));
-    // Nothing is left: there is nothing to tell.
+    // Nothing is left: there is nothing to report.
     let open = begin(p, &[]);
     open.shell("echo 4 > changed");
     assert_eq!(all(&open.verb("commit", &["--only", "."])), (0, String::new(), String::new()));
@@ -150,7 +150,7 @@ fn a_part_that_is_none(p: &Place) {
     assert_eq!(refused(&["--exclude", "."]), empty);
     assert!(refused(&["--only"]).contains("--only"), "a path is missing");
     assert_eq!(p.picture(), before);
-    // Nobody was killed, and it is as it was.
+    // No command was killed, and the transaction is unchanged.
     open.say(1, &mut child);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(open.verb("commit", &["--only", "late", "d"]).status.code(), Some(0));
@@ -187,7 +187,7 @@ fn a_killed_part(p: &Place) {
     };
     std::fs::create_dir(p.served.join("part")).unwrap();
     p.write("part/from.0", "");
-    // What the part is like; the rest never is.
+    // State of the part; the rest is never there.
     let state = || {
         assert!(!p.served.join("rest").exists(), "something of the rest");
         let names = (1..=FILES)

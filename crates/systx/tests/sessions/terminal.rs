@@ -16,18 +16,18 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_shell_inside_has_job_control_and_says_where_it_is", a_shell_inside_has_job_control),
 ];
 
-/// A program at a terminal of its own, where somebody types.
+/// A program at a terminal of its own, where the test types.
 pub struct Typed {
     script: Child,
     shown: String,
-    /// What was shown before that, all of it.
+    /// Everything that was shown before that.
     pub before: String,
 }
 
 impl Typed {
-    /// bash, without anybody's start files; `None`, with a reason printed, where it can't be had.
+    /// Starts bash, without start files of any user; `None`, with a reason printed, where it can't be had.
     pub fn bash(p: &Place) -> Option<Typed> {
-        // Who started the tests in the background has an interrupt ignored by all below.
+        // If the tests were started in the background, an interrupt is ignored by all below.
         let script = Command::new("env")
             .args(["--default-signal=INT,QUIT,TSTP,CONT", "script", "-qec"])
             // A bash that is not asked for a prompt, as script(1) would start it, drops PS1.
@@ -122,7 +122,8 @@ fn keys_reach_the_command_of_a_run(p: &Place) {
 /// Stops, continues, feeds, resizes and interrupts what runs below systx with these words.
 fn keys_reach(p: &Place, words: &str) -> Option<Typed> {
     let mut typed = Typed::bash(p)?;
-    // What is shown of the keys themselves has quotes in it. A trap that is due right before a read is run after that, so it ends.
+    // The echo of the keys themselves has quotes in it. A trap that is due right before a read is run after
+    // that, so it ends.
     let inside = "trap 'echo resu\"\"med' CONT; trap 'echo sized-$(stty size)' WINCH; echo wait\"\"ing; \
         while :; do read -t 1 -r x || continue; [ \"$x\" != end ] || exec sh -c 'echo ending; exec sleep 1000'; \
         test -t 0 && stty size > size && echo got-$x; done";
@@ -186,7 +187,7 @@ fn a_shell_whose_terminal_goes_stays_open(p: &Place) {
         let open = the_open_one(p);
         let found = loop {
             let found = open.shell("cat mine");
-            // Whoever was at the terminal may still be about to go.
+            // A process that was at the terminal may still be about to go.
             if !out(&systx(p, "status", &[&open.id]).output().unwrap()).contains("  inside:") {
                 break found;
             }
@@ -254,7 +255,7 @@ fn a_shell_inside_has_job_control(p: &Place) {
 
 /// The session daemon commits; the terminal is that of `systx commit`.
 fn a_long_commit_tells_how_far_it_is(p: &Place) {
-    // The same everywhere, and seconds long.
+    // The case is equal on all file systems, and seconds long.
     if !p.mount.ends_with("ext4") {
         return;
     }
@@ -295,7 +296,7 @@ fn a_long_commit_tells_how_far_it_is(p: &Place) {
     assert_eq!(code(&output), 0, "{told:?}");
     assert!(told.contains("\r\x1b[Ksystx: committed; step ") && told.contains(" of 6\r\x1b[K"), "{told:?}");
     assert!(told.ends_with("\r\x1b[K"), "{told:?}");
-    // Who reads JSON gets nothing else.
+    // A reader of JSON gets nothing else.
     let told = out(&commit("--json").unwrap());
     assert!(told.contains("committed") && !told.contains("\x1b"), "{told:?}");
 }

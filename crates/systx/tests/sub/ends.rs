@@ -1,4 +1,4 @@
-//! What is there at the end: of a subtransaction, in the outer one; of the outer one, for everybody.
+//! The state at the end: of a subtransaction, in the outer one; of the outer one, for all processes.
 
 use super::machine::generations::{tree, Generations};
 use super::machine::picture::{difference, picture};
@@ -108,7 +108,8 @@ fn with_the_outer_one_it_is_undone(dir: &Path) {
 
 fn eight_deep_each_is_undone_alone(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", "") else { return };
-    // Each makes a file before and after the one in it; the fourth and the innermost fail, and what is in them with them.
+    // Each makes a file before and after the one in it; the fourth and the innermost fail, and what is in
+    // them with them.
     let script = "n=$1; echo $n > before$n; \"$S\" run --sub -- sh ../level $((n + 1)) 2>> $BESIDE/said; echo $? > after$n; \
         [ $n != 4 ] && [ $n != 8 ]";
     std::fs::write(w.mount.join("level"), script).unwrap();
@@ -201,7 +202,8 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
             .env_remove("XDG_STATE_HOME");
         command.output().unwrap()
     };
-    // What a command has made read-only is published by whoever has its privileges at that moment.
+    // An object that a command has made read-only is published by a process that has the command's privileges
+    // at that moment.
     let output = user(
         "chmod 555 dir; sub -- sh -c 'id -u; grep CapEff /proc/self/status; echo s > s; chmod 755 dir; mv dir/b dir/c; chmod 555 dir
             mkdir ro; echo r > ro/r; chmod 500 ro; \"$S\" run --sub -- sh -c \"echo deep > deep; chmod 400 a\"' || exit 9
@@ -212,7 +214,8 @@ fn an_ordinary_users_transaction_has_some(dir: &Path) {
     let area = format!("{AREA}-{USER}");
     assert_eq!(w.names(), [area.as_str(), "a", "deep", "dir", "large", "ro", "s"]);
     assert_eq!(std::fs::metadata(w.tree.join("deep")).unwrap().uid(), USER);
-    // One that is cut off is finished, or undone, by pid 1 of the outer one, which has none but the user's rights either.
+    // One that is cut off is finished, or undone, by pid 1 of the outer one, which has none but the user's
+    // rights either.
     w.fifos(&["ready"]);
     let output = user("sub -- sh -c 'echo l > left; echo > $BESIDE/ready; exec sleep 1000' & read x < $BESIDE/ready; echo o > outer");
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
@@ -258,8 +261,8 @@ fn a_user_in_a_transaction_of_root_has_some(dir: &Path) {
     must(Command::new("umount").arg("/dev/fuse"));
 }
 
-/// Nobody of its user is left to be asked when it is finished: no FIFO in there is waited for, no link leads out of it, and it does not
-/// keep root from committing.
+/// Nobody of its user is left to be asked when it is finished: no FIFO in there is waited for, no link leads
+/// out of it, and it does not keep root from committing.
 fn an_area_filled_by_hand(dir: &Path) {
     if !have("getfattr") || !have("timeout") {
         return;

@@ -1,5 +1,5 @@
-//! kill -9 of a subtransaction, before each of its calls and at any instant: when the outer transaction commits, all of it is there
-//! or nothing, and nothing else of it.
+//! kill -9 of a subtransaction, before each of its calls and at any instant: when the outer transaction
+//! commits, all of it is there or nothing, and nothing else of it.
 
 use super::machine::bench::{calls_in, few_calls_in, Bench, CALLS};
 use super::machine::pair::Pair;
@@ -23,7 +23,8 @@ pub const ALL: &[(&str, Case)] = &[
     ("the_outer_one_killed_at_any_instant_leaves_nothing_of_either", the_outer_one_killed),
 ];
 
-/// The change of the tree as a subtransaction in a transaction, by words before the inner `systx`, and what the outer one does next.
+/// The change of the tree as a subtransaction in a transaction, by words before the inner `systx`, and what
+/// the outer one does next.
 fn start(bench: &Bench, wrapper: &str, next: &str) -> Child {
     let script = format!("{wrapper} \"$S\" run --sub -- sh -c \"$0\"; {next}");
     let outer = run(&bench.served, &[], &["sh", "-c", &script, &bench.generations.script()]);
@@ -67,7 +68,7 @@ fn bench(dir: &Path) -> Option<(Bench, Vec<(String, usize)>)> {
     Some((bench, calls))
 }
 
-/// So many of the calls, in their order; each of them in a long run.
+/// Returns a few of the calls, in their order; each of them in a long run.
 fn sample(mut calls: Vec<(String, usize)>, few: usize) -> Vec<(String, usize)> {
     let most = rounds(few, calls.len());
     while calls.len() > most {
@@ -98,7 +99,7 @@ fn kill_before(bench: &mut Bench, calls: &[(String, usize)], next: &str) {
         assert_eq!(code(&output), 0, "killed before {call} {count}: {}", err(&output));
         let before = bench.now;
         bench.settled(&format!("killed before {call} {count}"));
-        // What the outer one saw last is what it has committed.
+        // The state that the outer one saw last is the one that it has committed.
         if let Some(saw) = out(&output).lines().last() {
             assert_eq!(
                 saw == "new",
@@ -215,7 +216,8 @@ fn an_ordinary_users(dir: &Path) {
     let program = w.beside.join("systx");
     std::fs::copy(systx(), &program).unwrap();
     open_fuse_to_all(dir);
-    // Its twin is killed with everybody else, and pid 1 of the outer one needs a user namespace's privileges: it is read-only again.
+    // The run's helper process is killed with all others, and pid 1 of the outer one needs a user namespace's
+    // privileges: it is read-only again.
     let change = "chmod 755 dir; mv dir/b dir/c; echo n > dir/n; chmod 555 dir";
     let user = |script: &str| {
         let mut command = Command::new(UNPRIVILEGED[0]);

@@ -46,7 +46,7 @@ fn nobody_sees_it_before_its_commit(dir: &Path) {
 }
 
 fn a_change_beside_it_is_a_conflict(dir: &Path) {
-    // What it has seen, and what the outer one changes then.
+    // Objects that it has seen, and the later changes of the outer one.
     let changes = [
         ("cat c", "echo 1 > c"),
         ("cat c", "echo 1 >> c"),
@@ -146,7 +146,7 @@ fn a_store_through_a_mapping_is_a_conflict(dir: &Path) {
     }
     each(dir, SETUP, |w| {
         w.fifos(&["one", "two", "go", "gone"]);
-        // It is mapped before anybody reads it, and no call tells of the store.
+        // It is mapped before any process reads it, and no call shows the store.
         let store = "import mmap, os; fd = os.open(\"c\", os.O_RDWR); m = mmap.mmap(fd, 0); os.close(fd); x = m[0]; \
             b = os.environ[\"BESIDE\"]; open(b + \"/gone\", \"w\").close(); open(b + \"/go\").read(); m[0:1] = b\"7\"; \
             open(b + \"/gone\", \"w\").close()";
@@ -161,7 +161,7 @@ fn a_store_through_a_mapping_is_a_conflict(dir: &Path) {
     });
 }
 
-/// That a store is lost between a look and a write is a matter of nanoseconds; that it can be, is not.
+/// The loss of a store between a look and a write is a matter of nanoseconds; the possibility is not.
 fn it_takes_no_lease(dir: &Path) {
     if !super::machine::have("strace") {
         return;

@@ -18,7 +18,7 @@ pub const ALL: &[(&str, Case)] = &[
 
 const SETUP: &str = "echo a > a; mkdir dir";
 
-/// What the inner one says on standard error, with its status, in an outer one that commits.
+/// Returns what the inner one says on standard error, with its status, in an outer one that commits.
 fn said(w: &World, script: &str) -> (String, String) {
     let output = w.run(&[], &format!("{script}; echo $?"));
     assert_eq!(code(&output), 0, "{}", err(&output));
@@ -46,7 +46,7 @@ fn each_ending_says_whose_it_is(dir: &Path) {
 fn options_that_make_sense_work(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
     let tree = w.tree.to_str().unwrap();
-    // Told, and not committed.
+    // Reported, and not committed.
     let (output, words) = said(&w, "sub --dry-run -- sh -c 'rm a; echo n > n'");
     assert_eq!(output, "0\n");
     assert_eq!(
@@ -59,11 +59,11 @@ fn options_that_make_sense_work(dir: &Path) {
     assert_eq!((w.read("o"), w.names().join(" ")), ("o\nmore\n".into(), "dir n o".into()));
     let (output, words) = said(&w, "sub -p -- sh -c 'echo p > p'");
     assert!(output == "0\n" && words.contains("+p\n"), "{words}");
-    // What is held back of an inner one leaves into the outer one's output.
+    // Held-back output of an inner one leaves into the outer one's output.
     let script =
         "sub --hold-output -- sh -c 'echo lost; exit 1' 2>/dev/null; sub --hold-output -- sh -c 'echo kept'";
     assert_eq!(said(&w, script).0, "kept\n0\n");
-    // What a failed one did, too.
+    // Changes of a failed one are committed, too.
     let (output, words) = said(&w, "sub -v --on-error commit -- sh -c 'echo f > f; exit 5'");
     assert_eq!((output.as_str(), w.read("f").as_str()), ("5\n", "f\n"), "{words}");
     // Only one directory; elsewhere it is at once a part of the outer one.
@@ -105,7 +105,7 @@ fn isolation_is_each_ones_own(dir: &Path) {
     assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (0, "a\nb\nn\n0\ns\n", ""));
     let output = w.run(&[], &script("serializable"));
     assert!(out(&output).contains("\n75\n"), "{}{}", out(&output), err(&output));
-    // What passes can't be found again by an inner one.
+    // Reads under read committed can't be found again by an inner one.
     let output = w.run(
         &["--isolation", "committed"],
         "sub -- sh -c 'echo x > x'; echo $?; \"$S\" run -- sh -c 'echo y > y'; echo $?",
@@ -139,7 +139,8 @@ fn without_the_option_it_is_a_part(dir: &Path) {
     assert_eq!(said(&w, script).0, "3\n4\na\ndir\n0\n");
 }
 
-/// As an archive may bring one along: a log of root's in a directory of root's with mode 0700. Somebody may have made it for that.
+/// An archive may bring one along like this: a log of root's in a directory of root's with mode 0700. It may
+/// have been made for that.
 fn a_log_of_an_archives_is_bytes(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", "mkdir made") else { return };
     // A real one: of a run that has made a setuid file, and is redone as after a loss of power.
@@ -168,7 +169,8 @@ fn a_log_of_an_archives_is_bytes(dir: &Path) {
 
 fn its_name_is_nobodys_own(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
-    // Whoever runs as its user may ask for it; others can neither make one of that name, nor one of a name of their own.
+    // A process of its user may ask for it; others can neither make one of that name, nor one of a name of
+    // their own.
     let name = "python3 -c 'import os; print(os.getxattr(\".\", \"systx.sub-area\").decode())'";
     let script = format!(
         "n=$({name}); sub -- true; ls -A; rmdir dir; mv a b; for c in \"mv -T b $n\" \"mv $n c\" \"ln -T b $n\" \"rmdir $n\" \

@@ -10,7 +10,7 @@ pub struct World {
     pub _volume: Volume,
     /// The root of the file system.
     pub mount: PathBuf,
-    /// What is served.
+    /// The served directory.
     pub tree: PathBuf,
     /// Reached natively.
     pub beside: PathBuf,
@@ -52,12 +52,13 @@ impl World {
         outer
     }
 
-    /// The same, to its end.
+    /// Like `outer`, to its end.
     pub fn run(&self, options: &[&str], script: &str) -> Output {
         self.outer(options, script).output().unwrap()
     }
 
-    /// The same, which commits and says nothing on standard error; what it says on the other stream.
+    /// Like `run`, of a script that commits and says nothing on standard error; returns what it says on the
+    /// other stream.
     pub fn commits(&self, script: &str) -> String {
         let output = self.run(&[], script);
         assert_eq!((code(&output), err(&output).as_str()), (0, ""), "{}", out(&output));
@@ -89,7 +90,8 @@ impl World {
     pub fn nothing_is_left(&self) {
         let found = must(Command::new("find").arg(&self.mount).args(["-name", "*.sub-*"]));
         assert_eq!(found, "");
-        // Slots of the dead would be found by whoever recovers, and by nobody before: a table is in each area.
+        // Staging entries of dead processes would be found by a recovery, and by no process before: a table
+        // is in each area.
         let tables = must(Command::new("find").arg(&self.mount).args(["-name", "table", "-path", "*/tx/*"]));
         let shelved =
             must(Command::new("find").arg(&self.mount).args(["-name", "table", "-path", "*/slots.*"]));

@@ -70,7 +70,7 @@ fn killed_while_it_is_kept(dir: &Path) {
             let log: Value = serde_json::from_str(&out(&verb("log", &["--json", "-n", "1"]))).unwrap();
             if is_undone {
                 same(&picture(&tree), &before, &MOVED);
-                // That of the last one that has committed, and was undone.
+                // The number is that of the last one that has committed, and was undone.
                 assert_ne!(log[0]["id"], newest, "{at}");
             } else {
                 assert_eq!((&log[0]["id"], &log[0]["undoable"]), (&newest.into(), &true.into()), "{at}");
@@ -82,7 +82,7 @@ fn killed_while_it_is_kept(dir: &Path) {
     assert!(seen[0] > CALLS.len() && seen[1] > 10, "{seen:?}");
 }
 
-/// Nobody else comes by.
+/// No other process finishes it.
 fn the_twin_settles_the_image(dir: &Path) {
     let Some((volume, tree)) = served(dir, "ext4") else { return };
     if !have("strace") {
@@ -154,7 +154,7 @@ fn after_a_power_failure(dir: &Path) {
     assert!(!tree.join("d").exists(), "it had committed");
     undone(id);
     same(&picture(&tree), &before, &MOVED);
-    // Its number is not another one's as long as it is kept, although the log has forgotten it.
+    // The number is given to no other one as long as it is kept, although the log has forgotten it.
     for _ in 0..2 {
         volume.boot();
         recover();

@@ -62,7 +62,7 @@ fn one_that_began_long_ago(dir: &Path) {
     for n in 1..50 {
         last = committed(&tree, &["--undoable", "--durability", "none"], &format!("echo {n} > f"));
     }
-    // Stamps are of ticks, and two within one are told apart by number.
+    // Stamps are of ticks, and two within one are distinguished by number.
     let time = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
     let (probe, manifest) = (volume.point.join("probe"), format!("undo/{last}/manifest"));
     std::fs::write(&probe, "").unwrap();

@@ -1,4 +1,5 @@
-//! `systx undo`: a committed transaction is taken back as a whole, where nothing has changed since; else it is said what has.
+//! `systx undo`: a committed transaction is taken back as a whole, where nothing has changed since; else it
+//! is said what has.
 //!
 //! `cargo test -p systx --test undo [-- PART-OF-A-NAME]`
 

@@ -1,4 +1,4 @@
-//! What has changed since is named, and nothing comes back.
+//! Later changes are named, and nothing comes back.
 
 use super::machine::processes::Stopped;
 use super::machine::{have, Case};
@@ -18,7 +18,7 @@ const CHANGES: &str =
     "rm d/gone; echo more >> file; chmod 600 attrs; printf X | dd of=large bs=1 seek=300000 conv=notrunc; \
     ln -sfn b link; mkdir new; echo n > new/n; chmod 700 dir";
 
-/// What is done outside, where it is told, and how.
+/// Change that is made outside, the path that the report names, and the reason it gives.
 const LATER: &[(&str, &str, &str)] = &[
     ("echo other >> file", "file", "its contents have changed"),
     ("printf Y | dd of=file bs=1 conv=notrunc; touch -r attrs file", "file", "its contents have changed"),
@@ -73,7 +73,7 @@ fn a_later_transaction_is_named(dir: &Path) {
     let Some((_volume, tree)) = served(dir, "tmpfs") else { return };
     plain(&tree, "mkdir d; echo f > zz; echo g > d/g");
     let a = undoable(&tree, "echo a >> zz; echo a >> d/g");
-    // More than the log tells of one.
+    // More than the log shows of one.
     let many =
         "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do echo $n > $n; done;";
     let b = undoable(&tree, &format!("{many} echo b >> zz"));
@@ -85,7 +85,7 @@ fn a_later_transaction_is_named(dir: &Path) {
     assert!(out(&pruned).contains(&format!("transaction {b} can't be undone any more")), "{}", out(&pruned));
     let a = undoable(&tree, "echo a >> zz");
     let c = committed(&tree, &[], &format!("rm [0-9]; {} echo c >> zz", many.replace("> $n;", "> c$n;")));
-    // What a removed directory took along is told by that.
+    // A removed directory reports what it took along.
     let d = committed(&tree, &[], "rm -r d");
     let told = outcome(&undo(a, &["--json"]));
     let obstacles = &told["overtaken"]["obstacles"];
@@ -107,7 +107,7 @@ fn what_changes_meanwhile_is_a_conflict(dir: &Path) {
     let id = undoable(&tree, "echo a >> f; rm -r d");
     let mut command = Command::new(machine::systx());
     command.args(["undo", "--area-name", machine::AREA, &id.to_string()]);
-    // Its first one is that of the log's barrier: all is looked at, and nothing has happened.
+    // The first fsync is that of the log's barrier: all is looked at, and nothing has happened.
     let stopped =
         Stopped::after(dir, &command, "fsync", 1).unwrap_or_else(|output| panic!("{}", err(&output)));
     plain(&tree, "echo later >> f");
@@ -136,7 +136,7 @@ fn what_was_not_kept_is_told(dir: &Path) {
     says(undo(id, &[]), "was not run with --undoable");
     says(undo(999_999_999, &[]), "no committed transaction 999999999 is known here");
     assert!(!volume.area().join("undo").exists(), "who does not ask pays nothing");
-    // What did not commit can't be undone, and leaves nothing.
+    // A transaction that did not commit can't be undone, and leaves nothing.
     let failed = run(&tree, &["--undoable"], &["sh", "-c", "echo b > b; exit 3"]).output().unwrap();
     assert_eq!(code(&failed), 3);
     assert_eq!(in_area(&volume, "undo"), [""; 0]);

@@ -1,4 +1,4 @@
-//! What comes back: everything, on every kind of file system.
+//! Everything comes back, on every kind of file system.
 
 use super::machine::{self, Case};
 use super::*;
@@ -76,7 +76,7 @@ fn everything_comes_back(dir: &Path) {
     }
 }
 
-/// XFS tells root of each list by a second name, too.
+/// XFS shows root each list by a second name, too.
 fn access_control_lists_come_back(dir: &Path) {
     if !machine::have("setfacl") {
         return;
@@ -126,7 +126,7 @@ fn renames_come_back(dir: &Path) {
         "mv a/in top; mv a top/a; echo e > top/a/e",
         // Away, and others of its name and its files' names in its place.
         "mv a other; mkdir a; mv other/f a/f; echo new > other/f; rm -r b; mv other b",
-        // What moved out of a directory that went, and into one that came.
+        // One that moved out of a directory that went, and into one that came.
         "mv a/in/d .; rm -r a; mkdir -p n/n; mv d n/n/d; mv c n/c; chmod 700 n/c",
         // Over others.
         "mv one two; mv a/f b/f; rm -r c/f; rmdir c; mv a c",
@@ -219,7 +219,7 @@ fn a_name_of_several_comes_back(dir: &Path) {
     let id = undoable(&tree, "rm -r here");
     undone(id);
     same(&picture(&tree), &before, &["", "here"]);
-    // Its other name has another name by now: it is the same file still.
+    // The file's other name has another name by now: it is still one file.
     let id = undoable(&tree, "rm here/y");
     plain(&tree, "mv far/away/x moved");
     let before = picture(&tree);
@@ -234,7 +234,7 @@ fn a_name_of_several_comes_back(dir: &Path) {
     undone(again);
     undone(id);
     assert_eq!(ino("two"), ino("there/one"));
-    // Of two that are the same in every way nobody knows which it is.
+    // Of two that are equal in every way it is unknown which one it is.
     let (id, again) = (undoable(&tree, "rm two"), undoable(&tree, "rm there/one"));
     undone(again);
     plain(&tree, "cp -a there/one there/three");
@@ -303,7 +303,7 @@ fn an_undo_can_be_undone(dir: &Path) {
     let output = undo(id, &["--undoable", "--json"]);
     let again = outcome(&output)["id"].as_u64().unwrap();
     same(&picture(&tree), &before, &[""]);
-    // Nobody undoes it twice.
+    // An undo is not possible twice.
     let twice = undo(id, &[]);
     assert_eq!(code(&twice), 75);
     assert!(
@@ -423,7 +423,7 @@ fn what_is_not_meant_is_left_alone(dir: &Path) {
     let (Some((one, a)), Some((_other, b))) = (served(dir, "ext4"), served(dir, "tmpfs")) else { return };
     undoable(&a, "echo a > a");
     undoable(&b, "echo b > b");
-    // What somebody who was killed has left there.
+    // Left there by a process that was killed.
     let left = one.area().join("undo/99999~");
     std::fs::create_dir(&left).unwrap();
     assert_eq!(code(&undo(99998, &["--mount", b.to_str().unwrap()])), 125);

@@ -1,4 +1,4 @@
-//! An ordinary user undoes what is his.
+//! An ordinary user undoes the user's own transactions.
 
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::{systx, Case, AREA};

@@ -1,4 +1,4 @@
-//! What a run of an ordinary user's does, and what it can't.
+//! Abilities of an ordinary user's run, and its limits.
 
 use super::machine::user::USER;
 use super::machine::{code, err, have, must, out, Case, AREA};
@@ -50,7 +50,7 @@ fn all_of_an_ordinary_users_run_or_nothing(dir: &Path) {
     }
     let area = std::fs::symlink_metadata(w.area()).unwrap();
     assert_eq!((area.uid(), area.mode() & 0o7777), (USER, 0o700));
-    // What the user can't see is not left where root's area would be.
+    // Files that the user can't see are not left where root's area would be.
     assert!(!w.own.join(AREA).exists() && !w.own.parent().unwrap().join(AREA).exists());
     assert_eq!(out(&w.verb(&["list"]).output().unwrap()), "");
 }
@@ -70,7 +70,7 @@ fn the_command_has_no_privilege(dir: &Path) {
     assert_eq!(out(&listed), ".\n..\ntree\n", "{}", err(&listed));
 }
 
-/// A limit: root is nobody in the user namespace. docs/limits.md.
+/// A limit: root has no number in the user namespace. docs/limits.md.
 fn a_setuid_program_stays_the_users(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let id = w.tree.join("id");
@@ -115,7 +115,8 @@ fn what_is_forbidden_fails_as_natively(dir: &Path) {
     std::fs::write(w.tree.join("not-mine"), "root's\n").unwrap();
     std::fs::create_dir(w.tree.join("not-my-dir")).unwrap();
     std::fs::write(w.tree.join("not-my-dir/in"), "in\n").unwrap();
-    // For names and attributes of what is nobody's in his namespace the kernel has another word (docs/limits.md).
+    // For names and attributes of objects whose owner has no number in the user's namespace the kernel has
+    // another word (docs/limits.md).
     for (script, same_words) in [
         ("echo x > not-mine", true),
         ("echo x >> not-mine", true),
@@ -129,7 +130,7 @@ fn what_is_forbidden_fails_as_natively(dir: &Path) {
         ("touch -d @1 not-mine", false),
     ] {
         let before = w.picture();
-        // What was done before goes with it.
+        // Earlier changes of the run go with it.
         let run = w.shell(&format!("echo mine > mine; {script}"));
         assert_eq!(w.picture(), before, "{script}");
         let native = w.plain(script);
@@ -145,7 +146,7 @@ fn what_is_forbidden_fails_as_natively(dir: &Path) {
 
 fn a_permission_that_goes_is_told(dir: &Path) {
     let Some(w) = world(dir) else { return };
-    // What the user does, what root does then, and where it is told.
+    // Change by the user, later change by root, and the path that is reported.
     let to_dir = ["chmod 500 d", "chown root d", "chown root:root d; chmod 700 d"];
     let to_file = ["chmod 400 d/f", "chown root d/f", "chown root:root d/f; chmod 600 d/f"];
     let in_dir =

@@ -1,4 +1,4 @@
-//! What a machine forbids an ordinary user, and what `systx doctor` tells him.
+//! Limits that a machine sets to an ordinary user, and what `systx doctor` shows that user.
 
 use super::machine::user::{ORDINARY, USER};
 use super::machine::{code, err, have, must, out, systx, Case, AREA};
@@ -58,7 +58,8 @@ fn a_capability_makes_the_namespace(dir: &Path) {
         println!("skipped: no setcap");
         return;
     }
-    // In a place where it counts: on the scratch volume capabilities of files are heeded, on the temporary directory perhaps not.
+    // In a place where it counts: on the scratch volume capabilities of files are heeded, on the temporary
+    // directory perhaps not.
     let program = w.own.parent().unwrap().join("systx");
     std::fs::copy(systx(), &program).unwrap();
     must(Command::new("setcap").arg("cap_sys_admin+ep").arg(&program));
@@ -94,7 +95,7 @@ fn a_capability_makes_the_namespace(dir: &Path) {
     assert_eq!(told.lines().count(), 4, "{told}");
     assert!(told.lines().all(|line| line.ends_with("\t0000000000000000")), "{told}");
     assert_eq!(w.read("two"), "two\n");
-    // Verbs that make no namespace, and who is told to run something afterwards.
+    // Verbs that make no namespace, some of which a message asks the user to run afterwards.
     for words in [&["list"][..], &["status"], &["log"], &["recover"], &["doctor"]] {
         let answer = as_user(&[&[program, words[0], "--area-name", AREA], &words[1..]].concat());
         assert_eq!(code(&answer), 0, "{words:?}: {}", err(&answer));
@@ -125,21 +126,21 @@ fn fusermount3_mounts_for_everybody(dir: &Path) {
     let lines = std::fs::read_to_string(users).unwrap();
     std::fs::write(&with_him, format!("{lines}systx-test:x:{USER}:{USER}::/:/bin/sh\n")).unwrap();
     must(Command::new("mount").arg("--bind").args([&*with_him, users]));
-    // Its caller gets the descriptor of the connection by a socket, here its standard input. Nobody takes it out: whoever
-    // looks into the mount would wait for an answer.
+    // The caller gets the descriptor of the connection by a socket, here its standard input. It is not taken
+    // out: any look into the mount would wait for an answer.
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut mount = as_user(&["fusermount3", "-o", "fsname=systx-test", "--"]);
     mount.arg(&w.beside).env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
     let mounted = mount.output().unwrap();
     must(Command::new("umount").arg("-l").arg(users));
     assert_eq!((code(&mounted), err(&mounted)), (0, String::new()));
-    // This process is not his command, nor below it, and not even his.
+    // This process is not the user's command, nor below it, and not even the user's.
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     let here = table.lines().find(|line| line.contains(" - fuse systx-test "));
     assert_eq!(here.and_then(|line| line.split(' ').nth(4)), w.beside.to_str(), "{table}");
     drop(ours);
     must(Command::new("umount").arg("-l").arg(&w.beside));
-    // So it would take a mount namespace that only his command is in.
+    // So it would take a mount namespace that only the user's command is in.
     let alone = as_user(&["unshare", "--mount", "true"]).stdin(Stdio::null()).output().unwrap();
     assert_ne!(code(&alone), 0);
     assert!(err(&alone).contains("Operation not permitted"), "{}", err(&alone));

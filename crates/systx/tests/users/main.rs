@@ -1,7 +1,8 @@
-//! An ordinary user's runs: what `systx run` promises holds without any privilege, for what is his.
+//! An ordinary user's runs: all that `systx run` promises holds without any privilege, for the user's own
+//! files.
 //!
-//! Every run here is of a made-up user without capabilities, in a user namespace that systx makes. /dev/fuse is a node that everybody
-//! may open, as on most systems, in this program's own mount namespace.
+//! Every run here is of a made-up user without capabilities, in a user namespace that systx makes. /dev/fuse
+//! is a node that all users may open, as on most systems, in this program's own mount namespace.
 //!
 //! `cargo test -p systx --test users [-- PART-OF-A-NAME]`
 

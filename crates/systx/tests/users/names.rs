@@ -1,4 +1,5 @@
-//! What is changed under a name that goes: an ordinary user's run opens nothing by handle, and neither does who finishes or redoes it.
+//! Files that are changed under a name that goes: an ordinary user's run opens nothing by handle, and neither
+//! does the process that finishes or redoes it.
 
 use super::cut::kill;
 use super::machine::processes::Stopped;
@@ -39,8 +40,9 @@ const CHAINS: &[(&str, &str)] = &[
     ("echo small >e/sub/new", "mv e/sub s"),
 ];
 
-/// Renames of directories, behind a commit that has synced all on the way to them: so each syncs the log alone, and its slots and tokens
-/// are lost with the power. Which of these were a directory's, a redo has to know without opening anything by handle.
+/// Renames of directories, behind a commit that has synced all on the way to them: so each syncs the log
+/// alone, and its slots and tokens are lost with the power. Which of these were a directory's, a redo has to
+/// know without opening anything by handle.
 const RENAMES: &[&str] = &[
     "mv e x; echo new >x/f",
     "mv e/sub s; chmod 600 s/h",
@@ -59,7 +61,7 @@ fn set_up(w: &World) {
     assert_eq!(code(&output), 0, "{}", err(&output));
 }
 
-/// The same without a transaction.
+/// Runs a script without a transaction.
 fn plainly(w: &World, script: &str) -> String {
     set_up(w);
     let output = w.plain(&format!("cd t; {script}"));

@@ -49,7 +49,7 @@ fn of_two_runs_of_a_user_one_loses(dir: &Path) {
     let lost = run.end();
     assert_eq!((code(&lost), w.read("stock")), (75, "2\n".into()), "{}", err(&lost));
     assert!(err(&lost).contains("ransaction") && err(&lost).contains(add), "{}", err(&lost));
-    // As many as lose begin again.
+    // All that lose begin again.
     let runs: Vec<_> =
         (0..4).map(|_| w.run(&["--retry", "50"], add).stderr(Stdio::piped()).spawn().unwrap()).collect();
     for run in runs {

@@ -1,4 +1,5 @@
-//! How far an ordinary user's transaction reaches: file systems, runs inside, several commands; and what can't be served.
+//! How far an ordinary user's transaction reaches: file systems, runs inside, several commands; and what
+//! can't be served.
 
 use super::machine::processes::Held;
 use super::machine::user::USER;
@@ -61,7 +62,7 @@ fn a_transaction_stays_open(dir: &Path) {
     );
     assert!(!w.tree.join("x").exists());
     assert_eq!(out(&exec("cat x")), "x\n");
-    // It is his alone: root has areas of its own.
+    // It is the user's alone: root has areas of its own.
     let root = machine::verb("commit", &[&id]);
     assert!(code(&root) == 125 && err(&root).contains("is not open"), "{}", err(&root));
     let unknown = w.verb(&["commit", "4711"]).output().unwrap();
@@ -102,7 +103,7 @@ fn what_is_not_the_users_cannot_be_served(dir: &Path) {
     std::fs::create_dir(&inside).unwrap();
     must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&inside));
     refused(&["run", "--only", w.tree.to_str().unwrap(), "--", "echo"], "something is mounted below it");
-    // What is mounted beside it is no hindrance.
+    // A mount beside it is no hindrance.
     let beside = w.own.join("beside");
     std::fs::create_dir(&beside).unwrap();
     chown(&beside, Some(USER), Some(USER)).unwrap();

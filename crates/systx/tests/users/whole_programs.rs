@@ -1,5 +1,5 @@
-//! Programs that nobody here wrote, run by an ordinary user over the whole tree: what is committed is what the plain run makes, and
-//! what is aborted leaves nothing.
+//! Programs of other authors, run by an ordinary user over the whole tree: a committed run leaves what the
+//! plain run makes, and an aborted one leaves nothing.
 
 use super::machine::picture::{difference, Picture};
 use super::machine::user::USER;
@@ -65,10 +65,10 @@ const WORKS: &[Work] = &[
     },
 ];
 
-/// Contents that tell time, inode numbers or order: only that they are there is compared.
+/// Contents that hold times, inode numbers or an order: only their presence is compared.
 const VARYING: [&str; 7] = [".git/index", ".pyc", ".npm", ".cargo", "/target/", ".package-lock.json", "/db"];
 
-/// What does not depend on when it was made.
+/// Returns the part of a picture that does not depend on when it was made.
 fn lasting(picture: Picture) -> Picture {
     let told = |(name, line): (String, String)| {
         let mut words: Vec<_> = line.split(' ').collect();
@@ -90,7 +90,7 @@ fn programs_do_what_they_do_plainly(dir: &Path) {
         must(Command::new("sh").args(["-c", &all]));
     };
     let look = || [lasting(seen(&w.own)), lasting(seen(Path::new("/tmp")))];
-    // As somebody's own tools would: a toolchain in root's home is not to be reached.
+    // With the user's own tools: a toolchain in root's home is not to be reached.
     for Work { name, needs, script } in WORKS {
         let there = needs.iter().all(|tool| code(&plain(&w, USER, &format!("{tool} --version"))) == 0);
         if !there {

@@ -1,6 +1,7 @@
-//! An ordinary user's run over the whole tree: what he could change is one transaction, everything else is read-only.
+//! An ordinary user's run over the whole tree: everything that the user could change is one transaction,
+//! everything else is read-only.
 //!
-//! His home and /tmp lie on one file system, as on most machines; /var/tmp has one of its own.
+//! The user's home and /tmp lie on one file system, as on most machines; /var/tmp has one of its own.
 
 use super::cut::kill;
 use super::machine::picture::{picture, Picture};
@@ -48,7 +49,7 @@ pub fn with_tmp(w: World) -> Option<World> {
     Some(w)
 }
 
-/// A verb of systx by a user who lives in his own directory.
+/// A verb of systx by a user who lives in a directory of their own.
 pub fn verb(w: &World, uid: u32, words: &[&str]) -> Command {
     let program = w.program.to_str().unwrap();
     let all: Vec<_> = [program, words[0], "--area-name", AREA].iter().chain(&words[1..]).copied().collect();
@@ -91,13 +92,13 @@ pub fn run(w: &World, options: &[&str], script: &str) -> Output {
     verb(w, USER, &[&["run"], options, &["--", "bash", "-c", script]].concat()).output().unwrap()
 }
 
-/// What a user does without a transaction.
+/// Runs a user's script without a transaction.
 pub fn plain(w: &World, uid: u32, script: &str) -> Output {
     let mut command = as_user(w, uid, &["bash", "-c", script]);
     command.env("HOME", &w.own).current_dir(&w.own).output().unwrap()
 }
 
-/// What is below a directory, but for areas and what systx notes in a home.
+/// Returns what is below a directory, but for areas and what systx notes in a home.
 pub fn seen(dir: &Path) -> Picture {
     let mut picture = picture(dir);
     let ours = |name: &str| {
@@ -117,7 +118,7 @@ fn everything(w: &World) -> [Picture; 3] {
 fn his_places_are_one_transaction(dir: &Path) {
     let Some(w) = whole(dir) else { return };
     let before = everything(&w);
-    // What `mktemp` and here-documents of a script need, and what stays of it.
+    // Files that `mktemp` and here-documents of a script need, and the ones that stay.
     let script = "set -e; t=$(mktemp); sort <<<$'b\\na' >$t; mkdir -p ~/done; cp $t ~/done/sorted; d=$(mktemp -d); \
                   cp $t $d/copy; mv $d/copy ~/done/moved; rm -r $d $t; echo kept >/tmp/kept; ln /tmp/kept /tmp/link; \
                   mkdir /tmp/dir; mv /tmp/kept /tmp/dir/in; ln -s dir /tmp/sym; echo v >/var/tmp/v; echo s >/dev/shm/s";
@@ -149,7 +150,7 @@ fn his_places_are_one_transaction(dir: &Path) {
 
 fn everything_else_is_read_only(dir: &Path) {
     let Some(w) = whole(dir) else { return };
-    // Of his own, and where no run would find it: not served, so nothing of it may escape.
+    // Owned by the user, and where no run would find it: not served, so nothing of it may escape.
     let hidden = w.own.parent().unwrap().join("srv/app");
     std::fs::create_dir_all(&hidden).unwrap();
     std::fs::write(hidden.join("file"), "old\n").unwrap();
@@ -170,7 +171,7 @@ fn everything_else_is_read_only(dir: &Path) {
     assert!(err(&told).contains(&served), "{}", err(&told));
     assert_eq!(std::fs::read_to_string(Path::new(hidden).join("file")).unwrap(), "old\n");
     assert_eq!(std::fs::read_to_string(w.own.join("a")).unwrap(), "home\n");
-    // Neither is what others could take from him.
+    // Directories that others could take from the user are not served either.
     for (mode, owner) in [(0o777, 0), (0o1777, OTHER), (0o3777, 0)] {
         let open = w.dir.join(format!("open-{mode:o}"));
         std::fs::create_dir(&open).unwrap();
@@ -181,7 +182,7 @@ fn everything_else_is_read_only(dir: &Path) {
         assert!(err(&there).contains("x: Read-only file system"), "{mode:o}: {}", err(&there));
         assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "{mode:o}");
     }
-    // From there it is served, with all that is his above it.
+    // From there it is served, with all that is the user's above it.
     let here = || verb(&w, USER, &["run", "--", "sh", "-c", "echo new >file"]);
     let there = here().current_dir(hidden).output().unwrap();
     assert_eq!(code(&there), 0, "{}", err(&there));
@@ -192,7 +193,7 @@ fn everything_else_is_read_only(dir: &Path) {
     assert_eq!(std::fs::read_to_string(Path::new(hidden).join("file")).unwrap(), "again\n");
 }
 
-/// What the other one has in /tmp.
+/// Makes the other user's files in /tmp.
 fn others(w: &World) {
     let made = "cd /tmp; echo open >open; chmod 666 open; echo shut >shut; chmod 600 shut; mkdir dir; echo in >dir/in; \
                 ln -s open sym; mkdir wide; chmod 777 wide; echo his >wide/his; touch -d @1 open shut dir/in wide/his";
@@ -275,7 +276,7 @@ fn tmp_itself_stays_roots(dir: &Path) {
         );
         assert_eq!(look(), before, "{script}");
     }
-    // It is shown as his own, since else the kernel would let him make nothing in it.
+    // It is shown as the user's own, since else the kernel would let the user make nothing in it.
     let shown = run(&w, &[], "stat -c '%u %a' /tmp; echo a >/tmp/a");
     assert_eq!((code(&shown), out(&shown)), (0, format!("{USER} 1777\n")), "{}", err(&shown));
     assert_eq!((look().0, look().2), (before.0, before.2));
@@ -342,7 +343,7 @@ fn an_area_of_others_is_not_used(dir: &Path) {
         let left_out = format!("systx: /tmp is read-only inside: {area}: ");
         assert!(err(&told).starts_with(&left_out) && err(&told).contains(why), "{}", err(&told));
         assert!(err(&told).contains("/tmp/x: Read-only file system"), "{}", err(&told));
-        // The rest of what is his goes on.
+        // The user's other places still work.
         let rest = run(&w, &[], &format!("echo {n} >~/n"));
         assert_eq!(code(&rest), 0, "{}", err(&rest));
         assert_eq!(std::fs::read_to_string(w.own.join("n")).unwrap(), format!("{n}\n"));
@@ -367,7 +368,7 @@ fn an_area_in_tmp_is_its_users_alone(dir: &Path) {
             "{script}"
         );
     }
-    // Neither he nor another one finds it inside.
+    // Neither the user nor another one finds it inside.
     let inside = run(&w, &[], "ls -A /tmp");
     assert_eq!(out(&inside), "x\n", "{}", err(&inside));
 }
@@ -384,7 +385,7 @@ fn mounts_in_his_home_leave_it_out(dir: &Path) {
     );
     assert!(err(&told).contains(&why) && err(&told).contains("/a: Read-only file system"), "{}", err(&told));
     assert!(!w.own.join("a").exists() && w.own.join(".cache/c").exists() && Path::new("/tmp/t").exists());
-    // Where he works is served all the same.
+    // The user's working directory is served all the same.
     let there = verb(&w, USER, &["run", "--", "sh", "-c", "echo p >p"])
         .current_dir(w.own.join("proj"))
         .output()

@@ -1,4 +1,4 @@
-//! An ordinary user's directory on a file system of its own, and his runs there.
+//! An ordinary user's directory on a file system of its own, and the user's runs there.
 
 use super::machine::user::{open_fuse_to_all, UNPRIVILEGED, USER};
 use super::machine::volume::Volume;
@@ -14,7 +14,7 @@ pub struct World {
     pub dir: PathBuf,
     /// The user's directory on a file system of its own; its top is root's.
     pub own: PathBuf,
-    /// What is served.
+    /// The served directory.
     pub tree: PathBuf,
     /// Of the user, and not served.
     pub beside: PathBuf,
@@ -25,7 +25,7 @@ pub struct World {
 impl Drop for World {
     fn drop(&mut self) {
         for point in ["/dev/fuse", "/home", "/var/tmp", "/tmp", STAGE] {
-            // Lazily: a case that failed may have left somebody inside.
+            // Lazily: a case that failed may have left a process inside.
             let _ = Command::new("umount").args(["-R", "-l", point]).status();
         }
     }
@@ -67,7 +67,7 @@ impl World {
         self.run(&[], script).output().unwrap()
     }
 
-    /// What the user does without a transaction.
+    /// Runs a user's script without a transaction.
     pub fn plain(&self, script: &str) -> Output {
         self.through(&[], &["sh", "-c", script]).output().unwrap()
     }
@@ -90,8 +90,8 @@ impl World {
 /// Where a case works. Everything that a user could change elsewhere on the machine is covered.
 const STAGE: &str = "/mnt";
 
-/// The directory of a case, from where it does not lie in /tmp. The machine's own /tmp, /var/tmp and /home are covered: an
-/// ordinary user's run over the whole tree would serve them.
+/// The directory of a case, from where it does not lie in /tmp. The machine's own /tmp, /var/tmp and /home
+/// are covered: an ordinary user's run over the whole tree would serve them.
 fn stage(dir: &Path) -> PathBuf {
     let mount = |options: &[&str], what: &Path, at: &str| {
         must(Command::new("mount").args(options).arg(what).arg(at));
@@ -158,7 +158,7 @@ impl Waiting {
             let _ = std::fs::remove_file(w.beside.join(name));
             must(Command::new("mkfifo").args(["-m", "666"]).arg(w.beside.join(name)));
         }
-        // Open for both: nobody waits for us, and there is no end of file.
+        // Open for both: no process waits for the test, and there is no end of file.
         let word = std::fs::OpenOptions::new().read(true).write(true).open(w.beside.join("word")).unwrap();
         let script = format!("{before}; echo here >$BESIDE/here; read word <$BESIDE/word; {after}");
         let mut systx = w.run(options, &script);

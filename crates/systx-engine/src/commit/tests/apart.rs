@@ -1,4 +1,5 @@
-//! Who has stopped in mid-commit holds up those who want what it changes, and nobody else, though its filters may say so.
+//! A process that has stopped in mid-commit holds up those that want what it changes, and no other ones,
+//! though its filters may say so.
 
 use super::world::*;
 use crate::domain::InFlight;
@@ -10,7 +11,7 @@ use systx_os::{FsKind, Open, Os};
 use systx_sim::machine::{run_process, Ended, Machine, Schedule, SimOs};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
-/// Whoever makes so many calls waits: nobody goes on here.
+/// A process that makes so many calls waits: no other one goes on here.
 const CALLS_MAX: u64 = 5000;
 
 /// The machine with a commit that stands still before one of its calls, for every such call from its number to its end.
@@ -37,7 +38,7 @@ fn stopped(kind: Kind, durability: Durability) -> Vec<(Machine, InFlight)> {
     stopped
 }
 
-/// What somebody gets to know beside the stopped one; `None`: he waits.
+/// Returns what another process sees beside the stopped one; `None`: it waits.
 fn beside<T>(machine: &Machine, work: impl FnOnce(&SimOs, &mut Transaction<SimOs>) -> Verb<T>) -> Option<T> {
     let os = machine.spawn("other");
     machine.set_word_points(true);
@@ -99,7 +100,7 @@ fn who_stops_in_mid_commit_holds_up_who_wants_what_it_changes_and_nobody_else() 
                 assert_eq!(asked, None, "{at}: {} was not waited for", String::from_utf8_lossy(what));
             }
             assert_eq!(asks_falsely(&machine.fork(), &slot), Some(()), "{at}: held up for nothing");
-            // Who writes something else is not held up, either, for what he has read.
+            // A writer of something else is not held up, either, because of what it has read.
             let made = beside(&machine, |os, t| {
                 let footprint = slot.info.footprint;
                 let asked = name(os, &footprint, false_hit);
@@ -142,8 +143,8 @@ fn who_stops_and_has_a_record_that_cant_be_read_is_waited_for_by_its_filter() {
     }
 }
 
-/// A commit stands still before any of its calls and accesses to the table; somebody looks at one of its names, and at another
-/// when it has gone on.
+/// A commit stands still before any of its calls and accesses to the table; another process looks at one of
+/// its names, and at another when it has gone on.
 #[test]
 fn who_looks_twice_beside_a_commit_that_stands_still_anywhere_sees_it_whole() {
     let world = machine(FsKind::Ext4);

@@ -29,7 +29,7 @@ fn within<T>(machine: &Machine, systems: &[usize], work: impl FnOnce(&Mounts) ->
     done
 }
 
-/// As a recovery of these file systems; what it could not finish.
+/// Recovers these file systems; returns what could not be finished.
 fn recover(machine: &Machine, systems: &[usize]) -> Vec<String> {
     within(machine, systems, |mounts| {
         let mut all = Recovered::default();
@@ -106,8 +106,8 @@ fn a_disk_that_was_rolled_back_decides_on_nothing_that_it_does_not_know() {
     }
 }
 
-/// A process that dies lets go of one domain after the other. Here it is dead to the one that takes part, and not yet to the one that
-/// decides.
+/// A process that dies lets go of one domain after the other. Here it is dead to the one that takes part, and
+/// not yet to the one that decides.
 #[test]
 fn a_coordinator_that_is_not_dead_yet_is_no_doubt() {
     let world = two_systems();
@@ -179,7 +179,7 @@ fn what_never_comes_back_neither_decides_nor_is_waited_for() {
         power_fails(&machine);
         let unfinished = recover(&machine, &[0, 1]);
         assert!(has(&machine, 0) && unfinished.is_empty(), "in doubt, or lost: {unfinished:?}");
-        // Whoever takes it away since has the last word, however often it is recovered without that tmpfs.
+        // A removal since then is final, however often it is recovered without that tmpfs.
         machine.remove(0, "a").expect("is there");
         machine.settle();
         for _ in 0..2 {
@@ -227,7 +227,7 @@ fn a_commit_with_one_that_never_comes_back_is_all_or_nothing_wherever_it_is_kill
                     assert!(has(&machine, 0) || !matches!(told, Ok(Ok(()))), "{at}: lost");
                     continue;
                 }
-                // One after the other: whoever comes may see only one of them.
+                // One after the other: a recovery may see only one of them.
                 let first = [[0].as_slice(), &[1], &[0, 1]][point as usize % 3];
                 recover(&machine, first);
                 assert_eq!(recover(&machine, &[0, 1]), [""; 0], "{at}");
@@ -297,7 +297,8 @@ fn a_decision_goes_when_the_answer_is_on_the_disk() {
     let (coordinator, participant) = roles(&machine);
     commit(&machine);
     within(&machine, &[coordinator], |mounts| mounts[0].checkpoint().expect("checkpoints"));
-    // Its log says that it knows, and nobody has synced that. The other disk is quicker: whatever went there is gone.
+    // The participant's log says that it knows, and that is not synced. The other disk is quicker: everything
+    // that went there is gone.
     recover(&machine, &[coordinator, participant]);
     within(&machine, &[coordinator], |mounts| mounts[0].os.syncfs(&mounts[0].area.dir).expect("syncs"));
     power_fails(&machine);
@@ -373,8 +374,9 @@ fn one_of_both_that_is_mounted_again_in_mid_commit_leaves_no_half() {
     assert!(outcomes.iter().all(|n| *n > 0), "both outcomes are seen: {outcomes:?}");
 }
 
-/// An outsider takes the name at the one that decides, so that the final look fails; the owner is killed on its way back, and that file
-/// system is lost and mounted again, without its ABORT. The other one lives on, and may be asked alone first.
+/// An outsider takes the name at the one that decides, so that the final look fails; the owner is killed on
+/// its way back, and that file system is lost and mounted again, without its ABORT. The other one lives on,
+/// and may be asked alone first.
 #[test]
 fn an_abort_that_the_one_that_decides_has_lost_is_none_for_the_others() {
     let start = two_systems();

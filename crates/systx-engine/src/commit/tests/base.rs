@@ -1,4 +1,5 @@
-//! What a durable commit builds on (C10): outsiders have changed something and synced nothing, and then the power goes.
+//! The base of a durable commit (C10): outsiders have changed something and synced nothing, and then the
+//! power goes.
 
 use super::stuck::change;
 use super::world::*;
@@ -51,7 +52,7 @@ fn copy(machine: &Machine) -> Machine {
     copy
 }
 
-/// An outsider, and what he changes.
+/// An outsider, and its changes.
 struct Outsider(SimOs);
 
 impl Outsider {
@@ -73,7 +74,7 @@ impl Outsider {
         self.0.chmod(&self.0.open_path(0, path, Open::Path).expect("opens"), mode).expect("changes it");
     }
 
-    /// As an editor saves: a new file, renamed over the old one.
+    /// Saves like an editor: a new file, renamed over the old one.
     fn save(&self, name: &str, bytes: &[u8]) {
         let (mine, w) = (self.dir("mine"), self.dir("w"));
         let fd = self.0.create(&mine, b"new", 0o644).expect("makes");
@@ -127,12 +128,12 @@ fn commits(machine: &Machine, what: impl FnOnce(&mut T, Node) -> Verb<()>) -> Co
     done
 }
 
-/// What an outsider does and doesn't sync; what a commit does on it.
+/// An outsider's act, with what it doesn't sync, and a commit on it.
 struct Case {
     name: &'static str,
     outsider: fn(&Outsider),
     commit: fn(&mut T, Node) -> Verb<()>,
-    /// What of the tree belongs to it.
+    /// The part of the tree that belongs to it.
     paths: &'static [&'static str],
 }
 
@@ -229,7 +230,8 @@ const CASES: &[Case] = &[
     },
 ];
 
-/// But for times: those of a publication are in order after a redo, those of an outsider are his.
+/// The tree without times: those of a publication are in order after a redo, those of an outsider are its
+/// own.
 fn seen(machine: &Machine, paths: &[&str]) -> Vec<Option<Look>> {
     paths.iter().map(|path| machine.look(0, path)).collect()
 }
@@ -257,7 +259,7 @@ fn survives(start: &Machine, case: &Case, what: &str) {
     let after = seen(&other, case.paths);
     assert_ne!(seen(start, case.paths), after, "it changes something");
     for (seed, crash) in crashes() {
-        // Its rename from one directory to another is two steps to the simulated one.
+        // A rename of Btrfs from one directory to another is two steps to the simulated one.
         if crash == Crash::Random && what.starts_with("Btrfs") {
             continue;
         }
@@ -299,7 +301,7 @@ fn what_was_told_of_a_commit_on_what_nobody_has_synced_is_true_if_the_power_goes
             cut.power_loss(Crash::Random, &mut fastrand::Rng::with_seed(point));
             recovered(&cut);
             let is = seen(&cut, case.paths);
-            // Of what nobody has synced any part may be there.
+            // Any part of the unsynced changes may be there.
             let committed = matches!(told, Ok(Ok(_)));
             assert!(is == after || !committed, "{}, power lost at call {point}", case.name);
             (whole, part) = (whole || is == after, part || is != after);
@@ -349,7 +351,7 @@ fn a_redo_leaves_out_what_somebody_has_put_back_before_a_later_commit() {
     }
 }
 
-/// What the last of three leaves is what the first of them has found.
+/// The last of three commits leaves the state that the first of them has found.
 #[test]
 fn a_redo_leaves_out_all_that_came_before_somebody_else() {
     let start = world(FsKind::Ext4);
@@ -374,7 +376,7 @@ fn a_redo_leaves_out_all_that_came_before_somebody_else() {
     }
 }
 
-/// Cuts, grows, and touches what is next to the new end: nobody came between, so nothing is left out.
+/// Cuts, grows, and touches what is next to the new end: no outsider came between, so nothing is left out.
 #[test]
 fn commits_that_follow_each_other_are_all_redone() {
     let start = world(FsKind::Ext4);
@@ -415,7 +417,8 @@ fn commits_that_follow_each_other_are_all_redone() {
     }
 }
 
-/// Bytes reach the disk before the size that covers them does: then a sector has what the last commit made of it, up to the old end.
+/// Bytes reach the disk before the size that covers them does: then a sector has what the last commit made of
+/// it, up to the old end.
 #[test]
 fn an_appended_tail_is_redone_where_a_later_commit_has_patched_its_sector() {
     let start = world(FsKind::Ext4);
@@ -478,7 +481,7 @@ fn who_builds_on_what_is_on_the_disk_syncs_nothing_but_the_log() {
     assert_eq!(syncs(&machine, |t, w| chmod(t, w, b"xattr", 0o640)), 0);
 }
 
-/// What he does has a stamp from before the last checkpoint.
+/// The outsider's change has a stamp from before the last checkpoint.
 #[test]
 fn a_clock_that_was_set_back_hides_nothing() {
     let machine = world(FsKind::Ext4);
@@ -488,7 +491,7 @@ fn a_clock_that_was_set_back_hides_nothing() {
     }
 }
 
-/// What he does within a tick of a commit has its stamp.
+/// An outsider's change within a tick of a commit has the commit's stamp.
 #[test]
 fn coarse_stamps_hide_nothing() {
     let mut spec = FsSpec::new(FsKind::Ext4);

@@ -1,5 +1,5 @@
-//! Ordinary users can't open objects by handle: what a step or a redo is about is found by names, which its own record or a later one
-//! takes away. Cut at every call, and by power losses behind several commits.
+//! Ordinary users can't open objects by handle: what a step or a redo is about is found by names, which its
+//! own record or a later one takes away. Cut at every call, and by power losses behind several commits.
 
 use super::stuck::change;
 use super::world::{open, Finds};
@@ -125,7 +125,7 @@ fn mv(t: &mut T, w: Node, from: &str, to: &str) -> Verb<()> {
     t.rename(dir, name, to_dir, to_name, Rename::Replace)
 }
 
-/// What a transaction does, and its name.
+/// A transaction's changes, and its name.
 type Case = (&'static str, fn(&mut T, Node) -> Verb<()>);
 
 const CASES: &[Case] = &[
@@ -197,7 +197,7 @@ const CASES: &[Case] = &[
     }),
 ];
 
-/// Whether a cut is made: a sample, where not all of them are wanted.
+/// Returns true if a cut is made: a sample, where not all of them are wanted.
 fn is_taken(n: u64, of: u64) -> bool {
     let long = std::env::var_os("SYSTX_LONG").is_some_and(|value| value != "0");
     long || n % of == 0
@@ -212,7 +212,7 @@ fn commit(os: &SimOs, what: fn(&mut T, Node) -> Verb<()>) -> Result<Committed, C
     change(&open(os).expect("opens"), what)
 }
 
-/// Commits that nobody disturbs.
+/// Commits undisturbed.
 fn commits(machine: &Machine, (name, what): &Case) -> u64 {
     let os = machine.spawn_as("owner", USER);
     let done = run_process(&os, || commit(&os, *what)).expect("lives").expect("commits");
@@ -247,7 +247,7 @@ fn recovered(machine: &Machine) -> (Tree, Vec<Displaced>) {
     (public(machine), displaced.expect("lives"))
 }
 
-/// What is neither as it was nor as it is to be.
+/// Returns the paths that are neither as before nor as they are to be.
 fn mixture(before: &Tree, after: &Tree, tree: &Tree) -> Option<Vec<String>> {
     let side =
         |of: &Tree| of.iter().filter(|(p, l)| tree.get(*p) != Some(l)).map(|(p, _)| p.clone()).collect();
@@ -268,7 +268,7 @@ fn what_loses_its_name_is_changed_by_its_other_names_too() {
     for kind in [FsKind::Ext4, FsKind::Tmpfs] {
         let world = world(kind);
         for case in CASES {
-            // The same as root, who finds everything.
+            // Compared with root's commit, which finds everything.
             let machine = copy(&world);
             commits(&machine, case);
             let rooted = world_where(kind, Finds::ByHandle);

@@ -163,7 +163,8 @@ fn go_on_and_let_go(os: &SimOs, name: &str) {
     domain.checkpoint().expect("makes a checkpoint");
 }
 
-/// Where a file system keeps its metadata in no order, a removal that survived above one that did not is a hole in the log.
+/// Where a file system keeps its metadata in no order, a removal that survived above one that did not is a
+/// hole in the log.
 #[test]
 fn segments_that_go_leave_no_hole_wherever_a_checkpoint_loses_power() {
     let start = machine(FsKind::Ext4NoJournal);
@@ -260,9 +261,9 @@ fn segments(os: &SimOs) -> systx_os::Result<Vec<u64>> {
     os.read_dir(&log)?.iter().map(|segment| Ok(os.stat_at(&log, &segment.name)?.ino)).collect()
 }
 
-/// A commit that writes its body, or has written it, and has no number yet stands still while somebody fills the log and lets go
-/// of it, at the `stop`th of its calls and accesses to the table where that is so; it is killed when half of its names are
-/// changed. What is left then, and whether it had such a call.
+/// A commit that writes its body, or has written it, and has no number yet stands still while another process
+/// fills the log and lets go of it, at the `stop`th of its calls and accesses to the table where that is so;
+/// it is killed when half of its names are changed. Returns what is left then, and if it had such a call.
 fn left_before_its_number(start: &Machine, durability: Durability, stop: usize) -> (Machine, bool) {
     let machine = start.fork();
     machine.set_word_points(true);

@@ -1,8 +1,10 @@
-//! Who loses and is tried again keeps its age: how often it loses is bounded, and who does not go on holds nobody up for long.
+//! A process that loses and is tried again keeps its age: how often it loses is bounded, and one that does
+//! not go on holds no other up for long.
 //!
-//! The bound, of K processes that run one transaction at a time over the same objects: a try is lost at most once to somebody who
-//! was numbered before the loser had asked to be senior. After that it is lost only if somebody older was senior meanwhile, who
-//! has ended then; of those there are K - 1 at most, since whoever begins later is younger. So K + 1 tries do.
+//! The bound, of K processes that run one transaction at a time over the same objects: a try is lost at most
+//! once to a process that was numbered before the loser had asked for priority. After that it is lost only if
+//! an older one had priority meanwhile, which has ended then; of those there are K - 1 at most, since any
+//! that begins later is younger. So K + 1 tries do.
 
 use super::world::open;
 use crate::contention::Age;
@@ -83,7 +85,7 @@ fn tries(domain: &Arc<Domain<SimOs>>, between: impl Fn()) -> u64 {
 }
 
 type Body = Box<dyn FnOnce() + Send>;
-/// What a process does with its domain.
+/// Work of a process with its domain.
 type Client = Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send>;
 
 /// Runs processes, each with its domain, by a schedule.
@@ -191,7 +193,7 @@ fn senior_of(domain: &Domain<SimOs>) -> Option<TxId> {
     senior.map(|senior| senior.age)
 }
 
-/// How long somebody's increment takes, of virtual time.
+/// Returns how long another process's increment takes, in virtual time.
 fn takes_ns(machine: &Machine) -> u64 {
     let os = machine.spawn("another");
     let began = machine.clock_ns();

@@ -16,7 +16,7 @@ fn within<T>(machine: &Machine, name: &str, work: impl FnOnce(&Arc<Domain<SimOs>
     done
 }
 
-/// Ends whoever runs, writes everything out, and boots.
+/// Ends all processes, writes everything out, and boots.
 fn reboot_orderly(machine: &Machine) -> Recovered {
     machine.settle();
     machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(1));
@@ -29,7 +29,7 @@ fn cover(domain: &Domain<SimOs>) {
     }
 }
 
-/// As the twin does that is to make a checkpoint later.
+/// Watches like the helper process that is to make a checkpoint later.
 fn watched(domain: &Domain<SimOs>) -> Option<Owned> {
     watch(&domain.os, &domain.area.dir).expect("asks for a byte")
 }
@@ -73,7 +73,7 @@ fn nothing_is_done_again_after_an_orderly_reboot() {
             transact(&domain.os, kind, Durability::Durable).expect("commits");
             assert!(domain.owed().expect("sound").is_some(), "{kind:?}: no checkpoint covers it");
         });
-        // Whoever comes by next, its own process being gone.
+        // The next process covers it, the commit's own one being gone.
         within(&machine, "another", |domain| {
             cover(domain);
             assert_eq!(domain.owed().expect("sound"), None);
@@ -131,7 +131,8 @@ fn of_many_who_want_a_checkpoint_each_gets_one_that_covers_it() {
     assert!(made < 3 * 40, "nobody shares: {made}");
 }
 
-/// The one who makes it stands still at each of its first accesses to the table, and the commit where it has begun to publish.
+/// The one who makes it stands still at each of its first accesses to the table, and the commit where it has
+/// begun to publish.
 #[test]
 fn a_checkpoint_beside_a_commit_does_not_take_its_number_for_free() {
     let start = machine(FsKind::Ext4);
@@ -240,7 +241,7 @@ fn nobody_relies_on_a_promise_of_one_who_was_killed() {
         let _twin = watched(domain);
         assert_eq!(commit(domain, b"four"), None, "somebody is there to make it");
     });
-    // Killed with its twin alive: that one can't tell whose promise it is.
+    // Killed while its helper process is alive: that one can't know whose promise it is.
     within(&machine, "twin", |domain| {
         domain.keep_all_promises().expect("makes a checkpoint");
         assert_eq!(domain.owed().expect("sound"), None);
@@ -249,7 +250,7 @@ fn nobody_relies_on_a_promise_of_one_who_was_killed() {
     });
 }
 
-/// Another boot id, as in a container, says nothing as long as somebody is there who knows better.
+/// Another boot id, as in a container, proves nothing as long as a watching process knows better.
 #[test]
 fn beside_one_who_watches_nothing_is_done_again_in_another_life() {
     for watches in [true, false] {

@@ -81,7 +81,7 @@ fn an_undisturbed_commit_takes_every_step() {
     }
 }
 
-/// What stays in `tx/` after a checkpoint: names of directories that belong to nobody.
+/// Names that stay in `tx/` after a checkpoint: directories that belong to no transaction.
 fn orphans(machine: &Machine) -> Vec<String> {
     let os = machine.spawn("checkpointer");
     let names = run_process(&os, || {
@@ -121,7 +121,7 @@ fn kill_at_every_call_in(world: &Machine, kind: Kind, durability: Durability) {
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
 }
 
-/// What every `systx run` does first.
+/// Every `systx run` does this first.
 #[test]
 fn the_next_use_removes_what_a_kill_at_any_call_left_sealed() {
     let (_, _, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
@@ -147,7 +147,8 @@ fn the_next_use_removes_what_a_kill_at_any_call_left_sealed() {
     assert!(sealed > 0, "a kill between seal and number is among them");
 }
 
-/// Somebody recovers before every call of a commit that goes on, and so between its seal and its number, too.
+/// Another process recovers before every call of a commit that goes on, and so between its seal and its
+/// number, too.
 fn recover_beside_every_call(kind: Kind, durability: Durability) {
     let (_, after, _) = undisturbed(kind, FsKind::Ext4, durability);
     let world = copy(&machine(FsKind::Ext4));
@@ -158,7 +159,7 @@ fn recover_beside_every_call(kind: Kind, durability: Durability) {
     let seen = std::sync::Arc::new(std::sync::Mutex::new([0u32; 2]));
     let counts = seen.clone();
     world.set_hook(move |_, info| {
-        // It would wait for the lock, and nobody could let go of it.
+        // The recovery would wait for the lock, which would never be released.
         if info.process != owner || domain.table.lock_holder().expect("sound").is_some() {
             return;
         }
@@ -310,8 +311,9 @@ fn a_power_loss_at_every_call_leaves_all_or_nothing_on_xfs() {
     power_loss_at_every_call(Kind::Everything, FsKind::Xfs, &[], 2);
 }
 
-/// btrfs commits all metadata of a moment at once. What it may have of single directories besides is what somebody has synced of
-/// them; the simulated machine takes that for possible everywhere, which no renaming between directories survives.
+/// btrfs commits all metadata of a moment at once. Beside that it may have single directories only as far as
+/// they were synced; the simulated machine takes that for possible everywhere, which no renaming between
+/// directories survives.
 #[test]
 fn a_power_loss_at_every_call_leaves_all_or_nothing_on_btrfs() {
     power_loss_at_every_call(Kind::Everything, FsKind::Btrfs, &Crash::WORST, 0);
@@ -353,8 +355,8 @@ fn a_recovery_that_loses_power_is_followed_by_another() {
     assert!(outcomes[0] > 0 && outcomes[1] > 0, "both outcomes are seen: {outcomes:?}");
 }
 
-/// Slots that are made again are on the disk, whole, before `tx/<id>` has its name: else a second power loss leaves the name, and not
-/// what is in it.
+/// Slots that are made again are on the disk, whole, before `tx/<id>` has its name: else a second power loss
+/// leaves the name, and not what is in it.
 #[test]
 fn slots_that_a_recovery_makes_again_survive_the_next_power_loss() {
     for fs in [FsKind::Ext4] {
@@ -391,7 +393,7 @@ fn slots_that_a_recovery_makes_again_survive_the_next_power_loss() {
     }
 }
 
-/// What a call may answer. Those that pass by themselves, and those that don't.
+/// Errors that a call may return: those that pass by themselves, and those that don't.
 const ERRORS: [Errno; 8] = [
     Errno::NOSPC,
     Errno::IO,
@@ -491,8 +493,8 @@ fn any_failing_call_is_told_on_the_right_side_of_the_commit_point_without_slots(
     any_failing_call(Kind::Inline);
 }
 
-/// Somebody makes an object immutable at any call: refused before the commit point, displaced and told after it, and nothing
-/// else is touched.
+/// An outsider makes an object immutable at any call: refused before the commit point, a reported conflict
+/// copy after it, and nothing else is touched.
 #[test]
 fn what_becomes_immutable_at_any_call_is_refused_or_displaced() {
     let (before, after, points) = undisturbed(Kind::Everything, FsKind::Ext4, Durability::Durable);
@@ -541,8 +543,8 @@ fn what_becomes_immutable_at_any_call_is_refused_or_displaced() {
     assert!(seen.iter().all(|n| *n > 0), "every end is seen: {seen:?}");
 }
 
-/// What is displaced explains every difference: everything else is as after; what is told as kept is kept; and what
-/// is displaced is as before, or a part of it is as after.
+/// Checks that the reported conflict copies explain every difference: everything else is as after; what is
+/// reported as kept is kept; and a path with a conflict copy is as before, or a part of it is as after.
 fn judge(before: &Tree, after: &Tree, tree: &Tree, displaced: &[Displaced], machine: &Machine, at: &str) {
     // Two names of one object, and the two ends of a move.
     let pairs = [("w/moved", "w/dst/moved"), ("w/dirmoved", "w/dirmovedto"), ("w/link", "w/linked")];
@@ -605,7 +607,7 @@ fn settled<T>(
     (public(machine), recovered.displaced)
 }
 
-/// What is neither as before nor as after, path by path.
+/// Returns what is neither as before nor as after, path by path.
 fn difference(before: &Tree, after: &Tree, tree: &Tree) -> Vec<String> {
     let mut paths: Vec<&String> = before.keys().chain(after.keys()).chain(tree.keys()).collect();
     paths.sort();

@@ -1,4 +1,5 @@
-//! What outsiders do to the size of a file that a commit has let grow, or has cut, and then its owner is killed, or the power goes.
+//! What outsiders do to the size of a file that a commit has let grow, or has cut, and then its owner is
+//! killed, or the power goes.
 
 use super::stuck::change;
 use super::world::*;

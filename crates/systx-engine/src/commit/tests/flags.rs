@@ -1,4 +1,5 @@
-//! Inode flags that a directory passes on: what is made in a transaction has those that the kernel would have given it, also after a redo.
+//! Inode flags that a directory passes on: what is made in a transaction has those that the kernel would have
+//! given it, also after a redo.
 
 use super::stuck::{change, ROOT};
 use super::world::*;

@@ -41,7 +41,7 @@ fn commit(os: &SimOs, body: impl FnOnce(&mut Transaction<SimOs>) -> Verb<()>) {
     assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
 }
 
-/// Kills the transaction before each of its calls, and then lets it end; `each` is told the call.
+/// Kills the transaction before each of its calls, and then lets it end; `each` gets the number of the call.
 fn cut_at_every_call(
     world: &Machine,
     body: impl Fn(&mut Transaction<SimOs>) -> Verb<()>,
@@ -63,8 +63,9 @@ fn cut_at_every_call(
     }
 }
 
-/// Somebody has the file open for writing, so its stamp proves nothing: its bytes themselves are a first touch, and come after
-/// whatever was committed meanwhile. A reader who has seen the other half as it was before is told, not shown.
+/// An outsider has the file open for writing, so its stamp proves nothing: the bytes themselves are a first
+/// read, and come after everything that was committed meanwhile. A reader that has seen the other half as it
+/// was before gets a conflict, not the new bytes.
 #[test]
 fn who_has_opened_a_file_before_a_commit_is_shown_no_half_of_it() {
     let world = world(&[("f", Plant::File(b"old")), ("d", Plant::Dir)]);
@@ -109,8 +110,8 @@ fn who_has_opened_a_file_before_a_commit_is_shown_no_half_of_it() {
     assert!(seen.iter().all(|n| *n > 0), "some are shown it as it was, some are told: {seen:?}");
 }
 
-/// The first pass has the file to itself and sets its size at once; the second one may not, and must not take the zeros for
-/// somebody's.
+/// The first pass has the file to itself and sets its size at once; the second one may not, and must not take
+/// the zeros for an outsider's.
 #[test]
 fn growth_that_a_kill_cut_off_is_finished_also_where_somebody_has_opened_the_file_meanwhile() {
     // Within a page, beyond one, and in several pieces.
@@ -148,8 +149,8 @@ fn growth_that_a_kill_cut_off_is_finished_also_where_somebody_has_opened_the_fil
     }
 }
 
-/// The bytes of an unsynced patch may survive without the size that it has set: then they are cut off at the old end, and are
-/// neither what was there nor what is to be.
+/// The bytes of an unsynced patch may survive without the size that it has set: then they are cut off at the
+/// old end, and are neither what was there nor what is to be.
 #[test]
 fn what_a_power_loss_cut_off_at_the_old_end_of_a_file_is_finished() {
     let world = world(&[("f", Plant::File(b"old"))]);

@@ -1,5 +1,5 @@
-//! Every file of an area, damaged in every way: each operation on the area ends in a bounded number of calls, with an answer or an
-//! error, and nothing outside of the area is changed but as a record of its log says.
+//! Every file of an area, damaged in every way: each operation on the area ends in a bounded number of calls,
+//! with an answer or an error, and nothing outside of the area is changed but as a record of its log says.
 //!
 //! `SYSTX_LONG=1`: a million cases, two hours. `SYSTX_SEED`: the first of them.
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Open, Os, Words};
 use systx_sim::machine::{run_process, Crash, Killed, Look, Machine, Plant, SimFd, SimOs, Tree};
 
-/// Far more calls than any operation makes on these areas: whoever makes as many goes round in circles.
+/// Far more calls than any operation makes on these areas: a process that makes as many loops for ever.
 const CALLS_MAX: u64 = 50_000;
 /// Cases of the short form.
 const CASES: u64 = 10_000;
@@ -36,7 +36,7 @@ fn within<T>(machine: &Machine, name: &str, work: impl FnOnce(&SimOs) -> T) -> O
     done
 }
 
-/// What nobody's transaction ever names.
+/// Plants objects that no transaction ever names.
 fn plant_canary(machine: &Machine) {
     let canary = [
         ("canary", Plant::Dir),
@@ -399,7 +399,7 @@ fn case(bases: &[Base], seed: u64) -> Result<(), String> {
     let mut what = format!("case {seed}, {}", base.what);
     let mut in_bytes_of_slots = false;
     for _ in 0..rng.usize(1..4) {
-        // What can't be done to a thing, such as to read a FIFO, is not.
+        // Damage that can't be done to an object, such as to read a FIFO, is skipped.
         if let Ok((path, how)) = damage(&machine, &mut rng) {
             // Slots have the bytes and attributes that are published, and nothing else has them.
             in_bytes_of_slots |= !(path.starts_with(".systx/log") || path.matches('/').count() == 1)

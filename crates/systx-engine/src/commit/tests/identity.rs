@@ -8,7 +8,7 @@ use std::sync::Arc;
 use systx_os::{FsInfo, FsKind, Open, Os, Rename};
 use systx_sim::machine::{run_process, Crash, FsSpec, Look, Machine, Plant, SimOs};
 
-/// What a kernel tells of a file system.
+/// A kernel's answer about a file system.
 type Answer = (Option<[u8; 16]>, Option<u64>);
 
 const UUID: [u8; 16] = [0x5a; 16];
@@ -120,7 +120,7 @@ fn what_a_copied_area_has_to_redo_is_not_redone_in_the_copy() {
             "{sign}: {:?}",
             refused.err().map(|e| e.to_string())
         );
-        // As the message says.
+        // Done as the message says.
         let os = machine.outsider("somebody");
         let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
         os.rename((&area, b"log"), (&os.root(0), b"log.old"), Rename::NoReplace).expect("moves");
@@ -153,8 +153,9 @@ fn a_copied_area_with_nothing_to_redo_gets_an_identity_of_its_own() {
     }
 }
 
-/// An archive that is unpacked at the top of a file system has a directory of root's, with mode 0700 and whatever is in it. Only what
-/// the kernel gives the directory when it is made nobody can have written into it before.
+/// An archive that is unpacked at the top of a file system has a directory of root's, with mode 0700 and
+/// whatever is in it. Only what the kernel gives the directory when it is made nobody can have written into
+/// it before.
 #[test]
 fn a_log_that_an_archive_has_brought_is_not_redone() {
     for format in [None, Some("no signs"), Some("older")] {
@@ -198,7 +199,8 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
     }
 }
 
-/// Where all may make names, as in /tmp, a user can be quicker than any call of root's, and take away again what is in the way.
+/// Where all may make names, as in /tmp, a user can be quicker than any call of root's, and take away again
+/// what is in the way.
 #[test]
 fn no_user_is_quick_enough_to_keep_root_from_its_area() {
     for comes_back in [1, 2] {

@@ -1,7 +1,9 @@
-//! Several simulated processes run transactions over append-only lists, by a schedule that a seed decides; the history of
-//! what they saw is judged by the checker: strict serializability, and opacity of what was doomed or cut off, too.
+//! Several simulated processes run transactions over append-only lists, by a schedule that a seed decides;
+//! the history of what they saw is judged by the checker: strict serializability, and opacity of what was
+//! doomed or cut off, too.
 //!
-//! A list is a file of numbers, changed in place or replaced by a rename, or a directory with a file an element.
+//! A list is a file of numbers, changed in place or replaced by a rename, or a directory with a file an
+//! element.
 //!
 //! `SYSTX_LONG=1` runs a hundred times the seeds; `SYSTX_SEED=<n>` one, `SYSTX_SEED=<from>..<to>` those.
 
@@ -27,7 +29,7 @@ const DIRECTORIES: [&str; 2] = ["d0", "d1"];
 const KEYS: [&str; 4] = ["f0", "d0", "f1", "d1"];
 const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
-/// What may be in a run.
+/// Ingredients of a run.
 #[derive(Clone, Copy, Default)]
 struct Setting {
     clients: u64,
@@ -36,7 +38,7 @@ struct Setting {
     /// Percent of transactions without durability.
     none: u8,
     kills: bool,
-    /// So many slots are taken by others for a while.
+    /// Number of active entries that others take for a while.
     crowd: usize,
     /// Others overrun the ring in between.
     overrun: bool,
@@ -44,7 +46,7 @@ struct Setting {
     words: bool,
     /// The power fails at this call.
     power: Option<u64>,
-    /// So many of the lists are used.
+    /// Number of the lists that are used.
     keys: usize,
     /// Turns by rank, with so many falls: one stands still while others do all of their work.
     falls: usize,
@@ -54,11 +56,11 @@ struct Setting {
     stops: bool,
 }
 
-/// One clock, and everything that anybody saw.
+/// One clock, and everything that any transaction saw.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<(u64, Told)>>);
 
-/// What was recorded of each transaction; its number in the domain.
+/// The record of each transaction, with its number in the domain.
 type Told = Vec<(Recorded, Durability, TxId)>;
 
 impl Log {
@@ -86,7 +88,7 @@ impl Log {
     fn look<T>(&self, look: impl FnOnce(&Told) -> T) -> T {
         look(&self.0.lock().expect("nobody panics in here").1)
     }
-    /// Whether two transactions share a list to which one of them appends.
+    /// Returns true if two transactions share a list to which one of them appends.
     fn overlap(&self, one: TxId, two: TxId) -> bool {
         self.look(|all| {
             let ops = |id: TxId| all.iter().find(|t| t.2 == id).map_or(&[][..], |t| &t.0.ops);
@@ -106,7 +108,7 @@ impl Log {
     }
 }
 
-/// The lists, and the domain as somebody sees it who only watches.
+/// Makes the lists, and the domain as a process sees it that only watches.
 fn machine(seed: u64, words: bool) -> (Machine, Arc<Domain<SimOs>>) {
     let machine = Machine::new(seed, &[systx_sim::machine::FsSpec::new(FsKind::Ext4)]);
     let files = FILES.iter().map(|f| (*f, Plant::File(b"")));
@@ -214,13 +216,14 @@ fn transaction(
         Err(VerbError::Os(error)) => panic!("a verb fails: {error:?}"),
         Ok(t) => match t.commit() {
             Ok(done) => {
-                // Under a mutant the history alone shall tell.
+                // Under a mutant only the history is to show the fault.
                 assert!(mutant::any() || done.displaced.is_empty(), "{done:?}");
                 assert!(done.pending.is_none(), "{done:?}");
                 Outcome::Committed
             }
             Err(CommitError::Conflict(conflict)) => {
-                // A reader is not in flight: who changes what it read just then can't be told.
+                // A reader has no active entry: the transaction that changes just then what it read can't be
+                // named.
                 let blamed = writes && !set.overrun && !mutant::any() && conflict.with == Party::Outsider;
                 assert!(!blamed, "there is no outsider: {conflict}");
                 Outcome::Aborted
@@ -268,7 +271,7 @@ struct Run {
     durable: Vec<Recorded>,
     /// Not durable, and not aborted: what a power loss may tear.
     none: Vec<Recorded>,
-    /// What was wrong at some call.
+    /// Faults that were found at some call.
     watched: Watched,
     points: u64,
     /// Virtual time.
@@ -322,7 +325,7 @@ fn run(seed: u64, set: Setting) -> Run {
             }
             match info.call.is_word() {
                 true => watched.at_word(&domain, info),
-                // What is in flight stays so for longer than a few accesses to the table.
+                // An active entry stays for longer than a few accesses to the table.
                 false => watched.at_call(&domain, &log),
             }
         });
@@ -385,7 +388,7 @@ fn run(seed: u64, set: Setting) -> Run {
     Run { history: History { transactions, finals }, durable, none, watched, points, took_ns }
 }
 
-/// The seeds that somebody has asked for.
+/// Returns the seeds that the environment asks for.
 fn asked() -> Option<std::ops::Range<u64>> {
     let asked = std::env::var("SYSTX_SEED").ok()?;
     let seed = |text: &str| text.parse().unwrap_or_else(|_| panic!("SYSTX_SEED={asked}: no number"));
@@ -395,8 +398,8 @@ fn asked() -> Option<std::ops::Range<u64>> {
     })
 }
 
-/// How many seeds; a hundred times as many with `SYSTX_LONG=1`. Under a mutant, which the first that finds it ends, ten times:
-/// which of them find it changes with every call that a commit makes more or less.
+/// How many seeds; a hundred times as many with `SYSTX_LONG=1`. Under a mutant, which the first that finds it
+/// ends, ten times: which of them find it changes with every call that a commit makes more or less.
 fn seeds(few: u64) -> std::ops::Range<u64> {
     let long = std::env::var_os("SYSTX_LONG").is_some();
     let times = if long { 100 } else { 1 };
@@ -490,7 +493,7 @@ fn interleaved_transactions_are_so_when_clocks_jump_by_days_and_differ_between_p
     for set in [USUAL, RANKED, Setting { kills: true, ..USUAL }] {
         judged(15, Setting { clocks: true, none: 40, ..set });
     }
-    // Nobody waits for what only a clock would end: virtual time passes when everybody waits.
+    // No transaction waits for what only a clock would end: virtual time passes when all wait.
     for seed in seeds(15) {
         let run = run(seed, Setting { clocks: true, none: 40, crowd: 63, ..USUAL });
         assert!(run.took_ns < LONGEST_NS, "seed {seed}: {} s", run.took_ns / 1_000_000_000);
@@ -559,7 +562,8 @@ fn no_durable_commit_survives_what_it_builds_on() {
     }
 }
 
-/// Lists that a transaction without durability changed last, as far as anybody durable has seen: a power loss may tear them.
+/// Returns the lists that a transaction without durability changed last, as far as any durable one has seen:
+/// a power loss may tear them.
 fn torn_at_will(run: &Run) -> HashSet<&String> {
     let seen = |of: &str, value: &u64| {
         let reads = run.durable.iter().flat_map(|t| &t.ops);

@@ -1,4 +1,5 @@
-//! A file system is mounted more than once in a boot: after its cache was lost the table is of another life than the log.
+//! A file system is mounted more than once in a boot: after its cache was lost the table is of another life
+//! than the log.
 
 use super::stuck::make;
 use super::world::*;
@@ -34,7 +35,7 @@ fn what_was_committed_survives_each_loss_of_the_cache_within_one_boot() {
             (Kind::Inline, FsKind::Xfs),
             (Kind::Everything, FsKind::Btrfs),
         ] {
-            // Its rename from one directory to another is two steps to the simulated one.
+            // A rename of Btrfs from one directory to another is two steps to the simulated one.
             if fs == FsKind::Btrfs && crash == Crash::Random {
                 continue;
             }
@@ -67,7 +68,7 @@ fn an_older_table_beside_the_log_is_not_gone_on_with() {
     let machine = machine(FsKind::Ext4);
     let names = ["one", "two", "three", "four"];
     within(&machine, "first", |domain| drop(make(domain, b"one").expect("commits")));
-    // As a backup of the area has it, and puts it back.
+    // The table is read here and put back later, as by a backup of the area.
     let os = machine.outsider("backup");
     let table = os.open_path(0, ".systx/table", Open::ReadWrite).expect("is there");
     let mut older = vec![0; os.stat(&table).expect("is there").size as usize];

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use systx_os::{FsKind, Os, Rename};
 use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs, Tree};
 
-/// So many have their slots on a shelf, and so many in a directory of their own.
+/// Numbers of links: the first fits into the shared staging directory, the second needs a staging directory
+/// of its own.
 const COUNTS: [usize; 2] = [3, 20];
 
 fn world(fs: FsKind, count: usize) -> Machine {
@@ -93,7 +94,8 @@ fn several_links_are_made_all_or_none_wherever_their_publisher_is_killed() {
 
 #[test]
 fn several_links_are_made_all_or_none_whenever_the_power_fails() {
-    // What the simulated machine takes for possible on btrfs besides the worst is more than btrfs does (see `crash.rs`).
+    // The simulated machine takes more for possible on btrfs besides the worst than btrfs does (see
+    // `crash.rs`).
     for (fs, count, random) in [(FsKind::Ext4, 20, 2), (FsKind::Xfs, 3, 2), (FsKind::Btrfs, 20, 0)] {
         let (world, before, after, points) = undisturbed(fs, count);
         let mut seen = [0; 2];

@@ -1,5 +1,5 @@
-//! Where the log ends is proven: what stands behind a damaged place is told, and nothing is redone of a log that holds something
-//! that this version does not know.
+//! The end of the log is proven: records behind a damaged place are reported, and nothing is redone of a log
+//! that holds something that this version does not know.
 
 use super::stuck::make;
 use super::world::*;
@@ -13,8 +13,8 @@ use systx_sim::machine::{run_process, Crash, Machine};
 
 const NAMES: [&[u8]; 4] = [b"n0", b"n1", b"n2", b"n3"];
 
-/// Four commits, each synced, and the power is gone: nothing of them is in the tree. Also the path of their segment, and the place
-/// of the first one's cell.
+/// Four commits, each synced, and the power is gone: nothing of them is in the tree. Also the path of their
+/// segment, and the place of the first one's cell.
 fn lost() -> (Machine, String, usize) {
     let machine = machine(FsKind::Ext4);
     let os = machine.spawn("owner");
@@ -39,7 +39,7 @@ fn overwrite(machine: &Machine, path: &str, offset: u64, bytes: &[u8]) {
     os.exit();
 }
 
-/// Changes bytes of the segment, and lets its cell at `cell` be one that somebody wrote so.
+/// Changes bytes of the segment, and makes its cell at `cell` valid, as if written so.
 fn rewrite(machine: &Machine, path: &str, cell: usize, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = machine.look(0, path).expect("it is there").content;
     change(&mut bytes);
@@ -70,12 +70,12 @@ fn what_stands_behind_a_damaged_cell_is_told() {
     assert_eq!(there(&machine), NAMES[..1]);
     assert_eq!(told.len(), 1, "two durable commits are left out without a word: {told:?}");
     assert!(told[0].contains("is damaged at") && told[0].contains("2 transactions"), "{told:?}");
-    // The recovery made a new log; what was told is over.
+    // The recovery made a new log; the reported damage is over.
     machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
     assert_eq!(recover(&machine).expect("opens").unfinished, [""; 0]);
 }
 
-/// The same place as zeros, as a sector that the disk has lost.
+/// The cell is zeros now, as a sector that the disk has lost.
 #[test]
 fn what_stands_behind_a_cell_that_is_gone_is_told() {
     let (machine, path, first) = lost();
@@ -96,7 +96,7 @@ fn a_cell_of_an_unknown_kind_is_refused_before_anything_is_redone() {
         }
         assert_eq!(there(&machine), NAMES[..0]);
     }
-    // Whoever knows it goes on where nothing was lost.
+    // A version that knows it goes on where nothing was lost.
     rewrite(&machine, &path, second, |bytes| bytes[second + 8] = 1);
     assert!(recover(&machine).expect("opens").unfinished.is_empty());
     assert_eq!(there(&machine), NAMES);

@@ -1,6 +1,7 @@
 //! A rule is left out, and one of the checks must notice: each mutant with the test that fails under it.
 //!
-//! The check runs in a process of its own, this very test binary with `SYSTX_MUTANT` set: the other tests go on undisturbed.
+//! The check runs in a process of its own, this very test binary with `SYSTX_MUTANT` set: the other tests go
+//! on undisturbed.
 
 use crate::mutant::Mutant;
 use std::process::Command;
@@ -11,14 +12,15 @@ struct Check {
     with: Option<Mutant>,
     /// The test that fails, below `commit::tests`.
     test: &'static str,
-    /// What it says then: the damage, not a symptom of it. ` | ` stands between one and another.
+    /// The message of that failure: the damage, not a symptom of it. ` | ` stands between one and another.
     says: &'static str,
 }
 
 /// The history checker has found a cycle, a lost append, an impossible list.
 const HISTORY: &str = "no strictly serial order";
 
-/// The same, or two that should have waited for one another, or half of one is shown: whichever the schedules meet first.
+/// Either that, or two that should have waited for one another, or half of one is shown: whichever the
+/// schedules meet first.
 const EITHER: &str =
     "no strictly serial order | overlap, and are in flight at one time | I9: shown at one time";
 
@@ -54,7 +56,7 @@ fn check_of(mutant: Mutant) -> Check {
             "interleaving::interleaved_transactions_are_so_with_and_without_durability",
             "I9: shown at one time, and true at no one number | no strictly serial order",
         ),
-        // What the commit builds on is synced with what is staged (C10), and on ext4 the one carries the other.
+        // The base of the commit is synced with what is staged (C10), and on ext4 the one carries the other.
         Mutant::NoStageBarrier => Check {
             with: Some(Mutant::BaseNotSynced),
             ..check("crash::a_power_loss_at_every_call_leaves_all_or_nothing_on_ext4", "a mixture")
@@ -110,7 +112,8 @@ fn check_of(mutant: Mutant) -> Check {
             "invariants::they_hold_before_every_call_of_a_commit_over_two_file_systems",
             "I4: 1 is decided on",
         ),
-        // Both look at what the other process has finished, before any redo; which comes at the REPLACE goes by the number of calls.
+        // Both look at what the other process has finished, before any redo; which comes at the REPLACE goes
+        // by the number of calls.
         Mutant::ReplaceAgain => check(
             EVERYTHING,
             "I5: Kill: what another process finished | I5: KillAndRedo: what another process finished",
@@ -374,14 +377,15 @@ fn is_told(mutants: &[Mutant], test: &str, says: &str) {
     );
 }
 
-/// What V2 adds to V3: an order among those who are numbered at one time. V3 alone aborts or waits; neither, and both write.
+/// V2 adds to V3 an order among those that are numbered at one time. V3 alone aborts or waits; neither, and
+/// both write.
 #[test]
 fn a_number_beside_an_overlapping_slot_without_a_look_at_the_ring_lets_two_writers_in() {
     let test = "interleaving::interleaved_transactions_are_so_with_and_without_durability";
     is_told(&[Mutant::NoV2, Mutant::NoV3], test, EITHER);
 }
 
-/// What else the watch over the invariants says where a rule is left out that another test notices.
+/// Other messages of the watch over the invariants where a rule is left out that another test notices.
 #[test]
 fn each_invariant_is_said_to_be_broken_where_its_rule_is_left_out() {
     let taken_back = "invariants::they_hold_before_every_call_of_a_commit_that_is_taken_back";

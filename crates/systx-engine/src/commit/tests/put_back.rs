@@ -1,4 +1,5 @@
-//! An outsider puts back exactly the attributes that a commit has changed, and then the power goes, or its owner is killed.
+//! An outsider puts back exactly the attributes that a commit has changed, and then the power goes, or its
+//! owner is killed.
 
 use super::stuck::change;
 use super::world::*;
@@ -107,7 +108,7 @@ fn what_an_outsider_has_put_back_and_synced_is_never_set_again() {
     }
 }
 
-/// Whatever of it is on the disk; nobody else is there.
+/// Any part of it may be on the disk; no other process is there.
 #[test]
 fn what_nobody_has_put_back_is_set_again_after_a_power_loss_at_any_call() {
     for (n, kind) in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs].into_iter().enumerate() {
@@ -141,7 +142,7 @@ fn what_nobody_has_put_back_is_set_again_after_a_power_loss_at_any_call() {
     }
 }
 
-/// The owner is killed behind its last step; somebody puts all back before another process goes on.
+/// The owner is killed behind its last step; an outsider puts all back before another process goes on.
 #[test]
 fn what_was_put_back_before_a_helper_came_stays() {
     let world = world(FsKind::Ext4);

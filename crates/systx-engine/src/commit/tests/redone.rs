@@ -1,4 +1,5 @@
-//! Records on the same file, redone one after the other: what an outsider does between two of them, and what other records do.
+//! Records on the same file, redone one after the other: what an outsider does between two of them, and what
+//! other records do.
 
 use super::stuck::change;
 use super::world::*;
@@ -23,7 +24,8 @@ fn write(os: &SimOs, name: &[u8], sector: usize, bytes: &[u8]) -> Result<Committ
     })
 }
 
-/// What `work` has committed over the files `w/a` and `w/b`, and the power is gone: nothing of it is in the tree.
+/// Returns a machine after a power loss: `work` has committed over the files `w/a` and `w/b`, and nothing of
+/// that is in the tree.
 fn lost(work: impl FnOnce(&SimOs)) -> Machine {
     let machine = machine(FsKind::Ext4);
     let old = vec![b'.'; 4 * SECTOR];
@@ -73,7 +75,7 @@ fn sector(machine: &Machine, path: &str, n: usize) -> String {
     String::from_utf8_lossy(&content[n * SECTOR..][..6]).into_owned()
 }
 
-/// A file stays open, and whoever waits for it is let in also where no further record changes it.
+/// A file stays open, and a process that waits for it is let in also where no further record changes it.
 #[test]
 fn who_waits_for_a_file_gets_it_before_the_next_record_of_whatever_file() {
     let machine = lost(|os| {
@@ -95,7 +97,7 @@ fn who_waits_for_a_file_gets_it_before_the_next_record_of_whatever_file() {
     assert_eq!(*tries.lock().expect("whole"), [Some(Errno::AGAIN), None], "kept, and let go of");
 }
 
-/// He opens it as soon as the first one is redone, and stores before any call of the second.
+/// The outsider opens it as soon as the first one is redone, and stores before any call of the second.
 #[test]
 fn what_an_outsider_writes_between_two_records_of_a_file_stays() {
     let world = twice();
@@ -161,7 +163,7 @@ fn a_file_that_nobody_may_open_any_more_is_not_changed_by_the_second_of_two_reco
     }
 }
 
-/// The old file is deleted only if nobody has it open, this recovery included.
+/// The old file is deleted only if no process has it open, this recovery included.
 #[test]
 fn a_file_that_one_record_changes_and_the_next_writes_anew_is_no_outsiders() {
     let new = vec![b'n'; LARGE];
@@ -187,7 +189,7 @@ fn a_file_that_one_record_changes_and_the_next_writes_anew_is_no_outsiders() {
     );
 }
 
-/// What is refused for good is looked at once more, through a descriptor of its own.
+/// A change that is refused for good is looked at once more, through a descriptor of its own.
 #[test]
 fn a_change_that_is_refused_is_set_aside_also_where_an_earlier_one_was_not() {
     let machine = twice();
@@ -247,14 +249,15 @@ fn what_is_displaced_before_descriptors_run_out_is_told_once() {
     assert_eq!(wanted.len(), 1);
     for at in 0..80 {
         let recovered = told(Some(at));
-        // Else it waits for whoever opens the domain.
+        // Else it waits for the next process that opens the domain.
         if recovered.finished == 2 {
             assert_eq!(recovered.displaced, wanted, "at call {at}");
         }
     }
 }
 
-/// A redo asks for each object whether a later record has changed it. The answers for all objects take one look at the log.
+/// A redo asks for each object whether a later record has changed it. The answers for all objects take one
+/// look at the log.
 #[test]
 fn a_redo_reads_no_record_again_for_each_object_that_an_outsider_has_changed() {
     const RECORDS: usize = 2000;

@@ -1,5 +1,5 @@
-//! Random transactions by several processes; those that committed, replayed one after another in LSN order on a plain tree,
-//! give the same tree and the same answers.
+//! Random transactions by several processes; those that committed, replayed one after another in LSN order on
+//! a plain tree, give the same tree and the same answers.
 
 use super::world::open;
 use crate::domain::Domain;
@@ -28,7 +28,7 @@ enum Step {
     List(String),
 }
 
-/// What a verb answers: bytes or names, or an error number.
+/// Result of a verb: bytes or names, or an error number.
 type Answer = Result<Vec<u8>, Errno>;
 
 /// A tree of files and directories: path to contents (`None`: a directory).
@@ -82,7 +82,7 @@ impl Model {
         self.0.extend(objects.into_iter().map(|(below, object)| (format!("{path}{below}"), object)));
     }
 
-    /// As Linux answers.
+    /// Takes a step, with the answer that Linux gives.
     fn take_step(&mut self, step: &Step) -> Answer {
         match step {
             Step::Create(p, byte) => {

@@ -1,5 +1,5 @@
-//! What was read is a fact, whatever kind of thing it is: read again it is the same, and who changes it before the commit is not
-//! overlooked.
+//! Everything that was read is a fact, whatever kind of thing it is: read again it is unchanged, and a change
+//! before the commit is not overlooked.
 
 use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
@@ -127,8 +127,8 @@ fn types_that_a_listing_has_shown_are_compared() {
     disturbed(&world(), list, replace).expect("the listing is the same");
 }
 
-/// One lists `w`, where `f` is a file; another one exchanges `f` for the directory `d/e`, and commits. The first must not see `d/e`
-/// as a file then.
+/// One lists `w`, where `f` is a file; another one exchanges `f` for the directory `d/e`, and commits. The
+/// first must not see `d/e` as a file then.
 #[test]
 fn a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types() {
     for exchanges in [true, false] {
@@ -227,7 +227,7 @@ fn of_two_that_count_links_and_make_one_only_one_commits() {
     }
 }
 
-/// What lies in the slots of a commit is a name, too: it goes before others may count.
+/// An object in a staging entry of a commit has a name there, too: that one goes before others may count.
 #[test]
 fn what_was_removed_is_no_link_when_its_commit_is_done() {
     let remove = |domain: &Arc<Domain<SimOs>>| {
@@ -267,7 +267,7 @@ fn what_was_removed_is_no_link_when_its_commit_is_done() {
     assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
 }
 
-/// He makes a name before any call of a listing.
+/// The outsider makes a name before any call of a listing.
 #[test]
 fn a_name_that_is_made_during_a_listing_is_in_it_or_a_conflict() {
     let mut shown = 0;
@@ -310,7 +310,7 @@ fn a_name_that_is_made_during_a_listing_is_in_it_or_a_conflict() {
     assert!(shown > 0, "he never acted in time");
 }
 
-/// As rename(2) leaves it: over an empty directory, or to a new name.
+/// The time is the one that rename(2) leaves: over an empty directory, or to a new name.
 #[test]
 fn a_directory_that_takes_the_place_of_an_empty_one_has_the_time_of_its_last_change() {
     const LONG_AGO: Timestamp = Timestamp { sec: 5, nsec: 5 };

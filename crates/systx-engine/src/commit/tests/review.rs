@@ -144,7 +144,7 @@ fn a_file_that_an_outsider_cut_stays_cut() {
         let domain = open(&os, &[0]).remove(0);
         let root = os.root(0);
         let file = os.handle_at(&root, b"f").expect("there");
-        // It was empty, the record makes it 2048 bytes long, and he has cut it to 512 meanwhile.
+        // It was empty, the record makes it 2048 bytes long, and the outsider has cut it to 512 meanwhile.
         let at = At { dir: os.handle(&root).expect("has one"), path: Vec::new(), name: b"f".to_vec() };
         let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch(file, b"", &[7; 2048])) }];
         let (id, slots) = domain.begin_staging().expect("staging");
@@ -209,7 +209,7 @@ fn who_meets_a_publication_that_is_stuck_is_told_instead_of_waiting() {
     let told =
         run_process(&other, || rewrite(&open(&other, &[0]), b"f", b"old", b"his")).expect("not killed");
     assert!(matches!(told, Err(CommitError::Conflict(_))), "{told:?}");
-    // Its owner, too.
+    // The owner of the pending publication loses, too.
     let told = run_process(&os, || rewrite(&mounts, b"f", b"old", b"mine")).expect("not killed");
     assert!(matches!(told, Err(CommitError::Conflict(_))), "{told:?}");
 }
@@ -329,7 +329,7 @@ fn a_commit_over_two_file_systems_is_all_or_nothing_whatever_it_loses() {
             if !a {
                 continue;
             }
-            // Whoever removes them later has the last word, also over another reboot.
+            // A later removal is final, also over another reboot.
             for (fs, name) in [(0, "a"), (1, "b")] {
                 machine.remove(fs, name).expect("there");
             }

@@ -1,5 +1,5 @@
-//! Small transactions one after the other, whose slots share a shelf: cut at every call, continued by recoveries that are cut
-//! themselves, and by the next owner of the same index.
+//! Small transactions one after the other, whose slots share a shelf: cut at every call, continued by
+//! recoveries that are cut themselves, and by the next owner of the same index.
 
 use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
@@ -89,7 +89,7 @@ fn recovered(machine: &Machine, name: &str) -> Tree {
     public(machine)
 }
 
-/// What stands on all shelves, but for their token files.
+/// Returns the names in all shared staging directories, but for their token files.
 fn on_shelves(domain: &Domain<SimOs>) -> Vec<String> {
     let (os, mut found) = (&domain.os, Vec::new());
     for shelf in os.read_dir(&domain.area.dir).expect("readable") {
@@ -182,7 +182,8 @@ fn transactions_on_one_shelf_survive_a_power_loss_at_every_call_on_xfs() {
     power_loss_at_every_call(FsKind::Xfs, &[Crash::Random; 3], 3);
 }
 
-/// Somebody who was there before recovers; then the next owner of the index goes on with the shelf, and loses power.
+/// A process that was there before recovers; then the next owner of the index goes on with the shared staging
+/// directory, and loses power.
 #[test]
 fn the_next_owner_of_an_index_goes_on_with_the_shelf_of_a_killed_one() {
     let (world, points) = undisturbed(FsKind::Ext4);
@@ -216,7 +217,7 @@ fn the_next_owner_of_an_index_goes_on_with_the_shelf_of_a_killed_one() {
     }
 }
 
-/// Whoever recovers need not become the next owner of the dead one's index.
+/// A recovering process need not become the next owner of the dead one's index.
 #[test]
 fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
     let (world, points) = undisturbed(FsKind::Ext4);
@@ -243,7 +244,8 @@ fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
     assert!(left > 0, "there was something");
 }
 
-/// What can't be deleted stays on the shelf; it keeps nobody out, at the next use or after the next boot.
+/// An object that can't be deleted stays in the shared staging directory; it keeps no process out, at the
+/// next use or after the next boot.
 #[test]
 fn an_immutable_object_on_the_shelf_of_the_dead_keeps_nobody_out() {
     let (world, points) = undisturbed(FsKind::Ext4);
@@ -279,7 +281,7 @@ fn an_immutable_object_on_the_shelf_of_the_dead_keeps_nobody_out() {
     assert!(met > 0, "there was something");
 }
 
-/// Somebody copies everything by hard links, the area with it, and removes one of his copies by a transaction.
+/// A user copies everything by hard links, the area with it, and removes one of the copies by a transaction.
 #[test]
 fn a_hard_link_of_the_token_file_is_removed_like_any_file() {
     let machine = world(FsKind::Ext4);
@@ -319,7 +321,7 @@ fn delete_shelves(os: &SimOs) {
     }
 }
 
-/// Somebody deletes the shelf before the last of its slots is sealed.
+/// An outsider deletes the shared staging directory before the last of its entries is sealed.
 #[test]
 fn a_shelf_that_is_deleted_while_a_commit_is_prepared_aborts_it() {
     let world = world(FsKind::Ext4);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use systx_os::{Errno, FsKind};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
 
-/// Who may do everything.
+/// Caller with all rights.
 pub(super) const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 
 /// A change below `w` by the verbs.

@@ -1,4 +1,5 @@
-//! Times of committed directories in which names change: as the program saw them, unless somebody else has changed a name, too.
+//! Times of committed directories in which names change: as the program saw them, unless an outsider has
+//! changed a name, too.
 
 use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
@@ -9,7 +10,7 @@ use systx_sim::machine::{run_process, Crash, Machine, SimOs};
 
 const STEPS: u64 = 3;
 
-/// Three steps in `w`; the time that the program sees at the end is told at once.
+/// Does three steps in `w`; the time that the program sees at the end is stored in `shown` at once.
 fn work(os: &SimOs, shown: &Mutex<Option<Timestamp>>) -> Result<Committed, CommitError> {
     let domain = open(os).expect("opens");
     change(&domain, |t, w| {
@@ -68,7 +69,7 @@ fn a_directory_has_the_time_that_was_seen_unless_somebody_else_changes_it() {
         let (shown, os) = (Mutex::default(), machine.spawn("owner"));
         run_process(&os, || work(&os, &shown)).expect("lives").expect("commits");
         assert_eq!(Some(time(&machine)), *shown.lock().expect("one thread"), "{fs:?}");
-        // Its directories have the same time for a tick, whatever happens in them.
+        // Directories of tmpfs keep one time for a tick, whatever happens in them.
         if fs == FsKind::Tmpfs {
             continue;
         }

@@ -95,7 +95,7 @@ pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, crate::domain::Open
     Domain::open(os, Location { root: Arc::new(os.root(0)), parent: &root, name: AREA })
 }
 
-/// What everybody else sees: the tree without our area.
+/// Returns what all others see: the tree without our area.
 pub(super) fn public(machine: &Machine) -> Tree {
     machine.tree_of(0, |path| path != ".systx")
 }
@@ -163,7 +163,7 @@ fn os_failed(error: Errno) -> CommitError {
     CommitError::Failed { doing: "staging", path: Vec::new(), error }
 }
 
-/// Reads a file that is to be taken out, and tells how it was.
+/// Reads a file that is to be taken out, and returns its state.
 fn read(facts: &mut Facts<SimOs>, found: &Found) -> Result<Vec<Read>, CommitError> {
     let failed = |e: VerbError| crate::commit::aborted(e);
     let file = facts.open(found.fact).map_err(failed)?;

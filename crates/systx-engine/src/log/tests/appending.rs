@@ -1,4 +1,4 @@
-//! What is appended is read again, in order, over segments, recoveries and takeovers.
+//! Records that are appended are read again, in order, over segments, recoveries and takeovers.
 
 use super::*;
 use std::os::unix::fs::FileExt;

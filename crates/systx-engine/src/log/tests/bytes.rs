@@ -181,7 +181,8 @@ fn the_document_says_what_the_code_does() {
     }
 }
 
-/// A body with every kind of step, source and change. Whoever changes its bytes changes [`BODY_VERSION`] and docs/log-format.md.
+/// A body with every kind of step, source and change. A change of its bytes needs a change of
+/// [`BODY_VERSION`] and docs/log-format.md.
 #[test]
 fn the_bytes_of_a_body_never_change() {
     let handle = |byte| Handle::new(1, &[byte; 8]).expect("fits");

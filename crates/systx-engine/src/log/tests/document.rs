@@ -1,4 +1,5 @@
-//! What `docs/log-format.md` says besides its tables: numbers in sentences, and rules, each with the test that checks it.
+//! Contents of `docs/log-format.md` besides its tables: numbers in sentences, and rules, each with the test
+//! that checks it.
 
 use super::super::segment;
 use super::*;

@@ -132,7 +132,7 @@ pub fn cells_behind_a_damaged_one_of_their_segment_are_told() {
     assert_eq!(said(&good), (9, None, 0));
 }
 
-/// What the disk has written of several cells that one sync was to bring: a power loss, no damage.
+/// The disk has written only some of several cells that one sync was to bring: a power loss, no damage.
 #[test]
 fn a_hole_among_cells_that_were_not_synced_is_an_end() {
     let rig = Rig::started();
@@ -148,7 +148,7 @@ fn a_hole_among_cells_that_were_not_synced_is_an_end() {
     assert_eq!((redone(&replay), replay.damaged, replay.skipped.len()), (vec![1, 2, 3], None, 0));
 }
 
-/// What a cell behind it takes from the redo was true when it was written.
+/// A cell behind it that takes something from the redo was true when it was written.
 #[test]
 fn an_abort_and_a_checkpoint_behind_a_damaged_cell_hold() {
     let rig = Rig::started();

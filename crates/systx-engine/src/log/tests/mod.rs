@@ -62,7 +62,7 @@ impl Rig {
         rig.start(Lsn(0));
         rig
     }
-    /// As another process would open it.
+    /// Opens the log like another process.
     pub fn another(&self) -> Log<Linux> {
         Log::open(self.os.clone(), &self.area, self.mem.clone(), BASE, AreaId::new(UUID)).unwrap()
     }

@@ -1,4 +1,5 @@
-//! A part of a transaction, cut at every call from the choice to the end: all of the part or nothing, and never anything of the rest.
+//! A part of a transaction, cut at every call from the choice to the end: all of the part or nothing, and
+//! never anything of the rest.
 
 use super::super::world::{machine, open, public};
 use super::{copy, difference, orphans, recovered, scattered};
@@ -147,7 +148,7 @@ fn a_small_part_that_is_cut_at_any_call_is_there_in_whole_or_not_at_all_and_the_
     cut_at_every_call(Size::Small);
 }
 
-/// What the rest has read counts for the part, too: who knows what the part was made of.
+/// Reads of the rest count for the part, too: the part may have been made of them.
 #[test]
 fn a_part_conflicts_by_what_only_the_rest_has_read() {
     let machine = machine(FsKind::Ext4);

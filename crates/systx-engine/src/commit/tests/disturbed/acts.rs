@@ -1,12 +1,12 @@
-//! One random act of an outsider, and what he may expect of it afterwards.
+//! One random act of an outsider, and what the outsider may expect of it afterwards.
 
 use super::verbs::PATHS;
 use systx_os::{Errno, Handle, Open, Os, Rename};
 use systx_sim::machine::{Machine, SimFd, SimOs};
 
-/// Bytes that nobody else writes.
+/// Bytes that no other process writes.
 pub(super) const HIS: &[u8] = b"these bytes are the outsider's";
-/// A mode that nobody else sets.
+/// A mode that no other process sets.
 pub(super) const HIS_MODE: u32 = 0o711;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Kind {
     CreateInside,
     Mkdir,
     Write,
-    /// Through a descriptor that he has had since before.
+    /// Through a descriptor that the outsider has had since before.
     WriteOpen,
     Append,
     Truncate,
@@ -45,26 +45,27 @@ const KINDS: [Kind; 14] = [
     Kind::ReplaceByDirectory,
 ];
 
-/// What he may expect.
+/// The outsider's claim after the act.
 #[derive(Clone, Debug)]
 pub(super) enum Claim {
-    /// This object is under this name of this directory, with his bytes if he wrote some, or it is kept aside.
+    /// This object is under this name of this directory, with the outsider's bytes if it wrote some, or it is
+    /// kept aside.
     There { object: Handle, dir: Handle, name: Vec<u8>, bytes: bool },
-    /// This object has his bytes, wherever it is.
+    /// This object has the outsider's bytes, wherever it is.
     Bytes(Handle),
-    /// This object has his mode.
+    /// This object has the outsider's mode.
     Mode(Handle),
     /// This object is not under this name of this directory.
     Gone { object: Handle, dir: Handle, name: Vec<u8> },
-    /// Nothing that could be told from the transaction's own doing.
+    /// Nothing that could be distinguished from the transaction's own changes.
     Nothing,
 }
 
-/// What he has done.
+/// An act that the outsider has done.
 #[derive(Clone, Debug)]
 pub(super) struct Done {
     pub claim: Claim,
-    /// Names that he gave or took, and objects that he changed, by path.
+    /// Names that the outsider gave or took, and objects that it changed, by path.
     pub touched: Vec<String>,
     /// Another name of a directory, and its name before.
     pub renamed: Option<(String, String)>,

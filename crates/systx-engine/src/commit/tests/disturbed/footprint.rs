@@ -1,4 +1,5 @@
-//! What a record says that it changes is no less than what its transaction announces in its slot.
+//! The changes that a record describes are no less than those that its transaction announces in its active
+//! entry.
 
 use super::verbs::{self, PATHS};
 use super::{copy, open, world, Finds};
@@ -12,7 +13,7 @@ use std::collections::HashSet;
 use systx_os::{FsKind, Handle, Timestamp};
 use systx_sim::machine::{run_process, SimOs};
 
-/// What the random verbs don't do: new times, and a file that is written anew.
+/// Changes that the random verbs don't make: new times, and a file that is written anew.
 fn more(t: &mut Transaction<SimOs>, rng: &mut fastrand::Rng) -> Verb<()> {
     let root = t.root(0);
     let Some((file, _)) = t.lookup(root, b"t")?.filter(|(_, attr)| attr.mode & 0o170_000 == 0o100_000) else {
@@ -74,7 +75,7 @@ fn a_record_changes_all_that_its_transaction_announces() {
         };
         let lost = plan.written.iter().find(|o| !written.contains(o) && !inside.contains(o));
         assert_eq!(lost, None, "{}", told("W"));
-        // What goes as a whole is written.
+        // An object that goes as a whole is written.
         let lost = plan.commuting.iter().find(|o| !commuting.contains(o) && !written.contains(o));
         assert_eq!(lost, None, "{}", told("C"));
         for step in &plan.steps {

@@ -1,7 +1,8 @@
-//! What a transaction and one act of an outsider must have left, whatever came between.
+//! The state that a transaction and one act of an outsider must have left, whatever came between.
 //!
-//! What he did not touch is as the transaction leaves it, all of it, or as it was, all of it. What he touched, and where the
-//! transaction took it, is judged by his claim alone: his object at his name, his bytes in their file, or aside and reported.
+//! Everything that the outsider did not touch is as the transaction leaves it, all of it, or as it was, all
+//! of it. An object that the outsider touched, wherever the transaction took it, is judged by the outsider's
+//! claim alone: its object at its name, its bytes in their file, or aside and reported.
 
 use super::acts::{Claim, Done, HIS, HIS_MODE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,13 +37,13 @@ impl Shot {
         Shot { all: machine.tree(0), handles, root: os.handle(&root).expect("has one") }
     }
 
-    /// What everybody sees.
+    /// Returns what all processes see.
     pub(super) fn public(&self) -> BTreeMap<&str, Look> {
         let all = self.all.iter().map(|(path, look)| (path.as_str(), plain(look)));
         all.filter(|(path, _)| !within(path, AREA)).collect()
     }
 
-    /// What is kept aside, by the names there.
+    /// Returns what is kept aside, by the names there.
     pub(super) fn aside(&self) -> BTreeMap<&str, Look> {
         let below = |path: &'_ str| path.len() > 13 && path.starts_with(".systx/aside/");
         let all = self.all.iter().filter(|(path, _)| below(path));
@@ -63,7 +64,7 @@ impl Shot {
 }
 
 fn plain(look: &Look) -> Look {
-    // Of how many names an object has, the names themselves tell.
+    // The names themselves show how many names an object has.
     Look { same_as: None, ..look.clone() }
 }
 
@@ -73,13 +74,13 @@ fn within(path: &str, top: &str) -> bool {
 
 /// Everything that is known of a run.
 pub(super) struct Seen<'a> {
-    /// Before anybody did anything, and what the transaction alone leaves.
+    /// Before any act, and what the transaction alone leaves.
     pub before: &'a Shot,
     pub after: &'a Shot,
-    /// Just before and just after his act.
+    /// Just before and just after the outsider's act.
     pub around: Option<(&'a Shot, &'a Shot, &'a Done)>,
     pub end: &'a Shot,
-    /// His act came right before a call that changes what was just compared (residue d).
+    /// The outsider's act came right before a call that changes what was just compared (residue d).
     pub in_the_gap: bool,
 }
 
@@ -111,7 +112,8 @@ impl Seen<'_> {
         wrong
     }
 
-    /// Paths that he touched, and all at which the objects there stand before or after the transaction.
+    /// Returns the paths that the outsider touched, and all at which the objects there stand before or after
+    /// the transaction.
     fn touched(&self) -> BTreeSet<String> {
         let Some((was, then, done)) = self.around else { return BTreeSet::new() };
         let mut touched: BTreeSet<String> = done.touched.iter().cloned().collect();
@@ -120,7 +122,7 @@ impl Seen<'_> {
             of(self.before).is_some_and(|h| self.after.handles.get(path) != Some(&h))
         };
         if let Some((new, old)) = &done.renamed {
-            // Only its own name is his; what is below is found below the other one.
+            // Only the directory's own name is the outsider's; what is below is found below the other one.
             if !moves(old) {
                 touched.remove(old);
                 touched.remove(new);
@@ -146,7 +148,7 @@ impl Seen<'_> {
         }
     }
 
-    /// What is wrong with what he may expect.
+    /// Returns what is wrong with the outsider's claim.
     pub(super) fn claim(&self) -> Option<String> {
         let (_, _, done) = self.around?;
         let end = self.end;
@@ -169,7 +171,7 @@ impl Seen<'_> {
             Claim::Bytes(object) => {
                 let paths: Vec<&str> = end.paths_of(object).collect();
                 if paths.is_empty() {
-                    // He changed what the transaction removes: before it.
+                    // The outsider changed what the transaction removes: before it.
                     let removed = self.after.paths_of(object).all(|p| within(p, AREA));
                     return (!removed).then(|| "the file that he wrote to is gone".to_owned());
                 }

@@ -1,5 +1,6 @@
-//! Random transactions, disturbed by one random act of an outsider between any two calls of the commit, and by kills, power
-//! losses and failing calls: all or nothing of what he did not touch, nothing lost of what he did, nothing left over.
+//! Random transactions, disturbed by one random act of an outsider between any two calls of the commit, and
+//! by kills, power losses and failing calls: all or nothing of what the outsider did not touch, nothing lost
+//! of what it did, nothing left over.
 //!
 //! `SYSTX_SEED=<n>` runs one seed; `SYSTX_LONG=1` runs many.
 
@@ -22,15 +23,16 @@ use systx_os::{Errno, FsKind};
 use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, PointInfo, SimOs};
 use verbs::Step;
 
-/// What comes besides the outsider.
+/// Event besides the outsider's act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Besides {
     Nothing,
-    /// The publisher is killed so many calls after his act.
+    /// The publisher is killed so many calls after the outsider's act.
     Kill(u64),
-    /// The same; then all is on the disk, and the power fails.
+    /// The publisher is killed so many calls after the act; then all is on the disk, and the power fails.
     PowerLossAfterSync(u64),
-    /// The same, and what is not synced may be lost.
+    /// The publisher is killed so many calls after the act; the power fails, and what is not synced may be
+    /// lost.
     PowerLoss(u64),
     /// A call of the commit fails.
     Fault(u64, Errno),
@@ -116,13 +118,13 @@ impl Play {
     }
 }
 
-/// What somebody finds who comes later.
+/// The state that a later process finds.
 struct Found {
     end: Shot,
     /// Slots and staged objects that are there after recovery and checkpoint.
     left: Vec<String>,
     reported: BTreeSet<String>,
-    /// What is listed as kept.
+    /// Names that are listed as kept.
     kept: Vec<String>,
     unfinished: Vec<String>,
 }
@@ -153,7 +155,7 @@ fn recover(machine: &Machine) -> Result<Found, String> {
     Ok(Found { end, left, reported, kept, unfinished: recovered.unfinished })
 }
 
-/// His act, as the hook saw it.
+/// The outsider's act, as the hook saw it.
 type Acted = Arc<Mutex<Option<(Shot, Shot, Done)>>>;
 
 struct Ran {
@@ -251,7 +253,8 @@ fn disturbed(
         end: &found.end,
         in_the_gap,
     };
-    // Who is killed between sealing his slots and his number leaves them to the next boot: no record and no slot names them.
+    // A process that is killed between sealing its staging entries and its number leaves them to the next
+    // boot: no record and no active entry names them.
     let unnumbered = told.is_none() && (forgotten || seen.if_aborted().is_empty());
     // So does who can't delete them, where no record names them.
     let nameless = play.durability == Durability::None || matches!(told, Some(Err(_)));
@@ -263,13 +266,15 @@ fn disturbed(
         return Err(context(format!("left over after a reboot: {:?}", again.left)));
     }
     if forgotten {
-        // What he had not synced may be lost with the power, by no fault of anybody's.
+        // Changes that the outsider had not synced may be lost with the power, which is no fault of the
+        // protocol.
         return Ok(Ran { committed: false, acted: acted.is_some() });
     }
     let mut reported = found.reported.clone();
     match &told {
         Some(Ok(done)) => reported.extend(done.displaced.iter().filter_map(|d| d.aside.clone())),
-        // Whoever is killed right after he set something aside has not told: it is listed all the same.
+        // A process that is killed right after it set something aside has not reported it: it is listed all
+        // the same.
         None => reported.extend(found.kept.iter().cloned()),
         Some(Err(_)) => {}
     }
@@ -306,7 +311,7 @@ fn besides(rng: &mut fastrand::Rng, play: &Play, at: u64) -> Besides {
         5 if play.durability == Durability::Durable => Besides::PowerLossAfterSync(later(rng)),
         6 if play.durability == Durability::Durable => Besides::PowerLoss(later(rng)),
         7 => {
-            // What is refused for good is set aside object by object: crash.rs judges that.
+            // A change that is refused for good is set aside object by object: crash.rs judges that.
             let errors = [Errno::IO, Errno::DQUOT, Errno::MFILE, Errno::NOMEM];
             Besides::Fault(rng.u64(0..play.calls.len() as u64), errors[rng.usize(0..errors.len())])
         }
@@ -382,7 +387,8 @@ fn at_every_call(steps: &[Step], act: (Kind, &str), besides: impl Fn(u64) -> Bes
     ends
 }
 
-/// The slot of the one is where the other comes out: whoever goes on must not take it for somebody's.
+/// The staging entry of the one is where the other comes out: a process that goes on must not take it for an
+/// outsider's.
 #[test]
 fn a_file_renamed_over_another_is_whole_when_its_commit_is_cut_at_every_call() {
     let steps = [Step::Rename("a/f".into(), "c/m".into(), systx_os::Rename::Replace)];

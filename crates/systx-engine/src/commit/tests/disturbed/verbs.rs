@@ -7,7 +7,7 @@ use systx_sim::machine::{Machine, Plant, SimOs};
 
 const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
-/// Paths that somebody uses; not all of them are there at first.
+/// Paths that are used; not all of them are there at first.
 pub(super) const PATHS: [&str; 22] = [
     "t", "n", "a", "a/f", "a/g", "a/n", "a/s", "a/s/x", "a/s/y", "a/s/n", "b", "b/h", "b/k", "b/e", "b/e/n",
     "b/n", "c", "c/l", "c/m", "c/n", "c/p", "d",

@@ -1,4 +1,5 @@
-//! What is judged while the transactions run, at every call and at every delivery: I2, I3, I9 and I10 of docs/protocol.md.
+//! Invariants that are judged while the transactions run, at every call and at every delivery: I2, I3, I9 and
+//! I10 of docs/protocol.md.
 
 use super::super::invariants::records::in_order;
 use super::super::invariants::table::WaitsForNobody;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use systx_sim::history::Op;
 use systx_sim::machine::{PointInfo, SimOs};
 
-/// What is wrong, by invariant; and who is committed, as the slots have shown.
+/// Faults, by invariant; and the committed transactions, as the active entries have shown.
 #[derive(Clone, Default)]
 pub(super) struct Watched(Arc<Mutex<Inner>>);
 
@@ -37,7 +38,7 @@ impl Watched {
         change(&mut self.0.lock().expect("nobody panics in here"))
     }
 
-    /// What was wrong with an invariant.
+    /// Returns what was wrong with an invariant.
     pub(super) fn wrong(&self, rule: &str) -> Option<String> {
         self.with(|inner| inner.wrong.get(rule).cloned())
     }
@@ -105,7 +106,7 @@ pub(super) fn at_one_number(committed: &[&Recorded], ops: &[Op]) -> Result<(), S
         match op {
             Op::Append { value, .. } => drop(own.insert(*value)),
             Op::Read { key, list } => {
-                // Its own comes last, and is nobody else's yet.
+                // The transaction's own append comes last, and no other one can see it yet.
                 reads.push((key, list.iter().copied().filter(|value| !own.contains(value)).collect()));
             }
         }

@@ -1,7 +1,7 @@
-//! What the processes of a run do, what they were told, and how far they got as the table shows it.
+//! Work of the processes of a run, the outcomes reported to them, and how far they got as the table shows it.
 //!
-//! A *chain* is what one process does below a directory of its own: transactions one after another, each on what the one
-//! before left. How that directory looks after each is learnt beforehand, undisturbed.
+//! A *chain* is what one process does below a directory of its own: transactions one after another, each on
+//! what the one before left. How that directory looks after each is learnt beforehand, undisturbed.
 
 use super::watch::{Fs, Moment};
 use crate::domain::SlotState;
@@ -9,7 +9,7 @@ use crate::id::TxId;
 use std::collections::{BTreeMap, BTreeSet};
 use systx_sim::machine::Tree;
 
-/// The end of a transaction, as its process was told.
+/// The end of a transaction, as reported to its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Committed,
@@ -40,7 +40,7 @@ impl Chain {
         Chain { top, states, durable, pid: None, told, under_way: false, past, ids }
     }
 
-    /// How many have happened by what was told.
+    /// Number of transactions that have happened by the reported outcomes.
     pub(super) fn base(&self) -> usize {
         self.told.iter().filter(|told| **told == Told::Committed).count()
     }
@@ -54,7 +54,8 @@ impl Chain {
         self.past.contains(&n)
     }
 
-    /// How many have happened for the living: one more than was told, if that one is past its commit point.
+    /// Number of transactions that have happened for the living: one more than reported, if that one is past
+    /// its commit point.
     pub(super) fn here(&self) -> usize {
         self.base() + usize::from(self.current().is_some_and(|n| self.is_past(n)))
     }
@@ -79,7 +80,7 @@ impl Chain {
         self.states.iter().position(|state| *state == part)
     }
 
-    /// What a state holds on one file system.
+    /// Returns what a state holds on one file system.
     pub(super) fn on(&self, state: usize, fs: usize) -> Tree {
         let own = format!("{fs}:");
         self.states[state].iter().filter(|(path, _)| path.starts_with(&own)).map(clone).collect()
@@ -97,7 +98,8 @@ fn clone<K: Clone, V: Clone>((key, value): (&K, &V)) -> (K, V) {
     (key.clone(), value.clone())
 }
 
-/// What is below a directory on all file systems; the number of the file system stands before each path.
+/// Returns what is below a directory on all file systems; the number of the file system stands before each
+/// path.
 pub(super) fn part_of(trees: &[Tree], top: &str) -> Tree {
     let below =
         |path: &str| path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -128,7 +130,8 @@ impl Book {
         chain.under_way = false;
     }
 
-    /// What the log of a machine that was down says of who was under way: he is past his commit point, or never happened.
+    /// Learns from the log of a machine that was down about each transaction under way: it is past its commit
+    /// point, or never happened.
     pub(super) fn rebooted(&mut self, logs: &[BTreeSet<TxId>]) {
         for chain in &mut self.chains {
             let Some(current) = chain.current() else { continue };
@@ -157,13 +160,13 @@ impl Book {
         }
     }
 
-    /// Whose a number is: chain, and which of its transactions.
+    /// Returns the owner of a number: chain, and which of its transactions.
     pub(super) fn label(&self, fs: usize, id: TxId) -> Option<(usize, usize)> {
         let chains = self.chains.iter().enumerate();
         chains.into_iter().find_map(|(n, chain)| chain.ids.get(&(fs, id)).map(|at| (n, *at)))
     }
 
-    /// What stands in no chain, as it is now.
+    /// Returns what stands in no chain, as it is now.
     pub(super) fn others_in(&self, trees: &[Tree]) -> Tree {
         let mut all: Tree = part_of_all(trees);
         for chain in &self.chains {

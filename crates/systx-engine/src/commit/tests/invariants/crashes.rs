@@ -1,4 +1,4 @@
-//! What is left if everything ends before a call, and what I5, I8, I11 and I12 say of it.
+//! The state that is left if everything ends before a call, and what I5, I8, I11 and I12 say of it.
 
 use super::super::world::AREA;
 use super::book::Book;
@@ -15,19 +15,19 @@ use systx_sim::machine::{run_process, Crash, Machine, SimOs, Tree};
 pub(super) enum How {
     /// Everybody is killed; the next process finishes what they left.
     Kill,
-    /// The same; then the power fails, nothing is lost, and everything is redone.
+    /// All are killed as in `Kill`; then the power fails, nothing is lost, and everything is redone.
     KillAndRedo,
     /// The power fails.
     Power(Crash),
-    /// The same when everything was synced.
+    /// The power fails when everything was synced.
     PowerAfterSync,
 }
 
-/// What was found then.
+/// The state that was found then.
 #[derive(Clone)]
 pub(super) struct Aftermath {
     pub how: How,
-    /// What everybody sees.
+    /// The trees that all processes see.
     pub trees: Vec<Tree>,
     /// After one more recovery.
     pub again: Option<Vec<Tree>>,
@@ -35,9 +35,9 @@ pub(super) struct Aftermath {
     pub in_flight: Vec<String>,
     /// Slot directories that a checkpoint leaves.
     pub staged: Vec<(usize, String)>,
-    /// What is set aside, and is not reported.
+    /// Objects that are set aside, and are not reported.
     pub unreported: Vec<String>,
-    /// What was displaced.
+    /// Conflict copies.
     pub displaced: Vec<Displaced>,
     /// Everything but log and table, the area included.
     pub whole: Vec<Tree>,
@@ -129,7 +129,7 @@ impl Aftermath {
         Ok(end)
     }
 
-    /// What is in the table and the area.
+    /// Notes what is in the table and the area.
     fn list(&mut self, fs: usize, domain: &Domain<SimOs>) -> systx_os::Result<()> {
         for slot in domain.table.slots().in_flight() {
             let slot = domain.checked(slot)?;
@@ -146,7 +146,7 @@ impl Aftermath {
         Ok(())
     }
 
-    /// The same with other trees.
+    /// Returns a copy with other trees.
     pub(super) fn with_trees(&self, trees: Vec<Tree>) -> Aftermath {
         Aftermath { trees, ..self.clone() }
     }
@@ -192,7 +192,7 @@ impl Rule for Again {
     }
 }
 
-/// I8: what was told stays true.
+/// I8: a reported outcome stays true.
 pub(super) struct Kept;
 
 impl Rule for Kept {

@@ -1,8 +1,9 @@
 //! The invariants I1–I12 of docs/protocol.md, looked at before every call, not only at the end of a run.
 //!
-//! I2 and I9 are about several transactions and what their programs see: `interleaving` judges them, at every call and at every
-//! delivery. All others are here: [`table`] (I1, I4, I10), [`records`] (I3, I7), [`crashes`] (I5, I8, I11, I12), [`outsider`]
-//! (I6). `planted` shows that each check can fail; so do the mutants (`mutants.rs`).
+//! I2 and I9 are about several transactions and what their programs see: `interleaving` judges them, at every
+//! call and at every delivery. All others are here: [`table`] (I1, I4, I10), [`records`] (I3, I7),
+//! [`crashes`] (I5, I8, I11, I12), [`outsider`] (I6). `planted` shows that each check can fail; so do the
+//! mutants (`mutants.rs`).
 
 mod book;
 mod crashes;
@@ -24,7 +25,7 @@ use systx_sim::machine::{run_process, Crash, Machine, Plant, Report, Schedule, S
 use table::{HeaderFirst, Untouched, WaitsForNobody};
 use watch::{is_public, Rule, Watch};
 
-/// What a process does next.
+/// Next work of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     /// The transaction of `world`, below `w`.
@@ -111,7 +112,7 @@ fn grow(os: &SimOs, systems: usize, top: &str, n: usize, durability: Durability)
     Ok(())
 }
 
-/// Does the next piece of work; what is told, of a transaction.
+/// Does the next piece of work; returns the reported outcome, of a transaction.
 fn take(os: &SimOs, systems: usize, (top, n): (&str, usize), work: Work) -> Option<Told> {
     let ended = match work {
         Work::World(kind, durability) => transact(os, kind, durability).map(drop),
@@ -148,7 +149,7 @@ fn trees(machine: &Machine, systems: usize) -> Vec<Tree> {
     (0..systems).map(|fs| machine.tree_of(fs, is_public)).collect()
 }
 
-/// What the chains are to do, and what everything looks like after each of their transactions.
+/// Returns the work of the chains, with the state of everything after each of their transactions.
 fn book(world: &Machine, systems: usize, chains: &[(&'static str, &[Work])]) -> Book {
     let mut book = Book::default();
     for (top, works) in chains {
@@ -277,7 +278,7 @@ fn they_hold_before_every_call_of_a_commit_over_two_file_systems() {
     judged(&watch, "two file systems", &["I1", "I3", "I4", "I5", "I7", "I8", "I11", "I12"]);
 }
 
-/// Somebody changes a fact between the header and the final look: the ABORT is told, and stays true.
+/// An outsider changes a fact between the header and the final look: the ABORT is reported, and stays true.
 #[test]
 fn they_hold_before_every_call_of_a_commit_that_is_taken_back() {
     for systems in [1, 2] {
@@ -301,7 +302,8 @@ fn they_hold_before_every_call_of_a_commit_that_is_taken_back() {
     }
 }
 
-/// The owner is killed, or the power fails, at calls all over his commit; whoever comes next is watched as closely.
+/// Kills the owner, or lets the power fail, at calls all over its commit; the next process is watched as
+/// closely.
 fn whoever_comes_next(
     world: &Machine,
     systems: usize,
@@ -406,7 +408,7 @@ fn they_hold_before_every_call_of_commits_and_checkpoints_that_interleave() {
     }
 }
 
-/// Two records of which nobody knows yet how much is on the disk.
+/// Two records of which it is not known yet how much is on the disk.
 #[test]
 fn what_survives_of_records_that_were_not_synced_is_a_prefix_of_them() {
     let world = two_chains(1);
@@ -425,7 +427,7 @@ fn what_survives_of_records_that_were_not_synced_is_a_prefix_of_them() {
     assert!(judgements > 0, "two of them are in the log, and not synced");
 }
 
-/// What is durable builds on what is not.
+/// A durable commit builds on one that is not.
 #[test]
 fn they_hold_before_every_call_of_a_durable_commit_on_one_without_durability() {
     let works = [Work::Grow(Durability::None), DURABLE, Work::Checkpoint];

@@ -6,15 +6,15 @@ use super::watch::{Moment, Rule, Verdict};
 use systx_os::{Open, Os};
 use systx_sim::machine::{Machine, PointInfo, Tree};
 
-/// What he writes.
+/// Bytes that the outsider writes.
 pub(super) const HIS: &[u8] = b"written by somebody else";
 
-/// His act, right before a rename of the publication.
+/// The outsider's act, right before a rename of the publication.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Act {
     /// First name of that rename: the slot, or the public name.
     pub before: &'static [u8],
-    /// The name in `w` that his file takes.
+    /// The name in `w` that the outsider's file takes.
     pub takes: &'static [u8],
 }
 
@@ -27,7 +27,7 @@ pub(super) const ACTS: [Act; 4] = [
 ];
 
 impl Act {
-    /// Whether it is time.
+    /// Returns true if the act is due.
     pub(super) fn is_due(&self, info: &PointInfo) -> bool {
         info.call == systx_sim::machine::Call::Rename && info.name == self.before
     }
@@ -44,7 +44,7 @@ impl Act {
 /// I6.
 #[derive(Default)]
 pub(super) struct Conserved {
-    /// His act is done.
+    /// The outsider's act is done.
     pub acted: bool,
 }
 

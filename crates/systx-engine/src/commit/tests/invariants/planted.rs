@@ -8,7 +8,8 @@ use crate::domain::{Place, SlotInfo, SlotState};
 use crate::id::{Footprint, Lsn, TxId};
 use crate::log::{BodyAt, Cell, LogPos};
 
-/// What is said of a commit that somebody interferes with, once its slot is in `state`.
+/// Returns the messages about a commit with which an outsider interferes, once its active entry is in
+/// `state`.
 fn said(state: SlotState, interferes: impl Fn(&Machine, Lsn) + Send + 'static) -> Vec<String> {
     let (world, works) = (two_chains(1), [DURABLE]);
     let rules: Vec<Box<dyn Rule>> = vec![Box::new(Untouched), Box::<HeaderFirst>::default()];
@@ -79,7 +80,7 @@ fn i7_says_so_when_a_segment_goes_before_an_older_one() {
     assert_eq!(out_of_order(&before, &left(&[1, 3])), Some(2));
 }
 
-/// What is said of a process that waits while it holds something.
+/// Returns the messages about a process that waits while it holds something.
 fn waits(body: impl FnOnce(&SimOs, &crate::domain::Domain<SimOs>)) -> Vec<String> {
     let machine = copy(&two_chains(1));
     let os = machine.spawn("waiter");
@@ -139,7 +140,7 @@ fn i11_says_so_when_something_else_was_touched() {
     one_says(&watch.wrong(), "touched, and in no record: [\"0:fact\"]");
 }
 
-/// What lies in the area, and is in no record and in no report.
+/// Left in the area, and in no record and in no report.
 #[test]
 fn i11_says_so_when_something_is_left_in_the_area() {
     for (left, what) in [

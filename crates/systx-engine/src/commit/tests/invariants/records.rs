@@ -1,4 +1,4 @@
-//! What the log says at any moment: I3 and I7.
+//! Contents of the log at any moment: I3 and I7.
 
 use super::book::Book;
 use super::watch::{Moment, Records, Rule, Verdict};
@@ -49,7 +49,7 @@ impl Rule for InOrder {
     fn now(&mut self, now: &Moment<'_>, book: &Book) -> Verdict {
         let mut publishing = BTreeSet::new();
         for (fs, system) in now.fs.iter().enumerate() {
-            // What one process does one after another, each on what the one before left, overlaps.
+            // Transactions of one process, each on what the one before left, overlap.
             let chain = |id| book.label(fs, id).map(|(chain, _)| chain);
             in_order(&system.log.cells, |a, b| chain(a).is_some() && chain(a) == chain(b))?;
             self.headers.extend(system.log.headers().map(|(id, ..)| (fs, id)));
@@ -94,7 +94,7 @@ impl Rule for DroppedLate {
                 let Some((chain, n)) = book.label(fs, *id) else { continue };
                 let chain = &book.chains[chain];
                 let aborted = disk.log.headers().any(|(found, lsn, _)| found == *id && disk.log.aborted(lsn));
-                // What was not past its commit point a later boot has dropped.
+                // A later boot has dropped each record that was not past its commit point.
                 if aborted || !chain.is_past(n) {
                     continue;
                 }

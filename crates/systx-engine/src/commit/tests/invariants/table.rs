@@ -1,4 +1,4 @@
-//! What table, log and tree say at any moment: I1, I4 and I10.
+//! Contents of table, log and tree at any moment: I1, I4 and I10.
 
 use super::book::Book;
 use super::watch::{Moment, Rule, Verdict};
@@ -42,8 +42,8 @@ impl Rule for Untouched {
     }
 }
 
-/// I4: no step is taken before its header is synced (unless `none`), nor after an ABORT. Of several file systems the others'
-/// promises are synced before the coordinator's header is written.
+/// I4: no step is taken before its header is synced (unless `none`), nor after an ABORT. Of several file
+/// systems the others' promises are synced before the coordinator's header is written.
 #[derive(Default)]
 pub(super) struct HeaderFirst {
     /// Headers that were on the disk, by file system.
@@ -111,15 +111,15 @@ impl Rule for HeaderFirst {
     }
 }
 
-/// I10: who holds the commit lock or an unprepared slot waits for his own disk only.
+/// I10: a process that holds the commit lock or an unprepared active entry waits for its own disk only.
 ///
-/// Who holds the lock makes no call that can wait at all, syncs included. Who holds a slot may wait for the lock, whose holders
-/// don't wait, and at the log's latches, whose holders wait for the disk.
+/// A holder of the lock makes no call that can wait at all, syncs included. A holder of an active entry may
+/// wait for the lock, whose holders don't wait, and at the log's latches, whose holders wait for the disk.
 #[derive(Default)]
 pub(crate) struct WaitsForNobody {
     /// Processes by their index among the owners, as their taking of the lock has shown.
     owners: HashMap<OwnerIx, u32>,
-    /// Who tried to take the lock when it was free.
+    /// Process that tried to take the lock when it was free.
     taking: Option<u32>,
 }
 

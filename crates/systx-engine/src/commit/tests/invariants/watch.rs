@@ -1,7 +1,9 @@
-//! The watch: before every call of anybody it looks at the table, the log, the public tree and the disk, and asks every rule.
+//! The watch: before every call of any process it looks at the table, the log, the public tree and the disk,
+//! and asks every rule.
 //!
-//! When anything has changed since the look before, it also asks what would be found if everybody were killed here, or the
-//! power failed, and somebody recovered: on a copy of the machine. Its own looks are no calls and change nothing.
+//! When anything has changed since the look before, it also asks what would be found if all processes were
+//! killed here, or the power failed, and another process recovered: on a copy of the machine. Its own looks
+//! are no calls and change nothing.
 
 use super::super::world::AREA;
 use super::book::{Book, Told};
@@ -22,14 +24,14 @@ use systx_sim::machine::{Call, Crash, Machine, PointInfo, SimMem, SimOs, Tree};
 pub(super) struct Fs {
     /// Slots in flight; none while the table is being built.
     pub slots: Vec<InFlight>,
-    /// Who holds the commit lock.
+    /// Returns the holder of the commit lock.
     pub holder: Option<OwnerIx>,
     pub log: Records,
-    /// What everybody sees.
+    /// The tree that all processes see.
     pub tree: Tree,
 }
 
-/// What a log says, bodies aside.
+/// Contents of a log, bodies aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Records {
     pub cells: Vec<(LogPos, Cell)>,
@@ -74,20 +76,20 @@ impl Records {
         })
     }
 
-    /// Whether a recovery would take the transaction's steps (or ask its coordinator).
+    /// Returns true if a recovery would take the transaction's steps (or ask its coordinator).
     pub(super) fn redoes(&self, id: TxId) -> bool {
         self.headers().any(|(found, lsn, _)| found == id && lsn > self.checkpoint && !self.aborted(lsn))
     }
 }
 
-/// What of a file system is on the disk for certain.
+/// The part of a file system that is on the disk for certain.
 #[derive(Default)]
 pub(super) struct Disk {
     pub log: Records,
     pub tree: Tree,
 }
 
-/// What the watch sees before one call.
+/// The state that the watch sees before one call.
 pub(super) struct Moment<'a> {
     pub machine: &'a Machine,
     pub info: &'a PointInfo,
@@ -96,7 +98,7 @@ pub(super) struct Moment<'a> {
 }
 
 impl Moment<'_> {
-    /// Who calls, as it knows itself.
+    /// Returns the pid of the calling process, as it knows itself.
     pub(super) fn pid(&self) -> u32 {
         self.info.process.pid()
     }
@@ -106,24 +108,24 @@ impl Moment<'_> {
     }
 }
 
-/// Whether there was anything to judge; or what is wrong.
+/// True if there was anything to judge; or what is wrong.
 pub(super) type Verdict = Result<bool, String>;
 
 /// One invariant of docs/protocol.md.
 pub(super) trait Rule: Send {
-    /// Its number there.
+    /// Number there.
     fn name(&self) -> &'static str;
     /// Before a call.
     fn now(&mut self, _now: &Moment<'_>, _book: &Book) -> Verdict {
         Ok(false)
     }
-    /// What was found when everything had ended before that call.
+    /// Judges what was found when everything had ended before that call.
     fn after(&mut self, _now: &Moment<'_>, _end: &Aftermath, _book: &Book) -> Verdict {
         Ok(false)
     }
 }
 
-/// What somebody outside does in a run, once: asked before each call whether he has done it.
+/// Act of an outsider in a run, once: called before each call; returns true when it has acted.
 pub(super) type Outsider = Box<dyn FnMut(&Moment<'_>, &Book) -> bool + Send>;
 
 /// Faults of a rule after which it is not asked any more: one says enough.
@@ -148,7 +150,7 @@ pub(super) struct Inner {
     /// How many ends were tried.
     tried: u64,
     outsider: Option<Outsider>,
-    /// Who looks.
+    /// Process that looks.
     eye: Option<SimOs>,
     /// Mappings of the tables, by the eye.
     tables: BTreeMap<usize, SimMem>,
@@ -158,7 +160,7 @@ pub(super) struct Inner {
     words: bool,
 }
 
-/// What the look before this one saw.
+/// State at the look before this one.
 struct Last {
     call: Call,
     slots: Vec<InFlight>,
@@ -198,7 +200,7 @@ impl Watch {
         self
     }
 
-    /// Lets an outsider act, once. What stands in no chain is his to change.
+    /// Lets an outsider act, once. It may change everything that stands in no chain.
     pub(super) fn with(self, outsider: impl FnMut(&Moment<'_>, &Book) -> bool + Send + 'static) -> Watch {
         self.inner().outsider = Some(Box::new(outsider));
         self
@@ -244,7 +246,7 @@ impl Watch {
     }
 }
 
-/// Who is committed by what a log says that nobody writes to.
+/// Returns the transactions that are committed by a log that no process writes to.
 fn promised(os: &SimOs, fs: usize) -> BTreeSet<TxId> {
     let Ok(area) = os.open_path(fs, ".systx", Open::Directory) else { return BTreeSet::new() };
     let Ok(Some(id)) = log::written_for(os, &area) else { return BTreeSet::new() };
@@ -265,12 +267,12 @@ fn on_disk(machine: &Machine, systems: usize) -> Vec<Disk> {
     (0..systems).map(look).collect()
 }
 
-/// Whether a path is everybody's.
+/// Returns true if a path is public.
 pub(super) fn is_public(path: &str) -> bool {
     path.as_bytes() != AREA
 }
 
-/// Whether a call can change what the others see or what a crash leaves.
+/// Returns true if a call can change what the others see or what a crash leaves.
 fn changes(call: Call) -> bool {
     use Call::*;
     let looks = [
@@ -318,7 +320,7 @@ impl Inner {
                 self.outsider = Some(outsider);
             }
         }
-        // After his act everything is new.
+        // After the outsider's act everything is new.
         self.last = (!acted).then_some(Last { call: info.call, slots, told });
         self.disk = disk;
     }

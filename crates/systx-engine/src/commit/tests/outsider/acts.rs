@@ -1,9 +1,9 @@
-//! What an outsider may do to one name, or to the object behind it.
+//! Acts of an outsider on one name, or on the object behind it.
 
 use systx_os::{Errno, Open, Os, Rename, SetXattr, Timestamp};
 use systx_sim::machine::{Machine, Plant, SimFd, SimOs};
 
-/// Bytes that nobody else writes.
+/// Bytes that no other process writes.
 pub(super) const HIS: &[u8] = b"these bytes are the outsider's";
 
 /// A time long ago, as `cp -p` and `touch -d` set it.
@@ -18,16 +18,16 @@ pub(super) enum Act {
     Rmdir,
     Mkdir,
     Symlink,
-    /// A new name for a file of his.
+    /// A new name for a file of the outsider's.
     LinkMine,
-    /// A name of his for the object.
+    /// A name of the outsider's for the object.
     LinkElsewhere,
     RenameMineOver,
     RenameDirOver,
     ExchangeMine,
     RenameAway,
     RenameAwayAndBack,
-    /// Away, and a directory of his at the name.
+    /// Away, and a directory of the outsider's at the name.
     ReplaceByDir,
     /// The object that was there before the transaction, again.
     RestoreOld,
@@ -124,7 +124,7 @@ pub(super) const TARGETS: [&str; 18] = [
     "untouched",
 ];
 
-/// What the outsider has before he begins.
+/// Objects that the outsider has before it begins.
 pub(super) fn plant(machine: &Machine) {
     let objects = [
         ("o", Plant::Dir),
@@ -159,7 +159,7 @@ impl Outsider {
         Outsider { os, act, target, open }
     }
 
-    /// Acts. `Err`: the (first) call failed, nothing of his is there.
+    /// Acts. `Err`: the (first) call failed, nothing of the outsider's is there.
     pub(super) fn act(&self) -> Result<(), Errno> {
         let os = &self.os;
         let (above, name) = self.target.rsplit_once('/').unwrap_or(("", self.target));

@@ -1,8 +1,10 @@
-//! The wall clock is set by days between a commit and an outsider's later act; then the power fails, and the log is redone.
+//! The wall clock is set by days between a commit and an outsider's later act; then the power fails, and the
+//! log is redone.
 //!
-//! Stamps of files go by that clock, so his may be older than the transaction's. Whatever he did stays: redo goes by what
-//! things are, not by when they say that they were made. Exceptions: where he leaves nothing but zeros or nothing at all of a
-//! small new file (residue c in docs/guarantees.md), which only a time could tell from a loss.
+//! Stamps of files go by that clock, so the outsider's may be older than the transaction's. Everything that
+//! the outsider did stays: redo goes by what things are, not by when they say that they were made.
+//! Exceptions: where the outsider leaves nothing but zeros or nothing at all of a small new file (residue c
+//! in docs/guarantees.md), which only a time could distinguish from a loss.
 
 use super::super::world::{machine_where, open, public, transact, Finds, Kind};
 use super::acts::{plant, Act, Outsider, ACTS, TARGETS};
@@ -67,7 +69,8 @@ fn what_he_did_survives(
         let world = committed(days[0], finds);
         let acts = targets.iter().flat_map(|target| ACTS.map(|act| (act, *target)));
         for (at, (act, target)) in acts.enumerate() {
-            // A long run has every act with every clock. And where nothing is left, nothing can tell.
+            // A long run has every act with every clock. And where nothing is left, nothing can be
+            // distinguished.
             if (every > 1 && at % every != n) || act == Act::EmptyAndTimeBack {
                 continue;
             }

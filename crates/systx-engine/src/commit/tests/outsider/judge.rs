@@ -1,34 +1,35 @@
-//! Whether a tree is what a commit, and an outsider who acted once during it, must have left.
+//! Checks a tree after a commit, and after an outsider that acted once during it.
 //!
-//! A path that the outsider did not change is as the transaction leaves it, or its displacement is reported. What he
-//! changed is found as he left it: at its name, where the transaction moved it, or in `aside/`. Hard-link groups and times
-//! are not compared here.
+//! A path that the outsider did not change is as the transaction leaves it, or its conflict copy is reported.
+//! An object that the outsider changed is found as the outsider left it: at its name, where the transaction
+//! moved it, or in `aside/`. Hard-link groups and times are not compared here.
 
 use super::super::world::Kind;
 use super::acts::{Act, HIS};
 use std::collections::{BTreeMap, BTreeSet};
 use systx_sim::machine::{Look, Tree};
 
-/// What somebody saw of a run.
+/// Observations of a run.
 pub(super) struct Seen<'a> {
     pub(super) act: Act,
     pub(super) target: &'static str,
     /// The act succeeded.
     pub(super) done: bool,
     pub(super) kind: Kind,
-    /// What the transaction alone leaves.
+    /// The tree that the transaction alone leaves.
     pub(super) after: &'a Tree,
     /// Just before and just after the outsider's act.
     pub(super) around: (&'a Tree, &'a Tree),
     /// In the end.
     pub(super) end: &'a Tree,
-    /// What is in `aside/`, below the names there.
+    /// Contents of `aside/`, below the names there.
     pub(super) aside: &'a Tree,
     /// Paths of reports, and names in `aside/` that were reported.
     pub(super) reported: (BTreeSet<String>, BTreeSet<String>),
     /// The act came between the comparison and the change of a step (residue d).
     pub(super) in_the_gap: bool,
-    /// Who goes on finds objects by path, and he has moved the directory: what is to be done in it is told instead (docs/limits.md).
+    /// Who goes on finds objects by path, and he has moved the directory: what is to be done in it is told
+    /// instead (docs/limits.md).
     pub(super) out_of_reach: bool,
 }
 
@@ -103,13 +104,14 @@ impl Seen<'_> {
     fn wrong_at(&self, path: &str) -> Option<String> {
         let (before, then) = (self.around.0.get(path), self.around.1.get(path));
         let (after, end) = (self.after.get(path), self.end.get(path));
-        // A directory of his looks like one of anybody's.
+        // A directory of the outsider's looks like any other one.
         let replaced = self.done && matches!(self.act, Act::ReplaceByDir | Act::RenameDirOver);
         if same(before, then) && !(replaced && path.strip_prefix("w/") == Some(self.target)) {
             if same(end, after) || self.is_reported(path) || self.went_along(path, after) {
                 return None;
             }
-            // Two names of one object, or a name that it has got. What he took away before is not there to be moved.
+            // Two names of one object, or a name that it has got. An object that the outsider took away
+            // before is not there to be moved.
             if let Some(source) = source(path, self.kind) {
                 let (before, then) = (self.around.0.get(&source), self.around.1.get(&source));
                 match (before, then, after, end) {
@@ -128,7 +130,7 @@ impl Seen<'_> {
             return Some(format!("{path}: not his, and {}", told(after, end)));
         }
         let Some(theirs) = then else {
-            // What he took away does not come back.
+            // An object that the outsider took away does not come back.
             return end.map(|_| format!("{path}: removed by him, and {}", told(None, end)));
         };
         let places = [Some(path.to_owned()), moved(path, self.kind)];
@@ -139,7 +141,7 @@ impl Seen<'_> {
                 return None;
             }
         }
-        // Wherever he takes an object, its patch and its attributes follow.
+        // Wherever the outsider takes an object, its patch and its attributes follow.
         let object = format!("w/{}", self.target);
         if let (true, Some(b), Some(a), Some(e)) =
             (path.starts_with("o/"), self.around.0.get(&object), self.after.get(&object), end)
@@ -179,7 +181,8 @@ impl Seen<'_> {
         names.iter().any(|name| self.reported.0.iter().any(|told| covers(told, name)))
     }
 
-    /// What the transaction puts into a directory follows it, wherever he has taken it.
+    /// Returns true if what the transaction puts into a directory follows it, wherever the outsider has taken
+    /// it.
     fn went_along(&self, path: &str, after: Option<&Look>) -> bool {
         let object = format!("w/{}/", self.target);
         ["o/away/", "o/mine/"].iter().any(|to| {
@@ -198,8 +201,9 @@ impl Seen<'_> {
         })
     }
 
-    /// He set an extended attribute of a file that the transaction removes or replaces, or an attribute of a directory: that is
-    /// ordered before. Bytes, modes and owners of files are never lost so: all of these were read.
+    /// Returns true if the outsider set an extended attribute of a file that the transaction removes or
+    /// replaces, or an attribute of a directory: that is ordered before. Bytes, modes and owners of files are
+    /// never lost so: all of these were read.
     fn gone_with_its_object(&self, path: &str) -> bool {
         let gone = ["w/removed", "w/replaced", "w/tree"];
         let below = |of: &str| path.strip_prefix(of).is_some_and(|r| r.is_empty() || r.starts_with('/'));
@@ -230,7 +234,8 @@ fn told(after: Option<&Look>, end: Option<&Look>) -> String {
     format!("is {:?} instead of {:?}", short(end), short(after))
 }
 
-/// Whether each property is his where he changed it, and else his or the transaction's.
+/// Returns true if each property is the outsider's where the outsider changed it, and else the outsider's or
+/// the transaction's.
 fn merged(before: &Look, theirs: &Look, after: &Look, end: &Look) -> bool {
     fn part<T: PartialEq>(before: T, theirs: T, after: T, end: T) -> bool {
         end == theirs || (before == theirs && end == after)
@@ -254,8 +259,8 @@ fn merged(before: &Look, theirs: &Look, after: &Look, end: &Look) -> bool {
         && part(xattr(before), xattr(theirs), xattr(after), xattr(end))
 }
 
-/// Whether what the transaction appends to a file stands behind what he has written there, and that is whole. A redo after a power
-/// loss patches the sectors before, which are as they were.
+/// Returns true if what the transaction appends to a file stands behind what the outsider has written there,
+/// and that is whole. A redo after a power loss patches the sectors before, which are as they were.
 fn appended_behind(before: &Look, theirs: &Look, after: &Look, end: &Look) -> bool {
     let Some(tail) = after.content.strip_prefix(&before.content[..]) else { return false };
     let (len, his) = (theirs.content.len(), theirs.content.len().saturating_sub(HIS.len()));

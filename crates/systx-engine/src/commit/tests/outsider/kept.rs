@@ -1,5 +1,5 @@
-//! What comes out of a name is compared with what was read (C5); of two that come between, the later one stays at the name; and
-//! what is kept is noted before it is moved.
+//! An object that comes out of a name is compared with what was read (C5); of two that come between, the
+//! later one stays at the name; and what is kept is noted before it is moved.
 
 use super::super::world::{open, public, transact, Finds, Kind};
 use super::{alone, copy, everything, Stage};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use systx_os::{Open, Os, Rename};
 use systx_sim::machine::{run_process, Call, Crash, Machine, PointInfo};
 
-/// As long as the shortest of what is there, so that the size says nothing.
+/// Bytes as short as the shortest of what is there, so that the size says nothing.
 const HIS: &[u8] = b"?";
 const SECOND: &[u8] = b"a second file of his";
 
@@ -45,7 +45,7 @@ fn run(
     told
 }
 
-/// Whoever comes next finishes what is left, and says of what is aside why.
+/// Checks that the next process finishes what is left, and says why something is aside.
 fn recover(machine: &Machine) {
     let helper = machine.spawn("helper");
     let noted = run_process(&helper, || {
@@ -64,18 +64,19 @@ fn recover(machine: &Machine) {
     assert!(noted.expect("lives"), "something is aside, and nothing says why");
 }
 
-/// When he opens the file that he writes to.
+/// Time at which the outsider opens the file that it writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Opens {
     ToWrite,
-    /// Between the read and the final look: the stamp still tells.
+    /// Between the read and the final look: the stamp still shows it.
     AfterTheRead,
-    /// Then only the bytes tell whether he has stored.
+    /// Then only the bytes show if the outsider has stored.
     Before,
 }
 
-/// He writes before the call `at`, if the file is at its name still, and perhaps sets its time back. Whether his bytes are there
-/// afterwards, if he could write; and what the commit said.
+/// Lets the outsider write before the call `at`, if the file is at its name still, and perhaps set its time
+/// back. Returns true if its bytes are there afterwards (`None`: it could not write), and what the commit
+/// said.
 fn writes(
     stage: &Stage,
     target: &'static str,
@@ -200,7 +201,7 @@ fn bytes_are_kept_by_whoever_goes_on(finds: Finds) {
     assert!(wrote.iter().all(|n| *n > 10), "{wrote:?}");
 }
 
-/// One of his files comes to the name before the exchange, another one before the exchange back.
+/// One of the outsider's files comes to the name before the exchange, another one before the exchange back.
 #[test]
 fn of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays() {
     let stage = everything(Finds::ByHandle);

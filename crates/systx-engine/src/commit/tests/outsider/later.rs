@@ -1,4 +1,5 @@
-//! What comes after a commit, and before the power fails: times that are set back, and further commits to the same file.
+//! Changes after a commit, and before the power fails: times that are set back, and further commits to the
+//! same file.
 
 use super::super::world::{machine, open};
 use super::acts::OLD_TIME;

@@ -1,9 +1,9 @@
-//! An outsider acts once, before any call of a commit: nothing of his is lost (I6), and the commit is whole or did not
-//! happen. Also when the publisher is killed, and when the power fails afterwards.
+//! An outsider acts once, before any call of a commit: nothing of the outsider's is lost (I6), and the commit
+//! is whole or did not happen. Also when the publisher is killed, and when the power fails afterwards.
 //!
-//! Exceptions, each by its name in docs/protocol.md §7: what he writes between the comparison and the change of one step (d), and
-//! exact pre-images that he restores before a power loss (c). An extended attribute that he sets on a file while it is taken out
-//! goes with it.
+//! Exceptions, each by its name in docs/protocol.md §7: what the outsider writes between the comparison and
+//! the change of one step (d), and exact pre-images that it restores before a power loss (c). An extended
+//! attribute that it sets on a file while it is taken out goes with it.
 
 mod acts;
 mod clocks;
@@ -85,8 +85,8 @@ impl Stage {
     }
 }
 
-/// The first call behind the commit point, which is the last call on a shared word before the first step. It need not be that step:
-/// what a durable commit builds on is looked at once more between them.
+/// The first call behind the commit point, which is the last call on a shared word before the first step. It
+/// need not be that step: what a durable commit builds on is looked at once more between them.
 fn behind_commit_point(machine: &Machine, kind: Kind, durability: Durability, first_step: usize) -> usize {
     let machine = machine.fork();
     machine.set_word_points(true);
@@ -120,12 +120,12 @@ fn alone(machine: &Machine, target: &str) -> bool {
     had
 }
 
-/// What comes after the outsider's act.
+/// Event after the outsider's act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// The publisher goes on.
     Nothing,
-    /// It is killed so many calls later, and somebody helps.
+    /// It is killed so many calls later, and a helper finishes it.
     Kill(u64),
     /// It is killed so many calls later; everything is on the disk; the power fails, and the log is redone.
     PowerLoss(u64),
@@ -142,7 +142,7 @@ struct Acted {
 fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -> Result<(), String> {
     let machine = copy(&stage.machine);
     let mut after = stage.after.clone();
-    // What is written into an object with another name is not gone with this one.
+    // Bytes written into an object with another name are not gone with this one.
     if act.in_place() && alone(&machine, target) {
         after.remove(&format!("o/old/{target}"));
     }
@@ -185,7 +185,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         let mut recovered = domain.recovered.clone();
         recovered.merge(domain.finish_dead().map_err(|e| e.to_string())?);
         if killed {
-            // Who is killed after D leaves what is in his slots to the checkpoint.
+            // A process that is killed after D leaves what is in its staging entries to the checkpoint.
             domain.checkpoint().map_err(|e| e.to_string())?;
         }
         let reports = domain.reports().map_err(|e| e.to_string())?;
@@ -213,7 +213,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
     let (s0, s1) = (at_old_names(&s0), at_old_names(&s1));
     let mut names: BTreeSet<String> = reports.iter().filter_map(|d| d.aside.clone()).collect();
     if killed {
-        // Whoever was killed has told nobody; `systx list` shows what is kept.
+        // A killed process has reported nothing; `systx list` shows what is kept.
         names.extend(aside.keys().filter(|n| !n.contains('/')).cloned());
     }
     // Who was killed has noted what there was to tell.
@@ -245,10 +245,10 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         aside.keys().for_each(|name| drop(wrong.insert(format!("aside/{name}"), "is there".into())));
         wrong
     };
-    // What the plan made by hand does not look at is no fact.
+    // An object that the plan made by hand does not look at is no fact.
     let (no_fact, no_name) = ((act, target) == (Act::SetXattr, "attr"), target == "dst/moved");
     let early = acted_at.is_some_and(|at| at < stage.look) && !no_fact;
-    // What he may write to at any moment gets no set-id bits (C6), whenever he does.
+    // A file that the outsider may write to at any moment gets no set-id bits (C6), whenever it does.
     let refused = (act, target) == (Act::WriteOpenSinceBefore, "attr");
     match &told {
         Some(Ok(done)) => {
@@ -276,7 +276,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
     }
 }
 
-/// Committed: whole, with his change after it.
+/// Checks a committed run: whole, with the outsider's change after it.
 fn committed(seen: &Seen<'_>) -> Result<(), String> {
     match seen.wrong_if_committed() {
         wrong if wrong.is_empty() => Ok(()),
@@ -301,7 +301,7 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
             if !tried.next().is_some_and(|n| stage.finds.takes(n)) {
                 continue;
             }
-            // The plan is made by hand for what it finds at first: he acts after that.
+            // The plan is made by hand for what it finds at first: the outsider acts after that.
             let every = (stage.read..points).collect();
             let leaf = target.rsplit('/').next().unwrap_or_default().as_bytes();
             let looked: Vec<u64> =
@@ -309,7 +309,7 @@ fn product(stage: &Stage, samples: u64, then: impl Fn(&mut fastrand::Rng, u64) -
             let some = |rng: &mut fastrand::Rng| match rng.u8(0..6) {
                 0 => rng.u64(stage.read..points),
                 1 => rng.u64(stage.v6..points),
-                // What V6 is to see: not left to luck.
+                // The acts that V6 is to see: not left to luck.
                 2 => rng.u64(stage.read..=stage.v6),
                 // Around the calls that look at the name, or change it.
                 _ if looked.is_empty() => rng.u64(stage.look..points),
@@ -518,7 +518,8 @@ fn after_commit(kind: Kind, finds: Finds) -> Machine {
     machine
 }
 
-/// He acts when the commit has returned, all is written out, the power fails, and the log is redone.
+/// Lets the outsider act when the commit has returned, all is written out, the power fails, and the log is
+/// redone.
 fn redone_over(committed: &Machine, act: impl Fn(&Machine) -> bool) -> Option<(Tree, Tree)> {
     let machine = copy(committed);
     if !act(&machine) {
@@ -559,7 +560,8 @@ fn acts_afterwards(finds: Finds) {
     }
 }
 
-/// A small new file that he empties, and whose time he sets back, looks as a power loss leaves it.
+/// Returns true for a small new file that the outsider empties, and whose time it sets back: that looks as a
+/// power loss leaves it.
 fn residue_c(kind: Kind, act: Act, target: &str) -> bool {
     kind == Kind::Small && (act, target) == (Act::EmptyAndTimeBack, "new")
 }
@@ -573,7 +575,7 @@ fn a_new_file_that_is_emptied_and_set_back_in_time_is_filled_again() {
     assert_eq!(found["w/new"].content, b"new contents");
 }
 
-/// Residue (c): what can't be told from a step that was not taken.
+/// Residue (c): what can't be distinguished from a step that was not taken.
 #[test]
 fn only_exact_pre_images_are_redone_over_an_outsider() {
     use systx_os::{Open, Os};

@@ -1,5 +1,5 @@
-//! C6: set-id bits and root's ownership are given to the bytes that were validated, whoever gives them, and whatever an outsider does
-//! before.
+//! C6: set-id bits and root's ownership are given to the bytes that were validated, whichever process gives
+//! them, and whatever an outsider does before.
 
 use super::super::stuck::change;
 use super::super::world::{machine_where, open, public, Finds};
@@ -12,7 +12,7 @@ use systx_os::{Errno, FsKind, Open, Os};
 use systx_sim::machine::{run_process, Crash, Machine, Plant, SimFd, SimOs};
 
 const VALIDATED: &[u8] = b"#!/bin/sh\nvalidated\n";
-/// As long.
+/// Other bytes of that length.
 const EVIL: &[u8] = b"#!/bin/sh\nhis bytes\n";
 const OWNER: u32 = 1000;
 
@@ -55,7 +55,8 @@ fn give(os: &SimOs, durability: Durability) -> Result<Committed, CommitError> {
     }
 }
 
-/// What may have power afterwards: the validated bytes, or what he wrote when they had it already.
+/// Checks what has power afterwards: the validated bytes, or what the outsider wrote when they had it
+/// already.
 fn judge(machine: &Machine, wrote_before: bool, what: &str) {
     let f = public(machine)["w/f"].clone();
     let evil = f.content == EVIL;
@@ -67,7 +68,7 @@ fn judge(machine: &Machine, wrote_before: bool, what: &str) {
     );
 }
 
-/// He writes if the file is his still, or through a descriptor from before.
+/// Writes if the file is the outsider's still, or through a descriptor from before.
 fn write(os: &SimOs, held: Option<&SimFd>) -> bool {
     let fd = match held {
         Some(fd) => os.dup(fd),
@@ -130,7 +131,7 @@ fn power_is_given(finds: Finds) {
                     Ok(Ok(done)) if done.displaced.is_empty() => given += 1,
                     Ok(Ok(_)) => dropped += 1,
                     Ok(Err(CommitError::Conflict(_))) => refused += 1,
-                    // He was first: nothing is validated. Or the commit was killed.
+                    // The outsider was first: nothing is validated. Or the commit was killed.
                     Ok(Err(_)) | Err(_) => {}
                 }
             }
@@ -146,7 +147,7 @@ fn a_redo_gives_power_to_the_bytes_that_were_validated() {
     }
 }
 
-/// The power fails, and he writes before the redo.
+/// The power fails, and the outsider writes before the redo.
 fn redo_gives_power(world: &Machine) {
     let (mut redone, mut kept) = (0, 0);
     for crash in [Crash::NothingUnsynced, Crash::Random] {
@@ -184,7 +185,8 @@ fn redo_gives_power(world: &Machine) {
     assert!(redone > 0 && kept > 0, "{redone} {kept}");
 }
 
-/// The bytes of a later commit are on the disk, and the first one's power is not for them; but what follows begins with its mode.
+/// The bytes of a later commit are on the disk, and the first one's power is not for them; but what follows
+/// begins with its mode.
 #[test]
 fn what_follows_power_that_a_redo_does_not_give_is_set() {
     let machine = world(Finds::ByHandle);
@@ -218,7 +220,7 @@ fn what_follows_power_that_a_redo_does_not_give_is_set() {
     );
 }
 
-/// Somebody may store at any moment, and nothing tells: no power for that.
+/// An outsider may store at any moment, and nothing shows it: no power for that.
 #[test]
 fn a_file_that_somebody_has_open_for_writing_gets_no_power() {
     let machine = world(Finds::ByHandle);

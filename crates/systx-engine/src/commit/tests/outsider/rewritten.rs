@@ -1,7 +1,9 @@
-//! A large file is written anew, from O_TRUNC on, through the verbs and the planner; an outsider acts once, before any call.
+//! A large file is written anew, from O_TRUNC on, through the verbs and the planner; an outsider acts once,
+//! before any call.
 //!
-//! Natively the file stays the same one: who has it open writes into it, and its other names show the new bytes. So either
-//! that is what is found afterwards, or the commit says that it did not happen, or what is his is in `aside/` and reported.
+//! Natively the file stays the same one: a process that has it open writes into it, and its other names show
+//! the new bytes. So either that is what is found afterwards, or the commit says that it did not happen, or
+//! the outsider's part is in `aside/` and reported.
 
 use super::super::world::{machine_where, open, public, Finds};
 use super::acts::{plant, Act, Outsider, HIS};
@@ -92,7 +94,7 @@ impl Stage {
     }
 }
 
-/// What was found in the end.
+/// The state that was found in the end.
 struct Found {
     end: Tree,
     /// Below `aside/`.
@@ -113,7 +115,7 @@ impl Found {
         })
     }
 
-    /// Whether what an act left behind is there, all of the transaction's being there, too.
+    /// Returns true if what an act left behind is there, all of the transaction's being there, too.
     fn holds(&self, act: Act, then: &Tree) -> bool {
         let new = new_bytes();
         let here = self.end.get(PATH);
@@ -163,7 +165,7 @@ fn run(stage: &Stage, act: Act, at: u64, then: Then) -> Result<(), String> {
     let opened = run_process(&helper, || {
         let domain = open(&helper).map_err(|e| e.to_string())?;
         domain.finish_dead().map_err(|e| e.to_string())?;
-        // Empties the slots of who was killed before he could.
+        // Empties the staging entries of a process that was killed before it could.
         domain.checkpoint().map_err(|e| e.to_string())
     });
     opened.map_err(|_| "killed".to_owned())??;
