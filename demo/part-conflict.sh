@@ -14,7 +14,7 @@ echo go >&6
 heard end:75
 wait
 sed 's/^/  /' "$scratch/conflict.log"
-ok "exit status 75: conflict, nothing happened"
+ok "exit status 75: conflict, nothing was changed"
 check "the message names the file" grep -q 'etc/hello\.conf' "$scratch/conflict.log"
 equal "$(xargs <"$fs/etc/hello.conf")" "greeting=Hello colour=blue colour=green" "the plain shell's edit is kept"
 say "The same transaction once more, undisturbed:"

@@ -136,9 +136,9 @@ pub struct Committed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// Aborted by a conflict: nothing happened, a retry can help.
+    /// Aborted by a conflict: nothing was changed, a retry can help.
     Conflict(Box<Conflict>),
-    /// Aborted by an error while preparing: nothing happened.
+    /// Aborted by an error while preparing: nothing was changed.
     Failed {
         /// The operation that failed, as a fragment.
         doing: &'static str,

@@ -126,13 +126,13 @@ impl<O: Os> Transaction<O> {
         self.refused("it is lost".into());
     }
 
-    /// Ends it as [`Transaction::commit`] does that meets a conflict: nothing happened.
+    /// Ends it as [`Transaction::commit`] does that meets a conflict: nothing was changed.
     pub fn lose(self, conflict: &Conflict) {
         self.end_contention(Some(conflict));
         self.workset.discard_staging();
     }
 
-    /// Forgets everything: nothing happened.
+    /// Forgets everything: nothing was changed.
     pub fn abort(self) {
         self.end_contention(None);
         self.workset.discard_staging();

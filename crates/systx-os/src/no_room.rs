@@ -22,7 +22,7 @@ pub enum Stage {
 
 const WORDS: [&str; 4] = [
     "systx: the file system is full, over a quota, or its disk fails: systx's own table can't be written. Make room and try again.\n",
-    "systx: aborted, nothing happened: the file system is full, over a quota, or its disk fails: systx's own table can't be written.\n",
+    "systx: aborted, nothing was changed: the file system is full, over a quota, or its disk fails: systx's own table can't be written.\n",
     "systx: in doubt: the file system is full, over a quota, or its disk fails: systx's own table can't be written. Make room, then \
      run `systx recover` to learn whether it is committed; don't run the command again before.\n",
     "systx: committed; but then the file system was full, over a quota, or its disk failed: systx's own table can't be written. \

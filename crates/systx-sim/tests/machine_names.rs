@@ -94,7 +94,11 @@ fn a_write_lease_needs_to_be_alone_and_an_open_breaks_it() {
     os.lease(&fd, Lease::None).unwrap();
     let reader = other.reopen(&theirs, Open::Read).unwrap();
     assert_eq!(os.lease(&fd, Lease::Write), Err(Errno::AGAIN));
-    assert_eq!(other.lease(&reader, Lease::Read), Err(Errno::AGAIN), "somebody has it open for writing");
+    assert_eq!(
+        other.lease(&reader, Lease::Read),
+        Err(Errno::AGAIN),
+        "another program has it open for writing"
+    );
     machine.kill(os.process());
     other.lease(&reader, Lease::Read).unwrap();
     drop(reader);

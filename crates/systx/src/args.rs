@@ -234,11 +234,11 @@ unless --on-error says otherwise. Processes that it leaves behind are killed bef
 standard streams, environment and working directory; SYSTX_ID is added.
 
 Exit status:
-  its own: it succeeded and is committed, or it failed and nothing happened (128+n: signal n)
-  75   conflict: somebody else changed what it had seen; nothing happened, try again
+  its own: it succeeded and is committed, or it failed and nothing was changed (128+n: signal n)
+  75   conflict: somebody else changed what it had seen; nothing was changed, try again
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
-  124  the time of --timeout was over; nothing happened
-  125  systx itself failed, or --network abort ended it: nothing happened; or pending, or in doubt; or, with --no-commit or \
+  124  the time of --timeout was over; nothing was changed
+  125  systx itself failed, or --network abort ended it: nothing was changed; or pending, or in doubt; or, with --no-commit or \
 --on-error keep, somebody else has ended the transaction: see the message
   126  the command can't be executed
   127  the command was not found

@@ -301,7 +301,7 @@ fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec
         }
         _ if stat.uid != os.uid() => (None, vec![add(Holds::No, foreign, Some("Move it away"))]),
         FileType::Directory if stat.perm() & 0o077 == 0 => {
-            let text = "there, and nobody else can enter it".to_string();
+            let text = "there, and no other user can enter it".to_string();
             (os.open(root, name, Open::Directory).ok(), vec![add(Holds::Yes, text, None)])
         }
         FileType::Directory => {
@@ -391,7 +391,7 @@ fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
     add(
         "leases",
         info.leases,
-        "nobody opens a file while it is changed in place",
+        "no program opens a file while it is changed in place",
         Holds::Weaker,
         "none: a file changed in place can be seen half changed",
         Some("sysctl fs.leases-enable=1"),

@@ -213,7 +213,7 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
         // In the user's namespace, other users have no number.
         OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
             let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
-            format!("{area}: another user has taken this name; he or root can remove what has it")
+            format!("{area}: another user has taken this name; that user or root can remove what has it")
         }
         OpenError::Area(e) => {
             let step = step(&OpenError::Area(e));

@@ -221,7 +221,9 @@ fn one_of(args: &OnEnd, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize
         ));
     };
     if !first.alive {
-        return Err(format!("transaction {id} was cut off, nobody will tell its end: run `systx recover`"));
+        return Err(format!(
+            "transaction {id} was cut off, its end will not be reported: run `systx recover`"
+        ));
     }
     if all.iter().any(|(_, _, other)| other.pid != first.pid) {
         let places: Vec<_> =

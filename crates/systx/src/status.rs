@@ -125,7 +125,10 @@ pub fn status(args: &Status) -> Answer {
                     .iter()
                     .filter(|name| !std::str::from_utf8(name).is_ok_and(|name| told.contains(name)));
                 for name in untold {
-                    out += &format!("{point}: aside/{}: nobody was left to say why\n", shown(name));
+                    out += &format!(
+                        "{point}: aside/{}: reason unknown (the publisher died before it could record one)\n",
+                        shown(name)
+                    );
                 }
                 let aside: Vec<_> = aside.iter().map(|name| String::from_utf8_lossy(name)).collect();
                 let mut value = json!({
@@ -233,7 +236,7 @@ fn decide_by_hand(args: &Recover) -> Result<(), String> {
         [one] => one,
         [] if args.forget.is_some() => {
             return Err(format!(
-                "nobody waits for transaction {id}; `systx recover` says which are waited for"
+                "no file system waits for transaction {id}; `systx recover` says which are waited for"
             ))
         }
         [] => return Err(format!("transaction {id} is not in doubt; `systx recover` says which are")),

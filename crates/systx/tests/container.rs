@@ -169,7 +169,7 @@ fn what_is_missing_is_told(dir: &Path) {
         for only in [&[][..], &["--only", "/volume"]] {
             let told = c.run(made, only, "echo not reached");
             assert_eq!((code(&told), out(&told)), (125, String::new()), "{}", err(&told));
-            assert!(err(&told).contains(words) && err(&told).contains("nothing happened"), "{only:?}: {}", err(&told));
+            assert!(err(&told).contains(words) && err(&told).contains("nothing was changed"), "{only:?}: {}", err(&told));
         }
         let doctor = c.inside(made, &["/opt/systx", "doctor"]);
         assert!(code(&doctor) == 1 && out(&doctor).lines().any(|l| l.starts_with("NO ") && l.contains(words)), "{}", out(&doctor));
@@ -211,6 +211,6 @@ fn an_ordinary_user_has_what_he_could_change(dir: &Path) {
     let masked = c.run(Made { without_masks: false, ..made }, &[], "echo not reached");
     assert_eq!((code(&masked), out(&masked)), (125, String::new()), "{}", err(&masked));
     let words = "could not mount /proc for the command: Operation not permitted (os error 1); parts of /proc are hidden here";
-    assert!(err(&masked).contains(words) && err(&masked).contains("nothing happened"), "{}", err(&masked));
+    assert!(err(&masked).contains(words) && err(&masked).contains("nothing was changed"), "{}", err(&masked));
     must(Command::new("umount").arg("/dev/fuse"));
 }

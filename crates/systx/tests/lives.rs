@@ -370,7 +370,7 @@ fn cleared(dir: &Path) {
     fsck();
     let lost = copy_lost(&volume);
     for (inode, says) in inodes.into_iter().zip([
-        "removed by somebody else",
+        "removed by another program",
         "its directory is gone",
         "the file system lost objects",
     ]) {

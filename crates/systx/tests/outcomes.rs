@@ -144,7 +144,7 @@ impl World {
 
 /// A text for people says that an object was displaced, which, and where it is kept.
 fn names(text: &str, taken: &Path) {
-    let words = ["displaced", taken.to_str().unwrap(), "taken by somebody else", "aside/"];
+    let words = ["displaced", taken.to_str().unwrap(), "taken by another program", "aside/"];
     assert!(words.iter().all(|word| text.contains(word)), "not all of {words:?} in: {text}");
 }
 

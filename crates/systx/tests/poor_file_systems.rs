@@ -168,7 +168,7 @@ fn an_overlay_that_is_named_is_refused(dir: &Path) {
     let output = shell(&point, "echo x > x; echo reached");
     assert_eq!((code(&output), out(&output)), (125, String::new()), "{}", err(&output));
     let told = err(&output);
-    assert!(told.contains("it is on overlay") && told.contains("nothing happened"), "{told}");
+    assert!(told.contains("it is on overlay") && told.contains("nothing was changed"), "{told}");
     assert!(told.contains(point.to_str().unwrap()), "{told}");
     assert!(!point.join("x").exists());
 }

@@ -246,7 +246,7 @@ fn alike(w: &World, script: &str) {
     assert_eq!(code(&run), code(&plain), "{}", w.told(&run));
     let (said, plainly) = (err(&run), err(&plain));
     assert!(said.starts_with(&plainly), "{plainly} or {}", w.told(&run));
-    assert!(said.contains("nothing happened"), "{}", w.told(&run));
+    assert!(said.contains("nothing was changed"), "{}", w.told(&run));
     let after = picture(&w.served);
     assert!(after == before, "{said}{}", difference(&after, &before));
 }
@@ -280,7 +280,7 @@ fn a_quota_of_inodes_is_told_as_plainly(dir: &Path) {
         let run = w.shell("i=0; while [ $i -lt 2000 ]; do : > new$i || exit 3; i=$((i + 1)); done");
         // To the command, or at the commit: small files are made then.
         assert!([2, 3, 125].contains(&code(&run)), "{}", w.told(&run));
-        assert!(w.names_it(&err(&run)) && err(&run).contains("nothing happened"), "{}", w.told(&run));
+        assert!(w.names_it(&err(&run)) && err(&run).contains("nothing was changed"), "{}", w.told(&run));
         assert!(!w.served.join("new0").exists());
         w.works();
     });
@@ -312,7 +312,7 @@ fn a_quota_met_at_the_commit_aborts_it(dir: &Path) {
                 125 => {
                     seen[1] += 1;
                     let text = err(&output);
-                    assert!(w.names_it(&text) && text.contains("nothing happened"), "{}", w.told(&output));
+                    assert!(w.names_it(&text) && text.contains("nothing was changed"), "{}", w.told(&output));
                     let after = picture(&w.served);
                     assert!(after == before, "{}{}", w.told(&output), difference(&after, &before));
                 }
@@ -429,7 +429,7 @@ fn what_is_new_belongs_to_the_project(dir: &Path) {
             match code(&output) {
                 0 => assert!(served.join("more").exists()),
                 _ => {
-                    let words = ["nothing happened", "project"];
+                    let words = ["nothing was changed", "project"];
                     assert!(words.iter().all(|word| err(&output).contains(word)), "{}", err(&output));
                     assert!(!served.join("more").exists());
                 }

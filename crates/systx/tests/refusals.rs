@@ -75,7 +75,7 @@ impl World {
         let inside = shell(&self.served, script);
         let text = err(&inside);
         assert_eq!(code(&inside), code(&native), "{text}");
-        assert!(text.contains(words) && text.contains("nothing happened"), "{text}");
+        assert!(text.contains(words) && text.contains("nothing was changed"), "{text}");
         let after = picture(&self.served);
         assert!(after == before, "{text}{}", difference(&after, &before));
         self.works();
@@ -121,7 +121,7 @@ impl World {
         undo();
         let text = err(&output);
         assert_eq!(code(&output), 125, "{text}");
-        assert!(text.contains("nothing happened"), "{text}");
+        assert!(text.contains("nothing was changed"), "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "not all of {words:?} in: {text}");
         assert!(after == before, "{text}{}", difference(&after, &before));
         self.works();
@@ -166,7 +166,7 @@ impl World {
         let inside = shell(&self.served, script);
         let text = err(&inside);
         assert_eq!(code(&inside), 1, "{text}");
-        assert!(text.contains(words) && text.contains("nothing happened"), "{text}");
+        assert!(text.contains(words) && text.contains("nothing was changed"), "{text}");
         let after = picture(&self.served);
         assert!(after == before, "{text}{}", difference(&after, &before));
         self.works();

@@ -94,7 +94,7 @@ fn the_film_shows_what_comes(dir: &Path) {
         masked(&lines.map(|line| format!("{line}\n")).collect::<String>())
     };
     let (then, now) = (shown(&Path::new(DOCS).join("systx.cast")), shown(&film));
-    assert!(now.contains("aborted, nothing happened") && now.contains("conflict on"), "{now}");
+    assert!(now.contains("aborted, nothing was changed") && now.contains("conflict on"), "{now}");
     for (then, now) in then.lines().zip(now.lines()) {
         assert_eq!(then, now, "record it anew: demo/cast/record.sh");
     }

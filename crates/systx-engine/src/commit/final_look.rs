@@ -191,7 +191,7 @@ fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
         match held {
             Held::Leased(_) => {}
             Held::Gone => return Err(changed(domain, step, "removed")),
-            Held::Open => return Err(changed(domain, step, "somebody has it open for writing")),
+            Held::Open => return Err(changed(domain, step, "another program has it open for writing")),
         }
     }
     Ok(())

@@ -72,7 +72,7 @@ fn append<O: Os>(
     }
 }
 
-/// A failure of the log before anything was promised: nothing happened.
+/// A failure of the log before anything was promised: nothing was changed.
 pub(super) fn log_failed(error: LogError) -> CommitError {
     match error {
         LogError::Os { doing, segment: 0, error } => CommitError::Failed { doing, path: Vec::new(), error },

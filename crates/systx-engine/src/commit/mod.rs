@@ -116,7 +116,7 @@ impl<O: Os> Transaction<O> {
     /// Makes all of the transaction's effects public, or none.
     ///
     /// # Errors
-    /// [`CommitError`]; but for `InDoubt` nothing happened.
+    /// [`CommitError`]; but for `InDoubt` nothing was changed.
     pub fn commit(self) -> Result<Committed, CommitError> {
         self.commit_whole(Failing::Goes).map_err(|(error, _)| error)
     }

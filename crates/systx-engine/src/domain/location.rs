@@ -19,7 +19,7 @@ pub struct Location<'a, O: Os> {
     pub name: &'a [u8],
 }
 
-/// Why a domain can't be opened. Nothing happened.
+/// Why a domain can't be opened. Nothing was changed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {

@@ -31,7 +31,7 @@ pub(super) fn change<O: Os>(
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
         if !site.are_set && !later(site) && !site.may_have_removed(object) {
-            site.report(step, None, "attributes not set: removed by somebody else");
+            site.report(step, None, "attributes not set: removed by another program");
         }
         return Ok(());
     };
@@ -92,7 +92,7 @@ pub(super) fn change<O: Os>(
             Change::Times { atime, mtime, .. } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
         };
         if theirs && !later(site) {
-            site.report(step, None, "an attribute was changed by somebody else and left so");
+            site.report(step, None, "an attribute was changed by another program and left so");
         }
     }
     Ok(())

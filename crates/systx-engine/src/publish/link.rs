@@ -44,7 +44,7 @@ fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At)
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         // No link left: everybody else has removed it since.
         Err(Errno::NOENT) => {
-            site.report(step, None, "the object to link was removed by somebody else");
+            site.report(step, None, "the object to link was removed by another program");
             Ok(())
         }
         Err(e) => Err(e),

@@ -37,7 +37,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         // In a redo a later record of ours may have removed it, and be on the disk.
         let later = site.changed_later.is_some_and(|later| later(&patch.file));
         if !later && !site.may_have_removed(&patch.file) {
-            site.report(step, None, "contents not changed: removed by somebody else");
+            site.report(step, None, "contents not changed: removed by another program");
         }
         return Ok(());
     };
@@ -110,7 +110,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // A sector that a later record of the same log wrote is no outsider's: a redo can't tell the two apart
     // and stays silent.
     if theirs && !redo {
-        site.report(step, None, "contents changed by somebody else meanwhile: his bytes were left");
+        site.report(step, None, "contents changed by another program meanwhile: its bytes were left");
     }
     Ok(())
 }

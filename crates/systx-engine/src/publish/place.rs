@@ -23,7 +23,7 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
         Ok(()) => {}
         // Taken already, whatever keeps it from being taken again.
         Err(_) if identify(os, site.slots, &slot)?.is_none() => {}
-        Err(Errno::EXIST) => site.displace(step, "the name was taken by somebody else")?,
+        Err(Errno::EXIST) => site.displace(step, "the name was taken by another program")?,
         // It was removed since it was opened.
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => site.displace(step, "its directory is gone")?,
         Err(Errno::XDEV) => site.displace(step, "the name is on another mount now")?,

@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 
 /// The text about changes that are not made.
 pub(super) const DROPPED: &str =
-    "set-id bits, capabilities or root's ownership not given: somebody else has changed its bytes, or may be doing so";
+    "set-id bits, capabilities or root's ownership not given: another program has changed its bytes, or may be doing so";
 
 /// A file whose bytes are the validated ones, and stay so until this is dropped.
 pub(super) struct Hold<'a, O: Os> {

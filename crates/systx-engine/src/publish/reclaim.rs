@@ -75,7 +75,7 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
         true => gone(site.os.unlink(site.slots, &slot)),
         false => site.displace(
             step,
-            "somebody else opened, linked or changed it while it was written anew: his is kept",
+            "another program opened, linked or changed it while it was written anew: its version is kept",
         ),
     }
 }
@@ -126,7 +126,7 @@ fn empty_slot<O: Os>(
 
 /// The text about a removed directory that is not as it was.
 const TREE_CHANGED: &str =
-    "somebody else put something into the removed directory, changed something in it, or made it immutable";
+    "another program put something into the removed directory, changed something in it, or made it immutable";
 
 /// The objects that may be deleted with a directory, and how they were read, if they were.
 type Known<'r> = HashMap<Handle, Option<&'r Read>>;

@@ -77,11 +77,11 @@ pub(super) fn take_out<O: Os>(
     let Some(dir) = dir else { return site.displace(step, "taken from a directory that is gone now") };
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
         Ok(()) if matches!(why, Why::Move(_)) => {
-            site.report(step, None, "not moved: replaced by somebody else")
+            site.report(step, None, "not moved: replaced by another program")
         }
         Ok(()) => {}
         Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            return site.displace(step, "replaced twice by somebody else")
+            return site.displace(step, "replaced twice by another program")
         }
         Err(e) => return Err(e),
     }
@@ -114,7 +114,7 @@ fn put_has_happened<O: Os>(
     // taken, and it is the outsider's.
     match site.open(moved, &put.at.path, &put.at.name, Open::Path)? {
         Some(_) => {}
-        None => site.displace(put, "what took its place was removed by somebody else")?,
+        None => site.displace(put, "what took its place was removed by another program")?,
     }
     Ok(true)
 }
@@ -124,7 +124,7 @@ fn put_has_happened<O: Os>(
 fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why<'_>) -> Result<()> {
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
     if matches!(why, Why::Move(_)) {
-        site.report(step, None, "not moved: removed or replaced by somebody else");
+        site.report(step, None, "not moved: removed or replaced by another program");
     }
     Ok(())
 }

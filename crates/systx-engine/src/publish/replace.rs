@@ -28,17 +28,17 @@ pub(super) fn replace<O: Os>(
         // A crash came between the exchange that brought something foreign out and the one that puts it back.
         return match named {
             Some(named) if named == *ours => put_back(site, step, &dir, ours),
-            _ => site.displace(step, "replaced by somebody else meanwhile"),
+            _ => site.displace(step, "replaced by another program meanwhile"),
         };
     }
     if named != Some(*before) {
-        return site.displace(step, "the name was changed by somebody else");
+        return site.displace(step, "the name was changed by another program");
     }
     let looked = read.map(|read| taken::look(site, &dir, &step.at.name, read)).transpose()?;
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
         Ok(()) => {}
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            return site.displace(step, "the name was removed by somebody else")
+            return site.displace(step, "the name was removed by another program")
         }
         Err(Errno::XDEV) => return site.displace(step, "the name is on another mount now"),
         Err(e) => return Err(e),
@@ -62,12 +62,12 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-                return site.displace(step, "replaced and removed by somebody else")
+                return site.displace(step, "replaced and removed by another program")
             }
             Err(e) => return Err(e),
         }
         if identify(site.os, site.slots, &slot)? == Some(last_put) || mutant::on(Mutant::ExchangeBackOnce) {
-            return site.displace(step, "the name was changed by somebody else");
+            return site.displace(step, "the name was changed by another program");
         }
         last_put = theirs;
     }

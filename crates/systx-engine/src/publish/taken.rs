@@ -108,7 +108,7 @@ pub(super) fn keep_if_changed<O: Os>(
 
 /// The text about a file that was changed.
 pub(super) const CHANGED: &str =
-    "removed or replaced, but changed by somebody else after it was read: his is kept";
+    "removed or replaced, but changed by another program after it was read: its version is kept";
 
 /// Returns true if a file that is about to be deleted may be: it is as it was read, or has another name.
 /// `dir` and `name`: where it lies. `pass`: `None` if the step that took it has moved its change time.

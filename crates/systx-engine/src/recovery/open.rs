@@ -84,7 +84,7 @@ impl<O: Os> Domain<O> {
     /// Opens one domain, making its area if need be.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing happened.
+    /// [`OpenError`]; nothing was changed.
     pub fn open(os: &O, site: Location<'_, O>) -> core::result::Result<Arc<Domain<O>>, OpenError> {
         let peers = Peers::default();
         let found = Self::area(os, &site, &peers, true)?;

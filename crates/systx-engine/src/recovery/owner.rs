@@ -177,10 +177,9 @@ fn forward<O: Os>(
     }
     let (slots, lost) = slots_of(&domain.os, &domain.area, body)?;
     if lost {
-        recovered.unfinished.push(format!(
-            "transaction {}: somebody has deleted what it had staged; it is incomplete",
-            body.id
-        ));
+        recovered
+            .unfinished
+            .push(format!("transaction {}: staged objects were deleted; it is incomplete", body.id));
     }
     let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);

@@ -66,14 +66,14 @@ pub const OVERTAKEN: &str = "P5: forward over a fact that had changed before V6"
 
 /// Outcome: finished and reported.
 pub const COMMITTED: &str = "committed";
-/// Outcome: reported, nothing happened.
+/// Outcome: reported, nothing was changed.
 pub const ABORTED: &str = "aborted";
 /// Outcome: a helper finished it after a kill.
 pub const FORWARD_BY_HELPER: &str = "forward by a helper";
 /// Outcome: a recovery finished it after a power loss.
 pub const FORWARD_BY_RECOVERY: &str = "forward by recovery";
 /// Outcome: cut off before it could be reported.
-pub const NOTHING_HAPPENED: &str = "nothing happened, nobody was told";
+pub const NOTHING_HAPPENED: &str = "nothing was changed, nobody was told";
 
 impl Crash {
     pub(super) fn is(&self, mutant: Mutant) -> bool {

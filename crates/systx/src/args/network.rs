@@ -9,7 +9,7 @@ pub enum Policy {
     Allow,
     /// It fails with EPERM, and the command goes on
     Deny,
-    /// The first attempt ends the command, and nothing happened
+    /// The first attempt ends the command, and nothing was changed
     Abort,
 }
 

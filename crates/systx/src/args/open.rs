@@ -80,8 +80,8 @@ running stays until the transaction ends. Its status decides nothing.
 
 Exit status:
   its own (128+n: signal n); 137 when the transaction ended while it ran
-  75   a conflict was met: the transaction is lost; nothing happened
-  124  the time of the transaction was over; nothing happened
+  75   a conflict was met: the transaction is lost; nothing was changed
+  124  the time of the transaction was over; nothing was changed
   125  there is no such open transaction, or systx itself failed: see the message
   126, 127  the command can't be executed, was not found
 
@@ -159,7 +159,7 @@ can't be without it. Where nothing changes at a path, that is an error, and the 
 
 Exit status:
   0    done
-  75   conflict: somebody else changed what was seen inside; nothing happened, the transaction is lost
+  75   conflict: somebody else changed what was seen inside; nothing was changed, the transaction is lost
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
   125  there is no such open transaction, or somebody else has just ended it, or it changes nothing at a path, or it could not \
 be committed, or only in part: see the message

@@ -67,9 +67,9 @@ not known. Directories whose names change get the present time; what is made aga
 
 Exit status:
   0    done
-  75   something has changed since, or changes right now: see the message; nothing happened
+  75   something has changed since, or changes right now: see the message; nothing was changed
   76   committed, but an outsider's objects stand in the way of some of ours: see the message
-  125  it can't be undone, or systx itself failed: nothing happened; or pending, or in doubt: see the message
+  125  it can't be undone, or systx itself failed: nothing was changed; or pending, or in doubt: see the message
 
 Examples:
   systx run --undoable -- apt-get upgrade -y

@@ -30,7 +30,7 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         )),
         News::NotWatched(e) => {
             let why = match e {
-                Errno::BUSY => "somebody watches the calls here already, a sandbox or a container's manager",
+                Errno::BUSY => "another program watches the calls here already, a sandbox or a container's manager",
                 _ => "leave --network out, or allow seccomp and network namespaces here",
             };
             Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
@@ -40,7 +40,7 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         )),
         News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
         News::Stopped | News::Ended(_) | News::Ready | News::Finished => {
-            Ending::Failed("pid 1 of the command ended too early; run again, somebody has killed it".into())
+            Ending::Failed("pid 1 of the command ended too early; run again, it was killed from outside".into())
         }
     }
 }

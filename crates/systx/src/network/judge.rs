@@ -48,8 +48,8 @@ impl Judge {
                     false => one("another network namespace"),
                 }
             }
-            Asked::Foreign => one("somebody by a call of another ABI, which can't be seen"),
-            Asked::Unreadable(e) => vec![format!("somebody unknown: its memory can't be read: {e}")],
+            Asked::Foreign => one("a peer by a call of another ABI, which can't be seen"),
+            Asked::Unreadable(e) => vec![format!("an unknown peer: its memory can't be read: {e}")],
         }
     }
 
@@ -82,14 +82,14 @@ impl Judge {
 fn by_family(family: u32) -> String {
     let name = match family {
         17 => "the wire (AF_PACKET)",
-        21 => "somebody over RDS",
+        21 => "a peer over RDS",
         29 => "a CAN bus",
-        30 => "somebody over TIPC",
-        31 => "somebody over Bluetooth",
+        30 => "a peer over TIPC",
+        31 => "a peer over Bluetooth",
         40 => "a virtual machine or its host (AF_VSOCK)",
-        43 => "somebody over SMC",
+        43 => "a peer over SMC",
         44 => "the wire (AF_XDP)",
-        other => return format!("somebody over sockets of family {other}"),
+        other => return format!("a peer over sockets of family {other}"),
     };
     name.into()
 }

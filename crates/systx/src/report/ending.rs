@@ -13,17 +13,17 @@ pub enum Ending {
     Part(Committed, Vec<Discarded>),
     /// The command's changes, so many, were shown and not committed, as was asked for. The command's status.
     DryRun(usize, u8),
-    /// The command failed: nothing happened.
+    /// The command failed: nothing was changed.
     Aborted(Ended),
     /// It ended so, but its output could not be written.
     Mute(Box<Ending>, String),
-    /// The user said so: nothing happened.
+    /// The user said so: nothing was changed.
     Declined,
-    /// An open transaction was to be aborted: nothing happened.
+    /// An open transaction was to be aborted: nothing was changed.
     Discarded,
-    /// An open transaction had so much time, in the user's words: nothing happened.
+    /// An open transaction had so much time, in the user's words: nothing was changed.
     Expired(String),
-    /// The process that kept an open transaction was ended by this signal: nothing happened.
+    /// The process that kept an open transaction was ended by this signal: nothing was changed.
     DaemonEnded(i32),
     /// The session daemon was killed; true if another process has committed the transaction, where that is
     /// known.
@@ -33,21 +33,21 @@ pub enum Ending {
     Lost(Box<Ending>),
     /// The process that an open transaction was for, by its number, has gone without saying that it stays.
     Left(u32),
-    /// The command ended so, and the transaction stays open: nothing happened yet.
+    /// The command ended so, and the transaction stays open: nothing was changed yet.
     Open(Ended),
-    /// It had so much time, in the user's words, and was killed: nothing happened.
+    /// It had so much time, in the user's words, and was killed: nothing was changed.
     TooLate(String),
     /// The command would have reached a peer outside, as this text says, and was killed.
     Outside(String),
-    /// The command was not started, by this error and with this exit code: nothing happened.
+    /// The command was not started, by this error and with this exit code: nothing was changed.
     NotStarted(String, u8),
-    /// A conflict ended it while it ran, or at its commit: nothing happened.
+    /// A conflict ended it while it ran, or at its commit: nothing was changed.
     Conflict(Conflict),
     /// The commit failed, or its fate is unknown.
     NotCommitted(CommitError),
     /// The changes that were to be undone have changed since.
     Overtaken(Box<Overtaken>),
-    /// We failed before the commit: nothing happened.
+    /// We failed before the commit: nothing was changed.
     Failed(String),
 }
 

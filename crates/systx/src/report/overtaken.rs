@@ -54,10 +54,13 @@ impl Overtaken {
     pub fn sentence(&self) -> String {
         let id = self.id;
         if let Some(by) = self.undone_by {
-            return format!("transaction {id} is undone already, by transaction {by}; nothing happened now.");
+            return format!(
+                "transaction {id} is undone already, by transaction {by}; nothing was changed now."
+            );
         }
-        let mut text =
-            format!("transaction {id} is not undone, nothing happened: what it changed has changed since.");
+        let mut text = format!(
+            "transaction {id} is not undone, nothing was changed: what it changed has changed since."
+        );
         for one in self.obstacles.iter().take(TOLD_MAX) {
             text += &format!("\n  {}: {}, {}", shown(&one.path), one.what, one.by());
         }

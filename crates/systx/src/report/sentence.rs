@@ -25,7 +25,7 @@ struct Phrases {
 }
 
 const ALONE: Phrases = Phrases {
-    aborted: "aborted, nothing happened",
+    aborted: "aborted, nothing was changed",
     in_place: "committed: all changes are in place.",
     finished_by:
         "The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now.",
@@ -79,14 +79,14 @@ impl Ending {
                 format!("transaction {id} is committed from another terminal: its session daemon was killed thereafter.")
             }
             Ending::DaemonKilled(Some(false)) => {
-                format!("transaction {id} is aborted, nothing happened: its session daemon was killed, and what ran in it.")
+                format!("transaction {id} is aborted, nothing was changed: its session daemon was killed, and what ran in it.")
             }
             Ending::DaemonKilled(None) => format!(
-                "in doubt: the session daemon of transaction {id} was killed. Nothing happened, unless somebody was just committing it."
+                "in doubt: the session daemon of transaction {id} was killed. Nothing was changed, unless it was just being committed."
             ),
             Ending::Lost(why) => lost(why, ours),
             Ending::Open(_) => format!(
-                "nothing happened yet: transaction {id} stays open until `systx commit {id}` or `systx abort {id}`; see `systx diff {id}`, and go on with `systx exec {id}`."
+                "nothing was changed yet: transaction {id} stays open until `systx commit {id}` or `systx abort {id}`; see `systx diff {id}`, and go on with `systx exec {id}`."
             ),
             Ending::DryRun(count, _) => dry_run(*count),
             Ending::Conflict(conflict) => {
@@ -104,7 +104,7 @@ impl Ending {
         }
     }
 
-    /// Returns why nothing happened, as a sentence; `None`: something did, or there is nothing to say of it.
+    /// Returns why nothing was changed, as a sentence; `None`: something did, or there is nothing to say of it.
     fn reason(&self, ours: &Ours) -> Option<String> {
         Some(match self {
             Ending::Expired(time) => {
@@ -186,7 +186,7 @@ fn lost(why: &Ending, ours: &Ours) -> String {
         why => why.reason(ours).unwrap_or_else(|| why.sentence(ours)),
     };
     format!(
-        "{reason} {} is lost: it can't be committed, nothing happened. What was done in it stays: `systx diff {id} -p` shows it, `systx exec {id}` goes in to look, `systx abort {id}` discards it.",
+        "{reason} {} is lost: it can't be committed, nothing was changed. What was done in it stays: `systx diff {id} -p` shows it, `systx exec {id}` goes in to look, `systx abort {id}` discards it.",
         ours.text()
     )
 }
@@ -197,5 +197,5 @@ fn dry_run(count: usize) -> String {
         1 => "1 change is not committed".into(),
         count => format!("{count} changes are not committed"),
     };
-    format!("dry run, nothing happened: {rest}.")
+    format!("dry run, nothing was changed: {rest}.")
 }

@@ -71,7 +71,7 @@ fn every_ending_says_on_which_side_of_the_commit_point_it_is() {
     ];
     for ending in endings {
         let text = ending.sentence(&ours());
-        let sides = ["nothing happened", "committed", "in doubt"];
+        let sides = ["nothing was changed", "committed", "in doubt"];
         assert!(sides.iter().any(|side| text.contains(side)), "{text}");
         assert!(text.ends_with('.'), "{text}");
     }
@@ -82,7 +82,7 @@ fn a_conflict_names_the_path_and_both_parties_in_words_and_in_json() {
     assert_eq!(
         conflict().sentence(&ours()),
         "conflict on etc/hosts: contents changed by transaction 812 (pid 4410: sed -i). \
-        Transaction 815 (pid 77: make install) is aborted, nothing happened. Run again, or use --retry."
+        Transaction 815 (pid 77: make install) is aborted, nothing was changed. Run again, or use --retry."
     );
     let value = conflict().json(&ours());
     let party = |id, pid, command| json!({ "transaction": id, "pid": pid, "command": command });
@@ -136,7 +136,7 @@ fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
     ] {
         let (alone, inside) = (ending.sentence(&ours()), ending.sentence(&inner));
         assert_ne!(alone, inside);
-        for wrong in ["nothing happened", "in place", "systx recover", "systx prune"] {
+        for wrong in ["nothing was changed", "in place", "systx recover", "systx prune"] {
             assert!(!inside.contains(wrong), "{inside}");
         }
         assert_eq!(ending.json(&inner)["sub"], true);
@@ -162,6 +162,6 @@ fn a_commit_that_failed_on_a_full_disk_says_what_to_do() {
     let ending =
         Ending::NotCommitted(CommitError::Failed { doing: "reserving space", path: Vec::new(), error });
     let text = ending.sentence(&Ours::new(None, &[]));
-    assert!(text.starts_with("aborted, nothing happened: reserving space: No space left"), "{text}");
+    assert!(text.starts_with("aborted, nothing was changed: reserving space: No space left"), "{text}");
     assert!(text.ends_with("; make room on that file system."), "{text}");
 }

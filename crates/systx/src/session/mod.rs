@@ -210,7 +210,7 @@ fn changes(
 /// From a session daemon of another version.
 const UNEXPECTED: &str = "the session daemon of the transaction is another version of systx: use that one";
 const NO_DAEMON: &str =
-    "the session daemon of the transaction was killed: it is aborted, nothing happened; begin again";
+    "the session daemon of the transaction was killed: it is aborted, nothing was changed; begin again";
 
 /// One question, one answer.
 fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
@@ -244,7 +244,7 @@ pub fn abort(args: &End) -> u8 {
 fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
     let mut found = socket::find(&args.session)?;
     if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
-        return Err(format!("transaction {} goes on: nothing happened yet", found.look.id));
+        return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id));
     }
     let terminal = if args.json { None } else { progress::terminal() };
     let aborts = matches!(wanted, Wanted::Abort);
@@ -266,13 +266,13 @@ fn agreed(look: &Look) -> Result<bool, String> {
     let (mut err, input) = (std::io::stderr(), std::io::stdin());
     if !(err.is_terminal() && input.is_terminal()) {
         return Err(format!(
-            "somebody works in transaction {}: end their commands, or use --force\n{}",
+            "commands run in transaction {}: end their commands, or use --force\n{}",
             look.id,
             people.trim_end()
         ));
     }
     let mut answer = String::new();
-    write!(err, "In transaction {} somebody works:\n{people}End their commands? [y/N] ", look.id)
+    write!(err, "Commands run in transaction {}:\n{people}End their commands? [y/N] ", look.id)
         .and_then(|()| err.flush())
         .and_then(|()| input.read_line(&mut answer))
         .map_err(|e| format!("asking at the terminal: {}", os_words(&e)))?;

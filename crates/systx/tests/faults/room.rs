@@ -36,7 +36,7 @@ fn a_full_disk_aborts_and_says_so(dir: &Path) {
     // lacks then.
     let told = shell(&w.served, "echo kept >> a; dd if=/dev/zero of=big bs=1M count=200 2>/dev/null");
     assert_eq!((code(&told), picture(&w.served) == before), (1, true), "{}", err(&told));
-    assert!(err(&told).contains("nothing happened"), "{}", err(&told));
+    assert!(err(&told).contains("nothing was changed"), "{}", err(&told));
     w.works();
     // Now full before it begins, by another file.
     let filler = w.volume.point.join("filler");
@@ -45,7 +45,7 @@ fn a_full_disk_aborts_and_says_so(dir: &Path) {
     // A call that takes space fails in the command itself, and nothing of it stays.
     let output = shell(&w.served, "echo three > a && head -c 3000000 /dev/urandom > d/new");
     assert_eq!((code(&output), picture(&w.served) == before), (1, true), "{}", err(&output));
-    let words = ["No space left", "nothing happened"];
+    let words = ["No space left", "nothing was changed"];
     assert!(words.iter().all(|word| err(&output).contains(word)), "{}", err(&output));
     // A lack of space that is found at the commit is refused before the commit point.
     for script in ["echo three > a", "echo three > a; mv d e"] {
@@ -78,7 +78,7 @@ fn a_run_begins_without_a_free_block(dir: &Path) {
             0 => committed += usize::from(picture(&w.served) != before),
             1 | 2 | 125 => {
                 assert!(
-                    text.contains("No space left") && text.contains("nothing happened"),
+                    text.contains("No space left") && text.contains("nothing was changed"),
                     "{script}: {text}"
                 );
                 let after = picture(&w.served);
@@ -158,7 +158,7 @@ fn an_immutable_file_aborts_before_the_commit_point(dir: &Path) {
         must(Command::new("chattr").arg("-i").arg(w.served.join("a")));
         // Either the command's call failed already, as it would natively, or the commit was refused.
         assert_ne!(code(&output), 0, "{change} of an immutable file");
-        assert!(err(&output).contains("nothing happened"), "{change}: {}", err(&output));
+        assert!(err(&output).contains("nothing was changed"), "{change}: {}", err(&output));
         assert!(after == before, "{change}: {}", difference(&after, &before));
         w.works();
     }
@@ -183,7 +183,7 @@ fn too_few_descriptors_are_told(dir: &Path) {
                 seen[0] += 1;
                 let text = err(&output);
                 assert!(picture(&w.served) == before, "{limit}: {text}");
-                assert!(text.contains("nothing happened"), "{limit}: {text}");
+                assert!(text.contains("nothing was changed"), "{limit}: {text}");
             }
         }
     }
@@ -203,7 +203,11 @@ fn a_quota_met_by_the_command_is_told_to_it(dir: &Path) {
     let before = picture(&w.served);
     let output = shell(&w.served, "echo kept >> a; head -c 80000000 /dev/zero | dd of=big bs=100000");
     assert_eq!((code(&output), picture(&w.served) == before), (1, true), "{}", err(&output));
-    assert!(err(&output).contains("quota") && err(&output).contains("nothing happened"), "{}", err(&output));
+    assert!(
+        err(&output).contains("quota") && err(&output).contains("nothing was changed"),
+        "{}",
+        err(&output)
+    );
     w.works();
 }
 

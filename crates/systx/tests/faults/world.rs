@@ -45,7 +45,7 @@ impl World {
     pub fn refused(&self, output: &Output, before: &Picture, words: &[&str]) {
         let text = err(output);
         assert_eq!(code(output), 125, "{text}");
-        assert!(text.contains("nothing happened"), "no word about the commit point: {text}");
+        assert!(text.contains("nothing was changed"), "no word about the commit point: {text}");
         assert!(words.iter().any(|word| text.contains(word)), "none of {words:?} in: {text}");
         let after = picture(&self.served);
         assert!(after == *before, "{text}{}", difference(&after, before));

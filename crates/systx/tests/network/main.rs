@@ -115,7 +115,7 @@ fn the_first_attempt_ends_it(p: &Place) {
             let (code, _, err) = all(&world.call(&["--network", "abort"], kind, &target));
             assert_eq!(code, 125, "{who:?} {kind}: {err}");
             assert!(!world.reached(kind) && !world.has_left_its_mark(), "{who:?} {kind}");
-            assert!(err.starts_with("systx: aborted, nothing happened: caller (pid "), "{err}");
+            assert!(err.starts_with("systx: aborted, nothing was changed: caller (pid "), "{err}");
             assert!(err.contains(&format!("{shown}, which --network abort")), "{who:?} {kind}: {err}");
             assert!(err.contains("--network allow"), "{err}");
         }
@@ -134,7 +134,7 @@ fn held_output_tells_why_an_attempt_was_made(p: &Place) {
         world.run(&["--network", "abort", "--hold-output"], &["sh", "-c", &script]).output().unwrap();
     let (code, out, err) = all(&output);
     assert_eq!((code, out.as_str()), (125, ""), "{err}");
-    assert!(err.starts_with("why\nsystx: aborted, nothing happened: caller (pid "), "{err}");
+    assert!(err.starts_with("why\nsystx: aborted, nothing was changed: caller (pid "), "{err}");
 }
 
 fn servers_of_its_own_work(p: &Place) {

@@ -71,7 +71,7 @@ fn an_attempt_ends_an_open_transaction(p: &Place) {
         assert!(err.contains(&format!(" wanted to reach {shown}, which")), "{err}");
         let (code, _, err) = all(&session.verb("commit", &[]));
         assert_eq!(code, 125, "{err}");
-        assert!(err.contains("aborted, nothing happened: caller (pid ") && err.contains(&shown), "{err}");
+        assert!(err.contains("aborted, nothing was changed: caller (pid ") && err.contains(&shown), "{err}");
         assert!(!world.reached(kind) && !world.has_left_its_mark(), "{who:?}");
     }
 }

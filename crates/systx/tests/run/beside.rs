@@ -48,7 +48,7 @@ fn nothing_stays_in_memory_file_systems(p: &Place) {
         let output = only(&dir);
         assert_eq!(code(&output), 125, "{}", err(&output));
         assert!(
-            err(&output).contains(fs_type) && err(&output).contains("nothing happened"),
+            err(&output).contains(fs_type) && err(&output).contains("nothing was changed"),
             "{}",
             err(&output)
         );

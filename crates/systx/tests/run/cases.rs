@@ -59,7 +59,7 @@ fn failure_leaves_no_trace(p: &Place) {
     let before = p.picture();
     let output = p.shell("echo x > a; rm b; mv d e; echo y > e/new; mkdir n; chmod 700 .; exit 3");
     assert_eq!(code(&output), 3);
-    assert_eq!(err(&output), "systx: aborted, nothing happened: the command exited with status 3.\n");
+    assert_eq!(err(&output), "systx: aborted, nothing was changed: the command exited with status 3.\n");
     assert_eq!(p.picture(), before);
 }
 
@@ -86,13 +86,13 @@ fn exit_codes_tell_who_failed(p: &Place) {
     assert_eq!(code(&missing), 127);
     assert_eq!(
         err(&missing),
-        "systx: aborted, nothing happened: no-such-command: command not found; check its name, and PATH.\n"
+        "systx: aborted, nothing was changed: no-such-command: command not found; check its name, and PATH.\n"
     );
     p.write("data", "");
     assert_eq!(code(&run("./data")), 126);
     let ours = Command::new(SYSTX).args(["run", "--only", "/no/such/directory", "true"]).output().unwrap();
     assert_eq!(code(&ours), 125);
-    let told = "systx: aborted, nothing happened: --only /no/such/directory: No such file or directory; name a directory that is there.\n";
+    let told = "systx: aborted, nothing was changed: --only /no/such/directory: No such file or directory; name a directory that is there.\n";
     assert_eq!(err(&ours), told);
     assert_eq!(code(&Command::new(SYSTX).args(["run"]).output().unwrap()), 125);
 }
@@ -115,7 +115,7 @@ fn a_command_without_end_is_ended_by_its_timeout(p: &Place) {
     let output = p.systx(&["--timeout", "0.2"], &["sh", "-c", script]).output().unwrap();
     assert_eq!(code(&output), 124, "{}", err(&output));
     assert!(
-        err(&output).contains("aborted, nothing happened: the command had not ended after 0.2 s."),
+        err(&output).contains("aborted, nothing was changed: the command had not ended after 0.2 s."),
         "{}",
         err(&output)
     );

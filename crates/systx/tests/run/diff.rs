@@ -75,21 +75,21 @@ fn a_dry_run_tells_every_kind(p: &Place) {
         A\tsecond\t(link to linked)\n\
         M\ttext\n\
         T\tturned/\t(file -> directory, mode 0644 -> 0755)\n\
-        systx: dry run, nothing happened: 13 changes are not committed.\n";
+        systx: dry run, nothing was changed: 13 changes are not committed.\n";
     assert_eq!((code(&output), told(p, &output).as_str()), (0, expected));
     assert_eq!(out(&output), "to the command\n");
     assert_eq!(p.picture(), before);
     let nothing = run(p, &["--dry-run"], "cat text; echo > x; rm x");
-    assert_eq!(err(&nothing), "systx: dry run, nothing happened: there is nothing to commit.\n");
+    assert_eq!(err(&nothing), "systx: dry run, nothing was changed: there is nothing to commit.\n");
 }
 
 fn a_dry_run_ends_with_the_status_of_the_command(p: &Place) {
     p.write("f", "1\n");
     let failed = run(p, &["--dry-run"], "echo 2 > f; exit 3");
-    let expected = "systx: aborted, nothing happened: the command exited with status 3.\n";
+    let expected = "systx: aborted, nothing was changed: the command exited with status 3.\n";
     assert_eq!((code(&failed), err(&failed).as_str()), (3, expected), "it would not have been committed");
     let failed = run(p, &["--dry-run", "--on-error", "commit"], "echo 2 > f; exit 3");
-    let expected = "M\tf\nsystx: dry run, nothing happened: 1 change is not committed.\n";
+    let expected = "M\tf\nsystx: dry run, nothing was changed: 1 change is not committed.\n";
     assert_eq!((code(&failed), told(p, &failed).as_str()), (3, expected));
     assert_eq!(p.read("f"), "1\n");
 }
@@ -100,7 +100,7 @@ fn what_is_told_is_what_is_committed(p: &Place) {
     let output = run(p, &["--diff"], EVERY_KIND);
     assert_eq!(code(&output), 0);
     assert_eq!(
-        dry.strip_suffix("systx: dry run, nothing happened: 13 changes are not committed.\n"),
+        dry.strip_suffix("systx: dry run, nothing was changed: 13 changes are not committed.\n"),
         Some(&*told(p, &output))
     );
     assert_eq!(
@@ -171,7 +171,7 @@ fn a_patch_tells_binary_files_and_attributes(p: &Place) {
         +2\n\
         A\tg\t(link to f)\n\
         M\ttimes\t(times)\n\
-        systx: dry run, nothing happened: 5 changes are not committed.\n";
+        systx: dry run, nothing was changed: 5 changes are not committed.\n";
     assert_eq!(told(p, &output), expected);
 }
 

@@ -182,7 +182,7 @@ fn only_a_directory_serves_what_is_below(p: &Place) {
         let refused = m.run(&["--only", only], "echo not reached");
         assert_eq!((code(&refused), out(&refused).as_str()), (125, ""), "{only}");
         assert!(
-            err(&refused).contains(why) && err(&refused).contains("nothing happened"),
+            err(&refused).contains(why) && err(&refused).contains("nothing was changed"),
             "{only}: {}",
             err(&refused)
         );

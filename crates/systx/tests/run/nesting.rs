@@ -25,7 +25,7 @@ fn is_a_transaction(p: &Place) {
     let output = p.systx(&[], &["sh", "-c", "echo x > lost; exit 3"]).env("SYSTX_ID", "1").output().unwrap();
     let kept = p.served.join("lost").exists();
     assert_eq!((code(&output), kept), (3, false), "an aborted command's file stays: {}", err(&output));
-    assert!(err(&output).contains("aborted, nothing happened"), "{}", err(&output));
+    assert!(err(&output).contains("aborted, nothing was changed"), "{}", err(&output));
 }
 
 fn a_number_in_the_environment_switches_nothing_off(p: &Place) {

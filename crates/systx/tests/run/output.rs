@@ -47,7 +47,7 @@ fn held_output_leaves_after_the_commit(p: &Place) {
 
 fn of_a_failed_command_is_its_reason_only(p: &Place) {
     let output = p.systx(HOLD, &["sh", "-c", "echo done; echo no room >&2; exit 3"]).output().unwrap();
-    let told = "no room\nsystx: aborted, nothing happened: the command exited with status 3.\n";
+    let told = "no room\nsystx: aborted, nothing was changed: the command exited with status 3.\n";
     assert_eq!((code(&output), out(&output).as_str(), err(&output).as_str()), (3, "", told));
     p.fifo("never");
     let script = "echo done; echo waiting >&2; read x < $BESIDE/never";
@@ -99,7 +99,7 @@ fn keeps_its_order_where_both_streams_are_one(p: &Place) {
     let lines: String = (1..9).map(|n| format!("err {n}\nout {n}\n")).collect();
     assert_eq!(into_one_file(p, script), (0, lines));
     // There it is standard error, too, which says why it failed.
-    let told = "1\n2\nsystx: aborted, nothing happened: the command exited with status 3.\n";
+    let told = "1\n2\nsystx: aborted, nothing was changed: the command exited with status 3.\n";
     assert_eq!(into_one_file(p, "echo 1; echo 2 >&2; exit 3"), (3, told.to_string()));
 }
 
@@ -119,7 +119,7 @@ fn is_held_at_a_terminal_too(p: &Place) {
             return;
         }
     };
-    let told = "no room\r\nsystx: aborted, nothing happened: the command exited with status 3.\r\n";
+    let told = "no room\r\nsystx: aborted, nothing was changed: the command exited with status 3.\r\n";
     assert_eq!((code(&output), out(&output).as_str()), (3, told));
     let output = typed("sh -c 'test -t 0 && echo keys; echo installed'").unwrap();
     assert_eq!((code(&output), out(&output).as_str()), (0, "keys\r\ninstalled\r\n"));
@@ -223,7 +223,7 @@ fn that_can_not_be_held_aborts(p: &Place) {
         (125, false, 0),
         "{told}"
     );
-    assert!(told.contains("aborted, nothing happened: holding its output back in "), "{told}");
+    assert!(told.contains("aborted, nothing was changed: holding its output back in "), "{told}");
     assert!(told.contains("No space left on device; make room there, or set TMPDIR."), "{told}");
     must(Command::new("umount").arg("-l").arg(&small));
     let output = p.systx(HOLD, &command).env("TMPDIR", "/no/such/directory").output().unwrap();

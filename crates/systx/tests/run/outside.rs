@@ -67,7 +67,7 @@ fn an_outsiders_edit_wins_and_stays(p: &Place) {
     assert_eq!(code(&output), 75, "{}", err(&output));
     let text = err(&output);
     assert!(
-        text.contains("conflict on") && text.contains("count") && text.contains("nothing happened"),
+        text.contains("conflict on") && text.contains("count") && text.contains("nothing was changed"),
         "{text}"
     );
     assert_eq!(p.read("count"), "41\n");
@@ -140,7 +140,11 @@ fn a_limit_on_the_size_of_files_is_the_commands(p: &Place) {
     assert_eq!(p.read("made"), "x\n");
     let output = limited("exec head -c 100000 /dev/zero > big");
     assert_eq!(code(&output), 128 + 25, "SIGXFSZ ends the command: {}", err(&output));
-    assert!(err(&output).contains("nothing happened") && !p.served.join("big").exists(), "{}", err(&output));
+    assert!(
+        err(&output).contains("nothing was changed") && !p.served.join("big").exists(),
+        "{}",
+        err(&output)
+    );
 }
 
 fn a_signal_to_systx_reaches_the_command(p: &Place) {

@@ -63,7 +63,7 @@ fn both_are_named(p: &Place, script: &str) {
         "{text}"
     );
     assert!(text.contains(&format!("(pid {pid}: sh -c read n < count;")), "{text}");
-    assert!(text.contains("is aborted, nothing happened"), "{text}");
+    assert!(text.contains("is aborted, nothing was changed"), "{text}");
 
     let loser = reader(p, &["--json"], script);
     let (pid, (id, winners_pid)) = (loser.id(), winner(p));

@@ -51,7 +51,7 @@ fn a_shell_commits_if_its_user_says_so(p: &Place) {
     let output = typed(p, "/bin/sh", "rm one; echo two > two; echo three > three\nexit 0\nn\n").unwrap();
     assert_eq!(code(&output), 1, "{}", out(&output));
     assert!(out(&output).contains("commit 3 changes? [y]es"), "{}", out(&output));
-    assert!(out(&output).contains("systx: aborted, nothing happened."), "{}", out(&output));
+    assert!(out(&output).contains("systx: aborted, nothing was changed."), "{}", out(&output));
     assert!(p.served.join("one").exists() && !p.served.join("two").exists());
     // Nothing to commit, nothing to ask.
     let output = typed(p, "/bin/sh", "cat one\nexit 3\n").unwrap();

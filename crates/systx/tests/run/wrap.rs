@@ -58,7 +58,7 @@ fn a_wrapped_program_is_a_transaction(p: &Place) {
     assert!(!out(&output).contains("PATH="), "it stands first: {}", out(&output));
     let failed = w.typed("'make it' 3 x");
     assert_eq!((code(&failed), p.served.join("made").exists()), (3, false), "{}", err(&failed));
-    assert!(err(&failed).contains("aborted, nothing happened"), "{}", err(&failed));
+    assert!(err(&failed).contains("aborted, nothing was changed"), "{}", err(&failed));
     let done = w.typed("'make it' 0 \"a  b\" ''");
     assert_eq!((code(&done), p.read("made").as_str()), (0, "3:a  b\n"), "{}", err(&done));
     // Again is no error, and does not wrap the wrapper.

@@ -41,7 +41,7 @@ fn is_told_whose(said: &str, tree: [bool; 2]) {
     // The command came too late to be heard at all, or the transaction's session daemon was ended.
     let late = said.contains("not open") || said.contains("was ended by signal 15");
     assert!(known || late, "{said}");
-    assert!(!said.contains("nothing happened") || tree == [false, false], "{said}");
+    assert!(!said.contains("nothing was changed") || tree == [false, false], "{said}");
 }
 
 fn two_ends_at_once(p: &Place) {
@@ -122,7 +122,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
             let other = other.or_else(|| waiting.map(|child| child.wait_with_output().unwrap())).unwrap();
             let (code, _, said) = all(&run);
             let what = format!("{options:?} {status} {verb}: {code} {said:?}; {:?}", all(&other));
-            let stays = said.contains("nothing happened yet");
+            let stays = said.contains("nothing was changed yet");
             if stays && word != "kill" && other.status.code() != Some(0) {
                 // It came too early to be heard.
                 systx(p, "abort", &[&id]).output().unwrap();
@@ -133,7 +133,7 @@ fn a_run_and_an_end_at_once(p: &Place) {
             // Report of the run.
             let success = code == 0 && said.is_empty();
             assert!(!success || (tree[0] && status == 0), "{what}");
-            assert!(stays || !said.contains("nothing happened") || !tree[0], "{what}");
+            assert!(stays || !said.contains("nothing was changed") || !tree[0], "{what}");
             assert!(success || stays || code == 125 || (code == status && !tree[0]), "{what}");
             if said.contains("ended by") {
                 assert_eq!(code, 125, "{what}");
@@ -186,7 +186,7 @@ fn a_daemon_killed_in_mid_commit(p: &Place) {
         assert!(!killed || (code == 125 && said.contains("in doubt")), "{code} {said}");
         let words = match (killed, tree[0]) {
             (true, true) => "is committed from another terminal",
-            (true, false) => "nothing happened",
+            (true, false) => "nothing was changed",
             (false, _) => "ended by `systx commit`",
         };
         assert!(inside == 137 && told.contains(words), "{n} {tree:?}: {told}");

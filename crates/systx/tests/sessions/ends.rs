@@ -39,7 +39,7 @@ fn a_killed_daemon_is_an_abort_without_a_trace(p: &Place) {
     open.daemon.kill();
     let (code, _, said) = all(&child.wait_with_output().unwrap());
     let told = format!(
-        "systx: transaction {} is aborted, nothing happened: its session daemon was killed, and what ran in it.\n",
+        "systx: transaction {} is aborted, nothing was changed: its session daemon was killed, and what ran in it.\n",
         open.id
     );
     assert_eq!((code, said), (137, told));
@@ -67,7 +67,7 @@ fn a_daemon_that_is_asked_to_end_aborts(p: &Place) {
     assert!(Command::new("kill").arg(open.daemon.pid.to_string()).status().unwrap().success());
     let (code, _, said) = all(&child.wait_with_output().unwrap());
     let told = format!(
-        "aborted, nothing happened: its session daemon (pid {}) was ended by signal 15.",
+        "aborted, nothing was changed: its session daemon (pid {}) was ended by signal 15.",
         open.daemon.pid
     );
     assert!(code == 137 && said.contains(&told), "{code} {said}");
@@ -84,7 +84,7 @@ fn an_end_kills_what_still_runs_inside(p: &Place) {
         // Without a terminal there is no user to ask.
         let (code, _, said) = all(&open.verb(verb, &[]));
         let named =
-            format!("systx: somebody works in transaction {}: end their commands, or use --force\n", open.id);
+            format!("systx: commands run in transaction {}: end their commands, or use --force\n", open.id);
         assert!(code == 125 && said.starts_with(&named), "{said}");
         assert!(said.contains(&format!("  inside: pid {}, for ", child.id())), "{said}");
         let ended = open.command(verb, &["--verbose", "--force"]).spawn().unwrap();
@@ -216,7 +216,7 @@ fn a_transaction_ends_with_its_time(p: &Place) {
     let open = begin(p, &["--timeout", "0.2"]);
     let child = open.command("exec", &["--", "sleep", "1000"]).output().unwrap();
     let told =
-        "systx: aborted, nothing happened: the transaction was still open after 0.2 s. Give it more with \
+        "systx: aborted, nothing was changed: the transaction was still open after 0.2 s. Give it more with \
         --timeout, or none.\n";
     assert_eq!(all(&child), (124, String::new(), told.into()));
     assert_eq!(all(&open.verb("commit", &[])), (124, String::new(), told.into()));
@@ -253,7 +253,7 @@ fn a_killed_pid_1_is_an_abort(p: &Place) {
     assert!(Command::new("kill").args(["-9", init]).status().unwrap().success());
     let (code, _, said) = all(&child.wait_with_output().unwrap());
     assert!(
-        code == 137 && said.contains("nothing happened: pid 1 of its namespaces was killed"),
+        code == 137 && said.contains("nothing was changed: pid 1 of its namespaces was killed"),
         "{pid}: {said}"
     );
     assert_eq!(open.verb("commit", &[]).status.code(), Some(125));

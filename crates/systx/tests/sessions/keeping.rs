@@ -99,7 +99,7 @@ fn a_run_that_may_keep_is_a_run_otherwise(p: &Place) {
     assert_eq!(value["outcome"], "committed");
     let missing = p.systx(&options, &["no-such-command"]).output().unwrap();
     let told =
-        "systx: aborted, nothing happened: no-such-command: command not found; check its name, and PATH.\n";
+        "systx: aborted, nothing was changed: no-such-command: command not found; check its name, and PATH.\n";
     assert_eq!(all(&missing), (127, String::new(), told.into()));
     let late = p.systx(&[&options[..], &["--timeout", "0.2"]].concat(), &["sleep", "1000"]).output().unwrap();
     assert_eq!(all(&late).0, 124);

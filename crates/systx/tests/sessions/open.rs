@@ -33,7 +33,7 @@ fn what_several_commands_do_takes_effect_at_once(p: &Place) {
     open.shell("rm -r d; echo other > other");
     let before = p.picture();
     let aborted = all(&open.verb("abort", &["--verbose"]));
-    assert_eq!(aborted, (0, String::new(), "systx: aborted, nothing happened.\n".into()));
+    assert_eq!(aborted, (0, String::new(), "systx: aborted, nothing was changed.\n".into()));
     assert_eq!(p.picture(), before);
     open.daemon.gone();
     nobody_is_kept(p);

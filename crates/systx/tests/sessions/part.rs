@@ -171,7 +171,7 @@ fn a_conflict_is_named(p: &Place) {
         code == 75 && said.contains(&format!("conflict on {}/seen", p.served.display())),
         "{code} {said}"
     );
-    assert!(said.contains("is lost: it can't be committed, nothing happened"), "{said}");
+    assert!(said.contains("is lost: it can't be committed, nothing was changed"), "{said}");
     assert_eq!(p.picture(), before);
     assert_eq!(open.verb("abort", &[]).status.code(), Some(0));
     open.daemon.gone();

@@ -109,7 +109,7 @@ fn keys_reach_the_command(p: &Place) {
 
 fn keys_reach_the_command_of_a_run(p: &Place) {
     let Some(mut typed) = keys_reach(p, &format!("run --area-name {AREA} --only .")) else { return };
-    assert!(typed.before.contains("systx: aborted, nothing happened"), "{}", typed.before);
+    assert!(typed.before.contains("systx: aborted, nothing was changed"), "{}", typed.before);
     assert!(!p.served.join("size").exists());
     // The terminal is the shell's again, and nothing of the run waits in the background.
     let so_far = typed.before.len();

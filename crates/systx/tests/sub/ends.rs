@@ -406,7 +406,7 @@ fn outside_it_is_an_ordinary_one(dir: &Path) {
     let Some(w) = World::new(dir, "ext4", SETUP) else { return };
     let output = run(&w.tree, &["--sub"], &["sh", "-c", "echo x > x; exit 3"]).output().unwrap();
     assert_eq!(code(&output), 3);
-    assert_eq!(err(&output), "systx: aborted, nothing happened: the command exited with status 3.\n");
+    assert_eq!(err(&output), "systx: aborted, nothing was changed: the command exited with status 3.\n");
     let output = run(&w.tree, &["--sub", "-v"], &["sh", "-c", "echo x > x"]).output().unwrap();
     assert_eq!((code(&output), err(&output).as_str()), (0, "systx: committed: all changes are in place.\n"));
     assert_eq!(w.names(), ["a", "dir", "large", "x"]);

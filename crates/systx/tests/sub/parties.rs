@@ -186,7 +186,7 @@ fn a_conflict_of_the_outer_one_ends_both(dir: &Path) {
         std::fs::write(w.beside.join("two"), "\n").unwrap();
         let output = outer.unwrap().wait_with_output().unwrap();
         assert_eq!(code(&output), 75, "{}", err(&output));
-        assert!(err(&output).contains("is aborted, nothing happened. Run again"), "{}", err(&output));
+        assert!(err(&output).contains("is aborted, nothing was changed. Run again"), "{}", err(&output));
         assert_eq!((w.names().join(" "), w.read("d")), ("c d dir".into(), "outside\n".into()));
         w.nothing_is_left();
     });

@@ -51,7 +51,9 @@ fn options_that_make_sense_work(dir: &Path) {
     assert_eq!(output, "0\n");
     assert_eq!(
         words,
-        format!("D\t{tree}/a\nA\t{tree}/n\nsystx: dry run, nothing happened: 2 changes are not committed.\n")
+        format!(
+            "D\t{tree}/a\nA\t{tree}/n\nsystx: dry run, nothing was changed: 2 changes are not committed.\n"
+        )
     );
     // Against what the outer one has, not against what everybody has.
     let (output, words) = said(&w, "echo o > o; rm a; sub --diff -- sh -c 'echo more >> o; echo n > n'");

@@ -130,7 +130,7 @@ fn without_room_nothing_happens(dir: &Path) {
     let output = run(&tree, &["--undoable"], &["rm", "large"]).output().unwrap();
     assert_eq!(code(&output), 125, "{}", err(&output));
     assert!(
-        err(&output).contains("nothing happened: keeping what it could be undone with"),
+        err(&output).contains("nothing was changed: keeping what it could be undone with"),
         "{}",
         err(&output)
     );

@@ -64,7 +64,7 @@ fn a_program_outside_is_named(dir: &Path) {
         assert_eq!(told["overtaken"]["obstacles"][0]["by"], Value::Array(Vec::new()), "{script}");
         let message = told["message"].as_str().unwrap();
         assert!(message.contains("by a program outside of any transaction"), "{message}");
-        assert!(message.contains("nothing happened") && !message.contains("systx undo"), "{message}");
+        assert!(message.contains("nothing was changed") && !message.contains("systx undo"), "{message}");
         assert_eq!(picture(&tree), before, "{script}");
     }
 }
@@ -115,7 +115,7 @@ fn what_changes_meanwhile_is_a_conflict(dir: &Path) {
     let output = stopped.go_on();
     assert_eq!(code(&output), 75, "{}", err(&output));
     assert!(
-        err(&output).contains("conflict on") && err(&output).contains("nothing happened"),
+        err(&output).contains("conflict on") && err(&output).contains("nothing was changed"),
         "{}",
         err(&output)
     );
@@ -128,7 +128,7 @@ fn what_was_not_kept_is_told(dir: &Path) {
     let says = |output: Output, words: &str| {
         assert_eq!(code(&output), 125);
         assert!(
-            err(&output).contains(words) && err(&output).contains("nothing happened"),
+            err(&output).contains(words) && err(&output).contains("nothing was changed"),
             "{}",
             err(&output)
         );

@@ -339,7 +339,7 @@ fn a_dry_run_changes_nothing(dir: &Path) {
     let output = undo(id, &["--dry-run"]);
     let at = |name: &str| tree.join(name).display().to_string();
     let expected = format!(
-        "D\t{}\nA\t{}\nM\t{}\nsystx: dry run, nothing happened: 3 changes are not committed.\n",
+        "D\t{}\nA\t{}\nM\t{}\nsystx: dry run, nothing was changed: 3 changes are not committed.\n",
         at("new"),
         at("one"),
         at("two")

@@ -167,7 +167,7 @@ fn doctor_says_what_holds(dir: &Path) {
     for begin in [
         format!("weak privilege: user {USER}: `systx run` serves {}, {own}, ", w.beside.display()),
         "ok   user namespaces: allowed".into(),
-        format!("ok   area on {own}: there, and nobody else can enter it"),
+        format!("ok   area on {own}: there, and no other user can enter it"),
         format!("weak opening by handle on {own}: "),
     ] {
         assert!(text.lines().any(|line| line.starts_with(&begin)), "{begin}\n{text}");

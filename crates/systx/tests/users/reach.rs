@@ -92,7 +92,11 @@ fn what_is_not_the_users_cannot_be_served(dir: &Path) {
     let refused = |words: &[&str], why: &str| {
         let output = w.verb(words).output().unwrap();
         assert_eq!((code(&output), out(&output)), (125, String::new()), "{words:?}: {}", err(&output));
-        assert!(err(&output).contains("nothing happened") && err(&output).contains(why), "{}", err(&output));
+        assert!(
+            err(&output).contains("nothing was changed") && err(&output).contains(why),
+            "{}",
+            err(&output)
+        );
     };
     let top = w.own.parent().unwrap().to_str().unwrap();
     refused(

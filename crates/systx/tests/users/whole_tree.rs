@@ -243,7 +243,7 @@ fn what_others_have_in_tmp_stays_theirs(dir: &Path) {
             err(&native),
             err(&inside)
         );
-        assert!(err(&inside).contains("nothing happened"), "{script}: {}", err(&inside));
+        assert!(err(&inside).contains("nothing was changed"), "{script}: {}", err(&inside));
         assert_eq!(seen(Path::new("/tmp")), before, "{script}");
     }
 }
@@ -442,7 +442,7 @@ fn nothing_left_is_refused(dir: &Path) {
     let words =
         format!("nothing that user {USER} could change can be served; name a directory of yours with --only");
     assert!(
-        err(&refused).contains(&words) && err(&refused).contains("nothing happened"),
+        err(&refused).contains(&words) && err(&refused).contains("nothing was changed"),
         "{}",
         err(&refused)
     );
@@ -562,8 +562,8 @@ fn doctor_says_what_is_served(dir: &Path) {
     let (own, text) = (w.own.display(), told(USER));
     for begin in [
         format!("weak privilege: user {USER}: `systx run` serves {own}, /tmp, /var/tmp; everything else is read-only inside"),
-        format!("ok   area on {own}: there, and nobody else can enter it"),
-        "ok   area on /tmp: there, and nobody else can enter it".into(),
+        format!("ok   area on {own}: there, and no other user can enter it"),
+        "ok   area on /tmp: there, and no other user can enter it".into(),
     ] {
         assert!(text.lines().any(|line| line.starts_with(&begin)), "{begin}\n{text}");
     }

@@ -144,7 +144,7 @@ fn a_file_that_was_replaced_between_two_records_is_not_changed_by_the_second() {
     });
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
     let told: Vec<_> = recovered.displaced.iter().map(|displaced| displaced.what).collect();
-    assert!(told.contains(&"contents not changed: removed by somebody else"), "{recovered:?}");
+    assert!(told.contains(&"contents not changed: removed by another program"), "{recovered:?}");
     assert_eq!(machine.look(0, "w/a").expect("it is there").content, b"theirs");
 }
 

@@ -101,7 +101,7 @@ impl Outsider {
         Ok(Claim::There { object, dir, name, bytes })
     }
 
-    /// Acts. `Err`: nothing happened.
+    /// Acts. `Err`: nothing was changed.
     pub(super) fn act(&self) -> Result<Done, Errno> {
         let (os, path) = (&self.os, self.path.as_str());
         let (dir, name) = self.dir(path)?;

@@ -7,7 +7,7 @@ use systx_os::{Open, Os};
 use systx_sim::machine::{Machine, PointInfo, Tree};
 
 /// Bytes that the outsider writes.
-pub(super) const HIS: &[u8] = b"written by somebody else";
+pub(super) const HIS: &[u8] = b"written by another program";
 
 /// The outsider's act, right before a rename of the publication.
 #[derive(Clone, Copy, Debug)]
