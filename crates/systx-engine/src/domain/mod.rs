@@ -40,13 +40,7 @@ mod told;
 pub mod unsynced;
 
 #[cfg(test)]
-mod interleavings;
-#[cfg(test)]
-mod model;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod uniform;
 
 pub use area::Area;
 pub(crate) use exact::changed_by;

@@ -124,8 +124,8 @@ fn ns(at: Timestamp) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::super::layout::WORDS;
-    use super::super::model::Plain;
     use super::*;
+    use crate::domain::tests::model::Plain;
 
     const SECOND: i64 = 1_000_000_000;
 

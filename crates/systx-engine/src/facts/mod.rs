@@ -10,8 +10,6 @@ mod compare;
 mod look;
 mod lower_dir;
 mod passing;
-#[cfg(test)]
-mod passing_tests;
 mod refresh;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Damaged words are errors; areas and tables on a real file system.
 
-use super::layout::*;
 use super::model::{info_of, only, signature_of, Plain};
-use super::senior::SENIORITY_AGAIN_NS;
-use super::*;
 use crate::acl;
+use crate::domain::layout::*;
+use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::*;
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId, OWNERS};
 use crate::lock::{Locked, RobustLock};
 use std::os::fd::OwnedFd;

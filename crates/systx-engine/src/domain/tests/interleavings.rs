@@ -3,12 +3,12 @@
 //! Each promise is checked over a bounded number of random schedules. Three mutants at the end show that the checks
 //! would notice.
 
-use super::layout::{RING_ENTRY_LEN, SLOT_LEN, UNSYNCED_LEN};
 use super::model::{info_of, only, signature_of, Faults, Model};
-use super::ring::{Ring, Scan, Who};
-use super::slots::{Place, SlotInfo, SlotState, Slots};
 use super::uniform::Uniform;
-use super::unsynced::{Token, Unsynced};
+use crate::domain::layout::{RING_ENTRY_LEN, SLOT_LEN, UNSYNCED_LEN};
+use crate::domain::ring::{Ring, Scan, Who};
+use crate::domain::slots::{Place, SlotInfo, SlotState, Slots};
+use crate::domain::unsynced::{Token, Unsynced};
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, Signature, TxId};
 use crate::lock::{Locked, RobustLock};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use systx_os::Words;
 
-use super::slots::{Place, SlotInfo};
+use crate::domain::slots::{Place, SlotInfo};
 
 /// How a [`Model`] differs from a machine, on purpose.
 #[derive(Clone, Copy, Default)]

@@ -339,7 +339,7 @@ fn hidden(os: &Linux, domain: &Arc<Domain<Linux>>, scratch: &std::path::Path) ->
             }
         });
         for n in 1..=ROUNDS {
-            let mut facts = super::Facts::new(vec![domain.clone()]);
+            let mut facts = crate::facts::Facts::new(vec![domain.clone()]);
             let (_, root) = facts.root(0).unwrap();
             let d = facts.entry(&root, b"d").unwrap().unwrap();
             let dir = facts.dir(d.fact).unwrap();
