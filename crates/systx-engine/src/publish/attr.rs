@@ -1,6 +1,6 @@
 //! ATTR: mode, owner, extended attributes and times of an existing object.
 
-use super::place::opened;
+use super::decide::{self, Value};
 use super::power;
 use super::site::{Found, Pass, Site};
 use crate::acl::CAPABILITY;
@@ -36,66 +36,103 @@ pub(super) fn change<O: Os>(
         return Ok(());
     };
     // Held over all of them: a process that opens the file meanwhile waits.
-    let (mut hold, mut dropped) = (None, false);
+    let mut power = power_over.map_or(Power::Free, Power::Unasked);
     for change in changes {
         if site.are_set && stays_set(os, change) {
             continue;
         }
-        if let Some(bytes) = power_over.filter(|_| !dropped && hold.is_none() && change.gives_power()) {
-            if is_left(os, &fd, change)? {
-                hold = power::hold(site, step, object, bytes)?;
-                dropped = hold.is_none();
-                if dropped {
-                    site.report(step, None, power::DROPPED);
-                }
-            }
-        }
-        if dropped && change.gives_power() {
+        power.ask(site, step, object, &fd, change)?;
+        if matches!(power, Power::Denied) && change.gives_power() {
             if !mutant::on(Mutant::NothingOfAMode) {
                 keep_on(site, &fd, change)?;
             }
             continue;
         }
-        let theirs = match change {
-            // chown(2), and without privileges a patch, drops setuid and setgid: then the mode is neither old nor new.
-            Change::Mode { old, new } => match os.stat(&fd)?.perm() {
-                perm if perm == *new => false,
-                perm if perm == *old || perm == *old & !0o6000 => os.chmod(&fd, *new).map(|()| false)?,
-                // Of a recovery that was killed while it patched the file.
-                perm if perm == opened(*new) && os.uid() != 0 => os.chmod(&fd, *new).map(|()| false)?,
-                _ => true,
-            },
-            Change::Owner { old, new } => {
-                let stat = os.stat(&fd)?;
-                match (stat.uid, stat.gid) {
-                    owner if owner == *new => false,
-                    owner if owner == *old => os.chown(&fd, new.0, new.1).map(|()| false)?,
-                    _ => true,
-                }
-            }
-            Change::Xattr { name, old, new } => match current_xattr(os, &fd, name)? {
-                value if value == *new => false,
-                value if value == *old => match new {
-                    Some(value) => os.setxattr(&fd, name, value, SetXattr::Any).map(|()| false)?,
-                    None => remove_xattr(os, &fd, name).map(|()| false)?,
-                },
-                _ => true,
-            },
-            // In a redo an outsider may have changed the object since: then the times stay as they were
-            // found.
-            Change::Times { mtime, before, .. }
-                if site.pass == Pass::Redo && foreign(site, object, &fd, *mtime, *before)? =>
-            {
-                let found = site.found.get(object).map(|found| found.mtime);
-                os.utimens(&fd, None, found).map(|()| false)?
-            }
-            Change::Times { atime, mtime, .. } => os.utimens(&fd, *atime, *mtime).map(|()| false)?,
-        };
-        if theirs && !later(site) {
+        if apply(site, object, &fd, change)? == Value::Theirs && !later(site) {
             site.report(step, None, "an attribute was changed by another program and left so");
         }
     }
     Ok(())
+}
+
+/// What the changes of a step may give a file: set-id bits, capabilities, root's ownership.
+enum Power<'b, 'a, O: Os> {
+    /// They are given to whatever bytes there are.
+    Free,
+    /// To bytes with this hash only; none of the changes so far gave power.
+    Unasked(&'b [u8; 32]),
+    /// To the bytes that are held.
+    Held { _until_the_end: power::Hold<'a, O> },
+    /// Nothing of it is given.
+    Denied,
+}
+
+impl<'a, O: Os> Power<'_, 'a, O> {
+    /// Takes hold of the bytes before the first change that gives power and is still to be made.
+    fn ask(
+        &mut self,
+        site: &mut Site<'a, O>,
+        step: &Step,
+        object: &Handle,
+        fd: &O::Fd,
+        change: &Change,
+    ) -> Result<()> {
+        let Power::Unasked(bytes) = *self else { return Ok(()) };
+        if !change.gives_power() || !is_left(site.os, fd, change)? {
+            return Ok(());
+        }
+        *self = match power::hold(site, step, object, bytes)? {
+            Some(hold) => Power::Held { _until_the_end: hold },
+            None => {
+                site.report(step, None, power::DROPPED);
+                Power::Denied
+            }
+        };
+        Ok(())
+    }
+}
+
+/// Makes one change if the old value is still there; returns what was.
+fn apply<O: Os>(site: &Site<'_, O>, object: &Handle, fd: &O::Fd, change: &Change) -> Result<Value> {
+    let os = site.os;
+    let found = match change {
+        // In a redo an outsider may have changed the object since: then the times stay as they were found.
+        Change::Times { mtime, before, .. }
+            if site.pass == Pass::Redo && foreign(site, object, fd, *mtime, *before)? =>
+        {
+            let found = site.found.get(object).map(|found| found.mtime);
+            os.utimens(fd, None, found)?;
+            return Ok(Value::Old);
+        }
+        _ => look(os, fd, change)?,
+    };
+    if matches!(found, Value::Old | Value::Opened) {
+        match change {
+            Change::Mode { new, .. } => os.chmod(fd, *new)?,
+            Change::Owner { new, .. } => os.chown(fd, new.0, new.1)?,
+            Change::Xattr { name, new: Some(value), .. } => os.setxattr(fd, name, value, SetXattr::Any)?,
+            Change::Xattr { name, new: None, .. } => remove_xattr(os, fd, name)?,
+            Change::Times { atime, mtime, .. } => os.utimens(fd, *atime, *mtime)?,
+        }
+    }
+    Ok(found)
+}
+
+/// Looks at the present value of what is changed. Times are set whatever they are.
+fn look<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<Value> {
+    Ok(match change {
+        Change::Mode { old, new } => match decide::mode(os.stat(fd)?.perm(), *old, *new) {
+            // Modes never keep root out, so root opens none.
+            Value::Opened if os.uid() == 0 => Value::Theirs,
+            found => found,
+        },
+        Change::Owner { old, new } => {
+            let stat = os.stat(fd)?;
+            decide::value(&(stat.uid, stat.gid), old, new)
+        }
+        Change::Xattr { name, old, new } => decide::value(&current_xattr(os, fd, name)?, old, new),
+        Change::Times { .. } => Value::Old,
+    })
 }
 
 /// Removes an extended attribute, as one who may only own the file.
@@ -139,19 +176,13 @@ fn keep_on<O: Os>(site: &Site<'_, O>, fd: &O::Fd, change: &Change) -> Result<()>
     }
 }
 
-/// Returns true if a change is still to be made.
+/// Returns true if a change is still to be made. Times do not count.
 pub(super) fn is_left<O: Os>(os: &O, fd: &O::Fd, change: &Change) -> Result<bool> {
     Ok(match change {
-        Change::Mode { old, new } => {
-            let perm = os.stat(fd)?.perm();
-            perm != *new && [*old, *old & !0o6000].contains(&perm)
-        }
-        Change::Owner { old, new } => {
-            let stat = os.stat(fd)?;
-            old != new && (stat.uid, stat.gid) == *old
-        }
-        Change::Xattr { name, old, new } => old != new && current_xattr(os, fd, name)? == *old,
         Change::Times { .. } => false,
+        // A value that does not change needs no call.
+        Change::Owner { .. } | Change::Mode { .. } => look(os, fd, change)? == Value::Old,
+        Change::Xattr { old, new, .. } => old != new && look(os, fd, change)? == Value::Old,
     })
 }
 

@@ -7,6 +7,7 @@
 //! may be published (commit, recovery), nor free the entry's leftovers ([`reclaim`]).
 
 mod attr;
+mod decide;
 mod hidden;
 pub(crate) mod link;
 pub(crate) mod mark;

@@ -1,5 +1,6 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
+use super::decide::{is_restored, may_be_lost, of_small, Sector, SmallEnd, SmallTime};
 use super::site::{Pass, Site};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
@@ -63,10 +64,16 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let stat = os.stat(found)?;
     give_mode_back(os, found, &stat, small.mode)?;
     let (content, size) = (&small.content, stat.size as usize);
-    let cut = size % SECTOR_BYTES != 0 && size != content.len();
     let later = stat.mtime > small.mtime.max(small.ctime);
     let begun = stat.atime == RESTORING;
-    if (later && !begun) || size > content.len() || cut {
+    let time = if begun {
+        SmallTime::Restoring
+    } else if later {
+        SmallTime::Later
+    } else {
+        SmallTime::Published
+    };
+    if !may_be_lost(SmallEnd::of(content.len(), size), time) {
         return Ok(());
     }
     let mut present = vec![0; size];
@@ -78,29 +85,23 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let got = read_up_to(os, &read, &mut present, 0)?;
     drop(read);
     present.truncate(got);
-    let sectors = |n: usize| {
-        let at = n * SECTOR_BYTES;
-        let ours = &content[at..content.len().min(at + SECTOR_BYTES)];
-        (at, present.get(at..present.len().min(at + SECTOR_BYTES)).unwrap_or_default(), ours)
-    };
-    let all = content.len().div_ceil(SECTOR_BYTES);
-    let foreign = |n: usize| {
-        let (_, present, ours) = sectors(n);
-        !ours.starts_with(present) && present.iter().any(|b| *b != 0)
-    };
-    if (0..all).any(foreign) {
-        return Ok(());
-    }
-    let lost = |n: &usize| sectors(*n).1 != sectors(*n).2;
-    let mut lost = (0..all).filter(lost).peekable();
-    if lost.peek().is_none() && !begun {
+    let sectors: Vec<Sector> = content
+        .chunks(SECTOR_BYTES)
+        .enumerate()
+        .map(|(n, ours)| {
+            let at = n * SECTOR_BYTES;
+            of_small(ours, present.get(at..present.len().min(at + SECTOR_BYTES)).unwrap_or_default())
+        })
+        .collect();
+    if !is_restored(&sectors, time) {
         return Ok(());
     }
     let fd = open_for_writing(os, found)?;
     os.utimens(&fd, Some(RESTORING), None)?;
-    for n in lost {
-        let (at, _, ours) = sectors(n);
-        write_all(os, &fd, ours, at as u64)?;
+    for (n, ours) in content.chunks(SECTOR_BYTES).enumerate() {
+        if sectors[n] == Sector::Lost {
+            write_all(os, &fd, ours, (n * SECTOR_BYTES) as u64)?;
+        }
     }
     // An outsider may have set them since.
     let atime = if begun { small.mtime } else { stat.atime };

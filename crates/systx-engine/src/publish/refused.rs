@@ -7,9 +7,10 @@
 //! descriptors, …); those leave the record pending.
 
 use super::attr::is_left;
-use super::patch::{after_image, chunks, is_pre_image};
+use super::decide::{Known, Sector};
+use super::patch::{after_image, chunks};
 use super::remove::drop_token;
-use super::site::{Pass, Site};
+use super::site::{OldEnds, Pass, Site};
 use super::{pending, Pending};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
@@ -155,18 +156,19 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
     if size == patch.size_before && size != patch.size_after {
         return Ok(false);
     }
-    let slot = match in_slot(patch) {
-        true => Some(os.open(site.slots, &slot_name(step.slot), Open::Read)?),
-        false => None,
-    };
+    let slot =
+        if in_slot(patch) { Some(os.open(site.slots, &slot_name(step.slot), Open::Read)?) } else { None };
+    let ends = OldEnds::new();
     for range in &patch.ranges {
-        for (at, skip, len) in chunks(range, patch.size_after) {
-            let mut present = vec![0; len];
-            read_up_to(os, file, &mut present, at)?;
-            let after = after_image(os, slot.as_ref(), range, at, skip, len)?;
+        for chunk in chunks(range, patch.size_after) {
+            let mut present = vec![0; chunk.len];
+            read_up_to(os, file, &mut present, chunk.at)?;
+            let after = after_image(os, slot.as_ref(), range, chunk)?;
             let sectors = present.chunks(SECTOR_BYTES).zip(after.chunks(SECTOR_BYTES)).enumerate();
             for (n, (present, after)) in sectors {
-                if present != after && is_pre_image(&range.before, skip / SECTOR_BYTES + n, present) {
+                let before = (&range.before, chunk.skip / SECTOR_BYTES + n);
+                let known = Known { before, after, at: chunk.at + (n * SECTOR_BYTES) as u64, ends: &ends };
+                if known.judge(present) == Sector::Before {
                     return Ok(false);
                 }
             }
@@ -203,8 +205,8 @@ fn keep_patch<O: Os>(site: &Site<'_, O>, n: usize, patch: &Patch) -> Result<Stri
     };
     os.truncate(&fd, patch.size_after)?;
     for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
-        for (at, skip, len) in chunks(range, patch.size_after) {
-            write_all(os, &fd, &after_image(os, None, range, at, skip, len)?, at)?;
+        for chunk in chunks(range, patch.size_after) {
+            write_all(os, &fd, &after_image(os, None, range, chunk)?, chunk.at)?;
         }
     }
     Ok(name)
