@@ -15,8 +15,13 @@ mod prepare;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod whole;
 
 pub(crate) use prepare::Draft;
+#[cfg(test)]
+use prepare::OnShelf;
+#[cfg(test)]
+use whole::Failing;
 
 use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};
@@ -24,13 +29,12 @@ use crate::id::{Footprint, Lsn, Objects, TxId};
 use crate::log::{BodyAt, LogPos};
 use crate::mutant::{self, Mutant};
 use crate::objects::Directories;
-use crate::outcome::{CommitError, Committed, Conflict, Durability, VerbError};
-use crate::plan::{self, Plan};
+use crate::outcome::{CommitError, Committed, Durability, VerbError};
+use crate::plan::Plan;
 use crate::publish::tokens::TokenHandles;
-use crate::record::{Body, Step};
-use crate::transaction::Transaction;
+use crate::record::Body;
 use final_look::Leases;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Handle, Os};
 use validate::failed;
@@ -111,131 +115,6 @@ pub(crate) struct Logged(());
 
 /// It is past its commit point. It has the leases under which the final look was taken.
 pub(crate) struct Decided<O: Os>(Leases<O>);
-
-impl<O: Os> Transaction<O> {
-    /// Makes all of the transaction's effects public, or none.
-    ///
-    /// # Errors
-    /// [`CommitError`]; but for `InDoubt` nothing was changed.
-    pub fn commit(self) -> Result<Committed, CommitError> {
-        self.commit_whole(Failing::Goes).map_err(|(error, _)| error)
-    }
-
-    /// Commits; but where that fails before the commit point the transaction stays, [given
-    /// up](Transaction::give_up), with all that was done in it.
-    pub fn commit_or_stay(self) -> Result<Committed, NotCommitted<O>> {
-        self.commit_whole(Failing::Stays)
-    }
-
-    fn commit_whole(mut self, failing: Failing) -> Result<Committed, NotCommitted<O>> {
-        let stays = failing == Failing::Stays;
-        if let Some(why) = self.take_refusal() {
-            return Err((CommitError::Refused(why), self.failed_whole(failing, None)));
-        }
-        let plans = match plan::plan(&mut self.workset) {
-            Ok(plans) => plans,
-            Err(error) => {
-                // A change that came through another transaction is reported as its doing, not as an
-                // outsider's.
-                let named = self.workset.facts_mut().refresh_all().map_err(aborted);
-                let error = named.err().unwrap_or(error);
-                let lost = match &error {
-                    CommitError::Conflict(conflict) => Some(&**conflict),
-                    _ => None,
-                };
-                let left = self.failed_whole(failing, lost);
-                return Err((error, left));
-            }
-        };
-        // Files of the committed tree that are still open here would make our own leases fail.
-        match failing {
-            Failing::Goes => self.workset.forget_nodes(),
-            Failing::Stays => self.workset.close_committed_files(),
-        }
-        let mounts = self.workset.mounts().to_vec();
-        let (ids, contention) = (self.ids().to_vec(), &self.contention);
-        let staging = |mount: usize| self.workset.staging_there(mount);
-        let shelved: Vec<_> = (0..mounts.len())
-            .map(|mount| staging(mount).and_then(|s| Some((s.shelf.clone()?, s.next))))
-            .collect();
-        // Takes back what a commit that stays has let go of before it failed.
-        let unused: Vec<HashSet<u32>> = match failing {
-            Failing::Goes => Vec::new(),
-            Failing::Stays => plans.iter().map(|(plan, _)| plan.unused.iter().copied().collect()).collect(),
-        };
-        let has_slots = |plan: &Plan| plan.steps.iter().any(|step| step.slot != Step::NO_SLOT);
-        let carried: Vec<bool> =
-            plans.iter().map(|(plan, _)| stays && !plan.steps.is_empty() && !has_slots(plan)).collect();
-        let staging: Vec<_> = (0..mounts.len()).map(|mount| staging(mount).map(|s| s.dir.clone())).collect();
-        let drafts =
-            plans.into_iter().zip(staging).enumerate().map(|(mount, ((plan, directories), slots))| Draft {
-                mount,
-                domain: mounts[mount].clone(),
-                id: ids[mount],
-                age: contention.age(mount),
-                plan,
-                directories,
-                slots,
-                shelved: shelved[mount].clone(),
-                stays,
-            });
-        let mut drafts: Vec<_> = drafts.collect();
-        // Commit locks are taken in this order.
-        drafts.sort_by_key(|draft| draft.domain.key);
-        let changed: Vec<bool> = (0..mounts.len())
-            .map(|m| drafts.iter().any(|d| d.mount == m && !d.plan.steps.is_empty()))
-            .collect();
-        // Until the seals are removed no process takes the directories for orphans.
-        let noted = mounts.iter().zip(&ids).filter(|_| stays);
-        let noted: Vec<_> = noted.map(|(domain, id)| domain.keep_sealed(*id)).collect();
-        let ended = run(self.workset.facts_mut(), drafts, self.options.durability, &self.options.command);
-        let in_doubt = matches!(ended, Err(CommitError::InDoubt { .. }));
-        let stays = stays && ended.is_err() && !in_doubt;
-        for (mount, domain) in mounts.iter().enumerate() {
-            // The staged objects came to nothing, in whole or in part.
-            if !in_doubt && !stays && (ended.is_err() || !changed[mount] || carried[mount]) {
-                domain.discard_staging(ids[mount]);
-                shelved[mount].as_ref().inspect(|_| domain.clear_shelf(ids[mount]));
-            }
-        }
-        let lost = match &ended {
-            Err(CommitError::Conflict(conflict)) => Some((**conflict).clone()),
-            _ => None,
-        };
-        if stays {
-            mounts.iter().zip(&ids).for_each(|(domain, id)| domain.unseal_staging(*id));
-            drop(noted);
-            self.workset.forget_slots(&unused);
-            self.give_up(lost.as_ref());
-            return ended.map_err(|error| (error, Some(Box::new(self))));
-        }
-        self.end_contention(lost.as_ref());
-        ended.map_err(|error| (error, None))
-    }
-
-    /// Ends a transaction whose commit has failed before anything was done for it.
-    fn failed_whole(mut self, failing: Failing, lost: Option<&Conflict>) -> Option<Box<Transaction<O>>> {
-        match (failing, lost) {
-            (Failing::Stays, lost) => {
-                self.give_up(lost);
-                return Some(Box::new(self));
-            }
-            (Failing::Goes, Some(conflict)) => self.lose(conflict),
-            (Failing::Goes, None) => self.abort(),
-        }
-        None
-    }
-}
-
-/// Why a commit failed, and the transaction, if it stays.
-pub type NotCommitted<O> = (CommitError, Option<Box<Transaction<O>>>);
-
-/// The fate of a transaction whose commit fails before its commit point.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Failing {
-    Goes,
-    Stays,
-}
 
 /// Runs the protocol over what a transaction changed. `drafts` are in the order of the domains' keys.
 pub(crate) fn run<O: Os>(

@@ -2,9 +2,10 @@
 
 use super::base::Base;
 use super::validate::builds_on_unsynced;
+use super::whole::Failing;
 use super::{acquire, barrier, header, Change, Part};
 use crate::domain::shelf::{first_slot, Shelf};
-use crate::domain::Domain;
+use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
 use crate::objects::{open_object, slot_name, Directories};
@@ -33,10 +34,17 @@ pub(crate) struct Draft<O: Os> {
     pub directories: Directories<O>,
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
-    /// Set if that is the shelf: slots below this number are used up.
-    pub shelved: Option<(Arc<Shelf<O>>, u32)>,
-    /// Where the commit fails, what is staged stays.
-    pub stays: bool,
+    /// Set if that is the shared one.
+    pub on_shelf: Option<OnShelf<O>>,
+    /// The fate of what is staged where the commit fails.
+    pub failing: Failing,
+}
+
+/// A transaction's entries in the shared staging directory of its process.
+pub(crate) struct OnShelf<O: Os> {
+    pub shelf: Arc<Shelf<O>>,
+    /// Entries below this number are used up.
+    pub end: u32,
 }
 
 /// Makes tokens, acquires what publication needs, writes bodies behind the stage barrier.
@@ -66,9 +74,10 @@ pub(super) fn prepare<O: Os>(
         }
         let footprint = objects.footprint();
         let (mount, domain, age) = (draft.mount, draft.domain.clone(), draft.age);
-        let change = match draft.plan.steps.is_empty() {
-            true => None,
-            false => Some(match stage(draft, command) {
+        let change = if draft.plan.steps.is_empty() {
+            None
+        } else {
+            Some(match stage(draft, command) {
                 Ok(change) => change,
                 Err(why) => {
                     // An object that vanished through another transaction is reported as its doing, not as an
@@ -76,7 +85,7 @@ pub(super) fn prepare<O: Os>(
                     facts.refresh_all().map_err(super::aborted)?;
                     return Err(why);
                 }
-            }),
+            })
         };
         parts.push(Part { mount, domain, change, age, objects, footprint, numbered: None });
     }
@@ -85,76 +94,15 @@ pub(super) fn prepare<O: Os>(
 }
 
 /// P2, P3: tokens, targets, directories, space.
-fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let Draft { domain, mut plan, mut directories, slots, id, shelved, stays, .. } = draft;
-    let os = &domain.os;
-    let fail = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
-    let patch_targets = open_targets(&domain, &plan)?;
-    acquire::space(&domain, &plan.steps)?;
-    let mut body = Body {
-        version: BODY_VERSION,
-        id,
-        nonce: 0,
-        uid: os.uid(),
-        table: domain.table.id(),
-        coordinator: None,
-        participants: Vec::new(),
-        companions: Vec::new(),
-        command: command.to_owned(),
-        shelved: None,
-        linked: plan.linked,
-        steps: std::mem::take(&mut plan.steps),
-        times: std::mem::take(&mut plan.times),
-    };
-    let tokens = shelved.as_ref().map(|(shelf, _)| TokenHandles::of(shelf.token_handle)).unwrap_or_default();
-    let (slots, sealed, held) = match body.has_slots() {
-        true => {
-            let slots = match slots {
-                Some(slots) => slots,
-                None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
-            };
-            for slot in &plan.unused {
-                // An object that can't go now goes with the others.
-                let _ = os.unlink(&slots, &slot_name(*slot));
-            }
-            let token = shelved.as_ref().map(|(shelf, _)| &shelf.token);
-            tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
-            let held = acquire::check(&domain, &plan, &body.steps, Some(&slots), &mut directories, None)?;
-            if plan.staged != Staged::default() {
-                all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
-            }
-            // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its
-            // slots and tokens have been.
-            let sealed = match shelved {
-                Some((shelf, end)) => {
-                    // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
-                    let kept: HashSet<u32> = body.steps.iter().map(|step| step.slot).collect();
-                    for slot in (first_slot(id)..end)
-                        .filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot))
-                    {
-                        let _ = os.unlink(&slots, &slot_name(slot));
-                    }
-                    // A person may have deleted it by hand, with its contents.
-                    let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &shelf)).ok_or(Errno::NOENT);
-                    let seal =
-                        same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
-                    body.shelved = Some(Shelved { owner: domain.me().0, seal });
-                    None
-                }
-                None => Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?),
-            };
-            (slots, sealed, held)
-        }
-        false => {
-            // The record carries everything. What was staged to get there is not needed any more.
-            if slots.is_some() && !stays {
-                domain.discard_staging(id);
-                domain.clear_shelf(id);
-            }
-            let held = acquire::check(&domain, &plan, &body.steps, None, &mut directories, None)?;
-            (Arc::new(domain.no_slots().map_err(fail("opening the area"))?), None, held)
-        }
-    };
+fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
+    let patch_targets = open_targets(&draft.domain, &draft.plan)?;
+    acquire::space(&draft.domain, &draft.plan.steps)?;
+    let mut body = body_of(&mut draft, command);
+    let token_of = |on: &OnShelf<O>| TokenHandles::of(on.shelf.token_handle);
+    let tokens = draft.on_shelf.as_ref().map(token_of).unwrap_or_default();
+    let Entries { slots, sealed, held } =
+        if body.has_slots() { make_entries(&mut draft, &mut body)? } else { no_entries(&mut draft, &body)? };
+    let Draft { id, plan, directories, .. } = draft;
     Ok(Change {
         id,
         slots,
@@ -171,6 +119,102 @@ fn stage<O: Os>(draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError
     })
 }
 
+/// The record of a draft, which gets its steps.
+fn body_of<O: Os>(draft: &mut Draft<O>, command: &str) -> Body {
+    let (domain, plan) = (&draft.domain, &mut draft.plan);
+    Body {
+        version: BODY_VERSION,
+        id: draft.id,
+        nonce: 0,
+        uid: domain.os.uid(),
+        table: domain.table.id(),
+        coordinator: None,
+        participants: Vec::new(),
+        companions: Vec::new(),
+        command: command.to_owned(),
+        shelved: None,
+        linked: plan.linked,
+        steps: std::mem::take(&mut plan.steps),
+        times: std::mem::take(&mut plan.times),
+    }
+}
+
+/// The staging entries of a commit.
+struct Entries<O: Os> {
+    /// The directory that has them.
+    slots: Arc<O::Fd>,
+    /// Set if it has its final name.
+    sealed: Option<Sealed<O>>,
+    /// See [`Change::held`].
+    held: HashMap<Handle, Arc<O::Fd>>,
+}
+
+/// Makes tokens, checks what the steps need, and seals.
+fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<O>, CommitError> {
+    let Draft { domain, id, plan, directories, slots, on_shelf, .. } = draft;
+    let (os, id) = (&domain.os, *id);
+    let slots = match slots.take() {
+        Some(slots) => slots,
+        None => Arc::new(domain.begin_staging_of(id).map_err(fail("making the staging directory"))?),
+    };
+    for slot in &plan.unused {
+        // An object that can't go now goes with the others.
+        let _ = os.unlink(&slots, &slot_name(*slot));
+    }
+    let token = on_shelf.as_ref().map(|on| &on.shelf.token);
+    tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
+    let held = acquire::check(domain, plan, &body.steps, Some(&slots), directories, None)?;
+    if plan.staged != Staged::default() {
+        all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
+    }
+    // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and
+    // tokens have been.
+    let sealed = match on_shelf {
+        Some(on) => {
+            body.shelved = Some(seal_on_shelf(domain, id, plan, &body.steps, on)?);
+            None
+        }
+        None => Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?),
+    };
+    Ok(Entries { slots, sealed, held })
+}
+
+/// Seals entries in the shared staging directory.
+fn seal_on_shelf<O: Os>(
+    domain: &Domain<O>,
+    id: TxId,
+    plan: &Plan,
+    steps: &[Step],
+    on: &OnShelf<O>,
+) -> Result<Shelved, CommitError> {
+    let os = &domain.os;
+    // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
+    let kept: HashSet<u32> = steps.iter().map(|step| step.slot).collect();
+    for slot in (first_slot(id)..on.end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
+        let _ = os.unlink(&on.shelf.dir, &slot_name(slot));
+    }
+    // A person may have deleted it by hand, with its contents.
+    let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &on.shelf)).ok_or(Errno::NOENT);
+    let seal = same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
+    Ok(Shelved { owner: domain.me().0, seal })
+}
+
+/// The record carries everything: what was staged to get there is not needed any more.
+fn no_entries<O: Os>(draft: &mut Draft<O>, body: &Body) -> Result<Entries<O>, CommitError> {
+    let Draft { domain, id, plan, directories, slots, failing, .. } = draft;
+    if slots.is_some() && *failing == Failing::Goes {
+        domain.discard_staging(*id);
+        domain.clear_shelf(*id);
+    }
+    let held = acquire::check(domain, plan, &body.steps, None, directories, None)?;
+    let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
+    Ok(Entries { slots, sealed: None, held })
+}
+
+fn fail(doing: &'static str) -> impl Fn(Errno) -> CommitError {
+    move |error| CommitError::Failed { doing, path: Vec::new(), error }
+}
+
 /// Checks that each staging entry has what its step needs: to publication an empty one would mean that it is
 /// in place already. What the record carries has been checked.
 fn all_there<O: Os>(os: &O, slots: &O::Fd, steps: &[Step]) -> Result<(), Errno> {
@@ -180,9 +224,10 @@ fn all_there<O: Os>(os: &O, slots: &O::Fd, steps: &[Step]) -> Result<(), Errno> 
         // Their slots begin as tokens, just made.
         Act::Link { .. } | Act::Remove { .. } | Act::Take { .. } | Act::Attr { .. } => false,
     });
-    match needed.all(|step| there.contains(&slot_name(step.slot)[..])) {
-        true => Ok(()),
-        false => Err(Errno::NOENT),
+    if needed.all(|step| there.contains(&slot_name(step.slot)[..])) {
+        Ok(())
+    } else {
+        Err(Errno::NOENT)
     }
 }
 
@@ -246,15 +291,14 @@ fn record<O: Os>(
         let unsynced = durability == Durability::Durable && builds_on_unsynced(part);
         let Some(change) = &mut part.change else { continue };
         if durability == Durability::Durable {
-            let failed = |doing| move |error| CommitError::Failed { doing, path: Vec::new(), error };
-            let mut base = Base::look(&domain, change).map_err(failed("looking at what is changed"))?;
+            let mut base = Base::look(&domain, change).map_err(fail("looking at what is changed"))?;
             let doing = "writing out what is staged and changed";
             if unsynced && base.is_unsynced() {
                 // V4 would ask for it anyway.
-                domain.sync_unsynced().map_err(failed(doing))?;
+                domain.sync_unsynced().map_err(fail(doing))?;
                 base.synced(&domain);
             }
-            barrier::stage_barrier(&domain, change, &mut base).map_err(failed(doing))?;
+            barrier::stage_barrier(&domain, change, &mut base).map_err(fail(doing))?;
             change.base = base;
         }
         change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);

@@ -32,10 +32,8 @@ pub(crate) fn kept_for(body: &Body, companions: &[Share], boot: [u8; 16]) -> dec
 /// Returns a person's decision in the coordinator's place.
 pub(super) fn by_hand(kept: &[Kept], body: &Body) -> Option<Decision> {
     let decided = decisions::of(kept, body.id, body.nonce)?;
-    matches!(decided.by, By::Hand { .. }).then_some(match decided.committed {
-        true => Decision::Forward,
-        false => Decision::Abort,
-    })
+    let decision = if decided.committed { Decision::Forward } else { Decision::Abort };
+    matches!(decided.by, By::Hand { .. }).then_some(decision)
 }
 
 /// A log, and what is kept beside it.

@@ -10,7 +10,7 @@ use super::logs::{by_hand, kept_for, Decision, Logs};
 use super::owner::finish_coordinator;
 use super::rebuild::slots_of;
 use super::stuck::{builds_on, Stuck};
-use crate::domain::decisions;
+use crate::domain::decisions::{self, Kept};
 use crate::domain::history::{self, Past};
 use crate::domain::marks;
 use crate::domain::shelf::{slots_there, sweep_shelves, SlotsOf};
@@ -61,128 +61,73 @@ pub(crate) fn after_reboot<O: Os>(
     peers: &Peers<O>,
     recovered: &mut Recovered,
 ) -> core::result::Result<After, OpenError> {
-    let failed = |doing| move |e| OpenError::Os(doing, e);
-    let outline = log::outline(os, &area.dir, area.id).map_err(OpenError::Log)?;
-    // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
-    let outline = outline.understand(os).map_err(OpenError::Log)?;
-    let replay = outline.replay();
-    // The two are made and go together, so a log without its table is foreign, or the table was removed.
-    if info.is_view() && !replay.records.is_empty() && !mutant::on(Mutant::ReplayWithoutTable) {
-        return Err(OpenError::NoTable);
-    }
-    if let Some(at) = replay.damaged {
-        recovered.unfinished.push(format!(
-            "the log is damaged at {at}: {} behind it that were synced once are left out; what they changed may be incomplete",
-            match replay.skipped.len() {
-                0 => "records".to_owned(),
-                n => format!("records of {n} transactions"),
-            }
-        ));
-    }
-    let mut logs = Logs::new(os, peers);
-    let kept = decisions::all(os, &area.dir).map_err(failed("reading decided/ of the area"))?;
-    let boot = os.boot_id().map_err(failed("learning which boot this is"))?;
-    let mut unanswered = Vec::new();
-    let mut undecided = Vec::new();
-    let mut decided = Vec::new();
-    let mut past = Vec::new();
-    let mut stuck: Vec<Stuck> = Vec::new();
-    // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open
-    // whatever is there.
-    let keeps_targets = info.open_by_handle && os.uid() == 0;
-    let told = |n: usize, id: TxId| replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id });
-    let chains = Chains::of(os, area, &outline, &mut |n, body| match replay.records[n].cell {
-        Cell::Commit { .. } => true,
-        Cell::Prepared { id, .. } => {
-            let decided = by_hand(&kept, body).unwrap_or_else(|| logs.decision(body));
-            told(n, id) || matches!(decided, Decision::Forward)
-        }
-        _ => false,
-    });
-    let chains = chains.map_err(OpenError::Log)?;
+    let records = understood(os, area, info)?;
+    tell_damage(records.replay(), recovered);
+    let mut recovery = Recovery::new(os, area, info, peers, &records, recovered)?;
+    let chains = recovery.chains()?;
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
     // bodies are read again.
     let ways: OnceCell<Rc<Ways>> = OnceCell::new();
-    let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &outline))).clone();
+    let ways_of_log = || ways.get_or_init(|| Rc::new(ways_of(os, area, &records))).clone();
     // Asked for where something is found as neither before nor after: seldom, so bodies are read again for it, once.
     let last_changes: OnceCell<HashMap<Handle, usize>> = OnceCell::new();
-    let last_changes = || last_changes.get_or_init(|| last_changes_of(os, &outline));
-    let marks = marks::prove_on(info.kind);
-    let mut redo = Redo {
-        os,
-        area,
-        keeps_targets,
-        marks,
-        targets: Targets::<O>::new(),
-        old_ends: HashMap::new(),
-        met: Vec::new(),
-    };
-    let mut checkpoint = replay.highest_lsn;
-    for (n, entry) in replay.records.iter().enumerate() {
-        let Some(body) = outline.body(os, n).map_err(OpenError::Log)? else { continue };
-        let body = &*body;
+    let last_changes = || last_changes.get_or_init(|| last_changes_of(os, &records));
+    for (n, entry) in records.replay().records.iter().enumerate() {
+        let Some(body) = records.body(os, n).map_err(OpenError::Log)? else { continue };
         let later = |object: &Handle| last_changes().get(object).is_some_and(|last| *last > n);
         let leaves = |act: &Act| chains.leave(n, act);
         let cut = |file: &Handle| chains.cut_later(n, file);
         let only = |file: &Handle| chains.is_only(file);
         let around = Around { later: &later, leaves: &leaves, cut: &cut, only: &only, ways: &ways_of_log };
         match entry.cell {
-            Cell::Commit { lsn, .. } => {
-                past.push(Past::of(lsn, entry.written, body));
-                let reclaimed = redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered);
-                let answered = logs.settled(body) && body.companions.is_empty();
-                if !answered && decisions::of(&kept, body.id, body.nonce).is_none() {
-                    unanswered.push((lsn, kept_for(body, &body.companions, boot)));
-                }
-                // A record that is not reclaimed must not be forgotten.
-                if !reclaimed {
-                    checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
-                }
-            }
+            Cell::Commit { lsn, .. } => recovery.committed(&Record { lsn, entry, body: &body }, &around),
             Cell::Prepared { id, lsn, .. } => {
-                match if told(n, id) {
-                    Decision::Forward
-                } else {
-                    // It may live on, with a share of a dead one that was not taken back yet.
-                    finish_coordinator(peers, body, recovered).map_err(failed("finishing what decides"))?;
-                    by_hand(&kept, body).unwrap_or_else(|| logs.decision(body))
-                } {
-                    Decision::Forward => {
-                        past.push(Past::of(lsn, entry.written, body));
-                        if !redo.or_keep((lsn, entry), body, &around, &mut stuck, recovered) {
-                            checkpoint = checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
-                        }
-                        decided.push(Cell::Committed { id });
-                    }
-                    Decision::Abort => {
-                        recovered.aborted += 1;
-                        decided.push(Cell::Abort { lsn });
-                    }
-                    Decision::Unknown => {
-                        recovered.unfinished.push(format!(
-                            "transaction {id} is in doubt: the file system that decides is not mounted; what it changes conflicts until it is, or if it never comes back, until `systx recover --commit {id}` or `--abort {id}`"
-                        ));
-                        undecided.push((id, body.clone()));
-                    }
-                }
+                let decision = recovery.decision(n, id, &body)?;
+                recovery.prepared(&Record { lsn, entry, body: &body }, decision, &around);
             }
             _ => {}
         }
     }
-    drop(redo);
-    // The participants that have not answered ask for what became of it; the log is not kept for them.
-    let decided_here: Vec<_> =
-        unanswered.iter().filter(|(lsn, _)| *lsn <= checkpoint).map(|(_, d)| d.clone()).collect();
-    if decisions::keep(os, &area.dir, &decided_here).is_err() {
-        let first = unanswered.iter().map(|(lsn, _)| lsn.0).min().unwrap_or(1);
-        checkpoint = checkpoint.min(Lsn(first.saturating_sub(1)));
+    let Redone { checkpoint, kept, undecided, stuck, decided } = recovery.end()?;
+    let next = Lsn(records.replay().highest_lsn.0 + 1);
+    let next_tx = TxId(highest_number(os, area, records.replay().highest_id)?.0 + 1);
+    Ok(After { next, next_tx, replay: records.into_replay(), checkpoint, kept, undecided, stuck, decided })
+}
+
+fn failed(doing: &'static str) -> impl Fn(Errno) -> OpenError {
+    move |error| OpenError::Os(doing, error)
+}
+
+/// Reads and understands all of the log, before the first step: else each opening would take the steps up to
+/// what it can't read, and stop.
+fn understood<O: Os>(
+    os: &O,
+    area: &Area<O>,
+    info: &FsInfo,
+) -> core::result::Result<Understood<O>, OpenError> {
+    let outline = log::outline(os, &area.dir, area.id).map_err(OpenError::Log)?;
+    let records = outline.understand(os).map_err(OpenError::Log)?;
+    // The two are made and go together, so a log without its table is foreign, or the table was removed.
+    if info.is_view() && !records.replay().records.is_empty() && !mutant::on(Mutant::ReplayWithoutTable) {
+        return Err(OpenError::NoTable);
     }
-    // Whatever may be redone once more needs its slots, which say that it was taken already.
-    let again = replay.records.iter().filter(|e| e.cell.lsn() > Some(checkpoint));
-    let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
-    let needed_again = again.chain(undecided.iter().map(|(id, _)| *id)).collect();
-    let _ = history::keep(os, &area.dir, &past);
-    os.syncfs(&area.dir).map_err(failed("syncing what was recovered"))?;
+    Ok(records)
+}
+
+/// Reports records that are left out because the log is damaged before them.
+fn tell_damage(replay: &Replay, recovered: &mut Recovered) {
+    let Some(at) = replay.damaged else { return };
+    recovered.unfinished.push(format!(
+        "the log is damaged at {at}: {} behind it that were synced once are left out; what they changed may be incomplete",
+        match replay.skipped.len() {
+            0 => "records".to_owned(),
+            n => format!("records of {n} transactions"),
+        }
+    ));
+}
+
+/// The highest number that a transaction of this area has had, as far as anything shows it.
+fn highest_number<O: Os>(os: &O, area: &Area<O>, in_log: TxId) -> core::result::Result<TxId, OpenError> {
     let mut given = Vec::new();
     for dir in [&area.tx, &area.aside] {
         for entry in os.read_dir(dir).map_err(failed("reading the area"))? {
@@ -194,18 +139,178 @@ pub(crate) fn after_reboot<O: Os>(
     // An image for undo is known by its number alone.
     let images = crate::domain::images::numbers(os, &area.dir).map_err(failed("reading the area"))?;
     given.extend(images.iter().map(|id| id.0));
-    let highest = given.into_iter().filter(|id| *id < NUMBERS_MAX).fold(replay.highest_id.0, u64::max);
-    let (next, next_tx) = (Lsn(replay.highest_lsn.0 + 1), TxId(highest + 1));
-    Ok(After {
-        next,
-        next_tx,
-        replay: outline.into_replay(),
-        checkpoint,
-        kept: needed_again,
-        undecided,
-        stuck,
-        decided,
-    })
+    Ok(TxId(given.into_iter().filter(|id| *id < NUMBERS_MAX).fold(in_log.0, u64::max)))
+}
+
+/// A committed or prepared record of the log.
+struct Record<'r> {
+    lsn: Lsn,
+    entry: &'r Entry,
+    body: &'r Body,
+}
+
+/// A recovery from the records of one domain's log, and what it has come to so far.
+struct Recovery<'a, O: Os> {
+    os: &'a O,
+    area: &'a Area<O>,
+    peers: &'a Peers<O>,
+    records: &'a Understood<O>,
+    recovered: &'a mut Recovered,
+    /// What is kept beside the log.
+    decisions: Vec<Kept>,
+    boot: [u8; 16],
+    logs: Logs<'a, O>,
+    redo: Redo<'a, O>,
+    past: Vec<Past>,
+    /// Committed records that participants may still ask about.
+    unanswered: Vec<(Lsn, decisions::Decision)>,
+    undecided: Vec<(TxId, Body)>,
+    stuck: Vec<Stuck>,
+    decided: Vec<Cell>,
+    checkpoint: Lsn,
+}
+
+/// The result of a [`Recovery`]; see [`After`].
+struct Redone {
+    checkpoint: Lsn,
+    kept: HashSet<TxId>,
+    undecided: Vec<(TxId, Body)>,
+    stuck: Vec<Stuck>,
+    decided: Vec<Cell>,
+}
+
+impl<'a, O: Os> Recovery<'a, O> {
+    fn new(
+        os: &'a O,
+        area: &'a Area<O>,
+        info: &FsInfo,
+        peers: &'a Peers<O>,
+        records: &'a Understood<O>,
+        recovered: &'a mut Recovered,
+    ) -> core::result::Result<Recovery<'a, O>, OpenError> {
+        let decisions = decisions::all(os, &area.dir).map_err(failed("reading decided/ of the area"))?;
+        let boot = os.boot_id().map_err(failed("learning which boot this is"))?;
+        let redo = Redo {
+            os,
+            area,
+            // Found by handle alone, so that a name that leads elsewhere since says nothing; and root may open
+            // whatever is there.
+            keeps_targets: info.open_by_handle && os.uid() == 0,
+            marks: marks::prove_on(info.kind),
+            targets: Targets::<O>::new(),
+            old_ends: HashMap::new(),
+            met: Vec::new(),
+        };
+        Ok(Recovery {
+            os,
+            area,
+            peers,
+            records,
+            recovered,
+            decisions,
+            boot,
+            logs: Logs::new(os, peers),
+            redo,
+            past: Vec::new(),
+            unanswered: Vec::new(),
+            undecided: Vec::new(),
+            stuck: Vec::new(),
+            decided: Vec::new(),
+            checkpoint: records.replay().highest_lsn,
+        })
+    }
+
+    /// The chains of all records that are to be redone, as far as that is known by now.
+    fn chains(&mut self) -> core::result::Result<Chains, OpenError> {
+        let (records, decisions, logs) = (self.records, &self.decisions, &mut self.logs);
+        let goes = &mut |n: usize, body: &Body| match records.replay().records[n].cell {
+            Cell::Commit { .. } => true,
+            Cell::Prepared { id, .. } => {
+                let decided = by_hand(decisions, body).unwrap_or_else(|| logs.decision(body));
+                says_committed(records.replay(), n, id) || matches!(decided, Decision::Forward)
+            }
+            _ => false,
+        };
+        Chains::of(self.os, self.area, records, goes).map_err(OpenError::Log)
+    }
+
+    /// Publishes a committed record again, and keeps what participants may ask for.
+    fn committed(&mut self, record: &Record<'_>, around: &Around<'_>) {
+        let body = record.body;
+        self.publish(record, around);
+        let answered = self.logs.settled(body) && body.companions.is_empty();
+        if !answered && decisions::of(&self.decisions, body.id, body.nonce).is_none() {
+            self.unanswered.push((record.lsn, kept_for(body, &body.companions, self.boot)));
+        }
+    }
+
+    /// The decision on a prepared record, which is the `n`th.
+    fn decision(&mut self, n: usize, id: TxId, body: &Body) -> core::result::Result<Decision, OpenError> {
+        if says_committed(self.records.replay(), n, id) {
+            return Ok(Decision::Forward);
+        }
+        // It may live on, with a share of a dead one that was not taken back yet.
+        finish_coordinator(self.peers, body, self.recovered).map_err(failed("finishing what decides"))?;
+        Ok(by_hand(&self.decisions, body).unwrap_or_else(|| self.logs.decision(body)))
+    }
+
+    /// Ends a prepared record as it was decided.
+    fn prepared(&mut self, record: &Record<'_>, decision: Decision, around: &Around<'_>) {
+        let (lsn, id) = (record.lsn, record.body.id);
+        match decision {
+            Decision::Forward => {
+                self.publish(record, around);
+                self.decided.push(Cell::Committed { id });
+            }
+            Decision::Abort => {
+                self.recovered.aborted += 1;
+                self.decided.push(Cell::Abort { lsn });
+            }
+            Decision::Unknown => {
+                self.recovered.unfinished.push(format!(
+                    "transaction {id} is in doubt: the file system that decides is not mounted; what it changes conflicts until it is, or if it never comes back, until `systx recover --commit {id}` or `--abort {id}`"
+                ));
+                self.undecided.push((id, record.body.clone()));
+            }
+        }
+    }
+
+    fn publish(&mut self, record: &Record<'_>, around: &Around<'_>) {
+        let Record { lsn, entry, body } = *record;
+        self.past.push(Past::of(lsn, entry.written, body));
+        let reclaimed = self.redo.or_keep(record, around, &mut self.stuck, self.recovered);
+        // A record that is not reclaimed must not be forgotten.
+        if reclaimed == Reclaimed::Not {
+            self.checkpoint = self.checkpoint.min(Lsn(lsn.0.saturating_sub(1)));
+        }
+    }
+
+    /// Keeps what others may ask for, then syncs all that was recovered.
+    fn end(mut self) -> core::result::Result<Redone, OpenError> {
+        let (os, dir) = (self.os, &self.area.dir);
+        // Its leases end here.
+        drop(self.redo);
+        // The participants that have not answered ask for what became of it; the log is not kept for them.
+        let answered = |(lsn, _): &&(Lsn, decisions::Decision)| *lsn <= self.checkpoint;
+        let decided_here: Vec<_> = self.unanswered.iter().filter(answered).map(|(_, d)| d.clone()).collect();
+        if decisions::keep(os, dir, &decided_here).is_err() {
+            let first = self.unanswered.iter().map(|(lsn, _)| lsn.0).min().unwrap_or(1);
+            self.checkpoint = self.checkpoint.min(Lsn(first.saturating_sub(1)));
+        }
+        // Whatever may be redone once more needs its slots, which say that it was taken already.
+        let again = self.records.replay().records.iter().filter(|e| e.cell.lsn() > Some(self.checkpoint));
+        let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
+        let kept = again.chain(self.undecided.iter().map(|(id, _)| *id)).collect();
+        let _ = history::keep(os, dir, &self.past);
+        os.syncfs(dir).map_err(failed("syncing what was recovered"))?;
+        let Recovery { checkpoint, undecided, stuck, decided, .. } = self;
+        Ok(Redone { checkpoint, kept, undecided, stuck, decided })
+    }
+}
+
+/// Returns true if a prepared record, the `n`th, is decided by a later one of the same log.
+fn says_committed(replay: &Replay, n: usize, id: TxId) -> bool {
+    replay.records[n..].iter().any(|e| e.cell == Cell::Committed { id })
 }
 
 /// Returns true if the fate of a prepared transaction of this area is known by now.
@@ -255,6 +360,14 @@ fn ways_of<O: Os>(os: &O, area: &Area<O>, records: &Understood<O>) -> Ways {
     ways
 }
 
+/// Whether a record's slots are empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reclaimed {
+    All,
+    /// It is not published, or something is left.
+    Not,
+}
+
 /// Publishes records again, one after the other.
 struct Redo<'a, O: Os> {
     os: &'a O,
@@ -271,16 +384,15 @@ struct Redo<'a, O: Os> {
 }
 
 impl<O: Os> Redo<'_, O> {
-    /// Publishes one record again, or keeps it for later; whether it is published and its slots are reclaimed.
+    /// Publishes one record again, or keeps it for later.
     fn or_keep(
         &mut self,
-        (lsn, entry): (Lsn, &Entry),
-        body: &Body,
+        record: &Record<'_>,
         around: &Around<'_>,
         stuck: &mut Vec<Stuck>,
         recovered: &mut Recovered,
-    ) -> bool {
-        let id = body.id;
+    ) -> Reclaimed {
+        let Record { lsn, entry, body } = *record;
         // The next opening of the domain tries it once more, and reports it.
         let earlier = stuck.iter().find(|earlier| builds_on(&earlier.body, body));
         let pending = match earlier {
@@ -292,19 +404,18 @@ impl<O: Os> Redo<'_, O> {
         };
         // A record has a body, or it would not be here.
         if let Some(at) = entry.cell.body() {
-            stuck.push(Stuck { lsn, id, body: body.clone(), at, pending });
+            stuck.push(Stuck { lsn, id: body.id, body: body.clone(), at, pending });
         }
-        false
+        Reclaimed::Not
     }
 
-    /// Publishes one record again, if need be with the descriptors of what is kept open; whether its slots
-    /// are reclaimed, too.
+    /// Publishes one record again, if need be with the descriptors of what is kept open.
     fn with_room(
         &mut self,
         body: &Body,
         around: &Around<'_>,
         recovered: &mut Recovered,
-    ) -> core::result::Result<bool, Pending> {
+    ) -> core::result::Result<Reclaimed, Pending> {
         self.met.clear();
         match self.publish(body, around, recovered) {
             Err(pending)
@@ -317,13 +428,13 @@ impl<O: Os> Redo<'_, O> {
         }
     }
 
-    /// Publishes one record again; whether its slots are reclaimed, too.
+    /// Publishes one record again, and deletes what its steps left in the slots.
     fn publish(
         &mut self,
         body: &Body,
         around: &Around<'_>,
         recovered: &mut Recovered,
-    ) -> core::result::Result<bool, Pending> {
+    ) -> core::result::Result<Reclaimed, Pending> {
         let (os, area) = (self.os, self.area);
         let failed = |error| Pending { path: Vec::new(), error };
         let in_place = targets::before_record(os, &mut self.targets, body);
@@ -335,9 +446,10 @@ impl<O: Os> Redo<'_, O> {
             ));
         }
         let slots = slots.as_ref().unwrap_or(&area.tx);
-        let old_ends = match mutant::on(Mutant::OldEndsForgotten) {
-            true => HashMap::new(),
-            false => std::mem::take(&mut self.old_ends),
+        let old_ends = if mutant::on(Mutant::OldEndsForgotten) {
+            HashMap::new()
+        } else {
+            std::mem::take(&mut self.old_ends)
         };
         let carried = Carried {
             targets: std::mem::take(&mut self.targets),
@@ -352,10 +464,10 @@ impl<O: Os> Redo<'_, O> {
         let displaced = published?;
         self.met.retain(|met| !displaced.contains(met));
         recovered.displaced.extend(self.met.drain(..).chain(displaced));
-        let reclaimed = reclaim(&mut site, body).is_ok();
+        let reclaimed = reclaim(&mut site, body);
         recovered.displaced.append(&mut site.displaced);
         recovered.finished += 1;
-        Ok(reclaimed)
+        Ok(if reclaimed.is_ok() { Reclaimed::All } else { Reclaimed::Not })
     }
 }
 
@@ -377,8 +489,8 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
         }
     }
     // A record that is kept may have its slots there still. As its shelf is of another table, its seal does not move.
-    match kept.is_empty() {
-        true => sweep_shelves(os, &area.dir),
-        false => Ok(()),
+    if kept.is_empty() {
+        sweep_shelves(os, &area.dir)?;
     }
+    Ok(())
 }

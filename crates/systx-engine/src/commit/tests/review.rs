@@ -2,7 +2,7 @@
 
 use super::world::{machine, public, AREA};
 use crate::bytes::{sector_crc, write_all};
-use crate::commit::{aborted, run, Draft};
+use crate::commit::{aborted, run, Draft, Failing};
 use crate::domain::{Domain, Location};
 use crate::facts::{Facts, LowerDir};
 use crate::id::ObjectId;
@@ -74,8 +74,8 @@ fn make(
         plan,
         directories: Default::default(),
         slots: Some(Arc::new(slots)),
-        shelved: None,
-        stays: false,
+        on_shelf: None,
+        failing: Failing::Goes,
     })
 }
 
@@ -115,8 +115,8 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
         plan,
         directories: Default::default(),
         slots: None,
-        shelved: None,
-        stays: false,
+        on_shelf: None,
+        failing: Failing::Goes,
     };
     run(&mut facts, vec![draft], Durability::Durable, "test")
 }

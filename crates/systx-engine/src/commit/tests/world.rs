@@ -1,7 +1,7 @@
 //! The world of these tests: one tree, and one transaction that takes a step of every kind in it.
 
 use crate::bytes::{sector_crc, write_all};
-use crate::commit::{run, Draft};
+use crate::commit::{run, Draft, Failing, OnShelf};
 use crate::domain::shelf::{first_slot, SLOTS_MAX};
 use crate::domain::{Domain, Location};
 use crate::facts::{Facts, Found, LowerDir};
@@ -214,7 +214,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
             (id, slots, 0, None)
         }
     };
-    let shelved = shelf.map(|shelf| (shelf, base + SLOTS_MAX));
+    let on_shelf = shelf.map(|shelf| OnShelf { shelf, end: base + SLOTS_MAX });
     let mut m = Maker { os, dir: dir.clone(), slots, plan: Plan::default() };
 
     if kind == Kind::Everything {
@@ -320,8 +320,8 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         plan,
         directories: Default::default(),
         slots: Some(Arc::new(m.slots)),
-        shelved,
-        stays: false,
+        on_shelf,
+        failing: Failing::Goes,
     };
     run(&mut facts, vec![draft], durability, "test")
 }
