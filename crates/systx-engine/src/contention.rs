@@ -9,6 +9,7 @@
 //! goes on holds the priority. Does not: promise anything against outsiders, or decide whether to try again.
 
 use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::waits::{self, AtEnd, Next, Try, TryEnd};
 use crate::domain::{become_senior, Contender, Domain, Until};
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
@@ -23,8 +24,7 @@ pub struct Age(Vec<TxId>);
 /// A transaction's part in contention.
 pub(crate) struct Contention {
     age: Age,
-    /// It has taken over an age, and with it perhaps a seniority.
-    again: bool,
+    which: Try,
     /// Set if it is to be tried again: when it began, on the monotonic clock, in nanoseconds.
     began_ns: Option<u64>,
 }
@@ -37,7 +37,7 @@ impl Contention {
     pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId]) -> Contention {
         let first = |key| mounts.iter().position(|domain| domain.key == key);
         let age = mounts.iter().filter_map(|domain| first(domain.key).map(|n| ids[n])).collect();
-        Contention { age: Age(age), again: false, began_ns: None }
+        Contention { age: Age(age), which: Try::First, began_ns: None }
     }
 
     /// Number in the domain of a mount.
@@ -49,7 +49,7 @@ impl Contention {
     pub fn inherit(&mut self, age: &Age, mounts: usize) {
         if age.0.len() == mounts {
             self.age = age.clone();
-            self.again = true;
+            self.which = Try::Further;
         }
     }
 
@@ -62,19 +62,21 @@ impl Contention {
 
     /// The end of a try: becomes senior if it lost to another transaction and is tried again; else is it no more.
     pub fn end<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>, lost: Option<&Conflict>) {
-        let asks = lost.is_some_and(|conflict| conflict.with != Party::Outsider);
-        match self.began_ns {
-            Some(began_ns) if asks && !mutant::on(Mutant::AgeNotKept) => self.ask(mounts, reads, began_ns),
-            _ if self.again => {
+        let lost = lost.is_some_and(|conflict| conflict.with != Party::Outsider);
+        let end = if lost && !mutant::on(Mutant::AgeNotKept) { TryEnd::Lost } else { TryEnd::Otherwise };
+        let next = if self.began_ns.is_some() { Next::AnotherTry } else { Next::Nothing };
+        match waits::at_end(end, next, self.which) {
+            AtEnd::Ask => self.ask(mounts, reads),
+            AtEnd::Resign => {
                 for (mount, domain) in mounts.iter().enumerate() {
                     domain.table.senior().resign(self.age(mount));
                 }
             }
-            _ => {}
+            AtEnd::Nothing => {}
         }
     }
 
-    fn ask<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>, began_ns: u64) {
+    fn ask<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>) {
         // Of its mounts a transaction has seen the root, at least.
         let mut used: Vec<usize> = (0..mounts.len()).filter(|mount| reads(*mount).len() > 1).collect();
         used.sort_by_key(|mount| mounts[*mount].key);
@@ -86,7 +88,8 @@ impl Contention {
             asking.push(Contender { domain: &mounts[mount], age: self.age(mount), footprint });
         }
         let Some(domain) = mounts.first() else { return };
-        let ran_ns = domain.os.monotonic_ns().saturating_sub(began_ns);
+        let now_ns = domain.os.monotonic_ns();
+        let ran_ns = self.began_ns.map_or(0, |began_ns| now_ns.saturating_sub(began_ns));
         let [least, most] = SENIORITY_AGAIN_NS;
         // Without an answer, the work competes like any other.
         let _ = become_senior(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));

@@ -5,6 +5,7 @@
 //! not: keep it away. A step that an outsider makes impossible after the last check is set aside by
 //! publication.
 
+use super::decide::{Ask, Look, Shown, Subject};
 use super::Change;
 use crate::domain::Domain;
 use crate::id::ObjectId;
@@ -86,8 +87,28 @@ impl Compared {
     }
 }
 
-/// One look.
-struct Look<'a, O: Os> {
+/// The look for obstacles, and what is known already.
+#[derive(Clone, Copy)]
+pub(super) enum Moment<'a> {
+    /// P.
+    Prepare,
+    /// F, where the facts have been compared.
+    Final(&'a Compared),
+}
+
+impl Moment<'_> {
+    /// Decides whether the kernel is asked about an object.
+    fn asks(&self, subject: Subject, object: &Handle) -> bool {
+        let (look, free) = match self {
+            Moment::Prepare => (Look::Prepare, false),
+            Moment::Final(compared) => (Look::Final, compared.is_free(object)),
+        };
+        look.asks(subject, if free { Shown::ByFacts } else { Shown::Not }) == Ask::Kernel
+    }
+}
+
+/// One search for obstacles.
+struct Search<'a, O: Os> {
     domain: &'a Domain<O>,
     plan: &'a Plan,
     directories: &'a mut Directories<O>,
@@ -102,11 +123,10 @@ struct Look<'a, O: Os> {
     target_made: bool,
     /// Objects that the steps change in place or link.
     held: HashMap<Handle, Arc<O::Fd>>,
-    /// In F.
-    compared: Option<&'a Compared>,
-    /// Then also the slots whose token is a file's: no directory comes into them.
+    moment: Moment<'a>,
+    /// Slots whose token is a file's: no directory comes into them.
     files: HashSet<u32>,
-    /// Slots into which something comes that stands in the tree, else.
+    /// Slots into which something comes that stands in the tree.
     tokens: HashSet<u32>,
 }
 
@@ -123,16 +143,13 @@ pub(super) fn check<O: Os>(
     steps: &[Step],
     slots: Option<&O::Fd>,
     directories: &mut Directories<O>,
-    compared: Option<&Compared>,
+    moment: Moment<'_>,
 ) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
     let (looked, projects, links) = (HashMap::new(), HashMap::new(), HashMap::new());
-    let tokens = plan.tokens.iter().filter(|(_, token)| compared.is_some() && *token == Token::File);
-    let files = tokens.map(|(slot, _)| *slot).collect();
-    let tokens = match compared {
-        None => plan.tokens.iter().map(|(slot, _)| *slot).collect(),
-        Some(_) => HashSet::new(),
-    };
-    let mut look = Look {
+    let files =
+        plan.tokens.iter().filter(|(_, token)| *token == Token::File).map(|(slot, _)| *slot).collect();
+    let tokens = plan.tokens.iter().map(|(slot, _)| *slot).collect();
+    let mut look = Search {
         domain,
         plan,
         directories,
@@ -142,7 +159,7 @@ pub(super) fn check<O: Os>(
         slots,
         target_made: false,
         held: HashMap::new(),
-        compared,
+        moment,
         files,
         tokens,
     };
@@ -153,9 +170,8 @@ pub(super) fn check<O: Os>(
         Act::Patch(patch) => Some(patch.file),
         _ => None,
     };
-    if compared.is_none() {
-        attributed.extend(steps.iter().filter_map(patched));
-    }
+    let opened = steps.iter().filter_map(patched).filter(|file| !moment.asks(Subject::Patched, file));
+    attributed.extend(opened);
     for step in steps {
         match &step.act {
             Act::Place { .. } => {
@@ -216,10 +232,10 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
         _ => total.bavail,
     };
     let margin = if bytes > 0 { SPACE_MARGIN_BYTES } else { NAMES_MARGIN_BYTES };
-    match free.saturating_mul(u64::from(total.frsize)) < bytes + margin {
-        true => Err(fail("reserving space")(Errno::NOSPC)),
-        false => Ok(()),
+    if free.saturating_mul(u64::from(total.frsize)) < bytes + margin {
+        return Err(fail("reserving space")(Errno::NOSPC));
     }
+    Ok(())
 }
 
 impl<O: Os> super::Commit<'_, O> {
@@ -228,14 +244,14 @@ impl<O: Os> super::Commit<'_, O> {
         for (part, compared) in self.parts.iter_mut().zip(compared) {
             if let Some(Change { plan, body, slots, directories, .. }) = &mut part.change {
                 let slots = body.has_slots().then_some(&**slots);
-                check(&part.domain, plan, &body.steps, slots, directories, Some(compared))?;
+                check(&part.domain, plan, &body.steps, slots, directories, Moment::Final(compared))?;
             }
         }
         Ok(())
     }
 }
 
-impl<O: Os> Look<'_, O> {
+impl<O: Os> Search<'_, O> {
     fn failed(&self, doing: &'static str, at: &At, error: Errno) -> CommitError {
         let path = self.domain.shown(&crate::paths::join(&at.path, &at.name));
         CommitError::Failed { doing, path, error }
@@ -246,17 +262,13 @@ impl<O: Os> Look<'_, O> {
         self.plan.places.get(handle).unwrap_or(at)
     }
 
-    fn is_free(&self, object: &Handle) -> bool {
-        self.compared.is_some_and(|compared| compared.is_free(object))
-    }
-
     /// The directory of a step.
     fn names(&mut self, step: &Step) -> Result<(), CommitError> {
         let dir = step.at.dir;
         if self.plan.made.contains(&dir) || self.looked.contains_key(&dir) {
             return Ok(());
         }
-        if self.is_free(&dir) {
+        if !self.moment.asks(Subject::Directory, &dir) {
             self.looked.insert(dir, false);
             return Ok(());
         }
@@ -287,7 +299,7 @@ impl<O: Os> Look<'_, O> {
             self.domain.info.kind,
             FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Xfs | FsKind::Other(_)
         );
-        if self.compared.is_none() && may_pass_on {
+        if self.moment.asks(Subject::Project, &dir) && may_pass_on {
             let project = os.project_passed_on(&fd);
             let project = project.map_err(|error| self.failed("looking at the directory", &at, error))?;
             self.projects.extend(project.map(|project| (dir, project)));
@@ -321,7 +333,9 @@ impl<O: Os> Look<'_, O> {
         if append_only {
             return Err(self.failed("taking out of an append-only directory", &at, Errno::PERM));
         }
-        if self.files.contains(&step.slot) && self.is_free(before) {
+        let subject =
+            if self.files.contains(&step.slot) { Subject::LeavingForFile } else { Subject::Leaving };
+        if !self.moment.asks(subject, before) {
             return Ok(());
         }
         let found = self.directories.find(os, &self.domain.area.root, &at.dir, &at.path);
@@ -382,15 +396,15 @@ impl<O: Os> Look<'_, O> {
         }
         let links = self.links.entry(*object).or_default();
         *links += 1;
-        match stat.nlink.saturating_add(*links) > links_max(self.domain.info.kind) {
-            true => Err(self.failed("linking once more", &at, Errno::MLINK)),
-            false => Ok(()),
+        if stat.nlink.saturating_add(*links) > links_max(self.domain.info.kind) {
+            return Err(self.failed("linking once more", &at, Errno::MLINK));
         }
+        Ok(())
     }
 
     /// An object whose attributes or bytes change.
     fn attributes(&mut self, object: &Handle) -> Result<(), CommitError> {
-        if self.is_free(object) {
+        if !self.moment.asks(Subject::Attributes, object) {
             return Ok(());
         }
         // An object without a public name yet is ours.
@@ -415,7 +429,10 @@ impl<O: Os> Look<'_, O> {
         let Some(fd) = opened.map_err(failed)? else { return Ok(None) };
         let stat = os.stat(&fd).map_err(failed)?;
         // A rename of a directory on the way to it, from here on, doesn't take it away.
-        if self.compared.is_none() && !self.domain.info.open_by_handle && self.held.len() < HELD_MAX {
+        if self.moment.asks(Subject::Descriptor, object)
+            && !self.domain.info.open_by_handle
+            && self.held.len() < HELD_MAX
+        {
             self.held.insert(*object, Arc::new(fd));
         }
         Ok(Some(stat))

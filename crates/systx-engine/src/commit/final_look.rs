@@ -1,15 +1,17 @@
 //! F: leases, and the last comparison of every fact with the present.
 
 use super::acquire::Compared;
+use super::decide::{Ask, Look, Shown, Subject};
 use super::{Commit, Part};
 use crate::domain::Domain;
+use crate::facts::OpenFiles;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, open_object, slot_name};
 use crate::outcome::{CommitError, Conflict, Party};
 use crate::record::{Act, Step};
 use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};
 
@@ -76,22 +78,26 @@ impl<O: Os> Commit<'_, O> {
         let targets = self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| &c.patch_targets);
         let open = targets.map(|(handle, fd)| (*handle, fd.clone())).collect();
         if !mutant::on(Mutant::NoFinalLook) {
-            let mut compared = self.compare_all(&open);
+            let mut compared = self.compare_all(Look::Final, &open);
             // Looking needs descriptors; those leases, and what is held for who can't open by handle, are
             // only of use where there are enough.
             if matches!(compared, Err(CommitError::Failed { error: Errno::MFILE | Errno::NFILE, .. })) {
                 leases.held.truncate(leases.held.len() - staged);
                 self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|c| c.held.clear());
-                compared = self.compare_all(&open);
+                compared = self.compare_all(Look::Final, &open);
             }
             compared?;
         }
         Ok(leases)
     }
 
-    /// Compares with the present: what was read, what steps expect, and whether each is possible.
-    fn compare_all(&mut self, open: &HashMap<Handle, Arc<O::Fd>>) -> Result<(), CommitError> {
+    /// Compares with the present what was read, and as far as the look asks for it, what steps expect and
+    /// whether each is possible. Files that are `open` are not opened again.
+    pub(super) fn compare_all(&mut self, look: Look, open: &OpenFiles<O>) -> Result<(), CommitError> {
         let fixed = self.facts.check_all(open).map_err(super::aborted)?;
+        if look.asks(Subject::Before, Shown::Not) == Ask::Nothing {
+            return Ok(());
+        }
         let of = |part: &Part<O>| Compared {
             objects: part.objects.read.iter().copied().collect(),
             fixed: fixed.clone(),
@@ -117,8 +123,10 @@ impl<O: Os> Commit<'_, O> {
                 let Some(expected) = expected(step, &taken) else { continue };
                 // In a directory that this commit makes there is nothing.
                 let at = &step.at;
+                let is_fact = compared.objects.contains(&ObjectId::entry(&at.dir, &at.name));
+                let shown = if is_fact { Shown::ByFacts } else { Shown::Not };
                 if change.plan.made.contains(&at.dir)
-                    || compared.objects.contains(&ObjectId::entry(&at.dir, &at.name))
+                    || Look::Final.asks(Subject::Before, shown) == Ask::Nothing
                 {
                     continue;
                 }

@@ -8,6 +8,7 @@
 mod acquire;
 mod barrier;
 mod base;
+mod decide;
 mod final_look;
 mod finish;
 mod header;
@@ -33,6 +34,7 @@ use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::publish::tokens::TokenHandles;
 use crate::record::Body;
+use decide::Look;
 use final_look::Leases;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -181,7 +183,7 @@ impl<O: Os> Commit<'_, O> {
         // comparison makes sure that it then has overtaken no outsider's write that a cooperating transaction
         // has seen.
         if !mutant::on(Mutant::NoV6) {
-            self.facts.check_all(&OpenFiles::<O>::new()).map_err(aborted)?;
+            self.compare_all(Look::BeforeRecord, &OpenFiles::<O>::new())?;
         }
         self.prepare_participants()?;
         if !mutant::on(Mutant::LateHeader) {

@@ -1,5 +1,6 @@
 //! P: everything that can fail is done while nothing is held (docs/protocol.md §3, P1–P4).
 
+use super::acquire::Moment;
 use super::base::Base;
 use super::validate::builds_on_unsynced;
 use super::whole::Failing;
@@ -163,7 +164,7 @@ fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<
     }
     let token = on_shelf.as_ref().map(|on| &on.shelf.token);
     tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
-    let held = acquire::check(domain, plan, &body.steps, Some(&slots), directories, None)?;
+    let held = acquire::check(domain, plan, &body.steps, Some(&slots), directories, Moment::Prepare)?;
     if plan.staged != Staged::default() {
         all_there(os, &slots, &body.steps).map_err(fail("looking for what is staged"))?;
     }
@@ -206,7 +207,7 @@ fn no_entries<O: Os>(draft: &mut Draft<O>, body: &Body) -> Result<Entries<O>, Co
         domain.discard_staging(*id);
         domain.clear_shelf(*id);
     }
-    let held = acquire::check(domain, plan, &body.steps, None, directories, None)?;
+    let held = acquire::check(domain, plan, &body.steps, None, directories, Moment::Prepare)?;
     let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
     Ok(Entries { slots, sealed: None, held })
 }

@@ -38,6 +38,7 @@ mod syncing;
 pub mod table;
 mod told;
 pub mod unsynced;
+pub(crate) mod waits;
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@
 //! Written and looked at under the commit lock; only `resign` may come at any time.
 
 use super::layout::{load_footprint, store_footprint, SENIOR_BASE};
+use super::waits::{self, Priority};
 use crate::corrupt::{owner_from, Corrupt};
 use crate::id::{Footprint, OwnerIx, TxId};
 use crate::lock::Locked;
@@ -74,9 +75,7 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         let age = self.mem.load(self.base, Ordering::Acquire);
         let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
         let length_ns = self.mem.load(self.base + 3, Ordering::Acquire).min(SENIORITY_AGAIN_NS[1]);
-        // The clock of another time namespace may be days ahead: the priority never lasts longer than was
-        // asked for.
-        if age == 0 || deadline_ns <= now_ns || deadline_ns - now_ns > length_ns {
+        if !waits::counts(TxId(age), deadline_ns, length_ns, now_ns) {
             return Ok(None);
         }
         let owner = self.mem.load(self.base + 1, Ordering::Acquire);
@@ -100,7 +99,8 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         now_ns: u64,
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<bool, Corrupt> {
-        Ok(self.current(lock, now_ns, alive)?.is_none_or(|senior| age <= senior.age))
+        let holder = self.current(lock, now_ns, alive)?.map(|senior| senior.age);
+        Ok(waits::priority(holder, age) != Priority::Refused)
     }
 
     /// Takes the priority unless an older transaction holds it; the holder itself may renew its footprint,
@@ -117,11 +117,13 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<bool, Corrupt> {
         let (mut deadline_ns, mut length_ns) = (wanted.deadline_ns, wanted.length_ns);
-        match self.current(lock, now_ns, alive)? {
-            Some(now) if now.age < wanted.age => return Ok(false),
-            // A deadline that its holder could move would let it keep everybody out for ever.
-            Some(now) if now.age == wanted.age => (deadline_ns, length_ns) = (now.deadline_ns, now.length_ns),
-            _ => {}
+        let holder = self.current(lock, now_ns, alive)?;
+        match waits::priority(holder.as_ref().map(|holder| holder.age), wanted.age) {
+            Priority::Refused => return Ok(false),
+            Priority::Kept => {
+                holder.inspect(|now| (deadline_ns, length_ns) = (now.deadline_ns, now.length_ns));
+            }
+            Priority::Given => {}
         }
         // First none, the id last: if this process dies in between, no transaction holds the priority.
         self.mem.store(self.base, 0, Ordering::Release);

@@ -1,5 +1,6 @@
 //! Comparison of one fact with the present.
 
+use super::decide::{self, Bytes, Name, Stamps, Then};
 use super::lower_dir::visible_names;
 use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
@@ -12,6 +13,21 @@ use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};
 
 /// Files that are open already, by identity.
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
+
+/// A name with the object that it had, in its open directory.
+struct Place<'a, O: Os> {
+    seen: &'a Seen<O>,
+    dir: &'a O::Fd,
+    handle: &'a Handle,
+}
+
+impl<O: Os> Clone for Place<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O: Os> Copy for Place<'_, O> {}
 
 /// Path and what changed, as a fragment.
 pub(super) type Difference = (Vec<u8>, &'static str);
@@ -50,55 +66,46 @@ impl<O: Os> Facts<O> {
             Err(Errno::NOENT | Errno::STALE) => None,
             Err(e) => return Err(e),
         };
-        let (handle, then, now) = match (&seen.object, now) {
-            (None, None) => return Ok(None),
-            (None, Some(_)) => return Ok(Some("name made")),
-            (Some(_), None) => return Ok(Some("name removed")),
-            (Some(known), Some(now)) => (&known.handle, &known.stat, now),
+        let then = seen.object.as_ref().map(|known| Then { stat: &known.stat, data: seen.data.as_deref() });
+        let stamps = if domain.info.file_stamps { Stamps::Trusted } else { Stamps::Coarse };
+        let verdict = decide::name(then, now.as_ref(), stamps);
+        let (Some(known), Some(now)) = (&seen.object, now) else {
+            return Ok(verdict.difference());
         };
+        let handle = &known.handle;
         if now.immutable || now.append_only {
             self.fixed.borrow_mut().insert(*handle);
         }
-        // A number that is reused gets a later change time, so an unmoved stamp says that nothing at all happened.
-        let stamp = seen.data.as_ref().map_or(then.ctime, |d| d.ctime);
-        let unmoved = domain.info.file_stamps && (now.ino, now.ctime) == (then.ino, stamp);
-        if unmoved && attributes_equal(then, &now) && !seen.data.as_ref().is_some_and(|d| d.hot) {
-            return Ok(None);
+        if verdict != Name::Unclear {
+            return Ok(verdict.difference());
         }
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
             return Ok(Some("name given to another object"));
         }
-        if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
-            return Ok(Some("mode or owner changed"));
+        if let Some(what) = decide::attributes(&known.stat, &now) {
+            return Ok(Some(what));
         }
-        if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
-            return Ok(Some("contents changed"));
-        }
-        if links(&now) != links(then) {
-            return Ok(Some("hard links made or removed"));
-        }
+        let at = Place { seen, dir: &dir, handle };
         if let Some(data) = &seen.data {
-            if self.data_differs((seen, &dir), handle, data, &now, open)? {
+            if self.data_differs(at, data, &now, open)? {
                 return Ok(Some("contents may have changed"));
             }
         }
-        self.xattrs_differ((seen, &dir), handle)
+        self.xattrs_differ(at)
     }
 
     /// Bytes that were delivered are held by the stamp, or by their hash where the stamp can't be trusted.
     fn data_differs(
         &self,
-        (seen, dir): (&Seen<O>, &O::Fd),
-        handle: &Handle,
+        Place { seen, dir, handle }: Place<'_, O>,
         data: &DataFact,
         now: &Stat,
         open: &OpenFiles<O>,
     ) -> Result<bool> {
-        if !data.hot {
-            return Ok((now.size, now.ctime) != (data.size, data.ctime));
-        }
-        if now.size != data.size {
-            return Ok(true);
+        match decide::bytes(data, now) {
+            Bytes::Same => return Ok(false),
+            Bytes::Differ => return Ok(true),
+            Bytes::ByHash => {}
         }
         let os = &self.domains[seen.dir.domain].os;
         // Another open would break the lease that the commit holds on a file of its own.
@@ -124,22 +131,19 @@ impl<O: Os> Facts<O> {
         Ok(false)
     }
 
-    fn xattrs_differ(
-        &self,
-        (seen, dir): (&Seen<O>, &O::Fd),
-        handle: &Handle,
-    ) -> Result<Option<&'static str>> {
+    fn xattrs_differ(&self, Place { seen, dir, handle }: Place<'_, O>) -> Result<Option<&'static str>> {
         let Some(facts) = seen.xattrs.as_ref().filter(|_| !mutant::on(Mutant::XattrsNotCompared)) else {
             return Ok(None);
         };
         let os = &self.domains[seen.dir.domain].os;
-        let fd = match seen.name.is_empty() {
-            true => os.dup(dir)?,
-            false => match os.open(dir, &seen.name, Open::Path) {
+        let fd = if seen.name.is_empty() {
+            os.dup(dir)?
+        } else {
+            match os.open(dir, &seen.name, Open::Path) {
                 Ok(fd) => fd,
                 Err(Errno::NOENT) => return Ok(Some("name removed")),
                 Err(e) => return Err(e),
-            },
+            }
         };
         if os.handle(&fd)? != *handle {
             return Ok(Some("name given to another object"));
@@ -166,11 +170,8 @@ impl<O: Os> Facts<O> {
             Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
             Err(e) => return Err(e),
         };
-        Ok(match (hash_names(&names) != listing.names, hash_types(&names) != listing.types) {
-            (true, _) => Some("a name made or removed in it"),
-            (false, true) => Some("a name in it given to an object of another type"),
-            (false, false) => None,
-        })
+        let now = (hash_names(&names), hash_types(&names));
+        Ok(decide::listing((listing.names, listing.types), now))
     }
 }
 
@@ -178,11 +179,6 @@ impl<O: Os> Facts<O> {
 /// file systems.
 pub(super) fn links(stat: &Stat) -> Option<u32> {
     (stat.kind() != FileType::Directory).then_some(stat.nlink)
-}
-
-fn attributes_equal(a: &Stat, b: &Stat) -> bool {
-    (a.mode, a.uid, a.gid, links(a)) == (b.mode, b.uid, b.gid, links(b))
-        && (a.kind() != FileType::File || (a.size, a.mtime) == (b.size, b.mtime))
 }
 
 /// Hash of a set of names, whatever their order. Inode numbers are no facts.

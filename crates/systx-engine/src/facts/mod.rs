@@ -7,6 +7,7 @@
 
 mod claims;
 mod compare;
+mod decide;
 mod look;
 mod lower_dir;
 mod passing;

@@ -2,6 +2,7 @@
 
 use super::owner::{finish, help};
 use crate::domain::layout::SLOTS;
+use crate::domain::waits::{self, Entry, Hold, Owner, Wait};
 use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
 use crate::id::{Footprint, ObjectId, Objects};
 use crate::outcome::{Party, Recovered};
@@ -84,39 +85,43 @@ impl<O: Os> Domain<O> {
         // Its end may take any time: a filter is no reason to give up.
         let stuck = |slot: &InFlight| {
             self.get_to_know(slot);
-            (!apart(slot)).then(|| self.stuck(slot))
+            if apart(slot) {
+                Ok(())
+            } else {
+                Err(self.stuck(slot))
+            }
         };
         let mut waited = false;
         loop {
-            let Some(now) = self.checked(slots.read(ix))? else { return Ok(Ok(())) };
-            if now.info.lsn != first.info.lsn {
-                return Ok(Ok(()));
-            }
+            let now = self.checked(slots.read(ix))?.filter(|now| now.info.lsn == first.info.lsn);
+            let Some(now) = now else { return Ok(Ok(())) };
             if waited && ours.is_some() {
                 self.get_to_know(&now);
             }
-            if apart(&now) {
-                return Ok(Ok(()));
-            }
-            if now.seen.state() == SlotState::Prepared {
-                return Ok(stuck(&now).map_or(Ok(()), Err));
-            }
-            if now.left && self.alive(now.info.owner) {
-                match self.finish_left(ix)? {
-                    true => continue,
-                    false => return Ok(stuck(&now).map_or(Ok(()), Err)),
+            let hold = if now.left { Hold::Left } else { Hold::Working };
+            let entry = if apart(&now) { Entry::Apart } else { Entry::InTheWay(now.seen.state(), hold) };
+            let owner = || if self.alive(now.info.owner) { Owner::Alive } else { Owner::Dead };
+            match waits::wait_for(entry, owner) {
+                Wait::No => return Ok(Ok(())),
+                Wait::Stuck => return Ok(stuck(&now)),
+                Wait::FinishLeft => {
+                    if !self.finish_left(ix)? {
+                        return Ok(stuck(&now));
+                    }
                 }
-            }
-            if self.alive(now.info.owner) {
-                slots.wait_change(ix, now.seen, if waited { PROBE_NS } else { MOMENT_NS });
-                waited = true;
-                continue;
-            }
-            help(self, now.info.owner)?;
-            let after = self.checked(slots.read(ix))?;
-            let unfinished = after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
-            if let Some(after) = unfinished {
-                return Ok(stuck(&after).map_or(Ok(()), Err));
+                Wait::ForOwner => {
+                    slots.wait_change(ix, now.seen, if waited { PROBE_NS } else { MOMENT_NS });
+                    waited = true;
+                }
+                Wait::Help => {
+                    help(self, now.info.owner)?;
+                    let after = self.checked(slots.read(ix))?;
+                    let unfinished =
+                        after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
+                    if let Some(after) = unfinished {
+                        return Ok(stuck(&after));
+                    }
+                }
             }
         }
     }

@@ -1,0 +1,221 @@
+//! The difference between a fact and the present: pure functions, tested over all of their inputs.
+//!
+//! Owns: which differences count, and which of them is named. Guarantees: without a trusted stamp nothing is
+//! taken for unchanged that was not looked at. Does not: look (`compare`).
+
+use super::compare::links;
+use super::DataFact;
+use systx_os::{FileType, Stat, Timestamp};
+
+/// How a name was first seen, if it had an object then.
+#[derive(Clone, Copy)]
+pub(super) struct Then<'a> {
+    pub stat: &'a Stat,
+    pub data: Option<&'a DataFact>,
+}
+
+/// Whether change times move with each change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamps {
+    Trusted,
+    Coarse,
+}
+
+/// The result of a first comparison, by attributes alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// The fact still holds.
+    Holds,
+    /// It does not, for this reason.
+    Differs(&'static str),
+    /// The identity of the object has to be looked at; if that is the same, the rest is compared.
+    Unclear,
+}
+
+impl Name {
+    /// The reason why the fact does not hold, as far as that is known.
+    pub fn difference(self) -> Option<&'static str> {
+        match self {
+            Name::Differs(what) => Some(what),
+            Name::Holds | Name::Unclear => None,
+        }
+    }
+}
+
+/// Whether the bytes of a file are those that were delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bytes {
+    Same,
+    Differ,
+    /// A process can store into the file without moving its stamp: their hashes decide.
+    ByHash,
+}
+
+/// Compares what a name had with what it has, before anything else is asked.
+pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -> Name {
+    let (then, now) = match (then, now) {
+        (None, None) => return Name::Holds,
+        (None, Some(_)) => return Name::Differs("name made"),
+        (Some(_), None) => return Name::Differs("name removed"),
+        (Some(then), Some(now)) => (then, now),
+    };
+    // A number that is reused gets a later change time, so an unmoved stamp says that nothing at all happened.
+    let stamp: Timestamp = then.data.map_or(then.stat.ctime, |data| data.ctime);
+    let unmoved = stamps == Stamps::Trusted && (now.ino, now.ctime) == (then.stat.ino, stamp);
+    let hot = then.data.is_some_and(|data| data.hot);
+    if unmoved && !hot && attributes(then.stat, now).is_none() {
+        Name::Holds
+    } else {
+        Name::Unclear
+    }
+}
+
+/// The first difference of the attributes of one object that are facts.
+pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<&'static str> {
+    if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
+        Some("mode or owner changed")
+    } else if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
+        Some("contents changed")
+    } else if links(now) != links(then) {
+        Some("hard links made or removed")
+    } else {
+        None
+    }
+}
+
+/// Compares the stamp under which bytes were delivered.
+pub(super) fn bytes(then: &DataFact, now: &Stat) -> Bytes {
+    match then.hot {
+        _ if now.size != then.size => Bytes::Differ,
+        true => Bytes::ByHash,
+        false if now.ctime != then.ctime => Bytes::Differ,
+        false => Bytes::Same,
+    }
+}
+
+/// The difference of a directory's list of names, by hashes of names and of types.
+pub(super) fn listing(then: (u128, u128), now: (u128, u128)) -> Option<&'static str> {
+    if now.0 != then.0 {
+        Some("a name made or removed in it")
+    } else if now.1 != then.1 {
+        Some("a name in it given to an object of another type")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stat() -> Stat {
+        let time = Timestamp { sec: 7, nsec: 0 };
+        Stat {
+            dev: 1,
+            ino: 2,
+            mnt_id: 3,
+            mode: FileType::File.mode_bits() | 0o644,
+            nlink: 1,
+            uid: 5,
+            gid: 6,
+            rdev: 0,
+            size: 100,
+            blocks: 8,
+            blksize: 4096,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            immutable: false,
+            append_only: false,
+        }
+    }
+
+    const LATER: Timestamp = Timestamp { sec: 8, nsec: 0 };
+
+    fn data(stat: &Stat, hot: bool) -> DataFact {
+        DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() }
+    }
+
+    /// What may happen to a file or directory, each alone, and the difference that is named.
+    fn changes() -> [(&'static str, fn(&mut Stat), Option<&'static str>); 11] {
+        let contents = Some("contents changed");
+        let owner = Some("mode or owner changed");
+        [
+            ("nothing", |_| (), None),
+            ("number", |now| now.ino = 9, None),
+            ("change time", |now| now.ctime = LATER, None),
+            ("access time", |now| now.atime = LATER, None),
+            ("size", |now| now.size = 101, contents),
+            ("modification time", |now| now.mtime = LATER, contents),
+            ("links", |now| now.nlink = 2, Some("hard links made or removed")),
+            ("mode", |now| now.mode ^= 0o100, owner),
+            ("owner", |now| now.uid = 9, owner),
+            ("group", |now| now.gid = 9, owner),
+            ("type", |now| now.mode = FileType::Symlink.mode_bits() | 0o777, owner),
+        ]
+    }
+
+    #[test]
+    fn attributes_are_compared_by_the_table() {
+        for (what, change, expected) in changes() {
+            let (then, mut now) = (stat(), stat());
+            change(&mut now);
+            assert_eq!(attributes(&then, &now), expected, "{what}");
+            // A directory's size, time and number of links say nothing.
+            let dir = FileType::Directory.mode_bits() | 0o755;
+            let (then, mut now) = (Stat { mode: dir, ..then }, Stat { mode: dir, ..stat() });
+            change(&mut now);
+            let expected = expected.filter(|what| *what == "mode or owner changed");
+            assert_eq!(attributes(&then, &now), expected, "{what} of a directory");
+        }
+    }
+
+    #[test]
+    fn a_name_holds_at_once_only_by_an_unmoved_stamp() {
+        for (what, change, _) in changes() {
+            for stamps in [Stamps::Trusted, Stamps::Coarse] {
+                for hot in [None, Some(false), Some(true)] {
+                    let (then, mut now) = (stat(), stat());
+                    change(&mut now);
+                    let data = hot.map(|hot| data(&then, hot));
+                    let seen = Then { stat: &then, data: data.as_ref() };
+                    let same = matches!(what, "nothing" | "access time");
+                    let holds = same && stamps == Stamps::Trusted && hot != Some(true);
+                    let expected = if holds { Name::Holds } else { Name::Unclear };
+                    assert_eq!(name(Some(seen), Some(&now), stamps), expected, "{what} {stamps:?} {hot:?}");
+                }
+            }
+        }
+        for stamps in [Stamps::Trusted, Stamps::Coarse] {
+            let there = stat();
+            let seen = Then { stat: &there, data: None };
+            assert_eq!(name(None, None, stamps), Name::Holds);
+            assert_eq!(name(None, Some(&there), stamps), Name::Differs("name made"));
+            assert_eq!(name(Some(seen), None, stamps), Name::Differs("name removed"));
+        }
+    }
+
+    #[test]
+    fn bytes_are_known_by_their_stamp_unless_a_store_need_not_move_it() {
+        for (what, change, _) in changes() {
+            let (then, mut now) = (stat(), stat());
+            change(&mut now);
+            let (cold, hot) = match what {
+                "size" => (Bytes::Differ, Bytes::Differ),
+                "change time" => (Bytes::Differ, Bytes::ByHash),
+                _ => (Bytes::Same, Bytes::ByHash),
+            };
+            assert_eq!(bytes(&data(&then, false), &now), cold, "{what}");
+            assert_eq!(bytes(&data(&then, true), &now), hot, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_listing_is_its_names_and_their_types() {
+        assert_eq!(listing((1, 2), (1, 2)), None);
+        assert_eq!(listing((1, 2), (1, 3)), Some("a name in it given to an object of another type"));
+        for types in [2, 3] {
+            assert_eq!(listing((1, 2), (4, types)), Some("a name made or removed in it"));
+        }
+    }
+}
