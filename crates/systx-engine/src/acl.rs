@@ -112,9 +112,10 @@ impl Acl {
 
     /// The entry that the group bits of the mode show.
     fn group_tag(&self) -> u16 {
-        match self.0.iter().any(|e| e.0 == MASK) {
-            true => MASK,
-            false => GROUP_OBJ,
+        if self.0.iter().any(|e| e.0 == MASK) {
+            MASK
+        } else {
+            GROUP_OBJ
         }
     }
 

@@ -261,9 +261,10 @@ impl Patch {
     /// Where the first sector begins that holds an end of the old file: the new one, or the old one itself if
     /// the file grows.
     pub fn ends_at(&self) -> u64 {
-        let last = match self.size_after < self.size_before {
-            true => self.size_after,
-            false => self.size_before.saturating_sub(1),
+        let last = if self.size_after < self.size_before {
+            self.size_after
+        } else {
+            self.size_before.saturating_sub(1)
         };
         last / SECTOR_BYTES as u64 * SECTOR_BYTES as u64
     }

@@ -341,9 +341,10 @@ fn a_change_whose_time_is_set_back_is_kept_also_when_it_leaves_memory() {
         // Too far for memory, and for most file systems.
         let refused = t.write_at(node, b"far", 1 << 62).is_err();
         t.close(node);
-        match refused {
-            true => drop(t.commit().unwrap()),
-            false => return t.abort(),
+        if refused {
+            drop(t.commit().unwrap())
+        } else {
+            return t.abort();
         }
         assert_eq!(std::fs::read(&path).unwrap(), b"0123xx6789");
     });

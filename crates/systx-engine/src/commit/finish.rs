@@ -10,6 +10,13 @@ use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
 
+/// Whether a part has a record of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    Yes,
+    No,
+}
+
 impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
     pub(crate) fn publish_all(mut self, Decided(leases): Decided<O>) -> Committed {
@@ -57,7 +64,7 @@ impl<O: Os> Commit<'_, O> {
         }
         // Without a record no process would know what is in the entries: they go before the transaction is
         // done.
-        self.reclaim(false, &mut done);
+        self.reclaim(Recorded::No, &mut done);
         // The coordinator's slot last: helpers of a participant look at it.
         for n in self.coordinator_first().into_iter().rev().filter(|_| !mutant::on(Mutant::EarlyRelease)) {
             self.done(n);
@@ -65,7 +72,7 @@ impl<O: Os> Commit<'_, O> {
         if mutant::on(Mutant::LateHeader) && self.durability == Durability::Durable {
             let _ = self.append_header().and_then(|()| self.sync_header());
         }
-        self.reclaim(true, &mut done);
+        self.reclaim(Recorded::Yes, &mut done);
         for part in &self.parts {
             let warning = part.domain.checkpoint_if_due();
             done.warning = done.warning.or(warning);
@@ -74,11 +81,13 @@ impl<O: Os> Commit<'_, O> {
     }
 
     /// Empties the slots of the parts that have a record, or of those that have none.
-    fn reclaim(&self, recorded: bool, done: &mut Committed) {
-        for (n, part) in self.parts.iter().enumerate().filter(|(n, _)| self.is_recorded(*n) == recorded) {
+    fn reclaim(&self, which: Recorded, done: &mut Committed) {
+        let recorded = which == Recorded::Yes;
+        let parts = self.parts.iter().enumerate().filter(|(n, _)| self.is_recorded(*n) == recorded);
+        for part in parts.map(|(_, part)| part) {
             let (displaced, reclaimed) = reclaim_part(part);
             done.displaced.extend(part.domain.shown_all(displaced));
-            if reclaimed && !self.is_recorded(n) {
+            if reclaimed && !recorded {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }

@@ -40,12 +40,21 @@ pub struct Area<O: Os> {
     pub moved: Option<Vec<u8>>,
 }
 
+/// Whether a missing area is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Make {
+    /// It is made, or its making is finished.
+    IfMissing,
+    /// It is not.
+    Never,
+}
+
 fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
     move |e| AreaError::Os(what, e)
 }
 
 impl<O: Os> Area<O> {
-    /// Opens the area `name` in `parent`; with `create` makes it, or finishes making it. `None`: there is
+    /// Opens the area `name` in `parent`; or makes it, or finishes making it, if asked for. `None`: there is
     /// none (or one that was never finished).
     ///
     /// # Errors
@@ -56,11 +65,11 @@ impl<O: Os> Area<O> {
         root: Arc<O::Fd>,
         parent: &O::Fd,
         name: &[u8],
-        create: bool,
+        missing: Make,
     ) -> Result<Option<Area<O>>, AreaError> {
-        let moved = if create { make_directory(os, parent, name)? } else { None };
+        let moved = if missing == Make::IfMissing { make_directory(os, parent, name)? } else { None };
         let dir = match os.open(parent, name, Open::Directory) {
-            Err(Errno::NOENT) if !create => return Ok(None),
+            Err(Errno::NOENT) if missing == Make::Never => return Ok(None),
             // A symbolic link is never followed.
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(AreaError::NotADirectory),
             // One's own opens.
@@ -72,12 +81,12 @@ impl<O: Os> Area<O> {
         };
         check(os, &dir)?;
         // To probe takes room, which others may have filled.
-        if !create && os.stat_at(&dir, FORMAT) == Err(Errno::NOENT) {
+        if missing == Make::Never && os.stat_at(&dir, FORMAT) == Err(Errno::NOENT) {
             return Ok(None);
         }
         let info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
         let mut id = identity::of_area(os, &dir, &info)?;
-        if id.is_none() && create {
+        if id.is_none() && missing == Make::IfMissing {
             make(os, parent, &dir, &info)?;
             id = identity::of_area(os, &dir, &info)?;
         }

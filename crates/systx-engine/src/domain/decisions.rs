@@ -106,9 +106,10 @@ pub(crate) fn keep<O: Os>(os: &O, dir: &O::Fd, decisions: &[Decision]) -> Result
     let decided = os.open(dir, DIR, Open::Directory)?;
     write(os, &decided, format!("{:016x}", os.random()).as_bytes(), decisions)?;
     // A directory that another process has just made may have no name on the disk, either.
-    match made {
-        true => os.fsync(dir),
-        false => os.fsync(dir).or(Ok(())),
+    if made {
+        os.fsync(dir)
+    } else {
+        os.fsync(dir).or(Ok(()))
     }
 }
 
@@ -128,12 +129,13 @@ fn write<O: Os>(os: &O, decided: &O::Fd, name: &[u8], decisions: &[Decision]) ->
 /// than both.
 pub(crate) fn update<O: Os>(os: &O, dir: &O::Fd, kept: &Kept) -> Result<()> {
     let decided = os.open(dir, DIR, Open::Directory)?;
-    match kept.decisions.is_empty() {
-        true => match os.unlink(&decided, &kept.name) {
+    if kept.decisions.is_empty() {
+        match os.unlink(&decided, &kept.name) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e),
-        },
-        false => write(os, &decided, &kept.name, &kept.decisions),
+        }
+    } else {
+        write(os, &decided, &kept.name, &kept.decisions)
     }
 }
 

@@ -99,10 +99,7 @@ impl KnownRecords {
         }
         drop(all);
         // Any doubt is a reason to wait: a record that can't be read, or is another one's; one of several file systems.
-        let body = match slot.info.multi_domain {
-            true => None,
-            false => body(),
-        };
+        let body = if slot.info.multi_domain { None } else { body() };
         let body = body.filter(|body| body.id == slot.info.tx && names_all(body));
         let changed = body.map(|body| {
             let Objects { written, commuting, .. } = changed_by(&body.steps);

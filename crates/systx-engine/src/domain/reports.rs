@@ -71,9 +71,10 @@ pub(crate) fn all<O: Os>(os: &O, area: &O::Fd) -> Result<Vec<Report>> {
         let text = String::from_utf8_lossy(&bytes);
         let mut of_one: Vec<Report> = Vec::new();
         for line in text.lines() {
-            match line == TOLD {
-                true => of_one.iter_mut().for_each(|report| report.told = true),
-                false => of_one.extend(parse(tx, line)),
+            if line == TOLD {
+                of_one.iter_mut().for_each(|report| report.told = true)
+            } else {
+                of_one.extend(parse(tx, line))
             }
         }
         reports.extend(of_one);

@@ -85,11 +85,14 @@ pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<&'static str> {
 
 /// Compares the stamp under which bytes were delivered.
 pub(super) fn bytes(then: &DataFact, now: &Stat) -> Bytes {
-    match then.hot {
-        _ if now.size != then.size => Bytes::Differ,
-        true => Bytes::ByHash,
-        false if now.ctime != then.ctime => Bytes::Differ,
-        false => Bytes::Same,
+    if now.size != then.size {
+        Bytes::Differ
+    } else if then.hot {
+        Bytes::ByHash
+    } else if now.ctime != then.ctime {
+        Bytes::Differ
+    } else {
+        Bytes::Same
     }
 }
 

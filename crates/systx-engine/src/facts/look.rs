@@ -183,9 +183,10 @@ impl<O: Os> Facts<O> {
         let (ctime, names) = self.touch(dir.domain, &[id], &|| dir.path.clone(), |_| {
             let ctime = domain.os.stat(&fd)?.ctime;
             let names = visible_names(&domain, dir, &fd)?;
-            match mutant::on(Mutant::ListingStampLate) {
-                true => Ok((domain.os.stat(&fd)?.ctime, names)),
-                false => Ok((ctime, names)),
+            if mutant::on(Mutant::ListingStampLate) {
+                Ok((domain.os.stat(&fd)?.ctime, names))
+            } else {
+                Ok((ctime, names))
             }
         })?;
         let fact = Listing {

@@ -25,6 +25,7 @@ use crate::outcome::{Conflict, Party, VerbError};
 use crate::record::{Piece, Read, Was};
 use claims::Claims;
 use lower_dir::Passing;
+pub(crate) use passing::Room;
 use passing::Watched;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -233,9 +234,10 @@ impl<O: Os> Facts<O> {
             let of =
                 |handle: &Handle| [ObjectId::attr(handle), ObjectId::data(handle), ObjectId::listing(handle)];
             let behind = seen.object.as_ref().is_some_and(|known| of(&known.handle).contains(&object));
-            match behind || ObjectId::entry(&seen.dir.handle, &seen.name) == object {
-                true => Some(join(&seen.dir.path, &seen.name)),
-                false => of(&seen.dir.handle).contains(&object).then(|| seen.dir.path.clone()),
+            if behind || ObjectId::entry(&seen.dir.handle, &seen.name) == object {
+                Some(join(&seen.dir.path, &seen.name))
+            } else {
+                of(&seen.dir.handle).contains(&object).then(|| seen.dir.path.clone())
             }
         });
         path.map(|path| self.domains[domain].shown(&path))
@@ -257,9 +259,10 @@ impl<O: Os> Facts<O> {
     }
 
     fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
-        match self.lost {
-            true => Errno::STALE.into(),
-            false => VerbError::Doomed(Box::new(Conflict { path, what, with })),
+        if self.lost {
+            Errno::STALE.into()
+        } else {
+            VerbError::Doomed(Box::new(Conflict { path, what, with }))
         }
     }
 }

@@ -18,6 +18,13 @@ pub(crate) const COPIED_BYTES_MAX: u64 = if cfg!(test) { 16 << 10 } else { 4 << 
 /// A file that outsiders write to all the time is read so often before it is taken as it comes.
 const QUIET_TRIES: u32 = 8;
 
+/// Whether there is room in memory for the bytes of one more open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    ForBytes,
+    None,
+}
+
 /// A file that is open, and too large for memory: a commit that changes it in place while it is open is a
 /// conflict.
 ///
@@ -58,7 +65,7 @@ impl<O: Os> Facts<O> {
         Ok(names)
     }
 
-    /// Opens a file as it is now; whether it may be copied to memory is the caller's to say. What is not is
+    /// Opens a file as it is now, and copies it to memory if there is room. What is not copied is
     /// [`Facts::watch`]ed.
     ///
     /// # Errors
@@ -67,7 +74,7 @@ impl<O: Os> Facts<O> {
         &mut self,
         fact: FactIx,
         held: Option<&O::Fd>,
-        may_copy: bool,
+        room: Room,
     ) -> Verb<(Found, LowerFile<O>)> {
         let seen = &self.seen[fact.0 as usize];
         let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
@@ -88,7 +95,7 @@ impl<O: Os> Facts<O> {
             Err(error) => return Err(error.into()),
         };
         let (path, objects) = (self.path(fact), [id, ObjectId::attr(&handle)]);
-        let (stat, copied) = self.touch(domain, &objects, &|| path.clone(), |_| whole(&os, &fd, may_copy))?;
+        let (stat, copied) = self.touch(domain, &objects, &|| path.clone(), |_| whole(&os, &fd, room))?;
         self.met(domain, &objects);
         let found = self.note(fact, Arc::new(Known { handle, stat }));
         let bytes = match copied {
@@ -209,13 +216,13 @@ fn hold<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Glance<O>> {
 }
 
 /// A file as it is between two writes of outsiders, and its bytes if they are few: publications have been waited for.
-fn whole<O: Os>(os: &O, fd: &O::Fd, may_copy: bool) -> Result<(Stat, Option<Vec<u8>>)> {
+fn whole<O: Os>(os: &O, fd: &O::Fd, room: Room) -> Result<(Stat, Option<Vec<u8>>)> {
     let mut tries = QUIET_TRIES;
     loop {
         // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the data is read.
         let _ = os.seek(fd, 0, false);
         let mut stat = os.stat(fd)?;
-        if !may_copy || stat.size > COPIED_BYTES_MAX {
+        if room == Room::None || stat.size > COPIED_BYTES_MAX {
             return Ok((stat, None));
         }
         let mut bytes = vec![0; stat.size as usize];

@@ -289,9 +289,10 @@ impl Cell {
         let written = i64::from_le_bytes(get(b, cell::WRITTEN));
         let synced = u32::from_le_bytes(get(b, cell::SYNCED));
         // Unused fields of a kind are zero, so that a later version can give them a meaning.
-        match c.encode(nonce, index, written, synced) == *b {
-            true => CellRead::Good(Written { cell: c, written, synced }),
-            false => CellRead::Unknown { kind },
+        if c.encode(nonce, index, written, synced) == *b {
+            CellRead::Good(Written { cell: c, written, synced })
+        } else {
+            CellRead::Unknown { kind }
         }
     }
 }

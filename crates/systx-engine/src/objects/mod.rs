@@ -108,11 +108,13 @@ pub(crate) fn walk<O: Os>(
         };
     }
     // Compared before it is opened for real: a stranger's may not let itself be opened that way.
-    match os.handle(&fd)? == *handle {
-        true if how == Open::Path => Ok(Some(fd)),
-        true => os.reopen(&fd, how).map(Some),
-        false => Ok(None),
+    if os.handle(&fd)? != *handle {
+        return Ok(None);
     }
+    if how == Open::Path {
+        return Ok(Some(fd));
+    }
+    os.reopen(&fd, how).map(Some)
 }
 
 /// Directories of steps, open: each is found by its handle once, for every look and for publication.

@@ -13,9 +13,10 @@ pub(crate) fn clear<O: Os>(os: &O, dir: &O::Fd, may_go: &MayGo<'_, O>) -> Result
 
 /// Deletes everything below a directory that is ours alone (staging of a transaction that was never committed).
 pub(crate) fn remove_all<O: Os>(os: &O, dir: &O::Fd) -> Result<()> {
-    match (Clearing { os, top: dir, may_go: None, levels: Vec::new() }).run()? {
-        true => Ok(()),
-        false => Err(Errno::NOTEMPTY),
+    if (Clearing { os, top: dir, may_go: None, levels: Vec::new() }).run()? {
+        Ok(())
+    } else {
+        Err(Errno::NOTEMPTY)
     }
 }
 
@@ -55,15 +56,17 @@ impl<O: Os> Clearing<'_, O> {
                         return Ok(done.clean);
                     }
                     let removed = done.clean && self.remove(&done.name, FileType::Directory)?;
-                    self.note(removed);
+                    if !removed {
+                        self.leave_something();
+                    }
                 }
             }
         }
     }
 
-    fn note(&mut self, removed: bool) {
+    fn leave_something(&mut self) {
         if let Some(level) = self.levels.last_mut() {
-            level.clean &= removed;
+            level.clean = false;
         }
     }
 
@@ -75,14 +78,15 @@ impl<O: Os> Clearing<'_, O> {
                 None => return Ok(()),
                 Some(true) => {}
                 Some(false) => {
-                    self.note(false);
+                    self.leave_something();
                     return Ok(());
                 }
             }
         }
         if entry.kind != FileType::Directory {
-            let removed = self.remove(&entry.name, entry.kind)?;
-            self.note(removed);
+            if !self.remove(&entry.name, entry.kind)? {
+                self.leave_something();
+            }
             return Ok(());
         }
         let child = match os.open(dir, &entry.name, Open::Path) {

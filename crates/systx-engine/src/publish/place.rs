@@ -111,9 +111,10 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
 /// A recovery that was killed in [`open_for_writing`] has left the mode open to the owner.
 fn give_mode_back<O: Os>(os: &O, found: &O::Fd, stat: &Stat, mode: u32) -> Result<()> {
     let wanted = mode & 0o7777;
-    match os.uid() != 0 && stat.perm() != wanted && stat.perm() == opened(wanted) {
-        true => os.chmod(found, wanted),
-        false => Ok(()),
+    if os.uid() != 0 && stat.perm() != wanted && stat.perm() == opened(wanted) {
+        os.chmod(found, wanted)
+    } else {
+        Ok(())
     }
 }
 

@@ -71,12 +71,13 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
         Err(Errno::AGAIN | Errno::ACCESS | Errno::PERM) => false,
         Err(e) => return Err(e),
     };
-    match untouched {
-        true => gone(site.os.unlink(site.slots, &slot)),
-        false => site.displace(
+    if untouched {
+        gone(site.os.unlink(site.slots, &slot))
+    } else {
+        site.displace(
             step,
             "another program opened, linked or changed it while it was written anew: its version is kept",
-        ),
+        )
     }
 }
 

@@ -100,9 +100,10 @@ pub(super) fn keep_if_changed<O: Os>(
         }
     };
     // With another name it is not gone.
-    match differs && stat.nlink == 1 {
-        true => site.displace(step, CHANGED),
-        false => Ok(()),
+    if differs && stat.nlink == 1 {
+        site.displace(step, CHANGED)
+    } else {
+        Ok(())
     }
 }
 

@@ -69,9 +69,10 @@ impl Times {
     }
 
     fn of(&mut self, step: &Step) -> Option<&mut Given> {
-        match changes_a_name(step) {
-            true => self.0.get_mut(&step.at.dir),
-            false => None,
+        if changes_a_name(step) {
+            self.0.get_mut(&step.at.dir)
+        } else {
+            None
         }
     }
 }

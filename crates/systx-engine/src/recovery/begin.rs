@@ -30,13 +30,12 @@ pub(super) fn begin_log<O: Os>(
     let broken = |_| OpenError::Os("taking the commit lock", Errno::UCLEAN);
     let locked = lock.lock(&**mem, me, &nobody).map_err(broken)?;
     log.start(me, &nobody, after.replay.start(after.checkpoint)).map_err(OpenError::Log)?;
-    let told = match after.replay.segments.is_empty() {
-        true => None,
-        false => {
-            // Without its decision a prepared record would be asked about, and taken again, at every boot.
-            let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
-            cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
-        }
+    let told = if after.replay.segments.is_empty() {
+        None
+    } else {
+        // Without its decision a prepared record would be asked about, and taken again, at every boot.
+        let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
+        cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
     };
     // Half of the entries stay for new transactions. More stuck ones than that can't be kept apart: the
     // domain stays closed.

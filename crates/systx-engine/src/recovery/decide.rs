@@ -2,6 +2,7 @@
 
 use crate::domain::SlotState;
 use crate::mutant::{self, Mutant};
+use crate::outcome::Durability;
 
 /// Fate of an in-flight slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +30,11 @@ pub(super) enum Coordinator {
 }
 
 /// Decides by the slot's state, the durability, and the coordinator's state.
-pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) -> Fate {
-    let undone = if durable { Fate::Abort } else { Fate::Drop };
+pub(super) fn fate(state: SlotState, durability: Durability, coordinator: Coordinator) -> Fate {
+    let undone = match durability {
+        Durability::Durable => Fate::Abort,
+        Durability::None => Fate::Drop,
+    };
     match (state, coordinator) {
         (SlotState::Free, _) => Fate::Keep,
         // Past the commit point, whatever else is known: a participant is PUBLISHING only after its coordinator was.
@@ -55,7 +59,7 @@ pub(super) fn fate(state: SlotState, durable: bool, coordinator: Coordinator) ->
             Coordinator::In(SlotState::Validated | SlotState::Aborting),
         ) if !mutant::on(Mutant::ParticipantFirst) => Fate::Keep,
         (SlotState::Validated | SlotState::Aborting, Coordinator::In(_)) => undone,
-        (SlotState::Aborting, Coordinator::Unknown) if !durable => undone,
+        (SlotState::Aborting, Coordinator::Unknown) if durability == Durability::None => undone,
         (SlotState::Validated | SlotState::Aborting, Coordinator::Unknown) => Fate::Keep,
     }
 }
@@ -72,10 +76,12 @@ mod tests {
         SlotState::Prepared,
     ];
 
-    fn all() -> impl Iterator<Item = (SlotState, bool, Coordinator)> {
+    fn all() -> impl Iterator<Item = (SlotState, Durability, Coordinator)> {
         let coordinators =
             STATES.into_iter().map(Coordinator::In).chain([Coordinator::Myself, Coordinator::Unknown]);
-        coordinators.flat_map(|c| STATES.into_iter().flat_map(move |s| [(s, false, c), (s, true, c)]))
+        coordinators.flat_map(|c| {
+            STATES.into_iter().flat_map(move |s| [(s, Durability::None, c), (s, Durability::Durable, c)])
+        })
     }
 
     #[test]
@@ -98,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_durable_transaction_is_never_dropped_without_a_mark() {
-        for (state, durable, coordinator) in all().filter(|(_, durable, _)| *durable) {
+        for (state, durable, coordinator) in all().filter(|(_, durable, _)| *durable == Durability::Durable) {
             assert_ne!(fate(state, durable, coordinator), Fate::Drop);
         }
     }
@@ -117,14 +123,17 @@ mod tests {
     #[test]
     fn a_participant_never_decides_while_its_coordinator_is_unknown() {
         for state in [SlotState::Validated, SlotState::Aborting] {
-            assert_eq!(fate(state, true, Coordinator::Unknown), Fate::Keep);
+            assert_eq!(fate(state, Durability::Durable, Coordinator::Unknown), Fate::Keep);
         }
     }
 
     #[test]
     fn a_participant_follows_a_coordinator_whose_abort_is_lost() {
         for state in [SlotState::Validated, SlotState::Aborting] {
-            assert_eq!(fate(state, true, Coordinator::In(SlotState::Publishing)), Fate::Publish);
+            assert_eq!(
+                fate(state, Durability::Durable, Coordinator::In(SlotState::Publishing)),
+                Fate::Publish
+            );
         }
     }
 }

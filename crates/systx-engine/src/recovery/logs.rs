@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use systx_os::Os;
 
 /// A coordinator's decision, as a participant can learn it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Forward,
     Abort,

@@ -7,7 +7,9 @@ use super::owner::finish_owner;
 use super::reboot::{after_reboot, can_be_decided};
 use crate::domain::layout::LOG_BASE;
 use crate::domain::on_disk::Began;
-use crate::domain::{Area, Domain, Location, OpenError, Opened, Owners, PeerArea, Peers, SlotState, Table};
+use crate::domain::{
+    Area, Domain, Location, Make, OpenError, Opened, Owners, PeerArea, Peers, SlotState, Table,
+};
 use crate::log::Log;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Recovered;
@@ -39,7 +41,7 @@ pub fn open_all_doubting<O: Os>(
     sites: &[Location<'_, O>],
     doubted: &[[u8; 16]],
 ) -> core::result::Result<Vec<Arc<Domain<O>>>, (usize, OpenError)> {
-    let opened = open_each(os, sites, doubted, true)?.into_iter().enumerate();
+    let opened = open_each(os, sites, doubted, Make::IfMissing)?.into_iter().enumerate();
     opened.map(|(n, domain)| domain.ok_or((n, OpenError::Os("making the area", Errno::NOENT)))).collect()
 }
 
@@ -49,10 +51,10 @@ pub fn open_all_doubting<O: Os>(
 ///
 /// As of [`open_all`].
 pub fn open_existing<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]]) -> Existing<O> {
-    open_each(os, sites, doubted, false)
+    open_each(os, sites, doubted, Make::Never)
 }
 
-fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]], make: bool) -> Existing<O> {
+fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]], make: Make) -> Existing<O> {
     let peers = Peers::doubting(doubted);
     let mut areas: Vec<Option<(Area<O>, FsInfo)>> = Vec::new();
     for (n, site) in sites.iter().enumerate() {
@@ -87,7 +89,7 @@ impl<O: Os> Domain<O> {
     /// [`OpenError`]; nothing was changed.
     pub fn open(os: &O, site: Location<'_, O>) -> core::result::Result<Arc<Domain<O>>, OpenError> {
         let peers = Peers::default();
-        let found = Self::area(os, &site, &peers, true)?;
+        let found = Self::area(os, &site, &peers, Make::IfMissing)?;
         let (area, info) = found.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
         Self::open_in(os, area, info, &peers)
     }
@@ -96,7 +98,7 @@ impl<O: Os> Domain<O> {
         os: &O,
         site: &Location<'_, O>,
         peers: &Peers<O>,
-        make: bool,
+        make: Make,
     ) -> core::result::Result<Option<(Area<O>, FsInfo)>, OpenError> {
         let area =
             Area::open(os, site.root.clone(), site.parent, site.name, make).map_err(OpenError::Area)?;

@@ -9,7 +9,7 @@ use crate::domain::{decisions, Domain, InFlight, Peers, SlotState};
 use crate::id::{OwnerIx, TxId};
 use crate::log::{self, Cell};
 use crate::mutant::{self, Mutant};
-use crate::outcome::Recovered;
+use crate::outcome::{Durability, Recovered};
 use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::record::{Act, Body, Share};
@@ -71,7 +71,9 @@ pub(crate) fn finish<O: Os>(
         finish_coordinator(&domain.peers, body, recovered)?;
     }
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
-    match fate(slot.seen.state(), slot.info.durable && body.is_some(), coordinator) {
+    let durable = slot.info.durable && body.is_some();
+    let durability = if durable { Durability::Durable } else { Durability::None };
+    match fate(slot.seen.state(), durability, coordinator) {
         Fate::Keep if body.as_ref().is_some_and(|body| is_about_to_open(domain, body)) => {}
         Fate::Keep => recovered.unfinished.push(in_doubt(id)),
         Fate::Drop => {
@@ -246,9 +248,10 @@ fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut
 
 /// After a reboot the others have asked its record.
 fn along<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body) -> Result<()> {
-    match slot.info.redo {
-        true => Ok(()),
-        false => take_others_along(domain, body),
+    if slot.info.redo {
+        Ok(())
+    } else {
+        take_others_along(domain, body)
     }
 }
 

@@ -4,13 +4,14 @@
 //! compared when the coordinator returns, and reported once if the coordinator has decided otherwise. Does
 //! not: publish or take back (an opening does, see `recovery`).
 
+use super::decide::{self, ByHand};
 use crate::domain::decisions::{self, By, Decision};
 use crate::domain::Domain;
 use crate::domain::SlotState;
 use crate::id::TxId;
 use crate::log::{Cell, LogError};
 use crate::record::Share;
-use crate::recovery::{Decision as Verdict, Logs};
+use crate::recovery::Logs;
 use systx_os::{Errno, Os};
 
 impl<O: Os> Domain<O> {
@@ -23,13 +24,9 @@ impl<O: Os> Domain<O> {
     pub(super) fn forget_answered(&self) -> Result<(), Errno> {
         let mut logs = Logs::new(&self.os, &self.peers);
         let boot = self.os.boot_id()?;
-        self.retain_decisions(|decision| match &decision.by {
-            By::Record { participants, companions, boot: of, .. } => {
-                let mut companions = companions.iter().filter(|_| *of == boot);
-                participants.iter().any(|share| logs.may_ask(share, decision.nonce))
-                    || companions.any(|share| self.is_in_flight(share))
-            }
-            By::Hand { .. } => true,
+        self.retain_decisions(|decision| {
+            let may_ask = |party: &Share| logs.may_ask(party, decision.nonce);
+            decide::is_awaited(&decision.by, &boot, may_ask, |party| self.is_in_flight(party))
         })
     }
 
@@ -52,22 +49,18 @@ impl<O: Os> Domain<O> {
         self.forget_answered()?;
         self.retain_decisions(|decision| {
             let By::Hand { coordinator } = &decision.by else { return true };
-            let committed = match logs.decision_of(coordinator, decision.nonce) {
-                Verdict::Forward => true,
-                Verdict::Abort => false,
-                Verdict::Unknown => return true,
-            };
-            if committed != decision.committed {
+            let verdict = decide::by_hand(decide::verdict_of(decision), logs.decision_of(coordinator, decision.nonce));
+            if verdict == ByHand::IsReported {
                 let word = |committed| if committed { "committed" } else { "aborted" };
                 told.push(format!(
                     "transaction {} ({}) was {} here by hand, and is {} on the file system that coordinated it: half of it is there",
                     decision.id,
                     decision.command,
                     word(decision.committed),
-                    word(committed)
+                    word(!decision.committed)
                 ));
             }
-            false
+            verdict == ByHand::Stays
         })?;
         Ok(told)
     }
@@ -81,11 +74,7 @@ impl<O: Os> Domain<O> {
     pub fn awaited(&self) -> Result<Vec<Decision>, Errno> {
         let away = |share: &Share| self.peers.area(&share.area).is_none();
         let all = decisions::all(&self.os, &self.area.dir)?.into_iter().flat_map(|kept| kept.decisions);
-        let told = |d: &Decision| match &d.by {
-            By::Record { participants, silenced, .. } => !silenced && participants.iter().any(away),
-            By::Hand { .. } => false,
-        };
-        Ok(all.filter(told).collect())
+        Ok(all.filter(|decision| decide::is_shown(&decision.by, away)).collect())
     }
 
     /// Stops reporting what is kept for participants that have not answered. It stays: one that returns asks

@@ -7,6 +7,7 @@ mod awaited;
 mod checkpoint;
 mod cover;
 mod covered;
+mod decide;
 mod sub;
 pub mod tidy;
 

@@ -48,9 +48,10 @@ impl<O: Os> Transaction<O> {
             })
         };
         let times = (time(set.atime), time(set.mtime));
-        match self.workset.object(ix).is_staged() {
-            true => set_staged(&mut self.workset, ix, set, mode, times)?,
-            false => set_lower(&mut self.workset, ix, set, mode, times)?,
+        if self.workset.object(ix).is_staged() {
+            set_staged(&mut self.workset, ix, set, mode, times)?
+        } else {
+            set_lower(&mut self.workset, ix, set, mode, times)?
         }
         self.workset.attr(ix)
     }

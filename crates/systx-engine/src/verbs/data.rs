@@ -185,9 +185,10 @@ impl<O: Os> Transaction<O> {
             return Ok(self.workset.os().seek(&fd, offset, hole)?);
         }
         if let Some(size) = self.workset.memory(ix).map(|m| m.bytes.len() as u64) {
-            return match offset < size {
-                true => Ok(if hole { size } else { offset }),
-                false => Err(Errno::NXIO.into()),
+            return if offset < size {
+                Ok(if hole { size } else { offset })
+            } else {
+                Err(Errno::NXIO.into())
             };
         }
         let Data::Overlay(overlay) = &self.workset.object(ix).data else {

@@ -19,10 +19,12 @@ impl<O: Os> Transaction<O> {
         if self.workset.is_gone(ix) {
             return Ok(Arc::from([]));
         }
-        let committed: Arc<[Dirent]> = match object.is_staged() {
-            true => Arc::from([]),
-            false if self.workset.passes() => self.workset.names_now(ix)?,
-            false => self.workset.listing(ix)?,
+        let committed: Arc<[Dirent]> = if object.is_staged() {
+            Arc::from([])
+        } else if self.workset.passes() {
+            self.workset.names_now(ix)?
+        } else {
+            self.workset.listing(ix)?
         };
         let mut out = Vec::with_capacity(committed.len());
         let names = self.workset.object(ix).dir.as_ref().map(|d| &d.names);

@@ -21,9 +21,10 @@ impl<O: Os> Transaction<O> {
     /// another one's by now.
     pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
         let ix = self.workset.ix(node);
-        match self.workset.object(ix).claim != Claim::ToTheEnd || self.workset.is_gone(ix) {
-            true => Ok(None),
-            false => Ok(Some((node, self.workset.attr(ix)?))),
+        if self.workset.object(ix).claim != Claim::ToTheEnd || self.workset.is_gone(ix) {
+            Ok(None)
+        } else {
+            Ok(Some((node, self.workset.attr(ix)?)))
         }
     }
 
@@ -128,8 +129,9 @@ pub(super) fn drop_name<O: Os>(workset: &mut Workset<O>, dir: Ix, name: &[u8], i
     }
     workset.unname(dir, name);
     workset.reap(ix);
-    match workset.is_sub_area(name) {
-        true => Ok(()),
-        false => workset.touch(dir, change),
+    if workset.is_sub_area(name) {
+        Ok(())
+    } else {
+        workset.touch(dir, change)
     }
 }

@@ -92,7 +92,7 @@ fn shift<O: Os>(workset: &mut Workset<O>, from: Place<'_>, to: Place<'_>, ix: Ix
     }
     workset.unname(from.0, from.1);
     workset.name(to.0, to.1, ix, slot);
-    renamed(workset, from.0, to.0, staged)
+    renamed(workset, from.0, to.0, if staged { Change::Real } else { Change::Remembered })
 }
 
 fn exchange<O: Os>(
@@ -119,14 +119,15 @@ fn exchange<O: Os>(
     }
     workset.name(to.0, to.1, source, slots[0]);
     workset.name(from.0, from.1, target, slots[1]);
-    renamed(workset, from.0, to.0, staged[0] && staged[1])
+    let change = if staged == [true; 2] { Change::Real } else { Change::Remembered };
+    renamed(workset, from.0, to.0, change)
 }
 
-fn renamed<O: Os>(workset: &mut Workset<O>, from: Ix, to: Ix, real: bool) -> Verb<()> {
-    let change = if real { Change::Real } else { Change::Remembered };
+fn renamed<O: Os>(workset: &mut Workset<O>, from: Ix, to: Ix, change: Change) -> Verb<()> {
     workset.touch(from, change)?;
-    match from == to {
-        true => Ok(()),
-        false => workset.touch(to, change),
+    if from == to {
+        Ok(())
+    } else {
+        workset.touch(to, change)
     }
 }

@@ -39,10 +39,7 @@ impl<O: Os> Workset<O> {
     /// Returns the answer of stat(2) for a node.
     pub(crate) fn attr(&mut self, ix: Ix) -> Verb<Attr> {
         let gone = self.is_gone(ix);
-        let mut attr = match self.object(ix).is_staged() {
-            true => self.staged_attr(ix)?,
-            false => self.lower_attr(ix)?,
-        };
+        let mut attr = if self.object(ix).is_staged() { self.staged_attr(ix)? } else { self.lower_attr(ix)? };
         if gone {
             attr.nlink = 0;
         }

@@ -10,7 +10,7 @@
 use super::extents::{Extent, Extents};
 use super::Workset;
 use crate::bytes::{copy_from, read_up_to};
-use crate::facts::LowerFile;
+use crate::facts::{LowerFile, Room};
 use crate::outcome::Verb;
 use crate::types::Access;
 use crate::workset::node::{Claim, Data, Ix, Overlay, Private, NO_SLOT};
@@ -67,7 +67,7 @@ impl<O: Os> Workset<O> {
         let fact = lower.fact;
         if object.claim == Claim::Passing {
             let held = self.recently(ix);
-            return Ok(Arc::new(self.facts.open_passing(fact, held.as_deref(), false)?.1));
+            return Ok(Arc::new(self.facts.open_passing(fact, held.as_deref(), Room::None)?.1));
         }
         let file = Arc::new(self.facts.open(fact)?);
         let object = self.object_mut(ix);
@@ -177,22 +177,21 @@ impl<O: Os> Workset<O> {
             let now = self.now();
             self.object_mut(ix).over_mut().mtime = Some(now);
         }
-        self.become_private(ix, slot, fd, keep == 0 && size > 0)
+        self.become_private(ix, fd, Private { slot, replaced: keep == 0 && size > 0 })
     }
 
     /// Marks that a file in a staging entry has all bytes from here on, and the time that the program sees.
-    /// `replaced` as in [`Private`].
     ///
     /// A later change is found by comparing it: no stamp shows it. A store through a shared mapping whose
     /// page was read before moves no time on tmpfs.
-    pub(crate) fn become_private(&mut self, ix: Ix, slot: u32, fd: Arc<O::Fd>, replaced: bool) -> Verb<()> {
+    pub(crate) fn become_private(&mut self, ix: Ix, fd: Arc<O::Fd>, private: Private) -> Verb<()> {
         let object = self.object_mut(ix);
         let time = object.over.as_mut().and_then(|o| o.mtime.take());
         let time = time.or(object.lower.as_ref().map(|l| l.stat.mtime));
         self.os.utimens(&fd, None, time)?;
         let object = self.object_mut(ix);
         object.file = (object.opens > 0).then_some(fd);
-        object.data = Data::Private(Box::new(Private { slot, replaced }));
+        object.data = Data::Private(Box::new(private));
         self.hold(ix);
         Ok(())
     }
@@ -308,12 +307,11 @@ impl<O: Os> Workset<O> {
                 (over.mtime, over.ctime) = (Some(now), Some(now));
                 return Ok(());
             }
-            return match size <= COPY_BYTES_MAX {
-                true => self.make_private(ix, size).and_then(|()| self.moved_time(ix)),
-                false => {
-                    self.make_overlay(ix)?;
-                    self.set_overlay_size(ix, size)
-                }
+            return if size <= COPY_BYTES_MAX {
+                self.make_private(ix, size).and_then(|()| self.moved_time(ix))
+            } else {
+                self.make_overlay(ix)?;
+                self.set_overlay_size(ix, size)
             };
         }
         if self.memory(ix).is_some() && self.resize_memory(ix, size)? {
@@ -347,9 +345,10 @@ impl<O: Os> Workset<O> {
     /// refused now, and not by publication. The file has no size of its own that matters.
     pub(crate) fn try_size(&mut self, ix: Ix, size: u64) -> Verb<()> {
         let fd = self.private_fd(ix)?;
-        match self.os.stat(&fd)?.size < size {
-            true => Ok(self.os.truncate(&fd, size)?),
-            false => Ok(()),
+        if self.os.stat(&fd)?.size < size {
+            Ok(self.os.truncate(&fd, size)?)
+        } else {
+            Ok(())
         }
     }
 

@@ -102,9 +102,10 @@ impl<O: Os> Workset<O> {
             return Err(Errno::XDEV.into());
         }
         let (here, there) = (self.base_fd(from)?, self.base_fd(to)?);
-        match self.os.encryption_policy(&here)? == self.os.encryption_policy(&there)? {
-            true => Ok(()),
-            false => Err(Errno::XDEV.into()),
+        if self.os.encryption_policy(&here)? == self.os.encryption_policy(&there)? {
+            Ok(())
+        } else {
+            Err(Errno::XDEV.into())
         }
     }
 }

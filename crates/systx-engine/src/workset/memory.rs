@@ -8,7 +8,7 @@
 use super::data::CHUNK_BYTES;
 use super::Workset;
 use crate::outcome::Verb;
-use crate::workset::node::{Data, Ix, Memory};
+use crate::workset::node::{Data, Ix, Memory, Private};
 use systx_os::{Errno, Os};
 
 /// Up to this size a file's changed bytes stay in memory: from about here on a file of its own is the faster place.
@@ -126,7 +126,7 @@ impl<O: Os> Workset<O> {
             let chunk = &memory.bytes[at..size.min(at + CHUNK_BYTES)];
             crate::bytes::write_all(&self.os, &fd, chunk, at as u64)?;
         }
-        self.become_private(ix, slot, fd, replaced)
+        self.become_private(ix, fd, Private { slot, replaced })
     }
 }
 

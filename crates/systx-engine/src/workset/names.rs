@@ -153,9 +153,10 @@ impl<O: Os> Workset<O> {
         if self.is_in_subvolume(dir) {
             return Err(Errno::ROFS.into());
         }
-        match fixed(dir) || fixed(ix) {
-            true => Err(Errno::PERM.into()),
-            false => Ok(()),
+        if fixed(dir) || fixed(ix) {
+            Err(Errno::PERM.into())
+        } else {
+            Ok(())
         }
     }
 

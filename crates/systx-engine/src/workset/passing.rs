@@ -9,7 +9,7 @@
 
 use super::names::NAME_MAX;
 use super::Workset;
-use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name};
+use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name, Room};
 use crate::outcome::{Isolation, Verb};
 use crate::types::Node;
 use crate::workset::node::{Claim, Data, Ix, Object};
@@ -297,11 +297,10 @@ impl<O: Os> Workset<O> {
             Bytes::Copied(bytes) => now.size == bytes.len() as u64 && self.has_bytes(&now, bytes)?,
             _ => (was.size, was.mtime, was.ctime) == (found.stat.size, found.stat.mtime, found.stat.ctime),
         };
-        match same {
-            true => Ok(()),
-            false => {
-                Err(self.facts.changed(self.facts.shown(found.fact), "contents changed while it was open"))
-            }
+        if same {
+            Ok(())
+        } else {
+            Err(self.facts.changed(self.facts.shown(found.fact), "contents changed while it was open"))
         }
     }
 
@@ -323,7 +322,8 @@ impl<O: Os> Workset<O> {
             return Ok(());
         };
         let (fact, size) = (lower.fact, lower.stat.size);
-        let room = self.copied_bytes + size <= COPIED_ALL_MAX;
+        let fits = self.copied_bytes + size <= COPIED_ALL_MAX;
+        let room = if fits { Room::ForBytes } else { Room::None };
         let held = self.recently(ix);
         let (found, file) = self.facts.open_passing(fact, held.as_deref(), room)?;
         match &file.bytes {

@@ -99,11 +99,13 @@ impl Inner {
             all.into_iter().for_each(|p| self.state.end(p));
         }
         let next = match &mut baton.turns {
-            Turns::Restless(percent) => match ready.contains(&baton.turn) && baton.rng.u8(0..100) >= *percent
-            {
-                true => baton.turn,
-                false => ready[baton.rng.usize(0..ready.len())],
-            },
+            Turns::Restless(percent) => {
+                if ready.contains(&baton.turn) && baton.rng.u8(0..100) >= *percent {
+                    baton.turn
+                } else {
+                    ready[baton.rng.usize(0..ready.len())]
+                }
+            }
             Turns::Ranked { ranks, points, falls } => {
                 *points += 1;
                 if falls.contains(points) && baton.turn != NOBODY {

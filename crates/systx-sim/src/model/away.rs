@@ -183,9 +183,10 @@ impl Away {
                 n.phase = Phase::Header;
             }),
             Phase::Header => go("V7: header in A, or in B where A never comes back", &|n| {
-                match alone && self.a_forgets {
-                    true => n.committed.now = true,
-                    false => n.header.now = true,
+                if alone && self.a_forgets {
+                    n.committed.now = true
+                } else {
+                    n.header.now = true
                 }
                 n.phase = Phase::Sync;
             }),

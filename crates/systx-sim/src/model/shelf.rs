@@ -85,9 +85,10 @@ impl Shelf {
 
     /// The shelf that is used in this boot.
     fn shelf(&self, state: &State) -> u8 {
-        match self.is(Mutant::ShelfOfAllBoots) {
-            true => 0,
-            false => state.boot,
+        if self.is(Mutant::ShelfOfAllBoots) {
+            0
+        } else {
+            state.boot
         }
     }
 

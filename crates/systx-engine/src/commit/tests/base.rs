@@ -428,9 +428,12 @@ fn an_appended_tail_is_redone_where_a_later_commit_has_patched_its_sector() {
         let machine = copy(&start);
         let mut rng = fastrand::Rng::with_seed(seed);
         for n in 0..rng.u8(2..6) {
-            commits(&machine, |t, w| match rng.bool() {
-                true => append(t, w, b"xpatched", &vec![b'a' + n; rng.usize(1..SECTOR)]),
-                false => write(t, w, b"xpatched", 3 * SECTOR + rng.usize(0..5), &[b'A' + n; 20]),
+            commits(&machine, |t, w| {
+                if rng.bool() {
+                    append(t, w, b"xpatched", &vec![b'a' + n; rng.usize(1..SECTOR)])
+                } else {
+                    write(t, w, b"xpatched", 3 * SECTOR + rng.usize(0..5), &[b'A' + n; 20])
+                }
             });
         }
         let after = machine.look(0, "w/xpatched").expect("is there").content;

@@ -88,8 +88,14 @@ type Body = Box<dyn FnOnce() + Send>;
 /// Work of a process with its domain.
 type Client = Box<dyn FnOnce(&Arc<Domain<SimOs>>) + Send>;
 
+/// How a schedule chooses the next process.
+enum Order {
+    Ranked,
+    Random,
+}
+
 /// Runs processes, each with its domain, by a schedule.
-fn schedule(machine: &Machine, seed: u64, ranked: bool, bodies: Vec<Client>) {
+fn schedule(machine: &Machine, seed: u64, order: Order, bodies: Vec<Client>) {
     let processes: Vec<(SimOs, Body)> = bodies
         .into_iter()
         .map(|body| {
@@ -99,9 +105,9 @@ fn schedule(machine: &Machine, seed: u64, ranked: bool, bodies: Vec<Client>) {
             (os, body)
         })
         .collect();
-    let report = match ranked {
-        true => Schedule::run_ranked(seed, 6, 4000, processes),
-        false => Schedule::run(seed, processes),
+    let report = match order {
+        Order::Ranked => Schedule::run_ranked(seed, 6, 4000, processes),
+        Order::Random => Schedule::run(seed, processes),
     };
     assert_eq!(report.deadlock, None, "seed {seed}");
     assert!(!report.endless, "seed {seed}: no end");
@@ -130,7 +136,7 @@ fn of_processes_that_want_the_same_nobody_needs_more_tries_than_there_are_proces
             });
             body
         });
-        schedule(&machine, seed, seed % 2 == 1, bodies.collect());
+        schedule(&machine, seed, if seed % 2 == 1 { Order::Ranked } else { Order::Random }, bodies.collect());
         assert_eq!(counted(&machine), PROCESSES * TIMES, "seed {seed}: an update is lost");
         let most = *most.lock().expect("nobody panicked");
         assert!(most <= PROCESSES + 1, "seed {seed}: {most} tries of {PROCESSES} processes");
@@ -157,7 +163,7 @@ fn who_is_slow_and_tried_again_is_overtaken_once() {
                 domain.os.pause(2_000_000);
             }
         });
-        schedule(&machine, seed, false, vec![patient, quick]);
+        schedule(&machine, seed, Order::Random, vec![patient, quick]);
         assert_eq!(counted(&machine), TIMES + 1, "seed {seed}: an update is lost");
         let slow = *slow.lock().expect("nobody panicked");
         assert!(slow >= 2, "seed {seed}: it loses once");

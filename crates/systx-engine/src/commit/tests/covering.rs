@@ -273,9 +273,10 @@ fn beside_one_who_watches_nothing_is_done_again_in_another_life() {
         .expect("lives");
         machine.seem_mounted_anew(0);
         within(&machine, "container", |_| {});
-        match watches {
-            true => assert_eq!(mode(&machine), old, "it is done again while somebody watches"),
-            false => assert_ne!(mode(&machine), old, "nobody is there: as after a reboot"),
+        if watches {
+            assert_eq!(mode(&machine), old, "it is done again while somebody watches")
+        } else {
+            assert_ne!(mode(&machine), old, "nobody is there: as after a reboot")
         }
     }
 }

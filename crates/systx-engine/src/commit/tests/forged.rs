@@ -64,9 +64,10 @@ fn what_a_user_leaves_in_an_area_is_an_ordinary_directory_in_the_end() {
         os.mkdir(&top, b"old", 0o755).unwrap();
         let mut tx = begin(&os, Isolation::Serializable);
         let (root, user) = (tx.root(0), Caller { uid: 7, gid: 7, umask: 0 });
-        let his = match staged {
-            true => tx.mkdir(root, b"new", 0o755, user).unwrap().0,
-            false => tx.lookup(root, b"his").unwrap().unwrap().0,
+        let his = if staged {
+            tx.mkdir(root, b"new", 0o755, user).unwrap().0
+        } else {
+            tx.lookup(root, b"his").unwrap().unwrap().0
         };
         let (name, roots) = (tx.sub_area_name(user.uid), tx.sub_area_name(ROOT.uid));
         let area = tx.mkdir(his, &name, 0o700, user).unwrap().0;

@@ -305,9 +305,10 @@ fn damage(machine: &Machine, rng: &mut fastrand::Rng) -> Result<(String, String)
                 b"\xff.txt",
             ];
             let name = names[rng.usize(..names.len())];
-            match rng.bool() {
-                true => os.mkdir(&dir, name, 0o700)?,
-                false => os.symlink(&dir, name, b"../../canary/file")?,
+            if rng.bool() {
+                os.mkdir(&dir, name, 0o700)?
+            } else {
+                os.symlink(&dir, name, b"../../canary/file")?
             }
             // In a directory that is staged it is published with that.
             let name = String::from_utf8_lossy(name);
@@ -323,9 +324,10 @@ fn damage(machine: &Machine, rng: &mut fastrand::Rng) -> Result<(String, String)
         _ => {
             let fd = os.open_path(0, &picked.path, Open::Path)?;
             let mode = [0, 0o777, 0o400, 0o1777][rng.usize(..4)];
-            match rng.bool() {
-                true => os.chmod(&fd, mode)?,
-                false => os.chown(&fd, 7, 7)?,
+            if rng.bool() {
+                os.chmod(&fd, mode)?
+            } else {
+                os.chown(&fd, 7, 7)?
             }
             format!("mode {mode:o}, or of another user")
         }

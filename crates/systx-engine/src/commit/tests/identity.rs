@@ -2,7 +2,7 @@
 
 use super::stuck::make;
 use super::world::*;
-use crate::domain::{Area, AreaError, Domain, OpenError};
+use crate::domain::{Area, AreaError, Domain, Make, OpenError};
 use crate::log::format::{name, Header, HeaderRead};
 use std::sync::Arc;
 use systx_os::{FsInfo, FsKind, Open, Os, Rename};
@@ -187,13 +187,14 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
             machine.settle();
             let opened = commits(&machine, "two");
             assert!(!is_whole(&machine, "one"), "{format:?}: redone from an archive");
-            match done {
-                true => assert!(opened.is_ok(), "{format:?}: {:?}", opened.err().map(|e| e.to_string())),
-                false => assert!(
+            if done {
+                assert!(opened.is_ok(), "{format:?}: {:?}", opened.err().map(|e| e.to_string()))
+            } else {
+                assert!(
                     matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))),
                     "{format:?}: {:?}",
                     opened.err().map(|e| e.to_string())
-                ),
+                )
             }
         }
     }
@@ -321,7 +322,8 @@ fn who_comes_while_an_area_gets_its_identity_is_given_the_same() {
         let os = machine.spawn("first");
         machine.kill_at(&os, cut);
         let takes_over = |os: &SimOs| {
-            let area = Area::open(os, Arc::new(os.root(0)), &os.root(0), AREA, true).expect("opens");
+            let area =
+                Area::open(os, Arc::new(os.root(0)), &os.root(0), AREA, Make::IfMissing).expect("opens");
             area.expect("is there").id
         };
         let first = run_process(&os, || takes_over(&os));

@@ -109,7 +109,7 @@ impl Log {
 }
 
 /// Makes the lists, and the domain as a process sees it that only watches.
-fn machine(seed: u64, words: bool) -> (Machine, Arc<Domain<SimOs>>) {
+fn machine(seed: u64) -> (Machine, Arc<Domain<SimOs>>) {
     let machine = Machine::new(seed, &[systx_sim::machine::FsSpec::new(FsKind::Ext4)]);
     let files = FILES.iter().map(|f| (*f, Plant::File(b"")));
     let objects: Vec<_> = files.chain(DIRECTORIES.iter().map(|d| (*d, Plant::Dir))).collect();
@@ -119,7 +119,6 @@ fn machine(seed: u64, words: bool) -> (Machine, Arc<Domain<SimOs>>) {
     let os = machine.spawn("watcher");
     let watched = run_process(&os, || open(&os).expect("opens")).expect("not killed");
     machine.settle();
-    machine.set_word_points(words);
     (machine, watched)
 }
 
@@ -279,7 +278,8 @@ struct Run {
 }
 
 fn run(seed: u64, set: Setting) -> Run {
-    let (machine, domain) = machine(seed, set.words);
+    let (machine, domain) = machine(seed);
+    machine.set_word_points(set.words);
     let (log, watched) = (Log::default(), Watched::default());
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut processes: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = Vec::new();
@@ -323,10 +323,11 @@ fn run(seed: u64, set: Setting) -> Run {
                     machine.set_wall_clock(rng.i64(-10..10) * 86_400);
                 }
             }
-            match info.call.is_word() {
-                true => watched.at_word(&domain, info),
+            if info.call.is_word() {
+                watched.at_word(&domain, info)
+            } else {
                 // An active entry stays for longer than a few accesses to the table.
-                false => watched.at_call(&domain, &log),
+                watched.at_call(&domain, &log)
             }
         });
     }

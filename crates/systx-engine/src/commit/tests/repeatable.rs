@@ -147,14 +147,13 @@ fn a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types() {
             change(&domain, |t, w| {
                 let root = t.root(0);
                 let d = t.lookup(root, b"d")?.expect("it is there").0;
-                match exchanges {
-                    true => t.rename(w, b"f", d, b"e", Rename::Exchange),
-                    false => {
-                        t.rmdir(d, b"e")?;
-                        t.unlink(w, b"f")?;
-                        t.mkdir(w, b"f", 0o755, ROOT)?;
-                        t.create(d, b"e", 0o644, ROOT).map(drop)
-                    }
+                if exchanges {
+                    t.rename(w, b"f", d, b"e", Rename::Exchange)
+                } else {
+                    t.rmdir(d, b"e")?;
+                    t.unlink(w, b"f")?;
+                    t.mkdir(w, b"f", 0o755, ROOT)?;
+                    t.create(d, b"e", 0o644, ROOT).map(drop)
                 }
             })
             .expect("nobody is in the way");
@@ -212,9 +211,10 @@ fn of_two_that_count_links_and_make_one_only_one_commits() {
                 let w = t.lookup(root, b"w")?.expect("it is there").0;
                 assert_eq!(links(&mut t, w, b"f")?, 2);
                 let f = file(&mut t, w)?;
-                match removes && name == b"a" {
-                    true => t.unlink(w, b"again")?,
-                    false => drop(t.link(f, w, name)?),
+                if removes && name == b"a" {
+                    t.unlink(w, b"again")?;
+                } else {
+                    t.link(f, w, name)?;
                 }
                 Ok(t)
             };

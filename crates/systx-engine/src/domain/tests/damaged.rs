@@ -257,8 +257,8 @@ impl Scratch {
         let dir = Arc::new(os.open_path(&path, Open::Directory).unwrap());
         Scratch { os, path, dir }
     }
-    fn area(&self, create: bool) -> Result<Option<Area<Linux>>, AreaError> {
-        Area::open(&self.os, self.dir.clone(), &self.dir, b"area", create)
+    fn area(&self, make: Make) -> Result<Option<Area<Linux>>, AreaError> {
+        Area::open(&self.os, self.dir.clone(), &self.dir, b"area", make)
     }
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path.join("area").join(name), text).unwrap();
@@ -274,16 +274,16 @@ impl Drop for Scratch {
 #[test]
 fn an_area_is_made_once_and_a_half_made_one_is_finished() {
     let s = Scratch::new();
-    assert!(s.area(false).unwrap().is_none());
+    assert!(s.area(Make::Never).unwrap().is_none());
     s.os.mkdir(&s.dir, b"area", 0o700).unwrap();
     s.write("format.00", "syst");
-    assert!(s.area(false).unwrap().is_none(), "half-made");
-    let area = s.area(true).unwrap().unwrap();
+    assert!(s.area(Make::Never).unwrap().is_none(), "half-made");
+    let area = s.area(Make::IfMissing).unwrap().unwrap();
     let mut names: Vec<_> = s.os.read_dir(&area.dir).unwrap().into_iter().map(|e| e.name).collect();
     names.sort();
     assert_eq!(names, [&b"aside"[..], b"format", b"tx"]);
-    assert!(s.area(false).unwrap().is_some());
-    assert!(s.area(true).unwrap().is_some());
+    assert!(s.area(Make::Never).unwrap().is_some());
+    assert!(s.area(Make::IfMissing).unwrap().is_some());
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_is_made_in_an_area_inherits_nothing_from_the_directory_that_it_is_in() {
             let area = s.os.open(&s.dir, b"area", Open::Directory).unwrap();
             s.os.mkdir(&area, b"tx", 0o700).unwrap();
         }
-        let area = s.area(true).unwrap().unwrap();
+        let area = s.area(Make::IfMissing).unwrap().unwrap();
         for dir in [&area.dir, &area.tx, &area.aside] {
             let file = s.os.create(dir, b"file", 0o640).unwrap();
             assert_eq!(s.os.getxattr(&file, acl::ACCESS), Err(Errno::NODATA));
@@ -321,7 +321,7 @@ fn many_may_make_an_area_at_once() {
     let s = Scratch::new();
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| assert!(s.area(true).unwrap().is_some()));
+            scope.spawn(|| assert!(s.area(Make::IfMissing).unwrap().is_some()));
         }
     });
     let format = std::fs::read_to_string(s.path.join("area/format")).unwrap();
@@ -334,23 +334,23 @@ fn what_is_not_an_area_of_ours_is_refused() {
     // Where all may make names, as an umask of 0 would let them, root moves files of its own away, too.
     std::fs::set_permissions(&s.path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::symlink("/", s.path.join("area")).unwrap();
-    assert_eq!(s.area(true).err(), Some(AreaError::NotADirectory));
+    assert_eq!(s.area(Make::IfMissing).err(), Some(AreaError::NotADirectory));
     s.os.unlink(&s.dir, b"area").unwrap();
     std::fs::write(s.path.join("area"), "").unwrap();
-    assert_eq!(s.area(true).err(), Some(AreaError::NotADirectory));
+    assert_eq!(s.area(Make::IfMissing).err(), Some(AreaError::NotADirectory));
     s.os.unlink(&s.dir, b"area").unwrap();
     s.os.mkdir(&s.dir, b"area", 0o750).unwrap();
-    assert_eq!(s.area(true).err(), Some(AreaError::Mode(0o750)));
+    assert_eq!(s.area(Make::IfMissing).err(), Some(AreaError::Mode(0o750)));
     s.os.rmdir(&s.dir, b"area").unwrap();
-    assert!(s.area(true).unwrap().is_some());
+    assert!(s.area(Make::IfMissing).unwrap().is_some());
     for text in ["", "systx area 2\n", "systx area 3\n", "systx area 1\n\n"] {
         s.write("format", text);
-        assert_eq!(s.area(true).err(), Some(AreaError::Version));
+        assert_eq!(s.area(Make::IfMissing).err(), Some(AreaError::Version));
     }
 }
 
 fn open(s: &Scratch) -> Result<Opened<Linux>, TableError> {
-    let area = s.area(true).unwrap().unwrap();
+    let area = s.area(Make::IfMissing).unwrap().unwrap();
     Table::open(&s.os, &area, &Owners::open(&s.os, &area.dir).unwrap(), LIFE)
 }
 
@@ -410,7 +410,7 @@ fn a_table_of_another_life_counts_while_somebody_lives_who_has_it() {
     let s = Scratch::new();
     let table = stale(&s).finish(Lsn(9), TxId(9), |_| Ok::<(), ()>(())).expect("nothing to prepare");
     let id = table.id();
-    let area = s.area(true).unwrap().unwrap();
+    let area = s.area(Make::IfMissing).unwrap().unwrap();
     let owners = Owners::open(&s.os, &area.dir).unwrap();
     for (word, other) in [(BOOT_WORD, 1), (LIFE_WORD, LIFE + 1), (LIFE_WORD, 0)] {
         let claim = owners.claim().unwrap();
@@ -430,7 +430,7 @@ fn a_table_of_another_life_counts_while_somebody_lives_who_has_it() {
 fn a_table_of_another_version_or_lost_is_refused_while_somebody_lives() {
     let s = Scratch::new();
     let table = stale(&s).finish(Lsn(1), TxId(1), |_| Ok::<(), ()>(())).expect("nothing to prepare");
-    let area = s.area(true).unwrap().unwrap();
+    let area = s.area(Make::IfMissing).unwrap().unwrap();
     let owners = Owners::open(&s.os, &area.dir).unwrap();
     let claim = owners.claim().unwrap();
     table.mem().store(VERSION_WORD, VERSION + 1, SeqCst);
@@ -456,7 +456,7 @@ fn a_table_of_another_version_or_lost_is_refused_while_somebody_lives() {
 #[test]
 fn an_owner_has_its_index_alone_until_it_leaves() {
     let s = Scratch::new();
-    let area = s.area(true).unwrap().unwrap();
+    let area = s.area(Make::IfMissing).unwrap().unwrap();
     let owners = Owners::open(&s.os, &area.dir).unwrap();
     let (a, b) = (owners.claim().unwrap(), owners.claim().unwrap());
     assert_ne!(a.ix, b.ix);

@@ -3,7 +3,7 @@
 //! Each promise is checked over a bounded number of random schedules. Three mutants at the end show that the checks
 //! would notice.
 
-use super::model::{info_of, only, signature_of, Faults, Model};
+use super::model::{info_of, only, signature_of, Faults, Model, Patience};
 use super::uniform::Uniform;
 use crate::domain::layout::{RING_ENTRY_LEN, SLOT_LEN, UNSYNCED_LEN};
 use crate::domain::ring::{Ring, Scan, Who};
@@ -69,7 +69,7 @@ fn contend(mem: &impl Words, model: &Model, me: OwnerIx) {
 fn a_lock_has_one_living_holder_and_is_taken_over_from_a_dead_one() {
     explore(
         || {
-            let model = Model::new(BASE, true, Faults::default());
+            let model = Model::new(BASE, Patience::TimesOut, Faults::default());
             let life = |me: u32| {
                 let model = model.clone();
                 Box::new(move || contend(&*model, &model, OwnerIx(me))) as Box<dyn FnOnce() + Send>
@@ -80,7 +80,7 @@ fn a_lock_has_one_living_holder_and_is_taken_over_from_a_dead_one() {
                 if mortal.mortal(me, 40, |mem| contend(mem, &mortal, me)).is_none() {
                     // Another process claims the index; one that saw the dead holder must not take from this
                     // one.
-                    mortal.set_alive(me, true);
+                    mortal.revive(me);
                     if let Some(locked) = LOCK.inherit(&*mortal, me).unwrap() {
                         critical_section(&*mortal, &mortal, me, locked);
                     }
@@ -94,7 +94,7 @@ fn a_lock_has_one_living_holder_and_is_taken_over_from_a_dead_one() {
 }
 
 fn lock_with(faults: Faults) {
-    let model = Model::new(BASE, false, faults);
+    let model = Model::new(BASE, Patience::Endless, faults);
     let life = |me: u32| {
         let model = model.clone();
         Box::new(move || contend(&*model, &model, OwnerIx(me))) as Box<dyn FnOnce() + Send>
@@ -112,8 +112,11 @@ fn a_lock_loses_no_wake_up() {
 fn slots_are_consistent(count: usize) {
     // Two words of a footprint show a torn one as well as all of them.
     let quiet = |word: usize| word >= BASE && (word - BASE) % SLOT_LEN >= 10;
-    let model =
-        Model::new(BASE + count * SLOT_LEN, false, Faults { quiet: Some(quiet), ..Faults::default() });
+    let model = Model::new(
+        BASE + count * SLOT_LEN,
+        Patience::Endless,
+        Faults { quiet: Some(quiet), ..Faults::default() },
+    );
     // Per writer: the LSN that it has in flight.
     let in_flight: Arc<[AtomicU64; 2]> = Default::default();
     let writer = |n: usize| {
@@ -174,7 +177,8 @@ fn a_slot_is_never_read_torn_and_never_missed() {
 /// Freeing a slot and its next use, with a reader who must not miss that use.
 fn a_reused_slot_is_found() {
     let quiet = |word: usize| word > BASE;
-    let model = Model::new(BASE + SLOT_LEN, true, Faults { quiet: Some(quiet), ..Faults::default() });
+    let model =
+        Model::new(BASE + SLOT_LEN, Patience::TimesOut, Faults { quiet: Some(quiet), ..Faults::default() });
     let slots = Slots::at(&*model, BITMAP, BASE, 1);
     let locked = lock(&*model, &model, OwnerIx(1));
     let ix = slots.find_free(&locked).unwrap().unwrap();
@@ -214,7 +218,7 @@ const RING: usize = 2;
 fn ring_with(faults: Faults) {
     let quiet = |word: usize| word >= BASE && (word - BASE) % RING_ENTRY_LEN >= 10;
     let faults = Faults { quiet: Some(quiet), ..faults };
-    let model = Model::new(BASE + RING * RING_ENTRY_LEN, false, faults);
+    let model = Model::new(BASE + RING * RING_ENTRY_LEN, Patience::Endless, faults);
     model.store(NEXT, 1, Ordering::SeqCst);
     let writer = |n: u32| {
         let model = model.clone();
@@ -278,7 +282,7 @@ fn half_commits_are_not_seen(order: Order) {
     let ring_at = BASE + slot_words;
     let quiet = |word: usize| word >= BASE + 8 && word % 8 >= 2;
     let faults = Faults { quiet: Some(quiet), ..Faults::default() };
-    let model = Model::new(ring_at + RING * RING_ENTRY_LEN, false, faults);
+    let model = Model::new(ring_at + RING * RING_ENTRY_LEN, Patience::Endless, faults);
     model.store(NEXT, 1, Ordering::SeqCst);
     let objects = FILES.map(|f| ObjectId(f as u64 | (f as u64 + 64) << 10));
     let changed: Signature = objects.into_iter().collect();
@@ -353,7 +357,7 @@ enum Clearing {
 
 fn objects_are_unsynced_until_synced(clearing: Clearing) {
     const OBJECTS: usize = 2;
-    let model = Model::new(BASE + UNSYNCED_LEN, true, Faults::default());
+    let model = Model::new(BASE + UNSYNCED_LEN, Patience::TimesOut, Faults::default());
     // Per object: the version in memory, the version whose `add` has returned, the version on disk.
     type Versions = Arc<[AtomicU64; OBJECTS]>;
     let (memory, added, disk): (Versions, Versions, Versions) = Default::default();

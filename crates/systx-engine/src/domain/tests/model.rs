@@ -42,21 +42,17 @@ macro_rules! on_word {
     };
 }
 
-impl Word {
-    fn new(quiet: bool) -> Word {
-        if quiet {
-            Word::Quiet(0.into())
-        } else {
-            Word::Loud(AtomicU64::new(0))
-        }
-    }
+/// Whether waits time out. Where they do not, a lost wake-up is a deadlock, which the scheduler reports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    TimesOut,
+    Endless,
 }
 
 /// Shared memory in which each access is a point where another thread may go first.
 pub struct Model {
     words: Vec<Word>,
-    /// True if waits time out. Where they do not, a lost wake-up is a deadlock, which the scheduler reports.
-    impatient: bool,
+    patience: Patience,
     /// How often each word was woken.
     wakes: Mutex<Vec<u64>>,
     woken: Condvar,
@@ -67,10 +63,14 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(words: usize, impatient: bool, faults: Faults) -> Arc<Model> {
+    pub fn new(words: usize, patience: Patience, faults: Faults) -> Arc<Model> {
+        let word = |i| match faults.quiet {
+            Some(quiet) if quiet(i) => Word::Quiet(0.into()),
+            _ => Word::Loud(AtomicU64::new(0)),
+        };
         Arc::new(Model {
-            words: (0..words).map(|i| Word::new(faults.quiet.is_some_and(|quiet| quiet(i)))).collect(),
-            impatient,
+            words: (0..words).map(word).collect(),
+            patience,
             wakes: Mutex::new(vec![0; words]),
             woken: Condvar::new(),
             faults,
@@ -81,8 +81,8 @@ impl Model {
     pub fn alive(&self, owner: OwnerIx) -> bool {
         self.alive[owner.0 as usize].load(Ordering::SeqCst)
     }
-    pub fn set_alive(&self, owner: OwnerIx, alive: bool) {
-        self.alive[owner.0 as usize].store(alive, Ordering::SeqCst);
+    pub fn revive(&self, owner: OwnerIx) {
+        self.alive[owner.0 as usize].store(true, Ordering::SeqCst);
     }
     /// Runs `life` as process `owner`, which dies before a random access among the next `accesses`, or not at all.
     /// `None`: died.
@@ -93,7 +93,7 @@ impl Model {
         match lived {
             Ok(result) => Some(result),
             Err(cause) if cause.is::<Died>() => {
-                self.set_alive(owner, false);
+                self.alive[owner.0 as usize].store(false, Ordering::SeqCst);
                 None
             }
             Err(cause) => resume_unwind(cause),
@@ -123,7 +123,7 @@ impl Words for Model {
         on_word!(&self.words[index], fetch_add(n, Ordering::SeqCst))
     }
     fn wait(&self, index: usize, seen: u64, _timeout_ns: u64) {
-        if self.impatient {
+        if self.patience == Patience::TimesOut {
             return shuttle::thread::yield_now();
         }
         let mut wakes = self.wakes.lock().unwrap();

@@ -130,9 +130,16 @@ fn pending(machine: &Machine, name: &[u8], skip: u64) -> Option<(SimOs, Arc<Doma
     }
 }
 
+/// When a transaction meets a name, seen from the publication of that.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Before,
+    Meanwhile,
+}
+
 /// Checks the conflict that `meet` gets with another process: about a name that is part of a pending
 /// publication.
-fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, early: bool) {
+fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, when: When) {
     let tried = (0..10).find_map(|skip| {
         let machine = machine();
         let os = machine.spawn("ours");
@@ -143,16 +150,19 @@ fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, early: 
             (domain, tx)
         })
         .expect("not killed");
-        if early {
+        if when == When::Before {
             run_process(&os, || meet(&mut tx)).expect("not killed").expect("meets nobody yet");
         }
         let stuck = pending(&machine, b"new", skip)?;
-        let ended = run_process(&os, || match early {
-            false => meet(&mut tx).map_err(|e| match e {
-                VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
-                e => panic!("{e:?}"),
-            }),
-            true => tx.commit().map(drop),
+        let ended = run_process(&os, || {
+            if when == When::Before {
+                tx.commit().map(drop)
+            } else {
+                meet(&mut tx).map_err(|e| match e {
+                    VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
+                    e => panic!("{e:?}"),
+                })
+            }
         });
         drop((domain, stuck));
         Some(ended.expect("not killed"))
@@ -167,13 +177,13 @@ fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, early: 
 #[test]
 fn who_meets_a_pending_publication_is_told_its_path_and_whose_it_is() {
     let look = |tx: &mut Transaction<SimOs>| tx.lookup(tx.root(0), b"new").map(drop);
-    told(look, false);
+    told(look, When::Meanwhile);
 }
 
 #[test]
 fn who_has_made_the_same_name_is_told_so_at_its_commit() {
     let make = |tx: &mut Transaction<SimOs>| tx.create(tx.root(0), b"new", 0o644, CALLER).map(drop);
-    told(make, true);
+    told(make, When::Before);
 }
 
 fn two_systems() -> Machine {

@@ -115,9 +115,10 @@ fn a_header_is_refused_when_damaged_and_known_as_foreign_when_newer() {
         newer[8] = version as u8;
         let crc = crc32c::crc32c(&newer[..4092]);
         newer[4092..].copy_from_slice(&crc.to_le_bytes());
-        let expected = match known {
-            true => HeaderRead::Good(Header { version, ..a_header() }),
-            false => HeaderRead::OtherVersion(version),
+        let expected = if known {
+            HeaderRead::Good(Header { version, ..a_header() })
+        } else {
+            HeaderRead::OtherVersion(version)
         };
         assert_eq!(Header::decode(&newer, 3), expected);
     }

@@ -296,9 +296,10 @@ fn disturbed(
         },
         Some(Err(_)) => seen.if_aborted(),
     };
-    match committed.is_empty() {
-        true => Ok(Ran { committed: matches!(told, Some(Ok(_))), acted: acted.is_some() }),
-        false => Err(context(format!("{committed:#?}"))),
+    if committed.is_empty() {
+        Ok(Ran { committed: matches!(told, Some(Ok(_))), acted: acted.is_some() })
+    } else {
+        Err(context(format!("{committed:#?}")))
     }
 }
 

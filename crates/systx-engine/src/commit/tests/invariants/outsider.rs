@@ -61,9 +61,10 @@ impl Rule for Conserved {
         }
         let settled = |path: &str| !path.starts_with(".systx/tx/");
         // On the way back from a slot, while that is in flight.
-        match has_his(&tree, settled) || (!now.fs[0].slots.is_empty() && has_his(&tree, |_| true)) {
-            true => Ok(true),
-            false => Err("what he wrote is gone".to_owned()),
+        if has_his(&tree, settled) || (!now.fs[0].slots.is_empty() && has_his(&tree, |_| true)) {
+            Ok(true)
+        } else {
+            Err("what he wrote is gone".to_owned())
         }
     }
 
@@ -71,9 +72,10 @@ impl Rule for Conserved {
         if !self.acted {
             return Ok(false);
         }
-        match has_his(&end.whole[0], |path| !path.starts_with(".systx/tx/")) {
-            true => Ok(true),
-            false => Err(format!("{:?}: what he wrote is lost", end.how)),
+        if has_his(&end.whole[0], |path| !path.starts_with(".systx/tx/")) {
+            Ok(true)
+        } else {
+            Err(format!("{:?}: what he wrote is lost", end.how))
         }
     }
 }

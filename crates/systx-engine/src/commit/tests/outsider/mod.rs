@@ -189,9 +189,10 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
             domain.checkpoint().map_err(|e| e.to_string())?;
         }
         let reports = domain.reports().map_err(|e| e.to_string())?;
-        match domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
-            true => Ok((recovered.displaced, reports)),
-            false => Err(format!("left over: {recovered:?}")),
+        if domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
+            Ok((recovered.displaced, reports))
+        } else {
+            Err(format!("left over: {recovered:?}"))
         }
     });
     let (recovered, noted) = opened.map_err(|_| "killed".to_owned())??;

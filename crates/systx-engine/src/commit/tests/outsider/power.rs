@@ -55,13 +55,32 @@ fn give(os: &SimOs, durability: Durability) -> Result<Committed, CommitError> {
     }
 }
 
+/// When the outsider wrote, if it did.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    /// Before the file had power.
+    Powerless,
+    /// Never, or with the power that the file had.
+    Otherwise,
+}
+
+impl Wrote {
+    fn of(powerless: bool) -> Wrote {
+        if powerless {
+            Wrote::Powerless
+        } else {
+            Wrote::Otherwise
+        }
+    }
+}
+
 /// Checks what has power afterwards: the validated bytes, or what the outsider wrote when they had it
 /// already.
-fn judge(machine: &Machine, wrote_before: bool, what: &str) {
+fn judge(machine: &Machine, wrote: Wrote, what: &str) {
     let f = public(machine)["w/f"].clone();
     let evil = f.content == EVIL;
     assert!(
-        !(evil && wrote_before && (f.mode & 0o6000 != 0 || f.owner.0 == 0)),
+        !(evil && wrote == Wrote::Powerless && (f.mode & 0o6000 != 0 || f.owner.0 == 0)),
         "{what}: his bytes have got power: mode {:o}, owner {:?}",
         f.mode,
         f.owner
@@ -126,7 +145,7 @@ fn power_is_given(finds: Finds) {
                         .expect("lives");
                 }
                 let what = format!("{durability:?}, before call {at}, held open {held}, killed {kill:?}");
-                judge(&machine, wrote.load(Ordering::Relaxed), &what);
+                judge(&machine, Wrote::of(wrote.load(Ordering::Relaxed)), &what);
                 match told {
                     Ok(Ok(done)) if done.displaced.is_empty() => given += 1,
                     Ok(Ok(_)) => dropped += 1,
@@ -164,21 +183,14 @@ fn redo_gives_power(world: &Machine) {
             let told =
                 run_process(&helper, || open(&helper).expect("opens").recovered.clone()).expect("lives");
             assert!(told.unfinished.is_empty(), "{told:?}");
-            judge(&machine, wrote, &format!("{crash:?}"));
+            judge(&machine, Wrote::of(wrote), &format!("{crash:?}"));
             let f = public(&machine)["w/f"].clone();
-            match wrote {
-                true => {
-                    kept += 1;
-                    assert!(!told.displaced.is_empty(), "{crash:?}: dropped, and not reported");
-                }
-                false => {
-                    redone += 1;
-                    assert_eq!(
-                        (f.mode & 0o7777, f.owner.0, &f.content[..]),
-                        (0o4755, 0, VALIDATED),
-                        "{crash:?}"
-                    );
-                }
+            if wrote {
+                kept += 1;
+                assert!(!told.displaced.is_empty(), "{crash:?}: dropped, and not reported");
+            } else {
+                redone += 1;
+                assert_eq!((f.mode & 0o7777, f.owner.0, &f.content[..]), (0o4755, 0, VALIDATED), "{crash:?}");
             }
         }
     }

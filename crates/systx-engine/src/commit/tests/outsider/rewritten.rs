@@ -210,12 +210,13 @@ fn all(finds: Finds, then: fn(&mut fastrand::Rng, u64) -> Then, some: u64) {
     let mut wrong = Vec::new();
     for act in ACTS {
         let near = stage.exchange.saturating_sub(25)..(stage.exchange + 12).min(points);
-        let at: Vec<u64> = match long() {
-            true => (0..points).collect(),
-            false => (0..some)
+        let at: Vec<u64> = if long() {
+            (0..points).collect()
+        } else {
+            (0..some)
                 .filter(|n| finds.takes(*n))
                 .map(|n| if n % 3 == 0 { rng.u64(0..points) } else { rng.u64(near.clone()) })
-                .collect(),
+                .collect()
         };
         for at in at {
             let then = then(&mut rng, points - at);
