@@ -14,6 +14,7 @@ pub mod corrupt;
 pub mod domain;
 pub mod facts;
 pub mod id;
+mod invariant;
 pub mod lock;
 pub mod log;
 mod mutant;

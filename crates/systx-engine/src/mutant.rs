@@ -193,17 +193,27 @@ pub(crate) const fn on(_mutant: Mutant) -> bool {
 /// Returns true if a rule is left out in this test process.
 #[cfg(test)]
 pub(crate) fn on(mutant: Mutant) -> bool {
-    // Asked at every look: one bit a rule.
+    left_out() & 1u128 << mutant as u32 != 0
+}
+
+/// The rules that are left out in this test process. Asked at every look: one bit a rule.
+#[cfg(test)]
+fn left_out() -> u128 {
     static LEFT_OUT: std::sync::OnceLock<u128> = std::sync::OnceLock::new();
-    let left_out = LEFT_OUT.get_or_init(|| chosen().iter().fold(0, |bits, m| bits | 1u128 << *m as u32));
-    left_out & 1u128 << mutant as u32 != 0
+    *LEFT_OUT.get_or_init(|| chosen().iter().fold(0, |bits, m| bits | 1u128 << *m as u32))
+}
+
+/// Returns true if any rule is left out.
+#[cfg(not(test))]
+pub(crate) const fn any() -> bool {
+    false
 }
 
 /// Returns true if any rule is left out in this test process: then only lost or wrongly seen data count, not
 /// the text of a message.
 #[cfg(test)]
 pub(crate) fn any() -> bool {
-    Mutant::ALL.iter().copied().any(on)
+    left_out() != 0
 }
 
 /// The rules named by `SYSTX_MUTANT`, joined by `+`.

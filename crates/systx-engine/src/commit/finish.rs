@@ -2,6 +2,7 @@
 
 use super::{Commit, Decided, Part};
 use crate::domain::SlotState;
+use crate::invariant::invariant;
 use crate::log::Cell;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Displaced, Durability};
@@ -21,6 +22,9 @@ impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
     pub(crate) fn publish_all(mut self, Decided(leases): Decided<O>) -> Committed {
         let mut done = Committed::default();
+        invariant!("I4", self.are_headers_there(), "no step runs without a header in the log");
+        let numbered = self.parts.iter().all(|part| part.numbered.is_some());
+        invariant!("I2", numbered, "an active entry keeps others out while steps run");
         if mutant::on(Mutant::EarlyRelease) {
             (0..self.parts.len()).for_each(|n| self.done(n));
         }
@@ -134,6 +138,9 @@ impl<O: Os> Commit<'_, O> {
             self.leave();
             return error;
         }
+        let in_log = |part: &Part<O>| part.change.as_ref().is_some_and(|change| change.header.is_some());
+        let unnumbered = self.parts.iter().any(|part| in_log(part) && part.numbered.is_none());
+        invariant!("I3", !unnumbered, "a header that is taken back has the number that its ABORT names");
         for part in &self.parts {
             if let Some((slot, _)) = part.numbered {
                 let _ = part.domain.set_slot(slot, SlotState::Validated, SlotState::Aborting);

@@ -3,6 +3,7 @@
 use super::{Change, Commit};
 use crate::domain::Domain;
 use crate::id::TxId;
+use crate::invariant::invariant;
 use crate::log::{BodyAt, Cell, LogError};
 use crate::mutant::{self, Mutant};
 use crate::outcome::CommitError;
@@ -56,6 +57,7 @@ fn append<O: Os>(
     change: &mut Change<O>,
     cell: impl Fn(TxId, BodyAt) -> Cell,
 ) -> Result<(), CommitError> {
+    invariant!("V7", change.header.is_none(), "a record has one header");
     loop {
         let at = match change.body_at {
             Some(at) => at,

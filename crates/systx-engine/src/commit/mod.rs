@@ -27,6 +27,7 @@ use whole::Failing;
 use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};
 use crate::id::{Footprint, Lsn, Objects, TxId};
+use crate::invariant::invariant;
 use crate::log::{BodyAt, LogPos};
 use crate::mutant::{self, Mutant};
 use crate::objects::Directories;
@@ -129,6 +130,11 @@ pub(crate) fn run<O: Os>(
         let doing = "syncing what was read";
         facts.sync_met().map_err(|error| CommitError::Failed { doing, path: Vec::new(), error })?;
     }
+    invariant!(
+        "I10",
+        drafts.is_sorted_by_key(|d| d.domain.key),
+        "all take commit locks in the order of keys"
+    );
     if drafts.iter().all(|d| d.plan.steps.is_empty()) {
         return read_only(facts, &drafts, durability);
     }
@@ -166,16 +172,24 @@ fn read_only<O: Os>(
 
 impl<O: Os> Commit<'_, O> {
     fn up_to_commit_point(&mut self) -> Result<Decided<O>, CommitError> {
+        let prepared = |part: &Part<O>| {
+            part.numbered.is_none()
+                && part.change.as_ref().is_none_or(|c| c.body_at.is_some() && c.header.is_none())
+        };
+        invariant!("P4", self.parts.iter().all(prepared), "the body is written before a number is taken");
         let numbered = self.validate()?;
         // From here on their slots say so.
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
         let logged = self.log(numbered)?;
+        invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
         let leases = self.final_look()?;
         self.commit_point(logged, leases)
     }
 
     /// V6 to S: what a durable commit has on the disk before it is decided.
     fn log(&mut self, _: Numbered) -> Result<Logged, CommitError> {
+        let numbered = |part: &Part<O>| part.numbered.is_some();
+        invariant!("V5", self.parts.iter().all(numbered), "every domain has given a number at one instant");
         if self.durability != Durability::Durable {
             return Ok(Logged(()));
         }
@@ -198,6 +212,9 @@ impl<O: Os> Commit<'_, O> {
     /// The commit point: the coordinator's slot becomes PUBLISHING. From here on this process and all helpers
     /// go forward; an error says that it was not passed.
     fn commit_point(&mut self, _: Logged, leases: Leases<O>) -> Result<Decided<O>, CommitError> {
+        invariant!("I4", self.are_headers_there(), "what is decided is in the log");
+        let sealed = |part: &Part<O>| part.change.as_ref().is_some_and(|change| change.sealed.is_some());
+        invariant!("P3", !self.parts.iter().any(sealed), "an active entry says that tx/<id> is in use");
         for n in self.coordinator_first() {
             if let Some((slot, _)) = self.parts[n].numbered {
                 let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
@@ -207,6 +224,15 @@ impl<O: Os> Commit<'_, O> {
             }
         }
         Ok(Decided(leases))
+    }
+
+    /// Returns true if each part that has a record of its own has its header in the log; without durability none
+    /// has one.
+    fn are_headers_there(&self) -> bool {
+        let is_there = |(n, part): (usize, &Part<O>)| {
+            part.change.as_ref().is_none_or(|change| change.header.is_some() == self.is_recorded(n))
+        };
+        self.parts.iter().enumerate().all(is_there)
     }
 
     /// The part whose record decides.

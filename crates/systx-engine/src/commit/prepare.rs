@@ -9,6 +9,7 @@ use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
+use crate::invariant::invariant;
 use crate::objects::{open_object, slot_name, Directories};
 use crate::outcome::{CommitError, Conflict, Durability, Party};
 use crate::plan::{Plan, Staged};
@@ -91,6 +92,7 @@ pub(super) fn prepare<O: Os>(
         parts.push(Part { mount, domain, change, age, objects, footprint, numbered: None });
     }
     record(facts, &mut parts, durability, several)?;
+    debug_assert!(coordinates_once(&parts), "I8: one coordinator, which all other records name");
     Ok(parts)
 }
 
@@ -103,6 +105,8 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
     let tokens = draft.on_shelf.as_ref().map(token_of).unwrap_or_default();
     let Entries { slots, sealed, held } =
         if body.has_slots() { make_entries(&mut draft, &mut body)? } else { no_entries(&mut draft, &body)? };
+    let ways = usize::from(sealed.is_some()) + usize::from(body.shelved.is_some());
+    invariant!("P3", ways == usize::from(body.has_slots()), "staging entries are sealed in exactly one way");
     let Draft { id, plan, directories, .. } = draft;
     Ok(Change {
         id,
@@ -305,6 +309,15 @@ fn record<O: Os>(
         change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);
     }
     Ok(())
+}
+
+/// Returns true if every record but the coordinator's names the coordinator, and that one none.
+fn coordinates_once<O: Os>(parts: &[Part<O>]) -> bool {
+    let coordinator = super::coordinator_of(parts);
+    let names = |(n, part): (usize, &Part<O>)| {
+        part.change.as_ref().is_none_or(|change| (n != coordinator) == change.body.coordinator.is_some())
+    };
+    parts.iter().enumerate().all(names)
 }
 
 /// Several file systems: one coordinates, and each record names the other side.

@@ -5,6 +5,7 @@ use crate::domain::senior::SENIORITY_NS;
 use crate::domain::{become_senior, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Unsynced, Until, Who};
 use crate::id::Footprint;
+use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability};
 use std::sync::Arc;
@@ -122,6 +123,8 @@ impl<O: Os> Commit<'_, O> {
 
     /// Waits, refreshes or syncs outside of the lock.
     fn overcome(&mut self, obstacle: Obstacle) -> Result<(), CommitError> {
+        let waits = self.parts.iter().all(|part| part.numbered.is_none());
+        invariant!("I10", waits, "a transaction waits for others only while it has no number");
         match obstacle {
             Obstacle::Senior { part } => {
                 let waited = self.parts[part].domain.await_senior();
@@ -166,6 +169,7 @@ impl<O: Os> Commit<'_, O> {
         for n in self.coordinator_first() {
             let durable = self.is_recorded(n);
             let (part, held) = (&mut self.parts[n], held[n]);
+            invariant!("V5", part.numbered.is_none(), "a transaction gets one number in a domain");
             let table = &part.domain.table;
             let broken = |error| failed("writing the domain table", error);
             let free = part.domain.checked(table.slots().find_free(held.proof())).map_err(broken)?;

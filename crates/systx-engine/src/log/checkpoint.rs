@@ -11,6 +11,7 @@ use super::shared;
 use super::writer::{Alive, Log};
 use super::{reader, segment};
 use crate::id::{Lsn, OwnerIx, TxId};
+use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use systx_os::{Errno, Os};
@@ -87,6 +88,7 @@ impl<O: Os> Log<O> {
                 kept.extend(need.ids.iter().copied());
                 continue;
             }
+            invariant!("I7", *number < checkpoint.segment, "the segment with the last CKPT stays");
             match self.os.unlink(&dir, &format::name(*number)) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(LogError::os("removing", *number)(e)),

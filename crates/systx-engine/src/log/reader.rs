@@ -15,6 +15,7 @@ use super::format::{self, BodyAt, Cell, CellRead, Header, HeaderRead, LogPos, Wr
 use super::segment;
 use super::shared::Start;
 use crate::id::{AreaId, Lsn, TxId};
+use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::record::{Body, DecodeError};
 use std::borrow::Cow;
@@ -299,6 +300,9 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
             _ => false,
         };
     }
+    let is_sound = |e: &Entry| !e.needed || e.cell.lsn().is_some_and(|lsn| !replay.aborted.contains(&lsn));
+    debug_assert!(replay.records.iter().all(is_sound), "I4: no record with an ABORT is needed");
+    invariant!("C12", replay.highest_lsn >= replay.checkpoint, "no number is given twice");
     Ok(Outline { replay, files })
 }
 

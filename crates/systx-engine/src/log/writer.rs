@@ -16,6 +16,7 @@ use super::reader;
 use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, Start, State};
 use crate::id::{AreaId, Lsn, OwnerIx};
+use crate::invariant::invariant;
 use crate::lock::{Locked, RobustLock};
 use crate::record::Body;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,6 +122,9 @@ impl<O: Os> Log<O> {
             return Err(LogError::TooLarge { bytes: bytes.len() as u64 });
         };
         let (segment, offset) = self.reserve(me, alive, u64::from(len).next_multiple_of(BODY_ALIGN))?;
+        let (from, to) = (segment.header.bodies_at(), segment.header.size);
+        let inside = from <= offset && offset + u64::from(len) <= to;
+        invariant!("I8", inside, "a body overwrites neither cells nor what is behind its segment");
         segment.write(&self.os, &bytes, offset).map_err(LogError::os("writing", segment.number()))?;
         self.shared.add(shared::BYTES, u64::from(len));
         Ok(BodyAt { segment: segment.number(), offset, len, crc: crc32c::crc32c(&bytes) })
@@ -184,6 +188,8 @@ impl<O: Os> Log<O> {
                 return Err(LogError::Moved);
             }
         }
+        let with_body = cell.body().is_none_or(|body| body.segment == at.segment);
+        invariant!("I7", with_body, "a cell stands in the segment of its body, so that one sync is for both");
         self.write_cell(&segment, at, cell)?;
         // Release, after the cell is whole: pairs with the leader's load before its sync.
         self.shared.store(shared::CELLS, at.next().pack());

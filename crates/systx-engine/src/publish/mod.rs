@@ -25,6 +25,7 @@ pub(crate) mod times;
 pub(crate) mod tokens;
 pub(crate) mod ways;
 
+use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::record::{Act, Body, Step};
@@ -46,6 +47,8 @@ pub(crate) struct Pending {
 /// # Errors
 /// [`Pending`] at the first step that fails for a reason that may pass.
 pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<Displaced>, Pending> {
+    invariant!("I6", site.displaced.is_empty(), "a report is about this publication alone");
+    invariant!("I5", site.id == body.id, "a step acts on the entries of its own transaction");
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }

@@ -6,6 +6,7 @@ use super::decide::{
 use super::place::open_for_writing;
 use super::site::{OldEnds, Pass, Site};
 use crate::bytes::{read_up_to, sector_crc, write_all};
+use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
@@ -250,6 +251,7 @@ impl<O: Os> Patching<'_, O> {
     /// or after ours, and both are complete. Returns true if it did.
     fn append(&self) -> Result<bool> {
         let patch = self.patch;
+        invariant!("I6", patch.size_after > patch.size_before, "only growth is appended");
         let mut tail = vec![0; (patch.size_after - patch.size_before) as usize];
         for range in &patch.ranges {
             let (from, to) =
@@ -300,6 +302,7 @@ impl<O: Os> Patching<'_, O> {
     fn write_chunk(&self, range: &PatchRange, chunk: Chunk) -> Result<bool> {
         let (os, at) = (self.os, chunk.at);
         let after = self.after(range, chunk)?;
+        debug_assert_eq!(after.len(), chunk.len, "I6: a sector is judged by all of its new bytes");
         let mut present = vec![0; chunk.len];
         let len = read_up_to(os, self.target, &mut present, at)?;
         // The size is set already: a file that ends earlier was cut by an outsider, and past its end stays as

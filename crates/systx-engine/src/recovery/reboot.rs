@@ -16,6 +16,7 @@ use crate::domain::marks;
 use crate::domain::shelf::{slots_there, sweep_shelves, SlotsOf};
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
+use crate::invariant::invariant;
 use crate::log;
 use crate::log::{Cell, Entry, Replay, Understood};
 use crate::mutant::{self, Mutant};
@@ -304,6 +305,11 @@ impl<'a, O: Os> Recovery<'a, O> {
         let _ = history::keep(os, dir, &self.past);
         os.syncfs(dir).map_err(failed("syncing what was recovered"))?;
         let Recovery { checkpoint, undecided, stuck, decided, .. } = self;
+        let highest = self.records.replay().highest_lsn;
+        invariant!("I7", checkpoint <= highest, "a checkpoint covers records of this log only");
+        // A forged log may have the number 0, below which nothing is.
+        let above = |stuck: &Stuck| stuck.lsn > checkpoint || stuck.lsn.0 == 0;
+        invariant!("I8", stuck.iter().all(above), "a record that waits is redone by the next opening, too");
         Ok(Redone { checkpoint, kept, undecided, stuck, decided })
     }
 }

@@ -8,6 +8,7 @@ use crate::domain::marks;
 use crate::domain::shelf::shelf_of;
 use crate::domain::Domain;
 use crate::id::{Lsn, OwnerIx};
+use crate::invariant::invariant;
 use crate::log::{Cell, LogError};
 use crate::mutant::{self, Mutant};
 use crate::publish::reclaim::reclaim;
@@ -79,7 +80,8 @@ impl<O: Os> Domain<O> {
 
     fn make_checkpoint(&self, scope: Scope) -> Result<(), LogError> {
         let os_error = |doing| move |error| LogError::Os { doing, segment: 0, error };
-        let mut bound = self.lowest_in_flight().map_err(os_error("reading the file table"))?;
+        let published = self.lowest_in_flight().map_err(os_error("reading the file table"))?;
+        let mut bound = published;
         let outline = crate::log::outline(&self.os, &self.area.dir, self.area.id)?;
         let mut settled = Settled::new(self);
         let (mut done, mut past, mut left) = (Vec::new(), Vec::new(), None);
@@ -119,6 +121,9 @@ impl<O: Os> Domain<O> {
             let first = unanswered.iter().map(|(lsn, _)| lsn.0).min().unwrap_or(1);
             bound = bound.min(Lsn(first.saturating_sub(1)));
         }
+        invariant!("I7", bound <= published, "a checkpoint covers nothing that was active when it began");
+        let are_kept = unanswered.iter().filter(|(lsn, _)| *lsn <= bound).count() <= kept.len();
+        invariant!("I8", are_kept, "the log lets go of no decision that is not kept");
         // The sync begins after the bound was taken: everything up to it is published, so it is on the disk afterwards.
         if !mutant::on(Mutant::DropWithoutSyncfs) {
             let synced = covered.sync(self, &outline.replay, bound, &noted);
