@@ -1,4 +1,4 @@
-//! What each look of a commit at the present asks for: a pure function, tested over all of its inputs.
+//! The questions of each look of a commit at the present: a pure function, tested over all of its inputs.
 //!
 //! A commit looks three times: while it prepares, before its record can count (V6), and in the final look. The
 //! first finds obstacles, the second compares facts, the third does both, under leases, and asks nothing twice.
@@ -15,37 +15,37 @@ pub(super) enum Look {
     Final,
 }
 
-/// What can be asked for.
+/// A question about one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// A fact of the transaction.
+    /// Does a fact still hold?
     Fact,
-    /// What a step expects at its name.
+    /// Does a name have the object that a step expects?
     Before,
-    /// Whether names in a directory may be changed.
+    /// May names in a directory be changed?
     Directory,
-    /// The project that a directory passes on to what comes into it.
+    /// Which project does a directory pass on to what comes into it?
     Project,
-    /// Whether an object may leave its name.
+    /// May an object leave its name?
     Leaving,
-    /// The same of an object that a file's token replaces, so that it is no directory.
+    /// May an object leave its name that a file's token replaces, so that it is no directory?
     LeavingForFile,
-    /// Whether the bytes of a file may be changed.
+    /// May the bytes of a file be changed?
     Patched,
-    /// Whether attributes may be changed.
+    /// May attributes be changed?
     Attributes,
-    /// A descriptor that is kept for the step, where handles can't be opened.
+    /// Can a descriptor be kept for the step, where handles can't be opened?
     Descriptor,
 }
 
-/// Whether the comparison of facts in this very look has shown the same already.
+/// An answer that the comparison of facts in this very look has given already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     ByFacts,
     Not,
 }
 
-/// Whether the kernel is asked.
+/// The party that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     Kernel,

@@ -11,7 +11,7 @@ use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
 
-/// Whether a part has a record of its own.
+/// Parts that have a record of their own, or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Recorded {
     Yes,

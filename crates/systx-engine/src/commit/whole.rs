@@ -52,7 +52,7 @@ impl End {
     }
 }
 
-/// What a transaction has staged on one mount while its commit runs.
+/// The staged objects of a transaction on one mount while its commit runs.
 struct Staged<O: Os> {
     domain: Arc<Domain<O>>,
     /// Number of the transaction there.
@@ -67,7 +67,7 @@ struct Staged<O: Os> {
     _noted: Option<Sealed<O>>,
 }
 
-/// What a commit that succeeds makes of staged objects.
+/// The use of staged objects for a commit that succeeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UseOf {
     /// The steps use them.

@@ -40,7 +40,7 @@ pub struct Area<O: Os> {
     pub moved: Option<Vec<u8>>,
 }
 
-/// Whether a missing area is made.
+/// The treatment of a missing area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Make {
     /// It is made, or its making is finished.

@@ -46,7 +46,7 @@ pub(crate) enum TryEnd {
     Otherwise,
 }
 
-/// Whether the work of a try goes on.
+/// The future of the work of a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     AnotherTry,
@@ -61,7 +61,7 @@ pub(crate) enum Try {
     Further,
 }
 
-/// What a transaction does about the priority at its end.
+/// An act about the priority, at the end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     Ask,
@@ -83,13 +83,13 @@ pub(crate) fn at_end(end: TryEnd, next: Next, which: Try) -> AtEnd {
 /// An active entry that a transaction has met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Its record is known to change nothing that the waiter is about.
+    /// It is not: its record is known to change nothing that the waiter is about.
     Apart,
     /// It may be in the way.
     InTheWay(SlotState, Hold),
 }
 
-/// Whether the owner of an entry goes on with it by itself.
+/// The owner's work on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     Working,
@@ -97,14 +97,14 @@ pub(crate) enum Hold {
     Left,
 }
 
-/// Whether a process lives.
+/// The process that owns an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Alive,
     Dead,
 }
 
-/// What a transaction that has met an active entry does.
+/// The act of a transaction that has met an active entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// It goes on.
@@ -125,7 +125,7 @@ pub(crate) fn wait_for(entry: Entry, owner: impl FnOnce() -> Owner) -> Wait {
         Entry::Apart => return Wait::No,
         Entry::InTheWay(state, hold) => (state, hold),
     };
-    // Its coordinator decides, whoever owns it.
+    // The coordinator decides, not the owner.
     if state == SlotState::Prepared {
         return Wait::Stuck;
     }

@@ -14,7 +14,7 @@ pub(super) struct Then<'a> {
     pub data: Option<&'a DataFact>,
 }
 
-/// Whether change times move with each change.
+/// The change times of a file system: trusted if they move with each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stamps {
     Trusted,
@@ -42,7 +42,7 @@ impl Name {
     }
 }
 
-/// Whether the bytes of a file are those that were delivered.
+/// The bytes of a file, compared with those that were delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bytes {
     Same,
@@ -139,7 +139,7 @@ mod tests {
         DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() }
     }
 
-    /// What may happen to a file or directory, each alone, and the difference that is named.
+    /// Changes that may happen to a file or directory, each alone, and the difference that is named.
     fn changes() -> [(&'static str, fn(&mut Stat), Option<&'static str>); 11] {
         let contents = Some("contents changed");
         let owner = Some("mode or owner changed");

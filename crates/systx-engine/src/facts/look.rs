@@ -51,14 +51,14 @@ impl<O: Os> Facts<O> {
 
     /// The root of a mount: a fact.
     pub fn root(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
-        let (found, dir) = self.passing_root(domain)?;
+        let (found, dir) = self.root_unclaimed(domain)?;
         self.seen[found.fact.0 as usize].claimed = true;
         self.claim(domain, ObjectId::attr(&found.handle), found.fact);
         Ok((found, dir))
     }
 
     /// The root of a mount: no fact.
-    pub(crate) fn passing_root(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
+    pub(crate) fn root_unclaimed(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
         let os = self.domains[domain].os.clone();
         let root = self.domains[domain].area.root.clone();
         let handle = os.handle(&root)?;
@@ -326,7 +326,7 @@ impl<O: Os> Facts<O> {
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
         let fd = match &file.bytes {
             Bytes::File(fd) => fd,
-            Bytes::Passing(fd) => return self.read_passing(file.fact, fd, buf, offset),
+            Bytes::Unclaimed(fd) => return self.read_unclaimed(file.fact, fd, buf, offset),
             Bytes::Copied(bytes) => return Ok(copy_from(bytes, buf, offset)),
         };
         let os = self.os_of(file.fact).clone();

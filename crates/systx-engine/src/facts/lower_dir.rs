@@ -30,7 +30,7 @@ pub struct LowerDir<O: Os> {
 
 /// A directory that was opened without being kept: a comparison of facts asks for the same one many times in
 /// a row.
-pub(super) struct Passing<O: Os>(Mutex<Option<Opened<O>>>);
+pub(super) struct LastOpened<O: Os>(Mutex<Option<Opened<O>>>);
 
 struct Opened<O: Os> {
     domain: usize,
@@ -38,9 +38,9 @@ struct Opened<O: Os> {
     fd: Arc<O::Fd>,
 }
 
-impl<O: Os> Default for Passing<O> {
-    fn default() -> Passing<O> {
-        Passing(Mutex::new(None))
+impl<O: Os> Default for LastOpened<O> {
+    fn default() -> LastOpened<O> {
+        LastOpened(Mutex::new(None))
     }
 }
 
@@ -102,8 +102,8 @@ impl<O: Os> Facts<O> {
         if let Some(fd) = &*lock(&dir.fd) {
             return Ok(Some(fd.clone()));
         }
-        let mut passing = lock(&self.passing.0);
-        match &*passing {
+        let mut last_opened = lock(&self.last_opened.0);
+        match &*last_opened {
             Some(last) if (last.domain, last.handle) == (dir.domain, dir.handle) => {
                 return Ok(Some(last.fd.clone()))
             }
@@ -113,7 +113,7 @@ impl<O: Os> Facts<O> {
         let opened = open_object(&domain.os, &domain.area.root, &dir.handle, &dir.path, b"", Open::Path)?;
         Ok(opened.map(|fd| {
             let fd = Arc::new(fd);
-            *passing = Some(Opened { domain: dir.domain, handle: dir.handle, fd: fd.clone() });
+            *last_opened = Some(Opened { domain: dir.domain, handle: dir.handle, fd: fd.clone() });
             fd
         }))
     }

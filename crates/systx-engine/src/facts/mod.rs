@@ -10,7 +10,7 @@ mod compare;
 mod decide;
 mod look;
 mod lower_dir;
-mod passing;
+mod read_committed;
 mod refresh;
 #[cfg(test)]
 mod tests;
@@ -24,9 +24,9 @@ use crate::id::{Lsn, ObjectId};
 use crate::outcome::{Conflict, Party, VerbError};
 use crate::record::{Piece, Read, Was};
 use claims::Claims;
-use lower_dir::Passing;
-pub(crate) use passing::Room;
-use passing::Watched;
+use lower_dir::LastOpened;
+pub(crate) use read_committed::Room;
+use read_committed::Watched;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ pub struct LowerFile<O: Os> {
 pub(crate) enum Bytes<O: Os> {
     /// The file; what is delivered is compared.
     File(O::Fd),
-    /// The file; it is no fact ([`passing`]).
-    Passing(Arc<O::Fd>),
+    /// The file; it is no fact ([`read_committed`]).
+    Unclaimed(Arc<O::Fd>),
     /// Memory: what it was when it was opened.
     Copied(Vec<u8>),
 }
@@ -90,7 +90,7 @@ impl<O: Os> LowerFile<O> {
     pub(crate) fn seek(&self, os: &O, offset: u64, hole: bool) -> Result<u64, Errno> {
         match &self.bytes {
             Bytes::File(fd) => os.seek(fd, offset, hole),
-            Bytes::Passing(fd) => os.seek(&**fd, offset, hole),
+            Bytes::Unclaimed(fd) => os.seek(&**fd, offset, hole),
             Bytes::Copied(_) if offset >= self.size => Err(Errno::NXIO),
             Bytes::Copied(_) => Ok(if hole { self.size } else { offset }),
         }
@@ -165,7 +165,7 @@ pub struct Facts<O: Os> {
     ids: Vec<Claims>,
     seen: Vec<Seen<O>>,
     listings: Vec<Listing<O>>,
-    passing: Passing<O>,
+    last_opened: LastOpened<O>,
     /// Places in `seen` that are free again.
     vacant: Vec<u32>,
     /// Files that are open without being facts.
@@ -184,10 +184,23 @@ impl<O: Os> Facts<O> {
         let snapshots = domains.iter().map(|d| d.table.next()).collect();
         let ids = domains.iter().map(|_| Claims::default()).collect();
         let met_unsynced = vec![false; domains.len()];
-        let (seen, listings, passing) = (Vec::new(), Vec::new(), Passing::default());
+        let (seen, listings) = (Vec::new(), Vec::new());
+        let last_opened = LastOpened::default();
         let (vacant, watched, fixed) = (Vec::new(), Vec::new(), RefCell::default());
         let lost = false;
-        Facts { domains, snapshots, ids, seen, listings, passing, vacant, watched, met_unsynced, fixed, lost }
+        Facts {
+            domains,
+            snapshots,
+            ids,
+            seen,
+            listings,
+            last_opened,
+            vacant,
+            watched,
+            met_unsynced,
+            fixed,
+            lost,
+        }
     }
 
     /// From here on nothing that was seen is held to be true, and looks answer from the tree as it is: of

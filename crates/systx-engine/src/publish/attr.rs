@@ -55,7 +55,7 @@ pub(super) fn change<O: Os>(
     Ok(())
 }
 
-/// What the changes of a step may give a file: set-id bits, capabilities, root's ownership.
+/// The power that the changes of a step may give a file: set-id bits, capabilities, root's ownership.
 enum Power<'b, 'a, O: Os> {
     /// They are given to whatever bytes there are.
     Free,

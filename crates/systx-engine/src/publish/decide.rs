@@ -39,11 +39,11 @@ pub(super) enum Sector {
     Foreign,
 }
 
-/// What a record knows of a sector.
+/// A sector as a record knows it.
 pub(super) struct Known<'a> {
     /// The old bytes of its range, and which sector of that it is.
     pub before: (&'a Before, usize),
-    /// Its new bytes.
+    /// The new bytes.
     pub after: &'a [u8],
     /// Where it begins in the file, and earlier ends of that.
     pub at: u64,
@@ -132,15 +132,15 @@ pub(super) enum Size {
     Other,
 }
 
-/// Whether another process may have the file open.
+/// The processes that may have the file open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
-    /// A write lease says that none has.
+    /// No other one: there is a write lease.
     Exclusive,
     Shared,
 }
 
-/// Whether the ends of a file of the old size must be as the record says.
+/// The ends of a file of the old size, which may have to be as the record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     Compared,
@@ -179,7 +179,7 @@ pub(super) enum Answer {
     Foreign,
 }
 
-/// What becomes of the size, and with it of the bytes behind the old end.
+/// The act about the size, and with it about the bytes behind the old end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It stays; sectors are written up to the new one.
@@ -237,7 +237,7 @@ impl Target {
         }
     }
 
-    /// What has to be known of the bytes. Never more than one thing.
+    /// Returns the one question about the bytes that decides, if there is one.
     pub fn question(&self) -> Question {
         match self.size {
             // An outsider may have written as many other bytes.
@@ -258,7 +258,7 @@ impl Target {
         }
     }
 
-    /// What is done about the size.
+    /// Decides what is done about the size.
     pub fn verdict(&self, answer: Answer) -> Verdict {
         match (self.size, answer) {
             (Size::Before, Answer::Foreign) => Verdict::Rewritten,

@@ -97,7 +97,7 @@ fn new_bytes<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<Ne
     }
 }
 
-/// Whether the ends of a file whose size changes must be as the record says: an outsider may have written as
+/// Decides whether the ends of a file whose size changes must be as the record says: an outsider may have written as
 /// many other bytes.
 ///
 /// The owner has looked a moment ago. In a redo it counts only if no other record changes the file: what one
@@ -153,7 +153,7 @@ pub(super) struct Chunk {
     pub at: u64,
     /// Where it begins in the range.
     pub skip: usize,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: usize,
 }
 
@@ -221,7 +221,7 @@ impl<O: Os> Patching<'_, O> {
         after_image(self.os, self.slot, range, chunk)
     }
 
-    /// What is known of the sector of a chunk that begins `from` there, and has these new bytes.
+    /// Returns what is known of the sector of a chunk that begins `from` there, and has these new bytes.
     fn known<'k>(&'k self, range: &'k PatchRange, chunk: Chunk, from: usize, after: &'k [u8]) -> Known<'k> {
         let before = (&range.before, (chunk.skip + from) / SECTOR_BYTES);
         Known { before, after, at: chunk.at + from as u64, ends: self.ends }

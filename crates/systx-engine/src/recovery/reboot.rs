@@ -157,7 +157,7 @@ struct Recovery<'a, O: Os> {
     peers: &'a Peers<O>,
     records: &'a Understood<O>,
     recovered: &'a mut Recovered,
-    /// What is kept beside the log.
+    /// Decisions that are kept beside the log.
     decisions: Vec<Kept>,
     boot: [u8; 16],
     logs: Logs<'a, O>,
@@ -366,7 +366,7 @@ fn ways_of<O: Os>(os: &O, area: &Area<O>, records: &Understood<O>) -> Ways {
     ways
 }
 
-/// Whether a record's slots are empty.
+/// The state of a record's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reclaimed {
     All,

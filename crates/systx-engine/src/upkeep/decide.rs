@@ -4,10 +4,10 @@ use crate::domain::decisions::{By, Decision};
 use crate::record::Share;
 use crate::recovery::Decision as Verdict;
 
-/// What becomes of a person's decision.
+/// The end of a person's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByHand {
-    /// Its coordinator has not returned.
+    /// The coordinator has not returned: it stays.
     Stays,
     /// The coordinator has decided the same.
     Goes,

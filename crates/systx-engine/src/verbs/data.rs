@@ -4,7 +4,7 @@ use crate::outcome::Verb;
 use crate::transaction::{Access, Node, Transaction};
 use crate::workset::data::{CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
-use crate::workset::node::{Claim, Data, Ix};
+use crate::workset::node::{Data, Ix};
 use crate::workset::Workset;
 use systx_os::{Errno, Fallocate, FileType, Os};
 
@@ -48,14 +48,14 @@ impl<O: Os> Transaction<O> {
         if let Some(dir) = &mut object.dir {
             dir.listed = None;
         }
-        self.workset.close_passing(ix);
+        self.workset.close_unclaimed(ix);
         match &mut self.workset.object_mut(ix).data {
             Data::Base(file) => *file = None,
             Data::Overlay(overlay) => overlay.lower = None,
             Data::Private(_) | Data::Memory(_) => {}
         }
         self.workset.reap(ix);
-        self.workset.let_pass(ix);
+        self.workset.let_go_unclaimed(ix);
     }
 
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
@@ -212,8 +212,8 @@ impl<O: Os> Transaction<O> {
 fn prepare_open<O: Os>(workset: &mut Workset<O>, ix: Ix, access: Access, truncate: bool) -> Verb<()> {
     if workset.object(ix).is_staged() {
         workset.staged_fd(ix, access)?;
-    } else if workset.object(ix).claim == Claim::Passing && access == Access::Read && !truncate {
-        return workset.open_passing(ix);
+    } else if workset.is_unclaimed(ix) && access == Access::Read && !truncate {
+        return workset.open_unclaimed(ix);
     } else if access != Access::Read && !truncate {
         workset.may_change(ix)?;
         let small = workset.object(ix).lower.as_ref().is_some_and(|l| l.stat.size <= COPY_BYTES_MAX);

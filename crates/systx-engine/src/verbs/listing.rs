@@ -21,7 +21,7 @@ impl<O: Os> Transaction<O> {
         }
         let committed: Arc<[Dirent]> = if object.is_staged() {
             Arc::from([])
-        } else if self.workset.passes() {
+        } else if self.workset.reads_committed() {
             self.workset.names_now(ix)?
         } else {
             self.workset.listing(ix)?

@@ -4,7 +4,7 @@ use crate::objects::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
-use crate::workset::node::{node_of, Claim, Ix};
+use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os};
 
@@ -17,11 +17,11 @@ impl<O: Os> Transaction<O> {
         }
     }
 
-    /// A node that was given out, if there is anything left of it. The number of one that passes may be
+    /// A node that was given out, if there is anything left of it. The number of an unclaimed one may be
     /// another one's by now.
     pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
         let ix = self.workset.ix(node);
-        if self.workset.object(ix).claim != Claim::ToTheEnd || self.workset.is_gone(ix) {
+        if !self.workset.stays(node) || self.workset.is_gone(ix) {
             Ok(None)
         } else {
             Ok(Some((node, self.workset.attr(ix)?)))

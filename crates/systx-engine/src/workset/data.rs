@@ -10,10 +10,10 @@
 use super::extents::{Extent, Extents};
 use super::Workset;
 use crate::bytes::{copy_from, read_up_to};
-use crate::facts::{LowerFile, Room};
+use crate::facts::LowerFile;
 use crate::outcome::Verb;
 use crate::types::Access;
-use crate::workset::node::{Claim, Data, Ix, Overlay, Private, NO_SLOT};
+use crate::workset::node::{Data, Ix, Overlay, Private, NO_SLOT};
 use std::sync::Arc;
 use systx_os::{Errno, Open, Os};
 
@@ -65,9 +65,8 @@ impl<O: Os> Workset<O> {
         }
         let Some(lower) = &object.lower else { return Err(Errno::BADF.into()) };
         let fact = lower.fact;
-        if object.claim == Claim::Passing {
-            let held = self.recently(ix);
-            return Ok(Arc::new(self.facts.open_passing(fact, held.as_deref(), Room::None)?.1));
+        if self.is_unclaimed(ix) {
+            return self.lower_file_now(ix, fact);
         }
         let file = Arc::new(self.facts.open(fact)?);
         let object = self.object_mut(ix);

@@ -7,7 +7,7 @@
 //! attributes are kept. Does not: count roots of mounts and staging directories, which are few and stay open.
 
 use super::Workset;
-use crate::workset::node::{Claim, Data, Ix, Reach};
+use crate::workset::node::{Data, Ix, Reach};
 use std::collections::VecDeque;
 use systx_os::Os;
 
@@ -103,7 +103,7 @@ impl<O: Os> Workset<O> {
     fn let_go_of_file(&mut self, ix: Ix) {
         let object = self.object(ix);
         // An open file stays what it was when it was opened.
-        if object.claim == Claim::Passing {
+        if self.is_unclaimed(ix) {
             return;
         }
         // Without privileges its own permission bits, which may have changed, could keep us out.

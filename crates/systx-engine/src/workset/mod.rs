@@ -16,7 +16,7 @@ mod inherited;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod node;
-pub(crate) mod passing;
+pub(crate) mod read_committed;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
 
@@ -25,7 +25,7 @@ use crate::facts::{Facts, Found, Name};
 use crate::id::TxId;
 use crate::outcome::{Isolation, Verb};
 use crate::types::Node;
-use crate::workset::node::{Claim, Entry, Ix, Object};
+use crate::workset::node::{Entry, Ix, Object};
 use held::Held;
 use memory::Room;
 use staging::Staging;
@@ -55,7 +55,7 @@ pub(crate) struct Workset<O: Os> {
     recent: VecDeque<(Ix, Arc<O::Fd>)>,
     /// Bytes of files that are open, copied to memory.
     copied_bytes: u64,
-    /// Nodes of lower files with several names; where nodes pass, of all lower objects.
+    /// Nodes of lower files with several names; under read committed, of all lower objects.
     linked: HashMap<(u16, Handle), Ix>,
     /// Inode numbers of lower objects that became facts when they were met.
     met: HashSet<u32>,
@@ -114,12 +114,9 @@ impl<O: Os> Workset<O> {
     }
 
     fn add_root(&mut self, mount: usize) -> Verb<()> {
-        let passes = self.passes();
-        let (found, dir) = if passes { self.facts.passing_root(mount)? } else { self.facts.root(mount)? };
+        let (claim, (found, dir)) = self.look_at_root(mount)?;
         let ix = self.lower_node(mount, &found)?;
-        if passes {
-            self.object_mut(ix).claim = Claim::Passing;
-        }
+        self.object_mut(ix).claim = claim;
         if let Some(directory) = &mut self.object_mut(ix).dir {
             directory.base = Some(dir);
         }

@@ -72,7 +72,7 @@ impl<O: Os> Workset<O> {
         if staged || self.is_hidden(dir, name) {
             return Ok(None);
         }
-        if self.passes() {
+        if self.reads_committed() {
             return self.glance(dir, name);
         }
         self.claim_name(dir, name)
@@ -85,7 +85,7 @@ impl<O: Os> Workset<O> {
         let name = Name::from(name);
         let found = self.facts.entry_named(&base, &name)?;
         let ix = match found {
-            Some(found) if self.passes() => Some(self.adopt(mount, found)?),
+            Some(found) if self.reads_committed() => Some(self.adopt(mount, found)?),
             Some(found) => Some(self.lower_node(mount, &found)?),
             None => None,
         };

@@ -37,7 +37,7 @@ pub(crate) struct Object<O: Os> {
     pub generation: u32,
     /// FUSE lookup count: LOOKUP replies minus FORGETs. Counted, as `below`, with read committed.
     pub told: u32,
-    /// Nodes that pass whose name is in it.
+    /// Unclaimed nodes whose name is in it.
     pub below: u32,
     /// Names added less names removed, of a lower object.
     pub links: i32,
@@ -159,7 +159,7 @@ pub(crate) enum Claim {
     /// To the end of the transaction.
     ToTheEnd,
     /// No: it is what it was when it was looked at last, or opened.
-    Passing,
+    Unclaimed,
     /// There is no node with this number now.
     Vacant,
 }

@@ -1,7 +1,7 @@
-//! Degree 2 in the engine: what becomes a fact, what is reported, what is forgotten.
+//! Read committed in the engine: what becomes a fact, what is reported, what is forgotten.
 
 use crate::domain::{Domain, Location};
-use crate::facts::passing::COPIED_BYTES_MAX;
+use crate::facts::read_committed::COPIED_BYTES_MAX;
 use crate::outcome::{CommitError, Durability, Isolation, Options, Verb, VerbError};
 use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};

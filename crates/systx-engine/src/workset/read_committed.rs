@@ -1,6 +1,6 @@
-//! Nodes that pass: what a transaction of isolation `committed` looks at and does not change (degree 2).
+//! Read committed: unclaimed nodes, which a transaction of isolation `committed` looks at and does not change.
 //!
-//! Owns: [`Claim`], the way of a node from passing to claimed, and its end. A name that is looked up is
+//! Owns: [`Claim`], the way of a node from unclaimed to claimed, and its end. A name that is looked up is
 //! looked at each time, and nothing of it is kept but the node, for as long as the kernel knows it. While a
 //! file or directory is open it stays what it was when it was opened. What is to be changed is claimed first
 //! ([`Workset::claim`]), with the directories on its way: from then on it is a node with a fact like any of a
@@ -9,14 +9,14 @@
 
 use super::names::NAME_MAX;
 use super::Workset;
-use crate::facts::{Bytes, Found, Known, LowerDir, LowerFile, Name, Room};
+use crate::facts::{Bytes, FactIx, Found, Known, LowerDir, LowerFile, Name, Room};
 use crate::outcome::{Isolation, Verb};
 use crate::types::Node;
 use crate::workset::node::{Claim, Data, Ix, Object};
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, Os};
 
-/// Room for the bytes of all open files that pass; beyond, they are read where they are.
+/// Room for the bytes of all open unclaimed files; beyond, they are read where they are.
 const COPIED_ALL_MAX: u64 = 64 << 20;
 /// This many nodes are held from the lookup of their names to the next request for them: then that object is
 /// opened, even if the name goes to another object all the time.
@@ -26,8 +26,28 @@ const CHUNK_BYTES: usize = 128 << 10;
 
 impl<O: Os> Workset<O> {
     /// Returns true if reads add no facts.
-    pub(crate) fn passes(&self) -> bool {
+    pub(crate) fn reads_committed(&self) -> bool {
         self.isolation == Isolation::Committed
+    }
+
+    /// Returns true if what is known of a node is not in the read set.
+    pub(crate) fn is_unclaimed(&self, ix: Ix) -> bool {
+        self.object(ix).claim == Claim::Unclaimed
+    }
+
+    /// Looks at the root of a mount, which is a fact unless reads add none.
+    pub(super) fn look_at_root(&mut self, mount: usize) -> Verb<(Claim, (Found, Arc<LowerDir<O>>))> {
+        if self.reads_committed() {
+            Ok((Claim::Unclaimed, self.facts.root_unclaimed(mount)?))
+        } else {
+            Ok((Claim::ToTheEnd, self.facts.root(mount)?))
+        }
+    }
+
+    /// The committed file behind an unclaimed node, open as it is now.
+    pub(super) fn lower_file_now(&mut self, ix: Ix, fact: FactIx) -> Verb<Arc<LowerFile<O>>> {
+        let held = self.recently(ix);
+        Ok(Arc::new(self.facts.open_unclaimed(fact, held.as_deref(), Room::None)?.1))
     }
 
     /// Returns true if the known properties of a node stay true as long as the transaction runs.
@@ -38,7 +58,7 @@ impl<O: Os> Workset<O> {
     /// Returns true if the known object of a name stays true as long as the transaction runs.
     pub(crate) fn name_stays(&self, dir: Node, name: &[u8]) -> bool {
         let dir = self.ix(dir);
-        !self.passes() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
+        !self.reads_committed() || self.object(dir).is_staged() || self.entry(dir, name).is_some()
     }
 
     /// Size of the committed object when it was looked at last, in bytes.
@@ -67,7 +87,7 @@ impl<O: Os> Workset<O> {
     /// Returns true if the kernel has a node by number, of those that may be forgotten.
     pub(crate) fn is_told(&self, node: Node) -> bool {
         let object = self.object(self.ix(node));
-        object.claim == Claim::Passing && object.told > 0
+        object.claim == Claim::Unclaimed && object.told > 0
     }
 
     /// Subtracts from the lookup count of a node. At 0 its number may be given to another one.
@@ -75,16 +95,16 @@ impl<O: Os> Workset<O> {
         let ix = self.ix(node);
         let object = self.object_mut(ix);
         object.told = u32::try_from(times).map_or(0, |times| object.told.saturating_sub(times));
-        self.let_pass(ix);
+        self.let_go_unclaimed(ix);
     }
 
     /// Drops a node that neither kernel nor transaction needs, and with the last one in it its directory.
-    pub(crate) fn let_pass(&mut self, ix: Ix) {
+    pub(crate) fn let_go_unclaimed(&mut self, ix: Ix) {
         let mut at = ix;
         loop {
             let object = self.object(at);
             let used = object.told > 0 || object.opens > 0 || object.below > 0 || self.is_root(at);
-            if object.claim != Claim::Passing || used {
+            if object.claim != Claim::Unclaimed || used {
                 return;
             }
             let parent = object.names.first().map(|(parent, _)| *parent);
@@ -113,7 +133,7 @@ impl<O: Os> Workset<O> {
         match self.facts.glance(&base, name)? {
             Some((known, fd)) => {
                 let ix = self.meet(dir, &base, name, known)?;
-                if self.object(ix).claim == Claim::Passing {
+                if self.object(ix).claim == Claim::Unclaimed {
                     if self.recent.len() == RECENT_MAX {
                         self.recent.pop_front();
                     }
@@ -128,7 +148,7 @@ impl<O: Os> Workset<O> {
     /// Returns what was found when the name of a node was looked up a moment ago.
     pub(crate) fn recently(&self, ix: Ix) -> Option<Arc<O::Fd>> {
         let recent = self.recent.iter().rev().find(|(held, _)| *held == ix);
-        recent.filter(|_| self.object(ix).claim == Claim::Passing).map(|(_, fd)| fd.clone())
+        recent.filter(|_| self.object(ix).claim == Claim::Unclaimed).map(|(_, fd)| fd.clone())
     }
 
     /// The committed directory behind a node, open; `None`: it is gone.
@@ -145,7 +165,7 @@ impl<O: Os> Workset<O> {
                 self.hold(ix);
                 Ok(Some(base))
             }
-            Some(base) if object.claim == Claim::Passing && !base.is_open() => {
+            Some(base) if object.claim == Claim::Unclaimed && !base.is_open() => {
                 if !self.facts.reopen(&base)? {
                     return Ok(None);
                 }
@@ -165,11 +185,11 @@ impl<O: Os> Workset<O> {
         let mount = self.object(dir).mount;
         let Some(&ix) = self.linked.get(&(mount, known.handle)) else {
             let found = self.facts.note_at(base, &Name::from(name), known);
-            return Ok(self.pass(usize::from(mount), (dir, Name::from(name)), &found));
+            return Ok(self.add_unclaimed(usize::from(mount), (dir, Name::from(name)), &found));
         };
         let object = self.object(ix);
         let (claim, open, fact) = (object.claim, object.opens > 0, object.lower.as_ref().map(|l| l.fact));
-        let (Claim::Passing, Some(fact)) = (claim, fact) else { return Ok(ix) };
+        let (Claim::Unclaimed, Some(fact)) = (claim, fact) else { return Ok(ix) };
         if self.is_root(ix) {
             return Ok(ix);
         }
@@ -193,10 +213,10 @@ impl<O: Os> Workset<O> {
         Ok(ix)
     }
 
-    /// Makes a node that passes.
-    fn pass(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
+    /// Makes an unclaimed node.
+    fn add_unclaimed(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
         let mut object = Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone()));
-        object.claim = Claim::Passing;
+        object.claim = Claim::Unclaimed;
         object.names.push((dir, name));
         let ix = self.push(object);
         self.object_mut(dir).below += 1;
@@ -204,11 +224,11 @@ impl<O: Os> Workset<O> {
         ix
     }
 
-    /// Takes the name from a node that passes.
+    /// Takes the name from an unclaimed node.
     fn leave(&mut self, ix: Ix) {
         if let Some((parent, _)) = self.object_mut(ix).names.pop() {
             self.object_mut(parent).below -= 1;
-            self.let_pass(parent);
+            self.let_go_unclaimed(parent);
         }
     }
 
@@ -217,7 +237,7 @@ impl<O: Os> Workset<O> {
     pub(crate) fn find_to_change(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         self.claim(dir)?;
         let object = self.object(dir);
-        let committed = self.passes() && !object.is_staged() && object.dir.is_some();
+        let committed = self.reads_committed() && !object.is_staged() && object.dir.is_some();
         let known = object.dir.as_ref().is_some_and(|d| d.names.contains_key(name));
         if !committed || known || self.is_gone(dir) {
             return self.find(dir, name);
@@ -235,7 +255,7 @@ impl<O: Os> Workset<O> {
     /// # Errors
     /// `ESTALE`: it is not where it was seen; the kernel looks it up once more.
     pub(crate) fn claim(&mut self, ix: Ix) -> Verb<()> {
-        if self.object(ix).claim != Claim::Passing {
+        if self.object(ix).claim != Claim::Unclaimed {
             return Ok(());
         }
         if self.is_root(ix) {
@@ -257,7 +277,7 @@ impl<O: Os> Workset<O> {
         }
     }
 
-    /// The node of a name that has just become a fact; what passed does so no more.
+    /// The node of a name that has just become a fact; an unclaimed node is claimed from here on.
     pub(super) fn adopt(&mut self, mount: usize, found: Found) -> Verb<Ix> {
         let Some(&ix) = self.linked.get(&(mount as u16, found.handle)) else {
             let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone())));
@@ -270,7 +290,7 @@ impl<O: Os> Workset<O> {
         if self.object(ix).opens > 0 && self.object(ix).kind == FileType::File {
             self.compare_open(ix, &found)?;
         }
-        self.close_passing(ix);
+        self.close_unclaimed(ix);
         self.leave(ix);
         let old = self.object_mut(ix).lower.replace(found);
         old.inspect(|old| self.facts.forget(old.fact));
@@ -315,8 +335,8 @@ impl<O: Os> Workset<O> {
         Ok(true)
     }
 
-    /// Opens a file that passes: it stays as it is now for all who have it open.
-    pub(crate) fn open_passing(&mut self, ix: Ix) -> Verb<()> {
+    /// Opens an unclaimed file: it stays as it is now for all who have it open.
+    pub(crate) fn open_unclaimed(&mut self, ix: Ix) -> Verb<()> {
         let object = self.object(ix);
         let Some(lower) = object.lower.as_ref().filter(|_| matches!(object.data, Data::Base(None))) else {
             return Ok(());
@@ -325,7 +345,7 @@ impl<O: Os> Workset<O> {
         let fits = self.copied_bytes + size <= COPIED_ALL_MAX;
         let room = if fits { Room::ForBytes } else { Room::None };
         let held = self.recently(ix);
-        let (found, file) = self.facts.open_passing(fact, held.as_deref(), room)?;
+        let (found, file) = self.facts.open_unclaimed(fact, held.as_deref(), room)?;
         match &file.bytes {
             Bytes::Copied(bytes) => self.copied_bytes += bytes.len() as u64,
             _ => self.facts.watch(&found, &file),
@@ -335,10 +355,10 @@ impl<O: Os> Workset<O> {
         Ok(())
     }
 
-    /// Lets go of what was open of a node that passes.
-    pub(crate) fn close_passing(&mut self, ix: Ix) {
+    /// Lets go of what was open of an unclaimed node.
+    pub(crate) fn close_unclaimed(&mut self, ix: Ix) {
         let object = self.object(ix);
-        if object.claim != Claim::Passing {
+        if object.claim != Claim::Unclaimed {
             return;
         }
         let Data::Base(Some(file)) = &object.data else { return };
@@ -352,14 +372,14 @@ impl<O: Os> Workset<O> {
         self.object_mut(ix).data = Data::Base(None);
     }
 
-    /// Looks at a node that passes once more, unless it is open.
+    /// Looks at an unclaimed node once more, unless it is open.
     ///
     /// # Errors
     /// `ESTALE`: it is not where it was seen.
     pub(crate) fn renew(&mut self, ix: Ix) -> Verb<()> {
         let object = self.object(ix);
         let Some(fact) = object.lower.as_ref().map(|lower| lower.fact) else { return Ok(()) };
-        if object.claim != Claim::Passing || object.opens > 0 {
+        if object.claim != Claim::Unclaimed || object.opens > 0 {
             return Ok(());
         }
         if let Some((parent, name)) = object.names.first().cloned() {

@@ -1,4 +1,4 @@
-//! Looks that become no facts: degree 2 (docs/guarantees.md, "Consistency on request").
+//! Read committed: looks that become no facts (degree 2; docs/guarantees.md, "Consistency on request").
 //!
 //! Owns: a look at a name, a listing or a whole file by the rule for first touches (R1), of which nothing is
 //! kept but the place. Guarantees: what is delivered is committed, and of one commit: nothing half-published,
@@ -18,7 +18,7 @@ pub(crate) const COPIED_BYTES_MAX: u64 = if cfg!(test) { 16 << 10 } else { 4 << 
 /// A file that outsiders write to all the time is read so often before it is taken as it comes.
 const QUIET_TRIES: u32 = 8;
 
-/// Whether there is room in memory for the bytes of one more open file.
+/// Room in memory for the bytes of one more open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     ForBytes,
@@ -70,7 +70,7 @@ impl<O: Os> Facts<O> {
     ///
     /// # Errors
     /// `ESTALE`: its name is no longer its, and it is not `held` either.
-    pub(crate) fn open_passing(
+    pub(crate) fn open_unclaimed(
         &mut self,
         fact: FactIx,
         held: Option<&O::Fd>,
@@ -100,14 +100,14 @@ impl<O: Os> Facts<O> {
         let found = self.note(fact, Arc::new(Known { handle, stat }));
         let bytes = match copied {
             Some(bytes) => Bytes::Copied(bytes),
-            None => Bytes::Passing(Arc::new(fd)),
+            None => Bytes::Unclaimed(Arc::new(fd)),
         };
         Ok((found, LowerFile { bytes, fact, size: stat.size }))
     }
 
     /// From now on a commit that changes an open file is a conflict.
     pub(crate) fn watch(&mut self, found: &Found, file: &LowerFile<O>) {
-        if let Bytes::Passing(fd) = &file.bytes {
+        if let Bytes::Unclaimed(fd) = &file.bytes {
             let domain = self.seen[found.fact.0 as usize].dir.domain;
             let (data, fd, fact) = (ObjectId::data(&found.handle), fd.clone(), found.fact);
             self.watched.push(Watched { domain, data, fact, fd, stat: found.stat });
@@ -127,7 +127,7 @@ impl<O: Os> Facts<O> {
         Ok((version(&now) != version(&file.stat)).then(|| self.shown(file.fact)))
     }
 
-    pub(super) fn read_passing(
+    pub(super) fn read_unclaimed(
         &mut self,
         fact: FactIx,
         fd: &Arc<O::Fd>,
