@@ -4,14 +4,15 @@
 //! old one goes. Does not: recover ([`crate::recovery`] did).
 
 use super::reboot::{sweep, After};
+use super::stuck::Stuck;
 use crate::domain::layout::{LOCK_WORD, LOG_BASE, SLOTS};
 use crate::domain::{changed_by, place_of, Area, OpenError, Place, SlotInfo, SlotState, Slots};
 use crate::id::{Lsn, OwnerIx};
-use crate::lock::RobustLock;
+use crate::lock::{Locked, RobustLock};
 use crate::log::{Cell, Log};
 use crate::publish::Pending;
 use std::sync::Arc;
-use systx_os::{Errno, Os};
+use systx_os::{Errno, Os, Words};
 
 /// After a recovery: a new log begins, which says what is published and synced, before anything of the old
 /// one goes. What could not be published gets a slot of the owner `dead`.
@@ -37,20 +38,36 @@ pub(super) fn begin_log<O: Os>(
         let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
         cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
     };
+    let slots = Slots::new(&**mem);
+    fill(&slots, &locked, me, dead, after)?;
+    lock.unlock(&**mem, locked).map_err(broken)?;
+    if let Some(told) = told {
+        let told = told.map_err(OpenError::Log)?;
+        log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
+        log.drop_segments(me, &nobody, after.checkpoint, u64::MAX).map_err(OpenError::Log)?;
+    }
+    sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
+}
+
+/// Gives an active entry to each transaction that is not at its end.
+fn fill<M: Words>(
+    slots: &Slots<'_, M>,
+    locked: &Locked,
+    me: OwnerIx,
+    dead: Option<OwnerIx>,
+    after: &After,
+) -> core::result::Result<(), OpenError> {
     // Half of the entries stay for new transactions. More stuck ones than that can't be kept apart: the
     // domain stays closed.
     if let Some(first) = after.stuck.first().filter(|_| after.stuck.len() > SLOTS / 2) {
-        let Pending { path, error } = first.pending.clone();
-        return Err(OpenError::Pending { id: first.id, path, error });
+        return Err(pending(first));
     }
+    let broken = |_| OpenError::Os("taking the commit lock", Errno::UCLEAN);
     // Prepared transactions that no party here can decide keep their objects: a transaction that meets them
     // conflicts at once.
-    let slots = Slots::new(&**mem);
     for (tx, body) in &after.undecided {
-        let free = slots
-            .find_free(&locked)
-            .map_err(broken)?
-            .ok_or(OpenError::Os("keeping prepared transactions: there are too many", Errno::AGAIN))?;
+        let too_many = OpenError::Os("keeping prepared transactions: there are too many", Errno::AGAIN);
+        let free = slots.find_free(locked).map_err(broken)?.ok_or(too_many)?;
         let info = SlotInfo {
             lsn: Lsn(0),
             tx: *tx,
@@ -62,16 +79,11 @@ pub(super) fn begin_log<O: Os>(
             body: Place::default(),
             footprint: changed_by(&body.steps).footprint(),
         };
-        let filled = slots.fill(&locked, free, &info, SlotState::Prepared);
+        let filled = slots.fill(locked, free, &info, SlotState::Prepared);
         filled.map_err(|_| OpenError::Os("keeping a prepared transaction", Errno::UCLEAN))?;
     }
     for (stuck, owner) in after.stuck.iter().filter_map(|stuck| Some((stuck, dead?))) {
-        let too_many = || OpenError::Pending {
-            id: stuck.id,
-            path: stuck.pending.path.clone(),
-            error: stuck.pending.error,
-        };
-        let free = slots.find_free(&locked).map_err(broken)?.ok_or_else(too_many)?;
+        let free = slots.find_free(locked).map_err(broken)?.ok_or_else(|| pending(stuck))?;
         let body = &stuck.body;
         let info = SlotInfo {
             lsn: stuck.lsn,
@@ -84,14 +96,13 @@ pub(super) fn begin_log<O: Os>(
             body: place_of(stuck.at),
             footprint: changed_by(&body.steps).footprint(),
         };
-        let filled = slots.fill(&locked, free, &info, SlotState::Publishing);
+        let filled = slots.fill(locked, free, &info, SlotState::Publishing);
         filled.map_err(|_| OpenError::Os("keeping a pending transaction", Errno::UCLEAN))?;
     }
-    lock.unlock(&**mem, locked).map_err(broken)?;
-    if let Some(told) = told {
-        let told = told.map_err(OpenError::Log)?;
-        log.sync(me, &nobody, told).map_err(|e| OpenError::Os("syncing the log", e.error))?;
-        log.drop_segments(me, &nobody, after.checkpoint, u64::MAX).map_err(OpenError::Log)?;
-    }
-    sweep(os, area, &after.kept).map_err(|e| OpenError::Os("clearing the area", e))
+    Ok(())
+}
+
+fn pending(stuck: &Stuck) -> OpenError {
+    let Pending { path, error } = stuck.pending.clone();
+    OpenError::Pending { id: stuck.id, path, error }
 }

@@ -203,6 +203,11 @@ impl Participants {
             }),
             Phase::End => {}
         }
+        self.kill(s, go);
+        self.later(s, go);
+    }
+
+    fn kill(&self, s: &State, go: &mut Go<'_>) {
         if s.kills > 0 && s.phase != Phase::End {
             go("KILL, helper", &|n| {
                 n.kills -= 1;
@@ -214,6 +219,10 @@ impl Participants {
                 };
             });
         }
+    }
+
+    /// T2, which follows in B.
+    fn later(&self, s: &State, go: &mut Go<'_>) {
         match s.later {
             Later::Idle if s.phase == Phase::End && !s.slot => go("T2: header in B", &|n| {
                 n.later_before = n.b;

@@ -240,6 +240,10 @@ impl Redo {
             }),
             Phase::End => {}
         }
+        self.kill(s, &tx, &mut go);
+    }
+
+    fn kill(&self, s: &State, tx: &Tx, go: &mut Go<'_>) {
         if s.kills > 0 && !tx.dead && matches!(tx.phase, Phase::Sync | Phase::FinalLook) {
             go("is killed, helper aborts", &|s, tx| {
                 (s.kills, tx.dead, tx.phase) = (s.kills - 1, true, Phase::Abort)
