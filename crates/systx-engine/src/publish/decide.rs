@@ -190,7 +190,8 @@ pub(super) enum Verdict {
     Append,
     /// An outsider's, left and reported; sectors are written up to the new one.
     Theirs,
-    /// An outsider has written as many other bytes: sectors are written before the ends only.
+    /// An outsider has written as many other bytes, which are left and reported: sectors are written before the
+    /// ends only.
     Rewritten,
 }
 
@@ -221,6 +222,16 @@ impl Size {
             _ if before < now && now < after => Size::HalfwayWithin,
             _ if before < after && after < now => Size::Beyond,
             _ => Size::Other,
+        }
+    }
+}
+
+impl Verdict {
+    /// True if an outsider came between and is to hear of it.
+    pub fn is_reported(self) -> bool {
+        match self {
+            Verdict::Theirs | Verdict::Rewritten => true,
+            Verdict::Keep | Verdict::Set | Verdict::Append => false,
         }
     }
 }
@@ -268,15 +279,6 @@ impl Target {
             (Size::Before, _) | (Size::HalfwayAtSector | Size::HalfwayWithin, Answer::Ours) => Verdict::Set,
             (Size::After, _) => Verdict::Keep,
             (Size::HalfwayAtSector | Size::HalfwayWithin | Size::Beyond | Size::Other, _) => Verdict::Theirs,
-        }
-    }
-
-    /// True if the verdict says that an outsider came between and is to hear of it.
-    pub fn is_reported(&self, verdict: Verdict) -> bool {
-        match verdict {
-            Verdict::Theirs => true,
-            Verdict::Rewritten => !self.appends(),
-            Verdict::Keep | Verdict::Set | Verdict::Append => false,
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
     let state = Target { resize, size: found, sharing, pass: site.pass, ends: compares_ends(site, patch) };
     let verdict = state.verdict(file.answer(state.question(), size)?);
-    let mut theirs = state.is_reported(verdict);
+    let mut theirs = verdict.is_reported();
     if verdict == Verdict::Set {
         os.truncate(&target, patch.size_after)?;
     }

@@ -5,7 +5,7 @@ use crate::bytes::{sector_crc, write_all};
 use crate::commit::{aborted, run, Draft, Failing};
 use crate::domain::{Domain, Location};
 use crate::facts::{Facts, LowerDir};
-use crate::id::ObjectId;
+use crate::id::{ObjectId, TxId};
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::publish::publish;
@@ -13,7 +13,7 @@ use crate::publish::site::{Pass, Site};
 use crate::record::*;
 use crate::recovery::open_all;
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Os};
+use systx_os::{Errno, FsKind, Open, Os};
 use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs, Tree};
 
 pub(super) type Mounts = Vec<Arc<Domain<SimOs>>>;
@@ -135,6 +135,24 @@ fn patch(file: systx_os::Handle, old: &[u8], new: &[u8]) -> Patch {
     }
 }
 
+fn body(id: TxId, steps: Vec<Step>) -> Body {
+    Body {
+        version: BODY_VERSION,
+        id,
+        nonce: 0,
+        uid: 0,
+        table: [0; 16],
+        coordinator: None,
+        participants: Vec::new(),
+        companions: Vec::new(),
+        command: String::new(),
+        shelved: None,
+        linked: false,
+        steps,
+        times: Vec::new(),
+    }
+}
+
 #[test]
 fn a_file_that_an_outsider_cut_stays_cut() {
     let machine = machine(FsKind::Ext4);
@@ -148,27 +166,42 @@ fn a_file_that_an_outsider_cut_stays_cut() {
         let at = At { dir: os.handle(&root).expect("has one"), path: Vec::new(), name: b"f".to_vec() };
         let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(patch(file, b"", &[7; 2048])) }];
         let (id, slots) = domain.begin_staging().expect("staging");
-        let body = Body {
-            version: BODY_VERSION,
-            id,
-            nonce: 0,
-            uid: 0,
-            table: [0; 16],
-            coordinator: None,
-            participants: Vec::new(),
-            companions: Vec::new(),
-            command: String::new(),
-            shelved: None,
-            linked: false,
-            steps,
-            times: Vec::new(),
-        };
+        let body = body(id, steps);
         let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First);
         let told = publish(&mut site, &body).expect("published");
         assert_eq!(told.len(), 1, "it is reported: {told:?}");
         assert_eq!(os.stat_at(&root, b"f").expect("there").size, 512);
     })
     .expect("not killed");
+}
+
+/// The owner is dead, and an outsider has the file open: growth would be appended. It stands on bytes that are
+/// there no more.
+#[test]
+fn growth_of_a_file_that_an_outsider_has_written_anew_is_left_out_and_reported() {
+    let machine = machine(FsKind::Ext4);
+    machine.plant(0, &[("f", Plant::File(&[7; 512]))]).expect("planting");
+    let outsider = machine.outsider("outsider");
+    let held = outsider.open_path(0, "f", Open::ReadWrite).expect("opens");
+    outsider.pwrite(&held, &[9; 512], 0).expect("writes");
+    let os = machine.spawn("helper");
+    run_process(&os, || {
+        let domain = open(&os, &[0]).remove(0);
+        let root = os.root(0);
+        let file = os.handle_at(&root, b"f").expect("there");
+        let at = At { dir: os.handle(&root).expect("has one"), path: Vec::new(), name: b"f".to_vec() };
+        let new = [[7; 512], [8; 512]].concat();
+        let ends = vec![sector_crc(&[7; 512])];
+        let grown = Patch { ends, ..patch(file, &[7; 512], &new) };
+        let steps = vec![Step { slot: Step::NO_SLOT, at, act: Act::Patch(grown) }];
+        let (id, slots) = domain.begin_staging().expect("staging");
+        let body = body(id, steps);
+        let mut site = Site::new(&os, &root, &slots, &domain.area.aside, id, Pass::First);
+        let told = publish(&mut site, &body).expect("published");
+        assert_eq!(told.len(), 1, "it is reported: {told:?}");
+    })
+    .expect("not killed");
+    assert_eq!(machine.look(0, "f").expect("there").content, [9; 512]);
 }
 
 #[test]
