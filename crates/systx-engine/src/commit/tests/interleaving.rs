@@ -304,32 +304,7 @@ fn run(seed: u64, set: Setting) -> Run {
     }
     let (first, began_ns) = (machine.points(), machine.clock_ns());
     if set.power.is_none() {
-        let (watched, log) = (watched.clone(), log.clone());
-        let mut jumps = set.clocks.then(|| fastrand::Rng::with_seed(seed));
-        if set.clocks {
-            machine.use_time_namespaces();
-        }
-        let mut stops = set.stops.then(|| fastrand::Rng::with_seed(seed));
-        machine.set_hook(move |machine, info| {
-            if let Some(rng) = &mut stops {
-                let slots = domain.table.slots();
-                slots.in_flight().for_each(|slot| slots.blur(slot.expect("sound").ix));
-                if rng.u8(0..if info.call.is_word() { 60 } else { 6 }) == 0 {
-                    machine.advance_ns(MOMENT_NS);
-                }
-            }
-            if let Some(rng) = &mut jumps {
-                if rng.u8(0..4) == 0 {
-                    machine.set_wall_clock(rng.i64(-10..10) * 86_400);
-                }
-            }
-            if info.call.is_word() {
-                watched.at_word(&domain, info)
-            } else {
-                // An active entry stays for longer than a few accesses to the table.
-                watched.at_call(&domain, &log)
-            }
-        });
+        watch(&machine, domain, (&log, &watched), seed, &set);
     }
     if let Some(point) = set.power {
         let mut rng = rng.fork();
@@ -357,6 +332,56 @@ fn run(seed: u64, set: Setting) -> Run {
         assert!(fine, "seed {seed}: {ended:?}");
     }
     let (points, took_ns) = (machine.points() - first, machine.clock_ns() - began_ns);
+    recover(&machine, seed);
+    let finals = finals(&machine);
+    let all = log.with(|_, all| std::mem::take(all));
+    let those = |wanted: &dyn Fn(Outcome, Durability) -> bool| -> Vec<Recorded> {
+        all.iter().filter(|(t, d, _)| wanted(t.outcome, *d)).map(|(t, ..)| t.clone()).collect()
+    };
+    let durable = those(&|o, d| o == Outcome::Committed && d == Durability::Durable);
+    let none = those(&|o, d| o != Outcome::Aborted && d == Durability::None);
+    let transactions = all.into_iter().map(|(t, ..)| t).collect();
+    Run { history: History { transactions, finals }, durable, none, watched, points, took_ns }
+}
+
+/// Watches every call, and makes clocks jump and processes stop if that is asked for.
+fn watch(
+    machine: &Machine,
+    domain: Arc<Domain<SimOs>>,
+    (log, watched): (&Log, &Watched),
+    seed: u64,
+    set: &Setting,
+) {
+    let (watched, log) = (watched.clone(), log.clone());
+    let mut jumps = set.clocks.then(|| fastrand::Rng::with_seed(seed));
+    if set.clocks {
+        machine.use_time_namespaces();
+    }
+    let mut stops = set.stops.then(|| fastrand::Rng::with_seed(seed));
+    machine.set_hook(move |machine, info| {
+        if let Some(rng) = &mut stops {
+            let slots = domain.table.slots();
+            slots.in_flight().for_each(|slot| slots.blur(slot.expect("sound").ix));
+            if rng.u8(0..if info.call.is_word() { 60 } else { 6 }) == 0 {
+                machine.advance_ns(MOMENT_NS);
+            }
+        }
+        if let Some(rng) = &mut jumps {
+            if rng.u8(0..4) == 0 {
+                machine.set_wall_clock(rng.i64(-10..10) * 86_400);
+            }
+        }
+        if info.call.is_word() {
+            watched.at_word(&domain, info)
+        } else {
+            // An active entry stays for longer than a few accesses to the table.
+            watched.at_call(&domain, &log)
+        }
+    });
+}
+
+/// Finishes what the dead have left.
+fn recover(machine: &Machine, seed: u64) {
     let os = machine.spawn("helper");
     machine.set_word_points(false);
     run_process(&os, || {
@@ -369,6 +394,10 @@ fn run(seed: u64, set: Setting) -> Run {
         );
     })
     .expect("lives");
+}
+
+/// The lists as they are in the end.
+fn finals(machine: &Machine) -> BTreeMap<String, Vec<u64>> {
     let tree = machine.tree(0);
     let mut finals = BTreeMap::new();
     for key in FILES {
@@ -379,14 +408,7 @@ fn run(seed: u64, set: Setting) -> Run {
         let names = tree.keys().filter_map(|path| path.strip_prefix(&below)).map(str::as_bytes);
         finals.insert(key.to_owned(), in_order(names));
     }
-    let all = log.with(|_, all| std::mem::take(all));
-    let those = |wanted: &dyn Fn(Outcome, Durability) -> bool| -> Vec<Recorded> {
-        all.iter().filter(|(t, d, _)| wanted(t.outcome, *d)).map(|(t, ..)| t.clone()).collect()
-    };
-    let durable = those(&|o, d| o == Outcome::Committed && d == Durability::Durable);
-    let none = those(&|o, d| o != Outcome::Aborted && d == Durability::None);
-    let transactions = all.into_iter().map(|(t, ..)| t).collect();
-    Run { history: History { transactions, finals }, durable, none, watched, points, took_ns }
+    finals
 }
 
 /// Returns the seeds that the environment asks for.
