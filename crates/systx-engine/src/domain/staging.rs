@@ -14,12 +14,13 @@ use systx_os::{Errno, FileType, Open, Os, Rename, Result};
 
 impl<O: Os> Domain<O> {
     /// Makes the private staging directory of a new transaction: `tx/<id>.<owner>~`.
-    pub fn begin_staging(&self) -> Result<(TxId, O::Fd)> {
+    #[cfg(test)]
+    pub(crate) fn begin_staging(&self) -> Result<(TxId, O::Fd)> {
         let id = self.new_tx();
         Ok((id, self.begin_staging_of(id)?))
     }
 
-    /// Returns the directory of a transaction that has its number already.
+    /// Makes the private staging directory of a transaction that has its number already.
     pub(crate) fn begin_staging_of(&self, id: TxId) -> Result<O::Fd> {
         let name = self.staging_name(id);
         self.os.mkdir(&self.area.tx, &name, 0o700)?;

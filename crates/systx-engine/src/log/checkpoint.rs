@@ -56,7 +56,7 @@ impl<O: Os> Log<O> {
     ///
     /// # Errors
     ///
-    /// As [`super::replay`]; a failed sync is `Poisoned`. Segments that were not removed are found by the
+    /// As [`super::outline`]; a failed sync is `Poisoned`. Segments that were not removed are found by the
     /// next call, but the ids of those that were are lost: a caller that lists `tx/` finds them.
     pub fn drop_segments(
         &self,

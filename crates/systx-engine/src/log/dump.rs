@@ -1,6 +1,6 @@
 //! The log as lines of text, for debugging.
 //!
-//! Guarantees: shows every segment, also those that [`super::replay`] refuses or does not reach. Does not:
+//! Guarantees: shows every segment, also those that [`super::outline`] refuses or does not reach. Does not:
 //! interpret.
 
 use super::error::{Hex, LogError};

@@ -2,7 +2,7 @@
 //!
 //! Owns: the directory `log/` of the area, its segments (`docs/log-format.md`), group commit, reading after a
 //! crash, and dropping what is no longer needed. Guarantees: a record that [`Log::sync`] answered for is
-//! found by [`replay`] after every later crash, together with everything before it; what [`replay`] finds is
+//! found by [`outline`] after every later crash, together with everything before it; what [`outline`] finds is
 //! a prefix of what was appended. Does not: know what a record means, decide who commits, or hold the commit
 //! lock (the callers of [`Log::append_cell`] do).
 //!
@@ -26,7 +26,9 @@ mod writer;
 pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
-pub use reader::{outline, replay, written_for, End, Entry, Outline, Replay, SegmentInfo, Understood};
+#[cfg(test)]
+pub use reader::replay;
+pub use reader::{outline, written_for, End, Entry, Outline, Replay, SegmentInfo, Understood};
 pub use shared::{Start, WORDS};
 pub use writer::{Alive, Log};
 

@@ -1,6 +1,6 @@
 //! Reading the log after a crash.
 //!
-//! Guarantees: whatever the bytes, [`replay`] ends without panic, allocates no more than the files hold,
+//! Guarantees: whatever the bytes, [`outline`] ends without panic, allocates no more than the files hold,
 //! takes time linear in their size, and returns a prefix of what was appended since each recovery: up to the
 //! first cell that is invalid or whose body is. What stands behind that was never synced, or is *skipped*:
 //! cells that say that the place was synced once prove that it was damaged since. They add nothing to what is
@@ -39,7 +39,8 @@ pub struct Entry {
     /// It is a COMMIT or the last PREPARED of an id, and neither aborted nor done (≤ CKPT; a PREPARED only if
     /// it is decided, too).
     pub needed: bool,
-    /// The body, if it is needed and was read: see [`replay`] and [`Outline::body`].
+    /// The body, if it is needed and was read: see [`replay`].
+    #[cfg(test)]
     pub body: Option<Body>,
 }
 
@@ -135,6 +136,7 @@ impl Replay {
     }
 
     /// Commits that are to be published again, in log order.
+    #[cfg(test)]
     pub fn redo(&self) -> impl Iterator<Item = (Lsn, &Body)> {
         self.records.iter().filter_map(|e| match (&e.cell, &e.body) {
             (Cell::Commit { lsn, .. }, Some(body)) => Some((*lsn, body)),
@@ -234,6 +236,7 @@ impl<O: Os> Understood<O> {
 ///
 /// # Errors
 /// As [`outline`], and `Unreadable`.
+#[cfg(test)]
 pub fn replay<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Replay, LogError> {
     let mut outline = outline(os, area_dir, id)?;
     for n in 0..outline.replay.records.len() {
@@ -272,7 +275,14 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
             Cell::Committed { id } => drop(committed.insert(id)),
             Cell::Commit { .. } | Cell::Next { .. } => {}
         }
-        r.records.push(Entry { pos, cell, written, needed: false, body: None });
+        r.records.push(Entry {
+            pos,
+            cell,
+            written,
+            needed: false,
+            #[cfg(test)]
+            body: None,
+        });
     })?;
     for cell in walked.skipped {
         replay.highest_lsn = replay.highest_lsn.max(cell.lsn().unwrap_or_default());
