@@ -85,11 +85,7 @@ impl<O: Os> Domain<O> {
         // Its end may take any time: a filter is no reason to give up.
         let stuck = |slot: &InFlight| {
             self.get_to_know(slot);
-            if apart(slot) {
-                Ok(())
-            } else {
-                Err(self.stuck(slot))
-            }
+            (!apart(slot)).then(|| self.stuck(slot))
         };
         let mut waited = false;
         loop {
@@ -103,10 +99,10 @@ impl<O: Os> Domain<O> {
             let owner = || if self.alive(now.info.owner) { Owner::Alive } else { Owner::Dead };
             match waits::wait_for(entry, owner) {
                 Wait::No => return Ok(Ok(())),
-                Wait::Stuck => return Ok(stuck(&now)),
+                Wait::Stuck => return Ok(stuck(&now).map_or(Ok(()), Err)),
                 Wait::FinishLeft => {
                     if !self.finish_left(ix)? {
-                        return Ok(stuck(&now));
+                        return Ok(stuck(&now).map_or(Ok(()), Err));
                     }
                 }
                 Wait::ForOwner => {
@@ -119,7 +115,7 @@ impl<O: Os> Domain<O> {
                     let unfinished =
                         after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
                     if let Some(after) = unfinished {
-                        return Ok(stuck(&after));
+                        return Ok(stuck(&after).map_or(Ok(()), Err));
                     }
                 }
             }

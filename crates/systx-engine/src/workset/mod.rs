@@ -114,9 +114,9 @@ impl<O: Os> Workset<O> {
     }
 
     fn add_root(&mut self, mount: usize) -> Verb<()> {
-        let (claim, (found, dir)) = self.look_at_root(mount)?;
+        let (found, dir) = self.look_at_root(mount)?;
         let ix = self.lower_node(mount, &found)?;
-        self.object_mut(ix).claim = claim;
+        self.object_mut(ix).claim = self.first_claim();
         if let Some(directory) = &mut self.object_mut(ix).dir {
             directory.base = Some(dir);
         }

@@ -36,11 +36,20 @@ impl<O: Os> Workset<O> {
     }
 
     /// Looks at the root of a mount, which is a fact unless reads add none.
-    pub(super) fn look_at_root(&mut self, mount: usize) -> Verb<(Claim, (Found, Arc<LowerDir<O>>))> {
+    pub(super) fn look_at_root(&mut self, mount: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
         if self.reads_committed() {
-            Ok((Claim::Unclaimed, self.facts.root_unclaimed(mount)?))
+            self.facts.root_unclaimed(mount)
         } else {
-            Ok((Claim::ToTheEnd, self.facts.root(mount)?))
+            self.facts.root(mount)
+        }
+    }
+
+    /// The claim of what is only looked at.
+    pub(super) fn first_claim(&self) -> Claim {
+        if self.reads_committed() {
+            Claim::Unclaimed
+        } else {
+            Claim::ToTheEnd
         }
     }
 
