@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use systx_engine::domain::reports::Report;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::Displaced;
+use systx_engine::outcome::{Displaced, DisplacedKind};
 use systx_engine::recovery::Recovered;
 use systx_engine::upkeep::Listed;
 use systx_os::Linux;
@@ -251,7 +251,8 @@ fn decide_by_hand(args: &Recover) -> Result<(), String> {
 }
 
 fn is_of(report: &Report, displaced: &Displaced) -> bool {
-    (&report.path, &report.aside, report.what.as_str()) == (&displaced.path, &displaced.aside, displaced.what)
+    (&report.path, &report.aside, report.what.as_str())
+        == (&displaced.path, &displaced.aside, displaced.what.fragment())
 }
 
 /// One displaced object for people, of a publication that may be long over.
@@ -263,7 +264,8 @@ fn reported(point: &str, report: &Report) -> String {
 
 fn reports_json(reports: &[Report]) -> Value {
     let one = |r: &Report| {
-        let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what });
+        let code = DisplacedKind::of_fragment(&r.what).map(DisplacedKind::code);
+        let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what, "code": code });
         put(&mut value, "path", &r.path);
         value
     };

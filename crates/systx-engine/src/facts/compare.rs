@@ -5,6 +5,7 @@ use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
+use crate::outcome::ConflictKind;
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
 
 /// Path and what changed, as a fragment.
-pub(super) type Difference = (Vec<u8>, &'static str);
+pub(super) type Difference = (Vec<u8>, ConflictKind);
 
 impl<O: Os> Facts<O> {
     /// The difference found, if any.
@@ -36,13 +37,13 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<&'static str>> {
+    fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<ConflictKind>> {
         let domain = &self.domains[seen.dir.domain];
         let os = &domain.os;
         let Some(dir) = self.opened(&seen.dir)? else {
             // A missing name in it is still missing. The fact of its own name reports that the directory
             // itself is gone.
-            return Ok(seen.object.is_some().then_some("name removed"));
+            return Ok(seen.object.is_some().then_some(ConflictKind::NameRemoved));
         };
         let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
         let now = match now {
@@ -52,8 +53,8 @@ impl<O: Os> Facts<O> {
         };
         let (handle, then, now) = match (&seen.object, now) {
             (None, None) => return Ok(None),
-            (None, Some(_)) => return Ok(Some("name made")),
-            (Some(_), None) => return Ok(Some("name removed")),
+            (None, Some(_)) => return Ok(Some(ConflictKind::NameMade)),
+            (Some(_), None) => return Ok(Some(ConflictKind::NameRemoved)),
             (Some(known), Some(now)) => (&known.handle, &known.stat, now),
         };
         if now.immutable || now.append_only {
@@ -66,20 +67,20 @@ impl<O: Os> Facts<O> {
             return Ok(None);
         }
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
-            return Ok(Some("name given to another object"));
+            return Ok(Some(ConflictKind::NameReplaced));
         }
         if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
-            return Ok(Some("mode or owner changed"));
+            return Ok(Some(ConflictKind::ModeOrOwnerChanged));
         }
         if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
-            return Ok(Some("contents changed"));
+            return Ok(Some(ConflictKind::ContentsChanged));
         }
         if links(&now) != links(then) {
-            return Ok(Some("hard links made or removed"));
+            return Ok(Some(ConflictKind::LinksChanged));
         }
         if let Some(data) = &seen.data {
             if self.data_differs((seen, &dir), handle, data, &now, open)? {
-                return Ok(Some("contents may have changed"));
+                return Ok(Some(ConflictKind::ContentsInDoubt));
             }
         }
         self.xattrs_differ((seen, &dir), handle)
@@ -128,7 +129,7 @@ impl<O: Os> Facts<O> {
         &self,
         (seen, dir): (&Seen<O>, &O::Fd),
         handle: &Handle,
-    ) -> Result<Option<&'static str>> {
+    ) -> Result<Option<ConflictKind>> {
         let Some(facts) = seen.xattrs.as_ref().filter(|_| !mutant::on(Mutant::XattrsNotCompared)) else {
             return Ok(None);
         };
@@ -137,38 +138,38 @@ impl<O: Os> Facts<O> {
             true => os.dup(dir)?,
             false => match os.open(dir, &seen.name, Open::Path) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(Some("name removed")),
+                Err(Errno::NOENT) => return Ok(Some(ConflictKind::NameRemoved)),
                 Err(e) => return Err(e),
             },
         };
         if os.handle(&fd)? != *handle {
-            return Ok(Some("name given to another object"));
+            return Ok(Some(ConflictKind::NameReplaced));
         }
         for (name, value) in &facts.values {
             if current_xattr(os, &fd, name)? != *value {
-                return Ok(Some("an extended attribute changed"));
+                return Ok(Some(ConflictKind::XattrChanged));
             }
         }
         match &facts.names {
-            Some(names) if current_names(os, &fd)? != *names => Ok(Some("extended attributes changed")),
+            Some(names) if current_names(os, &fd)? != *names => Ok(Some(ConflictKind::XattrsChanged)),
             _ => Ok(None),
         }
     }
 
-    fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<&'static str>> {
+    fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<ConflictKind>> {
         let domain = &self.domains[listing.dir.domain];
-        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some("directory removed")) };
+        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some(ConflictKind::DirectoryRemoved)) };
         if listing.ctime.is_some() && listing.ctime == domain.os.stat(&dir).ok().map(|s| s.ctime) {
             return Ok(None);
         }
         let names = match visible_names(domain, &listing.dir, &dir) {
             Ok(names) => names,
-            Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
+            Err(Errno::NOENT | Errno::STALE) => return Ok(Some(ConflictKind::DirectoryRemoved)),
             Err(e) => return Err(e),
         };
         Ok(match (hash_names(&names) != listing.names, hash_types(&names) != listing.types) {
-            (true, _) => Some("a name made or removed in it"),
-            (false, true) => Some("a name in it given to an object of another type"),
+            (true, _) => Some(ConflictKind::ListingChanged),
+            (false, true) => Some(ConflictKind::TypeChanged),
             (false, false) => None,
         })
     }

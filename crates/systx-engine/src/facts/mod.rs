@@ -22,7 +22,7 @@ pub use lower_dir::LowerDir;
 
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
-use crate::outcome::{Conflict, Party, VerbError};
+use crate::outcome::{Conflict, ConflictKind, Party, VerbError};
 use crate::record::{Piece, Read, Was};
 use claims::Claims;
 use lower_dir::Passing;
@@ -257,7 +257,7 @@ impl<O: Os> Facts<O> {
         Some(Read { of: None, was: Was::of(&known.stat), ctime, pieces })
     }
 
-    fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
+    fn doomed(&self, path: Vec<u8>, what: ConflictKind, with: Party) -> VerbError {
         match self.lost {
             true => Errno::STALE.into(),
             false => VerbError::Doomed(Box::new(Conflict { path, what, with })),

@@ -5,6 +5,7 @@ use super::site::{OldEnds, Pass, Site};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
+use crate::outcome::DisplacedKind;
 use crate::record::{Before, Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
@@ -37,7 +38,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         // In a redo a later record of ours may have removed it, and be on the disk.
         let later = site.changed_later.is_some_and(|later| later(&patch.file));
         if !later && !site.may_have_removed(&patch.file) {
-            site.report(step, None, "contents not changed: removed by another program");
+            site.report(step, None, DisplacedKind::ContentsGone);
         }
         return Ok(());
     };
@@ -110,7 +111,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // A sector that a later record of the same log wrote is no outsider's: a redo can't tell the two apart
     // and stays silent.
     if theirs && !redo {
-        site.report(step, None, "contents changed by another program meanwhile: its bytes were left");
+        site.report(step, None, DisplacedKind::ContentsLeft);
     }
     Ok(())
 }
