@@ -195,9 +195,10 @@ pub fn let_go_of_streams(error_too: bool) -> Result<()> {
     let null = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    match error_too {
-        true => rustix::stdio::dup2_stderr(&null),
-        false => Ok(()),
+    if error_too {
+        rustix::stdio::dup2_stderr(&null)
+    } else {
+        Ok(())
     }
 }
 

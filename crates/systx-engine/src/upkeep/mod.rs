@@ -10,5 +10,5 @@ mod covered;
 mod sub;
 pub mod tidy;
 
-pub use sub::finish_sub_areas;
+pub use sub::{finish_sub_areas, Remains, SubAreaError};
 pub use tidy::Listed;

@@ -61,13 +61,12 @@ impl Entry {
         let open = |what: &str, flags: OFlags| {
             rustix::fs::open(format!("/proc/{}/{what}", child.pid), flags | OFlags::CLOEXEC, Mode::empty())
         };
-        let user = match rustix::process::geteuid().is_root() {
-            true => None,
-            false => Some(open("ns/user", OFlags::RDONLY)?),
-        };
-        let network = match watch.as_ref().is_some_and(|watch| watch.own_network) {
-            true => Some(open("ns/net", OFlags::RDONLY)?),
-            false => None,
+        let user =
+            if rustix::process::geteuid().is_root() { None } else { Some(open("ns/user", OFlags::RDONLY)?) };
+        let network = if watch.as_ref().is_some_and(|watch| watch.own_network) {
+            Some(open("ns/net", OFlags::RDONLY)?)
+        } else {
+            None
         };
         Ok(Entry {
             watch: watch.map(|watch| watch.to),
@@ -90,10 +89,7 @@ impl Entry {
     pub fn from_descriptors(fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut fds = fds.into_iter();
         let (mounts, ipc, pids, root) = (fds.next()?, fds.next()?, fds.next()?, fds.next()?);
-        let user = match rustix::process::geteuid().is_root() {
-            true => None,
-            false => Some(fds.next()?),
-        };
+        let user = if rustix::process::geteuid().is_root() { None } else { Some(fds.next()?) };
         let (watch, network) = (fds.next(), fds.next());
         fds.next().is_none().then_some(Entry { mounts, ipc, pids, root, user, watch, network })
     }

@@ -472,9 +472,10 @@ fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>, role: Role<'_>) {
         if libc::WIFSTOPPED(status) {
             Message(Message::STOPPED, libc::WSTOPSIG(status)).send(talk);
         } else {
-            let message = match libc::WIFEXITED(status) {
-                true => Message(Message::EXITED, libc::WEXITSTATUS(status)),
-                false => Message(Message::SIGNALED, libc::WTERMSIG(status)),
+            let message = if libc::WIFEXITED(status) {
+                Message(Message::EXITED, libc::WEXITSTATUS(status))
+            } else {
+                Message(Message::SIGNALED, libc::WTERMSIG(status))
             };
             leave(talk, role, message);
         }

@@ -1,7 +1,7 @@
 //! The beginning of a transaction: its options, and what others have left behind.
 
 use crate::args::{DurabilityArg, IsolationArg, Promise};
-use crate::hint::verb_failed;
+use crate::failure::{verb_failed, Result};
 use crate::on_end::Notices;
 use crate::words::shown;
 use std::ffi::OsString;
@@ -17,10 +17,10 @@ pub fn begin(
     domains: &[Arc<Domain<Linux>>],
     options: Options,
     notices: &mut Notices,
-) -> Result<Transaction<Linux>, String> {
+) -> Result<Transaction<Linux>> {
     no_room::stage(Stage::Before);
     let begun = Transaction::begin(Linux::new(), domains.to_vec(), options);
-    let tx = begun.map_err(|e| verb_failed("beginning", &e))?;
+    let tx = begun.map_err(|e| verb_failed("beginning", e))?;
     notices.began(domains, tx.ids());
     Ok(tx)
 }

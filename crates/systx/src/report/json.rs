@@ -19,7 +19,7 @@ impl Ending {
             let mut value = ending.json(ours);
             value["status"] = self.code().into();
             value["message"] = self.sentence(ours).into();
-            value["output_lost"] = why.as_str().into();
+            value["output_lost"] = why.to_string().into();
             return value;
         }
         if let Ending::Lost(why) = self {

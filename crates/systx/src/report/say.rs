@@ -12,10 +12,12 @@ pub fn say(told: &Told, json: bool, verbose: bool, status: Option<OwnedFd>) -> u
         // A reader that has closed it does not want the outcome.
         let _ = std::fs::File::from(status).write_all(line().as_bytes());
     }
-    let text = match json {
-        true => line(),
-        false if told.plain && !verbose => String::new(),
-        false => format!("systx: {}\n", told.sentence),
+    let text = if json {
+        line()
+    } else if told.plain && !verbose {
+        String::new()
+    } else {
+        format!("systx: {}\n", told.sentence)
     };
     let warning = told.warning.as_ref().filter(|_| !json);
     let warning = warning.map_or(String::new(), |why| format!("systx: warning: {why}\n"));

@@ -16,7 +16,7 @@ use crate::back_off;
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
-use crate::hint::{self, failed};
+use crate::failure::{failed, Failure, Result};
 use crate::life::{self, IfItFails, Life, Program, Settled};
 use crate::on_end::Notices;
 use crate::ordinary;
@@ -45,7 +45,9 @@ pub fn run(args: &Run) -> u8 {
             return tell(
                 args,
                 None,
-                &Ending::Failed(format!("--status-fd: {e}; open it for writing, as with 3>outcome.json")),
+                &Ending::Failed(
+                    Failure::new("--status-fd", e).hint("open it for writing, as with 3>outcome.json"),
+                ),
             )
         }
     };
@@ -103,7 +105,7 @@ fn guarded(
     from: Standpoint,
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
-) -> Result<Ending, String> {
+) -> Result<Ending> {
     let scope = Scope::take(from, &args.only, args.verbose)?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
@@ -145,7 +147,7 @@ fn tries(
     twin: &Twin,
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
-) -> Result<(Ending, Left), String> {
+) -> Result<(Ending, Left)> {
     let os = Linux::new();
     let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
@@ -167,7 +169,7 @@ fn tries_of(
     served: &Opened<'_>,
     notices: &mut Notices,
     (output, seen): (&mut Output, &mut Seen),
-) -> Result<(Ending, Left), String> {
+) -> Result<(Ending, Left)> {
     let os = Linux::new();
     let limit = NofileLimit::now();
     let mut age = None;
@@ -211,7 +213,7 @@ fn attempt(
     (age, next): (&mut Option<Age>, Next),
     (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
     notices: &mut Notices,
-) -> Result<(Ending, Left), String> {
+) -> Result<(Ending, Left)> {
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     let mut tx = life::begin(&served.domains, life::options(args.promise, &args.command), notices)?;
@@ -277,7 +279,7 @@ fn verdict(
         (None, Over::NotStarted(news)) => Err(life::not_started(&args.command, news)),
         (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
             Ok(()) => Ok(status),
-            Err(e) => Err(Ending::Failed(hint::with_step(SERVING, e))),
+            Err(e) => Err(Ending::Failed(Failure::new(SERVING, e).with_step())),
         },
         (None, Over::Ended(ended)) => Err(Ending::Aborted(ended)),
         (None, Over::TooLate) => {
@@ -286,8 +288,8 @@ fn verdict(
         // Only SIGKILL can end pid 1 of a namespace.
         (None, Over::Lost) => Err(Ending::Aborted(Ended::Signaled(9))),
         (None, Over::Doomed) => {
-            let ended = || format!("{SERVING}: it ended; run again");
-            Err(Ending::Failed(served.err().map_or_else(ended, |e| hint::with_step(SERVING, e))))
+            let ended = || Failure::new(SERVING, "it ended").hint("run again");
+            Err(Ending::Failed(served.err().map_or_else(ended, |e| Failure::new(SERVING, e).with_step())))
         }
     }
 }

@@ -10,7 +10,7 @@ use super::daemon::{self, Terms};
 use super::wire::{Answer, Line, Look, Request};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
 use crate::args::{self, OnConflict, OnError, Run};
-use crate::hint::failed;
+use crate::failure::{failed, Result};
 use crate::life;
 use crate::progress;
 use crate::report::{say, tell, Ending, Ours, Told};
@@ -84,7 +84,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
 
 /// Runs the command and ends the transaction, or leaves it open. An error is one of ours; the transaction is
 /// aborted when the connection is closed.
-fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told, String> {
+fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told> {
     let id = ours.id.unwrap_or_default();
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
@@ -134,7 +134,7 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
 }
 
 /// Asks the user for the fate of the shell's changes. The shell's own status is its last command's.
-fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told, String> {
+fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told> {
     let id = ours.id.unwrap_or_default();
     let names = args::Changes::default();
     let count = match changes(line, &names, false, false, None)? {
@@ -173,7 +173,7 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
 }
 
 /// Shows the changes, if that was asked for. `Some`: the transaction has ended.
-fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
+fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>> {
     if !args.changes.are_told() {
         return Ok(None);
     }

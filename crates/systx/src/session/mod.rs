@@ -27,12 +27,12 @@ pub mod wire;
 
 use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
-use crate::hint::failed;
+use crate::failure::{bytes, failed, in_words, Cause, Failure, Result};
 use crate::life;
 use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
-use crate::words::{os_words, shown};
+use crate::words::shown;
 use client::Went;
 use part::Named;
 use std::ffi::OsString;
@@ -49,7 +49,7 @@ const TWIN_LOOKS_MAX: u32 = 1000;
 /// Killed by SIGKILL, as shells count it.
 const KILLED: u8 = 137;
 
-fn complain(why: &str) -> u8 {
+fn complain(why: &Failure) -> u8 {
     eprintln!("systx: {why}.");
     OURS
 }
@@ -58,9 +58,7 @@ fn complain(why: &str) -> u8 {
 pub fn begin(args: &Begin) -> u8 {
     let ours = std::env::args_os().skip(1);
     let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
-    let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
-        true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
-        false => daemon::begin(daemon::Terms {
+    let begun = domains::table().and_then(|table| if domains::inside_a_transaction(&table) { Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()) } else { daemon::begin(daemon::Terms {
             only: &args.only,
             promise: args.promise,
             undoable: args.undoable,
@@ -73,20 +71,20 @@ pub fn begin(args: &Begin) -> u8 {
             // Until its number is printed.
             owned: true,
             keeps: true,
-        }),
-    });
+        }) });
     let (mut line, look) = match begun {
         Ok(begun) => begun,
         Err(why) => return complain(&why),
     };
-    let text = match args.json {
-        true => format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid })),
-        false => format!("{}\n", look.id),
+    let text = if args.json {
+        format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid }))
+    } else {
+        format!("{}\n", look.id)
     };
     let mut out = std::io::stdout();
     if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A caller that can't learn its number has begun nothing.
-        return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
+        return complain(&Failure::new("nothing is begun: its number could not be printed", in_words(&e)));
     }
     match ask(&mut line, Request::Keep, &[]) {
         Ok(Answer::Ended(end)) => over(end, OURS),
@@ -170,7 +168,7 @@ pub fn diff(args: &Diff) -> u8 {
         Err(why) => return complain(&why),
     };
     match std::io::copy(&mut file, &mut std::io::stdout()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&os_words(&e)),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&Failure::new("", in_words(&e))),
         _ => 0,
     }
 }
@@ -190,19 +188,19 @@ fn changes(
     json: bool,
     terminal: bool,
     part: Option<Named>,
-) -> Result<Changes, String> {
+) -> Result<Changes> {
     use std::io::Seek;
     use std::os::fd::AsFd;
     let dir = std::env::temp_dir();
-    let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
-    let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
+    let failed = |e| Failure::new("a file for the changes in", e).on(bytes(&dir));
+    let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(Cause::from(e)))?);
     match ask(line, Request::diff(form, json, terminal, part), &[file.as_fd()])? {
         Answer::Told { changes } => {
-            file.rewind().map_err(|e| failed(&e))?;
+            file.rewind().map_err(|e| failed(Cause::from(e)))?;
             Ok(Changes::Told(file, changes))
         }
         Answer::Ended(end) => Ok(Changes::Over(end)),
-        Answer::Refused(why) => Err(why),
+        Answer::Refused(why) => Err(why.into()),
         _ => Err(UNEXPECTED.into()),
     }
 }
@@ -213,7 +211,7 @@ const NO_DAEMON: &str =
     "the session daemon of the transaction was killed: it is aborted, nothing was changed; begin again";
 
 /// One question, one answer.
-fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
+fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer> {
     let said = match line.say(&Message { version: VERSION, request }, fds) {
         // It may have said before it went how it ended.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -222,10 +220,8 @@ fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -
     match said.and_then(|()| line.hear::<Answer>()) {
         Ok(Some((answer, _))) => Ok(answer),
         Ok(None) => Err(NO_DAEMON.into()),
-        Err(e) => Err(format!(
-            "asking the session daemon of the transaction: {}; `systx list` shows whether it still runs",
-            os_words(&e)
-        )),
+        Err(e) => Err(Failure::new("asking the session daemon of the transaction", in_words(&e))
+            .hint("`systx list` shows whether it still runs")),
     }
 }
 
@@ -241,10 +237,10 @@ pub fn abort(args: &End) -> u8 {
     end(args, Wanted::Abort).unwrap_or_else(|why| complain(&why))
 }
 
-fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
+fn end(args: &End, wanted: Wanted) -> Result<u8> {
     let mut found = socket::find(&args.session)?;
     if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
-        return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id));
+        return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id).into());
     }
     let terminal = if args.json { None } else { progress::terminal() };
     let aborts = matches!(wanted, Wanted::Abort);
@@ -256,26 +252,25 @@ fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
 }
 
 /// Discards one that is lost.
-pub fn discard(found: &mut socket::Found) -> Result<(), String> {
+pub fn discard(found: &mut socket::Found) -> Result<()> {
     finish(&mut found.line, found.look.id, Wanted::Abort, None).map(drop)
 }
 
 /// Names who works in it, and asks at the terminal; anything but yes is no.
-fn agreed(look: &Look) -> Result<bool, String> {
+fn agreed(look: &Look) -> Result<bool> {
     let people = inside(look);
     let (mut err, input) = (std::io::stderr(), std::io::stdin());
     if !(err.is_terminal() && input.is_terminal()) {
-        return Err(format!(
-            "commands run in transaction {}: end their commands, or use --force\n{}",
-            look.id,
-            people.trim_end()
-        ));
+        let people = people.trim_end();
+        let why =
+            format!("commands run in transaction {}: end their commands, or use --force\n{people}", look.id);
+        return Err(why.into());
     }
     let mut answer = String::new();
     write!(err, "Commands run in transaction {}:\n{people}End their commands? [y/N] ", look.id)
         .and_then(|()| err.flush())
         .and_then(|()| input.read_line(&mut answer))
-        .map_err(|e| format!("asking at the terminal: {}", os_words(&e)))?;
+        .map_err(|e| Failure::new("asking at the terminal", in_words(&e)))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
@@ -287,7 +282,7 @@ enum Wanted {
 }
 
 /// Ends an open transaction.
-fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict, String> {
+fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict> {
     // As for a run: killed in mid-commit, this process would not learn the outcome.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
@@ -298,11 +293,12 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
     match ask(line, Request::End { commit, by, part, undoable }, &shown) {
         Ok(Answer::Ended(end)) => Ok(end),
-        Ok(Answer::Refused(why)) => Err(why),
+        Ok(Answer::Refused(why)) => Err(why.into()),
         Ok(_) => Err(UNEXPECTED.into()),
-        Err(why) if why == NO_DAEMON && commit => Err(format!(
+        Err(why) if why == Failure::from(NO_DAEMON) && commit => Err(format!(
             "in doubt: the session daemon of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
-        )),
+        )
+        .into()),
         Err(why) => Err(why),
     }
 }
