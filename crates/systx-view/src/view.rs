@@ -3,9 +3,8 @@
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
-use crate::passing::Passing;
+use crate::read_committed::ReadCommitted;
 use crate::wire::{flag, Agreed};
-use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -72,9 +71,7 @@ pub struct View<O: Os> {
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
-    pub(crate) passing: Passing,
-    /// Claimed nodes that were opened since they are.
-    pub(crate) settled: HashSet<Node>,
+    pub(crate) read_committed: ReadCommitted,
     pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
@@ -179,8 +176,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             known,
             files,
             listings,
-            passing: Passing::default(),
-            settled: HashSet::new(),
+            read_committed: ReadCommitted::default(),
             habits,
             direct,
             trouble,
