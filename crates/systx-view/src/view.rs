@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
-use systx_os::beside::Beside;
+use systx_os::beside::{Beside, Placing};
 use systx_os::fuse::{Backing, Device, EventFd};
 use systx_os::{Errno, Os};
 
@@ -254,6 +254,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub fn without_passthrough(mut self) -> View<O> {
         self.direct = false;
         self
+    }
+
+    /// Chooses the CPU of the thread that answers. To be called before [`View::serve`].
+    pub fn answers_on(&mut self, placing: Placing) {
+        self.beside = Beside::new(placing);
     }
 
     /// Returns true if the kernel reads and writes private files by itself, on all mounts so far.

@@ -5,9 +5,22 @@
 
 use crate::failure::{failed, Result};
 use std::thread::JoinHandle;
+use systx_os::beside::Placing;
 use systx_os::fuse::EventFd;
 use systx_os::{Errno, Linux};
 use systx_view::View;
+
+/// The environment variable that chooses the CPU of the thread that answers: with `shared` that of the thread that
+/// asks, else the kernel's choice.
+const VARIABLE: &str = "SYSTX_CPU";
+
+/// Returns the choice of the environment.
+pub fn placing() -> Placing {
+    match std::env::var_os(VARIABLE) {
+        Some(value) if value == "shared" => Placing::Shared,
+        _ => Placing::Scheduled,
+    }
+}
 
 /// The thread that answers what the command asks of its files.
 pub struct Serving {

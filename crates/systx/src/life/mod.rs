@@ -20,7 +20,7 @@ use crate::failure::{failed, verb_failed, Result};
 use crate::network::{self, Answering, Watcher};
 use crate::report::{Ending, Seen};
 use crate::scope::Opened;
-use crate::serving::{Serving, Unmounting};
+use crate::serving::{self, Serving, Unmounting};
 use crate::sub;
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::{CString, OsString};
@@ -156,6 +156,7 @@ impl Life {
         })?;
         served.share(&mut view);
         view.lies_at(served.depth);
+        view.answers_on(serving::placing());
         let last = sub::last(&views, view.divided().map_err(&copied)?)?;
         let kept: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
         let kept = Arc::new(kept.map_err(failed("copying the descriptor of a view"))?);
