@@ -12,6 +12,7 @@ pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
 pub use undo::{Undo, Undoable};
 
 use crate::failure::Failure;
+use crate::words::Voice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -306,6 +307,13 @@ pub struct Timeout {
     pub text: String,
     /// The time.
     pub time: Duration,
+}
+
+impl Run {
+    /// Returns how much is said on standard error.
+    pub fn voice(&self) -> Voice {
+        Voice { json: self.json, verbose: self.verbose }
+    }
 }
 
 impl Timeout {

@@ -19,7 +19,10 @@ pub type Result<T, E = Failure> = core::result::Result<T, E>;
 
 /// Why something could not be done, as a fragment of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct Failure(Box<Parts>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
     /// What was being done; empty: the cause says it.
     doing: Cow<'static, str>,
     /// To which path, if to any.
@@ -45,7 +48,8 @@ pub enum Cause {
 impl Failure {
     /// Makes one of what was being done.
     pub fn new(doing: impl Into<Cow<'static, str>>, cause: impl Into<Cause>) -> Failure {
-        Failure { doing: doing.into(), path: Vec::new(), cause: cause.into(), hint: "".into() }
+        let (doing, cause) = (doing.into(), cause.into());
+        Failure(Box::new(Parts { doing, path: Vec::new(), cause, hint: "".into() }))
     }
 
     /// Makes one about a path or a mount point.
@@ -55,13 +59,13 @@ impl Failure {
 
     /// With the path that it was done to.
     pub fn on(mut self, path: &[u8]) -> Failure {
-        self.path = path.to_vec();
+        self.0.path = path.to_vec();
         self
     }
 
     /// With what to do about it.
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Failure {
-        self.hint = hint.into();
+        self.0.hint = hint.into();
         self
     }
 
@@ -75,7 +79,7 @@ impl Failure {
 
     /// Returns the kernel's answer, if that is the cause.
     pub fn errno(&self) -> Option<Errno> {
-        match self.cause {
+        match self.0.cause {
             Cause::Os(errno) | Cause::OsWords(errno) => Some(errno),
             Cause::Conflict(_) | Cause::Refused(_) => None,
         }
@@ -124,18 +128,20 @@ pub fn in_words(error: &std::io::Error) -> Cause {
 
 impl core::fmt::Display for Failure {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(&self.doing)?;
-        if !self.path.is_empty() {
-            let space = if self.doing.is_empty() { "" } else { " " };
-            write!(f, "{space}{}", shown(&self.path))?;
+        let Parts { doing, path, cause, hint } = &*self.0;
+        f.write_str(doing)?;
+        if !path.is_empty() {
+            let space = if doing.is_empty() { "" } else { " " };
+            write!(f, "{space}{}", shown(path))?;
         }
-        if !(self.doing.is_empty() && self.path.is_empty()) {
+        if !(doing.is_empty() && path.is_empty()) {
             f.write_str(": ")?;
         }
-        write!(f, "{}", self.cause)?;
-        match self.hint.is_empty() {
-            true => Ok(()),
-            false => write!(f, "; {}", self.hint),
+        write!(f, "{cause}")?;
+        if hint.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; {}", hint)
         }
     }
 }

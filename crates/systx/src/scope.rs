@@ -13,7 +13,7 @@ use crate::ordinary;
 use crate::ordinary::places::{places, Places};
 use crate::sub::Around;
 use crate::tree::Tree;
-use crate::words::shown;
+use crate::words::{shown, Voice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
@@ -86,13 +86,13 @@ pub struct Opened<'a> {
 
 impl Scope {
     /// Plans it for the directories in `only`, or for the whole tree.
-    pub fn take(from: Standpoint, only: &[PathBuf], verbose: bool) -> Result<Scope> {
+    pub fn take(from: Standpoint, only: &[PathBuf], voice: Voice) -> Result<Scope> {
         let scope = match from.places {
-            Some(places) => Scope::of_places(from.table, places, verbose)?,
+            Some(places) => Scope::of_places(from.table, places, voice)?,
             _ => {
                 let tree = domains::plan(&from.table, only)?;
                 let lower = domains::hold(&tree.lower)?;
-                if verbose {
+                if voice.verbose {
                     say_served(&tree);
                 }
                 // A subtransaction and --only mean what they name; and what root's tree stands on is served
@@ -101,7 +101,7 @@ impl Scope {
                 Scope { depth: from.depth, tree, lower, whole: whole.then_some(Whole::Roots(from.table)) }
             }
         };
-        if verbose {
+        if voice.verbose {
             for (point, fs_type) in &scope.tree.read_only {
                 eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
             }
@@ -110,7 +110,7 @@ impl Scope {
     }
 
     /// An ordinary user's whole tree.
-    fn of_places(table: Vec<Mount>, places: Places, verbose: bool) -> Result<Scope> {
+    fn of_places(table: Vec<Mount>, places: Places, voice: Voice) -> Result<Scope> {
         let Places { mut found, mut left_out } = places;
         let (tree, lower) = loop {
             let tree = domains::plan_places(&table, &found)?;
@@ -123,7 +123,7 @@ impl Scope {
                 }
             }
         };
-        if verbose {
+        if voice.verbose {
             left_out.iter().for_each(say_left_out);
         }
         if lower.is_empty() {
@@ -137,8 +137,8 @@ impl Scope {
         &self.lower
     }
 
-    /// Opens the domains. `quiet`: standard error is for programs.
-    pub fn open(&self, os: &Linux, area: &Area, verbose: bool, quiet: bool) -> Result<Opened<'_>> {
+    /// Opens the domains.
+    pub fn open(&self, os: &Linux, area: &Area, voice: Voice) -> Result<Opened<'_>> {
         let mut lower: Vec<&Mounted> = self.lower.iter().collect();
         let mut left_out = Vec::new();
         let (table, places) = match &self.whole {
@@ -165,7 +165,7 @@ impl Scope {
                     Some(table) => self.without(table, &left_out, &lower)?,
                     None => self.tree.clone(),
                 };
-                if !quiet {
+                if !voice.json {
                     left_out.iter().for_each(say_left_out);
                 }
                 return Ok(Opened { depth: self.depth, tree, lower, domains });
@@ -179,13 +179,13 @@ impl Scope {
             let rest: Vec<_> = places.iter().filter(rest).cloned().collect();
             domains::plan_places(table, &rest)?
         };
-        if !quiet {
+        if !voice.json {
             left_out.iter().for_each(say_left_out);
         }
         if lower.is_empty() {
             return Err(nothing_left(&left_out));
         }
-        if verbose {
+        if voice.verbose {
             let served: Vec<_> = lower.iter().map(|mounted| mounted.point()).collect();
             eprintln!("systx: served: {}. Everything else is read-only inside.", served.join(", "));
         }

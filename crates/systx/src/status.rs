@@ -204,7 +204,7 @@ pub fn recover(args: &Recover) -> Answer {
         let error = error.or(settled(domain).err());
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         finished += recovered.finished;
-        out += &describe(mounted, &recovered, error.as_ref(), args.quiet);
+        out += &describe(mounted, &recovered, error.as_ref()).unwrap_or_else(|| nothing_to_do(mounted, args));
         let awaited = domain.awaited().map_err(at(&mounted.lower.point))?;
         for one in awaited.iter().filter(|_| !args.quiet) {
             out += &format!(
@@ -353,11 +353,20 @@ fn covered(domain: &Domain<Linux>) -> Result<()> {
     })
 }
 
-fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>, quiet: bool) -> String {
+fn nothing_to_do(mounted: &Mounted, args: &Recover) -> String {
+    if args.quiet {
+        String::new()
+    } else {
+        format!("{}: nothing to do\n", mounted.point())
+    }
+}
+
+/// Describes a recovery; `None`: there was nothing to do.
+fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>) -> Option<String> {
     let point = mounted.point();
     let mut out = String::new();
     if recovered.is_empty() && error.is_none() {
-        return if quiet { out } else { format!("{point}: nothing to do\n") };
+        return None;
     }
     if recovered.finished + recovered.aborted > 0 {
         out += &format!(
@@ -373,7 +382,7 @@ fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>, q
     for why in recovered.unfinished.iter().cloned().chain(error.map(Failure::to_string)) {
         out += &format!("{point}: not finished: {why}\n");
     }
-    out
+    Some(out)
 }
 
 fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>) -> Value {
@@ -397,7 +406,7 @@ pub fn prune(args: &Prune) -> Answer {
     for (mounted, domain) in &found.open {
         let point = mounted.point();
         let Finished { recovered, error } = finish(domain);
-        out += &describe(mounted, &recovered, error.as_ref(), true);
+        out += &describe(mounted, &recovered, error.as_ref()).unwrap_or_default();
         all_well &= error.is_none();
         let nobodys = settled(domain).map_err(|e| e.on(&mounted.lower.point))?;
         if nobodys > 0 {

@@ -6,6 +6,15 @@
 use serde_json::Value;
 use systx_engine::shown::Shown;
 
+/// How much is said on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voice {
+    /// Standard error is for programs: nothing that is not asked for.
+    pub json: bool,
+    /// More than how it ended.
+    pub verbose: bool,
+}
+
 /// Returns what the kernel says of an error, without its number.
 pub fn os_words(error: &std::io::Error) -> String {
     let text = error.to_string();

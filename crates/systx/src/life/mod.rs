@@ -276,11 +276,11 @@ impl Life {
         Ok(answer)
     }
 
-    /// Takes the transaction out of its view, once [no program is left](Life::supervise). `wanted`: it may be
-    /// committed, so what was stored through mappings is waited for.
-    pub fn settle(mut self, wanted: bool) -> Result<Settled> {
+    /// Takes the transaction out of its view, once [no program is left](Life::supervise).
+    pub fn settle(mut self, fate: Fate) -> Result<Settled> {
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
-        let arrived = if wanted && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
+        let arrived =
+            if fate == Fate::MayCommit && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
         let (view, served) = server.stop()?;
         let trouble = view.trouble().cloned();
@@ -293,6 +293,15 @@ impl Life {
             unmounting: Unmounting::begin(self.views),
         })
     }
+}
+
+/// The fate of a transaction whose programs have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It may be committed, so what was stored through mappings is waited for.
+    MayCommit,
+    /// It is given up.
+    GivenUp,
 }
 
 /// A transaction in which no program is left.

@@ -17,7 +17,7 @@ use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
 use crate::failure::{failed, Failure, Result};
-use crate::life::{self, IfItFails, Life, Program, Settled};
+use crate::life::{self, Fate, IfItFails, Life, Program, Settled};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
@@ -83,7 +83,7 @@ pub fn run(args: &Run) -> u8 {
         Ok(both) => both,
         Err(why) => {
             let ours = Ours { sub: depth > 1, ..Ours::new(None, &args.command) };
-            return say(&Told::new(&Ending::Failed(why), &ours), args.json, args.verbose, status);
+            return say(&Told::new(&Ending::Failed(why), &ours), args.voice(), status);
         }
     };
     let args = inner.as_ref().unwrap_or(args);
@@ -96,7 +96,7 @@ pub fn run(args: &Run) -> u8 {
     // Here signals are not held any more: who reads slowly can be given up.
     let ending = output.leave(ending);
     let ours = Ours { sub: depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
-    say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
+    say(&Told::new(&ending, &ours).having(&seen), args.voice(), status)
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.
@@ -106,7 +106,7 @@ fn guarded(
     notices: &mut Notices,
     leaving: (&mut Output, &mut Seen),
 ) -> Result<Ending> {
-    let scope = Scope::take(from, &args.only, args.verbose)?;
+    let scope = Scope::take(from, &args.only, args.voice())?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| cover::called(call, lower, &args.area));
@@ -151,9 +151,9 @@ fn tries(
     let os = Linux::new();
     let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        scope.open(&os, &args.area, args.verbose, args.json)?
+        scope.open(&os, &args.area, args.voice())?
     };
-    life::finish_others(args.json, &served.domains);
+    life::finish_others(args.voice(), &served.domains);
     let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
     // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction
     // ends with that one.
@@ -231,7 +231,8 @@ fn attempt(
     let reader = pipes.map(Pipes::read).transpose()?;
     let over = life.supervise(&signals, terminal.as_ref(), deadline.as_fd());
     let kept = output.keep(reader);
-    let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } = life.settle(true)?;
+    let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } =
+        life.settle(Fate::MayCommit)?;
     let verdict = kept
         .map_err(Ending::Failed)
         .and_then(|()| reached.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
@@ -244,7 +245,7 @@ fn attempt(
     let mut left = Left { _unmounting: unmounting, staged: false, promised: Promised::default() };
     let ending = match verdict {
         Ok((status, left_behind)) => {
-            let progress = Progress::begin(!args.json);
+            let progress = Progress::begin(args.voice());
             let done = |done| Ending::Committed(done, status);
             let (ending, _) = life::commit(IfItFails::Goes, tx, args.undoable, done);
             drop(progress);

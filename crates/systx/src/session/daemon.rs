@@ -7,19 +7,20 @@
 
 use super::bound;
 use super::part;
-use super::server::{End, Kept, Server, Wanted};
+use super::server::{End, Kept, Kind, Server, Wanted};
 use super::socket::{self, Socket};
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Policy, Promise, Timeout, Undoable};
 use crate::cover::{self, Promised};
 use crate::domains::{self, Mounted};
 use crate::failure::{at, failed, Failure, Result};
-use crate::life::{self, IfItFails, Life, Settled, Stayed};
+use crate::life::{self, Fate, IfItFails, Life, Settled, Stayed};
 use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{Ending, Ours, Seen, Told};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::sub;
+use crate::words::Voice;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
-use systx_os::process::{self, Deadline, Signals};
+use systx_os::process::{self, Deadline, Signals, Streams};
 use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
 
@@ -41,10 +42,8 @@ pub struct Terms<'a> {
     pub undoable: Undoable,
     /// Until then it must have ended.
     pub timeout: Option<&'a Timeout>,
-    /// See `systx run`.
-    pub verbose: bool,
-    /// No words on standard error that are not asked for.
-    pub quiet: bool,
+    /// How much the daemon says on the standard error that it was begun with.
+    pub voice: Voice,
     /// See `systx run`.
     pub area: &'a Area,
     /// See `systx run`.
@@ -60,7 +59,7 @@ pub struct Terms<'a> {
 
 /// Begins one; a line to its session daemon, and how it stands.
 pub fn begin(terms: Terms<'_>) -> Result<(Line, Look)> {
-    bound::keep(terms.area, terms.quiet);
+    bound::keep(terms.area, terms.voice);
     let started = apart::start(|line| keep(&terms, line)).map_err(failed("starting a process"))?;
     let mut line = Line::new(started, ANSWER_BYTES_MAX);
     match line.hear::<Answer>() {
@@ -74,7 +73,8 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look)> {
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
-    let mut server = Server::new(line, terms.owned, recorded, terms.keeps);
+    let kind = Kind { owned: terms.owned, recorded, keeps: terms.keeps };
+    let mut server = Server::new(line, kind);
     match kept(terms, &mut server) {
         Ok(()) => 0,
         Err(why) => {
@@ -87,10 +87,10 @@ fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
 /// An error is one of ours, before anything was begun.
 fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<()> {
     // Standard error stays until there is nothing to say there any more.
-    process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
+    process::let_go_of_streams(Streams::InAndOut).map_err(failed("opening /dev/null"))?;
     let from = Standpoint::enter(domains::table()?, terms.only, None)?;
     process::lift_size_limit();
-    let scope = Scope::take(from, terms.only, terms.verbose)?;
+    let scope = Scope::take(from, terms.only, terms.voice)?;
     let lower = scope.lower();
     std::env::set_current_dir("/").map_err(at(b"/"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
@@ -129,9 +129,9 @@ fn held_open(
     (server, notices, promised): (&mut Server, &mut Notices, &mut Promised),
 ) -> Result<(Ending, End, Seen)> {
     let os = Linux::new();
-    let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
+    let served = scope.open(&os, terms.area, terms.voice)?;
     let domains = &served.domains;
-    life::finish_others(terms.quiet, domains);
+    life::finish_others(terms.voice, domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
     let tx = life::begin(domains, life::options(terms.promise, terms.command), notices)?;
     let id = tx.id().0;
@@ -180,7 +180,7 @@ fn inhabited(
     signals: &Signals,
 ) -> Result<Kept> {
     // Pid 1 gets what this process has.
-    process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
+    process::let_go_of_streams(Streams::All).map_err(failed("opening /dev/null"))?;
     let (life, entry) = Life::of_visitors(tx, served, terms.network, signals)?;
     Ok(Kept { life, entry })
 }
@@ -220,7 +220,8 @@ impl Kept {
             life.silence();
             Ok(())
         };
-        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } = life.settle(commit)?;
+        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } =
+            life.settle(if commit { Fate::MayCommit } else { Fate::GivenUp })?;
         drop(entry);
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
         let mut left_behind = None;

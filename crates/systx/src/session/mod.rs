@@ -25,14 +25,14 @@ mod server;
 pub mod socket;
 pub mod wire;
 
-use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
+use crate::args::{Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
 use crate::failure::{bytes, failed, in_words, Cause, Failure, Result};
 use crate::life;
 use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
-use crate::words::shown;
+use crate::words::{shown, Voice};
 use client::Went;
 use part::Named;
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
-use wire::{Answer, Line, Look, Message, Request, Verdict, VERSION};
+use wire::{Answer, Form, Line, Look, Message, Request, Verdict, VERSION};
 
 /// How often, and how many times, it is looked whether a twin has finished its work.
 const TWIN_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
@@ -63,8 +63,7 @@ pub fn begin(args: &Begin) -> u8 {
             promise: args.promise,
             undoable: args.undoable,
             timeout: args.timeout.as_ref(),
-            verbose: args.verbose,
-            quiet: args.json,
+            voice: Voice { json: args.json, verbose: args.verbose },
             area: &args.area,
             network: args.network.policy(),
             command: &command,
@@ -156,11 +155,11 @@ fn over(end: Verdict, code: u8) -> u8 {
 
 /// `systx diff`; returns the exit code.
 pub fn diff(args: &Diff) -> u8 {
-    let form = args::Changes { stat: args.stat, patch: args.patch, ..args::Changes::default() };
     let terminal = std::io::stdout().is_terminal();
+    let form = Form { stat: args.stat, patch: args.patch, json: args.json, terminal };
     let told = Named::of(&args.only, &args.exclude).and_then(|part| {
         let mut found = socket::find(&args.session)?;
-        changes(&mut found.line, &form, args.json, terminal, part)
+        changes(&mut found.line, form, part)
     });
     let mut file = match told {
         Ok(Changes::Told(file, _)) => file,
@@ -182,19 +181,13 @@ enum Changes {
 }
 
 /// Asks for the changes.
-fn changes(
-    line: &mut Line,
-    form: &args::Changes,
-    json: bool,
-    terminal: bool,
-    part: Option<Named>,
-) -> Result<Changes> {
+fn changes(line: &mut Line, form: Form, part: Option<Named>) -> Result<Changes> {
     use std::io::Seek;
     use std::os::fd::AsFd;
     let dir = std::env::temp_dir();
     let failed = |e| Failure::new("a file for the changes in", e).on(bytes(&dir));
     let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(Cause::from(e)))?);
-    match ask(line, Request::diff(form, json, terminal, part), &[file.as_fd()])? {
+    match ask(line, Request::diff(form, part), &[file.as_fd()])? {
         Answer::Told { changes } => {
             file.rewind().map_err(|e| failed(Cause::from(e)))?;
             Ok(Changes::Told(file, changes))
@@ -246,7 +239,7 @@ fn end(args: &End, wanted: Wanted) -> Result<u8> {
     let aborts = matches!(wanted, Wanted::Abort);
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
     let of_another = end.is_of_another();
-    let code = say(&end.of_another(), args.json, args.verbose, None);
+    let code = say(&end.of_another(), Voice { json: args.json, verbose: args.verbose }, None);
     // The transaction is gone, as was wanted: no client has committed it, and no other was asked to end it.
     Ok(if aborts && !of_another { 0 } else { code })
 }

@@ -112,6 +112,16 @@ pub struct Kept {
     pub entry: Entry,
 }
 
+/// What kind of open transaction it is.
+pub struct Kind {
+    /// It is aborted when the process that began it goes.
+    pub owned: bool,
+    /// Its commit leaves a record in the log.
+    pub recorded: bool,
+    /// It stays if it can't be committed.
+    pub keeps: bool,
+}
+
 /// The session daemon's clients.
 pub struct Server {
     socket: Option<Socket>,
@@ -127,8 +137,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// With who began it.
-    pub fn new(line: Line, owned: bool, recorded: bool, keeps: bool) -> Server {
+    /// Makes one with the client that began the transaction.
+    pub fn new(line: Line, Kind { owned, recorded, keeps }: Kind) -> Server {
         let first = Client {
             line,
             pid: std::os::unix::process::parent_id(),

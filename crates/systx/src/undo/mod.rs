@@ -43,7 +43,7 @@ pub fn undo(args: &args::Undo) -> u8 {
     let ending = undone(args, &mut notices).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     let ours = Ours::new(notices.id().map(|id| id.0), &words);
-    say(&Told::new(&ending, &ours), args.json, args.verbose, None)
+    say(&Told::new(&ending, &ours), args.voice(), None)
 }
 
 /// An error is one of ours, before the commit.
@@ -157,7 +157,7 @@ fn taken_back(
         let _held = Signals::hold().map_err(failed("holding signals"))?;
         domains::open(&os, mounts, &args.area).map_err(|refused| refused.why)?
     };
-    life::finish_others(args.json, &domains);
+    life::finish_others(args.voice(), &domains);
     let mut images = Vec::with_capacity(keys.len());
     for ((domain, (_, id)), mounted) in domains.iter().zip(keys).zip(mounts) {
         let unreadable = |e: ImageError| Failure::new(format!("transaction {id}"), e);
@@ -186,7 +186,7 @@ fn taken_back(
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {
         Ok(_) => {
-            let _progress = Progress::begin(!args.json);
+            let _progress = Progress::begin(args.voice());
             life::commit(IfItFails::Goes, tx, args.undoable, |done| Ending::Committed(done, 0)).0
         }
         Err(Ending::Conflict(conflict)) => {
