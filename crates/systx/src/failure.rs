@@ -5,14 +5,14 @@
 //! which side of the commit point a run is (an [`Ending`](crate::report::Ending) does).
 
 use crate::hint;
-use crate::words::{os_words, shown};
+use crate::words::shown;
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use systx_engine::log::LogError;
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::undo::area::ImageError;
-use systx_os::Errno;
+use systx_os::{error_text, Errno};
 
 /// Result of what can fail before the commit.
 pub type Result<T, E = Failure> = core::result::Result<T, E>;
@@ -150,7 +150,7 @@ impl core::fmt::Display for Cause {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Cause::Os(errno) => write!(f, "{errno}"),
-            Cause::OsWords(errno) => f.write_str(&os_words(&(*errno).into())),
+            Cause::OsWords(errno) => f.write_str(&error_text(*errno)),
             Cause::Conflict(conflict) => write!(f, "{conflict}"),
             Cause::Refused(why) => f.write_str(why),
         }

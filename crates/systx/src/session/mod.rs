@@ -37,7 +37,7 @@ use client::Went;
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
 use wire::{Answer, Form, Line, Look, Message, Request, Verdict, VERSION};
@@ -183,7 +183,6 @@ enum Changes {
 /// Asks for the changes.
 fn changes(line: &mut Line, form: Form, part: Option<Named>) -> Result<Changes> {
     use std::io::Seek;
-    use std::os::fd::AsFd;
     let dir = std::env::temp_dir();
     let failed = |e| Failure::new("a file for the changes in", e).on(bytes(&dir));
     let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(Cause::from(e)))?);
@@ -204,15 +203,19 @@ const NO_DAEMON: &str =
     "the session daemon of the transaction was killed: it is aborted, nothing was changed; begin again";
 
 /// One question, one answer.
-fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer> {
+fn ask(line: &mut Line, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Answer> {
+    ask_if_there(line, request, fds)?.ok_or_else(|| NO_DAEMON.into())
+}
+
+/// One question, one answer. `None`: the session daemon is gone.
+fn ask_if_there(line: &mut Line, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Option<Answer>> {
     let said = match line.say(&Message { version: VERSION, request }, fds) {
         // It may have said before it went how it ended.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         said => said,
     };
     match said.and_then(|()| line.hear::<Answer>()) {
-        Ok(Some((answer, _))) => Ok(answer),
-        Ok(None) => Err(NO_DAEMON.into()),
+        Ok(answer) => Ok(answer.map(|(answer, _)| answer)),
         Err(e) => Err(Failure::new("asking the session daemon of the transaction", in_words(&e))
             .hint("`systx list` shows whether it still runs")),
     }
@@ -284,15 +287,15 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
     let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
-    match ask(line, Request::End { commit, by, part, undoable }, &shown) {
-        Ok(Answer::Ended(end)) => Ok(end),
-        Ok(Answer::Refused(why)) => Err(why.into()),
-        Ok(_) => Err(UNEXPECTED.into()),
-        Err(why) if why == Failure::from(NO_DAEMON) && commit => Err(format!(
+    match ask_if_there(line, Request::End { commit, by, part, undoable }, &shown)? {
+        Some(Answer::Ended(end)) => Ok(end),
+        Some(Answer::Refused(why)) => Err(why.into()),
+        Some(_) => Err(UNEXPECTED.into()),
+        None if commit => Err(format!(
             "in doubt: the session daemon of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
         )
         .into()),
-        Err(why) => Err(why),
+        None => Err(NO_DAEMON.into()),
     }
 }
 
