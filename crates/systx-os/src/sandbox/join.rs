@@ -17,7 +17,7 @@
 
 use super::spawn::{
     child_signal_default, children_signal, execute, hung_up, pointers, serve, socket_pair, Child, Message,
-    Role,
+    Role, Words,
 };
 use super::watch::{self, Watch};
 use super::{clone3, close_all_but, exit_now, own, require_one_thread, Side};
@@ -117,7 +117,14 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     match side? {
         Side::Child => {
             drop(talk);
-            usher(guest, (entry, watched.as_ref()), (&argv, &env), &theirs, signals, ignored_before)
+            usher(
+                guest,
+                Way { entry, watched: watched.as_ref() },
+                Words { argv: &argv, env: &env },
+                &theirs,
+                signals,
+                ignored_before,
+            )
         }
         Side::Parent(_, pid) => {
             drop(theirs);
@@ -127,18 +134,26 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     }
 }
 
+/// The way in.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    entry: &'a Entry,
+    /// Calls are watched.
+    watched: Option<&'a watch::Prepared<'a>>,
+}
+
 /// Makes the guest, and goes: pid 1 adopts it.
 fn usher(
     guest: &Guest,
-    entry: (&Entry, Option<&watch::Prepared<'_>>),
-    words: (&[*const libc::c_char], &[*const libc::c_char]),
+    way: Way<'_>,
+    words: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
     ignored_before: bool,
 ) -> ! {
     // SAFETY: this copy has one thread; the child's side is `attend`, which never returns.
     match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => attend(guest, entry, words, talk, signals, ignored_before),
+        Ok(Side::Child) => attend(guest, way, words, talk, signals, ignored_before),
         Ok(Side::Parent(..)) => exit_now(0),
         Err(error) => tell(talk, Message::NOT_ENTERED, error),
     }
@@ -152,8 +167,8 @@ fn tell(talk: &OwnedFd, kind: u32, error: Errno) -> ! {
 /// The life of the guest.
 fn attend(
     guest: &Guest,
-    (entry, watched): (&Entry, Option<&watch::Prepared<'_>>),
-    (argv, env): (&[*const libc::c_char], &[*const libc::c_char]),
+    Way { entry, watched }: Way<'_>,
+    Words { argv, env }: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
     ignored_before: bool,

@@ -46,14 +46,21 @@ pub fn before_commit(
     }
 }
 
-/// Writes the changes of an open transaction into a file, which is for a terminal or not; returns how many
-/// there are.
+/// A file that changes are written into.
+pub struct Target {
+    /// The file.
+    pub file: File,
+    /// It is for a terminal.
+    pub terminal: bool,
+}
+
+/// Writes the changes of an open transaction into a file; returns how many there are.
 pub fn into_file(
     form: &Changes,
     json: bool,
     tx: &mut Transaction<Linux>,
     changes: &[Change],
-    (file, terminal): (File, bool),
+    Target { file, terminal }: Target,
 ) -> Verb<usize> {
     let mut out = Out { terminal, to: BufWriter::new(Box::new(file)), lost: None };
     tell(form, json, tx, changes, &mut out)?;

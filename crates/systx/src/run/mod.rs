@@ -89,35 +89,31 @@ pub fn run(args: &Run) -> u8 {
     let args = inner.as_ref().unwrap_or(args);
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
-    let mut output = Output::new(args.hold_output);
-    let mut seen = Seen::new(args.network.policy());
-    let ending = guarded(args, from, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
+    let mut leaving =
+        Leaving { output: Output::new(args.hold_output), seen: Seen::new(args.network.policy()) };
+    let ending = guarded(args, from, &mut notices, &mut leaving).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
+    let Leaving { output, seen } = leaving;
     let ending = output.leave(ending);
     let ours = Ours { sub: depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
     say(&Told::new(&ending, &ours).having(&seen), args.voice(), status)
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.
-fn guarded(
-    args: &Run,
-    from: Standpoint,
-    notices: &mut Notices,
-    leaving: (&mut Output, &mut Seen),
-) -> Result<Ending> {
+fn guarded(args: &Run, from: Standpoint, notices: &mut Notices, leaving: &mut Leaving) -> Result<Ending> {
     let scope = Scope::take(from, &args.only, args.voice())?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| cover::called(call, lower, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let ended = tries(args, &scope, &twin, notices, leaving);
-    if matches!(&ended, Ok((_, left)) if left.staged) {
+    if matches!(&ended, Ok(done) if done.left.staged) {
         twin.bequeath();
-        return ended.map(|(ending, _left)| ending);
+        return ended.map(|done| done.ending);
     }
     let (ending, promised) = match ended {
-        Ok((ending, mut left)) => {
+        Ok(Done { ending, mut left }) => {
             let promised = std::mem::take(&mut left.promised);
             if promised.is_nothing() {
                 // The mounts come apart while it ends.
@@ -130,6 +126,18 @@ fn guarded(
     };
     cover::end(twin, &promised);
     ending
+}
+
+/// The output and the calls of a command, which leave systx at the end.
+struct Leaving {
+    output: Output,
+    seen: Seen,
+}
+
+/// An ending, with the work that is left.
+struct Done {
+    ending: Ending,
+    left: Left,
 }
 
 /// The work that is left when the outcome is known.
@@ -146,30 +154,25 @@ fn tries(
     scope: &Scope,
     twin: &Twin,
     notices: &mut Notices,
-    leaving: (&mut Output, &mut Seen),
-) -> Result<(Ending, Left)> {
+    leaving: &mut Leaving,
+) -> Result<Done> {
     let os = Linux::new();
     let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
         scope.open(&os, &args.area, args.voice())?
     };
     life::finish_others(args.voice(), &served.domains);
-    let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
+    let Done { ending, mut left } = tries_of(args, &served, notices, leaving)?;
     // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction
     // ends with that one.
     if !left.staged && served.depth == 1 {
         left.promised =
             cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(&served.domains));
     }
-    Ok((ending, left))
+    Ok(Done { ending, left })
 }
 
-fn tries_of(
-    args: &Run,
-    served: &Opened<'_>,
-    notices: &mut Notices,
-    (output, seen): (&mut Output, &mut Seen),
-) -> Result<(Ending, Left)> {
+fn tries_of(args: &Run, served: &Opened<'_>, notices: &mut Notices, leaving: &mut Leaving) -> Result<Done> {
     let os = Linux::new();
     let limit = NofileLimit::now();
     let mut age = None;
@@ -178,9 +181,9 @@ fn tries_of(
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
-        let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, rest) = attempt(args, served, (&mut age, Next::IfItLoses), leaving, notices)?;
-        let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
+        let this = Try { age: &mut age, next: Next::IfItLoses, deadline: &deadline };
+        let Done { ending, left: rest } = attempt(args, served, this, leaving, notices)?;
+        let Ending::Conflict(conflict) = &ending else { return Ok(Done { ending, left: rest }) };
         let by_an_outsider = conflict.with == Party::Outsider;
         drop(rest);
         notices.lost();
@@ -196,7 +199,15 @@ fn tries_of(
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }
-    attempt(args, served, (&mut age, Next::Never), (&deadline, output, seen), notices)
+    let last = Try { age: &mut age, next: Next::Never, deadline: &deadline };
+    attempt(args, served, last, leaving, notices)
+}
+
+/// What one try goes by.
+struct Try<'a> {
+    age: &'a mut Option<Age>,
+    next: Next,
+    deadline: &'a Deadline,
 }
 
 /// Says if another try may follow.
@@ -210,10 +221,10 @@ enum Next {
 fn attempt(
     args: &Run,
     served: &Opened<'_>,
-    (age, next): (&mut Option<Age>, Next),
-    (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
+    Try { age, next, deadline }: Try<'_>,
+    leaving: &mut Leaving,
     notices: &mut Notices,
-) -> Result<(Ending, Left)> {
+) -> Result<Done> {
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     let mut tx = life::begin(&served.domains, life::options(args.promise, &args.command), notices)?;
@@ -224,13 +235,13 @@ fn attempt(
         *age = Some(tx.will_be_tried_again());
     }
     let program = Program::of(&args.command, tx.id().0)?;
-    let pipes = output.pipes()?;
+    let pipes = leaving.output.pipes()?;
     let lent = pipes.as_ref().map(Pipes::lend).transpose()?;
     let mut life = Life::of_command(tx, served, program, args.network.policy(), &signals)?;
     drop(lent);
     let reader = pipes.map(Pipes::read).transpose()?;
     let over = life.supervise(&signals, terminal.as_ref(), deadline.as_fd());
-    let kept = output.keep(reader);
+    let kept = leaving.output.keep(reader);
     let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } =
         life.settle(Fate::MayCommit)?;
     let verdict = kept
@@ -241,7 +252,7 @@ fn attempt(
         .and_then(|(status, left)| {
             Ok((diff::before_commit(&args.changes, args.json, &mut tx, status)?, left))
         });
-    seen.merge(reached);
+    leaving.seen.merge(reached);
     let mut left = Left { _unmounting: unmounting, staged: false, promised: Promised::default() };
     let ending = match verdict {
         Ok((status, left_behind)) => {
@@ -262,7 +273,7 @@ fn attempt(
             ending
         }
     };
-    Ok((ending, left))
+    Ok(Done { ending, left })
 }
 
 const SERVING: &str = "serving the command's files";

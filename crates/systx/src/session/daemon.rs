@@ -102,7 +102,13 @@ fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<()> {
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let mut promised = Promised::default();
-    let ended = held_open(terms, &scope, &twin, &signals, (server, &mut notices, &mut promised));
+    let ended = held_open(
+        terms,
+        &scope,
+        &twin,
+        &signals,
+        Held { server, notices: &mut notices, promised: &mut promised },
+    );
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
@@ -120,13 +126,20 @@ fn ours(terms: &Terms<'_>, id: u64) -> Ours {
     Ours { kept: true, ..Ours::new(Some(id), terms.command) }
 }
 
+/// What an open transaction is held with.
+struct Held<'a> {
+    server: &'a mut Server,
+    notices: &'a mut Notices,
+    promised: &'a mut Promised,
+}
+
 /// From the opening of the domains to their closing.
 fn held_open(
     terms: &Terms<'_>,
     scope: &Scope,
     twin: &twin::Twin,
     signals: &Signals,
-    (server, notices, promised): (&mut Server, &mut Notices, &mut Promised),
+    Held { server, notices, promised }: Held<'_>,
 ) -> Result<(Ending, End, Seen)> {
     let os = Linux::new();
     let served = scope.open(&os, terms.area, terms.voice)?;

@@ -76,14 +76,14 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         Err(why) => return tell(args, status, &Ending::Failed(why)),
     };
     let ours = Ours { pid: look.pid, ..Ours::new(Some(look.id), &args.command) };
-    let told = inside(args, keep, (&mut line, &look), &ours)
+    let told = inside(args, keep, &mut line, &look, &ours)
         .unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
     say(&told, args.voice(), status)
 }
 
 /// Runs the command and ends the transaction, or leaves it open. An error is one of ours; the transaction is
 /// aborted when the connection is closed.
-fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told> {
+fn inside(args: &Run, keep: Keep, line: &mut Line, look: &Look, ours: &Ours) -> Result<Told> {
     let id = ours.id.unwrap_or_default();
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;

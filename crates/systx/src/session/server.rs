@@ -9,7 +9,7 @@ use super::part::{self, Named};
 use super::socket::Socket;
 use super::wire::{Answer, Inside, Line, Look, Message, Request, Verdict, VERSION};
 use crate::args::Changes;
-use crate::diff;
+use crate::diff::{self, Target};
 use crate::failure::{Failure, Result};
 use crate::life::Life;
 use crate::report::Told;
@@ -95,6 +95,14 @@ impl Client {
             Err(_) => Next::Goes,
         }
     }
+}
+
+/// The descriptors that are ready.
+struct Ready {
+    /// Of those that are waited for besides.
+    fixed: Vec<bool>,
+    /// The socket, and behind it the clients.
+    came: Vec<bool>,
 }
 
 /// The result of one message.
@@ -200,7 +208,7 @@ impl Server {
                 deadline.as_fd(),
                 signals.fd().as_fd(),
             ];
-            let (ready, came) = self.wait(&fixed);
+            let Ready { fixed: ready, came } = self.wait(&fixed);
             if ready[0] {
                 return End::Alarm;
             }
@@ -222,14 +230,14 @@ impl Server {
 
     /// Waits for one of these descriptors, a client, or a connection; returns which of them are ready, and
     /// which clients.
-    fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> (Vec<bool>, Vec<bool>) {
+    fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> Ready {
         let listener = self.socket.as_ref().and_then(|socket| socket.listener.as_ref());
         let mut fds: Vec<_> = fixed.iter().copied().map(Some).collect();
         fds.push(listener.map(AsFd::as_fd));
         fds.extend(self.clients.iter().map(|client| Some(client.line.as_fd())));
         let mut ready = process::wait_readable_of(&fds);
         let came = ready.split_off(fixed.len());
-        (ready, came)
+        Ready { fixed: ready, came }
     }
 
     /// Accepts a new client, and hears those that have sent something, up to the first that ends the
@@ -323,7 +331,7 @@ impl Server {
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
                 let told = asked(kept, |tx| match part::choose(tx, part)? {
                     Ok(chosen) => {
-                        diff::into_file(&form, json, tx, &chosen.changes(), (file, terminal)).map(Ok)
+                        diff::into_file(&form, json, tx, &chosen.changes(), Target { file, terminal }).map(Ok)
                     }
                     Err(why) => Ok(Err(why)),
                 });
@@ -414,7 +422,7 @@ impl Server {
         self.clients.iter_mut().for_each(|client| client.inside = None);
         while self.socket.is_some() {
             let fixed = [signals.fd().as_fd()];
-            let (ready, came) = self.wait(&fixed);
+            let Ready { fixed: ready, came } = self.wait(&fixed);
             if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
                 self.socket = None;
             }

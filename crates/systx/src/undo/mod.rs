@@ -51,12 +51,13 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending> {
     if domains::inside_a_transaction(&domains::table()?) {
         return Err(INSIDE.into());
     }
-    let Parts { mounts, keys } = parts(args)?;
+    let parts = parts(args)?;
+    let mounts = &parts.mounts;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| cover::called(call, &mounts, &args.area));
+    let twin = twin::start(&keep, |call| cover::called(call, mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut promised = Promised::default();
-    let ending = taken_back(args, &twin, (&mounts, &keys), (notices, &mut promised));
+    let ending = taken_back(args, &twin, &parts, notices, &mut promised);
     cover::end(twin, &promised);
     ending
 }
@@ -149,8 +150,9 @@ fn unknown(id: TxId, found: &Existing) -> Failure {
 fn taken_back(
     args: &args::Undo,
     twin: &Twin,
-    (mounts, keys): (&[Mounted], &[([u8; 16], TxId)]),
-    (notices, promised): (&mut Notices, &mut Promised),
+    Parts { mounts, keys }: &Parts,
+    notices: &mut Notices,
+    promised: &mut Promised,
 ) -> Result<Ending> {
     let os = Linux::new();
     let domains = {
@@ -164,7 +166,7 @@ fn taken_back(
         let gone = || format!("what was kept of it on {} is gone", mounted.point());
         let open = domain.image(*id).map_err(unreadable)?.ok_or_else(|| Failure::from(gone()))?;
         // Numbers are given out again once nothing is kept by them.
-        if open.image.parts != keys {
+        if open.image.parts != *keys {
             return Err(format!(
                 "{}: number {id} there is another transaction's by now; `systx log` tells what has committed",
                 gone()
