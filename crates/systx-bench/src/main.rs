@@ -5,6 +5,7 @@
 //! is a line like any other.
 #![forbid(unsafe_code)]
 
+mod cpus;
 mod curves;
 mod group;
 mod measure;
@@ -63,6 +64,7 @@ const QUESTIONS: &[Question] = &[
     ("recovery", recovery::measure),
     ("group", group::measure),
     ("programs", programs::measure),
+    ("cpus", cpus::measure),
 ];
 
 fn main() -> ExitCode {

@@ -22,11 +22,31 @@ struct Program {
     script: &'static str,
 }
 
+/// What a program finds in its directory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
+pub enum Before {
     Nothing,
     Tree,
     Sources,
+}
+
+/// The directory with everything that programs are given.
+pub struct Input(PathBuf);
+
+impl Input {
+    /// Makes a tree, sources, and an archive of the tree.
+    pub fn make(setup: &Setup) -> Outcome<Input> {
+        let input = Input(fresh(setup, "input")?);
+        make_tree(&input.0.join("tree"), setup.size(FILES, 300))?;
+        make_sources(&input.0.join("sources"), setup.size(UNITS, 3))?;
+        timed(Command::new("tar").arg("cf").arg(input.archive()).arg("-C").arg(&input.0).arg("tree"))?;
+        Ok(input)
+    }
+
+    /// Path of the archive.
+    pub fn archive(&self) -> PathBuf {
+        self.0.join("tree.tar")
+    }
 }
 
 const PROGRAMS: &[Program] = &[
@@ -55,23 +75,20 @@ for n in range(10000):
 
 pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
     report.heading("8. Programs, until durable");
-    let input = fresh(setup, "input")?;
-    make_tree(&input.join("tree"), setup.size(FILES, 300))?;
-    make_sources(&input.join("sources"), setup.size(UNITS, 3))?;
-    let archive = input.join("tree.tar");
-    timed(Command::new("tar").arg("cf").arg(&archive).arg("-C").arg(&input).arg("tree"))?;
+    let input = Input::make(setup)?;
+    let archive = input.archive();
     let mut rows = Vec::new();
     for program in PROGRAMS {
         let (mut plain, mut ours) = (Samples::default(), Samples::default());
         for _ in 0..setup.repeats {
-            let dir = prepared(setup, &input, program)?;
+            let dir = prepared(setup, &input, program.before)?;
             plain.push(timed(
                 Command::new("/bin/sh")
                     .args(["-c", &format!("{{ {}\n}} && exec sync -f .", program.script), "sh"])
                     .arg(&archive)
                     .current_dir(&dir),
             )?);
-            let dir = prepared(setup, &input, program)?;
+            let dir = prepared(setup, &input, program.before)?;
             let mut command = systx(setup, &dir);
             ours.push(timed(command.args(["--", "/bin/sh", "-c", program.script, "sh"]).arg(&archive))?);
         }
@@ -88,15 +105,15 @@ pub fn measure(setup: &Setup, report: &mut Report) -> Outcome<()> {
 }
 
 /// A fresh directory with what the program needs, synced.
-fn prepared(setup: &Setup, input: &Path, program: &Program) -> Outcome<PathBuf> {
+pub fn prepared(setup: &Setup, input: &Input, before: Before) -> Outcome<PathBuf> {
     let dir = fresh(setup, "programs")?;
-    let from = match program.before {
+    let from = match before {
         Before::Nothing => None,
         Before::Tree => Some("tree"),
         Before::Sources => Some("sources/."),
     };
     if let Some(from) = from {
-        timed(Command::new("cp").arg("-a").arg(input.join(from)).arg(&dir))?;
+        timed(Command::new("cp").arg("-a").arg(input.0.join(from)).arg(&dir))?;
     }
     sync_all(&dir)?;
     Ok(dir)

@@ -1,5 +1,9 @@
 //! How a transaction ends, and on which side of the commit point (docs/guarantees.md).
 
+mod kind;
+
+pub use kind::{ConflictKind, DisplacedKind};
+
 use crate::id::TxId;
 use crate::shown::Shown;
 use systx_os::Errno;
@@ -78,8 +82,8 @@ impl core::fmt::Display for Party {
 pub struct Conflict {
     /// Path of the object, as the transaction found it.
     pub path: Vec<u8>,
-    /// The change, as a fragment: "contents changed", "name removed", …; "by" and a party follow.
-    pub what: &'static str,
+    /// The change.
+    pub what: ConflictKind,
     /// The other party.
     pub with: Party,
 }
@@ -115,8 +119,8 @@ pub struct Displaced {
     pub path: Vec<u8>,
     /// Name of what was kept, below `aside/` of the area; `None` when nothing had to be kept.
     pub aside: Option<String>,
-    /// The change, as a sentence fragment.
-    pub what: &'static str,
+    /// Why it is there.
+    pub what: DisplacedKind,
 }
 
 /// A commit that is past its commit point.

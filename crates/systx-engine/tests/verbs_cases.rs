@@ -3,7 +3,7 @@
 mod verbs_world;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
-use systx_engine::outcome::VerbError;
+use systx_engine::outcome::{ConflictKind, VerbError};
 use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
 use verbs_world::*;
@@ -382,7 +382,7 @@ fn a_directory_that_was_let_go_of_is_the_same_object_or_gone() {
         come_by(&mut t, &[b, c, d], "second");
         std::fs::remove_dir_all(at("moved")).unwrap();
         match t.lookup(a, b"third") {
-            Err(VerbError::Doomed(conflict)) => assert_eq!(conflict.what, "replaced or removed"),
+            Err(VerbError::Doomed(conflict)) => assert_eq!(conflict.what, ConflictKind::ReplacedOrRemoved),
             other => panic!("{other:?}"),
         }
         t.abort();

@@ -1,10 +1,13 @@
-//! Answering on the CPU of the thread that asks.
+//! Answering on the CPU of the thread that asks, where that is chosen ([`Placing::Shared`]).
 //!
 //! Two threads that talk in turns are fastest on one CPU: waking another CPU, above all a virtual one that
 //! has gone to sleep, takes longer than most of the work. The kernel wakes a thread on an idle CPU, though,
 //! and FUSE has no hint. But a CPU that only threads of policy SCHED_IDLE want counts as idle. So the
 //! answering thread takes this policy while it talks, on the CPU of the asking one: it runs when the asker
 //! sleeps, and is no reason to move the asker. Nothing of the asking thread is changed.
+//!
+//! It pays where one thread asks thousands of times in a row on a loaded machine, and costs where programs ask now and
+//! then: docs/benchmarks.md has both.
 //!
 //! Owns: policy and place of the answering thread ([`Beside`]). Guarantees: where other threads want the CPU
 //! too, so that the answering one does not get it, its policy is restored after two ticks of a watcher. Does
@@ -37,9 +40,20 @@ const SOON: u32 = 256;
 /// Time between two looks of the watcher.
 const TICK: Duration = Duration::from_millis(1);
 
+/// The CPU on which a thread answers those who ask it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placing {
+    /// Chosen by the kernel.
+    #[default]
+    Scheduled,
+    /// That of a thread which asks again and again.
+    Shared,
+}
+
 /// How a thread that answers stands to those who ask it. For one thread; ended by [`Beside::end`].
 #[derive(Debug, Default)]
 pub struct Beside {
+    placing: Placing,
     asker: u32,
     in_a_row: u32,
     /// Requests in a row that it takes now.
@@ -69,9 +83,16 @@ struct Watched {
 }
 
 impl Beside {
+    /// Makes one that nothing was asked yet.
+    pub fn new(placing: Placing) -> Beside {
+        let mut beside = Beside::default();
+        beside.placing = placing;
+        beside
+    }
+
     /// Notes the asking thread, before the answer. 0: no thread waits for it.
     pub fn asked_by(&mut self, thread: u32) {
-        if thread == 0 {
+        if thread == 0 || self.placing == Placing::Scheduled {
             return;
         }
         if thread != self.asker {
@@ -327,7 +348,7 @@ mod tests {
 
     /// Asks until both are on one CPU; `None`: not for this user.
     fn near(thread: u32) -> Option<Beside> {
-        let mut beside = Beside::default();
+        let mut beside = Beside::new(Placing::Shared);
         while !beside.is_near() {
             if beside.refused {
                 println!("skipped: needs the privilege to leave SCHED_IDLE");
@@ -363,6 +384,16 @@ mod tests {
             assert!(!beside.is_near(), "it has noticed");
             assert!(beside.enough > TALK, "and asks for more the next time");
         }
+        end_one();
+    }
+
+    #[test]
+    fn without_the_choice_nothing_changes() {
+        let (one, end_one) = asker();
+        let mut beside = Beside::default();
+        (0..2 * TALK).for_each(|_| beside.asked_by(one));
+        assert!(!beside.is_near() && beside.watched.is_none());
+        assert_eq!(policy(), Some(libc::SCHED_OTHER));
         end_one();
     }
 

@@ -5,6 +5,7 @@
 //! policy is the engine's.
 
 pub mod beside;
+mod error_text;
 pub mod fuse;
 pub mod linux;
 pub mod no_room;
@@ -17,6 +18,7 @@ pub mod streams;
 pub mod types;
 pub mod words;
 
+pub use error_text::error_text;
 pub use linux::Linux;
 pub use os::Os;
 pub use types::*;

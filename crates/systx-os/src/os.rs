@@ -64,9 +64,10 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: faccessat2(2), W_OK | X_OK, AT_EACCESS | AT_EMPTY_PATH.
     fn may_change_names(&self, dir: &Self::Fd) -> Result<()> {
-        match self.stat(dir)?.immutable {
-            true => Err(Errno::PERM),
-            false => Ok(()),
+        if self.stat(dir)?.immutable {
+            Err(Errno::PERM)
+        } else {
+            Ok(())
         }
     }
     /// The project that a directory passes on, for quotas of trees: what belongs to another one can't be moved into it,

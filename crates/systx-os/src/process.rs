@@ -188,16 +188,26 @@ pub fn wait_readable_of(fds: &[Option<BorrowedFd<'_>>]) -> Vec<bool> {
     fds.iter().map(|fd| fd.is_some() && found.next().unwrap_or(false)).collect()
 }
 
-/// Puts /dev/null in place of standard input and output, and of standard error if that is wanted, so that a
-/// reader that waits for their end does not wait for this process, or for those that it starts.
-pub fn let_go_of_streams(error_too: bool) -> Result<()> {
+/// Standard streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Standard input and output.
+    InAndOut,
+    /// Standard error, too.
+    All,
+}
+
+/// Puts /dev/null in place of standard streams, so that a reader that waits for their end does not wait for
+/// this process, or for those that it starts.
+pub fn let_go_of_streams(streams: Streams) -> Result<()> {
     let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
     let null = rustix::fs::open(c"/dev/null", flags, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
-    match error_too {
-        true => rustix::stdio::dup2_stderr(&null),
-        false => Ok(()),
+    if streams == Streams::All {
+        rustix::stdio::dup2_stderr(&null)
+    } else {
+        Ok(())
     }
 }
 

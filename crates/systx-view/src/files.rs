@@ -149,10 +149,17 @@ impl<B> Files<B> {
         self.0.get(&node).is_some_and(|file| file.executing > 0)
     }
 
-    /// Notes whether writing must take privileges from this file, if it is open.
-    pub fn set_privileged(&mut self, node: Node, privileged: bool) {
+    /// Notes that writing must take privileges from this file, if it is open.
+    pub fn has_privileges(&mut self, node: Node) {
         if let Some(file) = self.0.get_mut(&node) {
-            file.privileged = privileged;
+            file.privileged = true;
+        }
+    }
+
+    /// Notes that the privileges of this file were taken.
+    pub fn lost_privileges(&mut self, node: Node) {
+        if let Some(file) = self.0.get_mut(&node) {
+            file.privileged = false;
         }
     }
 
@@ -220,7 +227,7 @@ mod tests {
         assert!(files.is_privileged(F));
         files.close(F, 0);
         assert!(!files.is_privileged(F), "nothing is kept of a closed file");
-        files.set_privileged(F, true);
+        files.has_privileges(F);
         assert!(!files.is_privileged(F));
     }
 

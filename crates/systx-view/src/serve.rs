@@ -2,8 +2,8 @@
 //!
 //! One thread: the work is short, and a second thread costs more in wake-ups than it saves. Between requests it looks
 //! again for some microseconds before it sleeps, because a sleeping thread is woken only after most of the time that an
-//! answer takes; it does so giving way to others. While one thread asks again and again, both share a CPU
-//! ([`systx_os::beside`]).
+//! answer takes; it does so giving way to others. Where that is chosen ([`View::answers_on`]) it shares the CPU of a
+//! thread that asks again and again ([`systx_os::beside`]).
 
 use crate::view::View;
 use crate::wire::init::TRANSFER_BYTES_MAX;

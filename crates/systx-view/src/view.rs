@@ -3,15 +3,14 @@
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
-use crate::passing::Passing;
+use crate::read_committed::ReadCommitted;
 use crate::wire::{flag, Agreed};
-use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use systx_engine::outcome::{Conflict, VerbError};
 use systx_engine::transaction::{Node, Transaction};
-use systx_os::beside::Beside;
+use systx_os::beside::{Beside, Placing};
 use systx_os::fuse::{Backing, Device, EventFd};
 use systx_os::{Errno, Os};
 
@@ -72,9 +71,7 @@ pub struct View<O: Os> {
     pub(crate) known: Node,
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
-    pub(crate) passing: Passing,
-    /// Claimed nodes that were opened since they are.
-    pub(crate) settled: HashSet<Node>,
+    pub(crate) read_committed: ReadCommitted,
     pub(crate) habits: Habits,
     direct: bool,
     trouble: Option<Trouble>,
@@ -179,8 +176,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             known,
             files,
             listings,
-            passing: Passing::default(),
-            settled: HashSet::new(),
+            read_committed: ReadCommitted::default(),
             habits,
             direct,
             trouble,
@@ -258,6 +254,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
     pub fn without_passthrough(mut self) -> View<O> {
         self.direct = false;
         self
+    }
+
+    /// Chooses the CPU of the thread that answers. To be called before [`View::serve`].
+    pub fn answers_on(&mut self, placing: Placing) {
+        self.beside = Beside::new(placing);
     }
 
     /// Returns true if the kernel reads and writes private files by itself, on all mounts so far.

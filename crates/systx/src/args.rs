@@ -11,6 +11,8 @@ pub use network::{Network, Policy};
 pub use open::{Begin, Commit, Diff, End, Exec, Paths, Session};
 pub use undo::{Undo, Undoable};
 
+use crate::failure::Failure;
+use crate::words::Voice;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -307,8 +309,15 @@ pub struct Timeout {
     pub time: Duration,
 }
 
+impl Run {
+    /// Returns how much is said on standard error.
+    pub fn voice(&self) -> Voice {
+        Voice { json: self.json, verbose: self.verbose }
+    }
+}
+
 impl Timeout {
-    fn parse(text: &str) -> Result<Timeout, String> {
+    fn parse(text: &str) -> Result<Timeout, Failure> {
         let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd']) {
             Some(number) => (number, text.chars().last()),
             None => (text, None),
@@ -320,8 +329,8 @@ impl Timeout {
             _ => 1.0,
         };
         let number: f64 =
-            number.parse().map_err(|_| "a number of seconds, or one with s, m, h or d".to_string())?;
-        let time = Duration::try_from_secs_f64(number * seconds).map_err(|e| e.to_string())?;
+            number.parse().map_err(|_| Failure::from("a number of seconds, or one with s, m, h or d"))?;
+        let time = Duration::try_from_secs_f64(number * seconds).map_err(|e| Failure::from(e.to_string()))?;
         if time.is_zero() {
             return Err("no time at all".into());
         }

@@ -4,8 +4,8 @@
 //! for SYSTX_ID and a shell's prompt. Does not: start anything.
 
 use crate::domains::Mounted;
+use crate::failure::{at, Failure, Result};
 use crate::tree::Tree;
-use crate::words::shown;
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -13,12 +13,12 @@ use systx_os::sandbox::mounts;
 use systx_os::sandbox::root::{set_attributes, Root};
 
 /// Program and arguments.
-pub fn words(command: &[OsString]) -> Result<Vec<CString>, String> {
+pub fn words(command: &[OsString]) -> Result<Vec<CString>> {
     command.iter().cloned().map(c_string).collect()
 }
 
 /// Our environment, with the transaction's number and what a prompt needs.
-pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>, String> {
+pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>> {
     let id = OsString::from(format!("SYSTX_ID={id}"));
     let is_ours = |name: &OsString| name == "SYSTX_ID" || prompt.iter().any(|(ours, _)| name == *ours);
     let inherited = std::env::vars_os().filter(|(name, _)| !is_ours(name));
@@ -32,25 +32,25 @@ pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>,
 }
 
 /// Our working directory.
-pub fn directory() -> Result<CString, String> {
+pub fn directory() -> Result<CString> {
     let directory = std::env::current_dir()
-        .map_err(|e| format!("the working directory: {e}; change to one that is there"))?;
+        .map_err(|e| Failure::new("the working directory", e).hint("change to one that is there"))?;
     c_string(directory.into_os_string())
 }
 
 /// The tree that it sees, over these views of the served mounts.
-pub fn root(tree: &Tree, lower: &[&Mounted], views: Vec<OwnedFd>) -> Result<Root, String> {
+pub fn root(tree: &Tree, lower: &[&Mounted], views: Vec<OwnedFd>) -> Result<Root> {
     for (view, mounted) in views.iter().zip(lower) {
         let set = set_attributes(view, mounted.lower.attributes);
-        set.map_err(|e| format!("{}: {e}", mounted.point()))?;
+        set.map_err(at(&mounted.lower.point))?;
     }
     let mut all = views;
     for path in &tree.copied {
-        all.push(mounts::detached_with_all_below(path).map_err(|e| format!("{}: {e}", shown(path)))?);
+        all.push(mounts::detached_with_all_below(path).map_err(at(path))?);
     }
     Ok(Root { base: tree.base, mounts: all, steps: tree.steps.clone() })
 }
 
-fn c_string(text: OsString) -> Result<CString, String> {
-    CString::new(text.into_vec()).map_err(|e| format!("{}: NUL byte", shown(&e.into_vec())))
+fn c_string(text: OsString) -> Result<CString> {
+    CString::new(text.into_vec()).map_err(|e| Failure::at(&e.into_vec(), "NUL byte"))
 }

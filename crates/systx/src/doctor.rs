@@ -5,8 +5,10 @@
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
+use crate::failure::LeftOut;
 use crate::ordinary;
 use crate::ordinary::places::{places, Places};
+use crate::status::Said;
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
@@ -48,7 +50,7 @@ fn line_of(
 }
 
 /// All lines for people, and whether everything that is needed is there.
-pub fn text(area: &Area) -> (String, bool) {
+pub fn text(area: &Area) -> Said {
     let mut out = String::new();
     let lines = look(area);
     for Line { subject, mount, holds, text, remedy } in &lines {
@@ -64,13 +66,13 @@ pub fn text(area: &Area) -> (String, bool) {
         }
         out.push('\n');
     }
-    (out, lines.iter().all(|l| l.holds != Holds::No))
+    Said { text: out, well: lines.iter().all(|l| l.holds != Holds::No) }
 }
 
 /// Returns the report for programs.
-pub fn json(area: &Area) -> (Value, bool) {
+pub fn json(area: &Area) -> Said {
     let lines = look(area);
-    let value = lines
+    let value: Value = lines
         .iter()
         .map(|l| {
             let holds = match l.holds {
@@ -86,7 +88,7 @@ pub fn json(area: &Area) -> (Value, bool) {
             value
         })
         .collect();
-    (value, lines.iter().all(|l| l.holds != Holds::No))
+    Said { text: format!("{value}\n"), well: lines.iter().all(|l| l.holds != Holds::No) }
 }
 
 const USER_NAMESPACES: &str = "user namespaces";
@@ -97,12 +99,12 @@ fn own_places(os: &Linux, area: &Area, places: Places) -> Vec<Line> {
     let seen_as = |table: &[_], place: &[u8]| ordinary::table_with(table, &[place.to_vec()]);
     let mounts = match domains::own(places.found, seen_as, &mut failed) {
         Ok(mounts) => mounts,
-        Err(e) => return vec![line(DIRECTORIES, Holds::No, e, None)],
+        Err(e) => return vec![line(DIRECTORIES, Holds::No, e.to_string(), None)],
     };
-    let left_out = places.left_out.iter().map(|(point, why)| {
+    let left_out = places.left_out.iter().map(|LeftOut { point, why }| {
         line_of(point, DIRECTORIES, Holds::Weaker, format!("read-only inside: {why}"), None)
     });
-    let failed = failed.into_iter().map(|why| line(DIRECTORIES, Holds::Weaker, why, None));
+    let failed = failed.into_iter().map(|why| line(DIRECTORIES, Holds::Weaker, why.to_string(), None));
     left_out.chain(failed).chain(mounts.iter().flat_map(|mounted| file_system(os, mounted, area))).collect()
 }
 
@@ -131,11 +133,11 @@ fn look(area: &Area) -> Vec<Line> {
         return lines;
     }
     match table.and_then(|table| domains::plan(&table, &[])) {
-        Err(e) => lines.push(line("mounts", Holds::No, e, None)),
+        Err(e) => lines.push(line("mounts", Holds::No, e.to_string(), None)),
         Ok(tree) => {
             lines.extend(tree.read_only.iter().map(|(point, fs_type)| left_out(point, fs_type)));
             match domains::hold(&tree.lower) {
-                Err(e) => lines.push(line("mounts", Holds::No, e, None)),
+                Err(e) => lines.push(line("mounts", Holds::No, e.to_string(), None)),
                 Ok(mounts) => mounts.iter().for_each(|mounted| lines.extend(file_system(&os, mounted, area))),
             }
         }
@@ -224,30 +226,25 @@ fn isolation() -> Line {
 }
 
 fn hooks() -> Line {
-    match Path::new("/etc/systemd/system/systx-recover.service").exists()
-        || Path::new("/etc/profile.d/systx.sh").exists()
-    {
-        true => line("recovery at boot", Holds::Yes, "hooks are installed", None),
-        false => line(
-            "recovery at boot",
-            Holds::Weaker,
-            "left to the next use of systx",
-            Some("systx install-hooks"),
-        ),
+    let subject = "recovery at boot";
+    let places = ["/etc/systemd/system/systx-recover.service", "/etc/profile.d/systx.sh"];
+    if places.iter().any(|place| Path::new(place).exists()) {
+        line(subject, Holds::Yes, "hooks are installed", None)
+    } else {
+        line(subject, Holds::Weaker, "left to the next use of systx", Some("systx install-hooks"))
     }
 }
 
 fn twin() -> Line {
-    match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-        true => {
-            line("twin", Holds::Yes, "survives the end of a service or session, in a cgroup of its own", None)
-        }
-        false => line(
+    if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        line("twin", Holds::Yes, "survives the end of a service or session, in a cgroup of its own", None)
+    } else {
+        line(
             "twin",
             Holds::Weaker,
             "ends with its service or session; then the next use of systx recovers",
             Some("Use cgroup v2"),
-        ),
+        )
     }
 }
 
@@ -359,9 +356,10 @@ fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
     };
     let mut lines = vec![line_of(point, "power loss", holds, text, remedy)];
     let mut add = |subject, is: bool, yes: &str, otherwise: Holds, no: &str, remedy| {
-        lines.push(match is {
-            true => line_of(point, subject, Holds::Yes, yes, None),
-            false => line_of(point, subject, otherwise, no, remedy),
+        lines.push(if is {
+            line_of(point, subject, Holds::Yes, yes, None)
+        } else {
+            line_of(point, subject, otherwise, no, remedy)
         });
     };
     add(

@@ -5,11 +5,12 @@
 //! does).
 
 use crate::args::Area;
+use crate::failure::{at, bytes, in_words, Failure, LeftOut, Result};
 use crate::hint;
 use crate::ordinary;
 use crate::sub;
 use crate::tree::{self, Lower, Seen, Tree};
-use crate::words::{os_words, shown};
+use crate::words::shown;
 use std::borrow::{Borrow, Cow};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -48,8 +49,8 @@ impl Mounted {
 }
 
 /// The mounts of this mount namespace.
-pub fn table() -> Result<Vec<Mount>, String> {
-    mounts::table().map_err(|e| format!("/proc/self/mountinfo: {e}"))
+pub fn table() -> Result<Vec<Mount>> {
+    mounts::table().map_err(at(b"/proc/self/mountinfo"))
 }
 
 /// Returns true if this process is inside a transaction.
@@ -67,7 +68,7 @@ pub fn is_everything(only: &[PathBuf]) -> bool {
 const LEFT_OUT: &[u8] = b"systx.left-out";
 
 /// Plans the whole tree with what is mounted at these points read-only, wherever else it is seen, too.
-pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree, String> {
+pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree> {
     let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| hint::on_no_mount(point));
     let left_out = points.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let mut table = table.to_vec();
@@ -84,20 +85,20 @@ pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree, String>
 }
 
 /// Plans an ordinary user's whole tree, with these places served.
-pub fn plan_places(table: &[Mount], places: &[Vec<u8>]) -> Result<Tree, String> {
+pub fn plan_places(table: &[Mount], places: &[Vec<u8>]) -> Result<Tree> {
     tree::plan_places(table, &ordinary::table_with(table, places)?, places, &see)
 }
 
 /// Plans the tree of a mount table for the directories in `only`, or for all of it.
-pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
+pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree> {
     let only = only
         .iter()
         .map(|dir| match dir.canonicalize() {
             Ok(path) if path.is_dir() => Ok(path.as_os_str().as_bytes().to_vec()),
-            Ok(_) => Err(format!("--only {}: not a directory; name one", shown(dir.as_os_str().as_bytes()))),
+            Ok(_) => Err(Failure::new("--only", "not a directory").on(bytes(dir)).hint("name one")),
             Err(e) => {
-                let (dir, why) = (shown(dir.as_os_str().as_bytes()), os_words(&e));
-                Err(format!("--only {dir}: {why}; name a directory that is there"))
+                let hint = "name a directory that is there";
+                Err(Failure::new("--only", in_words(&e)).on(bytes(dir)).hint(hint))
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -112,17 +113,16 @@ pub fn plan(table: &[Mount], only: &[PathBuf]) -> Result<Tree, String> {
 }
 
 /// No name moves between subvolumes of btrfs, so one that is not mounted can't be served from the area of its mount.
-fn is_served_from_its_mount(table: &[Mount], dir: &[u8]) -> Result<(), String> {
+fn is_served_from_its_mount(table: &[Mount], dir: &[u8]) -> Result<()> {
     let device = |path: &[u8]| std::fs::metadata(OsStr::from_bytes(path)).ok().map(|m| m.dev());
     let Some(mount) = ordinary::mount_of(table, dir).filter(|m| device(&m.point) != device(dir)) else {
         return Ok(());
     };
     let mut way = tree::owned::way(dir, &mount.point);
     let subvolume = shown(way.find(|path| device(path) == device(dir)).unwrap_or(dir));
-    Err(format!(
-        "--only {}: the subvolume {subvolume} has no mount of its own; give it one: mount --bind {subvolume} {subvolume}",
-        shown(dir)
-    ))
+    let why = format!("the subvolume {subvolume} has no mount of its own");
+    let hint = format!("give it one: mount --bind {subvolume} {subvolume}");
+    Err(Failure::new("--only", why).on(dir).hint(hint))
 }
 
 /// Looks at a mount's place.
@@ -137,17 +137,25 @@ fn see(mount: &Mount) -> Seen {
 }
 
 /// The mounts that can be served, each file system once.
-pub fn served() -> Result<Vec<Lower>, String> {
+pub fn served() -> Result<Vec<Lower>> {
     Ok(tree::served(&table()?, &see))
 }
 
 /// Takes hold of the planned mounts.
-pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>, String> {
-    hold_all(lower).map_err(|(_, why)| why)
+pub fn hold(lower: &[Lower]) -> Result<Vec<Mounted>> {
+    hold_all(lower).map_err(|not_held| not_held.why)
+}
+
+/// A planned mount that can't be held.
+pub struct NotHeld {
+    /// Index of the mount.
+    pub mount: usize,
+    /// Why.
+    pub why: Failure,
 }
 
 /// Takes hold of the planned mounts; an error says on which of them.
-pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
+pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, NotHeld> {
     let os = Linux::new();
     let hold = |lower: &Lower| -> Result<Mounted, Errno> {
         let copy = Detached::of(&lower.point)?;
@@ -159,14 +167,16 @@ pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, (usize, String)> {
         }
         Ok(Mounted { lower: lower.clone(), copy, shared })
     };
-    let told = |n, lower: &Lower, e| (n, ordinary::cannot_hold(&lower.point, e));
-    lower.iter().enumerate().map(|(n, lower)| hold(lower).map_err(|e| told(n, lower, e))).collect()
+    let not_held = |mount, lower: &Lower, e| NotHeld { mount, why: ordinary::cannot_hold(&lower.point, e) };
+    lower.iter().enumerate().map(|(n, lower)| hold(lower).map_err(|e| not_held(n, lower, e))).collect()
 }
 
 /// Why the domain of a mount can't be opened.
 pub struct Refused {
-    /// Why, as a fragment of a sentence.
-    pub why: String,
+    /// Index of the mount.
+    pub mount: usize,
+    /// Why.
+    pub why: Failure,
     /// Any user may have brought it about: by what has the area's name, or by leaving no room for an area.
     pub by_anybody: bool,
     /// The identity that another area has, too.
@@ -178,7 +188,7 @@ pub fn open<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &[M],
     area: &Area,
-) -> Result<Vec<Arc<Domain<Linux>>>, (usize, Refused)> {
+) -> Result<Vec<Arc<Domain<Linux>>>, Refused> {
     open_by(os, mounts, area, &[], open_all_doubting)
 }
 
@@ -193,11 +203,14 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
     area: &Area,
     doubted: &[[u8; 16]],
     open: OpenOf<D>,
-) -> Result<Vec<D>, (usize, Refused)> {
-    let named = |(n, mounted): (usize, &M)| {
+) -> Result<Vec<D>, Refused> {
+    let named = |(mount, mounted): (usize, &M)| {
         let name = area_name_on(area, mounted.borrow());
-        let why = |e| format!("{}: asking for the area's name: {e}", mounted.borrow().point());
-        name.map_err(|e| (n, Refused { why: why(e), by_anybody: false, twin: None }))
+        let why = |e| {
+            let doing = format!("{}: asking for the area's name", mounted.borrow().point());
+            Failure::new(doing, e)
+        };
+        name.map_err(|e: Errno| Refused { mount, why: why(e), by_anybody: false, twin: None })
     };
     let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
@@ -206,27 +219,29 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
         .zip(&names)
         .map(|(root, name)| Location { root: root.clone(), parent: &**root, name })
         .collect();
-    let shown_name = |n: usize| names.get(n).map_or_else(String::new, |name| shown(name));
-    let point = |n: usize| mounts.get(n).map_or_else(String::new, |mounted| mounted.borrow().point());
+    let point = |n: usize| mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point);
+    let area_path = |n: usize| {
+        let point = point(n);
+        let name = names.get(n).map_or(&b""[..], |name| name);
+        [point.strip_suffix(b"/").unwrap_or(point), b"/", name].concat()
+    };
     let words = |n: usize, e: OpenError| {
         match e {
-        // In the user's namespace, other users have no number.
-        OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
-            let area = format!("{}/{}", point(n).trim_end_matches('/'), shown_name(n));
-            format!("{area}: another user has taken this name; that user or root can remove what has it")
+            // In the user's namespace, other users have no number.
+            OpenError::Area(AreaError::Owner(_)) if os.uid() != 0 => {
+                Failure::at(&area_path(n), "another user has taken this name")
+                    .hint("that user or root can remove what has it")
+            }
+            e @ OpenError::Area(_) => not_opened(&area_path(n), &e),
+            OpenError::Twin { first, .. } => {
+                let why = format!(
+                "the area is the same as that of {}: a copy of a file system is not used beside its original",
+                shown(point(first))
+            );
+                Failure::at(&area_path(n), why).hint("unmount one of them, or move the copy's area away")
+            }
+            e => not_opened(point(n), &e),
         }
-        OpenError::Area(e) => {
-            let step = step(&OpenError::Area(e));
-            format!("{}/{}: {e}{step}", point(n).trim_end_matches('/'), shown_name(n))
-        }
-        OpenError::Twin { first, .. } => format!(
-            "{}/{}: the area is the same as that of {}: a copy of a file system is not used beside its original; unmount one of them, or move the copy's area away",
-            point(n).trim_end_matches('/'),
-            shown_name(n),
-            point(first)
-        ),
-        e => format!("{}: {e}{}", point(n), step(&e)),
-    }
     };
     let failed = |(n, e)| {
         // Removable disks are mounted with these options: any user may have written what is on them, log and
@@ -240,7 +255,7 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
             OpenError::Twin { id, .. } => Some(*id),
             _ => None,
         };
-        (n, Refused { why: words(n, e), by_anybody, twin })
+        Refused { mount: n, why: words(n, e), by_anybody, twin }
     };
     let domains = open(os, &locations, doubted).map_err(failed)?;
     for (n, domain) in domains.iter().enumerate() {
@@ -285,12 +300,13 @@ fn may_be_anybodys(error: &OpenError) -> bool {
     }
 }
 
-/// The next step after an error of a system call.
-fn step(error: &OpenError) -> String {
-    match error {
-        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => hint::and_step(*e),
-        _ => String::new(),
-    }
+/// A domain that can't be opened, with the next step after an error of a system call.
+fn not_opened(path: &[u8], error: &OpenError) -> Failure {
+    let step = match error {
+        OpenError::Os(_, e) | OpenError::Area(AreaError::Os(_, e)) => hint::step(*e),
+        _ => None,
+    };
+    Failure::at(path, error.to_string()).hint(step.unwrap_or_default())
 }
 
 /// The domains of this machine.
@@ -298,10 +314,15 @@ pub struct Existing {
     /// Those that are open now.
     pub open: Vec<(Mounted, Arc<Domain<Linux>>)>,
     /// Why the others are not.
-    pub failed: Vec<String>,
+    pub failed: Vec<Failure>,
 }
 
 impl Existing {
+    /// Returns the sentences about those that could not be opened, for programs.
+    pub fn sentences(&self) -> Vec<String> {
+        self.failed.iter().map(Failure::to_string).collect()
+    }
+
     /// Names on standard error the areas that could not be opened.
     pub fn complain(&self) {
         for failed in &self.failed {
@@ -324,16 +345,16 @@ pub fn state(listed: &Listed) -> &'static str {
 
 /// Opens the domains of all mounts that have an area already; makes none. Collects why others can't be
 /// opened.
-pub fn existing(os: &Linux, area: &Area) -> Result<Existing, String> {
+pub fn existing(os: &Linux, area: &Area) -> Result<Existing> {
     existing_that(os, area, Trial::Write)
 }
 
 /// Opens the domains of all mounts that have an area, for a caller that is going to sync them.
-pub fn existing_to_sync(os: &Linux, area: &Area) -> Result<Existing, String> {
+pub fn existing_to_sync(os: &Linux, area: &Area) -> Result<Existing> {
     existing_that(os, area, Trial::Sync)
 }
 
-fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, String> {
+fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
         0 => {
@@ -351,7 +372,7 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
             // Without an area, at login for instance, nothing is needed of the machine.
             tops if tops.is_empty() => Vec::new(),
             tops => {
-                ordinary::enter().map_err(|refusal| refusal.to_string())?;
+                ordinary::enter()?;
                 own(tops, ordinary::table_of, &mut failed)?
             }
         },
@@ -367,7 +388,7 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
         }
         Ok(_) | Err(Errno::NOENT) => false,
         Err(e) => {
-            failed.push(format!("{}: {e}", mounted.point()));
+            failed.push(Failure::at(&mounted.lower.point, e));
             false
         }
     });
@@ -376,7 +397,7 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing, Stri
     }
     let mut unopened = Vec::new();
     let domains = open_what_is_there(os, &mut mounts, area, &mut unopened);
-    failed.extend(unopened.into_iter().map(|(_, why)| why));
+    failed.extend(unopened.into_iter().map(|out: LeftOut| out.why));
     let open = mounts.into_iter().zip(domains).filter_map(|(mounted, domain)| Some((mounted, domain?)));
     Ok(Existing { open: open.collect(), failed })
 }
@@ -390,7 +411,7 @@ fn leave_out_the_silent(
     mounts: &mut Vec<Mounted>,
     areas: &[OwnedFd],
     trial: Trial,
-    failed: &mut Vec<String>,
+    failed: &mut Vec<Failure>,
 ) {
     // Without a way to find out, wait.
     let Ok(answered) = answers::answer(areas, trial, ANSWER) else { return };
@@ -398,11 +419,12 @@ fn leave_out_the_silent(
     mounts.retain(|mounted| {
         let answers = answered.next().unwrap_or(true);
         if !answers {
-            failed.push(format!(
-                "{}: no answer within {} s: it is frozen (fsfreeze), or its disk is stuck; left out. Run again when it answers",
-                mounted.point(),
+            let why = format!(
+                "no answer within {} s: it is frozen (fsfreeze), or its disk is stuck",
                 ANSWER.as_secs()
-            ));
+            );
+            let hint = "left out. Run again when it answers";
+            failed.push(Failure::at(&mounted.lower.point, why).hint(hint));
         }
         answers
     });
@@ -412,9 +434,9 @@ fn leave_out_the_silent(
 /// have [entered](ordinary::enter) its namespace.
 pub fn own(
     tops: Vec<Vec<u8>>,
-    seen_as: impl Fn(&[Mount], &[u8]) -> Result<Vec<Mount>, String>,
-    failed: &mut Vec<String>,
-) -> Result<Vec<Mounted>, String> {
+    seen_as: impl Fn(&[Mount], &[u8]) -> Result<Vec<Mount>>,
+    failed: &mut Vec<Failure>,
+) -> Result<Vec<Mounted>> {
     let table = table()?;
     let mut mounts: Vec<Mounted> = Vec::new();
     for top in tops {
@@ -436,7 +458,7 @@ pub fn open_what_opens<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
     area: &Area,
-    failed: &mut Vec<(Vec<u8>, String)>,
+    failed: &mut Vec<LeftOut>,
 ) -> Vec<Arc<Domain<Linux>>> {
     as_many(mounts, failed, |mounts, doubted| open_by(os, mounts, area, doubted, open_all_doubting))
 }
@@ -446,24 +468,24 @@ pub fn open_what_is_there<M: Borrow<Mounted>>(
     os: &Linux,
     mounts: &mut Vec<M>,
     area: &Area,
-    failed: &mut Vec<(Vec<u8>, String)>,
+    failed: &mut Vec<LeftOut>,
 ) -> Vec<FoundOrNot> {
     as_many(mounts, failed, |mounts, doubted| open_by(os, mounts, area, doubted, open_existing))
 }
 
 fn as_many<M: Borrow<Mounted>, D>(
     mounts: &mut Vec<M>,
-    failed: &mut Vec<(Vec<u8>, String)>,
-    open: impl Fn(&[M], &[[u8; 16]]) -> Result<Vec<D>, (usize, Refused)>,
+    failed: &mut Vec<LeftOut>,
+    open: impl Fn(&[M], &[[u8; 16]]) -> Result<Vec<D>, Refused>,
 ) -> Vec<D> {
     let mut doubted = Vec::new();
     loop {
         match open(mounts, &doubted) {
             Ok(domains) => return domains,
-            Err((n, refused)) => {
+            Err(refused) => {
                 doubted.extend(refused.twin);
-                let mount = mounts.remove(n);
-                failed.push((mount.borrow().lower.point.clone(), refused.why));
+                let mount = mounts.remove(refused.mount);
+                failed.push(LeftOut { point: mount.borrow().lower.point.clone(), why: refused.why });
             }
         }
     }
@@ -471,9 +493,10 @@ fn as_many<M: Borrow<Mounted>, D>(
 
 /// Name of the area on one mount.
 fn area_name_on<'a>(area: &'a Area, mounted: &Mounted) -> Result<Cow<'a, [u8]>, Errno> {
-    match area.is_in_view {
-        true => mounted.copy.attribute(SUB_AREA_ATTRIBUTE).map(Cow::from),
-        false => Ok(area_name(area)),
+    if area.is_in_view {
+        mounted.copy.attribute(SUB_AREA_ATTRIBUTE).map(Cow::from)
+    } else {
+        Ok(area_name(area))
     }
 }
 

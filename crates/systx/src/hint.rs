@@ -3,12 +3,12 @@
 //! Owns: the texts. Guarantees: a hint is something that the reader can do or look at; without a useful one
 //! there is none. Does not: know what was being done; a caller that does has better words.
 
+use crate::failure::Failure;
 use crate::words::shown;
-use systx_engine::outcome::VerbError;
 use systx_os::Errno;
 
 /// Returns what to do, as a fragment that follows a semicolon.
-fn step(error: Errno) -> Option<&'static str> {
+pub fn step(error: Errno) -> Option<&'static str> {
     Some(match error {
         Errno::MFILE => "raise its limit on open files (ulimit -n)",
         Errno::NFILE => "close files of other programs, or raise sysctl fs.file-max",
@@ -24,48 +24,15 @@ fn step(error: Errno) -> Option<&'static str> {
     })
 }
 
-/// An error with what was being done and the next step.
-pub fn with_step(doing: &str, error: Errno) -> String {
-    format!("{doing}: {error}{}", and_step(error))
-}
-
 /// The next step, to follow the words of an error.
 pub fn and_step(error: Errno) -> String {
     step(error).map_or_else(String::new, |step| format!("; {step}"))
 }
 
-/// Makes a closure for `map_err`: an error of a system call with what was being done and the next step.
-pub fn failed(doing: &'static str) -> impl Fn(Errno) -> String {
-    move |e| with_step(doing, e)
-}
-
-/// An error of a verb of the engine with what was being done and the next step.
-pub fn verb_failed(doing: &str, error: &VerbError) -> String {
-    match error {
-        VerbError::Os(e) => with_step(doing, *e),
-        VerbError::Doomed(conflict) => format!("{doing}: {conflict}"),
-    }
-}
-
 /// A directory whose mount is not among those that the kernel lists.
-pub fn on_no_mount(dir: &[u8]) -> String {
-    format!(
-        "{} is on none of the mounts in /proc/self/mountinfo; in a chroot make its root a mount (mount --bind ROOT ROOT), \
+pub fn on_no_mount(dir: &[u8]) -> Failure {
+    Failure::from(format!("{} is on none of the mounts in /proc/self/mountinfo", shown(dir))).hint(
+        "in a chroot make its root a mount (mount --bind ROOT ROOT), \
          and where something has been mounted just now, run again",
-        shown(dir)
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_follows_where_one_is_known() {
-        assert_eq!(
-            with_step("opening /dev/null", Errno::MFILE),
-            "opening /dev/null: Too many open files (os error 24); raise its limit on open files (ulimit -n)"
-        );
-        assert_eq!(with_step("forking", Errno::BUSY), "forking: Device or resource busy (os error 16)");
-    }
 }

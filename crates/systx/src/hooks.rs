@@ -146,9 +146,12 @@ pub fn install(root: &Path, systx: &Path) -> io::Result<Vec<String>> {
         }
         Err(e) => return Err(named(&link, e)),
     }
-    let said = |path: &PathBuf| match *path == link {
-        true => format!("enabled {}", path.display()),
-        false => format!("wrote {}", path.display()),
+    let said = |path: &PathBuf| {
+        if *path == link {
+            format!("enabled {}", path.display())
+        } else {
+            format!("wrote {}", path.display())
+        }
     };
     let mut done: Vec<_> = staged.put_in_place()?.iter().map(said).collect();
     done.extend(unlink_ours(&root.join(WANTED_EARLIER))?);

@@ -4,7 +4,8 @@
 
 use crate::args::Log;
 use crate::domains::{self, Mounted};
-use crate::status::Answer;
+use crate::failure::{at, Failure};
+use crate::status::{Answer, Said};
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
@@ -16,8 +17,8 @@ pub fn log(args: &Log) -> Answer {
     let found = domains::existing(&Linux::new(), &args.json.area)?;
     let mut rows: Vec<Row<'_>> = Vec::new();
     for (mounted, domain) in &found.open {
-        let past = domain.history().map_err(|e| format!("{}: {e}", mounted.point()))?;
-        let images = domain.images().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        let past = domain.history().map_err(at(&mounted.lower.point))?;
+        let images = domain.images().map_err(at(&mounted.lower.point))?;
         let mut images: BTreeSet<_> = images.into_iter().collect();
         let first = rows.len();
         // Where a number is there twice, only the last one can have an image.
@@ -34,14 +35,14 @@ pub fn log(args: &Log) -> Answer {
     let known = args.id.is_none() || !rows.is_empty();
     if args.json.json {
         let rows: Vec<_> = rows.iter().map(row_json).collect();
-        return Ok((format!("{}\n", Value::from(rows)), known && found.failed.is_empty()));
+        return Ok(Said { text: format!("{}\n", Value::from(rows)), well: known && found.failed.is_empty() });
     }
     match args.id {
-        Some(id) if !known => Err(format!(
+        Some(id) if !known => Err(Failure::from(format!(
             "no durable commit of transaction {id} is known here. `systx list` shows what runs, `systx log` what has committed"
-        )),
-        Some(_) => Ok((rows.iter().map(whole).collect(), true)),
-        None => Ok((rows.iter().map(row).collect(), found.failed.is_empty())),
+        ))),
+        Some(_) => Ok(Said { text: rows.iter().map(whole).collect(), well: true }),
+        None => Ok(Said { text: rows.iter().map(row).collect(), well: found.failed.is_empty() }),
     }
 }
 

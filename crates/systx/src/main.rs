@@ -16,6 +16,7 @@ mod cover;
 mod diff;
 mod doctor;
 mod domains;
+mod failure;
 mod hint;
 mod hooks;
 mod life;
@@ -41,7 +42,9 @@ mod units;
 mod words;
 mod wrap;
 
+use crate::failure::{Cause, Failure};
 use args::{Cli, InstallHooks, Json, Verb};
+use status::Said;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -78,16 +81,13 @@ fn main() -> ExitCode {
         Verb::OnEnd(args) => ExitCode::from(on_end::on_end(&args)),
         Verb::Recover(args) => answer(status::recover(&args)),
         Verb::Prune(args) => answer(status::prune(&args)),
-        Verb::Doctor(args) if args.json => {
-            let (value, well) = doctor::json(&args.area);
-            answer(Ok((format!("{value}\n"), well)))
-        }
+        Verb::Doctor(args) if args.json => answer(Ok(doctor::json(&args.area))),
         Verb::Doctor(args) => answer(Ok(doctor::text(&args.area))),
         Verb::Wrap(args) => answer(wrap::wrap(&args)),
         Verb::InstallHooks(args) => answer(install_hooks(&args)),
         Verb::Completions(args) => answer(manuals::completions(&args)),
         Verb::Manuals(args) => answer(manuals::manuals(&args)),
-        Verb::Version(args) => answer(Ok((version(&args), true))),
+        Verb::Version(args) => answer(Ok(Said { text: version(&args), well: true })),
     }
 }
 
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
 fn answer(answer: status::Answer) -> ExitCode {
     match answer {
         // A reader that has closed our standard output does not want the rest.
-        Ok((text, well)) => {
+        Ok(Said { text, well }) => {
             let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::from(if well { 0 } else { 1 })
         }
@@ -107,23 +107,25 @@ fn answer(answer: status::Answer) -> ExitCode {
 }
 
 fn install_hooks(args: &InstallHooks) -> status::Answer {
-    let done = match args.uninstall {
-        true => hooks::uninstall(&args.root),
-        false => hooks::this_program().and_then(|systx| hooks::install(&args.root, &systx)),
+    let done = if args.uninstall {
+        hooks::uninstall(&args.root)
+    } else {
+        hooks::this_program().and_then(|systx| hooks::install(&args.root, &systx))
     };
-    let mut lines = done.map_err(|e| e.to_string())?;
+    let mut lines = done.map_err(Cause::from).map_err(|why| Failure::new("", why))?;
     if !args.uninstall {
         lines.push(
             "both run `systx recover --quiet`; remove them with `systx install-hooks --uninstall`".into(),
         );
     }
-    Ok((lines.iter().map(|line| format!("{line}\n")).collect(), true))
+    Ok(Said { text: lines.iter().map(|line| format!("{line}\n")).collect(), well: true })
 }
 
 fn version(args: &Json) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    match args.json {
-        true => format!("{}\n", serde_json::json!({ "systx": version })),
-        false => format!("systx {version}\n"),
+    if args.json {
+        format!("{}\n", serde_json::json!({ "systx": version }))
+    } else {
+        format!("systx {version}\n")
     }
 }

@@ -1,16 +1,17 @@
 //! `systx completions` and `systx manuals`: what shells and man(1) know of the command line, made from its grammar.
 
 use crate::args::{Cli, Completions, Manuals};
-use crate::status::Answer;
-use crate::words::shown;
+use crate::failure::{at, bytes, Failure};
+use crate::status::{Answer, Said};
 use clap::{Command, CommandFactory};
-use std::os::unix::ffi::OsStrExt;
 
 /// The script that completes our words in a shell.
 pub fn completions(args: &Completions) -> Answer {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut without_hidden_verbs(&Cli::command()), "systx", &mut script);
-    String::from_utf8(script).map(|text| (text, true)).map_err(|e| e.to_string())
+    String::from_utf8(script)
+        .map(|text| Said { text, well: true })
+        .map_err(|e| Failure::new("the script", e.to_string()))
 }
 
 /// Returns the grammar without the verbs that `--help` does not list: shells would offer them.
@@ -23,6 +24,5 @@ fn without_hidden_verbs(grammar: &Command) -> Command {
 pub fn manuals(args: &Manuals) -> Answer {
     let wrote = std::fs::create_dir_all(&args.dir)
         .and_then(|()| clap_mangen::generate_to(Cli::command().flatten_help(false), &args.dir));
-    let dir = shown(args.dir.as_os_str().as_bytes());
-    wrote.map(|()| (String::new(), true)).map_err(|e| format!("{dir}: {e}"))
+    wrote.map(|()| Said { text: String::new(), well: true }).map_err(at(bytes(&args.dir)))
 }

@@ -13,6 +13,7 @@
 
 use crate::args::OnEnd;
 use crate::domains::{self, Mounted};
+use crate::failure::{at, failed, Failure, Result};
 use crate::ordinary;
 use crate::report::{Ending, NOT_EXECUTABLE, NOT_FOUND, OURS};
 use crate::words::shown;
@@ -161,7 +162,7 @@ pub fn on_end(args: &OnEnd) -> u8 {
 }
 
 /// Waits for the end.
-fn ended(args: &OnEnd) -> Result<Outcome, String> {
+fn ended(args: &OnEnd) -> Result<Outcome> {
     if ordinary::is_ordinary() {
         // The processes in other user namespaces of the user can't be looked at from within one.
         return Err("`systx on-end` is for root's transactions only, so far; run it as root".into());
@@ -174,15 +175,15 @@ fn ended(args: &OnEnd) -> Result<Outcome, String> {
     let (at, pid) = one_of(args, &found.open)?;
     let (_, domain) = found.open.swap_remove(at);
     drop(found);
-    let area = domain.area.dir.try_clone().map_err(|e| e.to_string())?;
+    let area = domain.area.dir.try_clone().map_err(failed(WAITING))?;
     // In this order: a process that takes part when it is watched already is no other one that has got its
     // number, and who has a socket waits.
     let process = process::watch(pid).ok().filter(|_| takes_part(&os, &area, pid));
     let process = process.ok_or_else(|| {
-        format!(
+        Failure::from(format!(
             "transaction {} has just ended, or its process {pid} is in another container: wait there",
             args.id
-        )
+        ))
     })?;
     let bell = Bell::new(&os, &area, args.id)?;
     // A process that only waits is no party of the domain.
@@ -208,33 +209,34 @@ fn is_it(args: &OnEnd, listed: &Listed) -> bool {
 }
 
 /// Which of the domains has it, and its process.
-fn one_of(args: &OnEnd, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize, u32), String> {
+fn one_of(args: &OnEnd, open: &[(Mounted, Arc<Domain<Linux>>)]) -> Result<(usize, u32)> {
     let id = args.id;
     let mut all = Vec::new();
-    for (at, (mounted, domain)) in open.iter().enumerate() {
-        let listed = domain.transactions().map_err(|e| format!("{}: {e}", mounted.point()))?;
-        all.extend(listed.into_iter().filter(|l| is_it(args, l)).map(|l| (at, mounted, l)));
+    for (n, (mounted, domain)) in open.iter().enumerate() {
+        let listed = domain.transactions().map_err(at(&mounted.lower.point))?;
+        all.extend(listed.into_iter().filter(|l| is_it(args, l)).map(|l| (n, mounted, l)));
     }
-    let Some((at, _, first)) = all.first() else {
-        return Err(format!(
-            "transaction {id} does not run: it has ended, or never was; `systx list` shows those that run"
-        ));
+    let Some((n, _, first)) = all.first() else {
+        let why = format!("transaction {id} does not run: it has ended, or never was");
+        return Err(Failure::from(why).hint("`systx list` shows those that run"));
     };
     if !first.alive {
-        return Err(format!(
-            "transaction {id} was cut off, its end will not be reported: run `systx recover`"
-        ));
+        let why = format!("transaction {id} was cut off, its end will not be reported: run `systx recover`");
+        return Err(why.into());
     }
     if all.iter().any(|(_, _, other)| other.pid != first.pid) {
         let places: Vec<_> =
             all.iter().map(|(_, mounted, l)| format!("pid {} on {}", l.pid, mounted.point())).collect();
-        return Err(format!(
-            "each file system counts for itself, and several have a transaction {id}: {}; say which with --pid",
+        let why = format!(
+            "each file system counts for itself, and several have a transaction {id}: {}",
             places.join(", ")
-        ));
+        );
+        return Err(Failure::from(why).hint("say which with --pid"));
     }
-    Ok((*at, first.pid))
+    Ok((*n, first.pid))
 }
+
+const WAITING: &str = "waiting in the area";
 
 /// A socket in an area, gone when dropped.
 struct Bell {
@@ -246,25 +248,24 @@ struct Bell {
 }
 
 impl Bell {
-    fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Bell, String> {
-        let failed = |e: &dyn std::fmt::Display| format!("waiting in the area: {e}");
+    fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Bell> {
         loop {
             match os.mkdir(area, ENDS, 0o700) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(failed(&e)),
+                Err(e) => return Err(Failure::new(WAITING, e)),
             }
             let ends = match os.open(area, ENDS, Open::Directory) {
                 // Another waiter has just removed the directory.
                 Err(Errno::NOENT) => continue,
-                opened => opened.map_err(|e| failed(&e))?,
+                opened => opened.map_err(failed(WAITING))?,
             };
             let name = format!("{id}.{}.{:08x}", std::process::id(), os.random() as u32);
             match UnixDatagram::bind(place(&ends, &name)) {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 bound => {
-                    let socket = bound.map_err(|e| failed(&e))?;
-                    socket.set_nonblocking(true).map_err(|e| failed(&e))?;
-                    let area = area.try_clone().map_err(|e| failed(&e))?;
+                    let socket = bound.map_err(failed(WAITING))?;
+                    socket.set_nonblocking(true).map_err(failed(WAITING))?;
+                    let area = area.try_clone().map_err(failed(WAITING))?;
                     return Ok(Bell { socket, os: os.clone(), area, ends, name });
                 }
             }

@@ -12,6 +12,7 @@
 
 pub mod places;
 
+use crate::failure::{Failure, Result};
 use crate::hint;
 use crate::tree::is_below;
 use crate::tree::owned::{narrow, way};
@@ -38,9 +39,9 @@ impl Refusal {
     }
 }
 
-impl core::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{}. {}", self.text, self.remedy)
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        format!("{}. {}", refusal.text, refusal.remedy).into()
     }
 }
 
@@ -131,7 +132,7 @@ pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
 
 /// Returns the topmost directory of the user on the way to `dir`, on its file system: the same for all
 /// directories below it, as long as no mount lies below it that the kernel would not let the user copy.
-fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
+fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount)> {
     let mount = mount_of(table, dir).ok_or_else(|| hint::on_no_mount(dir))?;
     let uid = Linux::new().uid();
     let look = |path: &[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).ok();
@@ -142,15 +143,16 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount), String> {
     let owned: Vec<_> = way(dir, &mount.point).filter(owned).collect();
     let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
     top.map(|top| (top, mount)).ok_or_else(|| {
-        format!(
-            "neither {} nor a directory above it belongs to user {uid}: only root can serve it; name a directory of yours, or use sudo",
+        let why = format!(
+            "neither {} nor a directory above it belongs to user {uid}: only root can serve it",
             shown(dir)
-        )
+        );
+        Failure::from(why).hint("name a directory of yours, or use sudo")
     })
 }
 
 /// The mount table in which these places are mounts.
-pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
+pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>> {
     let mount = |place: &Vec<u8>| match mount_of(table, place) {
         Some(mount) => Ok((place.clone(), mount)),
         None => Err(hint::on_no_mount(place)),
@@ -159,7 +161,7 @@ pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>, Str
 }
 
 /// The mount table in which the user's own directories above `only` are mounts.
-pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>, String> {
+pub fn table_for(table: &[Mount], only: &[Vec<u8>]) -> Result<Vec<Mount>> {
     let mut tops: Vec<(Vec<u8>, Mount)> = Vec::new();
     for dir in only {
         let top = top(table, dir)?;
@@ -175,32 +177,33 @@ const STICKY: u32 = 0o1000;
 
 /// The mount table in which this very directory is a mount: the one that has an area need not be the topmost
 /// any more. It is the user's, or sticky as /tmp.
-pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>, String> {
+pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>> {
     let mount = mount_of(table, top).ok_or_else(|| hint::on_no_mount(top))?;
     let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
-    match std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
-        true => Ok(narrow(table, &[(top.to_vec(), mount)])),
-        false => Err(format!("{}: another user's", shown(top))),
+    if std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
+        Ok(narrow(table, &[(top.to_vec(), mount)]))
+    } else {
+        Err(Failure::at(top, "another user's"))
     }
 }
 
 /// Explains why a mount in a directory that is to be served can't be held.
-pub fn cannot_hold(point: &[u8], error: Errno) -> String {
+pub fn cannot_hold(point: &[u8], error: Errno) -> Failure {
     match error {
         // The kernel does not show a user what lies below other users' mounts.
         Errno::INVAL if is_ordinary() => {
-            format!("{}: something is mounted below it, so only root can serve it; name a directory beside that", shown(point))
+            Failure::at(point, "something is mounted below it, so only root can serve it")
+                .hint("name a directory beside that")
         }
-        Errno::INVAL => format!(
-            "{}: what is mounted below it can't be looked under from this user namespace: name directories with --only, \
+        Errno::INVAL => Failure::at(
+            point,
+            "what is mounted below it can't be looked under from this user namespace: name directories with --only, \
              a container's volumes for instance",
-            shown(point)
         ),
-        Errno::PERM if !is_ordinary() => format!(
-            "{}: {error}; root without CAP_SYS_ADMIN can't mount: give a container --cap-add SYS_ADMIN, or use systx outside of it",
-            shown(point)
+        Errno::PERM if !is_ordinary() => Failure::at(point, error).hint(
+            "root without CAP_SYS_ADMIN can't mount: give a container --cap-add SYS_ADMIN, or use systx outside of it",
         ),
-        error => format!("{}: {error}{}", shown(point), hint::and_step(error)),
+        error => Failure::at(point, error).with_step(),
     }
 }
 
@@ -286,6 +289,7 @@ mod tests {
             table_for(&[], std::slice::from_ref(&root)).unwrap_err(),
             table_of(&[], &root).unwrap_err(),
         ] {
+            let told = told.to_string();
             assert!(told.starts_with("/ is on none") && told.contains("run again"), "{told}");
         }
     }

@@ -13,8 +13,8 @@
 //! Pipes, not the file itself: a program that opens /dev/stdout anew would begin at the start of the file,
 //! and could empty it.
 
+use crate::failure::{bytes, in_words, Cause, Failure, Result};
 use crate::report::Ending;
-use crate::words::os_words;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,27 +72,25 @@ impl Output {
     }
 
     /// Makes the pipes of the next try; forgets the output of the last one.
-    pub fn pipes(&mut self) -> Result<Option<Pipes>, String> {
+    pub fn pipes(&mut self) -> Result<Option<Pipes>> {
         self.kept = None;
         if !self.wanted {
             return Ok(None);
         }
-        let pipes = Pipes::new().map_err(|why| format!("holding its output back: {why}"))?;
+        let pipes = Pipes::new()?;
         Ok(Some(pipes))
     }
 
     /// Takes all that has come. No process of the command is there any more.
-    pub fn keep(&mut self, reader: Option<Reader>) -> Result<(), String> {
+    pub fn keep(&mut self, reader: Option<Reader>) -> Result<()> {
         let Some(reader) = reader else { return Ok(()) };
         reader.stop.ring();
         let came = reader.thread.join().map_err(|_| "the reader of its output has a bug: it panicked")?;
         let file = came.map_err(|e| {
             let dir = std::env::temp_dir();
-            format!(
-                "holding its output back in {}: {}; make room there, or set TMPDIR",
-                dir.display(),
-                os_words(&e)
-            )
+            Failure::new("holding its output back in", in_words(&e))
+                .on(bytes(&dir))
+                .hint("make room there, or set TMPDIR")
         })?;
         self.kept = Some(file);
         Ok(())
@@ -121,39 +119,44 @@ fn shown(ending: &Ending, stream: Stream) -> bool {
     }
 }
 
+const HOLDING: &str = "holding its output back";
+
 impl Pipes {
-    fn new() -> Result<Pipes, String> {
+    fn new() -> Result<Pipes> {
         let dir = std::env::temp_dir();
         let file = streams::unnamed_file(&dir).map_err(|e| {
-            format!("{}: {}; set TMPDIR to another directory", dir.display(), os_words(&e.into()))
+            Failure::new("holding its output back:", Cause::OsWords(e))
+                .on(bytes(&dir))
+                .hint("set TMPDIR to another directory")
         })?;
-        let pipe = || streams::pipe().map_err(|e| os_words(&e.into()));
+        let pipe = || streams::pipe().map_err(|e| Failure::new(HOLDING, Cause::OsWords(e)));
         let (read, out) = pipe()?;
-        let (read, err) = match streams::are_one() {
-            true => (vec![(Stream::Both, read)], out.try_clone().map_err(|e| os_words(&e))?),
-            false => {
-                let (read_err, err) = pipe()?;
-                (vec![(Stream::Out, read), (Stream::Err, read_err)], err)
-            }
+        let (read, err) = if streams::are_one() {
+            (vec![(Stream::Both, read)], out.try_clone().map_err(|e| Failure::new(HOLDING, in_words(&e)))?)
+        } else {
+            let (read_err, err) = pipe()?;
+            (vec![(Stream::Out, read), (Stream::Err, read_err)], err)
         };
         Ok(Pipes { read, out, err, file: file.into() })
     }
 
     /// In place of our own streams, for the process that is started meanwhile.
-    pub fn lend(&self) -> Result<streams::Lent, String> {
-        streams::lend(self.out.as_fd(), self.err.as_fd()).map_err(|e| format!("holding its output back: {e}"))
+    pub fn lend(&self) -> Result<streams::Lent> {
+        streams::lend(self.out.as_fd(), self.err.as_fd()).map_err(|e| Failure::new(HOLDING, e))
     }
 
     /// Begins to read. The command has its own ends by now.
-    pub fn read(self) -> Result<Reader, String> {
-        let failed = |e: Errno| format!("making an eventfd: {e}");
+    pub fn read(self) -> Result<Reader> {
+        let failed = |e: Errno| Failure::new("making an eventfd", e);
         let stop = EventFd::new().map_err(failed)?;
         let until = stop.try_clone().map_err(failed)?;
         let Pipes { read, out, err, mut file } = self;
         drop((out, err));
         let work = move || take(read, &until, &mut file).map(|()| file);
-        let thread =
-            std::thread::Builder::new().name("systx-output".into()).spawn(work).map_err(|e| e.to_string())?;
+        let thread = std::thread::Builder::new()
+            .name("systx-output".into())
+            .spawn(work)
+            .map_err(|e| Failure::new(HOLDING, e))?;
         Ok(Reader { stop, thread })
     }
 }
@@ -226,7 +229,7 @@ fn put(to: &mut File, stream: Stream, buffer: &mut [u8], n: usize) -> io::Result
 }
 
 /// Writes what is wanted of it to our own streams. The error is the first one; the other stream still gets its part.
-fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), String> {
+fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), Cause> {
     let mut gone = [false; 2];
     let mut lost = Ok(());
     let read = each_piece(&mut file, |stream, bytes| {
@@ -235,19 +238,20 @@ fn write_out(mut file: File, wanted: impl Fn(Stream) -> bool) -> Result<(), Stri
         if !wanted(stream) || gone[usize::from(to_err)] {
             return;
         }
-        let written = match to_err {
-            true => streams::write_all(io::stderr(), bytes),
-            false => streams::write_all(io::stdout(), bytes),
+        let written = if to_err {
+            streams::write_all(io::stderr(), bytes)
+        } else {
+            streams::write_all(io::stdout(), bytes)
         };
         if let Err(e) = written {
             gone[usize::from(to_err)] = true;
             // A reader that has closed it does not want the rest.
             if lost.is_ok() && e != Errno::PIPE {
-                lost = Err(os_words(&e.into()));
+                lost = Err(Cause::OsWords(e));
             }
         }
     });
-    read.map_err(|e| os_words(&e)).and(lost)
+    read.map_err(|e| in_words(&e)).and(lost)
 }
 
 /// Calls `f` for each piece, in order.

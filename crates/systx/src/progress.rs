@@ -5,6 +5,7 @@
 //! nothing is written where standard error is no terminal, or the commit is quick. Does not: slow the commit
 //! down: a thread of its own reads two numbers.
 
+use crate::words::Voice;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,9 +24,9 @@ const ERASE: &str = "\r\x1b[K";
 pub struct Progress(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl Progress {
-    /// Begins at standard error, if that is a terminal and it is `wanted`.
-    pub fn begin(wanted: bool) -> Progress {
-        Progress::at(if wanted { terminal() } else { None })
+    /// Begins at standard error, if that is a terminal and not for programs.
+    pub fn begin(voice: Voice) -> Progress {
+        Progress::at(if voice.json { None } else { terminal() })
     }
 
     /// Begins at a terminal, perhaps another process's.

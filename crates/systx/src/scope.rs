@@ -7,12 +7,13 @@
 //! places ([`places`](ordinary::places)).
 
 use crate::args::Area;
-use crate::domains::{self, Mounted};
+use crate::domains::{self, Mounted, NotHeld};
+use crate::failure::{Failure, LeftOut, Result};
 use crate::ordinary;
 use crate::ordinary::places::{places, Places};
 use crate::sub::Around;
 use crate::tree::Tree;
-use crate::words::shown;
+use crate::words::{shown, Voice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
@@ -32,16 +33,16 @@ pub struct Standpoint {
 impl Standpoint {
     /// Becomes able to mount, and looks at what there is for a run that serves what `only` says, inside of
     /// the transaction `around` it if there is one.
-    pub fn enter(table: Vec<Mount>, only: &[PathBuf], around: Option<&Around>) -> Result<Standpoint, String> {
+    pub fn enter(table: Vec<Mount>, only: &[PathBuf], around: Option<&Around>) -> Result<Standpoint> {
         let depth = around.map_or(1, Around::depth_inside);
         if !ordinary::is_ordinary() {
-            ordinary::fuse().map_err(|refusal| refusal.to_string())?;
+            ordinary::fuse()?;
             return Ok(Standpoint { table: seen_from(around, table), depth, places: None });
         }
         // Before entering: inside, root's directories look like any other user's. For an inner run the whole
         // tree is what the outer transaction serves.
         let places = (around.is_none() && domains::is_everything(only)).then(|| places(&table));
-        ordinary::fuse().and_then(|()| ordinary::enter()).map_err(|refusal| refusal.to_string())?;
+        ordinary::fuse().and_then(|()| ordinary::enter())?;
         // The same mounts have other numbers in a mount namespace of its own.
         Ok(Standpoint { table: seen_from(around, domains::table()?), depth, places })
     }
@@ -85,13 +86,13 @@ pub struct Opened<'a> {
 
 impl Scope {
     /// Plans it for the directories in `only`, or for the whole tree.
-    pub fn take(from: Standpoint, only: &[PathBuf], verbose: bool) -> Result<Scope, String> {
+    pub fn take(from: Standpoint, only: &[PathBuf], voice: Voice) -> Result<Scope> {
         let scope = match from.places {
-            Some(places) => Scope::of_places(from.table, places, verbose)?,
+            Some(places) => Scope::of_places(from.table, places, voice)?,
             _ => {
                 let tree = domains::plan(&from.table, only)?;
                 let lower = domains::hold(&tree.lower)?;
-                if verbose {
+                if voice.verbose {
                     say_served(&tree);
                 }
                 // A subtransaction and --only mean what they name; and what root's tree stands on is served
@@ -100,7 +101,7 @@ impl Scope {
                 Scope { depth: from.depth, tree, lower, whole: whole.then_some(Whole::Roots(from.table)) }
             }
         };
-        if verbose {
+        if voice.verbose {
             for (point, fs_type) in &scope.tree.read_only {
                 eprintln!("systx: {} is read-only inside: {fs_type} can't be served.", shown(point));
             }
@@ -109,21 +110,21 @@ impl Scope {
     }
 
     /// An ordinary user's whole tree.
-    fn of_places(table: Vec<Mount>, places: Places, verbose: bool) -> Result<Scope, String> {
+    fn of_places(table: Vec<Mount>, places: Places, voice: Voice) -> Result<Scope> {
         let Places { mut found, mut left_out } = places;
         let (tree, lower) = loop {
             let tree = domains::plan_places(&table, &found)?;
             match domains::hold_all(&tree.lower) {
                 Ok(lower) => break (tree, lower),
-                Err((n, why)) => {
-                    let point = tree.lower[n].point.clone();
+                Err(NotHeld { mount, why }) => {
+                    let point = tree.lower[mount].point.clone();
                     found.retain(|place| *place != point);
-                    left_out.push((point, why));
+                    left_out.push(LeftOut { point, why });
                 }
             }
         };
-        if verbose {
-            left_out.iter().for_each(|(point, why)| say_left_out(point, why));
+        if voice.verbose {
+            left_out.iter().for_each(say_left_out);
         }
         if lower.is_empty() {
             return Err(nothing_left(&left_out));
@@ -136,8 +137,8 @@ impl Scope {
         &self.lower
     }
 
-    /// Opens the domains. `quiet`: standard error is for programs.
-    pub fn open(&self, os: &Linux, area: &Area, verbose: bool, quiet: bool) -> Result<Opened<'_>, String> {
+    /// Opens the domains.
+    pub fn open(&self, os: &Linux, area: &Area, voice: Voice) -> Result<Opened<'_>> {
         let mut lower: Vec<&Mounted> = self.lower.iter().collect();
         let mut left_out = Vec::new();
         let (table, places) = match &self.whole {
@@ -150,13 +151,13 @@ impl Scope {
                 let domains = loop {
                     match domains::open(os, &lower, area) {
                         Ok(domains) => break domains,
-                        Err((n, refused)) => {
-                            let point = lower[n].lower.point.clone();
+                        Err(refused) => {
+                            let point = lower[refused.mount].lower.point.clone();
                             if table.is_none() || !refused.by_anybody || point == b"/" {
                                 return Err(refused.why);
                             }
-                            lower.remove(n);
-                            left_out.push((point, refused.why));
+                            lower.remove(refused.mount);
+                            left_out.push(LeftOut { point, why: refused.why });
                         }
                     }
                 };
@@ -164,28 +165,27 @@ impl Scope {
                     Some(table) => self.without(table, &left_out, &lower)?,
                     None => self.tree.clone(),
                 };
-                if !quiet {
-                    left_out.iter().for_each(|(point, why)| say_left_out(point, why));
+                if !voice.json {
+                    left_out.iter().for_each(say_left_out);
                 }
                 return Ok(Opened { depth: self.depth, tree, lower, domains });
             }
         };
         let domains = domains::open_what_opens(os, &mut lower, area, &mut left_out);
-        let tree = match left_out.is_empty() {
-            true => self.tree.clone(),
-            false => {
-                let rest = |place: &&Vec<u8>| lower.iter().any(|mounted| mounted.lower.point == **place);
-                let rest: Vec<_> = places.iter().filter(rest).cloned().collect();
-                domains::plan_places(table, &rest)?
-            }
+        let tree = if left_out.is_empty() {
+            self.tree.clone()
+        } else {
+            let rest = |place: &&Vec<u8>| lower.iter().any(|mounted| mounted.lower.point == **place);
+            let rest: Vec<_> = places.iter().filter(rest).cloned().collect();
+            domains::plan_places(table, &rest)?
         };
-        if !quiet {
-            left_out.iter().for_each(|(point, why)| say_left_out(point, why));
+        if !voice.json {
+            left_out.iter().for_each(say_left_out);
         }
         if lower.is_empty() {
             return Err(nothing_left(&left_out));
         }
-        if verbose {
+        if voice.verbose {
             let served: Vec<_> = lower.iter().map(|mounted| mounted.point()).collect();
             eprintln!("systx: served: {}. Everything else is read-only inside.", served.join(", "));
         }
@@ -195,18 +195,14 @@ impl Scope {
 
 impl Scope {
     /// Root's tree with these mounts left out, which has `lower` for views.
-    fn without(
-        &self,
-        table: &[Mount],
-        out: &[(Vec<u8>, String)],
-        lower: &[&Mounted],
-    ) -> Result<Tree, String> {
-        let points: Vec<_> = out.iter().map(|(point, _)| point.clone()).collect();
+    fn without(&self, table: &[Mount], out: &[LeftOut], lower: &[&Mounted]) -> Result<Tree> {
+        let points: Vec<_> = out.iter().map(|out| out.point.clone()).collect();
         let tree = domains::plan_without(table, &points)?;
-        match tree.lower.iter().eq(lower.iter().map(|mounted| &mounted.lower)) {
-            true => Ok(tree),
+        if tree.lower.iter().eq(lower.iter().map(|mounted| &mounted.lower)) {
+            Ok(tree)
+        } else {
             // Something was mounted meanwhile.
-            false => Err("the mounts have changed; run again".into()),
+            Err("the mounts have changed; run again".into())
         }
     }
 }
@@ -224,26 +220,24 @@ impl Opened<'_> {
 
 /// Where it is more than one place: of several `--only` each is meant to be there.
 fn say_served(tree: &Tree) {
-    let (places, rest): (Vec<_>, _) = match tree.named.is_empty() {
-        true => (tree.lower.iter().map(|lower| shown(&lower.point)).collect(), ""),
-        false => {
-            (tree.named.iter().map(|dir| shown(dir)).collect(), " Outside of them the command runs natively.")
-        }
+    let (places, rest): (Vec<_>, _) = if tree.named.is_empty() {
+        (tree.lower.iter().map(|lower| shown(&lower.point)).collect(), "")
+    } else {
+        (tree.named.iter().map(|dir| shown(dir)).collect(), " Outside of them the command runs natively.")
     };
     if places.len() > 1 {
         eprintln!("systx: served: {}.{rest}", places.join(", "));
     }
 }
 
-fn say_left_out(point: &[u8], why: &str) {
+fn say_left_out(LeftOut { point, why }: &LeftOut) {
     eprintln!("systx: {} is read-only inside: {why}.", shown(point));
 }
 
-fn nothing_left(left_out: &[(Vec<u8>, String)]) -> String {
-    let each: Vec<_> = left_out.iter().map(|(point, why)| format!("{}: {why}", shown(point))).collect();
+fn nothing_left(left_out: &[LeftOut]) -> Failure {
+    let each: Vec<_> =
+        left_out.iter().map(|LeftOut { point, why }| format!("{}: {why}", shown(point))).collect();
     let each = if each.is_empty() { String::new() } else { format!(" ({})", each.join("; ")) };
-    format!(
-        "nothing that user {} could change can be served{each}; name a directory of yours with --only",
-        Linux::new().uid()
-    )
+    let why = format!("nothing that user {} could change can be served{each}", Linux::new().uid());
+    Failure::from(why).hint("name a directory of yours with --only")
 }

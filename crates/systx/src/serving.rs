@@ -3,11 +3,24 @@
 //! Owns: their start and their end. Guarantees: when the former ends by itself, the view's alarm says so.
 //! Does not: know why it is to end.
 
-use crate::hint::failed;
+use crate::failure::{failed, Result};
 use std::thread::JoinHandle;
+use systx_os::beside::Placing;
 use systx_os::fuse::EventFd;
 use systx_os::{Errno, Linux};
 use systx_view::View;
+
+/// The environment variable that chooses the CPU of the thread that answers: with `shared` that of the thread that
+/// asks, else the kernel's choice.
+const VARIABLE: &str = "SYSTX_CPU";
+
+/// Returns the choice of the environment.
+pub fn placing() -> Placing {
+    match std::env::var_os(VARIABLE) {
+        Some(value) if value == "shared" => Placing::Shared,
+        _ => Placing::Scheduled,
+    }
+}
 
 /// The thread that answers what the command asks of its files.
 pub struct Serving {
@@ -20,7 +33,7 @@ pub type Served = (View<Linux>, Result<(), Errno>);
 
 impl Serving {
     /// Starts it.
-    pub fn start(mut view: View<Linux>) -> Result<Serving, String> {
+    pub fn start(mut view: View<Linux>) -> Result<Serving> {
         let stop = EventFd::new().map_err(failed("making an eventfd"))?;
         let until = stop.try_clone().map_err(failed("making an eventfd"))?;
         let alarm = view.alarm().map_err(failed("making an eventfd"))?;
@@ -32,15 +45,17 @@ impl Serving {
             }
             (view, served)
         };
-        let thread =
-            std::thread::Builder::new().name("systx-view".into()).spawn(serve).map_err(|e| e.to_string())?;
+        let thread = std::thread::Builder::new()
+            .name("systx-view".into())
+            .spawn(serve)
+            .map_err(failed("serving files"))?;
         Ok(Serving { stop, thread })
     }
 
     /// Ends it; it can be [started](Serving::start) again.
-    pub fn stop(self) -> Result<Served, String> {
+    pub fn stop(self) -> Result<Served> {
         self.stop.ring();
-        self.thread.join().map_err(|_| "the view has a bug: its thread panicked".to_string())
+        self.thread.join().map_err(|_| "the view has a bug: its thread panicked".into())
     }
 }
 

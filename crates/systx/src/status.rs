@@ -5,6 +5,7 @@
 
 use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Mounted};
+use crate::failure::{at, bytes, failed, Failure, Result};
 use crate::report::displaced_json;
 use crate::session;
 use crate::session::bound::Bound;
@@ -18,16 +19,31 @@ use std::time::SystemTime;
 use systx_engine::domain::reports::Report;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::Displaced;
+use systx_engine::outcome::{Displaced, DisplacedKind};
 use systx_engine::recovery::Recovered;
 use systx_engine::upkeep::Listed;
-use systx_os::Linux;
+use systx_os::{Errno, Linux};
 
 /// How long `recover` waits for what others are publishing, in nanoseconds.
 const PUBLICATION_NS: u64 = 10_000_000_000;
 
-/// The result of a command: text for standard output, and false if something is not well.
-pub type Answer = Result<(String, bool), String>;
+/// What a command prints on standard output.
+pub struct Said {
+    /// The text.
+    pub text: String,
+    /// False if something is not well.
+    pub well: bool,
+}
+
+/// The result of a command.
+pub type Answer = Result<Said>;
+
+/// What is said of several file systems or transactions, for people and for programs.
+#[derive(Default)]
+struct Page {
+    text: String,
+    values: Vec<Value>,
+}
 
 /// `systx list`.
 pub fn list(args: &Json) -> Answer {
@@ -37,16 +53,16 @@ pub fn list(args: &Json) -> Answer {
     for (mounted, domain) in &found.open {
         match domain.transactions() {
             Ok(listed) => rows.extend(listed.into_iter().map(|l| (mounted, l))),
-            Err(e) => found.failed.push(format!("{}: {e}", mounted.point())),
+            Err(e) => found.failed.push(Failure::at(&mounted.lower.point, e)),
         }
     }
     if args.json {
         let mut rows: Vec<_> = rows.iter().map(|(mounted, l)| row_json(mounted, l, &open)).collect();
         rows.extend(open.iter().filter(|open| is_over(open)).map(doomed_json));
-        return Ok((
-            format!("{}\n", json!({ "transactions": rows, "failed": found.failed })),
-            found.failed.is_empty(),
-        ));
+        return Ok(Said {
+            text: format!("{}\n", json!({ "transactions": rows, "failed": found.sentences() })),
+            well: found.failed.is_empty(),
+        });
     }
     let mut out = String::new();
     for (mounted, l) in &rows {
@@ -63,97 +79,112 @@ pub fn list(args: &Json) -> Answer {
         out += &format!("{}  over, see `systx status {}`  pid {}  {point}\n", look.id, look.id, look.pid);
     }
     found.complain();
-    Ok((out, found.failed.is_empty()))
+    Ok(Said { text: out, well: found.failed.is_empty() })
 }
 
 /// `systx status`.
 pub fn status(args: &Status) -> Answer {
     let open = socket::all(&args.json.area)?;
     let mut found = domains::existing(&Linux::new(), &args.json.area)?;
-    let mut values = Vec::new();
-    let mut out = String::new();
+    let mut page = Page::default();
     for one in open.iter().filter(|one| is_over(one) && args.id == Some(one.look.id)) {
         let point = shown(&one.point);
-        out += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
-        out += &session::described(&one.look);
-        values.push(doomed_json(one));
+        page.text += &format!("transaction {} on {point}: over, pid {}\n", one.look.id, one.look.pid);
+        page.text += &session::described(&one.look);
+        page.values.push(doomed_json(one));
     }
     for (mounted, domain) in &found.open {
-        let point = mounted.point();
-        let looked =
-            domain.transactions().and_then(|listed| Ok((listed, domain.kept_aside()?, domain.reports()?)));
-        let (listed, aside, mut reports) = match looked {
-            Ok(all) => all,
+        let there = match There::look(mounted, domain) {
+            Ok(there) => there,
             Err(e) => {
-                found.failed.push(format!("{point}: {e}"));
+                found.failed.push(Failure::at(&mounted.lower.point, e));
                 continue;
             }
         };
         match args.id {
-            Some(id) => {
-                for l in listed.iter().filter(|l| l.tx.0 == id) {
-                    let kept = kept_open(&open, l);
-                    out += &format!(
-                        "transaction {id} on {point}: {}, pid {}, {}\n",
-                        stands(kept, l),
-                        l.pid,
-                        shown(&l.command)
-                    );
-                    out += &kept.map_or(String::new(), |open| session::described(&open.look));
-                    values.push(row_json(mounted, l, &open));
-                }
-                reports.retain(|report| report.tx.0 == id);
-                if !reports.is_empty() {
-                    let mut value = json!({ "id": id, "displaced": reports_json(&reports) });
-                    put(&mut value, "mount", &mounted.lower.point);
-                    values.push(value);
-                }
-            }
-            None => {
-                let in_flight = listed.iter().filter(|l| l.state.is_some()).count();
-                let running = listed.len() - in_flight;
-                out += &format!(
-                    "{point}: {running} running, {in_flight} in flight, {} kept aside\n",
-                    aside.len()
-                );
-                let unmade = domain.checkpoint_failed().map(|e| e.to_string());
-                if let Some(why) = &unmade {
-                    out += &format!("{point}: the last checkpoint failed, so the log grows: {why}\n");
-                }
-                let told: BTreeSet<_> = reports.iter().filter_map(|r| r.aside.as_deref()).collect();
-                let untold = aside
-                    .iter()
-                    .filter(|name| !std::str::from_utf8(name).is_ok_and(|name| told.contains(name)));
-                for name in untold {
-                    out += &format!(
-                        "{point}: aside/{}: reason unknown (the publisher died before it could record one)\n",
-                        shown(name)
-                    );
-                }
-                let aside: Vec<_> = aside.iter().map(|name| String::from_utf8_lossy(name)).collect();
-                let mut value = json!({
-                    "running": running,
-                    "in_flight": in_flight,
-                    "checkpoint_failed": unmade,
-                    "aside": aside,
-                    "displaced": reports_json(&reports),
-                });
-                put(&mut value, "mount", &mounted.lower.point);
-                values.push(value);
-            }
+            Some(id) => there.describe_one(id, &open, &mut page),
+            None => there.describe_all(&mut page),
         }
-        out += &reports.iter().map(|report| reported(&point, report)).collect::<String>();
     }
     found.complain();
-    let known = args.id.is_none() || !values.is_empty();
+    let known = args.id.is_none() || !page.values.is_empty();
     if args.json.json {
-        return Ok((format!("{}\n", Value::from(values)), known));
+        return Ok(Said { text: format!("{}\n", Value::from(page.values)), well: known });
     }
     match args.id {
         Some(id) if !known => {
-            Err(format!("transaction {id} neither runs nor is in flight: it has ended or never was; `systx list` shows those that run, `systx log` what has committed"))
+            let why = format!("transaction {id} neither runs nor is in flight: it has ended or never was");
+            Err(Failure::from(why).hint("`systx list` shows those that run, `systx log` what has committed"))
         }
-        _ => Ok((out, found.failed.is_empty())),
+        _ => Ok(Said { text: page.text, well: found.failed.is_empty() }),
+    }
+}
+
+/// What is on one file system.
+struct There<'a> {
+    mounted: &'a Mounted,
+    domain: &'a Domain<Linux>,
+    listed: Vec<Listed>,
+    aside: Vec<Vec<u8>>,
+    reports: Vec<Report>,
+}
+
+impl<'a> There<'a> {
+    fn look(mounted: &'a Mounted, domain: &'a Domain<Linux>) -> Result<There<'a>, Errno> {
+        let (listed, aside, reports) = (domain.transactions()?, domain.kept_aside()?, domain.reports()?);
+        Ok(There { mounted, domain, listed, aside, reports })
+    }
+
+    /// Adds one transaction, and what was reported of it.
+    fn describe_one(&self, id: u64, open: &[Found], page: &mut Page) {
+        let point = self.mounted.point();
+        for l in self.listed.iter().filter(|l| l.tx.0 == id) {
+            let (kept, command) = (kept_open(open, l), shown(&l.command));
+            let state = stands(kept, l);
+            page.text += &format!("transaction {id} on {point}: {state}, pid {}, {command}\n", l.pid);
+            page.text += &kept.map_or(String::new(), |open| session::described(&open.look));
+            page.values.push(row_json(self.mounted, l, open));
+        }
+        let of_it = |report: &&Report| report.tx.0 == id;
+        let reports: Vec<_> = self.reports.iter().filter(of_it).cloned().collect();
+        if !reports.is_empty() {
+            let mut value = json!({ "id": id, "displaced": reports_json(&reports) });
+            put(&mut value, "mount", &self.mounted.lower.point);
+            page.values.push(value);
+        }
+        page.text += &reports.iter().map(|report| reported(&point, report)).collect::<String>();
+    }
+
+    /// Adds how many transactions there are, what is kept, and all reports.
+    fn describe_all(&self, page: &mut Page) {
+        let point = self.mounted.point();
+        let in_flight = self.listed.iter().filter(|l| l.state.is_some()).count();
+        let running = self.listed.len() - in_flight;
+        page.text +=
+            &format!("{point}: {running} running, {in_flight} in flight, {} kept aside\n", self.aside.len());
+        let unmade = self.domain.checkpoint_failed().map(|e| e.to_string());
+        if let Some(why) = &unmade {
+            page.text += &format!("{point}: the last checkpoint failed, so the log grows: {why}\n");
+        }
+        let told: BTreeSet<_> = self.reports.iter().filter_map(|r| r.aside.as_deref()).collect();
+        let is_told = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| told.contains(name));
+        for name in self.aside.iter().filter(|name| !is_told(name)) {
+            page.text += &format!(
+                "{point}: aside/{}: reason unknown (the publisher died before it could record one)\n",
+                shown(name)
+            );
+        }
+        let aside: Vec<_> = self.aside.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        let mut value = json!({
+            "running": running,
+            "in_flight": in_flight,
+            "checkpoint_failed": unmade,
+            "aside": aside,
+            "displaced": reports_json(&self.reports),
+        });
+        put(&mut value, "mount", &self.mounted.lower.point);
+        page.values.push(value);
+        page.text += &self.reports.iter().map(|report| reported(&point, report)).collect::<String>();
     }
 }
 
@@ -169,12 +200,12 @@ pub fn recover(args: &Recover) -> Answer {
     for (mounted, domain) in &found.open {
         // Of session daemons that went with the machine, or together with their twins.
         socket::sweep(&Linux::new(), &domain.area.dir);
-        let (recovered, error) = finish(domain);
+        let Finished { recovered, error } = finish(domain);
         let error = error.or(settled(domain).err());
         all_well &= recovered.unfinished.is_empty() && error.is_none();
         finished += recovered.finished;
-        out += &describe(mounted, &recovered, error.as_deref(), args.quiet);
-        let awaited = domain.awaited().map_err(|e| format!("{}: {e}", mounted.point()))?;
+        out += &describe(mounted, &recovered, error.as_ref()).unwrap_or_else(|| nothing_to_do(mounted, args));
+        let awaited = domain.awaited().map_err(at(&mounted.lower.point))?;
         for one in awaited.iter().filter(|_| !args.quiet) {
             out += &format!(
                 "{}: transaction {} ({}) is committed, and a file system that takes part has not heard of it: mount it, or `systx recover --forget {}` if it never comes back\n",
@@ -192,7 +223,7 @@ pub fn recover(args: &Recover) -> Answer {
         earlier.retain(|report| !(args.quiet && report.told));
         earlier.retain(|report| !recovered.displaced.iter().any(|d| is_of(report, d)));
         out += &earlier.iter().map(|report| reported(&mounted.point(), report)).collect::<String>();
-        let mut value = recovered_json(mounted, &recovered, error.as_deref());
+        let mut value = recovered_json(mounted, &recovered, error.as_ref());
         value["reported_earlier"] = reports_json(&earlier);
         value["awaited"] = awaited.iter().map(|one| one.id.0).collect();
         values.push(value);
@@ -204,29 +235,29 @@ pub fn recover(args: &Recover) -> Answer {
         }
     }
     if args.json.json {
-        out = format!("{}\n", json!({ "mounts": values, "failed": found.failed }));
+        out = format!("{}\n", json!({ "mounts": values, "failed": found.sentences() }));
     }
-    Ok((out, all_well))
+    Ok(Said { text: out, well: all_well })
 }
 
 /// Records a person's decision on a transaction whose other file systems are away; the recovery that follows
 /// acts on it.
-fn decide_by_hand(args: &Recover) -> Result<(), String> {
+fn decide_by_hand(args: &Recover) -> Result<()> {
     let Some(id) = args.commit.or(args.abort).or(args.forget) else { return Ok(()) };
-    let at = match &args.at {
-        Some(at) => Some(at.canonicalize().map_err(|e| format!("--at {}: {e}", at.display()))?),
+    let named = match &args.at {
+        Some(at) => Some(at.canonicalize().map_err(|e| Failure::new("--at", e).on(bytes(at)))?),
         None => None,
     };
     let found = domains::existing(&Linux::new(), &args.json.area)?;
     let is_there = |mounted: &Mounted| {
-        at.as_ref().is_none_or(|at| at.as_os_str().as_encoded_bytes() == mounted.lower.point)
+        named.as_ref().is_none_or(|at| at.as_os_str().as_encoded_bytes() == mounted.lower.point)
     };
     let mut meant = Vec::new();
     for (mounted, domain) in found.open.iter().filter(|(mounted, _)| is_there(mounted)) {
-        let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", mounted.point());
+        let point = &mounted.lower.point;
         let is_it = match args.forget {
-            Some(_) => domain.awaited().map_err(|e| failed(&e))?.iter().any(|one| one.id.0 == id),
-            None => domain.is_in_doubt(TxId(id)).map_err(|e| failed(&e))?,
+            Some(_) => domain.awaited().map_err(at(point))?.iter().any(|one| one.id.0 == id),
+            None => domain.is_in_doubt(TxId(id)).map_err(at(point))?,
         };
         if is_it {
             meant.push((mounted, domain));
@@ -235,23 +266,28 @@ fn decide_by_hand(args: &Recover) -> Result<(), String> {
     let (mounted, domain) = match meant[..] {
         [one] => one,
         [] if args.forget.is_some() => {
-            return Err(format!(
-                "no file system waits for transaction {id}; `systx recover` says which are waited for"
-            ))
+            let why = format!("no file system waits for transaction {id}");
+            return Err(Failure::from(why).hint("`systx recover` says which are waited for"));
         }
-        [] => return Err(format!("transaction {id} is not in doubt; `systx recover` says which are")),
-        _ => return Err(format!("transactions {id} are on several file systems; say which by --at")),
+        [] => {
+            let why = format!("transaction {id} is not in doubt");
+            return Err(Failure::from(why).hint("`systx recover` says which are"));
+        }
+        _ => {
+            let why = format!("transactions {id} are on several file systems");
+            return Err(Failure::from(why).hint("say which by --at"));
+        }
     };
-    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", mounted.point());
     match args.forget {
-        Some(_) => domain.silence_decision(TxId(id)).map_err(|e| failed(&e))?,
-        None => domain.decide_by_hand(TxId(id), args.commit.is_some()).map_err(|e| failed(&e))?,
+        Some(_) => domain.silence_decision(TxId(id)).map_err(at(&mounted.lower.point))?,
+        None => domain.decide_by_hand(TxId(id), args.commit.is_some()).map_err(at(&mounted.lower.point))?,
     };
     Ok(())
 }
 
 fn is_of(report: &Report, displaced: &Displaced) -> bool {
-    (&report.path, &report.aside, report.what.as_str()) == (&displaced.path, &displaced.aside, displaced.what)
+    (&report.path, &report.aside, report.what.as_str())
+        == (&displaced.path, &displaced.aside, displaced.what.fragment())
 }
 
 /// One displaced object for people, of a publication that may be long over.
@@ -263,7 +299,8 @@ fn reported(point: &str, report: &Report) -> String {
 
 fn reports_json(reports: &[Report]) -> Value {
     let one = |r: &Report| {
-        let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what });
+        let code = DisplacedKind::of_fragment(&r.what).map(DisplacedKind::code);
+        let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what, "code": code });
         put(&mut value, "path", &r.path);
         value
     };
@@ -271,48 +308,65 @@ fn reports_json(reports: &[Report]) -> Value {
 }
 
 /// Images of those that died before their commit go.
-fn settled(domain: &Domain<Linux>) -> Result<usize, String> {
-    domain.settle_images().map_err(|e| e.to_string())
+fn settled(domain: &Domain<Linux>) -> Result<usize> {
+    domain.settle_images().map_err(at(b""))
+}
+
+/// What became of what was left on a file system.
+struct Finished {
+    recovered: Recovered,
+    /// Why the rest was not looked at.
+    error: Option<Failure>,
 }
 
 /// Finishes what opening the domain has left, so that the tree is whole, and makes a checkpoint, so that the
 /// next boot redoes nothing.
-fn finish(domain: &Domain<Linux>) -> (Recovered, Option<String>) {
+fn finish(domain: &Domain<Linux>) -> Finished {
     let mut recovered = domain.recovered_by_opening();
-    let rest = domain.finish_dead().map_err(|e| e.to_string()).and_then(|more| {
+    let rest = domain.finish_dead().map_err(at(b"")).and_then(|more| {
         recovered.merge(more);
-        let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(|e| e.to_string())?;
+        let at_it = domain.wait_for_publications(PUBLICATION_NS).map_err(at(b""))?;
         // An owner that was just dying at the first try, or was waited for and died, counts as dead now.
-        let mut more = domain.finish_dead().map_err(|e| e.to_string())?;
+        let mut more = domain.finish_dead().map_err(at(b""))?;
         more.unfinished.retain(|why| !recovered.unfinished.contains(why));
         recovered.merge(more);
         recovered.unfinished.extend(at_it.into_iter().map(being_published));
         covered(domain)
     });
-    (recovered, rest.err())
+    Finished { recovered, error: rest.err() }
 }
 
 fn being_published((id, left): (TxId, bool)) -> String {
-    match left {
-        true => format!("transaction {id} is committed, its publication waits for its own process; see what that one has said"),
-        false => format!("transaction {id} is being published by another process; run `systx recover` again"),
+    if left {
+        format!("transaction {id} is committed, its publication waits for its own process; see what that one has said")
+    } else {
+        format!("transaction {id} is being published by another process; run `systx recover` again")
     }
 }
 
 /// Makes a checkpoint unless nothing has committed since the last one.
-fn covered(domain: &Domain<Linux>) -> Result<(), String> {
-    let Some(goal) = domain.owed().map_err(|e| e.to_string())? else { return Ok(()) };
+fn covered(domain: &Domain<Linux>) -> Result<()> {
+    let Some(goal) = domain.owed().map_err(at(b""))? else { return Ok(()) };
     let made = domain.cover(goal);
     made.map(|_| ()).map_err(|e| {
-        format!("the checkpoint failed, so what has committed may be done again at the next boot: {e}")
+        Failure::new("the checkpoint failed, so what has committed may be done again at the next boot", e)
     })
 }
 
-fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet: bool) -> String {
+fn nothing_to_do(mounted: &Mounted, args: &Recover) -> String {
+    if args.quiet {
+        String::new()
+    } else {
+        format!("{}: nothing to do\n", mounted.point())
+    }
+}
+
+/// Describes a recovery; `None`: there was nothing to do.
+fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>) -> Option<String> {
     let point = mounted.point();
     let mut out = String::new();
     if recovered.is_empty() && error.is_none() {
-        return if quiet { out } else { format!("{point}: nothing to do\n") };
+        return None;
     }
     if recovered.finished + recovered.aborted > 0 {
         out += &format!(
@@ -325,19 +379,19 @@ fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&str>, quiet
             d.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
         out += &format!("{point}: displaced: {}: {}{aside}\n", shown(&d.path), d.what);
     }
-    for why in recovered.unfinished.iter().map(String::as_str).chain(error) {
+    for why in recovered.unfinished.iter().cloned().chain(error.map(Failure::to_string)) {
         out += &format!("{point}: not finished: {why}\n");
     }
-    out
+    Some(out)
 }
 
-fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&str>) -> Value {
+fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>) -> Value {
     let mut value = json!({
         "finished": recovered.finished,
         "aborted": recovered.aborted,
         "displaced": recovered.displaced.iter().map(displaced_json).collect::<Vec<_>>(),
         "unfinished": recovered.unfinished,
-        "error": error,
+        "error": error.map(Failure::to_string),
     });
     put(&mut value, "mount", &mounted.lower.point);
     value
@@ -351,17 +405,16 @@ pub fn prune(args: &Prune) -> Answer {
     let mut all_well = found.failed.is_empty();
     for (mounted, domain) in &found.open {
         let point = mounted.point();
-        let (recovered, error) = finish(domain);
-        out += &describe(mounted, &recovered, error.as_deref(), true);
+        let Finished { recovered, error } = finish(domain);
+        out += &describe(mounted, &recovered, error.as_ref()).unwrap_or_default();
         all_well &= error.is_none();
-        let failed = |e| format!("{point}: {e}");
-        let nobodys = settled(domain).map_err(|e| format!("{point}: {e}"))?;
+        let nobodys = settled(domain).map_err(|e| e.on(&mounted.lower.point))?;
         if nobodys > 0 {
             out += &format!("{point}: removed what was kept to undo {nobodys} that never committed\n");
         }
-        let names = domain.kept_aside().map_err(failed)?;
-        let reports = domain.reports().map_err(failed)?;
-        let mut images = domain.images().map_err(failed)?;
+        let names = domain.kept_aside().map_err(at(&mounted.lower.point))?;
+        let reports = domain.reports().map_err(at(&mounted.lower.point))?;
+        let mut images = domain.images().map_err(at(&mounted.lower.point))?;
         images.truncate(images.len().saturating_sub(args.keep));
         if names.is_empty() && reports.is_empty() && images.is_empty() {
             if nobodys == 0 {
@@ -373,7 +426,7 @@ pub fn prune(args: &Prune) -> Answer {
             continue;
         }
         for id in images {
-            domain.remove_image(id).map_err(failed)?;
+            domain.remove_image(id).map_err(at(&mounted.lower.point))?;
             out += &format!("{point}: transaction {id} can't be undone any more\n");
             let mut value = json!({ "undo": id.0 });
             put(&mut value, "mount", &mounted.lower.point);
@@ -399,26 +452,26 @@ pub fn prune(args: &Prune) -> Answer {
         // Not while something that they explain stays.
         if !stays {
             for tx in reports.iter().map(|report| report.tx).collect::<BTreeSet<_>>() {
-                domain.remove_reports(tx).map_err(failed)?;
+                domain.remove_reports(tx).map_err(at(&mounted.lower.point))?;
                 out += &format!("{point}: forgot the report of transaction {tx}\n");
             }
         }
     }
     let lost = lost(args)?;
-    out += &lost.0;
-    removed.extend(lost.1);
+    out += &lost.text;
+    removed.extend(lost.values);
     if out.is_empty() && found.open.is_empty() && found.failed.is_empty() {
         out = "nothing to remove: no file system has an area of systx\n".into();
     }
     found.complain();
     if args.json.json {
-        out = format!("{}\n", json!({ "removed": removed, "failed": found.failed }));
+        out = format!("{}\n", json!({ "removed": removed, "failed": found.sentences() }));
     }
-    Ok((out, all_well))
+    Ok(Said { text: out, well: all_well })
 }
 
 /// Says how much room lost transactions take, and discards them if that is wanted: what is said, and what went.
-fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
+fn lost(args: &Prune) -> Result<Page> {
     let (mut out, mut gone) = (String::new(), Vec::new());
     let (mut count, mut total) = (0, 0);
     for mut found in socket::all(&args.json.area)? {
@@ -451,26 +504,22 @@ fn lost(args: &Prune) -> Result<(String, Vec<Value>), String> {
             Bound::here()
         );
     }
-    Ok((out, gone))
+    Ok(Page { text: out, values: gone })
 }
 
+const ASKING: &str = "asking at the terminal";
+
 /// Asks on the terminal; anything but yes is no.
-fn agrees(question: &str) -> Result<bool, String> {
+fn agrees(question: &str) -> Result<bool> {
     let mut err = std::io::stderr().lock();
-    err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(|e| e.to_string())?;
+    err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed(ASKING))?;
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).map_err(|e| e.to_string())?;
+    std::io::stdin().lock().read_line(&mut answer).map_err(failed(ASKING))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 /// Asks on the terminal; anything but yes is no.
-fn agreed(
-    point: &str,
-    names: &[Vec<u8>],
-    reports: &[Report],
-    images: &[TxId],
-    area: &Area,
-) -> Result<bool, String> {
+fn agreed(point: &str, names: &[Vec<u8>], reports: &[Report], images: &[TxId], area: &Area) -> Result<bool> {
     let mut err = std::io::stderr().lock();
     let ask = |err: &mut dyn Write| {
         if !(names.is_empty() && reports.is_empty()) {
@@ -489,9 +538,9 @@ fn agreed(
         write!(err, "Remove them for good? [y/N] ")?;
         err.flush()
     };
-    ask(&mut err).map_err(|e| e.to_string())?;
+    ask(&mut err).map_err(failed(ASKING))?;
     let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).map_err(|e| e.to_string())?;
+    std::io::stdin().lock().read_line(&mut answer).map_err(failed(ASKING))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 

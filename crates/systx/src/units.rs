@@ -3,6 +3,7 @@
 //! Owns: the directories in which units stand. Does not: start what is new among them; a boot that runs has
 //! made its plan.
 
+use crate::failure::{Failure, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,11 +21,12 @@ const PLACES: [&str; 7] = [
 ];
 /// Drop-ins and links stand one directory below.
 const DEPTH: usize = 2;
+const OLD: &str = "units may be as they were before the recovery";
 /// The kernel's clock for stamps is behind the one that a program reads, by a tick.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Has systemd, where it runs, read its units anew if one has changed since then.
-pub fn reload_if_changed(since: SystemTime) -> Result<(), String> {
+pub fn reload_if_changed(since: SystemTime) -> Result<()> {
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(TICK);
     let booted = Path::new("/run/systemd/system").is_dir();
     if !booted || !PLACES.iter().any(|place| has_changed(Path::new(place), since, DEPTH)) {
@@ -33,11 +35,11 @@ pub fn reload_if_changed(since: SystemTime) -> Result<(), String> {
     let reload = Command::new("systemctl").arg("daemon-reload").stdin(Stdio::null()).output();
     match reload {
         Ok(done) if done.status.success() => Ok(()),
-        Ok(done) => Err(format!(
-            "systemctl daemon-reload: {}; units may be as they were before the recovery",
-            String::from_utf8_lossy(&done.stderr).trim()
-        )),
-        Err(e) => Err(format!("systemctl can't be run: {e}; units may be as they were before the recovery")),
+        Ok(done) => {
+            let said = String::from_utf8_lossy(&done.stderr).trim().to_string();
+            Err(Failure::new("systemctl daemon-reload", said).hint(OLD))
+        }
+        Err(e) => Err(Failure::new("systemctl can't be run", e).hint(OLD)),
     }
 }
 

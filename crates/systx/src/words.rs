@@ -1,4 +1,4 @@
-//! Bytes from outside as text: names, command lines, errors of the kernel.
+//! Bytes from outside as text: names and command lines; and how much text there is.
 //!
 //! Owns: the one way to show them. Guarantees: a name in a text can't command a terminal, and JSON loses no
 //! byte of it. Does not: say what to do about an error ([`crate::hint`] does).
@@ -6,10 +6,13 @@
 use serde_json::Value;
 use systx_engine::shown::Shown;
 
-/// Returns what the kernel says of an error, without its number.
-pub fn os_words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
+/// How much is said on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Voice {
+    /// Standard error is for programs: nothing that is not asked for.
+    pub json: bool,
+    /// More than how it ended.
+    pub verbose: bool,
 }
 
 /// Returns a name or a command line for people.

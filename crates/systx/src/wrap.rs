@@ -9,9 +9,10 @@
 //! does.
 
 use crate::args::Wrap;
+use crate::failure::{in_words, Failure, Result};
 use crate::hooks;
-use crate::status::Answer;
-use crate::words::{os_words, shown};
+use crate::status::{Answer, Said};
+use crate::words::shown;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -35,50 +36,55 @@ pub fn wrap(args: &Wrap) -> Answer {
     }
 }
 
-fn directory(args: &Wrap) -> Result<PathBuf, String> {
+fn directory(args: &Wrap) -> Result<PathBuf> {
     let home = || std::env::var_os("HOME").filter(|home| !home.is_empty());
     let dir = match &args.dir {
         Some(dir) => dir.clone(),
-        None => Path::new(&home().ok_or("HOME is not set; say where with --dir")?).join(DIR),
+        None => {
+            Path::new(&home().ok_or_else(|| Failure::from("HOME is not set").hint("say where with --dir"))?)
+                .join(DIR)
+        }
     };
-    std::path::absolute(&dir).map_err(|e| named(&dir, &e))
+    std::path::absolute(&dir).map_err(named(&dir))
 }
 
 fn write(args: &Wrap, dir: &Path) -> Answer {
-    let systx = hooks::this_program().map_err(|e| e.to_string())?;
+    let systx = hooks::this_program().map_err(|e| Failure::new("", e))?;
     let mut scripts = Vec::new();
     for name in &args.names {
         let program = program(dir, name)?;
         // Another one of that name would be as little use inside of a transaction.
         if same_file(&program, &systx) || Some(name.as_os_str()) == systx.file_name() {
-            return Err("systx is no program to wrap; name the programs that it is to run".into());
+            return Err(
+                Failure::from("systx is no program to wrap").hint("name the programs that it is to run")
+            );
         }
         let at = dir.join(name);
         may_be_ours(&at)?;
         scripts.push((at, script(args, &systx, &program), program));
     }
-    std::fs::create_dir_all(dir).map_err(|e| named(dir, &e))?;
+    std::fs::create_dir_all(dir).map_err(named(dir))?;
     let mut out = String::new();
     for (at, text, program) in &scripts {
-        put(at, text).map_err(|e| named(at, &e))?;
+        put(at, text).map_err(named(at))?;
         out += &format!("{}: runs {} as a transaction\n", path(at), path(program));
     }
     if !scripts.iter().all(|(at, ..)| is_found_first(at)) {
         out += "Put that directory first on your path, for instance by this line in ~/.profile:\n";
         out += &format!("  PATH={}:$PATH\n", String::from_utf8_lossy(&quoted(dir.as_os_str())));
     }
-    Ok((out, true))
+    Ok(Said { text: out, well: true })
 }
 
 /// The program that a name stands for: the first on the path that is no script of ours.
-fn program(dir: &Path, name: &OsStr) -> Result<PathBuf, String> {
+fn program(dir: &Path, name: &OsStr) -> Result<PathBuf> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes.contains(&b'/') || bytes.starts_with(b".") {
-        return Err(format!("{}: name a program as it is typed, without a directory", shown(bytes)));
+        return Err(Failure::at(bytes, "name a program as it is typed, without a directory"));
     }
     let found = on_path(name).find(|at| at.parent() != Some(dir) && !is_ours(at));
     found.ok_or_else(|| {
-        format!("{}: there is no such program on the path; install it first, or check PATH", shown(bytes))
+        Failure::at(bytes, "there is no such program on the path").hint("install it first, or check PATH")
     })
 }
 
@@ -171,12 +177,13 @@ fn is_ours(at: &Path) -> bool {
 }
 
 /// An error where something stands that is not ours.
-fn may_be_ours(at: &Path) -> Result<(), String> {
+fn may_be_ours(at: &Path) -> Result<()> {
     match std::fs::symlink_metadata(at) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(named(at, &e)),
+        Err(e) => Err(named(at)(e)),
         Ok(meta) if meta.is_file() && is_ours(at) => Ok(()),
-        Ok(_) => Err(format!("{} was not written by `systx wrap`: left alone; move it away first, or choose another place with --dir", path(at))),
+        Ok(_) => Err(Failure::from(format!("{} was not written by `systx wrap`: left alone", path(at)))
+            .hint("move it away first, or choose another place with --dir")),
     }
 }
 
@@ -185,13 +192,13 @@ fn list(dir: &Path) -> Answer {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         names => names
             .and_then(|names| names.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<_>>())
-            .map_err(|e| named(dir, &e))?,
+            .map_err(named(dir))?,
     };
     let mut ours: Vec<_> = names.into_iter().filter(|at| is_ours(at)).collect();
     ours.sort();
     let mut out = String::new();
     for at in &ours {
-        let text = std::fs::read(at).map_err(|e| named(at, &e))?;
+        let text = std::fs::read(at).map_err(named(at))?;
         let line = text.split(|b| *b == b'\n').nth(2).unwrap_or_default();
         let command =
             line.strip_prefix(b"exec ").and_then(|line| line.strip_suffix(b" \"$@\"")).unwrap_or(line);
@@ -200,7 +207,7 @@ fn list(dir: &Path) -> Answer {
     if ours.is_empty() {
         out = format!("{}: nothing is wrapped\n", path(dir));
     }
-    Ok((out, true))
+    Ok(Said { text: out, well: true })
 }
 
 fn remove(dir: &Path, names: &[OsString]) -> Answer {
@@ -208,26 +215,28 @@ fn remove(dir: &Path, names: &[OsString]) -> Answer {
     for (at, name) in all.iter().zip(names) {
         if name.as_bytes().contains(&b'/') || std::fs::symlink_metadata(at).is_err() {
             let name = shown(name.as_bytes());
-            return Err(format!("{name} is not wrapped in {}; `systx wrap --list` shows what is", path(dir)));
+            let why = format!("{name} is not wrapped in {}", path(dir));
+            return Err(Failure::from(why).hint("`systx wrap --list` shows what is"));
         }
         may_be_ours(at)?;
     }
     let mut out = String::new();
     for at in &all {
-        std::fs::remove_file(at).map_err(|e| named(at, &e))?;
+        std::fs::remove_file(at).map_err(named(at))?;
         out += &format!("removed {}\n", path(at));
     }
     // Not while others are there.
     let _ = std::fs::remove_dir(dir);
-    Ok((out, true))
+    Ok(Said { text: out, well: true })
 }
 
 fn path(at: &Path) -> String {
     shown(at.as_os_str().as_bytes())
 }
 
-fn named(at: &Path, e: &io::Error) -> String {
-    format!("{}: {}", path(at), os_words(e))
+/// Makes a closure for `map_err`.
+fn named(at: &Path) -> impl Fn(io::Error) -> Failure + '_ {
+    |e| Failure::at(at.as_os_str().as_bytes(), in_words(&e))
 }
 
 #[cfg(test)]

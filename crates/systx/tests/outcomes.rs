@@ -348,7 +348,7 @@ fn recover_tells_programs_what_was_displaced(dir: &Path) {
     let first = recovered(&w);
     assert_eq!((&first["finished"], &first["reported_earlier"]), (&json!(1), &json!([])));
     let displaced = &first["displaced"][0];
-    assert_eq!(keys(displaced), ["aside", "path", "what"]);
+    assert_eq!(keys(displaced), ["aside", "code", "path", "what"]);
     assert_eq!(
         (displaced["path"].as_str(), first["displaced"].as_array().unwrap().len()),
         (taken.to_str(), 1)
@@ -358,8 +358,8 @@ fn recover_tells_programs_what_was_displaced(dir: &Path) {
     let again = recovered(&w);
     assert_eq!((&again["finished"], &again["displaced"]), (&json!(0), &json!([])));
     let earlier = again["reported_earlier"].as_array().unwrap();
-    assert_eq!((earlier.len(), keys(&earlier[0])), (1, vec!["aside", "id", "path", "what"]));
-    assert!(["aside", "path", "what"].iter().all(|field| earlier[0][field] == displaced[field]));
+    assert_eq!((earlier.len(), keys(&earlier[0])), (1, vec!["aside", "code", "id", "path", "what"]));
+    assert!(["aside", "code", "path", "what"].iter().all(|field| earlier[0][field] == displaced[field]));
     assert!(earlier[0]["id"].as_u64().is_some_and(|id| id > 0));
     w.prune();
 }

@@ -10,7 +10,7 @@ use super::Change;
 use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::objects::{identify, links_max, open_object, slot_name, Directories};
-use crate::outcome::{CommitError, Conflict, Party};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::plan::Plan;
 use crate::publish::tokens::Token;
 use crate::record::{Act, At, Patch, Source, Step};
@@ -278,7 +278,7 @@ impl<O: Os> Search<'_, O> {
             let path = self.domain.shown(&at.path);
             CommitError::Conflict(Box::new(Conflict {
                 path,
-                what: "directory removed",
+                what: ConflictKind::DirectoryRemoved,
                 with: Party::Outsider,
             }))
         };

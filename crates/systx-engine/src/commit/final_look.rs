@@ -8,7 +8,7 @@ use crate::facts::OpenFiles;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, open_object, slot_name};
-use crate::outcome::{CommitError, Conflict, Party};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::record::{Act, Step};
 use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
 use std::collections::HashSet;
@@ -135,10 +135,10 @@ impl<O: Os> Commit<'_, O> {
                 let dir = change.directories.find(os, &domain.area.root, &at.dir, path);
                 let found = match dir.map_err(|error| failed(domain, step, error))? {
                     Some(dir) => identify(os, &dir, &at.name).map_err(|error| failed(domain, step, error))?,
-                    None => return Err(changed(domain, step, "directory removed")),
+                    None => return Err(changed(domain, step, ConflictKind::DirectoryRemoved)),
                 };
                 if found != expected {
-                    return Err(changed(domain, step, "name changed"));
+                    return Err(changed(domain, step, ConflictKind::NameChanged));
                 }
             }
         }
@@ -160,12 +160,12 @@ fn lease_rewritten<O: Os>(part: &mut Part<O>, leases: &mut Leases<O>) -> Result<
         let open = || open_object(os, root, before, &at.path, &at.name, Open::Read);
         let fd = match leased(os, Lease::Write, open).map_err(|error| failed(domain, step, error))? {
             Held::Leased(fd) => Arc::new(fd),
-            Held::Gone => return Err(changed(domain, step, "removed")),
-            Held::Open => return Err(changed(domain, step, "it was opened meanwhile")),
+            Held::Gone => return Err(changed(domain, step, ConflictKind::Removed)),
+            Held::Open => return Err(changed(domain, step, ConflictKind::Opened)),
         };
         leases.held.push(fd.clone());
         if os.stat(&fd).map_err(|error| failed(domain, step, error))?.nlink != 1 {
-            return Err(changed(domain, step, "it got another name"));
+            return Err(changed(domain, step, ConflictKind::NameAdded));
         }
         // The comparison of its facts must not open it once more: that would break the lease.
         change.patch_targets.insert(*before, fd);
@@ -198,8 +198,8 @@ fn may_get_power<O: Os>(part: &Part<O>) -> Result<(), CommitError> {
         };
         match held {
             Held::Leased(_) => {}
-            Held::Gone => return Err(changed(domain, step, "removed")),
-            Held::Open => return Err(changed(domain, step, "another program has it open for writing")),
+            Held::Gone => return Err(changed(domain, step, ConflictKind::Removed)),
+            Held::Open => return Err(changed(domain, step, ConflictKind::OpenForWriting)),
         }
     }
     Ok(())
@@ -253,7 +253,7 @@ fn expected(step: &Step, taken: &HashSet<(&Handle, &[u8])>) -> Option<Option<Han
     }
 }
 
-fn changed<O: Os>(domain: &Domain<O>, step: &Step, what: &'static str) -> CommitError {
+fn changed<O: Os>(domain: &Domain<O>, step: &Step, what: ConflictKind) -> CommitError {
     let path = domain.shown(&crate::paths::join(&step.at.path, &step.at.name));
     CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }

@@ -11,7 +11,7 @@ use crate::facts::Facts;
 use crate::id::{ObjectId, Objects, TxId};
 use crate::invariant::invariant;
 use crate::objects::{open_object, slot_name, Directories};
-use crate::outcome::{CommitError, Conflict, Durability, Party};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, Shelved, Step, BODY_VERSION};
@@ -260,7 +260,7 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
         }
         let fd = match opened {
             Ok(Some(fd)) => fd,
-            Ok(None) => return Err(vanished(path(), "removed")),
+            Ok(None) => return Err(vanished(path(), ConflictKind::Removed)),
             Err(error) => {
                 return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
             }
@@ -273,7 +273,7 @@ fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle
     Ok(targets)
 }
 
-fn vanished(path: Vec<u8>, what: &'static str) -> CommitError {
+fn vanished(path: Vec<u8>, what: ConflictKind) -> CommitError {
     CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }
 

@@ -6,6 +6,7 @@ use super::{DataFact, Facts, Listing, Seen, Which};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
+use crate::outcome::ConflictKind;
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ impl<O: Os> Clone for Place<'_, O> {
 impl<O: Os> Copy for Place<'_, O> {}
 
 /// Path and what changed, as a fragment.
-pub(super) type Difference = (Vec<u8>, &'static str);
+pub(super) type Difference = (Vec<u8>, ConflictKind);
 
 impl<O: Os> Facts<O> {
     /// The difference found, if any.
@@ -52,13 +53,13 @@ impl<O: Os> Facts<O> {
         }
     }
 
-    fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<&'static str>> {
+    fn compare_seen(&self, seen: &Seen<O>, open: &OpenFiles<O>) -> Result<Option<ConflictKind>> {
         let domain = &self.domains[seen.dir.domain];
         let os = &domain.os;
         let Some(dir) = self.opened(&seen.dir)? else {
             // A missing name in it is still missing. The fact of its own name reports that the directory
             // itself is gone.
-            return Ok(seen.object.is_some().then_some("name removed"));
+            return Ok(seen.object.is_some().then_some(ConflictKind::NameRemoved));
         };
         let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
         let now = match now {
@@ -80,7 +81,7 @@ impl<O: Os> Facts<O> {
             return Ok(verdict.difference());
         }
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
-            return Ok(Some("name given to another object"));
+            return Ok(Some(ConflictKind::NameReplaced));
         }
         if let Some(what) = decide::attributes(&known.stat, &now) {
             return Ok(Some(what));
@@ -88,7 +89,7 @@ impl<O: Os> Facts<O> {
         let at = Place { seen, dir: &dir, handle };
         if let Some(data) = &seen.data {
             if self.data_differs(at, data, &now, open)? {
-                return Ok(Some("contents may have changed"));
+                return Ok(Some(ConflictKind::ContentsInDoubt));
             }
         }
         self.xattrs_differ(at)
@@ -131,7 +132,7 @@ impl<O: Os> Facts<O> {
         Ok(false)
     }
 
-    fn xattrs_differ(&self, Place { seen, dir, handle }: Place<'_, O>) -> Result<Option<&'static str>> {
+    fn xattrs_differ(&self, Place { seen, dir, handle }: Place<'_, O>) -> Result<Option<ConflictKind>> {
         let Some(facts) = seen.xattrs.as_ref().filter(|_| !mutant::on(Mutant::XattrsNotCompared)) else {
             return Ok(None);
         };
@@ -141,33 +142,33 @@ impl<O: Os> Facts<O> {
         } else {
             match os.open(dir, &seen.name, Open::Path) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(Some("name removed")),
+                Err(Errno::NOENT) => return Ok(Some(ConflictKind::NameRemoved)),
                 Err(e) => return Err(e),
             }
         };
         if os.handle(&fd)? != *handle {
-            return Ok(Some("name given to another object"));
+            return Ok(Some(ConflictKind::NameReplaced));
         }
         for (name, value) in &facts.values {
             if current_xattr(os, &fd, name)? != *value {
-                return Ok(Some("an extended attribute changed"));
+                return Ok(Some(ConflictKind::XattrChanged));
             }
         }
         match &facts.names {
-            Some(names) if current_names(os, &fd)? != *names => Ok(Some("extended attributes changed")),
+            Some(names) if current_names(os, &fd)? != *names => Ok(Some(ConflictKind::XattrsChanged)),
             _ => Ok(None),
         }
     }
 
-    fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<&'static str>> {
+    fn compare_listing(&self, listing: &Listing<O>) -> Result<Option<ConflictKind>> {
         let domain = &self.domains[listing.dir.domain];
-        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some("directory removed")) };
+        let Some(dir) = self.opened(&listing.dir)? else { return Ok(Some(ConflictKind::DirectoryRemoved)) };
         if listing.ctime.is_some() && listing.ctime == domain.os.stat(&dir).ok().map(|s| s.ctime) {
             return Ok(None);
         }
         let names = match visible_names(domain, &listing.dir, &dir) {
             Ok(names) => names,
-            Err(Errno::NOENT | Errno::STALE) => return Ok(Some("directory removed")),
+            Err(Errno::NOENT | Errno::STALE) => return Ok(Some(ConflictKind::DirectoryRemoved)),
             Err(e) => return Err(e),
         };
         let now = (hash_names(&names), hash_types(&names));

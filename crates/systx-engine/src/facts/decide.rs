@@ -5,6 +5,7 @@
 
 use super::compare::links;
 use super::DataFact;
+use crate::outcome::ConflictKind;
 use systx_os::{FileType, Stat, Timestamp};
 
 /// How a name was first seen, if it had an object then.
@@ -27,14 +28,14 @@ pub(super) enum Name {
     /// The fact still holds.
     Holds,
     /// It does not, for this reason.
-    Differs(&'static str),
+    Differs(ConflictKind),
     /// The identity of the object has to be looked at; if that is the same, the rest is compared.
     Unclear,
 }
 
 impl Name {
     /// The reason why the fact does not hold, as far as that is known.
-    pub fn difference(self) -> Option<&'static str> {
+    pub fn difference(self) -> Option<ConflictKind> {
         match self {
             Name::Differs(what) => Some(what),
             Name::Holds | Name::Unclear => None,
@@ -55,8 +56,8 @@ pub(super) enum Bytes {
 pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -> Name {
     let (then, now) = match (then, now) {
         (None, None) => return Name::Holds,
-        (None, Some(_)) => return Name::Differs("name made"),
-        (Some(_), None) => return Name::Differs("name removed"),
+        (None, Some(_)) => return Name::Differs(ConflictKind::NameMade),
+        (Some(_), None) => return Name::Differs(ConflictKind::NameRemoved),
         (Some(then), Some(now)) => (then, now),
     };
     // A number that is reused gets a later change time, so an unmoved stamp says that nothing at all happened.
@@ -71,13 +72,13 @@ pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -
 }
 
 /// The first difference of the attributes of one object that are facts.
-pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<&'static str> {
+pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<ConflictKind> {
     if (now.mode, now.uid, now.gid) != (then.mode, then.uid, then.gid) {
-        Some("mode or owner changed")
+        Some(ConflictKind::ModeOrOwnerChanged)
     } else if then.kind() == FileType::File && (now.size, now.mtime) != (then.size, then.mtime) {
-        Some("contents changed")
+        Some(ConflictKind::ContentsChanged)
     } else if links(now) != links(then) {
-        Some("hard links made or removed")
+        Some(ConflictKind::LinksChanged)
     } else {
         None
     }
@@ -97,11 +98,11 @@ pub(super) fn bytes(then: &DataFact, now: &Stat) -> Bytes {
 }
 
 /// The difference of a directory's list of names, by hashes of names and of types.
-pub(super) fn listing(then: (u128, u128), now: (u128, u128)) -> Option<&'static str> {
+pub(super) fn listing(then: (u128, u128), now: (u128, u128)) -> Option<ConflictKind> {
     if now.0 != then.0 {
-        Some("a name made or removed in it")
+        Some(ConflictKind::ListingChanged)
     } else if now.1 != then.1 {
-        Some("a name in it given to an object of another type")
+        Some(ConflictKind::TypeChanged)
     } else {
         None
     }
@@ -140,9 +141,9 @@ mod tests {
     }
 
     /// Changes that may happen to a file or directory, each alone, and the difference that is named.
-    fn changes() -> [(&'static str, fn(&mut Stat), Option<&'static str>); 11] {
-        let contents = Some("contents changed");
-        let owner = Some("mode or owner changed");
+    fn changes() -> [(&'static str, fn(&mut Stat), Option<ConflictKind>); 11] {
+        let contents = Some(ConflictKind::ContentsChanged);
+        let owner = Some(ConflictKind::ModeOrOwnerChanged);
         [
             ("nothing", |_| (), None),
             ("number", |now| now.ino = 9, None),
@@ -150,7 +151,7 @@ mod tests {
             ("access time", |now| now.atime = LATER, None),
             ("size", |now| now.size = 101, contents),
             ("modification time", |now| now.mtime = LATER, contents),
-            ("links", |now| now.nlink = 2, Some("hard links made or removed")),
+            ("links", |now| now.nlink = 2, Some(ConflictKind::LinksChanged)),
             ("mode", |now| now.mode ^= 0o100, owner),
             ("owner", |now| now.uid = 9, owner),
             ("group", |now| now.gid = 9, owner),
@@ -168,7 +169,7 @@ mod tests {
             let dir = FileType::Directory.mode_bits() | 0o755;
             let (then, mut now) = (Stat { mode: dir, ..then }, Stat { mode: dir, ..stat() });
             change(&mut now);
-            let expected = expected.filter(|what| *what == "mode or owner changed");
+            let expected = expected.filter(|what| *what == ConflictKind::ModeOrOwnerChanged);
             assert_eq!(attributes(&then, &now), expected, "{what} of a directory");
         }
     }
@@ -193,8 +194,8 @@ mod tests {
             let there = stat();
             let seen = Then { stat: &there, data: None };
             assert_eq!(name(None, None, stamps), Name::Holds);
-            assert_eq!(name(None, Some(&there), stamps), Name::Differs("name made"));
-            assert_eq!(name(Some(seen), None, stamps), Name::Differs("name removed"));
+            assert_eq!(name(None, Some(&there), stamps), Name::Differs(ConflictKind::NameMade));
+            assert_eq!(name(Some(seen), None, stamps), Name::Differs(ConflictKind::NameRemoved));
         }
     }
 
@@ -216,9 +217,9 @@ mod tests {
     #[test]
     fn a_listing_is_its_names_and_their_types() {
         assert_eq!(listing((1, 2), (1, 2)), None);
-        assert_eq!(listing((1, 2), (1, 3)), Some("a name in it given to an object of another type"));
+        assert_eq!(listing((1, 2), (1, 3)), Some(ConflictKind::TypeChanged));
         for types in [2, 3] {
-            assert_eq!(listing((1, 2), (4, types)), Some("a name made or removed in it"));
+            assert_eq!(listing((1, 2), (4, types)), Some(ConflictKind::ListingChanged));
         }
     }
 }

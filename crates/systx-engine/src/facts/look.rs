@@ -10,7 +10,7 @@ use crate::bytes::{copy_from, read_up_to};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
-use crate::outcome::{Party, Verb, VerbError};
+use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
@@ -224,7 +224,7 @@ impl<O: Os> Facts<O> {
         match facts.values.iter().find(|(known, _)| **known == *name) {
             // An outsider's change moves nothing that R1 looks at.
             Some((_, first)) if *first != value => {
-                Err(self.changed(self.shown(fact), "an extended attribute changed"))
+                Err(self.changed(self.shown(fact), ConflictKind::XattrChanged))
             }
             Some(_) => Ok(value),
             None => {
@@ -250,7 +250,7 @@ impl<O: Os> Facts<O> {
         }
         let known = &mut seen.xattrs.get_or_insert_default().names;
         if known.as_ref().is_some_and(|known| *known != names) && !self.lost {
-            return Err(self.changed(self.shown(fact), "extended attributes changed"));
+            return Err(self.changed(self.shown(fact), ConflictKind::XattrsChanged));
         }
         *known = Some(names.clone());
         Ok(names)
@@ -275,7 +275,7 @@ impl<O: Os> Facts<O> {
             // Of one that is lost whatever has its name now stands for it.
             Ok(fd) if self.lost || os.handle(&fd)? == handle => fd,
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
-                return Err(self.changed(self.shown(fact), "replaced or removed"));
+                return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
             }
             Err(e) => return Err(e.into()),
         };
@@ -283,7 +283,7 @@ impl<O: Os> Facts<O> {
         let path = self.path(fact);
         let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
         if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
-            return Err(self.changed(self.shown(fact), "contents changed"));
+            return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
         }
         if self.seen[fact.0 as usize].data.is_none() {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
@@ -295,11 +295,11 @@ impl<O: Os> Facts<O> {
             let _ = os.lease(&fd, Lease::None);
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
-                return Err(self.changed(self.shown(fact), "contents changed"));
+                return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
             }
             // The stamp stands for the link count, too.
             if links(&stamp) != links(&first) {
-                return Err(self.changed(self.shown(fact), "hard links made or removed"));
+                return Err(self.changed(self.shown(fact), ConflictKind::LinksChanged));
             }
             let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
@@ -353,7 +353,7 @@ impl<O: Os> Facts<O> {
         let got = read_up_to(&os, fd, buf, offset)?;
         let now = os.stat(fd)?;
         if (now.size, now.ctime) != (size, ctime) && !self.lost {
-            return Err(self.changed(self.shown(file.fact), "contents changed"));
+            return Err(self.changed(self.shown(file.fact), ConflictKind::ContentsChanged));
         }
         Ok(got)
     }
@@ -382,7 +382,7 @@ impl<O: Os> Facts<O> {
         match opened {
             Ok(fd) if os.handle(&fd)? == handle => Ok(Arc::new(fd)),
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::STALE) => {
-                Err(self.doomed(self.shown(fact), "replaced or removed", Party::Outsider))
+                Err(self.doomed(self.shown(fact), ConflictKind::ReplacedOrRemoved, Party::Outsider))
             }
             Err(e) => Err(e.into()),
         }

@@ -7,7 +7,7 @@
 use super::Facts;
 use crate::domain::Domain;
 use crate::objects::open_object;
-use crate::outcome::Verb;
+use crate::outcome::{ConflictKind, Verb};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use systx_os::{Dirent, Handle, Open, Os, Result, Timestamp};
@@ -123,7 +123,9 @@ impl<O: Os> Facts<O> {
     pub(super) fn opened_now(&mut self, dir: &LowerDir<O>) -> Verb<Arc<O::Fd>> {
         match self.opened(dir)? {
             Some(fd) => Ok(fd),
-            None => Err(self.changed(self.domains[dir.domain].shown(&dir.path), "replaced or removed")),
+            None => {
+                Err(self.changed(self.domains[dir.domain].shown(&dir.path), ConflictKind::ReplacedOrRemoved))
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ pub use lower_dir::LowerDir;
 
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
-use crate::outcome::{Conflict, Party, VerbError};
+use crate::outcome::{Conflict, ConflictKind, Party, VerbError};
 use crate::record::{Piece, Read, Was};
 use claims::Claims;
 use lower_dir::LastOpened;
@@ -271,7 +271,7 @@ impl<O: Os> Facts<O> {
         Some(Read { of: None, was: Was::of(&known.stat), ctime, pieces })
     }
 
-    fn doomed(&self, path: Vec<u8>, what: &'static str, with: Party) -> VerbError {
+    fn doomed(&self, path: Vec<u8>, what: ConflictKind, with: Party) -> VerbError {
         if self.lost {
             Errno::STALE.into()
         } else {

@@ -4,7 +4,7 @@ use super::compare::OpenFiles;
 use super::{FactIx, Facts, Which};
 use crate::domain::Who;
 use crate::id::ObjectId;
-use crate::outcome::{Party, Verb, VerbError};
+use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use std::collections::{HashMap, HashSet};
 use systx_os::{Handle, Os};
 
@@ -83,7 +83,7 @@ impl<O: Os> Facts<O> {
             for (n, who) in open_hits {
                 if let Some(path) = self.open_file_differs(n)? {
                     let with = who.map_or(Party::Unknown, |who| domain.party(who.tx, who.pid));
-                    return Err(self.doomed(path, "contents changed while it was open", with));
+                    return Err(self.doomed(path, ConflictKind::ContentsChangedWhileOpen, with));
                 }
             }
             self.snapshots[d] = now;
@@ -106,7 +106,7 @@ impl<O: Os> Facts<O> {
     }
 
     /// The error that `what` is no longer true: another transaction's doing if the ring says so, else an outsider's.
-    pub(crate) fn changed(&mut self, path: Vec<u8>, what: &'static str) -> VerbError {
+    pub(crate) fn changed(&mut self, path: Vec<u8>, what: ConflictKind) -> VerbError {
         match self.refresh_all() {
             Err(named) => named,
             Ok(()) => self.doomed(path, what, Party::Outsider),

@@ -6,6 +6,7 @@ use super::site::{Found, Pass, Site};
 use crate::acl::CAPABILITY;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_xattr, DIRECTORIES_MAX};
+use crate::outcome::DisplacedKind;
 use crate::record::{Act, Body, Change, Step};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
@@ -31,7 +32,7 @@ pub(super) fn change<O: Os>(
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
         if !site.are_set && !later(site) && !site.may_have_removed(object) {
-            site.report(step, None, "attributes not set: removed by another program");
+            site.report(step, None, DisplacedKind::AttributesGone);
         }
         return Ok(());
     };
@@ -49,7 +50,7 @@ pub(super) fn change<O: Os>(
             continue;
         }
         if apply(site, object, &fd, change)? == Value::Theirs && !later(site) {
-            site.report(step, None, "an attribute was changed by another program and left so");
+            site.report(step, None, DisplacedKind::AttributeLeft);
         }
     }
     Ok(())

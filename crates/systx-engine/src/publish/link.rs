@@ -11,6 +11,7 @@ use super::site::Site;
 use super::tokens::token_name;
 use super::{pending, Pending};
 use crate::objects::{identify, slot_name};
+use crate::outcome::DisplacedKind;
 use crate::record::{Act, At, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result};
 
@@ -44,7 +45,7 @@ fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At)
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         // No link left: everybody else has removed it since.
         Err(Errno::NOENT) => {
-            site.report(step, None, "the object to link was removed by another program");
+            site.report(step, None, DisplacedKind::LinkedRemoved);
             Ok(())
         }
         Err(e) => Err(e),

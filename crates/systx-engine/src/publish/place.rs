@@ -4,6 +4,7 @@ use super::decide::{is_restored, may_be_lost, of_small, Sector, SmallEnd, SmallT
 use super::site::{Pass, Site};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
+use crate::outcome::DisplacedKind;
 use crate::record::{Small, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
 
@@ -24,10 +25,12 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
         Ok(()) => {}
         // Taken already, whatever keeps it from being taken again.
         Err(_) if identify(os, site.slots, &slot)?.is_none() => {}
-        Err(Errno::EXIST) => site.displace(step, "the name was taken by another program")?,
+        Err(Errno::EXIST) => site.displace(step, DisplacedKind::NameTaken)?,
         // It was removed since it was opened.
-        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => site.displace(step, "its directory is gone")?,
-        Err(Errno::XDEV) => site.displace(step, "the name is on another mount now")?,
+        Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
+            site.displace(step, DisplacedKind::DirectoryGone)?
+        }
+        Err(Errno::XDEV) => site.displace(step, DisplacedKind::NameOnOtherMount)?,
         Err(e) => return Err(e),
     }
     match (site.pass, small) {

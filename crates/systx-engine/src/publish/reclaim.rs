@@ -9,6 +9,7 @@ use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects;
 use crate::objects::{identify, slot_name};
+use crate::outcome::DisplacedKind;
 use crate::record::{Act, Body, Read, Step, Was};
 use std::collections::HashMap;
 use systx_os::{Errno, Handle, Lease, Open, Os, Result};
@@ -74,10 +75,7 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
     if untouched {
         gone(site.os.unlink(site.slots, &slot))
     } else {
-        site.displace(
-            step,
-            "another program opened, linked or changed it while it was written anew: its version is kept",
-        )
+        site.displace(step, DisplacedKind::WrittenAnewKept)
     }
 }
 
@@ -126,8 +124,7 @@ fn empty_slot<O: Os>(
 }
 
 /// The text about a removed directory that is not as it was.
-const TREE_CHANGED: &str =
-    "another program put something into the removed directory, changed something in it, or made it immutable";
+const TREE_CHANGED: DisplacedKind = DisplacedKind::TreeChanged;
 
 /// The objects that may be deleted with a directory, and how they were read, if they were.
 type Known<'r> = HashMap<Handle, Option<&'r Read>>;
@@ -135,11 +132,7 @@ type Known<'r> = HashMap<Handle, Option<&'r Read>>;
 /// An object that can't be deleted or moved, as an outsider protects it, must not keep the log from being
 /// cut.
 fn stays<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
-    site.report(
-        step,
-        None,
-        "removed, but can't be deleted: it is immutable or mounted on; it stays in the area's `tx`",
-    );
+    site.report(step, None, DisplacedKind::NotDeletable);
     Ok(())
 }
 

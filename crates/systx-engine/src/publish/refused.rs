@@ -14,6 +14,7 @@ use super::site::{OldEnds, Pass, Site};
 use super::{pending, Pending};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
+use crate::outcome::DisplacedKind;
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
@@ -37,21 +38,19 @@ pub(super) fn set_aside_or_wait<O: Os>(
     set_aside.map_err(|error| pending(step, error))
 }
 
-/// Returns the meaning of the kernel's answer, as a sentence fragment; `None`: it may pass.
-fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<&'static str> {
+/// Returns the meaning of the kernel's answer; `None`: it may pass.
+fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<DisplacedKind> {
     Some(match error {
-        Errno::PERM => {
-            "not permitted any more: it or its directory is immutable, append-only or another user's now"
-        }
-        Errno::ACCESS => "no permission any more",
-        Errno::MLINK => "as many links as the file system permits are there already",
-        Errno::BUSY => "something is mounted there now",
-        Errno::FBIG => "larger than the file system permits",
-        Errno::TXTBSY => "a program runs from it now",
-        Errno::XDEV => "it is on another mount or in another project now",
-        Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE => "the file system refuses it now",
+        Errno::PERM => DisplacedKind::NotPermitted,
+        Errno::ACCESS => DisplacedKind::NoPermission,
+        Errno::MLINK => DisplacedKind::TooManyLinks,
+        Errno::BUSY => DisplacedKind::MountedOn,
+        Errno::FBIG => DisplacedKind::TooLarge,
+        Errno::TXTBSY => DisplacedKind::Running,
+        Errno::XDEV => DisplacedKind::OtherMountOrProject,
+        Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE => DisplacedKind::RefusedByFileSystem,
         // An inode has room for so many extended attributes, whatever is free.
-        Errno::NOSPC if sets_xattr(step) && has_room(site) => "no room for its attributes any more",
+        Errno::NOSPC if sets_xattr(step) && has_room(site) => DisplacedKind::NoRoomForAttributes,
         _ => return None,
     })
 }
@@ -69,7 +68,7 @@ fn has_room<O: Os>(site: &Site<'_, O>) -> bool {
 ///
 /// # Errors
 /// It can't be kept either, now: the step stays to be done.
-fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: &'static str) -> Result<()> {
+fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: DisplacedKind) -> Result<()> {
     if site.pass == Pass::Redo {
         // Opened here once more: a lease of our own would keep us out.
         site.patch_targets.clear();

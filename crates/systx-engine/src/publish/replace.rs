@@ -4,6 +4,7 @@ use super::site::Site;
 use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
+use crate::outcome::DisplacedKind;
 use crate::record::{Read, Step};
 use systx_os::{Errno, Handle, Os, Rename, Result};
 
@@ -21,26 +22,26 @@ pub(super) fn replace<O: Os>(
         return Ok(());
     }
     let Some(dir) = site.directory(&step.at)? else {
-        return site.displace(step, "its directory is gone");
+        return site.displace(step, DisplacedKind::DirectoryGone);
     };
     let named = identify(site.os, &dir, &step.at.name)?;
     if held != *ours {
         // A crash came between the exchange that brought something foreign out and the one that puts it back.
         return match named {
             Some(named) if named == *ours => put_back(site, step, &dir, ours),
-            _ => site.displace(step, "replaced by another program meanwhile"),
+            _ => site.displace(step, DisplacedKind::Replaced),
         };
     }
     if named != Some(*before) {
-        return site.displace(step, "the name was changed by another program");
+        return site.displace(step, DisplacedKind::NameChanged);
     }
     let looked = read.map(|read| taken::look(site, &dir, &step.at.name, read)).transpose()?;
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
         Ok(()) => {}
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            return site.displace(step, "the name was removed by another program")
+            return site.displace(step, DisplacedKind::NameRemoved)
         }
-        Err(Errno::XDEV) => return site.displace(step, "the name is on another mount now"),
+        Err(Errno::XDEV) => return site.displace(step, DisplacedKind::NameOnOtherMount),
         Err(e) => return Err(e),
     }
     match identify(site.os, site.slots, &slot)? {
@@ -62,12 +63,12 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-                return site.displace(step, "replaced and removed by another program")
+                return site.displace(step, DisplacedKind::ReplacedAndRemoved)
             }
             Err(e) => return Err(e),
         }
         if identify(site.os, site.slots, &slot)? == Some(last_put) || mutant::on(Mutant::ExchangeBackOnce) {
-            return site.displace(step, "the name was changed by another program");
+            return site.displace(step, DisplacedKind::NameChanged);
         }
         last_put = theirs;
     }

@@ -9,7 +9,7 @@ use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories};
-use crate::outcome::Displaced;
+use crate::outcome::{Displaced, DisplacedKind};
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -350,7 +350,7 @@ impl<'a, O: Os> Site<'a, O> {
     }
 
     /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.
-    pub fn displace(&mut self, step: &Step, what: &'static str) -> Result<()> {
+    pub fn displace(&mut self, step: &Step, what: DisplacedKind) -> Result<()> {
         let slot = slot_name(step.slot);
         for n in 0u32.. {
             let name = if n == 0 {
@@ -384,7 +384,7 @@ impl<'a, O: Os> Site<'a, O> {
     }
 
     /// Reports without anything to keep.
-    pub fn report(&mut self, step: &Step, aside: Option<String>, what: &'static str) {
+    pub fn report(&mut self, step: &Step, aside: Option<String>, what: DisplacedKind) {
         let path = self.path_of(&step.at);
         let displaced = Displaced { path, aside, what };
         self.note(&displaced);

@@ -11,6 +11,7 @@ use super::site::{Pass, Site};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
+use crate::outcome::DisplacedKind;
 use crate::record::{Read, Step, Was};
 use systx_os::{Errno, FileType, Lease, Open, Os, Result, Stat};
 use xxhash_rust::xxh3::Xxh3;
@@ -108,8 +109,7 @@ pub(super) fn keep_if_changed<O: Os>(
 }
 
 /// The text about a file that was changed.
-pub(super) const CHANGED: &str =
-    "removed or replaced, but changed by another program after it was read: its version is kept";
+pub(super) const CHANGED: DisplacedKind = DisplacedKind::ReadThenChanged;
 
 /// Returns true if a file that is about to be deleted may be: it is as it was read, or has another name.
 /// `dir` and `name`: where it lies. `pass`: `None` if the step that took it has moved its change time.

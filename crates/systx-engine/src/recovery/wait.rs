@@ -5,7 +5,7 @@ use crate::domain::layout::SLOTS;
 use crate::domain::waits::{self, Entry, Hold, Owner, Wait};
 use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
 use crate::id::{Footprint, ObjectId, Objects};
-use crate::outcome::{Party, Recovered};
+use crate::outcome::{ConflictKind, Party, Recovered};
 use systx_os::{Errno, Os, Result};
 
 /// Wait this long (ns) before decoding the other commit's record to rule out a Bloom-filter false positive.
@@ -20,8 +20,8 @@ pub(crate) const LEASE_PAUSE_NS: u64 = 1_000_000;
 pub(crate) struct Stuck {
     /// Owner of the transaction.
     pub with: Party,
-    /// Why, as the fragment of a conflict.
-    pub what: &'static str,
+    /// Why.
+    pub what: ConflictKind,
     /// Objects that it has read and written.
     pub footprint: Footprint,
 }
@@ -172,9 +172,9 @@ impl<O: Os> Domain<O> {
 
     fn stuck(&self, slot: &InFlight) -> Stuck {
         let what = match slot.seen.state() {
-            SlotState::Prepared => "held (prepared, not decided yet)",
-            SlotState::Publishing => "held (committed, publication pending)",
-            _ => "held (in doubt)",
+            SlotState::Prepared => ConflictKind::HeldPrepared,
+            SlotState::Publishing => ConflictKind::HeldPending,
+            _ => ConflictKind::HeldInDoubt,
         };
         Stuck { with: self.party(slot.info.tx, slot.info.pid), what, footprint: slot.info.footprint }
     }

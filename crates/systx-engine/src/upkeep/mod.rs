@@ -11,5 +11,5 @@ mod decide;
 mod sub;
 pub mod tidy;
 
-pub use sub::finish_sub_areas;
+pub use sub::{finish_sub_areas, Remains, SubAreaError};
 pub use tidy::Listed;

@@ -4,31 +4,63 @@
 //! nothing of an area is left; else it is an error, and the transaction must not commit. What was displaced
 //! stays, under a name beside the area. To be called when no process of any of them is left.
 
-use crate::domain::Location;
+use crate::domain::{Location, OpenError};
 use crate::objects::remove_all;
 use crate::recovery::open_all;
 use crate::workset::sub_area::DISPLACED;
 use systx_os::{Errno, Open, Os, Rename};
 
-/// Finishes what is in these areas, and removes them. Returns the names that displaced objects got, each with
-/// the index of its area.
+/// Why what a subtransaction has left can't be finished. Its area stays.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SubAreaError {
+    /// The area can't be opened.
+    Open(OpenError),
+    /// A commit can't be finished, by the reason that recovery gives.
+    Unfinished(String),
+    /// The kernel, while this was being done.
+    Os(&'static str, Errno),
+}
+
+impl core::fmt::Display for SubAreaError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            SubAreaError::Open(e) => e.fmt(f),
+            SubAreaError::Unfinished(why) => f.write_str(why),
+            SubAreaError::Os(doing, e) => write!(f, "{doing}: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for SubAreaError {}
+
+/// A displaced object that stays when its area goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remains {
+    /// Index of the area.
+    pub area: usize,
+    /// Its name beside the area.
+    pub name: String,
+}
+
+/// Finishes what is in these areas, and removes them. Returns the displaced objects that stay.
 ///
 /// # Errors
-/// A fragment.
-pub fn finish_sub_areas<O: Os>(os: &O, sites: &[Location<'_, O>]) -> Result<Vec<(usize, String)>, String> {
-    let domains = open_all(os, sites).map_err(|(_, e)| e.to_string())?;
+/// Why one of them can't be finished.
+pub fn finish_sub_areas<O: Os>(os: &O, sites: &[Location<'_, O>]) -> Result<Vec<Remains>, SubAreaError> {
+    let domains = open_all(os, sites).map_err(|(_, e)| SubAreaError::Open(e))?;
     for domain in &domains {
         let mut recovered = domain.recovered.clone();
-        recovered.merge(domain.finish_dead().map_err(|e| e.to_string())?);
+        recovered.merge(domain.finish_dead().map_err(|e| SubAreaError::Os("finishing its commits", e))?);
         if let Some(why) = recovered.unfinished.into_iter().next() {
-            return Err(why);
+            return Err(SubAreaError::Unfinished(why));
         }
     }
     drop(domains);
     let mut kept = Vec::new();
-    for (n, site) in sites.iter().enumerate() {
-        let names = remove(os, site).map_err(|e| format!("removing its area: {e}"))?;
-        kept.extend(names.into_iter().map(|name| (n, name)));
+    for (area, site) in sites.iter().enumerate() {
+        let names = remove(os, site).map_err(|e| SubAreaError::Os("removing its area", e))?;
+        kept.extend(names.into_iter().map(|name| Remains { area, name }));
     }
     Ok(kept)
 }
@@ -79,7 +111,8 @@ mod tests {
         }
         os.create(&root, b"systx-displaced.1", 0o600).unwrap();
         let kept = finish_sub_areas(&os, &[site()]).expect("finishes");
-        assert_eq!(kept, [(0, "systx-displaced.2".to_string()), (0, "systx-displaced.3".to_string())]);
+        let remains = |name: &str| Remains { area: 0, name: name.to_string() };
+        assert_eq!(kept, [remains("systx-displaced.2"), remains("systx-displaced.3")]);
         let mut names: Vec<_> = os.read_dir(&root).unwrap().into_iter().map(|entry| entry.name).collect();
         names.sort();
         assert_eq!(names, [&b"systx-displaced.1"[..], b"systx-displaced.2", b"systx-displaced.3"]);

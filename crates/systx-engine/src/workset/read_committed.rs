@@ -10,7 +10,7 @@
 use super::names::NAME_MAX;
 use super::Workset;
 use crate::facts::{Bytes, FactIx, Found, Known, LowerDir, LowerFile, Name, Room};
-use crate::outcome::{Isolation, Verb};
+use crate::outcome::{ConflictKind, Isolation, Verb};
 use crate::types::Node;
 use crate::workset::node::{Claim, Data, Ix, Object};
 use std::sync::Arc;
@@ -329,7 +329,7 @@ impl<O: Os> Workset<O> {
         if same {
             Ok(())
         } else {
-            Err(self.facts.changed(self.facts.shown(found.fact), "contents changed while it was open"))
+            Err(self.facts.changed(self.facts.shown(found.fact), ConflictKind::ContentsChangedWhileOpen))
         }
     }
 

@@ -56,12 +56,11 @@ fn or_none(read: Result<u32>) -> Result<u32> {
 /// Gives a file or directory these flags beside those that it has.
 pub(super) fn add(object: BorrowedFd<'_>, flags: u32) -> Result<()> {
     let opened;
-    let object = match rustix::fs::fcntl_getfl(object)?.contains(rustix::fs::OFlags::PATH) {
-        true => {
-            opened = open::reopen(object, Open::Read)?;
-            opened.as_fd()
-        }
-        false => object,
+    let object = if rustix::fs::fcntl_getfl(object)?.contains(rustix::fs::OFlags::PATH) {
+        opened = open::reopen(object, Open::Read)?;
+        opened.as_fd()
+    } else {
+        object
     };
     let wanted = get(object)? | flags;
     // SAFETY: the descriptor is open, and the request reads an int.

@@ -168,8 +168,10 @@ fn asked(pid: u32, data: &libc::seccomp_data) -> Asked {
     }
     let [_, a, b, _, address, len] = data.args;
     let to = match number {
-        libc::SYS_connect => read_address(pid, a, b, false).map(|found| found.into_iter().collect()),
-        libc::SYS_sendto => read_address(pid, address, len, true).map(|found| found.into_iter().collect()),
+        libc::SYS_connect => read_address(pid, a, b, Use::Connects).map(|found| found.into_iter().collect()),
+        libc::SYS_sendto => {
+            read_address(pid, address, len, Use::Sends).map(|found| found.into_iter().collect())
+        }
         libc::SYS_sendmsg => read_messages(pid, a, 1),
         libc::SYS_sendmmsg => read_messages(pid, a, u64::from(b as u32).min(MESSAGES_MAX)),
         libc::SYS_socket => return Asked::Family(data.args[0] as u32),
@@ -215,28 +217,40 @@ fn read_messages(pid: u32, at: u64, count: u64) -> Result<Vec<Address>> {
         let at = at.wrapping_add(n * size_of::<libc::mmsghdr>() as u64);
         read_exact(pid, at, &mut name)?;
         read_exact(pid, at.wrapping_add(8), &mut len)?;
-        found.extend(read_address(pid, u64::from_ne_bytes(name), u32::from_ne_bytes(len).into(), true)?);
+        found.extend(read_address(
+            pid,
+            u64::from_ne_bytes(name),
+            u32::from_ne_bytes(len).into(),
+            Use::Sends,
+        )?);
     }
     Ok(found)
 }
 
-/// Reads the address; `None`: there is none, or one without a peer. `sends`: an address of no family is one
-/// of IP.
-fn read_address(pid: u32, at: u64, len: u64, sends: bool) -> Result<Option<Address>> {
+/// The use of an address in a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Connects,
+    /// An address of no family is one of IP.
+    Sends,
+}
+
+/// Reads the address; `None`: there is none, or one without a peer.
+fn read_address(pid: u32, at: u64, len: u64, how: Use) -> Result<Option<Address>> {
     let mut bytes = [0; size_of::<libc::sockaddr_storage>()];
     let len = (len as u32 as usize).min(bytes.len());
     if at == 0 || len < 2 {
         return Ok(None);
     }
     read_exact(pid, at, &mut bytes[..len])?;
-    Ok(parse(&bytes[..len], sends))
+    Ok(parse(&bytes[..len], how))
 }
 
-fn parse(bytes: &[u8], sends: bool) -> Option<Address> {
+fn parse(bytes: &[u8], how: Use) -> Option<Address> {
     let family = u16::from_ne_bytes([bytes[0], bytes[1]]);
     let port = |bytes: &[u8]| u16::from_be_bytes([bytes[2], bytes[3]]);
     match (i32::from(family), bytes.len()) {
-        (libc::AF_UNSPEC, _) if !sends => None,
+        (libc::AF_UNSPEC, _) if how == Use::Connects => None,
         (libc::AF_INET | libc::AF_UNSPEC, 16..) => {
             let ip = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
             Some(Address::Inet(SocketAddr::new(IpAddr::V4(ip), port(bytes))))
@@ -342,17 +356,20 @@ mod tests {
     fn addresses_are_read_as_the_kernel_reads_them() {
         let four = [&[0x1f, 0x90, 127, 0, 0, 1][..], &[0; 8]].concat();
         let inet = |text: &str| Some(Address::Inet(text.parse().unwrap()));
-        assert_eq!(parse(&bytes(libc::AF_INET, &four), false), inet("127.0.0.1:8080"));
-        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), false), None);
-        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), true), inet("127.0.0.1:8080"));
+        assert_eq!(parse(&bytes(libc::AF_INET, &four), Use::Connects), inet("127.0.0.1:8080"));
+        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), Use::Connects), None);
+        assert_eq!(parse(&bytes(libc::AF_UNSPEC, &four), Use::Sends), inet("127.0.0.1:8080"));
         let mapped = [&[0, 80, 0, 0, 0, 0][..], &[0; 10], &[255, 255, 10, 0, 0, 1], &[0; 4]].concat();
-        assert_eq!(parse(&bytes(libc::AF_INET6, &mapped), false), inet("10.0.0.1:80"));
-        let unix = |rest: &[u8]| parse(&bytes(libc::AF_UNIX, rest), false);
+        assert_eq!(parse(&bytes(libc::AF_INET6, &mapped), Use::Connects), inet("10.0.0.1:80"));
+        let unix = |rest: &[u8]| parse(&bytes(libc::AF_UNIX, rest), Use::Connects);
         assert_eq!(unix(b""), None);
         assert_eq!(unix(b"/run/a\0b"), Some(Address::Path(b"/run/a".to_vec())));
         assert_eq!(unix(b"\0name"), Some(Address::Abstract(b"name".to_vec())));
         // Cut off before its end: no address of IP.
-        assert_eq!(parse(&bytes(libc::AF_INET, &[0; 4]), true), Some(Address::Family(libc::AF_INET as u16)));
+        assert_eq!(
+            parse(&bytes(libc::AF_INET, &[0; 4]), Use::Sends),
+            Some(Address::Family(libc::AF_INET as u16))
+        );
     }
 
     #[test]

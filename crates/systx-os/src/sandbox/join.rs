@@ -17,7 +17,7 @@
 
 use super::spawn::{
     child_signal_default, children_signal, execute, hung_up, pointers, serve, socket_pair, Child, Message,
-    Role,
+    Role, Words,
 };
 use super::watch::{self, Watch};
 use super::{clone3, close_all_but, exit_now, own, require_one_thread, Side};
@@ -61,13 +61,12 @@ impl Entry {
         let open = |what: &str, flags: OFlags| {
             rustix::fs::open(format!("/proc/{}/{what}", child.pid), flags | OFlags::CLOEXEC, Mode::empty())
         };
-        let user = match rustix::process::geteuid().is_root() {
-            true => None,
-            false => Some(open("ns/user", OFlags::RDONLY)?),
-        };
-        let network = match watch.as_ref().is_some_and(|watch| watch.own_network) {
-            true => Some(open("ns/net", OFlags::RDONLY)?),
-            false => None,
+        let user =
+            if rustix::process::geteuid().is_root() { None } else { Some(open("ns/user", OFlags::RDONLY)?) };
+        let network = if watch.as_ref().is_some_and(|watch| watch.own_network) {
+            Some(open("ns/net", OFlags::RDONLY)?)
+        } else {
+            None
         };
         Ok(Entry {
             watch: watch.map(|watch| watch.to),
@@ -90,10 +89,7 @@ impl Entry {
     pub fn from_descriptors(fds: Vec<OwnedFd>) -> Option<Entry> {
         let mut fds = fds.into_iter();
         let (mounts, ipc, pids, root) = (fds.next()?, fds.next()?, fds.next()?, fds.next()?);
-        let user = match rustix::process::geteuid().is_root() {
-            true => None,
-            false => Some(fds.next()?),
-        };
+        let user = if rustix::process::geteuid().is_root() { None } else { Some(fds.next()?) };
         let (watch, network) = (fds.next(), fds.next());
         fds.next().is_none().then_some(Entry { mounts, ipc, pids, root, user, watch, network })
     }
@@ -121,7 +117,14 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     match side? {
         Side::Child => {
             drop(talk);
-            usher(guest, (entry, watched.as_ref()), (&argv, &env), &theirs, signals, ignored_before)
+            usher(
+                guest,
+                Way { entry, watched: watched.as_ref() },
+                Words { argv: &argv, env: &env },
+                &theirs,
+                signals,
+                ignored_before,
+            )
         }
         Side::Parent(_, pid) => {
             drop(theirs);
@@ -131,18 +134,26 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     }
 }
 
+/// The way in.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    entry: &'a Entry,
+    /// Calls are watched.
+    watched: Option<&'a watch::Prepared<'a>>,
+}
+
 /// Makes the guest, and goes: pid 1 adopts it.
 fn usher(
     guest: &Guest,
-    entry: (&Entry, Option<&watch::Prepared<'_>>),
-    words: (&[*const libc::c_char], &[*const libc::c_char]),
+    way: Way<'_>,
+    words: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
     ignored_before: bool,
 ) -> ! {
     // SAFETY: this copy has one thread; the child's side is `attend`, which never returns.
     match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => attend(guest, entry, words, talk, signals, ignored_before),
+        Ok(Side::Child) => attend(guest, way, words, talk, signals, ignored_before),
         Ok(Side::Parent(..)) => exit_now(0),
         Err(error) => tell(talk, Message::NOT_ENTERED, error),
     }
@@ -156,8 +167,8 @@ fn tell(talk: &OwnedFd, kind: u32, error: Errno) -> ! {
 /// The life of the guest.
 fn attend(
     guest: &Guest,
-    (entry, watched): (&Entry, Option<&watch::Prepared<'_>>),
-    (argv, env): (&[*const libc::c_char], &[*const libc::c_char]),
+    Way { entry, watched }: Way<'_>,
+    Words { argv, env }: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
     ignored_before: bool,

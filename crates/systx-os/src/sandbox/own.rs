@@ -69,11 +69,16 @@ pub fn may_more() -> bool {
     LAID_DOWN.load(Ordering::Relaxed)
 }
 
-/// Takes up what was laid down, or lays it down again.
-fn take_up(up: bool) -> Result<()> {
+/// Takes up what was laid down.
+fn take_up() -> Result<()> {
     let now = capabilities(None)?;
-    let effective = if up { now.permitted } else { CapabilitySet::empty() };
-    set_capabilities(None, CapabilitySets { effective, ..now })
+    set_capabilities(None, CapabilitySets { effective: now.permitted, ..now })
+}
+
+/// Lays down again what was taken up.
+fn put_down() -> Result<()> {
+    let now = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..now })
 }
 
 /// Moves this process into new user and mount namespaces.
@@ -87,14 +92,14 @@ pub fn enter() -> core::result::Result<(), (Entry, Errno)> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let more = may_more();
     if more {
-        take_up(true).map_err(|e| (Entry::Make, e))?;
+        take_up().map_err(|e| (Entry::Make, e))?;
     }
     // SAFETY: unshare takes a number; with one thread nothing else of this process depends on the namespaces
     // that it leaves.
     if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNS) } != 0 {
         let error = last_errno();
         if more {
-            take_up(false).map_err(|e| (Entry::Make, e))?;
+            put_down().map_err(|e| (Entry::Make, e))?;
         }
         return Err((Entry::Make, error));
     }

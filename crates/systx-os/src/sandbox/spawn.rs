@@ -160,7 +160,7 @@ pub fn spawn(command: Command, signals: &Signals) -> Result<Child> {
     match unsafe { clone3(flags, None) }? {
         Side::Child => {
             drop(talk);
-            init(&command, prepared.as_ref(), (&argv, &env), &theirs, signals)
+            init(&command, prepared.as_ref(), Words { argv: &argv, env: &env }, &theirs, signals)
         }
         Side::Parent(pidfd, pid) => {
             let places = command.root.steps.iter().map(|step| step.at().to_owned()).collect();
@@ -290,11 +290,18 @@ pub(super) fn socket_pair() -> Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
+/// Arguments and environment of a program, each with a null pointer behind it.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a> {
+    pub(super) argv: &'a [*const libc::c_char],
+    pub(super) env: &'a [*const libc::c_char],
+}
+
 /// The life of pid 1.
 fn init(
     command: &Command,
     watched: Option<&watch::Prepared<'_>>,
-    (argv, env): (&[*const libc::c_char], &[*const libc::c_char]),
+    Words { argv, env }: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
 ) -> ! {
@@ -472,9 +479,10 @@ fn reap_children(talk: &OwnedFd, command: Option<libc::pid_t>, role: Role<'_>) {
         if libc::WIFSTOPPED(status) {
             Message(Message::STOPPED, libc::WSTOPSIG(status)).send(talk);
         } else {
-            let message = match libc::WIFEXITED(status) {
-                true => Message(Message::EXITED, libc::WEXITSTATUS(status)),
-                false => Message(Message::SIGNALED, libc::WTERMSIG(status)),
+            let message = if libc::WIFEXITED(status) {
+                Message(Message::EXITED, libc::WEXITSTATUS(status))
+            } else {
+                Message(Message::SIGNALED, libc::WTERMSIG(status))
             };
             leave(talk, role, message);
         }

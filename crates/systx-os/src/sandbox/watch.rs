@@ -171,9 +171,17 @@ fn is_passed_on(fd: RawFd) -> bool {
 const NUMBER: u32 = 0;
 const ABI: u32 = 4;
 
-/// Where the lower or the upper half of an argument is.
-fn argument(n: u32, upper: bool) -> u32 {
-    16 + 8 * n + if upper == cfg!(target_endian = "little") { 4 } else { 0 }
+/// A half of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Lower,
+    Upper,
+}
+
+/// Where a half of an argument is.
+fn argument(n: u32, half: Half) -> u32 {
+    let second = if cfg!(target_endian = "little") { Half::Upper } else { Half::Lower };
+    16 + 8 * n + if half == second { 4 } else { 0 }
 }
 
 /// The program. Every part is complete in itself: it ends the program, or goes on behind itself.
@@ -199,13 +207,13 @@ fn filter() -> Vec<libc::sock_filter> {
     calls.iter().for_each(|call| all.extend(when_equal(*call as u32, &[asked()])));
     let allowed = || give_back(libc::SECCOMP_RET_ALLOW);
     // Of connected sockets: no address.
-    let mut sends = vec![load(argument(4, false))];
+    let mut sends = vec![load(argument(4, Half::Lower))];
     sends.extend(unless_equal(0, &[asked()]));
-    sends.push(load(argument(4, true)));
+    sends.push(load(argument(4, Half::Upper)));
     sends.extend(unless_equal(0, &[asked()]));
     sends.push(allowed());
     all.extend(when_equal(libc::SYS_sendto as u32, &sends));
-    let mut sockets = vec![load(argument(0, false))];
+    let mut sockets = vec![load(argument(0, Half::Lower))];
     FAMILIES.iter().for_each(|family| sockets.extend(when_equal(*family as u32, &[allowed()])));
     sockets.push(asked());
     all.extend(when_equal(libc::SYS_socket as u32, &sockets));
@@ -252,7 +260,7 @@ mod tests {
             ABI => abi,
             _ => {
                 let arg = args[((offset - 16) / 8) as usize];
-                let upper = argument((offset - 16) / 8, true) == offset;
+                let upper = argument((offset - 16) / 8, Half::Upper) == offset;
                 (if upper { arg >> 32 } else { arg }) as u32
             }
         };

@@ -69,7 +69,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let attr = self.tx.setattr(call.node, &set)?;
         reply.attr(&attr, self.lasts(call.node));
         if set.mode.is_some_and(|mode| mode & SETUID_SETGID != 0) {
-            self.files.set_privileged(call.node, true);
+            self.files.has_privileges(call.node);
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         if kill == Kill::All {
             self.tx.setattr(node, &SetAttr { kill_priv: true, ..Default::default() })?;
-            self.files.set_privileged(node, false);
+            self.files.lost_privileges(node);
             // The kernel leaves the mode to us, but not its cache of it. A failure means that it has none.
             let _ = self.device(call.connection).write(&stale_attributes(call.id(node)));
         }

@@ -6,7 +6,7 @@ use crate::view::View;
 use crate::wire::layout::ReadIn;
 use crate::wire::{Dirent, Plus, Reply};
 use std::os::fd::AsFd;
-use systx_engine::outcome::{Isolation, Verb, VerbError};
+use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Attr, DirEntry, Node};
 use systx_os::{FileType, Os};
 
@@ -18,7 +18,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(super) fn readdirplus(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: ReadIn = call.take()?;
-        if self.tx.options().isolation == Isolation::Committed {
+        if self.is_read_committed() {
             return self.list(&call, args, reply, Detail::Nothing);
         }
         let files = self.habits.wants_files(call.thread, call.node, args.offset);

@@ -5,7 +5,7 @@
 //! [`Transaction`](systx_engine::transaction::Transaction).
 //!
 //! Not answered, which the kernel takes as "never ask again" (`ENOSYS`): FSYNC, FSYNCDIR, FLUSH, because
-//! durability comes with the commit; OPENDIR, because listings are cached (but see `passing`); ACCESS,
+//! durability comes with the commit; OPENDIR, because listings are cached (but see [`crate::read_committed`]); ACCESS,
 //! because the kernel checks permissions; STATX, because the engine knows no times of birth; POLL. Locks and
 //! leases were not agreed on: they stay in the kernel, inside the view.
 
@@ -14,7 +14,6 @@ mod data;
 mod listing;
 mod names;
 mod open;
-mod passing;
 mod shared;
 mod xattrs;
 
@@ -98,9 +97,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
     /// A node's number for the kernel, which may use it from now on.
     fn number(&mut self, call: &Call<'_>, node: Node) -> Id {
         self.known = self.known.max(node);
-        if self.tx.told(node) && !self.tx.stays(node) {
-            self.passing.push(call.connection, node);
-        }
+        self.kernel_gets(call.connection, node);
         Id { number: call.id(node), generation: self.tx.generation(node) }
     }
 

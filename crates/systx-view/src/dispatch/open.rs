@@ -47,14 +47,14 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(super) fn create(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: CreateIn = call.take()?;
-        let made = self.tx.create(call.node, call.name()?, args.mode, call.caller(args.umask))?;
-        self.opened(&call, made, &args, reply)
+        let (node, attr) = self.tx.create(call.node, call.name()?, args.mode, call.caller(args.umask))?;
+        self.opened(&call, node, &attr, &args, reply)
     }
 
     pub(super) fn tmpfile(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: CreateIn = call.take()?;
-        let made = self.tx.tmpfile(call.node, args.mode, call.caller(args.umask))?;
-        self.opened(&call, made, &args, reply)
+        let (node, attr) = self.tx.tmpfile(call.node, args.mode, call.caller(args.umask))?;
+        self.opened(&call, node, &attr, &args, reply)
     }
 
     pub(super) fn release(&mut self, mut call: Call<'_>) -> Verb<()> {
@@ -70,16 +70,16 @@ impl<O: Os<Fd: AsFd>> View<O> {
     fn opened(
         &mut self,
         call: &Call<'_>,
-        made: (Node, Attr),
+        node: Node,
+        attr: &Attr,
         args: &CreateIn,
         reply: &mut Reply,
     ) -> Verb<()> {
-        let (node, attr) = made;
         let access = access(args.flags);
         self.tx.open(node, access, false)?;
         let how = if attr.mode & 0o6000 != 0 { Use::WritePrivileged } else { Use::Write };
         let handle = self.handle(call.connection, node, if access == Access::Read { Use::Read } else { how });
-        self.introduce(call, node, &attr, reply);
+        self.introduce(call, node, attr, reply);
         reply.put(&open_out(handle, args.flags));
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::view::View;
 use crate::wire::layout::{GetxattrIn, SetxattrCompatIn, SetxattrIn, SETXATTR_ACL_KILL_SGID};
 use crate::wire::{flag, Reply};
 use std::os::fd::AsFd;
-use systx_engine::outcome::{Isolation, Verb};
+use systx_engine::outcome::Verb;
 use systx_engine::transaction::SetAttr;
 use systx_os::{Errno, Os, SetXattr};
 
@@ -45,10 +45,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
         }
         let value = match name {
             // A read-committed node is found again by no handle, which an inner one needs.
-            name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => match self.tx.options().isolation {
-                Isolation::Serializable => self.depth.to_string().into_bytes(),
-                Isolation::Committed => return Err(Errno::NODATA.into()),
-            },
+            name if name == crate::DEPTH_ATTRIBUTE.as_bytes() => {
+                if self.is_read_committed() {
+                    return Err(Errno::NODATA.into());
+                }
+                self.depth.to_string().into_bytes()
+            }
             name if name == crate::SUB_AREA_ATTRIBUTE.as_bytes() => self.tx.sub_area_name(call.uid),
             name => match after(name, crate::SUB_AREAS_ATTRIBUTE) {
                 Some(first) => page_of(self.tx.sub_areas(call.root, call.uid), first),
@@ -91,7 +93,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             self.tx.setattr(call.node, &SetAttr { mode: Some(mode), ..Default::default() })?;
         }
         if name == b"security.capability" {
-            self.files.set_privileged(call.node, true);
+            self.files.has_privileges(call.node);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The grammar of `systx undo`, and of keeping what it needs.
 
 use super::{Area, Changes, DurabilityArg};
+use crate::words::Voice;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -53,6 +54,11 @@ pub struct Undo {
 }
 
 impl Undo {
+    /// Returns how much is said on standard error.
+    pub fn voice(&self) -> Voice {
+        Voice { json: self.json, verbose: self.verbose }
+    }
+
     /// Returns the form in which changes are shown.
     pub fn changes(&self) -> Changes {
         Changes { dry_run: self.dry_run, diff: self.diff, stat: self.stat, patch: self.patch }

@@ -10,6 +10,7 @@ mod patch;
 mod stat;
 
 use crate::args::Changes;
+use crate::failure::Failure;
 use crate::report::{Discarded, Ending};
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
@@ -41,18 +42,25 @@ pub fn before_commit(
         Ok(count) if form.dry_run => Err(Ending::DryRun(count, status)),
         Ok(_) => Ok(status),
         Err(VerbError::Doomed(conflict)) => Err(Ending::Conflict(*conflict)),
-        Err(VerbError::Os(e)) => Err(Ending::Failed(format!("telling what would change: {e}"))),
+        Err(VerbError::Os(e)) => Err(Ending::Failed(Failure::new("telling what would change", e))),
     }
 }
 
-/// Writes the changes of an open transaction into a file, which is for a terminal or not; returns how many
-/// there are.
+/// A file that changes are written into.
+pub struct Target {
+    /// The file.
+    pub file: File,
+    /// It is for a terminal.
+    pub terminal: bool,
+}
+
+/// Writes the changes of an open transaction into a file; returns how many there are.
 pub fn into_file(
     form: &Changes,
     json: bool,
     tx: &mut Transaction<Linux>,
     changes: &[Change],
-    (file, terminal): (File, bool),
+    Target { file, terminal }: Target,
 ) -> Verb<usize> {
     let mut out = Out { terminal, to: BufWriter::new(Box::new(file)), lost: None };
     tell(form, json, tx, changes, &mut out)?;
@@ -120,10 +128,8 @@ impl Out {
 
     /// Bytes of a file, up to the end of a line. A terminal does not get what would act instead of being seen.
     fn put_contents(&mut self, bytes: &[u8]) {
-        let written = match self.terminal {
-            true => self.to.write_all(seen(bytes).as_bytes()),
-            false => self.to.write_all(bytes),
-        };
+        let written =
+            if self.terminal { self.to.write_all(seen(bytes).as_bytes()) } else { self.to.write_all(bytes) };
         self.note(written);
     }
 

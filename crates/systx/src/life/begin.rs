@@ -1,9 +1,9 @@
 //! The beginning of a transaction: its options, and what others have left behind.
 
 use crate::args::{DurabilityArg, IsolationArg, Promise};
-use crate::hint::verb_failed;
+use crate::failure::{verb_failed, Result};
 use crate::on_end::Notices;
-use crate::words::shown;
+use crate::words::{shown, Voice};
 use std::ffi::OsString;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
@@ -17,10 +17,10 @@ pub fn begin(
     domains: &[Arc<Domain<Linux>>],
     options: Options,
     notices: &mut Notices,
-) -> Result<Transaction<Linux>, String> {
+) -> Result<Transaction<Linux>> {
     no_room::stage(Stage::Before);
     let begun = Transaction::begin(Linux::new(), domains.to_vec(), options);
-    let tx = begun.map_err(|e| verb_failed("beginning", &e))?;
+    let tx = begun.map_err(|e| verb_failed("beginning", e))?;
     notices.began(domains, tx.ids());
     Ok(tx)
 }
@@ -40,9 +40,9 @@ pub fn options(promise: Promise, command: &[OsString]) -> Options {
 }
 
 /// Finishes transactions of others that were cut off in mid-publication, also where this command does not come by.
-pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
+pub fn finish_others(voice: Voice, domains: &[Arc<Domain<Linux>>]) {
     for domain in domains {
-        if let Some(moved) = domain.area.moved.as_ref().filter(|_| !json) {
+        if let Some(moved) = domain.area.moved.as_ref().filter(|_| !voice.json) {
             let moved = shown(&domain.shown(moved));
             eprintln!("systx: another user's object had the name of the area; it is {moved} now.");
         }
@@ -54,7 +54,7 @@ pub fn finish_others(json: bool, domains: &[Arc<Domain<Linux>>]) {
             let _ = domain.settle_images();
         }
         let count = recovered.displaced.len();
-        if count > 0 && !json {
+        if count > 0 && !voice.json {
             eprintln!(
                 "systx: finished an earlier transaction that was cut off; objects displaced: {count}. See `systx status`."
             );

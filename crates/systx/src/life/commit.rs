@@ -5,7 +5,7 @@
 //! transaction that did not commit. Does not: know why a commit is wanted.
 
 use crate::args::Undoable;
-use crate::hint::verb_failed;
+use crate::failure::{verb_failed, Failure};
 use crate::report::Ending;
 use systx_engine::outcome::{CommitError, Committed, Conflict, VerbError};
 use systx_engine::transaction::Transaction;
@@ -14,7 +14,8 @@ use systx_engine::undo::Kept;
 use systx_os::no_room::{self, Stage};
 use systx_os::{Errno, Linux};
 
-const TOO_LARGE: &str = "keeping what it could be undone with: that is more than systx keeps of one transaction, or a file can hold. \
+const KEEPING: &str = "keeping what it could be undone with";
+const TOO_LARGE: &str = "that is more than systx keeps of one transaction, or a file can hold. \
     It can be committed without --undoable";
 
 /// The fate of a transaction that can't commit.
@@ -44,10 +45,11 @@ pub fn commit(
             return (Ending::Conflict(*conflict), stayed);
         }
         Err(VerbError::Os(Errno::FBIG)) => {
-            return (Ending::Failed(TOO_LARGE.into()), give_up(tx, fails, None))
+            let why = Failure::new(KEEPING, TOO_LARGE);
+            return (Ending::Failed(why), give_up(tx, fails, None));
         }
         Err(e) => {
-            let why = verb_failed("keeping what it could be undone with", &e);
+            let why = verb_failed(KEEPING, e);
             return (Ending::Failed(why), give_up(tx, fails, None));
         }
     };

@@ -16,11 +16,11 @@ pub use not_started::{not_executed, not_started};
 
 use crate::args::Policy;
 use crate::command;
-use crate::hint::{failed, verb_failed};
+use crate::failure::{failed, verb_failed, Result};
 use crate::network::{self, Answering, Watcher};
 use crate::report::{Ending, Seen};
 use crate::scope::Opened;
-use crate::serving::{Serving, Unmounting};
+use crate::serving::{self, Serving, Unmounting};
 use crate::sub;
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::{CString, OsString};
@@ -65,7 +65,7 @@ pub struct Program {
 
 impl Program {
     /// Returns the user's command, as it runs in transaction `id`.
-    pub fn of(words: &[OsString], id: u64) -> Result<Program, String> {
+    pub fn of(words: &[OsString], id: u64) -> Result<Program> {
         Ok(Program {
             argv: command::words(words)?,
             env: command::environment(id, &[])?,
@@ -87,16 +87,16 @@ struct Watched {
 }
 
 impl Watched {
-    fn by(policy: Option<Policy>) -> Result<Watched, String> {
+    fn by(policy: Option<Policy>) -> Result<Watched> {
         let (theirs, reception) = policy.map(network::watch).transpose()?.unzip();
         Ok(Watched { ours: policy.zip(reception), theirs })
     }
 
     /// Returns a second copy of the command's end, for programs that come in later.
-    fn copy(&self) -> Result<Option<Watch>, String> {
+    fn copy(&self) -> Result<Option<Watch>> {
         let copy = |watch: &Watch| {
             Ok(Watch {
-                to: watch.to.try_clone().map_err(|e: std::io::Error| e.to_string())?,
+                to: watch.to.try_clone().map_err(failed("copying a socket"))?,
                 own_network: watch.own_network,
             })
         };
@@ -112,7 +112,7 @@ impl Life {
         program: Program,
         network: Option<Policy>,
         signals: &Signals,
-    ) -> Result<Life, String> {
+    ) -> Result<Life> {
         Life::start(tx, served, program, Watched::by(network)?, signals)
     }
 
@@ -122,7 +122,7 @@ impl Life {
         served: &Opened<'_>,
         network: Option<Policy>,
         signals: &Signals,
-    ) -> Result<(Life, Entry), String> {
+    ) -> Result<(Life, Entry)> {
         let watched = Watched::by(network)?;
         let for_those_who_come = watched.copy()?;
         let life = Life::start(tx, served, Program::none(), watched, signals)?;
@@ -132,7 +132,7 @@ impl Life {
                 return Err(match not_started(&[], news) {
                     Ending::Failed(why) | Ending::NotStarted(why, _) => why,
                     _ => "building the tree".into(),
-                })
+                });
             }
             None => return Err("pid 1 of the namespaces was killed; begin again".into()),
         }
@@ -146,19 +146,20 @@ impl Life {
         program: Program,
         watched: Watched,
         signals: &Signals,
-    ) -> Result<Life, String> {
+    ) -> Result<Life> {
         let eventfd = || EventFd::new().map_err(failed("making an eventfd"));
-        let copied = failed("making an eventfd");
+        let copied = failed::<Errno>("making an eventfd");
         let (mut view, views) = View::new(tx, served.lower.len()).map_err(|failed| {
-            let why = verb_failed(failed.doing, &failed.error);
+            let why = verb_failed(failed.doing, failed.error);
             failed.tx.abort();
             why
         })?;
         served.share(&mut view);
         view.lies_at(served.depth);
+        view.answers_on(serving::placing());
         let last = sub::last(&views, view.divided().map_err(&copied)?)?;
         let kept: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
-        let kept = Arc::new(kept.map_err(|e| e.to_string())?);
+        let kept = Arc::new(kept.map_err(failed("copying the descriptor of a view"))?);
         let Program { argv, env, directory, umask } = program;
         let command = Command {
             argv,
@@ -263,11 +264,8 @@ impl Life {
 
     /// Asks the transaction something while no program inside is answered. `None`: it can't commit any more,
     /// or there is no view.
-    pub fn ask<T>(
-        &mut self,
-        question: impl FnOnce(&mut Transaction<Linux>) -> T,
-    ) -> Result<Option<T>, String> {
-        if !self.arrived().map_err(|e| e.to_string())? {
+    pub fn ask<T>(&mut self, question: impl FnOnce(&mut Transaction<Linux>) -> T) -> Result<Option<T>> {
+        if !self.arrived().map_err(failed("waiting for what was written"))? {
             return Ok(None);
         }
         let Some(server) = self.server.take() else { return Ok(None) };
@@ -278,11 +276,11 @@ impl Life {
         Ok(answer)
     }
 
-    /// Takes the transaction out of its view, once [no program is left](Life::supervise). `wanted`: it may be
-    /// committed, so what was stored through mappings is waited for.
-    pub fn settle(mut self, wanted: bool) -> Result<Settled, String> {
+    /// Takes the transaction out of its view, once [no program is left](Life::supervise).
+    pub fn settle(mut self, fate: Fate) -> Result<Settled> {
         let seen = self.watcher.take().map(Watcher::stop).unwrap_or_default();
-        let arrived = if wanted && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
+        let arrived =
+            if fate == Fate::MayCommit && self.written.yet() { mounts::sync(&self.views) } else { Ok(()) };
         let server = self.server.take().ok_or("the view is gone")?;
         let (view, served) = server.stop()?;
         let trouble = view.trouble().cloned();
@@ -295,6 +293,15 @@ impl Life {
             unmounting: Unmounting::begin(self.views),
         })
     }
+}
+
+/// The fate of a transaction whose programs have ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It may be committed, so what was stored through mappings is waited for.
+    MayCommit,
+    /// It is given up.
+    GivenUp,
 }
 
 /// A transaction in which no program is left.
@@ -315,6 +322,6 @@ pub struct Settled {
 pub fn of_trouble(trouble: Trouble) -> Ending {
     match trouble {
         Trouble::Doomed(conflict) => Ending::Conflict(conflict),
-        trouble => Ending::Failed(trouble.to_string()),
+        trouble => Ending::Failed(trouble.to_string().into()),
     }
 }

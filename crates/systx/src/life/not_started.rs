@@ -1,8 +1,7 @@
 //! Why a command did not begin, and what to do about it.
 
-use crate::hint;
+use crate::failure::Failure;
 use crate::report::{Ending, NOT_EXECUTABLE, NOT_FOUND};
-use crate::words::shown;
 use std::ffi::OsString;
 use systx_os::sandbox::spawn::News;
 use systx_os::Errno;
@@ -12,49 +11,53 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
     match news {
         News::NotExecuted(e) => not_executed(command, e),
         News::NotBuilt { at, error } => {
-            let at = at.map_or(String::new(), |at| shown(at.to_bytes()));
-            let step = match (at.as_str(), error) {
+            let at = at.map_or(Vec::new(), |at| [b"/", at.to_bytes()].concat());
+            let why = Failure::new("could not mount", error).on(if at.is_empty() { b"/" } else { &at });
+            Ending::Failed(match (at.as_slice(), error) {
                 // mount_too_revealing in the kernel: root of a user namespace sees no more of /proc than its
                 // parent shows.
-                ("proc", Errno::PERM) => {
-                    "; parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
-                     systempaths=unconfined), or run systx as root"
-                        .into()
-                }
-                _ => hint::and_step(error),
-            };
-            Ending::Failed(format!("could not mount /{at} for the command: {error}{step}"))
+                (b"/proc", Errno::PERM) => why.hint(
+                    "parts of /proc are hidden here, as in a container: unmask it there (podman, docker: --security-opt \
+                     systempaths=unconfined), or run systx as root",
+                ),
+                _ => why.with_step(),
+            })
         }
-        News::NoDirectory(e) => Ending::Failed(format!(
-            "could not enter the working directory: {e}; start in one that is there, and open to you, by the same path inside"
-        )),
+        News::NoDirectory(e) => Ending::Failed(
+            Failure::new("could not enter the working directory", e)
+                .hint("start in one that is there, and open to you, by the same path inside"),
+        ),
         News::NotWatched(e) => {
-            let why = match e {
-                Errno::BUSY => "another program watches the calls here already, a sandbox or a container's manager",
+            let hint = match e {
+                Errno::BUSY => {
+                    "another program watches the calls here already, a sandbox or a container's manager"
+                }
                 _ => "leave --network out, or allow seccomp and network namespaces here",
             };
-            Ending::Failed(format!("could not watch the network calls of the command: {e}: {why}"))
+            Ending::Failed(Failure::new("could not watch the network calls of the command", e).hint(hint))
         }
-        News::NotEntered(e) => Ending::Failed(format!(
-            "could not enter the transaction: {e}; `systx list` shows whether it is still open"
-        )),
+        News::NotEntered(e) => Ending::Failed(
+            Failure::new("could not enter the transaction", e)
+                .hint("`systx list` shows whether it is still open"),
+        ),
         News::NotFinished => Ending::Failed("a subtransaction that was cut off could not be finished".into()),
-        News::Stopped | News::Ended(_) | News::Ready | News::Finished => {
-            Ending::Failed("pid 1 of the command ended too early; run again, it was killed from outside".into())
-        }
+        News::Stopped | News::Ended(_) | News::Ready | News::Finished => Ending::Failed(
+            "pid 1 of the command ended too early; run again, it was killed from outside".into(),
+        ),
     }
 }
 
 /// Returns the end of a run whose command could not be executed.
 pub fn not_executed(command: &[OsString], error: Errno) -> Ending {
-    let name = command.first().map_or_else(String::new, |c| shown(c.as_encoded_bytes()));
+    let name = command.first().map_or(&b""[..], |name| name.as_encoded_bytes());
     let (why, code) = match error {
         Errno::NOENT => {
-            let step = match name.contains('/') {
-                true => "check its path, and for a script the program in its first line",
-                false => "check its name, and PATH",
+            let step = if name.contains(&b'/') {
+                "check its path, and for a script the program in its first line"
+            } else {
+                "check its name, and PATH"
             };
-            (format!("{name}: command not found; {step}"), NOT_FOUND)
+            (Failure::at(name, "command not found").hint(step), NOT_FOUND)
         }
         e => {
             let step = match e {
@@ -62,7 +65,7 @@ pub fn not_executed(command: &[OsString], error: Errno) -> Ending {
                 Errno::NOEXEC => "give it a first line like #!/bin/sh, or name the program that is to run it",
                 _ => "try it without systx",
             };
-            (format!("{name}: can't be executed: {e}; {step}"), NOT_EXECUTABLE)
+            (Failure::at(name, format!("can't be executed: {e}")).hint(step), NOT_EXECUTABLE)
         }
     };
     Ending::NotStarted(why, code)

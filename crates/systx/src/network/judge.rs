@@ -43,9 +43,10 @@ impl Judge {
             Asked::Namespace(link) => {
                 // A mounted namespace is known by its path; a process gives all of its namespaces.
                 let kinds = ["mnt:", "pid:", "ipc:", "uts:", "user:", "cgroup:", "time:"];
-                match kinds.iter().any(|kind| link.starts_with(kind.as_bytes())) {
-                    true => Vec::new(),
-                    false => one("another network namespace"),
+                if kinds.iter().any(|kind| link.starts_with(kind.as_bytes())) {
+                    Vec::new()
+                } else {
+                    one("another network namespace")
                 }
             }
             Asked::Foreign => one("a peer by a call of another ABI, which can't be seen"),
@@ -55,9 +56,10 @@ impl Judge {
 
     /// In the machine's network, opening a socket that sends without an address is reported.
     fn is_kept_in(&self, family: u32) -> bool {
-        match self.own_network {
-            true => KEPT_IN.contains(&family),
-            false => [NETLINK, ALG].contains(&family),
+        if self.own_network {
+            KEPT_IN.contains(&family)
+        } else {
+            [NETLINK, ALG].contains(&family)
         }
     }
 

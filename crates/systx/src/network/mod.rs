@@ -12,6 +12,7 @@ mod watcher;
 pub use watcher::{Answering, Watcher};
 
 use crate::args::Policy;
+use crate::failure::{Failure, Result};
 use systx_os::sandbox::calls::Reception;
 use systx_os::sandbox::watch::Watch;
 
@@ -20,8 +21,8 @@ pub const PART_OF_ANOTHER: &str =
     "--network and -x are for a transaction of its own, and this run is part of another one: give it to that";
 
 /// Makes what a command is started with to be watched, and the socket at which its calls arrive.
-pub fn watch(policy: Policy) -> Result<(Watch, Reception), String> {
+pub fn watch(policy: Policy) -> Result<(Watch, Reception)> {
     let (reception, to) =
-        Reception::pair().map_err(|e| format!("making sockets to watch the command with: {e}"))?;
+        Reception::pair().map_err(|e| Failure::new("making sockets to watch the command with", e))?;
     Ok((Watch { to, own_network: policy.confines() }, reception))
 }

@@ -6,6 +6,7 @@
 
 use super::judge::Judge;
 use crate::args::Policy;
+use crate::failure::{Failure, Result};
 use crate::report::{Attempt, Seen};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -60,8 +61,8 @@ impl Answering {
         reception: Reception,
         views: &[OwnedFd],
         alarm: &EventFd,
-    ) -> Result<Answering, String> {
-        let failed = |e: Errno| format!("looking at what is served: {e}");
+    ) -> Result<Answering> {
+        let failed = |e: Errno| Failure::new("looking at what is served", e);
         let served: Result<_, _> = views.iter().map(mounts::device).collect();
         Ok(Answering {
             policy,
@@ -72,10 +73,12 @@ impl Answering {
     }
 }
 
+const WATCHING: &str = "watching the command's calls";
+
 impl Watcher {
     /// Starts it, for the commands in the network of `child`.
-    pub fn start(answering: Answering, child: &Child) -> Result<Watcher, String> {
-        let failed = |e: Errno| format!("watching the command's calls: {e}");
+    pub fn start(answering: Answering, child: &Child) -> Result<Watcher> {
+        let failed = |e: Errno| Failure::new(WATCHING, e);
         let stop = EventFd::new().map_err(failed)?;
         let policy = answering.policy;
         let network = policy.confines().then(|| inside::network_of(child)).transpose().map_err(failed)?;
@@ -88,12 +91,12 @@ impl Watcher {
             })
         };
         let thread = std::thread::Builder::new().name("systx-network".into());
-        let thread = thread.spawn(work).map_err(|e| e.to_string())?;
+        let thread = thread.spawn(work).map_err(|e| Failure::new(WATCHING, e))?;
         let watcher = Watcher { lent, thread };
         match started.recv() {
             Ok(Ok(())) => Ok(watcher),
             Ok(Err(e)) => Err(failed(e)),
-            Err(_) => Err("watching the command's calls: the thread has ended".into()),
+            Err(_) => Err(Failure::new(WATCHING, "the thread has ended")),
         }
     }
 

@@ -9,6 +9,7 @@
 //! To be asked before a user namespace is entered: inside, root looks like any other user.
 
 use super::remembered;
+use crate::failure::{LeftOut, Result};
 use crate::tree::owned::way;
 use crate::tree::{self, is_below};
 use crate::words::shown;
@@ -45,8 +46,8 @@ const SETGID: u32 = 0o2000;
 pub struct Places {
     /// Paths without symbolic links, none below another one.
     pub found: Vec<Vec<u8>>,
-    /// With the reason, as a fragment.
-    pub left_out: Vec<(Vec<u8>, String)>,
+    /// Those that can't be served.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// Looks for them.
@@ -55,7 +56,7 @@ pub fn places(table: &[Mount]) -> Places {
     for dir in candidates(table) {
         match place_of(table, &dir) {
             Some(Ok(place)) => places.found.push(place),
-            Some(Err(why)) => places.left_out.push((dir, why)),
+            Some(Err(why)) => places.left_out.push(LeftOut { point: dir, why }),
             None => {}
         }
     }
@@ -63,7 +64,7 @@ pub fn places(table: &[Mount]) -> Places {
     places.found.dedup_by(|below, top| is_below(below, top).is_some());
     // A directory in a place is served with it.
     let found = &places.found;
-    places.left_out.retain(|(dir, _)| !found.iter().any(|top| is_below(dir, top).is_some()));
+    places.left_out.retain(|out| !found.iter().any(|top| is_below(&out.point, top).is_some()));
     places
 }
 
@@ -107,7 +108,7 @@ fn home_in(users: &[u8], uid: u32) -> Option<&[u8]> {
 
 /// Returns the topmost place on the way to a directory, on its file system, below which no mount lies that
 /// the kernel would not let the user copy. `None`: no directory on that way is the user's or open to all.
-fn place_of(table: &[Mount], dir: &[u8]) -> Option<Result<Vec<u8>, String>> {
+fn place_of(table: &[Mount], dir: &[u8]) -> Option<Result<Vec<u8>>> {
     let mount = super::mount_of(table, dir)?;
     let device = look(dir)?.dev();
     let is_place = |path: &&[u8]| look(path).is_some_and(|m| m.dev() == device && is_open_to_him(&m));
@@ -121,7 +122,7 @@ fn place_of(table: &[Mount], dir: &[u8]) -> Option<Result<Vec<u8>, String>> {
         Some(place) => Some(Ok(place.to_vec())),
         None => {
             let what = bears(top).map_or_else(String::new, |mount| shown(&mount.point));
-            Some(Err(format!("{what} is mounted below it, so only root can serve it")))
+            Some(Err(format!("{what} is mounted below it, so only root can serve it").into()))
         }
     }
 }

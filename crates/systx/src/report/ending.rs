@@ -1,6 +1,7 @@
 //! The ways in which a transaction ends, and the exit code of each.
 
 use super::{Discarded, Overtaken, CONFLICT, DECLINED, DISPLACED, OURS, TOO_LATE};
+use crate::failure::{Cause, Failure};
 use systx_engine::outcome::{CommitError, Committed, Conflict};
 use systx_os::process::Ended;
 
@@ -16,7 +17,7 @@ pub enum Ending {
     /// The command failed: nothing was changed.
     Aborted(Ended),
     /// It ended so, but its output could not be written.
-    Mute(Box<Ending>, String),
+    Mute(Box<Ending>, Cause),
     /// The user said so: nothing was changed.
     Declined,
     /// An open transaction was to be aborted: nothing was changed.
@@ -40,7 +41,7 @@ pub enum Ending {
     /// The command would have reached a peer outside, as this text says, and was killed.
     Outside(String),
     /// The command was not started, by this error and with this exit code: nothing was changed.
-    NotStarted(String, u8),
+    NotStarted(Failure, u8),
     /// A conflict ended it while it ran, or at its commit: nothing was changed.
     Conflict(Conflict),
     /// The commit failed, or its fate is unknown.
@@ -48,7 +49,7 @@ pub enum Ending {
     /// The changes that were to be undone have changed since.
     Overtaken(Box<Overtaken>),
     /// We failed before the commit: nothing was changed.
-    Failed(String),
+    Failed(Failure),
 }
 
 impl From<CommitError> for Ending {

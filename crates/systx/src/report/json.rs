@@ -19,7 +19,7 @@ impl Ending {
             let mut value = ending.json(ours);
             value["status"] = self.code().into();
             value["message"] = self.sentence(ours).into();
-            value["output_lost"] = why.as_str().into();
+            value["output_lost"] = why.to_string().into();
             return value;
         }
         if let Ending::Lost(why) = self {
@@ -85,7 +85,7 @@ impl Ending {
                     Party::Outsider => json!("outsider"),
                     _ => json!("unknown"),
                 };
-                let mut conflict = json!({ "what": c.what, "with": with, "ours": ours.json() });
+                let mut conflict = json!({ "what": c.what.fragment(), "code": c.what.code(), "with": with, "ours": ours.json() });
                 put(&mut conflict, "path", &c.path);
                 value["conflict"] = conflict;
             }
@@ -98,7 +98,7 @@ impl Ending {
 
 /// One displaced object for programs.
 pub fn displaced_json(d: &systx_engine::outcome::Displaced) -> Value {
-    let mut value = json!({ "aside": d.aside, "what": d.what });
+    let mut value = json!({ "aside": d.aside, "what": d.what.fragment(), "code": d.what.code() });
     put(&mut value, "path", &d.path);
     value
 }

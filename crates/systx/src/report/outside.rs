@@ -46,9 +46,10 @@ impl Seen {
         if self.named.iter().any(same) {
             return;
         }
-        match self.named.len() < NAMED_MAX {
-            true => self.named.push(attempt),
-            false => self.others += 1,
+        if self.named.len() < NAMED_MAX {
+            self.named.push(attempt)
+        } else {
+            self.others += 1
         }
     }
 

@@ -47,9 +47,10 @@ const DISCARDED_LINES_MAX: usize = 100;
 
 impl Ours {
     fn phrases(&self) -> &'static Phrases {
-        match self.sub {
-            true => &INSIDE,
-            false => &ALONE,
+        if self.sub {
+            &INSIDE
+        } else {
+            &ALONE
         }
     }
 }
@@ -65,10 +66,7 @@ impl Ending {
         match self {
             Ending::Committed(done, status) => committed(done, *status, phrases),
             Ending::Part(done, rest) => {
-                let committed = match done.pending.is_some() || !done.displaced.is_empty() {
-                    true => committed(done, 0, phrases),
-                    false => "committed: what was chosen is in place.".into(),
-                };
+                let committed = if done.pending.is_some() || !done.displaced.is_empty() { committed(done, 0, phrases) } else { "committed: what was chosen is in place.".into() };
                 format!("{committed} {}", discarded(rest))
             }
             Ending::Mute(ending, why) => format!(
@@ -90,10 +88,7 @@ impl Ending {
             ),
             Ending::DryRun(count, _) => dry_run(*count),
             Ending::Conflict(conflict) => {
-                let again = match ours.kept {
-                    true => "Begin again, and repeat what it did",
-                    false => "Run again, or use --retry",
-                };
+                let again = if ours.kept { "Begin again, and repeat what it did" } else { "Run again, or use --retry" };
                 format!("{conflict}. {} is {}. {again}.", ours.text(), phrases.aborted)
             }
             Ending::Overtaken(why) => why.sentence(),

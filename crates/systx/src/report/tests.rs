@@ -3,7 +3,9 @@
 use super::*;
 use serde_json::json;
 use systx_engine::id::TxId;
-use systx_engine::outcome::{CommitError, Committed, Conflict, Displaced, Party};
+use systx_engine::outcome::{
+    CommitError, Committed, Conflict, ConflictKind, Displaced, DisplacedKind, Party,
+};
 use systx_os::process::Ended;
 
 fn ours() -> Ours {
@@ -12,7 +14,7 @@ fn ours() -> Ours {
 
 fn conflict() -> Ending {
     let with = Party::Transaction { id: TxId(812), pid: 4410, command: b"sed -i".to_vec() };
-    Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: "contents changed", with })
+    Ending::Conflict(Conflict { path: b"etc/hosts".to_vec(), what: ConflictKind::ContentsChanged, with })
 }
 
 fn overtaken() -> Overtaken {
@@ -21,7 +23,7 @@ fn overtaken() -> Overtaken {
 
 #[test]
 fn exit_codes_are_those_of_the_contract() {
-    let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }];
+    let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: DisplacedKind::Replaced }];
     let committed = Committed { steps: 3, displaced, ..Committed::default() };
     assert_eq!(Ending::Committed(Committed::default(), 0).code(), 0);
     assert_eq!(Ending::Committed(Committed::default(), 3).code(), 3);
@@ -90,12 +92,17 @@ fn a_conflict_names_the_path_and_both_parties_in_words_and_in_json() {
     assert_eq!(value["conflict"]["ours"], party(815, 77, "make install"));
     assert_eq!((value["id"].as_u64(), value["outcome"].as_str()), (Some(815), Some("conflict")));
     assert!(value["conflict"].get("path_hex").is_none());
+    assert_eq!(
+        (&value["conflict"]["what"], &value["conflict"]["code"]),
+        (&json!("contents changed"), &json!("contents-changed"))
+    );
 }
 
 #[test]
 fn who_is_not_known_is_not_blamed() {
     let with = Party::Unknown;
-    let ending = Ending::Conflict(Conflict { path: b"a".to_vec(), what: "contents changed", with });
+    let ending =
+        Ending::Conflict(Conflict { path: b"a".to_vec(), what: ConflictKind::ContentsChanged, with });
     let text = ending.sentence(&ours());
     assert!(text.contains("another transaction or a program outside of any"), "{text}");
     assert_eq!(ending.json(&ours())["conflict"]["with"], "unknown");
@@ -104,7 +111,7 @@ fn who_is_not_known_is_not_blamed() {
 #[test]
 fn a_party_of_an_earlier_boot_has_no_process() {
     let with = Party::Transaction { id: TxId(7), pid: 0, command: Vec::new() };
-    let what = "held (prepared, not decided yet)";
+    let what = ConflictKind::HeldPrepared;
     let ending = Ending::Conflict(Conflict { path: b"a".to_vec(), what, with });
     let text = ending.sentence(&ours());
     assert!(text.starts_with("conflict on a: held (prepared, not decided yet) by transaction 7. "), "{text}");
@@ -124,7 +131,11 @@ fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
         committed(Some("no room")),
         Ending::Committed(
             Committed {
-                displaced: vec![Displaced { path: b"a".to_vec(), aside: None, what: "was replaced" }],
+                displaced: vec![Displaced {
+                    path: b"a".to_vec(),
+                    aside: None,
+                    what: DisplacedKind::Replaced,
+                }],
                 ..Committed::default()
             },
             0,
@@ -146,14 +157,16 @@ fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
 
 #[test]
 fn a_name_keeps_its_bytes_in_json_and_its_lines_in_words() {
-    let displaced = Displaced { path: b"/a\n\x1b[2J\xff".to_vec(), aside: None, what: "was replaced" };
+    let displaced =
+        Displaced { path: b"/a\n\x1b[2J\xff".to_vec(), aside: None, what: DisplacedKind::Replaced };
     let value = displaced_json(&displaced);
     assert_eq!(value["path_hex"], "2f610a1b5b324aff");
+    assert_eq!(value["code"], "replaced");
     assert!(!value.to_string().contains(|c: char| c.is_control()));
     let ending =
         Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() }, 0);
     let text = ending.sentence(&ours());
-    assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": was replaced"), "{text}");
+    assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": replaced by another program meanwhile"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A run inside of another transaction: the options that it can't have, and the meaning of the others.
 
 use crate::args::{DurabilityArg, Run};
+use crate::failure::{Failure, Result};
 use crate::session::kept;
 use crate::sub::{Around, DEPTH_MAX};
 use crate::{network, undo};
@@ -9,19 +10,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Returns the options of a run inside of a transaction as they are meant there.
-pub fn options(around: &Around, args: &Run) -> Result<Run, String> {
+pub fn options(around: &Around, args: &Run) -> Result<Run> {
     if let Some(why) = is_the_outermost_ones(args) {
         return Err(why.into());
     }
     let leave_it = "leave --sub out, and it joins the one around it";
     match around.depth() {
         None => {
-            return Err(format!("a transaction of isolation `committed` has no subtransactions; {leave_it}"))
+            return Err(
+                Failure::from("a transaction of isolation `committed` has no subtransactions").hint(leave_it)
+            )
         }
         Some(DEPTH_MAX..) => {
-            return Err(format!(
-                "this would be more than {DEPTH_MAX} transactions in one another; {leave_it}"
-            ))
+            let why = format!("this would be more than {DEPTH_MAX} transactions in one another");
+            return Err(Failure::from(why).hint(leave_it));
         }
         Some(_) => {}
     }

@@ -16,8 +16,8 @@ use crate::back_off;
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains;
-use crate::hint::{self, failed};
-use crate::life::{self, IfItFails, Life, Program, Settled};
+use crate::failure::{failed, Failure, Result};
+use crate::life::{self, Fate, IfItFails, Life, Program, Settled};
 use crate::on_end::Notices;
 use crate::ordinary;
 use crate::output::{self, Output, Pipes};
@@ -45,7 +45,9 @@ pub fn run(args: &Run) -> u8 {
             return tell(
                 args,
                 None,
-                &Ending::Failed(format!("--status-fd: {e}; open it for writing, as with 3>outcome.json")),
+                &Ending::Failed(
+                    Failure::new("--status-fd", e).hint("open it for writing, as with 3>outcome.json"),
+                ),
             )
         }
     };
@@ -81,41 +83,37 @@ pub fn run(args: &Run) -> u8 {
         Ok(both) => both,
         Err(why) => {
             let ours = Ours { sub: depth > 1, ..Ours::new(None, &args.command) };
-            return say(&Told::new(&Ending::Failed(why), &ours), args.json, args.verbose, status);
+            return say(&Told::new(&Ending::Failed(why), &ours), args.voice(), status);
         }
     };
     let args = inner.as_ref().unwrap_or(args);
     systx_os::process::lift_size_limit();
     let mut notices = Notices::default();
-    let mut output = Output::new(args.hold_output);
-    let mut seen = Seen::new(args.network.policy());
-    let ending = guarded(args, from, &mut notices, (&mut output, &mut seen)).unwrap_or_else(Ending::Failed);
+    let mut leaving =
+        Leaving { output: Output::new(args.hold_output), seen: Seen::new(args.network.policy()) };
+    let ending = guarded(args, from, &mut notices, &mut leaving).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     // Here signals are not held any more: who reads slowly can be given up.
+    let Leaving { output, seen } = leaving;
     let ending = output.leave(ending);
     let ours = Ours { sub: depth > 1, ..Ours::new(notices.id().map(|id| id.0), &args.command) };
-    say(&Told::new(&ending, &ours).having(&seen), args.json, args.verbose, status)
+    say(&Told::new(&ending, &ours).having(&seen), args.voice(), status)
 }
 
 /// All tries, with a twin. An error is one of ours, before the commit.
-fn guarded(
-    args: &Run,
-    from: Standpoint,
-    notices: &mut Notices,
-    leaving: (&mut Output, &mut Seen),
-) -> Result<Ending, String> {
-    let scope = Scope::take(from, &args.only, args.verbose)?;
+fn guarded(args: &Run, from: Standpoint, notices: &mut Notices, leaving: &mut Leaving) -> Result<Ending> {
+    let scope = Scope::take(from, &args.only, args.voice())?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| cover::called(call, lower, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let ended = tries(args, &scope, &twin, notices, leaving);
-    if matches!(&ended, Ok((_, left)) if left.staged) {
+    if matches!(&ended, Ok(done) if done.left.staged) {
         twin.bequeath();
-        return ended.map(|(ending, _left)| ending);
+        return ended.map(|done| done.ending);
     }
     let (ending, promised) = match ended {
-        Ok((ending, mut left)) => {
+        Ok(Done { ending, mut left }) => {
             let promised = std::mem::take(&mut left.promised);
             if promised.is_nothing() {
                 // The mounts come apart while it ends.
@@ -128,6 +126,18 @@ fn guarded(
     };
     cover::end(twin, &promised);
     ending
+}
+
+/// The output and the calls of a command, which leave systx at the end.
+struct Leaving {
+    output: Output,
+    seen: Seen,
+}
+
+/// An ending, with the work that is left.
+struct Done {
+    ending: Ending,
+    left: Left,
 }
 
 /// The work that is left when the outcome is known.
@@ -144,30 +154,25 @@ fn tries(
     scope: &Scope,
     twin: &Twin,
     notices: &mut Notices,
-    leaving: (&mut Output, &mut Seen),
-) -> Result<(Ending, Left), String> {
+    leaving: &mut Leaving,
+) -> Result<Done> {
     let os = Linux::new();
     let served = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        scope.open(&os, &args.area, args.verbose, args.json)?
+        scope.open(&os, &args.area, args.voice())?
     };
-    life::finish_others(args.json, &served.domains);
-    let (ending, mut left) = tries_of(args, &served, notices, leaving)?;
+    life::finish_others(args.voice(), &served.domains);
+    let Done { ending, mut left } = tries_of(args, &served, notices, leaving)?;
     // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction
     // ends with that one.
     if !left.staged && served.depth == 1 {
         left.promised =
             cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(&served.domains));
     }
-    Ok((ending, left))
+    Ok(Done { ending, left })
 }
 
-fn tries_of(
-    args: &Run,
-    served: &Opened<'_>,
-    notices: &mut Notices,
-    (output, seen): (&mut Output, &mut Seen),
-) -> Result<(Ending, Left), String> {
+fn tries_of(args: &Run, served: &Opened<'_>, notices: &mut Notices, leaving: &mut Leaving) -> Result<Done> {
     let os = Linux::new();
     let limit = NofileLimit::now();
     let mut age = None;
@@ -176,9 +181,9 @@ fn tries_of(
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     let mut losses = 0;
     for left in (1..=args.retry).rev() {
-        let leaving = (&deadline, &mut *output, &mut *seen);
-        let (ending, rest) = attempt(args, served, (&mut age, Next::IfItLoses), leaving, notices)?;
-        let Ending::Conflict(conflict) = &ending else { return Ok((ending, rest)) };
+        let this = Try { age: &mut age, next: Next::IfItLoses, deadline: &deadline };
+        let Done { ending, left: rest } = attempt(args, served, this, leaving, notices)?;
+        let Ending::Conflict(conflict) = &ending else { return Ok(Done { ending, left: rest }) };
         let by_an_outsider = conflict.with == Party::Outsider;
         drop(rest);
         notices.lost();
@@ -194,7 +199,15 @@ fn tries_of(
         losses = if by_an_outsider { losses + 1 } else { 0 };
         deadline.pause(back_off::after(losses, os.random()));
     }
-    attempt(args, served, (&mut age, Next::Never), (&deadline, output, seen), notices)
+    let last = Try { age: &mut age, next: Next::Never, deadline: &deadline };
+    attempt(args, served, last, leaving, notices)
+}
+
+/// What one try goes by.
+struct Try<'a> {
+    age: &'a mut Option<Age>,
+    next: Next,
+    deadline: &'a Deadline,
 }
 
 /// Says if another try may follow.
@@ -208,10 +221,10 @@ enum Next {
 fn attempt(
     args: &Run,
     served: &Opened<'_>,
-    (age, next): (&mut Option<Age>, Next),
-    (deadline, output, seen): (&Deadline, &mut Output, &mut Seen),
+    Try { age, next, deadline }: Try<'_>,
+    leaving: &mut Leaving,
     notices: &mut Notices,
-) -> Result<(Ending, Left), String> {
+) -> Result<Done> {
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let terminal = Terminal::foreground();
     let mut tx = life::begin(&served.domains, life::options(args.promise, &args.command), notices)?;
@@ -222,14 +235,15 @@ fn attempt(
         *age = Some(tx.will_be_tried_again());
     }
     let program = Program::of(&args.command, tx.id().0)?;
-    let pipes = output.pipes()?;
+    let pipes = leaving.output.pipes()?;
     let lent = pipes.as_ref().map(Pipes::lend).transpose()?;
     let mut life = Life::of_command(tx, served, program, args.network.policy(), &signals)?;
     drop(lent);
     let reader = pipes.map(Pipes::read).transpose()?;
     let over = life.supervise(&signals, terminal.as_ref(), deadline.as_fd());
-    let kept = output.keep(reader);
-    let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } = life.settle(true)?;
+    let kept = leaving.output.keep(reader);
+    let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } =
+        life.settle(Fate::MayCommit)?;
     let verdict = kept
         .map_err(Ending::Failed)
         .and_then(|()| reached.fatal().map_or(Ok(()), |why| Err(Ending::Outside(why))))
@@ -238,11 +252,11 @@ fn attempt(
         .and_then(|(status, left)| {
             Ok((diff::before_commit(&args.changes, args.json, &mut tx, status)?, left))
         });
-    seen.merge(reached);
+    leaving.seen.merge(reached);
     let mut left = Left { _unmounting: unmounting, staged: false, promised: Promised::default() };
     let ending = match verdict {
         Ok((status, left_behind)) => {
-            let progress = Progress::begin(!args.json);
+            let progress = Progress::begin(args.voice());
             let done = |done| Ending::Committed(done, status);
             let (ending, _) = life::commit(IfItFails::Goes, tx, args.undoable, done);
             drop(progress);
@@ -259,7 +273,7 @@ fn attempt(
             ending
         }
     };
-    Ok((ending, left))
+    Ok(Done { ending, left })
 }
 
 const SERVING: &str = "serving the command's files";
@@ -277,7 +291,7 @@ fn verdict(
         (None, Over::NotStarted(news)) => Err(life::not_started(&args.command, news)),
         (None, Over::Ended(Ended::Exited(status))) if commits(status) => match served {
             Ok(()) => Ok(status),
-            Err(e) => Err(Ending::Failed(hint::with_step(SERVING, e))),
+            Err(e) => Err(Ending::Failed(Failure::new(SERVING, e).with_step())),
         },
         (None, Over::Ended(ended)) => Err(Ending::Aborted(ended)),
         (None, Over::TooLate) => {
@@ -286,8 +300,8 @@ fn verdict(
         // Only SIGKILL can end pid 1 of a namespace.
         (None, Over::Lost) => Err(Ending::Aborted(Ended::Signaled(9))),
         (None, Over::Doomed) => {
-            let ended = || format!("{SERVING}: it ended; run again");
-            Err(Ending::Failed(served.err().map_or_else(ended, |e| hint::with_step(SERVING, e))))
+            let ended = || Failure::new(SERVING, "it ended").hint("run again");
+            Err(Ending::Failed(served.err().map_or_else(ended, |e| Failure::new(SERVING, e).with_step())))
         }
     }
 }

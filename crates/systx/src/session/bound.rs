@@ -7,7 +7,7 @@
 use super::socket::{self, Found};
 use super::{discard, room};
 use crate::args::Area;
-use crate::words::shown;
+use crate::words::{shown, Voice};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -79,7 +79,7 @@ fn too_many(lost: &[Lost], sizes: &HashMap<Vec<u8>, u64>, bound: Bound) -> Vec<u
 }
 
 /// Discards the oldest lost transactions of this user that are too many, and says so.
-pub fn keep(area: &Area, quiet: bool) {
+pub fn keep(area: &Area, voice: Voice) {
     // A session daemon that can't be asked now is asked by the next `begin`.
     let Ok(all) = socket::all(area) else { return };
     let mut all: Vec<Found> = all.into_iter().filter(|found| found.look.lost.is_some()).collect();
@@ -105,7 +105,7 @@ pub fn keep(area: &Area, quiet: bool) {
     for n in too_many(&lost, &sizes, bound) {
         let found = &mut all[n];
         let (id, takes) = (found.look.id, room(lost[n].bytes));
-        if discard(found).is_ok() && !quiet {
+        if discard(found).is_ok() && !voice.json {
             eprintln!(
                 "systx: discarded transaction {id} on {}, the oldest lost one, which took {takes}: lost ones may be {bound} ({VARIABLE})",
                 shown(&lost[n].point)

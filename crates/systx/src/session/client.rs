@@ -6,8 +6,7 @@
 use super::wire::{Answer, Line, Message, Request, Verdict, VERSION};
 use super::{ask, UNEXPECTED};
 use crate::command;
-use crate::hint;
-use crate::hint::failed;
+use crate::failure::{failed, Failure, Result};
 use crate::supervise::{supervise, Ends, Over};
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -47,7 +46,7 @@ pub fn enter(
     prompt: &[(&str, OsString)],
     owner: bool,
     too_late: Option<&Deadline>,
-) -> Result<Went, String> {
+) -> Result<Went> {
     let mut command = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
     command.truncate(COMMAND_BYTES_MAX);
     let entered = line
@@ -56,7 +55,7 @@ pub fn enter(
     let (group, fds) = match entered {
         Ok(Some((Answer::Entered { group }, fds))) => (group, fds),
         Ok(Some((Answer::Ended(end), _))) => return Ok(Went::Over(end)),
-        Ok(Some((Answer::Refused(why), _))) => return Err(why),
+        Ok(Some((Answer::Refused(why), _))) => return Err(why.into()),
         Ok(Some(_)) => return Err(UNEXPECTED.into()),
         Ok(None) | Err(_) => return Ok(Went::NoDaemon),
     };
@@ -65,7 +64,8 @@ pub fn enter(
     if let Some(group) = group.filter(|group| *group != ours) {
         return Err(format!(
             "the transaction was begun with group {group}, and this is group {ours}: use `sg` or `newgrp`"
-        ));
+        )
+        .into());
     }
     let guest = Guest {
         argv: command::words(words)?,
@@ -90,7 +90,7 @@ pub fn enter(
         Err(Errno::INVAL | Errno::PERM) => {
             return Err("the transaction was begun in another container or user namespace: go there".into())
         }
-        Err(e) => return Err(hint::with_step("going into the transaction", e)),
+        Err(e) => return Err(Failure::new("going into the transaction", e).with_step()),
     };
     match over {
         // Perhaps since the transaction ends.

@@ -7,19 +7,20 @@
 
 use super::bound;
 use super::part;
-use super::server::{End, Kept, Server};
+use super::server::{End, Kept, Kind, Server, Wanted};
 use super::socket::{self, Socket};
 use super::wire::{Answer, Line, Look, ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::args::{Area, DurabilityArg, Policy, Promise, Timeout, Undoable};
 use crate::cover::{self, Promised};
 use crate::domains::{self, Mounted};
-use crate::hint::{self, failed};
-use crate::life::{self, IfItFails, Life, Settled, Stayed};
+use crate::failure::{at, failed, Failure, Result};
+use crate::life::{self, Fate, IfItFails, Life, Settled, Stayed};
 use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{Ending, Ours, Seen, Told};
 use crate::scope::{Opened, Scope, Standpoint};
 use crate::sub;
+use crate::words::Voice;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
-use systx_os::process::{self, Deadline, Signals};
+use systx_os::process::{self, Deadline, Signals, Streams};
 use systx_os::sandbox::{apart, twin};
 use systx_os::{Linux, Open, Os};
 
@@ -41,10 +42,8 @@ pub struct Terms<'a> {
     pub undoable: Undoable,
     /// Until then it must have ended.
     pub timeout: Option<&'a Timeout>,
-    /// See `systx run`.
-    pub verbose: bool,
-    /// No words on standard error that are not asked for.
-    pub quiet: bool,
+    /// How much the daemon says on the standard error that it was begun with.
+    pub voice: Voice,
     /// See `systx run`.
     pub area: &'a Area,
     /// See `systx run`.
@@ -59,13 +58,13 @@ pub struct Terms<'a> {
 }
 
 /// Begins one; a line to its session daemon, and how it stands.
-pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
-    bound::keep(terms.area, terms.quiet);
+pub fn begin(terms: Terms<'_>) -> Result<(Line, Look)> {
+    bound::keep(terms.area, terms.voice);
     let started = apart::start(|line| keep(&terms, line)).map_err(failed("starting a process"))?;
     let mut line = Line::new(started, ANSWER_BYTES_MAX);
     match line.hear::<Answer>() {
         Ok(Some((Answer::Look(look), _))) => Ok((line, look)),
-        Ok(Some((Answer::Refused(why), _))) => Err(why),
+        Ok(Some((Answer::Refused(why), _))) => Err(why.into()),
         _ => Err("the process that was to keep the transaction has died; begin again".into()),
     }
 }
@@ -74,25 +73,26 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look), String> {
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
-    let mut server = Server::new(line, terms.owned, recorded, terms.keeps);
+    let kind = Kind { owned: terms.owned, recorded, keeps: terms.keeps };
+    let mut server = Server::new(line, kind);
     match kept(terms, &mut server) {
         Ok(()) => 0,
         Err(why) => {
-            server.refuse(&why);
+            server.refuse(&why.to_string());
             crate::report::OURS
         }
     }
 }
 
 /// An error is one of ours, before anything was begun.
-fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<(), String> {
+fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<()> {
     // Standard error stays until there is nothing to say there any more.
-    process::let_go_of_streams(false).map_err(failed("opening /dev/null"))?;
+    process::let_go_of_streams(Streams::InAndOut).map_err(failed("opening /dev/null"))?;
     let from = Standpoint::enter(domains::table()?, terms.only, None)?;
     process::lift_size_limit();
-    let scope = Scope::take(from, terms.only, terms.verbose)?;
+    let scope = Scope::take(from, terms.only, terms.voice)?;
     let lower = scope.lower();
-    std::env::set_current_dir("/").map_err(|e| format!("/: {e}"))?;
+    std::env::set_current_dir("/").map_err(at(b"/"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
     let twin = twin::start(&keep, |call| {
         cover::called(call, lower, terms.area);
@@ -102,7 +102,13 @@ fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<(), String> {
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let mut promised = Promised::default();
-    let ended = held_open(terms, &scope, &twin, &signals, (server, &mut notices, &mut promised));
+    let ended = held_open(
+        terms,
+        &scope,
+        &twin,
+        &signals,
+        Held { server, notices: &mut notices, promised: &mut promised },
+    );
     match &ended {
         Ok((ending, ..)) => notices.ended(ending),
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
@@ -120,18 +126,25 @@ fn ours(terms: &Terms<'_>, id: u64) -> Ours {
     Ours { kept: true, ..Ours::new(Some(id), terms.command) }
 }
 
+/// What an open transaction is held with.
+struct Held<'a> {
+    server: &'a mut Server,
+    notices: &'a mut Notices,
+    promised: &'a mut Promised,
+}
+
 /// From the opening of the domains to their closing.
 fn held_open(
     terms: &Terms<'_>,
     scope: &Scope,
     twin: &twin::Twin,
     signals: &Signals,
-    (server, notices, promised): (&mut Server, &mut Notices, &mut Promised),
-) -> Result<(Ending, End, Seen), String> {
+    Held { server, notices, promised }: Held<'_>,
+) -> Result<(Ending, End, Seen)> {
     let os = Linux::new();
-    let served = scope.open(&os, terms.area, terms.verbose, terms.quiet)?;
+    let served = scope.open(&os, terms.area, terms.voice)?;
     let domains = &served.domains;
-    life::finish_others(terms.quiet, domains);
+    life::finish_others(terms.voice, domains);
     let deadline = Deadline::new(terms.timeout.map(|time| time.time)).map_err(failed("setting a timer"))?;
     let tx = life::begin(domains, life::options(terms.promise, terms.command), notices)?;
     let id = tx.id().0;
@@ -142,7 +155,7 @@ fn held_open(
     server.open(Socket::new(&os, &first_area(domains)?, id)?, numbers);
     loop {
         let end = server.stay(&mut kept, signals, &deadline);
-        if matches!(end, End::Wanted { .. }) && server.is_anybody_inside() {
+        if matches!(end, End::Wanted(_)) && server.is_anybody_inside() {
             kept.life.child.hang_up();
             server.let_them_end();
         }
@@ -178,9 +191,9 @@ fn inhabited(
     served: &Opened<'_>,
     terms: &Terms<'_>,
     signals: &Signals,
-) -> Result<Kept, String> {
+) -> Result<Kept> {
     // Pid 1 gets what this process has.
-    process::let_go_of_streams(true).map_err(failed("opening /dev/null"))?;
+    process::let_go_of_streams(Streams::All).map_err(failed("opening /dev/null"))?;
     let (life, entry) = Life::of_visitors(tx, served, terms.network, signals)?;
     Ok(Kept { life, entry })
 }
@@ -188,12 +201,13 @@ fn inhabited(
 /// Returns true if calls to the outside decide about the end: a transaction that is given up anyway is given
 /// up.
 fn commit_or_alarm(end: &End) -> bool {
-    matches!(end, End::Alarm | End::Wanted { commit: true, .. })
+    matches!(end, End::Alarm | End::Wanted(Wanted { commit: true, .. }))
 }
 
-fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd, String> {
-    let first = domains.first().ok_or("there is no file system to serve; `systx doctor` says why")?;
-    first.area.dir.try_clone().map_err(|e| e.to_string())
+fn first_area(domains: &[Arc<Domain<Linux>>]) -> Result<OwnedFd> {
+    let none = || Failure::from("there is no file system to serve").hint("`systx doctor` says why");
+    let first = domains.first().ok_or_else(none)?;
+    first.area.dir.try_clone().map_err(failed("copying the descriptor of an area"))
 }
 
 /// Removes the socket of a dead session daemon; the helper process calls it.
@@ -210,17 +224,17 @@ const SERVING: &str = "serving the files inside";
 
 impl Kept {
     /// Ends it as it is to end.
-    fn end(self, end: &End, terms: &Terms<'_>, fails: IfItFails) -> Result<(Ending, Seen, Stayed), String> {
+    fn end(self, end: &End, terms: &Terms<'_>, fails: IfItFails) -> Result<(Ending, Seen, Stayed)> {
         let Kept { mut life, entry } = self;
-        let commit = matches!(end, End::Wanted { commit: true, .. });
-        let finished = match commit {
-            true => life.finish(),
-            false => {
-                life.silence();
-                Ok(())
-            }
+        let commit = matches!(end, End::Wanted(Wanted { commit: true, .. }));
+        let finished = if commit {
+            life.finish()
+        } else {
+            life.silence();
+            Ok(())
         };
-        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } = life.settle(commit)?;
+        let Settled { mut tx, seen, served, trouble, unmounting: _unmounting } =
+            life.settle(if commit { Fate::MayCommit } else { Fate::GivenUp })?;
         drop(entry);
         let fatal = seen.fatal().filter(|_| commit_or_alarm(end));
         let mut left_behind = None;
@@ -228,8 +242,8 @@ impl Kept {
             _ if fatal.is_some() => fatal.map(Ending::Outside),
             (End::Conflict(conflict), None) => Some(Ending::Conflict(conflict.clone())),
             (_, Some(trouble)) => Some(life::of_trouble(trouble)),
-            (End::Wanted { commit: true, .. }, None) => {
-                let served = served.map_err(|e| Ending::Failed(hint::with_step(SERVING, e)));
+            (End::Wanted(Wanted { commit: true, .. }), None) => {
+                let served = served.map_err(|e| Ending::Failed(Failure::new(SERVING, e).with_step()));
                 match served.and(finished).and_then(|()| sub::set_aside(&mut tx)) {
                     Ok(left) => {
                         left_behind = left;
@@ -238,7 +252,7 @@ impl Kept {
                     Err(why) => Some(why),
                 }
             }
-            (End::Wanted { commit: false, .. }, None) => Some(Ending::Discarded),
+            (End::Wanted(Wanted { commit: false, .. }), None) => Some(Ending::Discarded),
             (End::Left(pid), None) => Some(Ending::Left(*pid)),
             (End::Signal(signal), None) => Some(Ending::DaemonEnded(*signal)),
             (End::Expired, None) => {
@@ -248,8 +262,10 @@ impl Kept {
                 Some(Ending::Failed("pid 1 of its namespaces was killed; begin again".into()))
             }
             (End::Alarm, None) => {
-                let ended = || format!("{SERVING}: it ended; begin again");
-                Some(Ending::Failed(served.err().map_or_else(ended, |e| hint::with_step(SERVING, e))))
+                let ended = || Failure::new(SERVING, "it ended").hint("begin again");
+                Some(Ending::Failed(
+                    served.err().map_or_else(ended, |e| Failure::new(SERVING, e).with_step()),
+                ))
             }
         };
         let (ending, left) = match why_not {
@@ -273,7 +289,7 @@ impl Kept {
 
 /// Commits a transaction, or the part of it that is wanted.
 fn commit_wanted(tx: Transaction<Linux>, end: &End, terms: &Terms<'_>, fails: IfItFails) -> (Ending, Stayed) {
-    let End::Wanted { part, undoable, terminal, .. } = end else {
+    let End::Wanted(Wanted { part, undoable, terminal, .. }) = end else {
         return life::commit(fails, tx, terms.undoable, |done| Ending::Committed(done, 0));
     };
     let undoable = Undoable { undoable: terms.undoable.undoable || *undoable };

@@ -7,10 +7,10 @@
 
 use super::client::{enter, Went};
 use super::daemon::{self, Terms};
-use super::wire::{Answer, Line, Look, Request};
+use super::wire::{Answer, Form, Line, Look, Request};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
 use crate::args::{self, OnConflict, OnError, Run};
-use crate::hint::failed;
+use crate::failure::{failed, Result};
 use crate::life;
 use crate::progress;
 use crate::report::{say, tell, Ending, Ours, Told};
@@ -63,8 +63,7 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         promise: args.promise,
         undoable: args.undoable,
         timeout: None,
-        verbose: args.verbose,
-        quiet: args.json,
+        voice: args.voice(),
         area: &args.area,
         network: args.network.policy(),
         command: &args.command,
@@ -77,14 +76,14 @@ pub fn run(args: &Run, keep: Keep, status: Option<OwnedFd>) -> u8 {
         Err(why) => return tell(args, status, &Ending::Failed(why)),
     };
     let ours = Ours { pid: look.pid, ..Ours::new(Some(look.id), &args.command) };
-    let told = inside(args, keep, (&mut line, &look), &ours)
+    let told = inside(args, keep, &mut line, &look, &ours)
         .unwrap_or_else(|why| Told::new(&Ending::Failed(why), &ours));
-    say(&told, args.json, args.verbose, status)
+    say(&told, args.voice(), status)
 }
 
 /// Runs the command and ends the transaction, or leaves it open. An error is one of ours; the transaction is
 /// aborted when the connection is closed.
-fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours) -> Result<Told, String> {
+fn inside(args: &Run, keep: Keep, line: &mut Line, look: &Look, ours: &Ours) -> Result<Told> {
     let id = ours.id.unwrap_or_default();
     let deadline =
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
@@ -134,10 +133,9 @@ fn inside(args: &Run, keep: Keep, (line, look): (&mut Line, &Look), ours: &Ours)
 }
 
 /// Asks the user for the fate of the shell's changes. The shell's own status is its last command's.
-fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told, String> {
+fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told> {
     let id = ours.id.unwrap_or_default();
-    let names = args::Changes::default();
-    let count = match changes(line, &names, false, false, None)? {
+    let count = match changes(line, Form::default(), None)? {
         Changes::Told(_, count) => count,
         Changes::Over(end) => return Ok(end.of_another()),
     };
@@ -160,8 +158,8 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
             },
             Choice::Keep => Told::new(&Ending::Open(ended), ours),
             Choice::Look => {
-                let patch = args::Changes { patch: true, ..args::Changes::default() };
-                match changes(line, &patch, false, std::io::stderr().is_terminal(), None)? {
+                let terminal = std::io::stderr().is_terminal();
+                match changes(line, Form { patch: true, terminal, ..Form::default() }, None)? {
                     Changes::Told(mut file, _) => drop(std::io::copy(&mut file, &mut std::io::stderr())),
                     Changes::Over(end) => return Ok(end.of_another()),
                 }
@@ -173,11 +171,13 @@ fn asked(args: &Run, ended: Ended, line: &mut Line, ours: &Ours) -> Result<Told,
 }
 
 /// Shows the changes, if that was asked for. `Some`: the transaction has ended.
-fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>, String> {
+fn shown(args: &Run, line: &mut Line) -> Result<Option<Told>> {
     if !args.changes.are_told() {
         return Ok(None);
     }
-    match changes(line, &args.changes, args.json, std::io::stderr().is_terminal(), None)? {
+    let args::Changes { stat, patch, .. } = args.changes;
+    let form = Form { stat, patch, json: args.json, terminal: std::io::stderr().is_terminal() };
+    match changes(line, form, None)? {
         Changes::Told(mut file, _) => {
             // A reader that has closed it does not want the rest.
             let _ = std::io::copy(&mut file, &mut std::io::stderr());

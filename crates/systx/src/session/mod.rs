@@ -25,22 +25,22 @@ mod server;
 pub mod socket;
 pub mod wire;
 
-use crate::args::{self, Area, Begin, Commit, Diff, End, Exec, Undoable};
+use crate::args::{Area, Begin, Commit, Diff, End, Exec, Undoable};
 use crate::domains;
-use crate::hint::failed;
+use crate::failure::{bytes, failed, in_words, Cause, Failure, Result};
 use crate::life;
 use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
-use crate::words::{os_words, shown};
+use crate::words::{shown, Voice};
 use client::Went;
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use systx_os::process::Signals;
 use systx_os::{streams, Linux};
-use wire::{Answer, Line, Look, Message, Request, Verdict, VERSION};
+use wire::{Answer, Form, Line, Look, Message, Request, Verdict, VERSION};
 
 /// How often, and how many times, it is looked whether a twin has finished its work.
 const TWIN_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
@@ -49,7 +49,7 @@ const TWIN_LOOKS_MAX: u32 = 1000;
 /// Killed by SIGKILL, as shells count it.
 const KILLED: u8 = 137;
 
-fn complain(why: &str) -> u8 {
+fn complain(why: &Failure) -> u8 {
     eprintln!("systx: {why}.");
     OURS
 }
@@ -58,35 +58,32 @@ fn complain(why: &str) -> u8 {
 pub fn begin(args: &Begin) -> u8 {
     let ours = std::env::args_os().skip(1);
     let command: Vec<_> = std::iter::once("systx".into()).chain(ours).collect();
-    let begun = domains::table().and_then(|table| match domains::inside_a_transaction(&table) {
-        true => Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()),
-        false => daemon::begin(daemon::Terms {
+    let begun = domains::table().and_then(|table| if domains::inside_a_transaction(&table) { Err("this is inside of a transaction already, and what it does is part of that; begin one outside of it".into()) } else { daemon::begin(daemon::Terms {
             only: &args.only,
             promise: args.promise,
             undoable: args.undoable,
             timeout: args.timeout.as_ref(),
-            verbose: args.verbose,
-            quiet: args.json,
+            voice: Voice { json: args.json, verbose: args.verbose },
             area: &args.area,
             network: args.network.policy(),
             command: &command,
             // Until its number is printed.
             owned: true,
             keeps: true,
-        }),
-    });
+        }) });
     let (mut line, look) = match begun {
         Ok(begun) => begun,
         Err(why) => return complain(&why),
     };
-    let text = match args.json {
-        true => format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid })),
-        false => format!("{}\n", look.id),
+    let text = if args.json {
+        format!("{}\n", serde_json::json!({ "id": look.id, "pid": look.pid }))
+    } else {
+        format!("{}\n", look.id)
     };
     let mut out = std::io::stdout();
     if let Err(e) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A caller that can't learn its number has begun nothing.
-        return complain(&format!("nothing is begun: its number could not be printed: {}", os_words(&e)));
+        return complain(&Failure::new("nothing is begun: its number could not be printed", in_words(&e)));
     }
     match ask(&mut line, Request::Keep, &[]) {
         Ok(Answer::Ended(end)) => over(end, OURS),
@@ -158,11 +155,11 @@ fn over(end: Verdict, code: u8) -> u8 {
 
 /// `systx diff`; returns the exit code.
 pub fn diff(args: &Diff) -> u8 {
-    let form = args::Changes { stat: args.stat, patch: args.patch, ..args::Changes::default() };
     let terminal = std::io::stdout().is_terminal();
+    let form = Form { stat: args.stat, patch: args.patch, json: args.json, terminal };
     let told = Named::of(&args.only, &args.exclude).and_then(|part| {
         let mut found = socket::find(&args.session)?;
-        changes(&mut found.line, &form, args.json, terminal, part)
+        changes(&mut found.line, form, part)
     });
     let mut file = match told {
         Ok(Changes::Told(file, _)) => file,
@@ -170,7 +167,7 @@ pub fn diff(args: &Diff) -> u8 {
         Err(why) => return complain(&why),
     };
     match std::io::copy(&mut file, &mut std::io::stdout()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&os_words(&e)),
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => complain(&Failure::new("", in_words(&e))),
         _ => 0,
     }
 }
@@ -184,25 +181,18 @@ enum Changes {
 }
 
 /// Asks for the changes.
-fn changes(
-    line: &mut Line,
-    form: &args::Changes,
-    json: bool,
-    terminal: bool,
-    part: Option<Named>,
-) -> Result<Changes, String> {
+fn changes(line: &mut Line, form: Form, part: Option<Named>) -> Result<Changes> {
     use std::io::Seek;
-    use std::os::fd::AsFd;
     let dir = std::env::temp_dir();
-    let failed = |e: &dyn std::fmt::Display| format!("a file for the changes in {}: {e}", dir.display());
-    let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(&e))?);
-    match ask(line, Request::diff(form, json, terminal, part), &[file.as_fd()])? {
+    let failed = |e| Failure::new("a file for the changes in", e).on(bytes(&dir));
+    let mut file = std::fs::File::from(streams::unnamed_file(&dir).map_err(|e| failed(Cause::from(e)))?);
+    match ask(line, Request::diff(form, part), &[file.as_fd()])? {
         Answer::Told { changes } => {
-            file.rewind().map_err(|e| failed(&e))?;
+            file.rewind().map_err(|e| failed(Cause::from(e)))?;
             Ok(Changes::Told(file, changes))
         }
         Answer::Ended(end) => Ok(Changes::Over(end)),
-        Answer::Refused(why) => Err(why),
+        Answer::Refused(why) => Err(why.into()),
         _ => Err(UNEXPECTED.into()),
     }
 }
@@ -213,19 +203,21 @@ const NO_DAEMON: &str =
     "the session daemon of the transaction was killed: it is aborted, nothing was changed; begin again";
 
 /// One question, one answer.
-fn ask(line: &mut Line, request: Request, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<Answer, String> {
+fn ask(line: &mut Line, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Answer> {
+    ask_if_there(line, request, fds)?.ok_or_else(|| NO_DAEMON.into())
+}
+
+/// One question, one answer. `None`: the session daemon is gone.
+fn ask_if_there(line: &mut Line, request: Request, fds: &[BorrowedFd<'_>]) -> Result<Option<Answer>> {
     let said = match line.say(&Message { version: VERSION, request }, fds) {
         // It may have said before it went how it ended.
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         said => said,
     };
     match said.and_then(|()| line.hear::<Answer>()) {
-        Ok(Some((answer, _))) => Ok(answer),
-        Ok(None) => Err(NO_DAEMON.into()),
-        Err(e) => Err(format!(
-            "asking the session daemon of the transaction: {}; `systx list` shows whether it still runs",
-            os_words(&e)
-        )),
+        Ok(answer) => Ok(answer.map(|(answer, _)| answer)),
+        Err(e) => Err(Failure::new("asking the session daemon of the transaction", in_words(&e))
+            .hint("`systx list` shows whether it still runs")),
     }
 }
 
@@ -241,41 +233,40 @@ pub fn abort(args: &End) -> u8 {
     end(args, Wanted::Abort).unwrap_or_else(|why| complain(&why))
 }
 
-fn end(args: &End, wanted: Wanted) -> Result<u8, String> {
+fn end(args: &End, wanted: Wanted) -> Result<u8> {
     let mut found = socket::find(&args.session)?;
     if !args.force && !found.look.inside.is_empty() && !agreed(&found.look)? {
-        return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id));
+        return Err(format!("transaction {} goes on: nothing was changed yet", found.look.id).into());
     }
     let terminal = if args.json { None } else { progress::terminal() };
     let aborts = matches!(wanted, Wanted::Abort);
     let end = finish(&mut found.line, found.look.id, wanted, terminal)?;
     let of_another = end.is_of_another();
-    let code = say(&end.of_another(), args.json, args.verbose, None);
+    let code = say(&end.of_another(), Voice { json: args.json, verbose: args.verbose }, None);
     // The transaction is gone, as was wanted: no client has committed it, and no other was asked to end it.
     Ok(if aborts && !of_another { 0 } else { code })
 }
 
 /// Discards one that is lost.
-pub fn discard(found: &mut socket::Found) -> Result<(), String> {
+pub fn discard(found: &mut socket::Found) -> Result<()> {
     finish(&mut found.line, found.look.id, Wanted::Abort, None).map(drop)
 }
 
 /// Names who works in it, and asks at the terminal; anything but yes is no.
-fn agreed(look: &Look) -> Result<bool, String> {
+fn agreed(look: &Look) -> Result<bool> {
     let people = inside(look);
     let (mut err, input) = (std::io::stderr(), std::io::stdin());
     if !(err.is_terminal() && input.is_terminal()) {
-        return Err(format!(
-            "commands run in transaction {}: end their commands, or use --force\n{}",
-            look.id,
-            people.trim_end()
-        ));
+        let people = people.trim_end();
+        let why =
+            format!("commands run in transaction {}: end their commands, or use --force\n{people}", look.id);
+        return Err(why.into());
     }
     let mut answer = String::new();
     write!(err, "Commands run in transaction {}:\n{people}End their commands? [y/N] ", look.id)
         .and_then(|()| err.flush())
         .and_then(|()| input.read_line(&mut answer))
-        .map_err(|e| format!("asking at the terminal: {}", os_words(&e)))?;
+        .map_err(|e| Failure::new("asking at the terminal", in_words(&e)))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
@@ -287,7 +278,7 @@ enum Wanted {
 }
 
 /// Ends an open transaction.
-fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict, String> {
+fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -> Result<Verdict> {
     // As for a run: killed in mid-commit, this process would not learn the outcome.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let (verb, commit, part, undoable) = match wanted {
@@ -296,14 +287,15 @@ fn finish(line: &mut Line, id: u64, wanted: Wanted, terminal: Option<OwnedFd>) -
     };
     let by = format!("`systx {verb}` (pid {})", std::process::id()).into_bytes();
     let shown: Vec<_> = terminal.iter().filter(|_| commit).map(|fd| fd.as_fd()).collect();
-    match ask(line, Request::End { commit, by, part, undoable }, &shown) {
-        Ok(Answer::Ended(end)) => Ok(end),
-        Ok(Answer::Refused(why)) => Err(why),
-        Ok(_) => Err(UNEXPECTED.into()),
-        Err(why) if why == NO_DAEMON && commit => Err(format!(
+    match ask_if_there(line, Request::End { commit, by, part, undoable }, &shown)? {
+        Some(Answer::Ended(end)) => Ok(end),
+        Some(Answer::Refused(why)) => Err(why.into()),
+        Some(_) => Err(UNEXPECTED.into()),
+        None if commit => Err(format!(
             "in doubt: the session daemon of transaction {id} was killed. Run `systx recover` to learn whether it is committed"
-        )),
-        Err(why) => Err(why),
+        )
+        .into()),
+        None => Err(NO_DAEMON.into()),
     }
 }
 

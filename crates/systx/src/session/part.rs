@@ -7,7 +7,7 @@
 
 use crate::args::{Paths, Undoable};
 use crate::diff;
-use crate::hint::verb_failed;
+use crate::failure::{failed, verb_failed, Failure, Result};
 use crate::life::{self, IfItFails, Stayed};
 use crate::report::Ending;
 use crate::words::shown;
@@ -42,22 +42,23 @@ struct Place {
 
 impl Named {
     /// Resolves the paths from the working directory; `None`: everything is meant.
-    pub fn of(only: &[PathBuf], exclude: &[PathBuf]) -> Result<Option<Named>, String> {
+    pub fn of(only: &[PathBuf], exclude: &[PathBuf]) -> Result<Option<Named>> {
         if only.is_empty() && exclude.is_empty() {
             return Ok(None);
         }
-        let here = std::env::current_dir().map_err(|e| format!("the working directory: {e}"))?;
+        let here = std::env::current_dir().map_err(failed("the working directory"))?;
         let places = |paths: &[PathBuf]| paths.iter().map(|path| Place::of(&here, path)).collect::<Vec<_>>();
         let named = Named { only: places(only), exclude: places(exclude) };
         let bytes = |place: &Place| place.path.len() + place.followed.as_ref().map_or(0, Vec::len);
-        match named.only.iter().chain(&named.exclude).map(bytes).sum::<usize>() > NAMES_BYTES_MAX {
-            true => Err("too many paths are named: name directories".into()),
-            false => Ok(Some(named)),
+        if named.only.iter().chain(&named.exclude).map(bytes).sum::<usize>() > NAMES_BYTES_MAX {
+            Err("too many paths are named: name directories".into())
+        } else {
+            Ok(Some(named))
         }
     }
 
     /// The paths of a command.
-    pub fn of_args(paths: &Paths) -> Result<Option<Named>, String> {
+    pub fn of_args(paths: &Paths) -> Result<Option<Named>> {
         Named::of(&paths.only, &paths.exclude)
     }
 
@@ -92,9 +93,10 @@ impl Place {
 
 /// Without `.`, `..` and a `/` at the end, also of the root.
 fn bytes(path: PathBuf) -> Vec<u8> {
-    match path.as_os_str() == OsStr::new("/") {
-        true => Vec::new(),
-        false => path.into_os_string().into_vec(),
+    if path.as_os_str() == OsStr::new("/") {
+        Vec::new()
+    } else {
+        path.into_os_string().into_vec()
     }
 }
 
@@ -128,7 +130,7 @@ impl Chosen {
 }
 
 /// Finds what is named. An inner error says, as a fragment, why there is no such part.
-pub fn choose(tx: &mut Transaction<Linux>, named: Option<Named>) -> Verb<Result<Chosen, String>> {
+pub fn choose(tx: &mut Transaction<Linux>, named: Option<Named>) -> Verb<Result<Chosen>> {
     let changes = tx.changes()?;
     let Some(mut named) = named else { return Ok(Ok(Chosen { changes, part: None })) };
     loop {
@@ -140,22 +142,21 @@ pub fn choose(tx: &mut Transaction<Linux>, named: Option<Named>) -> Verb<Result<
     }
 }
 
-fn words(why: &Unfit, id: u64) -> String {
-    let name = |path: &[u8]| match path.is_empty() {
-        true => "/".into(),
-        false => shown(path),
-    };
+fn words(why: &Unfit, id: u64) -> Failure {
+    let name = |path: &[u8]| if path.is_empty() { "/".into() } else { shown(path) };
     match why {
         Unfit::Unmatched(path) => {
-            format!("transaction {id} changes nothing at or below {}; `systx diff {id}` shows what it would change", name(path))
+            let why = format!("transaction {id} changes nothing at or below {}", name(path));
+            Failure::from(why).hint(format!("`systx diff {id}` shows what it would change"))
         }
         Unfit::Needs(path, needed) => format!(
             "{0} goes or is replaced only with all that was in it, and {1} was not named: name {0}, or neither",
             name(path),
             name(needed)
-        ),
+        )
+        .into(),
         Unfit::Empty => {
-            format!("nothing would be left to commit; `systx abort {id}` gives up everything")
+            Failure::from("nothing would be left to commit").hint(format!("`systx abort {id}` gives up everything"))
         }
         _ => "this can't be committed alone".into(),
     }
@@ -186,13 +187,16 @@ pub fn commit(
         Ok(Ok(discarded))
     });
     match discarded {
-        Ok(Ok(discarded)) => life::commit(fails, tx, undoable, |done| match discarded.is_empty() {
-            true => Ending::Committed(done, 0),
-            false => Ending::Part(done, discarded),
+        Ok(Ok(discarded)) => life::commit(fails, tx, undoable, |done| {
+            if discarded.is_empty() {
+                Ending::Committed(done, 0)
+            } else {
+                Ending::Part(done, discarded)
+            }
         }),
         // It was possible when it was asked for: a command inside has changed that before it was killed.
         Ok(Err(why)) => {
-            let why = Ending::Failed(format!("a command inside was still at work, and then {why}"));
+            let why = Ending::Failed(format!("a command inside was still at work, and then {why}").into());
             (why, life::give_up(tx, fails, None))
         }
         Err(VerbError::Doomed(conflict)) => {
@@ -200,7 +204,7 @@ pub fn commit(
             (Ending::Conflict(*conflict), left)
         }
         Err(e) => {
-            (Ending::Failed(verb_failed("giving up what was not chosen", &e)), life::give_up(tx, fails, None))
+            (Ending::Failed(verb_failed("giving up what was not chosen", e)), life::give_up(tx, fails, None))
         }
     }
 }

@@ -9,8 +9,8 @@ use super::part::{self, Named};
 use super::socket::Socket;
 use super::wire::{Answer, Inside, Line, Look, Message, Request, Verdict, VERSION};
 use crate::args::Changes;
-use crate::diff;
-use crate::hint;
+use crate::diff::{self, Target};
+use crate::failure::{Failure, Result};
 use crate::life::Life;
 use crate::report::Told;
 use std::fs::File;
@@ -21,22 +21,26 @@ use systx_os::process::{self, Deadline, Signals};
 use systx_os::sandbox::join::Entry;
 use systx_os::{sockets, Linux, Os};
 
+/// The end that a client asks for.
+#[derive(Debug)]
+pub struct Wanted {
+    /// To be committed.
+    pub commit: bool,
+    /// The client's description.
+    pub by: Vec<u8>,
+    /// Only this is to be committed.
+    pub part: Option<Named>,
+    /// The commit keeps an image for `systx undo`.
+    pub undoable: bool,
+    /// The terminal at which the client wants to see the progress of the commit.
+    pub terminal: Option<OwnedFd>,
+}
+
 /// Why it is to end.
 #[derive(Debug)]
 pub enum End {
     /// A client asked for it.
-    Wanted {
-        /// To be committed.
-        commit: bool,
-        /// The client's description.
-        by: Vec<u8>,
-        /// Only this is to be committed.
-        part: Option<Named>,
-        /// The commit keeps an image for `systx undo`.
-        undoable: bool,
-        /// The terminal at which the client wants to see the progress of the commit.
-        terminal: Option<OwnedFd>,
-    },
+    Wanted(Wanted),
     /// The view can't go on.
     Alarm,
     /// A conflict was found.
@@ -70,6 +74,37 @@ struct Client {
     ended_it: bool,
 }
 
+impl Client {
+    /// Sends the client an answer.
+    fn hears(&self, answer: &Answer) -> Next {
+        self.next(self.line.say(answer, &[]))
+    }
+
+    /// Sends the client the way in.
+    fn enter(&mut self, command: Vec<u8>, owner: bool, entry: &Entry) -> Next {
+        self.owner |= owner;
+        self.inside = Some(Inside { pid: self.pid, command, since: now() });
+        let group = (Linux::new().uid() != 0).then(process::group);
+        self.next(self.line.say(&Answer::Entered { group }, &entry.descriptors()))
+    }
+
+    fn next(&self, said: std::io::Result<()>) -> Next {
+        match said {
+            Ok(()) => Next::Stays,
+            Err(_) if self.owner => Next::Ends(End::Left(self.pid)),
+            Err(_) => Next::Goes,
+        }
+    }
+}
+
+/// The descriptors that are ready.
+struct Ready {
+    /// Of those that are waited for besides.
+    fixed: Vec<bool>,
+    /// The socket, and behind it the clients.
+    came: Vec<bool>,
+}
+
 /// The result of one message.
 enum Next {
     Stays,
@@ -83,6 +118,16 @@ pub struct Kept {
     pub life: Life,
     /// The way in.
     pub entry: Entry,
+}
+
+/// What kind of open transaction it is.
+pub struct Kind {
+    /// It is aborted when the process that began it goes.
+    pub owned: bool,
+    /// Its commit leaves a record in the log.
+    pub recorded: bool,
+    /// It stays if it can't be committed.
+    pub keeps: bool,
 }
 
 /// The session daemon's clients.
@@ -100,8 +145,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// With who began it.
-    pub fn new(line: Line, owned: bool, recorded: bool, keeps: bool) -> Server {
+    /// Makes one with the client that began the transaction.
+    pub fn new(line: Line, Kind { owned, recorded, keeps }: Kind) -> Server {
         let first = Client {
             line,
             pid: std::os::unix::process::parent_id(),
@@ -163,7 +208,7 @@ impl Server {
                 deadline.as_fd(),
                 signals.fd().as_fd(),
             ];
-            let (ready, came) = self.wait(&fixed);
+            let Ready { fixed: ready, came } = self.wait(&fixed);
             if ready[0] {
                 return End::Alarm;
             }
@@ -185,14 +230,14 @@ impl Server {
 
     /// Waits for one of these descriptors, a client, or a connection; returns which of them are ready, and
     /// which clients.
-    fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> (Vec<bool>, Vec<bool>) {
+    fn wait(&self, fixed: &[std::os::fd::BorrowedFd<'_>]) -> Ready {
         let listener = self.socket.as_ref().and_then(|socket| socket.listener.as_ref());
         let mut fds: Vec<_> = fixed.iter().copied().map(Some).collect();
         fds.push(listener.map(AsFd::as_fd));
         fds.extend(self.clients.iter().map(|client| Some(client.line.as_fd())));
         let mut ready = process::wait_readable_of(&fds);
         let came = ready.split_off(fixed.len());
-        (ready, came)
+        Ready { fixed: ready, came }
     }
 
     /// Accepts a new client, and hears those that have sent something, up to the first that ends the
@@ -244,96 +289,86 @@ impl Server {
         }
     }
 
-    fn answer(&mut self, n: usize, request: Message, fds: Vec<OwnedFd>, kept: Option<&mut Kept>) -> Next {
-        let look = matches!(request.request, Request::Look).then(|| self.look());
-        let client = &mut self.clients[n];
-        let say = |client: &Client, answer: &Answer| match client.line.say(answer, &[]) {
-            Ok(()) => Next::Stays,
-            Err(_) if client.owner => Next::Ends(End::Left(client.pid)),
-            Err(_) => Next::Goes,
-        };
-        if let Some(look) = look {
-            return say(client, &Answer::Look(look));
+    fn answer(&mut self, n: usize, message: Message, fds: Vec<OwnedFd>, kept: Option<&mut Kept>) -> Next {
+        let Message { version, request } = message;
+        if matches!(request, Request::Look) {
+            return self.clients[n].hears(&Answer::Look(self.look()));
         }
-        if request.version != VERSION {
-            return say(
-                client,
-                &Answer::Refused(format!(
-                    "its session daemon is another version of systx: {}",
-                    env!("CARGO_PKG_VERSION")
-                )),
-            );
+        if version != VERSION {
+            let ours = env!("CARGO_PKG_VERSION");
+            let why = format!("its session daemon is another version of systx: {ours}");
+            return self.clients[n].hears(&Answer::Refused(why));
         }
         // Of one that is lost nothing can be made any more.
-        if matches!(request.request, Request::Keep | Request::End { commit: true, .. }) && kept.is_some() {
+        if matches!(request, Request::Keep | Request::End { commit: true, .. }) && kept.is_some() {
             if let Some(end) = self.doomed.clone() {
-                return say(client, &Answer::Ended(end));
+                return self.clients[n].hears(&Answer::Ended(end));
             }
         }
         let Some(kept) = kept else {
             let Some(end) = self.doomed.clone() else { return Next::Goes };
-            let heard = matches!(request.request, Request::End { .. });
-            let next = say(client, &Answer::Ended(end));
-            return if heard { Next::Ends(End::Left(client.pid)) } else { next };
+            let next = self.clients[n].hears(&Answer::Ended(end));
+            let heard = matches!(request, Request::End { .. });
+            return if heard { Next::Ends(End::Left(self.clients[n].pid)) } else { next };
         };
-        match request.request {
+        let client = &mut self.clients[n];
+        match request {
             Request::Look => Next::Stays,
-            Request::Why => say(client, &Answer::Open),
+            Request::Why => client.hears(&Answer::Open),
             Request::Keep => {
                 client.owner = false;
                 client.inside = None;
                 self.keeps = true;
-                say(client, &Answer::Done)
+                client.hears(&Answer::Done)
             }
-            Request::Enter { command, owner } => {
-                client.owner |= owner;
-                client.inside = Some(Inside { pid: client.pid, command, since: now() });
-                let group = (Linux::new().uid() != 0).then(process::group);
-                match client.line.say(&Answer::Entered { group }, &kept.entry.descriptors()) {
-                    Ok(()) => Next::Stays,
-                    Err(_) if client.owner => Next::Ends(End::Left(client.pid)),
-                    Err(_) => Next::Goes,
-                }
-            }
+            Request::Enter { command, owner } => client.enter(command, owner, &kept.entry),
             Request::End { commit, by, part, undoable } => {
-                // Before anything is killed for a part that is none.
-                if let Some(named) = part.clone().filter(|_| commit) {
-                    let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
-                    match found {
-                        Ok(()) => {}
-                        Err(Unheard::Refused(why)) => return say(client, &Answer::Refused(why)),
-                        Err(Unheard::Ends(end)) => {
-                            // The client asked for the end, and learns of it.
-                            if !self.keeps {
-                                self.socket = None;
-                            }
-                            return Next::Ends(end);
-                        }
-                    }
-                }
-                // The client learns how the end came about.
-                client.inside = None;
-                client.owner = false;
-                client.ended_it = true;
                 let terminal = fds.into_iter().next();
-                Next::Ends(End::Wanted { commit, by, part, undoable, terminal })
+                self.end(n, Wanted { commit, by, part, undoable, terminal }, kept)
             }
             Request::Diff { stat, patch, json, terminal, part } => {
                 let form = Changes { stat, patch, ..Changes::default() };
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
                 let told = asked(kept, |tx| match part::choose(tx, part)? {
                     Ok(chosen) => {
-                        diff::into_file(&form, json, tx, &chosen.changes(), (file, terminal)).map(Ok)
+                        diff::into_file(&form, json, tx, &chosen.changes(), Target { file, terminal }).map(Ok)
                     }
                     Err(why) => Ok(Err(why)),
                 });
                 match told {
-                    Ok(changes) => say(client, &Answer::Told { changes }),
-                    Err(Unheard::Refused(why)) => say(client, &Answer::Refused(why)),
+                    Ok(changes) => client.hears(&Answer::Told { changes }),
+                    Err(Unheard::Refused(why)) => client.hears(&Answer::Refused(why.to_string())),
                     Err(Unheard::Ends(end)) => Next::Ends(end),
                 }
             }
         }
+    }
+
+    /// Ends the transaction, as a client wants it.
+    fn end(&mut self, n: usize, wanted: Wanted, kept: &mut Kept) -> Next {
+        // Before anything is killed for a part that is none.
+        if let Some(named) = wanted.part.clone().filter(|_| wanted.commit) {
+            let found = asked(kept, |tx| part::choose(tx, Some(named)).map(|found| found.map(drop)));
+            match found {
+                Ok(()) => {}
+                Err(Unheard::Refused(why)) => {
+                    return self.clients[n].hears(&Answer::Refused(why.to_string()))
+                }
+                Err(Unheard::Ends(end)) => {
+                    // The client asked for the end, and learns of it.
+                    if !self.keeps {
+                        self.socket = None;
+                    }
+                    return Next::Ends(end);
+                }
+            }
+        }
+        // The client learns how the end came about.
+        let client = &mut self.clients[n];
+        client.inside = None;
+        client.owner = false;
+        client.ended_it = true;
+        Next::Ends(End::Wanted(wanted))
     }
 
     /// Accepts no client any more, unless one has to learn of the end.
@@ -387,7 +422,7 @@ impl Server {
         self.clients.iter_mut().for_each(|client| client.inside = None);
         while self.socket.is_some() {
             let fixed = [signals.fd().as_fd()];
-            let (ready, came) = self.wait(&fixed);
+            let Ready { fixed: ready, came } = self.wait(&fixed);
             if self.attend(&came, None).is_some() || (ready[0] && ending(signals).is_some()) {
                 self.socket = None;
             }
@@ -397,7 +432,7 @@ impl Server {
     /// Informs every connected client of the end.
     fn tell(&mut self, told: Told, end: End) {
         let by = match end {
-            End::Wanted { by, .. } => Some(by),
+            End::Wanted(Wanted { by, .. }) => Some(by),
             _ => None,
         };
         let mut end = Verdict { told, by, yours: false };
@@ -414,7 +449,7 @@ impl Server {
 /// Why there is no answer.
 enum Unheard {
     /// A fragment.
-    Refused(String),
+    Refused(Failure),
     /// The transaction can't go on. All waiting clients learn why.
     Ends(End),
 }
@@ -422,13 +457,13 @@ enum Unheard {
 /// Asks the transaction about its changes.
 fn asked<T>(
     kept: &mut Kept,
-    question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T, String>>,
+    question: impl FnOnce(&mut Transaction<Linux>) -> Verb<Result<T>>,
 ) -> Result<T, Unheard> {
     match kept.life.ask(question) {
         Ok(Some(Ok(answer))) => answer.map_err(Unheard::Refused),
         Ok(Some(Err(VerbError::Doomed(conflict)))) => Err(Unheard::Ends(End::Conflict(*conflict))),
         Ok(Some(Err(VerbError::Os(e)))) => {
-            Err(Unheard::Refused(hint::with_step("telling what would change", e)))
+            Err(Unheard::Refused(Failure::new("telling what would change", e).with_step()))
         }
         Ok(None) => Err(Unheard::Ends(End::Alarm)),
         Err(why) if kept.life.serves() => Err(Unheard::Refused(why)),

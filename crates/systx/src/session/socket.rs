@@ -8,6 +8,7 @@
 use super::wire::{Answer, Line, Look, Message, Request, ANSWER_BYTES_MAX, VERSION};
 use crate::args::{Area, Session};
 use crate::domains;
+use crate::failure::{Failure, Result};
 use crate::ordinary;
 use crate::words::shown;
 use std::ffi::OsStr;
@@ -41,19 +42,20 @@ pub struct Socket {
     name: String,
 }
 
+const MAKING: &str = "making a socket in the area";
+
 impl Socket {
     /// Makes it in an area, for this process.
-    pub fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Socket, String> {
-        let failed = |e: &dyn std::fmt::Display| format!("making a socket in the area: {e}");
+    pub fn new(os: &Linux, area: &OwnedFd, id: u64) -> Result<Socket> {
         loop {
             match os.mkdir(area, OPEN, 0o700) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(e) => return Err(failed(&e)),
+                Err(e) => return Err(Failure::new(MAKING, e)),
             }
             let dir = match os.open(area, OPEN, Open::Directory) {
                 // Another session daemon has just removed it.
                 Err(Errno::NOENT) => continue,
-                opened => opened.map_err(|e| failed(&e))?,
+                opened => opened.map_err(|e| Failure::new(MAKING, e))?,
             };
             let (name, new) =
                 (format!("{id}.{}", std::process::id()), format!("{NEW}{}", std::process::id()));
@@ -61,13 +63,14 @@ impl Socket {
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
                     // Of a process that had this number before.
-                    os.unlink(&dir, new.as_bytes()).map_err(|e| failed(&e))?;
+                    os.unlink(&dir, new.as_bytes()).map_err(|e| Failure::new(MAKING, e))?;
                 }
                 bound => {
-                    let listener = bound.map_err(|e| failed(&e))?;
-                    listener.set_nonblocking(true).map_err(|e| failed(&e))?;
-                    std::fs::rename(place(&dir, &new), place(&dir, &name)).map_err(|e| failed(&e))?;
-                    let area = area.try_clone().map_err(|e| failed(&e))?;
+                    let listener = bound.map_err(|e| Failure::new(MAKING, e))?;
+                    listener.set_nonblocking(true).map_err(|e| Failure::new(MAKING, e))?;
+                    std::fs::rename(place(&dir, &new), place(&dir, &name))
+                        .map_err(|e| Failure::new(MAKING, e))?;
+                    let area = area.try_clone().map_err(|e| Failure::new(MAKING, e))?;
                     return Ok(Socket { listener: Some(listener), os: os.clone(), area, dir, name });
                 }
             }
@@ -135,7 +138,7 @@ pub struct Found {
 }
 
 /// All open transactions of this user that answer.
-pub fn all(area: &Area) -> Result<Vec<Found>, String> {
+pub fn all(area: &Area) -> Result<Vec<Found>> {
     let os = Linux::new();
     let mut found = Vec::new();
     for (point, area) in areas(&os, area)? {
@@ -175,7 +178,7 @@ fn ask(os: &Linux, stream: UnixStream) -> Option<(Line, Look)> {
 }
 
 /// The areas of this user that are there, each with where its file system is mounted.
-fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>, String> {
+fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>> {
     let name = domains::area_name(area);
     let points = match os.uid() {
         0 => domains::served()?.into_iter().map(|lower| lower.point).collect(),
@@ -191,16 +194,17 @@ fn areas(os: &Linux, area: &Area) -> Result<Vec<(Vec<u8>, OwnedFd)>, String> {
 }
 
 /// The one that is meant.
-pub fn find(wanted: &Session) -> Result<Found, String> {
+pub fn find(wanted: &Session) -> Result<Found> {
     if domains::inside_a_transaction(&domains::table()?) {
         return Err("inside of a transaction others can't be seen; do it outside of it".into());
     }
     let (id, mut others) = (wanted.id, Vec::new());
     let mut found = Vec::new();
     for one in all(&wanted.area)? {
-        match one.look.id == id && wanted.pid.is_none_or(|pid| pid == one.look.pid) {
-            true => found.push(one),
-            false => others.push(one),
+        if one.look.id == id && wanted.pid.is_none_or(|pid| pid == one.look.pid) {
+            found.push(one)
+        } else {
+            others.push(one)
         }
     }
     match found.pop() {
@@ -209,17 +213,18 @@ pub fn find(wanted: &Session) -> Result<Found, String> {
             found.push(one);
             let places: Vec<_> =
                 found.iter().map(|f| format!("pid {} on {}", f.look.pid, shown(&f.point))).collect();
-            Err(format!(
-                "each file system counts for itself, and several have an open transaction {id}: {}; say which with --pid",
+            let why = format!(
+                "each file system counts for itself, and several have an open transaction {id}: {}",
                 places.join(", ")
-            ))
+            );
+            Err(Failure::from(why).hint("say which with --pid"))
         }
         None => Err(unknown(wanted, &others)),
     }
 }
 
 /// Why there is no such transaction, and which there are.
-fn unknown(wanted: &Session, others: &[Found]) -> String {
+fn unknown(wanted: &Session, others: &[Found]) -> Failure {
     let id = wanted.id;
     let why = match super::elsewhere(id, &wanted.area) {
         Some(why) => why,
@@ -231,9 +236,10 @@ fn unknown(wanted: &Session, others: &[Found]) -> String {
         1 => format!("open is {}", open.join("")),
         _ => format!("open are {}", open.join(", ")),
     };
-    let whose = match ordinary::is_ordinary() {
-        true => ". Those of other users are theirs alone: for root's use sudo",
-        false => "",
+    let whose = if ordinary::is_ordinary() {
+        ". Those of other users are theirs alone: for root's use sudo"
+    } else {
+        ""
     };
-    format!("{why}; {open}{whose}")
+    Failure::from(why).hint(format!("{open}{whose}"))
 }

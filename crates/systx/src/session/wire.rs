@@ -6,7 +6,6 @@
 //! may be older: [`VERSION`].
 
 use super::part::Named;
-use crate::args::Changes;
 use crate::report::Told;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -157,10 +156,24 @@ pub struct Inside {
     pub since: i64,
 }
 
+/// The form of changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form {
+    /// With the numbers of lines.
+    pub stat: bool,
+    /// As a patch.
+    pub patch: bool,
+    /// For programs.
+    pub json: bool,
+    /// For a terminal.
+    pub terminal: bool,
+}
+
 impl Request {
     /// Asks for the changes in this form.
-    pub fn diff(form: &Changes, json: bool, terminal: bool, part: Option<Named>) -> Request {
-        Request::Diff { stat: form.stat, patch: form.patch, json, terminal, part }
+    pub fn diff(form: Form, part: Option<Named>) -> Request {
+        let Form { stat, patch, json, terminal } = form;
+        Request::Diff { stat, patch, json, terminal, part }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The end of a transaction's subtransactions: what was cut off in them is finished, or the outer one does not commit.
 
-use crate::hint::{failed, verb_failed};
+use crate::failure::{failed, verb_failed, Result};
 use crate::report::Ending;
 use crate::words::shown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use systx_engine::domain::Location;
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::Transaction;
-use systx_engine::upkeep::finish_sub_areas;
+use systx_engine::upkeep::{finish_sub_areas, Remains};
 use systx_os::fuse::EventFd;
 use systx_os::sandbox::mounts::Detached;
 use systx_os::sandbox::own;
@@ -17,9 +17,9 @@ use systx_os::{Errno, Linux, Open, Os, Stat};
 use systx_view::SUB_AREAS_ATTRIBUTE;
 
 /// Returns the work of pid 1 at the end of a transaction.
-pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last, String> {
+pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last> {
     let views: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
-    let views = views.map_err(|e| e.to_string())?;
+    let views = views.map_err(failed("copying the descriptor of a view"))?;
     let keep = views.iter().map(AsRawFd::as_raw_fd).collect();
     let work = Box::new(move || match finish(&views) {
         Ok(()) => true,
@@ -52,7 +52,7 @@ impl Site {
 }
 
 /// Finishes the subtransactions of the transaction that has these views. No program is left inside.
-fn finish(views: &[OwnedFd]) -> Result<(), String> {
+fn finish(views: &[OwnedFd]) -> Result<()> {
     let os = Linux::new();
     systx_os::linux::prove_nothing();
     // It may have root's rights, and nothing above the directory of an area is an inner one's.
@@ -110,7 +110,7 @@ fn areas(view: &Detached) -> Result<Vec<Vec<u8>>, Errno> {
 pub fn set_aside(tx: &mut Transaction<Linux>) -> Result<Option<String>, Ending> {
     let left = tx.set_aside_sub_areas().map_err(|error| match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
-        error => Ending::Failed(verb_failed("setting aside what a subtransaction has left", &error)),
+        error => Ending::Failed(verb_failed("setting aside what a subtransaction has left", error)),
     })?;
     let Some((uid, path)) = left.first() else { return Ok(None) };
     let more = match left.len() - 1 {
@@ -140,7 +140,7 @@ fn finish_of_one(os: &Linux, sites: &[&Site]) -> bool {
     let locations: Vec<_> = sites.iter().map(|site| site.location()).collect();
     match finish_sub_areas(os, &locations) {
         Ok(kept) => {
-            for (_, name) in kept {
+            for Remains { name, .. } in kept {
                 eprintln!("systx: what a subtransaction has displaced is {name} now, at the top of what it has served.");
             }
             true

@@ -4,6 +4,7 @@
 
 use super::path::is_below;
 use super::Seen;
+use crate::failure::Result;
 use crate::words::shown;
 use systx_os::sandbox::mounts::Mount;
 
@@ -54,12 +55,12 @@ pub enum Fate {
 }
 
 /// Why the directories of a mount can't be served, if they can't.
-pub fn can_be_served(mount: &Mount) -> Result<(), String> {
+pub fn can_be_served(mount: &Mount) -> Result<()> {
     match fate(mount, Seen::Directory) {
         Fate::Served => Ok(()),
         _ if mount.attributes.read_only || mount.file_system_read_only => Err("mounted read-only".into()),
         _ if mount.idmapped => Err("mounted with mapped numbers of users and groups".into()),
-        _ => Err(format!("{} can't be served", shown(&mount.fs_type))),
+        _ => Err(format!("{} can't be served", shown(&mount.fs_type)).into()),
     }
 }
 

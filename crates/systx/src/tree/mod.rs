@@ -33,6 +33,7 @@ mod tests;
 pub use fate::{can_be_served, NATIVE, VIEW};
 pub use path::is_below;
 
+use crate::failure::Result;
 use path::depth;
 use planner::{Planner, COPIED};
 use systx_os::sandbox::mounts::{Attributes, Mount};
@@ -87,7 +88,7 @@ pub fn served(mounts: &[Mount], see: &dyn Fn(&Mount) -> Seen) -> Vec<Lower> {
 }
 
 /// Plans the tree. `only` are absolute paths without symbolic links; empty for the whole tree.
-pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) -> Result<Tree, String> {
+pub fn plan(mounts: &[Mount], only: &[Vec<u8>], see: &dyn Fn(&Mount) -> Seen) -> Result<Tree> {
     let visible = visible(mounts, see);
     let mut planner = Planner::new(mounts);
     let base = match only {
@@ -107,7 +108,7 @@ pub fn plan_places(
     narrowed: &[Mount],
     places: &[Vec<u8>],
     see: &dyn Fn(&Mount) -> Seen,
-) -> Result<Tree, String> {
+) -> Result<Tree> {
     let mut planner = Planner::new(narrowed);
     planner.read_only(&visible(mounts, see))?;
     planner.parts(&visible(narrowed, see), places)?;

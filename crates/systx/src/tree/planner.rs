@@ -6,6 +6,7 @@
 use super::fate::{fate, Fate, SERVED};
 use super::path::{c_string, is_below, join, relative};
 use super::{Lower, Seen};
+use crate::failure::{Failure, Result};
 use crate::hint;
 use crate::words::shown;
 use std::collections::HashMap;
@@ -58,9 +59,9 @@ impl Planner {
     }
 
     /// All of the tree.
-    pub fn whole(&mut self, visible: &[(&Mount, Seen)]) -> Result<Base, String> {
+    pub fn whole(&mut self, visible: &[(&Mount, Seen)]) -> Result<Base> {
         let root =
-            visible.iter().find(|(m, _)| m.point == b"/").ok_or("no mount at / in /proc/self/mountinfo; in a chroot name directories on mounts with --only, or make its root a mount: mount --bind ROOT ROOT")?;
+            visible.iter().find(|(m, _)| m.point == b"/").ok_or_else(|| Failure::from("no mount at / in /proc/self/mountinfo").hint("in a chroot name directories on mounts with --only, or make its root a mount: mount --bind ROOT ROOT"))?;
         let base = match fate(root.0, root.1) {
             Fate::Served => {
                 self.replaced.push(root.0.id);
@@ -71,7 +72,8 @@ impl Planner {
                     return Err(format!(
                         "/ is on {}, which can't be served: name directories on other mounts, a container's volumes for instance, with --only",
                         shown(&root.0.fs_type)
-                    ));
+                    )
+                    .into());
                 }
                 Base::Same
             }
@@ -122,7 +124,7 @@ impl Planner {
     }
 
     /// Everything as it stands, and read-only, but what the kernel talks through.
-    pub fn read_only(&mut self, visible: &[(&Mount, Seen)]) -> Result<(), String> {
+    pub fn read_only(&mut self, visible: &[(&Mount, Seen)]) -> Result<()> {
         self.steps.push(Step::AllReadOnly);
         // A new /proc comes over the old one, and what is on it.
         let elsewhere = |m: &Mount| m.point != b"/" && is_below(&m.point, b"/proc").is_none();
@@ -151,7 +153,7 @@ impl Planner {
     }
 
     /// Only these directories and what is mounted below them.
-    pub fn parts(&mut self, visible: &[(&Mount, Seen)], only: &[Vec<u8>]) -> Result<(), String> {
+    pub fn parts(&mut self, visible: &[(&Mount, Seen)], only: &[Vec<u8>]) -> Result<()> {
         if visible.iter().any(|(m, _)| m.point == b"/proc") {
             self.steps.push(fresh("proc", None, relative(b"/proc", b"/")?));
         }
@@ -164,22 +166,7 @@ impl Planner {
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
                 .ok_or_else(|| hint::on_no_mount(dir))?;
             if fate(mount, *seen) != Fate::Served {
-                let (mounted, step) = match mount.attributes.read_only || mount.file_system_read_only {
-                    true => ("read-only", "mount it writable, or name another directory"),
-                    false if mount.idmapped => (
-                        "with mapped numbers of users and groups",
-                        "name it by a mount without, where it has one",
-                    ),
-                    false => {
-                        let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
-                        ("where systx leaves everything as it is", step)
-                    }
-                };
-                return Err(format!(
-                    "{} can't be served: it is on {}, mounted {mounted}; {step}",
-                    shown(dir),
-                    shown(&mount.fs_type)
-                ));
+                return Err(not_served(mount, dir));
             }
             let at = relative(dir, b"/")?;
             self.named.push(dir.clone());
@@ -226,15 +213,15 @@ impl Planner {
         for _ in 0..self.parents.len() {
             let Some(parent) = self.parents.get(&at) else { break };
             at = *parent;
-            match moved.contains(&at) {
-                true if on_view => return Stands::View { moved: true },
-                true => return Stands::Moved,
-                false => on_view |= self.replaced.contains(&at),
+            if moved.contains(&at) {
+                return if on_view { Stands::View { moved: true } } else { Stands::Moved };
             }
+            on_view |= self.replaced.contains(&at);
         }
-        match on_view {
-            true => Stands::View { moved: false },
-            false => Stands::Base,
+        if on_view {
+            Stands::View { moved: false }
+        } else {
+            Stands::Base
         }
     }
 
@@ -251,7 +238,7 @@ impl Planner {
         seen: Seen,
         visible: &[(&Mount, Seen)],
         at: &CString,
-    ) -> Result<bool, String> {
+    ) -> Result<bool> {
         if fate(mount, seen) == Fate::Served {
             self.replaced.push(mount.id);
             let known = self.lower.len();
@@ -279,7 +266,7 @@ impl Planner {
         Ok(false)
     }
 
-    fn part(&mut self, mount: &Mount, index: usize, part: &[u8], at: &CString) -> Result<(), String> {
+    fn part(&mut self, mount: &Mount, index: usize, part: &[u8], at: &CString) -> Result<()> {
         let part = c_string(part)?;
         self.steps.push(Step::Part { mount: index, part, at: at.clone(), attributes: mount.attributes });
         Ok(())
@@ -331,6 +318,21 @@ fn contains(outer: &Mount, inner: &Mount) -> bool {
     outer.device == inner.device
         && is_below(&inner.root, &outer.root).is_some()
         && (inner.fs_type != b"btrfs" || inner.root == outer.root)
+}
+
+/// Why a directory that is named by `--only` is not served, as its mount is not.
+fn not_served(mount: &Mount, dir: &[u8]) -> Failure {
+    let (mounted, step) = if mount.attributes.read_only || mount.file_system_read_only {
+        ("read-only", "mount it writable, or name another directory")
+    } else if mount.idmapped {
+        ("with mapped numbers of users and groups", "name it by a mount without, where it has one")
+    } else {
+        let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
+        ("where systx leaves everything as it is", step)
+    };
+    let fs_type = shown(&mount.fs_type);
+    let why = format!("{} can't be served: it is on {fs_type}, mounted {mounted}", shown(dir));
+    Failure::from(why).hint(step)
 }
 
 fn fresh(fs_type: &str, option: Option<(&str, &str)>, at: CString) -> Step {

@@ -5,6 +5,7 @@
 //! not: know outsiders, commits without durability, or what the history has forgotten: it keeps some changes
 //! of each commit, an image keeps all.
 
+use crate::failure::{failed, Result};
 use crate::report::{Later, Obstacle, Overtaken};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ struct Candidate {
 }
 
 /// Returns the obstacles to undoing a transaction.
-pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken, String> {
+pub fn overtaken(id: u64, parts: Vec<Part<'_>>) -> Result<Overtaken> {
     let mut overtaken = Overtaken { id, undone_by: None, obstacles: Vec::new(), later: Vec::new() };
     for ((domain, open), differs) in parts.into_iter().filter(|(_, differs)| !differs.is_empty()) {
         let all = candidates(domain, &open.image)?;
@@ -69,8 +70,8 @@ fn undone(past: &Past) -> Option<u64> {
 
 /// Everything that committed after the transaction of an image, the youngest first, but for what was undone,
 /// and its undo.
-fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, String> {
-    let history = domain.history().map_err(|e| e.to_string())?;
+fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>> {
+    let history = domain.history().map_err(failed("reading what has committed"))?;
     let itself =
         history.iter().rev().find(|past| past.tx == image.tx && past.at >= image.at).map(|past| past.lsn);
     let later = |past: &Past| match itself {
@@ -78,7 +79,8 @@ fn candidates(domain: &Domain<Linux>, image: &Image) -> Result<Vec<Candidate>, S
         None => past.at >= image.at && past.tx != image.tx,
     };
     let later: Vec<_> = history.into_iter().filter(later).collect();
-    let known: HashSet<_> = domain.images().map_err(|e| e.to_string())?.into_iter().collect();
+    let known: HashSet<_> =
+        domain.images().map_err(failed("looking for what is kept for undo"))?.into_iter().collect();
     let mut gone: HashSet<TxId> = HashSet::new();
     for past in later.iter().rev().filter(|past| undone(past) != Some(known_by(image))) {
         if gone.contains(&past.tx) {

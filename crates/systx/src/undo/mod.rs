@@ -11,12 +11,11 @@ use crate::args::{self, IsolationArg, Promise};
 use crate::cover::{self, Promised};
 use crate::diff;
 use crate::domains::{self, Existing, Mounted};
-use crate::hint::{failed, verb_failed};
+use crate::failure::{at, bytes, failed, in_words, verb_failed, Failure, Result};
 use crate::life::{self, IfItFails};
 use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{say, Ending, Ours, Told};
-use crate::words::{os_words, shown};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -44,20 +43,21 @@ pub fn undo(args: &args::Undo) -> u8 {
     let ending = undone(args, &mut notices).unwrap_or_else(Ending::Failed);
     notices.ended(&ending);
     let ours = Ours::new(notices.id().map(|id| id.0), &words);
-    say(&Told::new(&ending, &ours), args.json, args.verbose, None)
+    say(&Told::new(&ending, &ours), args.voice(), None)
 }
 
 /// An error is one of ours, before the commit.
-fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending, String> {
+fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending> {
     if domains::inside_a_transaction(&domains::table()?) {
         return Err(INSIDE.into());
     }
-    let Parts { mounts, keys } = parts(args)?;
+    let parts = parts(args)?;
+    let mounts = &parts.mounts;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| cover::called(call, &mounts, &args.area));
+    let twin = twin::start(&keep, |call| cover::called(call, mounts, &args.area));
     let twin = twin.map_err(failed("starting the twin"))?;
     let mut promised = Promised::default();
-    let ending = taken_back(args, &twin, (&mounts, &keys), (notices, &mut promised));
+    let ending = taken_back(args, &twin, &parts, notices, &mut promised);
     cover::end(twin, &promised);
     ending
 }
@@ -70,7 +70,7 @@ struct Parts {
 }
 
 /// Finds them by the images.
-fn parts(args: &args::Undo) -> Result<Parts, String> {
+fn parts(args: &args::Undo) -> Result<Parts> {
     let found = domains::existing(&Linux::new(), &args.area)?;
     found.complain();
     let (id, mut images) = (TxId(args.id), Vec::new());
@@ -79,8 +79,10 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
         if wanted.as_ref().is_some_and(|wanted| *wanted != mounted.lower.point) {
             continue;
         }
-        settle(domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
-        let image = domain.image(id).map_err(|e| format!("transaction {id} on {}: {e}", mounted.point()))?;
+        settle(domain).map_err(|e| e.on(&mounted.lower.point))?;
+        let image = domain
+            .image(id)
+            .map_err(|e| Failure::new(format!("transaction {id} on"), e).on(&mounted.lower.point))?;
         images.extend(image.map(|OpenImage { image, .. }| (mounted.point(), image)));
     }
     let Some((_, first)) = images.first() else { return Err(unknown(id, &found)) };
@@ -88,7 +90,8 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
         let (one, _) = &images[0];
         return Err(format!(
             "several file systems have an undoable transaction {id}: choose by --mount {one} or --mount {point}"
-        ));
+        )
+        .into());
     }
     let keys = first.parts.clone();
     let mut open = found.open;
@@ -98,11 +101,12 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
             return Err(format!(
                 "transaction {} has changed another file system, too, which is not mounted or not open here: mount it first",
                 args.id
-            ));
+            )
+            .into());
         };
         let (mounted, domain) = open.swap_remove(n);
         if wanted.is_some() {
-            settle(&domain).map_err(|e| format!("{}: {e}", mounted.point()))?;
+            settle(&domain).map_err(|e| e.on(&mounted.lower.point))?;
         }
         mounts.push(mounted);
     }
@@ -110,32 +114,35 @@ fn parts(args: &args::Undo) -> Result<Parts, String> {
 }
 
 /// The file system that a directory is on, of those that have an area.
-fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>, String> {
-    let name = || shown(dir.as_os_str().as_bytes());
-    let path = dir.canonicalize().map_err(|e| format!("--mount {}: {}", name(), os_words(&e)))?;
+fn mount_of(dir: &Path, found: &Existing) -> Result<Vec<u8>> {
+    let failed = |cause| Failure::new("--mount", cause).on(bytes(dir));
+    let path = dir.canonicalize().map_err(|e| failed(in_words(&e)))?;
     let points = found.open.iter().map(|(mounted, _)| &mounted.lower.point);
     let above = points.filter(|point| path.starts_with(OsStr::from_bytes(point)));
     let nearest = above.max_by_key(|point| point.len());
-    nearest.cloned().ok_or_else(|| {
-        format!("--mount {}: nothing was done by systx there; `systx status` lists where", name())
-    })
+    nearest
+        .cloned()
+        .ok_or_else(|| failed("nothing was done by systx there".into()).hint("`systx status` lists where"))
 }
 
 /// Finds out which images belong to a commit; returns how many belong to none.
-pub fn settle(domain: &Domain<Linux>) -> Result<usize, String> {
-    domain.finish_in_flight().map_err(|e| e.to_string())?;
-    domain.settle_images().map_err(|e| e.to_string())
+pub fn settle(domain: &Domain<Linux>) -> Result<usize> {
+    domain.finish_in_flight().map_err(at(b""))?;
+    domain.settle_images().map_err(at(b""))
 }
 
-fn unknown(id: TxId, found: &Existing) -> String {
+fn unknown(id: TxId, found: &Existing) -> Failure {
     let past = found.open.iter().filter_map(|(_, domain)| domain.history().ok()).flatten();
     let mut past = past.filter(|past| past.tx == id);
     match past.next() {
         Some(_) => format!(
             "transaction {id} can't be undone: it was not run with --undoable, or what was kept of it is gone (`systx prune`, or not among the \
              {IMAGES_MAX} that committed last). `systx log {id}` shows what it has changed, for putting it back by hand"
-        ),
-        None => format!("no committed transaction {id} is known here. `systx log` shows what has committed"),
+        )
+        .into(),
+        None => {
+            format!("no committed transaction {id} is known here. `systx log` shows what has committed").into()
+        }
     }
 }
 
@@ -143,26 +150,28 @@ fn unknown(id: TxId, found: &Existing) -> String {
 fn taken_back(
     args: &args::Undo,
     twin: &Twin,
-    (mounts, keys): (&[Mounted], &[([u8; 16], TxId)]),
-    (notices, promised): (&mut Notices, &mut Promised),
-) -> Result<Ending, String> {
+    Parts { mounts, keys }: &Parts,
+    notices: &mut Notices,
+    promised: &mut Promised,
+) -> Result<Ending> {
     let os = Linux::new();
     let domains = {
         let _held = Signals::hold().map_err(failed("holding signals"))?;
-        domains::open(&os, mounts, &args.area).map_err(|(_, refused)| refused.why)?
+        domains::open(&os, mounts, &args.area).map_err(|refused| refused.why)?
     };
-    life::finish_others(args.json, &domains);
+    life::finish_others(args.voice(), &domains);
     let mut images = Vec::with_capacity(keys.len());
     for ((domain, (_, id)), mounted) in domains.iter().zip(keys).zip(mounts) {
-        let unreadable = |e: ImageError| format!("transaction {id}: {e}");
+        let unreadable = |e: ImageError| Failure::new(format!("transaction {id}"), e);
         let gone = || format!("what was kept of it on {} is gone", mounted.point());
-        let open = domain.image(*id).map_err(unreadable)?.ok_or_else(gone)?;
+        let open = domain.image(*id).map_err(unreadable)?.ok_or_else(|| Failure::from(gone()))?;
         // Numbers are given out again once nothing is kept by them.
-        if open.image.parts != keys {
+        if open.image.parts != *keys {
             return Err(format!(
                 "{}: number {id} there is another transaction's by now; `systx log` tells what has committed",
                 gone()
-            ));
+            )
+            .into());
         }
         images.push(open);
     }
@@ -179,7 +188,7 @@ fn taken_back(
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {
         Ok(_) => {
-            let _progress = Progress::begin(!args.json);
+            let _progress = Progress::begin(args.voice());
             life::commit(IfItFails::Goes, tx, args.undoable, |done| Ending::Committed(done, 0)).0
         }
         Err(Ending::Conflict(conflict)) => {
@@ -225,7 +234,7 @@ fn put_back(
 fn not_looked(error: VerbError) -> Ending {
     match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
-        e => Ending::Failed(verb_failed("looking at what it changed", &e)),
+        e => Ending::Failed(verb_failed("looking at what it changed", e)),
     }
 }
 
@@ -233,6 +242,6 @@ fn not_put_back(error: VerbError) -> Ending {
     match error {
         VerbError::Doomed(conflict) => Ending::Conflict(*conflict),
         VerbError::Os(Errno::UCLEAN) => Ending::Failed("what was kept of it is damaged; what has changed since then has to be put back by hand: `systx log ID` tells what it was".into()),
-        e => Ending::Failed(verb_failed("putting back what it changed", &e)),
+        e => Ending::Failed(verb_failed("putting back what it changed", e)),
     }
 }

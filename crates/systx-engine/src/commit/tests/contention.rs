@@ -11,7 +11,7 @@ use crate::contention::Age;
 use crate::domain::senior::SENIORITY_AGAIN_NS;
 use crate::domain::Domain;
 use crate::id::TxId;
-use crate::outcome::{CommitError, Conflict, Options, Verb, VerbError};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Options, Verb, VerbError};
 use crate::transaction::{Access, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{FsKind, Os};
@@ -276,7 +276,11 @@ fn an_older_loser_takes_the_place_of_a_younger_one_who_keeps_its_age_for_later()
     t.inherit(age.as_ref().expect("has lost"));
     age = Some(t.will_be_tried_again());
     increment(&mut t, || ()).expect("not doomed");
-    let conflict = Conflict { path: Vec::new(), what: "changed", with: crate::outcome::Party::Unknown };
+    let conflict = Conflict {
+        path: Vec::new(),
+        what: ConflictKind::ContentsChanged,
+        with: crate::outcome::Party::Unknown,
+    };
     t.lose(&conflict);
     assert_eq!(senior_of(&first), older);
     attempt(&first, &mut age, || ()).expect("nobody is in its way");

@@ -117,10 +117,13 @@ fn the_log_of_a_subtransaction_is_never_replayed_without_its_table() {
     os.unlink(&area, b"table").unwrap();
     let refused = finish_sub_areas(&os, &[site()]).err();
     assert_eq!(os.stat_at(&root, b"made").unwrap().perm(), 0o755, "replayed without its table");
-    assert!(refused.is_some_and(|why| why.contains("lost its table")), "discarded without a word");
+    assert!(
+        refused.is_some_and(|why| why.to_string().contains("lost its table")),
+        "discarded without a word"
+    );
     // An area without a log holds no unfinished work.
     os.mkdir(&root, b".new", 0o700).unwrap();
     let new = || Location { root: root.clone(), parent: &*root, name: b".new" };
-    assert_eq!(finish_sub_areas(&os, &[new()]), Ok(Vec::new()));
+    assert_eq!(finish_sub_areas(&os, &[new()]).unwrap(), []);
     assert!(os.stat_at(&root, b".new").is_err());
 }

@@ -3,7 +3,7 @@
 
 use super::stuck::change;
 use super::world::*;
-use crate::outcome::{CommitError, Committed, Recovered};
+use crate::outcome::{CommitError, Committed, DisplacedKind, Recovered};
 use crate::transaction::{Access, SetAttr};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
@@ -144,7 +144,7 @@ fn a_file_that_was_replaced_between_two_records_is_not_changed_by_the_second() {
     });
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
     let told: Vec<_> = recovered.displaced.iter().map(|displaced| displaced.what).collect();
-    assert!(told.contains(&"contents not changed: removed by another program"), "{recovered:?}");
+    assert!(told.contains(&DisplacedKind::ContentsGone), "{recovered:?}");
     assert_eq!(machine.look(0, "w/a").expect("it is there").content, b"theirs");
 }
 

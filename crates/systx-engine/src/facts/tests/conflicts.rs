@@ -2,7 +2,7 @@
 
 use crate::domain::layout::RING;
 use crate::domain::{Domain, Location};
-use crate::outcome::{CommitError, Conflict, Durability, Options, Party, VerbError};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Options, Party, VerbError};
 use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, SetAttr, Transaction};
 use std::collections::BTreeSet;
@@ -169,7 +169,7 @@ fn told(meet: impl Fn(&mut Transaction<SimOs>) -> Result<(), VerbError>, when: W
     });
     let Some(Err(CommitError::Conflict(conflict))) = tried else { panic!("{tried:?}") };
     assert_eq!(conflict.path, b"new");
-    assert_eq!(conflict.what, "held (committed, publication pending)");
+    assert_eq!(conflict.what, ConflictKind::HeldPending);
     let Party::Transaction { command, .. } = &conflict.with else { panic!("{conflict:?}") };
     assert_eq!(command, b"make it");
 }
@@ -251,8 +251,8 @@ fn prepared_and_in_doubt_are_told_apart() {
     // The decision stands on the other file system. In the same boot the table says how far it had come;
     // after a reboot the log knows only that it was promised. The one that has decided waits for no other, so
     // it is not pending there.
-    assert_eq!(told(false), BTreeSet::from(["held (in doubt)"]));
-    assert_eq!(told(true), BTreeSet::from(["held (prepared, not decided yet)"]));
+    assert_eq!(told(false), BTreeSet::from([ConflictKind::HeldInDoubt]));
+    assert_eq!(told(true), BTreeSet::from([ConflictKind::HeldPrepared]));
 }
 
 /// Returns the result of the commit, after an outsider's act, of a transaction that found many names missing,
@@ -282,7 +282,7 @@ fn of_many_missing_names_the_one_that_appears_is_noticed_and_no_other_name_is() 
     for n in 0..8 {
         let name = format!("missing{n}");
         let conflict = after_misses(|os| drop(os.create(&os.root(0), name.as_bytes(), 0o600))).unwrap_err();
-        assert_eq!((conflict.path, conflict.what), (name.into_bytes(), "name made"));
+        assert_eq!((conflict.path, conflict.what), (name.into_bytes(), ConflictKind::NameMade));
     }
     after_misses(|os| drop(os.create(&os.root(0), b"nobody asked", 0o600).unwrap())).unwrap();
     after_misses(|os| os.unlink(&os.root(0), b"other").unwrap()).unwrap();

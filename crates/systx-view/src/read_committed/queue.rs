@@ -1,4 +1,4 @@
-//! Nodes that the kernel should forget soon, as they are not in the read set (read committed).
+//! Nodes that the kernel should forget soon, as they are not in the read set.
 //!
 //! The kernel keeps what it got until it needs memory. So it is asked, from time to time, to forget what no
 //! program uses; each FORGET then frees a node here. Guarantees: the known nodes are those in use, and a
@@ -14,14 +14,14 @@ const BATCH: usize = 1024;
 
 /// The nodes that the kernel should forget, in the order in which it got them; each with its connection.
 #[derive(Debug, Default)]
-pub(crate) struct Passing {
+pub(crate) struct Queue {
     queue: VecDeque<(usize, Node)>,
     queued: HashSet<Node>,
     /// Number that the kernel got since it was asked last.
     fresh: usize,
 }
 
-impl Passing {
+impl Queue {
     /// Adds a node that the kernel gets.
     pub fn push(&mut self, connection: usize, node: Node) {
         // A number that was given again is in the queue still.
@@ -56,14 +56,14 @@ mod tests {
 
     #[test]
     fn what_was_told_long_ago_is_asked_for_first_and_again_while_it_is_kept() {
-        let mut passing = Passing::default();
+        let mut queue = Queue::default();
         let (mut asked, mut told) = (Vec::new(), 0);
         for n in 0..(KEPT + 3 * BATCH) as u64 {
-            passing.push(0, Node(n));
+            queue.push(0, Node(n));
             told += 1;
-            let due = passing.due();
+            let due = queue.due();
             // The first one is in use for ever, and all others are forgotten.
-            due.iter().filter(|(_, node)| node.0 == 0).for_each(|(c, node)| passing.again(*c, *node));
+            due.iter().filter(|(_, node)| node.0 == 0).for_each(|(c, node)| queue.again(*c, *node));
             asked.extend(due.into_iter().map(|(_, node)| node.0));
             assert!(told - asked.len() <= KEPT + BATCH);
         }
