@@ -115,7 +115,7 @@ impl Planner {
             }
             along.push(mount.id);
             if fate(mount, *seen) == Fate::ReadOnly {
-                self.make_read_only(mount, at);
+                self.make_read_only(mount, *seen, at);
             }
         }
         Ok(base)
@@ -170,6 +170,10 @@ impl Planner {
                         "with mapped numbers of users and groups",
                         "name it by a mount without, where it has one",
                     ),
+                    false if *seen == Seen::Silent => (
+                        "but can't be looked at",
+                        "look at the kernel's log (dmesg), or name another directory",
+                    ),
                     false => {
                         let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
                         ("where systx leaves everything as it is", step)
@@ -211,7 +215,7 @@ impl Planner {
                 }
                 along.push(below.id);
                 if fate(below, *seen) == Fate::ReadOnly {
-                    self.make_read_only(below, at);
+                    self.make_read_only(below, *seen, at);
                 }
             }
         }
@@ -319,10 +323,14 @@ impl Planner {
         self.lower.len() - 1
     }
 
-    fn make_read_only(&mut self, mount: &Mount, at: CString) {
+    fn make_read_only(&mut self, mount: &Mount, seen: Seen, at: CString) {
         self.steps.push(Step::ReadOnly { at });
-        let mapped = if mount.idmapped { " with mapped numbers of users and groups" } else { "" };
-        self.read_only.push((mount.point.clone(), format!("{}{mapped}", shown(&mount.fs_type))));
+        let why = match seen {
+            Seen::Silent => " that can't be looked at",
+            _ if mount.idmapped => " with mapped numbers of users and groups",
+            _ => "",
+        };
+        self.read_only.push((mount.point.clone(), format!("{}{why}", shown(&mount.fs_type))));
     }
 }
 
