@@ -95,6 +95,8 @@ pub(crate) enum Mutant {
     KindsMixed,
     /// An area whose file `format` is gone or has no signs is what its log says.
     SignsNotNeeded,
+    /// A lock on a file that others can open proves that an area is in use.
+    LocksOfAnybody,
     /// An area that was copied goes on as its original.
     CopyGoesOn,
     /// A directory is an area of a subtransaction because of its name.
@@ -270,6 +272,7 @@ impl Mutant {
         Mutant::KindsMixed,
         Mutant::CopyGoesOn,
         Mutant::SignsNotNeeded,
+        Mutant::LocksOfAnybody,
         Mutant::AreaByItsName,
         Mutant::OwnAreaSetAside,
         Mutant::ReplayWithoutTable,

@@ -131,14 +131,27 @@ fn see(mount: &Mount) -> Seen {
         Ok(found) if found.mount_id != mount.id => Seen::Hidden,
         Ok(found) if found.directory => Seen::Directory,
         Ok(_) => Seen::File,
-        // Not even root may look, or it is gone: the command can't have it either.
-        Err(_) => Seen::Hidden,
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Seen::Hidden,
+        // One way that leads there is closed for an ordinary user, and then for the command, too.
+        Err(Errno::ACCESS) if ordinary::is_ordinary() => Seen::Hidden,
+        // A disk that fails, a server that died, or another user's FUSE mount.
+        Err(_) => Seen::Silent,
     }
 }
 
 /// The mounts that can be served, each file system once.
 pub fn served() -> Result<Vec<Lower>> {
     Ok(tree::served(&table()?, &see))
+}
+
+/// Why mounts that would be served are not: their file systems fail.
+pub fn failing() -> Result<Vec<Failure>> {
+    let fails = |mount: &Mount| tree::can_be_served(mount).is_ok() && see(mount) == Seen::Silent;
+    let why = |mount: Mount| {
+        let silent = Failure::at(&mount.point, "it can't be looked at");
+        silent.hint(hint::step(Errno::IO).unwrap_or_default())
+    };
+    Ok(table()?.into_iter().filter(fails).map(why).collect())
 }
 
 /// Takes hold of the planned mounts.
@@ -358,6 +371,7 @@ fn existing_that(os: &Linux, area: &Area, trial: Trial) -> Result<Existing> {
     let mut failed = Vec::new();
     let mut mounts = match os.uid() {
         0 => {
+            failed.extend(failing()?);
             let mut held = Vec::new();
             for lower in served()? {
                 // One that goes just now, for instance.

@@ -22,6 +22,7 @@ fn main() {
         ("a_file_of_roots_under_the_areas_name_is_moved_away", a_file_of_roots_is_moved_away),
         ("a_mount_on_the_areas_name_leaves_the_file_system_out", a_mount_on_the_name),
         ("a_full_file_system_is_left_out", a_full_file_system_is_left_out),
+        ("a_file_system_that_fails_stays_where_it_is", a_file_system_that_fails),
         ("verbs_make_no_area_and_go_on_with_the_others", verbs_make_no_area),
         ("a_server_that_never_answers_keeps_nobody_waiting", a_server_that_never_answers),
         ("a_disk_of_others_with_an_area_of_roots_reaches_nothing_else", a_disk_of_others),
@@ -193,6 +194,29 @@ fn a_full_file_system_is_left_out(dir: &Path) {
     fill(&w);
     let ran = w.run("rm /open/made");
     assert!(code(&ran) == 0 && err(&ran).is_empty() && !w.open.join("made").exists(), "{}", err(&ran));
+}
+
+/// Without it a command would change the directory that it is mounted on.
+fn a_file_system_that_fails(dir: &Path) {
+    let Some(w) = World::new(dir) else { return };
+    let Some(volume) = Volume::new(dir, "xfs", 320) else { return };
+    let Some(switch) = volume.switch() else { return };
+    let below = w.root.join("failing");
+    std::fs::create_dir(&below).unwrap();
+    must(Command::new("mount").arg("--bind").arg(&volume.point).arg(&below));
+    assert_eq!(code(&w.run("echo new > /failing/made")), 0);
+    switch.off();
+    let ran = w.run("ls /failing/made 2>/dev/null; echo $?; echo no > /failing/made");
+    assert_eq!((out(&ran).as_str(), code(&ran)), ("2\n", 2), "{}", err(&ran));
+    let ran = w.run("echo here > /work/here");
+    assert!(code(&ran) == 0 && w.root.join("work/here").exists(), "{}", err(&ran));
+    for verb in ["recover", "list", "status", "log"] {
+        let output = w.root(&[verb]);
+        let told = err(&output).contains("/failing: it can't be looked at");
+        assert!(code(&output) == 1 && told, "{verb}: {}", err(&output));
+    }
+    must(Command::new("umount").arg("-l").arg(&below));
+    assert_eq!(std::fs::read_dir(&below).unwrap().count(), 0, "under the mount");
 }
 
 fn verbs_make_no_area(dir: &Path) {

@@ -12,13 +12,13 @@
 //! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that
 //! older segments of the log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before
 //! version 2 an area was `systx area 1`, and the segments of its log said the UUID, the f_fsid, or zeros and
-//! a device number.
+//! a device number. That proves nothing: such an area goes on if there is nothing to redo, as a copy does.
 
 use super::owners::{Owners, OwnersError};
 use crate::id::AreaId;
 use crate::log;
 use crate::mutant::{self, Mutant};
-use systx_os::{Errno, FsInfo, FsKind, Handle, Open, Os, Rename};
+use systx_os::{inode_flag, Errno, FsInfo, FsKind, Handle, Open, Os, Rename};
 
 pub(super) const FORMAT: &[u8] = b"format";
 
@@ -174,21 +174,6 @@ impl Signs {
             handle: self.handle.or(now.handle),
         }
     }
-
-    /// Whether a segment of an older area is of this file system. It says the UUID, or else the f_fsid, which
-    /// may be made of a device number, or else zeros and a device number, which prove nothing.
-    fn fits_older(&self, written: &[u8; 16], info: &FsInfo) -> bool {
-        let half = |n: usize| u64::from_le_bytes(core::array::from_fn(|at| written[n * 8 + at]));
-        if half(0) == 0 || half(1) == 0 {
-            return self.fsid.is_some_and(|fsid| fsid == half(0));
-        }
-        match (self.uuid, self.fsid, info.kind) {
-            (Some(uuid), ..) => uuid == *written,
-            // Source: uuid_to_fsid in include/linux/statfs.h.
-            (None, Some(fsid), FsKind::Ext4 | FsKind::Ext4NoJournal) => fsid == half(0) ^ half(1),
-            _ => false,
-        }
-    }
 }
 
 impl Identity {
@@ -252,6 +237,24 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
     move |e| AreaError::Os(what, e)
 }
 
+/// Says, or leaves open, that an archive has made the directory of an area. btrfs counts where others draw
+/// random bits, so that any user can foretell the handle of the next directory; but no archive has inode flags.
+fn unmarked<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Option<&'static str> {
+    if info.kind != FsKind::Btrfs || mutant::on(Mutant::SignsNotNeeded) {
+        return None;
+    }
+    let is_marked = os.inode_flags(dir).is_ok_and(|flags| flags & inode_flag::NODUMP != 0);
+    (!is_marked).then_some("its directory was not made by systx")
+}
+
+/// Gives the directory of an area the flag that no archive has.
+pub(super) fn mark<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
+    match info.kind {
+        FsKind::Btrfs => os.add_inode_flags(dir, inode_flag::NODUMP).map_err(failed("mark the directory")),
+        _ => Ok(()),
+    }
+}
+
 /// Writes the file of a new area, whose directory is `dir`, under a name of its own. A log that is there
 /// already stays the area's: programs that tidy a directory like /tmp delete files one by one, `format` among
 /// them.
@@ -298,8 +301,9 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     let now = Signs::of(os, dir, info);
     loop {
         let Some(found) = read(os, dir)? else { return Ok(None) };
+        let unmarked = unmarked(os, dir, info);
         if let Said::Ours(Identity { id, signs }) = found {
-            if signs.and(&now) == signs && signs.unproven(&now).is_none() {
+            if signs.and(&now) == signs && signs.unproven(&now).or(unmarked).is_none() {
                 return Ok(Some(id));
             }
         }
@@ -312,7 +316,10 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
         if read(os, dir)? != Some(found) {
             continue;
         }
-        return settle(os, dir, info, &owners, found, &now).map(Some);
+        let id = settle(os, dir, &owners, found, (&now, unmarked))?;
+        // Behind the look at what its log has to redo.
+        unmarked.map_or(Ok(()), |_| mark(os, dir, info))?;
+        return Ok(Some(id));
     }
 }
 
@@ -332,7 +339,7 @@ fn forget_what_is_done<O: Os>(os: &O, dir: &O::Fd, id: AreaId, sign: &'static st
 
 /// Looks at an area that is to get its file `format`, before it does. One that has a log already has lost
 /// that file to a program that tidies a directory like /tmp, or was made by an archive: it is ours if
-/// somebody has it locked.
+/// somebody has it locked who may enter it.
 ///
 /// # Errors
 /// `Copied`: it may have been made by an archive, and its log has something to redo.
@@ -341,6 +348,16 @@ pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError
         Err(Errno::NOENT) => Ok(false),
         stat => stat.map(|_| true).map_err(failed("look at the files")),
     };
+    // An archive can make it another name of a file that another user, or a daemon, has locked.
+    if looked(b"owners")? && !mutant::on(Mutant::LocksOfAnybody) {
+        let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
+        if !owners.are_ours_alone().map_err(AreaError::Owners)? {
+            match os.unlink(dir, b"owners") {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(AreaError::Os("remove the file `owners`", e)),
+            }
+        }
+    }
     if mutant::on(Mutant::SignsNotNeeded) || !(looked(b"log")? || looked(b"table")?) {
         return Ok(());
     }
@@ -363,13 +380,12 @@ pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError
 fn settle<O: Os>(
     os: &O,
     dir: &O::Fd,
-    info: &FsInfo,
     owners: &Owners<O>,
     found: Said,
-    now: &Signs,
+    (now, unmarked): (&Signs, Option<&'static str>),
 ) -> Result<AreaId, AreaError> {
     let (was, copied) = match found {
-        Said::Ours(Identity { id, signs }) => match signs.unproven(now) {
+        Said::Ours(Identity { id, signs }) => match signs.unproven(now).or(unmarked) {
             None => {
                 // Without room for the file the next opening tries again.
                 let _ = replace(os, dir, &Identity { id, signs: signs.and(now) });
@@ -379,8 +395,9 @@ fn settle<O: Os>(
         },
         Said::Older => {
             let written = log::written_for(os, dir).map_err(|_| AreaError::Unread)?;
-            let foreign = written.filter(|written| !now.fits_older(written, info));
-            (written, foreign.map(|_| "its log does not say that it is of this file system"))
+            // What its segments say, the UUID or f_fsid of the file system, any user may ask for.
+            let unproven = written.filter(|_| !mutant::on(Mutant::SignsNotNeeded));
+            (written, unproven.map(|_| "its file `format` is too old to say where it was made"))
         }
     };
     if owners.anybody() {

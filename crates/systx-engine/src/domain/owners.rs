@@ -7,7 +7,7 @@
 
 use crate::id::{OwnerIx, OWNERS};
 use crate::mutant::{self, Mutant};
-use systx_os::{Errno, Open, Os};
+use systx_os::{Errno, FileType, Open, Os};
 
 /// The owners file of a domain.
 pub struct Owners<O: Os> {
@@ -144,6 +144,18 @@ impl<O: Os> Owners<O> {
     /// Byte 0: its holder builds the table.
     pub(crate) fn initialiser(&self) -> Result<Option<O::Owned>, OwnersError> {
         self.byte(0)
+    }
+
+    /// Returns true if only processes that may enter the area can have locked the file: it is this user's, has
+    /// no other name, and nobody else may open it.
+    ///
+    /// # Errors
+    ///
+    /// [`OwnersError::Os`].
+    pub(super) fn are_ours_alone(&self) -> Result<bool, OwnersError> {
+        let stat = self.os.stat(&self.file).map_err(|e| OwnersError::Os("look at", e))?;
+        let is_file = stat.kind() == FileType::File;
+        Ok(is_file && stat.uid == self.os.uid() && stat.nlink == 1 && stat.perm() & 0o077 == 0)
     }
 
     /// Returns true if any process takes part at the moment, or watches.

@@ -228,7 +228,10 @@ fn unknown(wanted: &Session, others: &[Found]) -> Failure {
     let id = wanted.id;
     let why = match super::elsewhere(id, &wanted.area) {
         Some(why) => why,
-        None => format!("transaction {id} is not open: it has ended, or never was"),
+        None => match domains::failing().unwrap_or_default().as_slice() {
+            [] => format!("transaction {id} is not open: it has ended, or never was"),
+            [failing, ..] => format!("transaction {id} is not to be found, unless it is there: {failing}"),
+        },
     };
     let open: Vec<_> = others.iter().map(|other| other.look.id.to_string()).collect();
     let open = match open.len() {

@@ -12,6 +12,7 @@
 //! | /dev/shm, /dev/mqueue | empty ones: POSIX IPC does not leave a transaction |
 //! | other file systems through which the kernel talks: /sys, /dev/pts, … | moves, with everything on it |
 //! | /dev | moves and becomes read-only: its devices work, nothing can be made in it |
+//! | one that fails, or that nobody else may look at | moves and becomes read-only |
 //! | read-only | moves; a bind mount of a served file system is a read-only part of its view |
 //! | anything else | moves and becomes read-only |
 //!
@@ -76,6 +77,9 @@ pub enum Seen {
     Directory,
     /// The mount of a single file.
     File,
+    /// The mount, but its file system fails, or does not let this user look. It stays where it is: without it the
+    /// command would change the directory under it.
+    Silent,
 }
 
 /// Returns the mounts that can be served, also where the rest of the tree can't be: in most containers `/` is

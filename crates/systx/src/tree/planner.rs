@@ -117,7 +117,7 @@ impl Planner {
             }
             along.push(mount.id);
             if fate(mount, *seen) == Fate::ReadOnly {
-                self.make_read_only(mount, at);
+                self.make_read_only(mount, *seen, at);
             }
         }
         Ok(base)
@@ -166,7 +166,7 @@ impl Planner {
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
                 .ok_or_else(|| hint::on_no_mount(dir))?;
             if fate(mount, *seen) != Fate::Served {
-                return Err(not_served(mount, dir));
+                return Err(not_served(mount, *seen, dir));
             }
             let at = relative(dir, b"/")?;
             self.named.push(dir.clone());
@@ -198,7 +198,7 @@ impl Planner {
                 }
                 along.push(below.id);
                 if fate(below, *seen) == Fate::ReadOnly {
-                    self.make_read_only(below, at);
+                    self.make_read_only(below, *seen, at);
                 }
             }
         }
@@ -306,10 +306,14 @@ impl Planner {
         self.lower.len() - 1
     }
 
-    fn make_read_only(&mut self, mount: &Mount, at: CString) {
+    fn make_read_only(&mut self, mount: &Mount, seen: Seen, at: CString) {
         self.steps.push(Step::ReadOnly { at });
-        let mapped = if mount.idmapped { " with mapped numbers of users and groups" } else { "" };
-        self.read_only.push((mount.point.clone(), format!("{}{mapped}", shown(&mount.fs_type))));
+        let why = match seen {
+            Seen::Silent => " that can't be looked at",
+            _ if mount.idmapped => " with mapped numbers of users and groups",
+            _ => "",
+        };
+        self.read_only.push((mount.point.clone(), format!("{}{why}", shown(&mount.fs_type))));
     }
 }
 
@@ -321,11 +325,13 @@ fn contains(outer: &Mount, inner: &Mount) -> bool {
 }
 
 /// Why a directory that is named by `--only` is not served, as its mount is not.
-fn not_served(mount: &Mount, dir: &[u8]) -> Failure {
+fn not_served(mount: &Mount, seen: Seen, dir: &[u8]) -> Failure {
     let (mounted, step) = if mount.attributes.read_only || mount.file_system_read_only {
         ("read-only", "mount it writable, or name another directory")
     } else if mount.idmapped {
         ("with mapped numbers of users and groups", "name it by a mount without, where it has one")
+    } else if seen == Seen::Silent {
+        ("but can't be looked at", "look at the kernel's log (dmesg), or name another directory")
     } else {
         let step = "name a directory on ext4, xfs, btrfs or tmpfs, and not below /proc, /sys or /dev";
         ("where systx leaves everything as it is", step)

@@ -144,6 +144,23 @@ fn a_hidden_mount_is_left_out() {
     assert_eq!(step_at(&tree, "tmp").len(), 1);
 }
 
+/// Else what is written there would go into the directory under it, in silence.
+#[test]
+fn a_mount_that_fails_stays_in_its_place_and_is_not_served() {
+    let failing = |m: &Mount| if m.point == b"/var" { Seen::Silent } else { Seen::Directory };
+    for fs_type in ["xfs", "ext4", "fuse.sshfs", "nfs4"] {
+        let mut mounts = machine();
+        mounts.push(mount(11, 1, "8:4", "/", "/var", fs_type, ""));
+        let tree = plan(&mounts, &[], &failing).unwrap();
+        let (moved, read_only) = (Step::Move { at: c("var") }, Step::ReadOnly { at: c("var") });
+        assert_eq!(step_at(&tree, "var"), [&moved, &read_only], "{fs_type}");
+        assert!(tree.read_only.contains(&(b"/var".to_vec(), format!("{fs_type} that can't be looked at"))));
+        assert!(tree.lower.iter().all(|lower| lower.point != b"/var"), "{fs_type}");
+        let why = plan(&mounts, &[b"/var/lib".to_vec()], &failing).unwrap_err();
+        assert!(why.to_string().contains("/var/lib can't be served"), "{why}");
+    }
+}
+
 #[test]
 fn a_mount_over_a_hidden_one_comes_along_with_the_tree_below() {
     let mut mounts = machine();

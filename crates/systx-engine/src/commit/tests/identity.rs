@@ -158,9 +158,16 @@ fn a_copied_area_with_nothing_to_redo_gets_an_identity_of_its_own() {
 /// it before.
 #[test]
 fn a_log_that_an_archive_has_brought_is_not_redone() {
-    for format in [None, Some("no signs"), Some("older")] {
+    // A device number, and what any user may ask the kernel for: f_fsid, and the UUID.
+    let written =
+        |half: u64| core::array::from_fn(|n| half.to_le_bytes().get(n).copied().unwrap_or_default());
+    let older = [[0, 0, 0, 0, 0, 0, 0, 0, 3, 8, 0, 0, 0, 0, 0, 0], written(0x77), UUID].map(Some);
+    let formats = [("none", None), ("no signs", None), ("guessed", None)];
+    for (format, says) in formats.into_iter().chain(older.map(|says| ("older", says))) {
         for done in [false, true] {
-            let machine = begun(FsKind::Ext4, SINCE_6_9);
+            // There a handle can be foretold.
+            let kind = if format == "guessed" { FsKind::Btrfs } else { FsKind::Ext4 };
+            let machine = begun(kind, SINCE_6_9);
             commits(&machine, "one").expect("opens");
             if done {
                 within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
@@ -175,10 +182,17 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
             let read = os.pread(&file, &mut bytes, 0).expect("reads");
             let text = String::from_utf8(bytes[..read].to_vec()).unwrap();
             os.truncate(&file, 0).expect("truncates");
-            match format {
-                None => os.unlink(&area, b"format").expect("removes"),
-                Some("older") => make_older(&machine, [0, 0, 0, 0, 0, 0, 0, 0, 3, 8, 0, 0, 0, 0, 0, 0]),
-                Some(_) => {
+            match (format, says) {
+                ("none", _) => os.unlink(&area, b"format").expect("removes"),
+                (_, Some(says)) => make_older(&machine, says),
+                ("guessed", _) => {
+                    let handle = os.handle(&area).expect("has one");
+                    let hex: String = handle.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+                    let (signs, _) = text.split_once("handle ").expect("has it");
+                    let text = format!("{signs}handle {} {hex}\n", handle.kind);
+                    os.pwrite(&file, text.as_bytes(), 0).expect("writes");
+                }
+                _ => {
                     let signs = |line: &&str| line.starts_with("systx") || line.starts_with("identity");
                     let kept: String = text.lines().filter(signs).map(|line| format!("{line}\n")).collect();
                     os.pwrite(&file, kept.as_bytes(), 0).expect("writes");
@@ -186,16 +200,55 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
             }
             machine.settle();
             let opened = commits(&machine, "two");
-            assert!(!is_whole(&machine, "one"), "{format:?}: redone from an archive");
+            let format = format!("{format} {says:x?}");
+            assert!(!is_whole(&machine, "one"), "{format}: redone from an archive");
             if done {
-                assert!(opened.is_ok(), "{format:?}: {:?}", opened.err().map(|e| e.to_string()))
+                assert!(opened.is_ok(), "{format}: {:?}", opened.err().map(|e| e.to_string()))
             } else {
                 assert!(
                     matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))),
-                    "{format:?}: {:?}",
+                    "{format}: {:?}",
                     opened.err().map(|e| e.to_string())
                 )
             }
+        }
+    }
+}
+
+/// An archive can also bring a hard link to a file that is there: another user's, which that user has locked, or
+/// one of root's that a daemon has.
+#[test]
+fn a_lock_on_a_file_that_an_archive_has_linked_proves_nothing() {
+    for uid in [7, 0] {
+        let machine = begun(FsKind::Ext4, SINCE_6_9);
+        commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        machine.remove(0, "w/one").unwrap_or_default();
+        put_back(&machine);
+        let other = machine.spawn_as("other", uid);
+        let (_lock, locked) = run_process(&other, || {
+            let file = other.create(&other.root(0), b"own", 0o600).expect("makes");
+            (other.own_byte(&file, 1).expect("locks"), file)
+        })
+        .expect("lives");
+        let os = machine.outsider("archive");
+        let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
+        for name in [&b"format"[..], b"owners", b"table"] {
+            os.unlink(&area, name).expect("removes");
+        }
+        os.link(&locked, &area, b"owners").expect("links");
+        machine.settle();
+        let opened = commits(&machine, "two");
+        // The lock is gone with the one who had it, if it ever counted.
+        other.exit();
+        let again = within(&machine, |_| {});
+        assert!(!is_whole(&machine, "one"), "{uid}: redone from an archive");
+        for opened in [opened.map(drop), again] {
+            assert!(
+                matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))),
+                "{uid}: {:?}",
+                opened.err().map(|e| e.to_string())
+            );
         }
     }
 }
@@ -265,46 +318,34 @@ fn make_older(machine: &Machine, written: [u8; 16]) {
     machine.settle();
 }
 
+/// Whatever their segments say: what proves that they are of the file system, any user may know.
 #[test]
-fn areas_without_identity_are_taken_over_if_their_segments_are_of_the_file_system() {
+fn areas_without_identity_are_taken_over_where_nothing_is_to_be_redone() {
     let fsid = |fsid: u64, dev: u64| {
         let mut written = [0; 16];
         written[..8].copy_from_slice(&fsid.to_le_bytes());
         written[8..].copy_from_slice(&dev.to_le_bytes());
         written
     };
-    // f_fsid of an ext4 with this UUID.
-    let ext4 = Some(u64::from_le_bytes([0x5a; 8]) ^ u64::from_le_bytes([0x5b; 8]));
-    let uuid = core::array::from_fn(|n| if n < 8 { 0x5a } else { 0x5b });
     let cases = [
-        (FsKind::Ext4, fsid(0x77, 0), SINCE_6_9, true),
-        (FsKind::Ext4, fsid(0x77, 0), BEFORE_6_9, true),
-        (FsKind::Ext4, fsid(0x78, 0), SINCE_6_9, false),
-        (FsKind::Ext4, UUID, SINCE_6_9, true),
-        (FsKind::Ext4, [1; 16], SINCE_6_9, false),
-        (FsKind::Ext4, uuid, (None, ext4), true),
-        (FsKind::Ext4, uuid, (None, Some(1)), false),
-        (FsKind::Btrfs, UUID, SINCE_6_9, true),
-        (FsKind::Btrfs, UUID, BEFORE_6_9, false),
-        // A device number proves nothing, nor does what the kernel does not tell: an archive can say it, too.
-        (FsKind::Xfs, fsid(0x803, 0), XFS_SINCE_6_9, false),
-        (FsKind::Xfs, fsid(0, 0x803), XFS_BEFORE_6_9, false),
-        (FsKind::Xfs, UUID, XFS_SINCE_6_9, true),
-        (FsKind::Xfs, [1; 16], XFS_SINCE_6_9, false),
-        (FsKind::Xfs, UUID, XFS_BEFORE_6_9, false),
+        (FsKind::Ext4, fsid(0x77, 0), SINCE_6_9),
+        (FsKind::Ext4, UUID, BEFORE_6_9),
+        (FsKind::Btrfs, UUID, SINCE_6_9),
+        (FsKind::Btrfs, [1; 16], BEFORE_6_9),
+        (FsKind::Xfs, fsid(0, 0x803), XFS_BEFORE_6_9),
+        (FsKind::Xfs, UUID, XFS_SINCE_6_9),
     ];
-    for (kind, written, answer, ours) in cases {
+    for (kind, written, answer) in cases {
         let what = format!("{kind:?}, {written:x?}, {answer:x?}");
         let machine = begun(kind, answer);
         commits(&machine, "one").expect("opens");
+        within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
         power_fails(&machine);
         make_older(&machine, written);
-        let opened = commits(&machine, "two");
-        assert_eq!(opened.is_ok(), ours, "{what}: {:?}", opened.err().map(|e| e.to_string()));
+        commits(&machine, "two").unwrap_or_else(|e| panic!("{what}: {e}"));
         power_fails(&machine);
-        let again = within(&machine, |domain| domain.key);
-        assert_eq!(again.is_ok(), ours, "{what}");
-        assert_eq!([is_whole(&machine, "one"), is_whole(&machine, "two")], [ours; 2], "{what}");
+        within(&machine, |_| {}).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert!(is_whole(&machine, "one") && is_whole(&machine, "two"), "{what}");
     }
 }
 
@@ -313,6 +354,7 @@ fn areas_without_identity_are_taken_over_if_their_segments_are_of_the_file_syste
 fn who_comes_while_an_area_gets_its_identity_is_given_the_same() {
     let start = begun(FsKind::Ext4, SINCE_6_9);
     commits(&start, "one").expect("opens");
+    within(&start, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
     power_fails(&start);
     make_older(&start, UUID);
     let mut cut = 0;

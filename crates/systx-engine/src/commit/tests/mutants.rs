@@ -178,6 +178,9 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::SignsNotNeeded => {
             check("identity::a_log_that_an_archive_has_brought_is_not_redone", "redone from an archive")
         }
+        Mutant::LocksOfAnybody => {
+            check("identity::a_lock_on_a_file_that_an_archive_has_linked_proves_nothing", "redone from an archive")
+        }
         Mutant::AreaByItsName => check(
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
@@ -484,6 +487,7 @@ noticed! {
     a_checkpoint_that_began_too_early_is_noticed: AnyCheckpointCovers,
     a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
     a_log_without_signs_that_is_obeyed_is_noticed: SignsNotNeeded,
+    a_lock_that_anybody_may_have_is_noticed: LocksOfAnybody,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
     an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
