@@ -29,6 +29,11 @@ if [ -n "$version" ]; then
         "$cargo" clippy --locked --workspace --all-targets || true
     fi
 fi
+# What users of a crate read, and what contributors do; a link that leads nowhere is a warning.
+for items in "" --document-private-items; do
+    # shellcheck disable=SC2086  # one word or none
+    RUSTDOCFLAGS="${deny:+-D warnings}" "$cargo" doc --quiet --locked --workspace --no-deps $items || status=1
+done
 bash scripts/docs.sh || status=1
 bash scripts/comments.sh || status=1
 [ -z "$skipped" ] || echo "lint: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
