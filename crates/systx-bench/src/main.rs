@@ -7,6 +7,7 @@
 
 mod curves;
 mod group;
+mod logging;
 mod measure;
 mod meter;
 mod plot;
@@ -63,6 +64,7 @@ const QUESTIONS: &[Question] = &[
     ("recovery", recovery::measure),
     ("group", group::measure),
     ("programs", programs::measure),
+    ("log", logging::measure),
 ];
 
 fn main() -> ExitCode {

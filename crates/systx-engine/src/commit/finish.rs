@@ -9,11 +9,13 @@ use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
+use tracing::debug_span;
 
 impl<O: Os> Commit<'_, O> {
     /// Publishes every part, frees the slots, reclaims.
     pub(crate) fn publish_all(mut self, Decided(leases): Decided<O>) -> Committed {
         let mut done = Committed::default();
+        let publishing = debug_span!("publish", lsn = self.lsn()).entered();
         if mutant::on(Mutant::EarlyRelease) {
             (0..self.parts.len()).for_each(|n| self.done(n));
         }
@@ -46,6 +48,8 @@ impl<O: Os> Commit<'_, O> {
         }
         // Leases end before the slots do.
         drop(leases);
+        drop(publishing);
+        let _ending = debug_span!("done", lsn = self.lsn(), pending = done.pending.is_some()).entered();
         if done.pending.is_some() {
             // The staging entries stay: the next process on this file system goes on, this one or one after
             // its end.

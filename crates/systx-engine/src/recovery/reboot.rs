@@ -31,6 +31,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
+use tracing::debug;
 
 /// No transaction has such a number, however long an area lives: a name with one is a stray file.
 const NUMBERS_MAX: u64 = 1 << 62;
@@ -66,6 +67,7 @@ pub(crate) fn after_reboot<O: Os>(
     // All of it, before the first step: else each opening would take the steps up to what it can't read, and stop.
     let outline = outline.understand(os).map_err(OpenError::Log)?;
     let replay = outline.replay();
+    debug!(checkpoint = replay.checkpoint.0, highest = replay.highest_lsn.0, "redoing what is between");
     // The two are made and go together, so a log without its table is foreign, or the table was removed.
     if info.is_view() && !replay.records.is_empty() && !mutant::on(Mutant::ReplayWithoutTable) {
         return Err(OpenError::NoTable);
@@ -155,10 +157,12 @@ pub(crate) fn after_reboot<O: Os>(
                         decided.push(Cell::Committed { id });
                     }
                     Decision::Abort => {
+                        debug!(tx = id.0, lsn = lsn.0, "aborted: its coordinator has no record of a commit");
                         recovered.aborted += 1;
                         decided.push(Cell::Abort { lsn });
                     }
                     Decision::Unknown => {
+                        debug!(tx = id.0, lsn = lsn.0, "in doubt: its coordinator is not here");
                         recovered.unfinished.push(format!(
                             "transaction {id} is in doubt: the file system that decides is not mounted; what it changes conflicts until it is, or if it never comes back, until `systx recover --commit {id}` or `--abort {id}`"
                         ));
@@ -286,10 +290,15 @@ impl<O: Os> Redo<'_, O> {
         let pending = match earlier {
             Some(earlier) => earlier.pending.clone(),
             None => match self.with_room(body, around, recovered) {
-                Ok(reclaimed) => return reclaimed,
+                Ok(reclaimed) => {
+                    debug!(tx = id.0, lsn = lsn.0, steps = body.steps.len(), reclaimed, "published again");
+                    return reclaimed;
+                }
                 Err(pending) => pending,
             },
         };
+        let path = || crate::shown::Shown(&pending.path).to_string();
+        debug!(tx = id.0, lsn = lsn.0, error = ?pending.error, path = path(), "kept for later");
         // A record has a body, or it would not be here.
         if let Some(at) = entry.cell.body() {
             stuck.push(Stuck { lsn, id, body: body.clone(), at, pending });
