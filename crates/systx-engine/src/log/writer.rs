@@ -15,6 +15,7 @@ use super::latch::Latch;
 use super::reader;
 use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, Start, State};
+use crate::bytes::write_all;
 use crate::id::{AreaId, Lsn, OwnerIx};
 use crate::lock::{Locked, RobustLock};
 use crate::record::Body;
@@ -121,7 +122,8 @@ impl<O: Os> Log<O> {
             return Err(LogError::TooLarge { bytes: bytes.len() as u64 });
         };
         let (segment, offset) = self.reserve(me, alive, u64::from(len).next_multiple_of(BODY_ALIGN))?;
-        segment.write(&self.os, &bytes, offset).map_err(LogError::os("writing", segment.number()))?;
+        write_all(&self.os, &segment.fd, &bytes, offset)
+            .map_err(LogError::os("writing", segment.number()))?;
         self.shared.add(shared::BYTES, u64::from(len));
         Ok(BodyAt { segment: segment.number(), offset, len, crc: crc32c::crc32c(&bytes) })
     }
@@ -199,8 +201,7 @@ impl<O: Os> Log<O> {
         let says_it = segment.header.version > format::VERSION_LEAST && synced.segment == at.segment;
         let synced = if says_it { synced.cell.min(at.cell) } else { 0 };
         let bytes = cell.encode(segment.header.nonce, at.cell, self.os.now().sec, synced);
-        segment
-            .write(&self.os, &bytes, Segment::<O>::cell_at(at.cell))
+        write_all(&self.os, &segment.fd, &bytes, Segment::<O>::cell_at(at.cell))
             .map_err(LogError::os("writing", at.segment))
     }
 
