@@ -14,8 +14,14 @@ for tool in mkfs.ext4 unshare findmnt tar; do
     command -v "$tool" >/dev/null || { echo "bench: $tool is missing: make deps"; exit 1; }
 done
 
+programs=$(realpath -m "${CARGO_TARGET_DIR:-target}/release")
+case " $* " in
+"  " | *" log "*)
+    bash scripts/build.sh -p systx --features without-log
+    cp -f "$programs/systx" "$programs/systx-without-log"
+    ;;
+esac
 bash scripts/build.sh -p systx -p systx-bench
-programs=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/systx-bench.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT

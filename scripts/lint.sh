@@ -29,7 +29,20 @@ if [ -n "$version" ]; then
         "$cargo" clippy --locked --workspace --all-targets || true
     fi
 fi
-bash scripts/docs.sh || status=1
-bash scripts/comments.sh || status=1
+# What users of a crate read, and what contributors do; a link that leads nowhere is a warning.
+for items in "" --document-private-items; do
+    # shellcheck disable=SC2086  # one word or none
+    RUSTDOCFLAGS="${deny:+-D warnings}" "$cargo" doc --quiet --locked --workspace --no-deps $items || status=1
+done
+"$cargo" xtask lint || status=1
+# Advisories need cargo-deny and its database; the rest of deny.toml `cargo xtask deny` has just checked.
+if ! "$cargo" deny --version >/dev/null 2>&1; then
+    echo "lint: skipped: advisories: cargo-deny is not installed. To have it: cargo install --locked cargo-deny"
+elif ! said=$(timeout 60 "$cargo" deny --log-level error fetch db 2>&1); then
+    echo "lint: skipped: advisories: their database can't be fetched: $(tail -n 1 <<<"$said")"
+    "$cargo" deny --log-level error check bans licenses sources || status=1
+else
+    "$cargo" deny --log-level error check || status=1
+fi
 [ -z "$skipped" ] || echo "lint: SKIPPED, not installed:$skipped. To have them: rustup component add$skipped"
 exit "$status"

@@ -9,27 +9,16 @@ shift
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
-# What lasts longest (package/program), so that nothing long is left for the end.
-first="systx-engine/systx_engine systx/agreement systx/users systx/run systx/sub systx/crash_power systx/undo systx/conservation
-systx/crash_kill systx/sessions systx/isolation_history systx/network systx/isolation_committed"
-
 if ! "$CARGO" test --locked --no-run --message-format=json-render-diagnostics "$@" >"$dir/built" 2>"$dir/said"; then
     cat "$dir/said" >>"$LOG"
     echo "error: test failed, it does not build" >>"$LOG"
     exit 1
 fi
-# By line: the package's directory, the source, the program. Only what was built as a test: `test` in the target says merely
-# that it could be, and is true of the program systx, too.
-sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"src_path":"\([^"]*\)".*"profile":{[^}]*"test":true.*"executable":"\([^"]*\)".*/\1 \2 \3/p' \
-    "$dir/built" >"$dir/programs"
-if ! [ -s "$dir/programs" ]; then
-    echo "error: test failed, cargo names no test program" >>"$LOG"
+# By line: the package's directory, the source, the program (crates/xtask/src/programs.rs).
+if ! "$CARGO" xtask programs <"$dir/built" >"$dir/order" 2>&1; then
+    { cat "$dir/order"; echo "error: test failed, no test programs"; } >>"$LOG"
     exit 1
 fi
-{
-    for name in $first; do grep -E "/${name%/*} .*/${name#*/}-[0-9a-f]+$" "$dir/programs"; done
-    cat "$dir/programs"
-} | awk '!seen[$0]++' >"$dir/order"
 
 status=0
 xargs -a "$dir/order" -P "${SYSTX_JOBS:-2}" -L 1 bash "$(dirname "$0")/one_program.sh" || status=1

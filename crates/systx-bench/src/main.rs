@@ -8,6 +8,7 @@
 mod cpus;
 mod curves;
 mod group;
+mod logging;
 mod measure;
 mod meter;
 mod plot;
@@ -65,6 +66,7 @@ const QUESTIONS: &[Question] = &[
     ("group", group::measure),
     ("programs", programs::measure),
     ("cpus", cpus::measure),
+    ("log", logging::measure),
 ];
 
 fn main() -> ExitCode {

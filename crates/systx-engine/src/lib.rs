@@ -1,6 +1,6 @@
 //! The systx transaction engine.
 //!
-//! A [`Transaction`] keeps its changes private on the file system that they belong to, remembers what it
+//! A [`Transaction`](transaction::Transaction) keeps its changes private on the file system that they belong to, remembers what it
 //! read, and commits by the protocol of `docs/protocol.md`. Generic over [`systx_os::Os`], so that the same
 //! code runs on Linux and on the simulated machine.
 #![forbid(unsafe_code)]

@@ -226,7 +226,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     /// Effective user id.
     fn uid(&self) -> u32;
     /// Returns true if every user and group has a number here. Not in a user namespace that maps only some:
-    /// there the others look like [`NOBODY`](crate::NOBODY), and their objects can't be changed.
+    /// there the others look like [`NOBODY`], and their objects can't be changed.
     fn sees_all_owners(&self) -> bool {
         true
     }

@@ -61,7 +61,12 @@ Examples:
   systx run -- make install           commit if make succeeds, else leave no trace
   systx run --only /etc -- sh -c 'sed -i s/a/b/ /etc/hosts && nginx -t'
   systx recover                       finish what a crash has cut off
-  systx doctor                        what holds on this machine, and what to do about the rest";
+  systx doctor                        what holds on this machine, and what to do about the rest
+
+Environment:
+  SYSTX_LOG=debug                     print what systx does to standard error, for bug reports; or of one
+                                      module, as in SYSTX_LOG=systx_engine::commit=trace
+  SYSTX_LOG_FILE=FILE                 append that to FILE; the helper process logs there only";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,11 @@
 //! The command's start: arguments, environment, directory, tree.
 //!
 //! Owns: their form for the kernel. Guarantees: arguments and environment are the user's, byte for byte, but
-//! for SYSTX_ID and a shell's prompt. Does not: start anything.
+//! for SYSTX_ID, a shell's prompt, and a log, which is of this systx alone. Does not: start anything.
 
 use crate::domains::Mounted;
 use crate::failure::{at, Failure, Result};
+use crate::logging;
 use crate::tree::Tree;
 use std::ffi::{CString, OsString};
 use std::os::fd::OwnedFd;
@@ -20,7 +21,12 @@ pub fn words(command: &[OsString]) -> Result<Vec<CString>> {
 /// Our environment, with the transaction's number and what a prompt needs.
 pub fn environment(id: u64, prompt: &[(&str, OsString)]) -> Result<Vec<CString>> {
     let id = OsString::from(format!("SYSTX_ID={id}"));
-    let is_ours = |name: &OsString| name == "SYSTX_ID" || prompt.iter().any(|(ours, _)| name == *ours);
+    // A systx in there would append to the file from inside of the view, and this one from outside: a conflict.
+    let is_ours = |name: &OsString| {
+        name == "SYSTX_ID"
+            || logging::VARIABLES.iter().any(|ours| name == ours)
+            || prompt.iter().any(|(ours, _)| name == *ours)
+    };
     let inherited = std::env::vars_os().filter(|(name, _)| !is_ours(name));
     let prompt = prompt.iter().map(|(name, value)| (OsString::from(name), value.clone()));
     let env = inherited.chain(prompt).map(|(mut name, value)| {

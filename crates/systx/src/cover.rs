@@ -9,6 +9,7 @@
 
 use crate::args::Area;
 use crate::domains::{self, Mounted};
+use crate::logging::{self, Role};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -17,6 +18,7 @@ use systx_engine::domain::Domain;
 use systx_os::sandbox::twin::{Call, Taken, Twin, WORDS_MAX};
 use systx_os::sandbox::vigil::{Vigil, Woken};
 use systx_os::{Linux, Open, Os};
+use tracing::debug;
 
 /// No checkpoint is to be made of that one.
 const NONE: u64 = u64::MAX;
@@ -91,9 +93,16 @@ pub fn end(twin: Twin, promised: &Promised) {
 /// Does the work of a helper process: finishes what a dead `systx` left, or makes the checkpoints that a
 /// finished one left.
 pub fn called(call: Call, mounts: &[Mounted], area: &Area) {
+    logging::enter(Role::Helper);
     match call {
-        Call::Died => finish(mounts, area),
-        Call::Left(times, taken) => keep(mounts, area, &times, taken),
+        Call::Died => {
+            debug!("systx has died: finishing what it left");
+            finish(mounts, area);
+        }
+        Call::Left(times, taken) => {
+            debug!(?times, "making the checkpoints that systx left, at these times");
+            keep(mounts, area, &times, taken);
+        }
     }
 }
 
@@ -107,7 +116,8 @@ fn finish(mounts: &[Mounted], area: &Area) {
     let domains = domains::open_what_is_there(&os, &mut mounts, area, &mut Vec::new());
     for domain in domains.iter().flatten() {
         // No one listens here; the next use of systx reports an unfinished publication.
-        let _ = domain.finish_dead();
+        let finished = domain.finish_dead();
+        debug!(?finished, "dead owners");
         // An image for undo belongs to a commit by now, or to none.
         let _ = domain.settle_images();
         // It deletes what a killed publisher has left in the slots, too.
@@ -139,7 +149,8 @@ fn keep(held: &[Mounted], area: &Area, times: &[u64], taken: Taken) {
         let place = held.iter().position(|held| held.lower.point == mounted.lower.point);
         let at = place.and_then(|place| times.get(place)).copied().unwrap_or(NONE);
         if at != NONE {
-            let _ = domain.keep_promise(at);
+            let made = domain.keep_promise(at);
+            debug!(mount = %mounted.point(), ?made, "the promised checkpoint");
         }
     }
     drop(watching);

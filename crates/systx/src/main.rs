@@ -6,7 +6,7 @@
 //! Where to read on: [`run`] is a run from top to bottom, [`life`] the steps that it shares with open
 //! transactions; [`tree`] decides what is served, and [`scope`] takes hold of it; [`supervise`] waits for a
 //! command; [`report`] has the outcomes with their exit codes, [`diff`] the changes before a commit;
-//! [`session`] is a transaction over several commands, [`undo`] takes one back.
+//! [`session`] is a transaction over several commands, [`undo`] takes one back. [`logging`] is for bug reports.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -21,6 +21,7 @@ mod hint;
 mod hooks;
 mod life;
 mod log;
+mod logging;
 mod manuals;
 mod network;
 mod on_end;
@@ -52,6 +53,10 @@ fn main() -> ExitCode {
     systx_os::no_room::end_with_words();
     if let Err(e) = systx_os::sandbox::own::lay_down() {
         eprintln!("systx: laying down the capabilities of its program file: {e}.");
+        return ExitCode::from(report::OURS);
+    }
+    if let Err(why) = logging::begin() {
+        eprintln!("systx: {why}.");
         return ExitCode::from(report::OURS);
     }
     let cli = match Cli::read() {

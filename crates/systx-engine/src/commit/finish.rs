@@ -10,6 +10,7 @@ use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
 use systx_os::{Os, Phase};
+use tracing::debug_span;
 
 /// Parts that have a record of their own, or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,7 @@ impl<O: Os> Commit<'_, O> {
         invariant!("I4", self.are_headers_there(), "no step runs without a header in the log");
         let numbered = self.parts.iter().all(|part| part.numbered.is_some());
         invariant!("I2", numbered, "an active entry keeps others out while steps run");
+        let publishing = debug_span!("publish", lsn = self.lsn()).entered();
         if mutant::on(Mutant::EarlyRelease) {
             (0..self.parts.len()).for_each(|n| self.done(n));
         }
@@ -57,6 +59,8 @@ impl<O: Os> Commit<'_, O> {
         }
         // Leases end before the slots do.
         drop(leases);
+        drop(publishing);
+        let _ending = debug_span!("done", lsn = self.lsn(), pending = done.pending.is_some()).entered();
         if done.pending.is_some() {
             // The staging entries stay: the next process on this file system goes on, this one or one after
             // its end.

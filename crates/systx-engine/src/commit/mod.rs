@@ -40,6 +40,7 @@ use final_look::Leases;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Handle, Os};
+use tracing::{debug, debug_span};
 use validate::failed;
 
 /// One domain's share of a commit.
@@ -138,11 +139,16 @@ pub(crate) fn run<O: Os>(
     if drafts.iter().all(|d| d.plan.steps.is_empty()) {
         return read_only(facts, &drafts, durability);
     }
-    let parts = prepare::prepare(facts, drafts, durability, command)?;
+    let tx = drafts.iter().find(|draft| !draft.plan.steps.is_empty()).map_or(0, |draft| draft.id.0);
+    let _commit = debug_span!("commit", tx, ?durability).entered();
+    let parts = debug_span!("prepare").in_scope(|| prepare::prepare(facts, drafts, durability, command))?;
     let mut commit = Commit { facts, parts, durability };
     match commit.up_to_commit_point() {
         Ok(decided) => Ok(commit.publish_all(decided)),
-        Err(error) => Err(commit.withdraw(error)),
+        Err(error) => {
+            debug!(?error, "withdrawn");
+            Err(commit.withdraw(error))
+        }
     }
 }
 
@@ -177,13 +183,19 @@ impl<O: Os> Commit<'_, O> {
                 && part.change.as_ref().is_none_or(|c| c.body_at.is_some() && c.header.is_none())
         };
         invariant!("P4", self.parts.iter().all(prepared), "the body is written before a number is taken");
-        let numbered = self.validate()?;
+        let numbered = debug_span!("validate").in_scope(|| self.validate())?;
         // From here on their slots say so.
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
-        let logged = self.log(numbered)?;
+        let lsn = self.lsn();
+        let logged = debug_span!("log", lsn).in_scope(|| self.log(numbered))?;
         invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
-        let leases = self.final_look()?;
-        self.commit_point(logged, leases)
+        let leases = debug_span!("final_look", lsn).in_scope(|| self.final_look())?;
+        debug_span!("commit_point", lsn).in_scope(|| self.commit_point(logged, leases))
+    }
+
+    /// The number of the deciding part; 0 before it has one.
+    fn lsn(&self) -> u64 {
+        self.parts.get(self.coordinator()).and_then(|part| part.numbered).map_or(0, |(_, lsn)| lsn.0)
     }
 
     /// V6 to S: what a durable commit has on the disk before it is decided.

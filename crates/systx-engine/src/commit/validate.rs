@@ -10,11 +10,13 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Conflict, Durability};
 use std::sync::Arc;
 use systx_os::{Errno, Os};
+use tracing::debug_span;
 
 /// After so many lost rounds a transaction asks to become senior, and again after as many.
 const ROUNDS_BEFORE_SENIOR: u32 = 3;
 
 /// The obstacle to a number.
+#[derive(Debug)]
 enum Obstacle {
     /// A senior transaction that overlaps ours, until it is numbered or its time is up.
     Senior { part: usize },
@@ -125,6 +127,7 @@ impl<O: Os> Commit<'_, O> {
     fn overcome(&mut self, obstacle: Obstacle) -> Result<(), CommitError> {
         let waits = self.parts.iter().all(|part| part.numbered.is_none());
         invariant!("I10", waits, "a transaction waits for others only while it has no number");
+        let _waiting = debug_span!("wait", why = ?obstacle).entered();
         match obstacle {
             Obstacle::Senior { part } => {
                 let waited = self.parts[part].domain.await_senior();

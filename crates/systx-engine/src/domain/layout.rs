@@ -1,9 +1,8 @@
-//! Where everything stands in the domain table: word indexes, and the check that what stands there makes
-//! sense.
+//! Where everything stands in the domain table: word indexes.
 //!
 //! Owns: the byte layout of the file `table` (64-bit words in native order; a table is valid for one life of
-//! one superblock) and [`Corrupt`]. The first line, the header, has the same layout in every version. Does
-//! not: access the words of any part; each part has its own file and its own state table.
+//! one superblock). The first line, the header, has the same layout in every version. Does not: access the
+//! words of any part; each part has its own file and its own state table.
 //!
 //! | words | part | written |
 //! |---|---|---|

@@ -4,7 +4,7 @@
 //! Owns: [`Domain`] and what every part of it asks; [`Peers`], which says by key who is open and whose area
 //! is at hand. Guarantees: shared memory that makes no sense condemns the table, and nobody goes on with it;
 //! an area is known before any domain recovers, so that each recovery finds the others' logs. Does not: open
-//! a domain ([`crate::recovery::open`] does, since opening recovers first), or keep one open.
+//! a domain ([`Domain::open`] does, since opening recovers first), or keep one open.
 
 use super::decisions::{self, Kept};
 use super::exact::KnownRecords;

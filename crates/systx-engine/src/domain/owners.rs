@@ -2,7 +2,7 @@
 //!
 //! Owns: the file `owners` of the area; each process owns one byte of it. Guarantees: an index belongs to one
 //! living process at a time. Does not: finish what the last owner of an index left; a process that claims an
-//! index must, *before* it does anything else in the domain: [`super::RobustLock::inherit`], then the active
+//! index must, *before* it does anything else in the domain: [`RobustLock::inherit`](crate::lock::RobustLock::inherit), then the active
 //! entries of that index (docs/protocol.md §4), then [`super::Records::clear`].
 
 use crate::id::{OwnerIx, OWNERS};

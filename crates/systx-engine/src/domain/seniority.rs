@@ -8,6 +8,7 @@ use super::PROBE_NS;
 use super::{Domain, Held, Senior};
 use crate::id::{Footprint, TxId};
 use systx_os::{Os, Result};
+use tracing::debug;
 
 /// The share of one domain in what asks to be senior.
 pub(crate) struct Contender<'a, O: Os> {
@@ -70,6 +71,7 @@ impl<O: Os> Domain<O> {
             self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?
         };
         if let Some(senior) = senior {
+            debug!(age = senior.age.0, "waiting for an older transaction");
             self.table.senior().wait(senior.age, PROBE_NS);
         }
         Ok(())

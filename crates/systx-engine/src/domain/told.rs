@@ -5,11 +5,14 @@
 use super::{Domain, Record};
 use crate::id::{OwnerIx, TxId, OWNERS};
 use crate::outcome::{Displaced, Party, Recovered};
+use crate::shown::Shown;
 use systx_os::Os;
+use tracing::debug;
 
 impl<O: Os> Domain<O> {
     /// Says where the file system is mounted, for messages: an absolute path.
     pub fn mounted_at(&self, point: &[u8]) {
+        debug!(owner = ?self.me(), mount = %Shown(point), "opened");
         // The first caller wins.
         let _ = self.point.set(point.strip_suffix(b"/").unwrap_or(point).to_vec());
     }

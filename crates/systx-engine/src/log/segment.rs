@@ -5,6 +5,7 @@
 
 use super::error::LogError;
 use super::format::{self, Header, HeaderRead, CELL_BYTES, HEADER_BYTES};
+use crate::bytes::write_all;
 use crate::id::AreaId;
 use systx_os::{Errno, Open, Os};
 
@@ -35,10 +36,6 @@ impl<O: Os> Segment<O> {
     pub fn cell_at(index: u32) -> u64 {
         HEADER_BYTES as u64 + u64::from(index) * CELL_BYTES as u64
     }
-    /// Writes all of `bytes`.
-    pub fn write(&self, os: &O, bytes: &[u8], at: u64) -> Result<(), Errno> {
-        write_all(os, &self.fd, bytes, at)
-    }
 }
 
 /// Size and number of cells of the `nth` segment after a recovery, with room for a body of `need` bytes.
@@ -47,21 +44,6 @@ pub(super) fn geometry(nth: u64, need: u64) -> (u64, u64) {
     let cells = usual / BYTES_PER_CELL;
     let least = format::bodies_at(cells) + need;
     (if least <= usual { usual } else { least.next_multiple_of(SIZE_STEP) }, cells)
-}
-
-fn write_all<O: Os>(os: &O, fd: &O::Fd, mut bytes: &[u8], mut at: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match os.pwrite(fd, bytes, at) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(n) => {
-                bytes = &bytes[n.min(bytes.len())..];
-                at += n as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
 }
 
 /// Opens the directory of the log; `None` when there is none.
@@ -134,13 +116,13 @@ fn fill<O: Os>(os: &O, segment: &Segment<O>) -> Result<(), Errno> {
     let mut at = HEADER_BYTES as u64;
     while at < zeros {
         let n = (zeros - at).min(ZEROS.len() as u64);
-        segment.write(os, &ZEROS[..n as usize], at)?;
+        write_all(os, &segment.fd, &ZEROS[..n as usize], at)?;
         at += n;
     }
     if !usual {
         os.truncate(&segment.fd, size)?;
     }
-    segment.write(os, &segment.header.encode(), 0)?;
+    write_all(os, &segment.fd, &segment.header.encode(), 0)?;
     if usual && size > SIZES[0] {
         // The disk starts now, so that the first sync need not wait for all of it.
         os.write_out(&segment.fd, false)?;

@@ -15,6 +15,7 @@ use super::latch::Latch;
 use super::reader;
 use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, Start, State};
+use crate::bytes::write_all;
 use crate::id::{AreaId, Lsn, OwnerIx};
 use crate::invariant::invariant;
 use crate::lock::{Locked, RobustLock};
@@ -125,7 +126,8 @@ impl<O: Os> Log<O> {
         let (from, to) = (segment.header.bodies_at(), segment.header.size);
         let inside = from <= offset && offset + u64::from(len) <= to;
         invariant!("I8", inside, "a body overwrites neither cells nor what is behind its segment");
-        segment.write(&self.os, &bytes, offset).map_err(LogError::os("writing", segment.number()))?;
+        write_all(&self.os, &segment.fd, &bytes, offset)
+            .map_err(LogError::os("writing", segment.number()))?;
         self.shared.add(shared::BYTES, u64::from(len));
         Ok(BodyAt { segment: segment.number(), offset, len, crc: crc32c::crc32c(&bytes) })
     }
@@ -205,8 +207,7 @@ impl<O: Os> Log<O> {
         let says_it = segment.header.version > format::VERSION_LEAST && synced.segment == at.segment;
         let synced = if says_it { synced.cell.min(at.cell) } else { 0 };
         let bytes = cell.encode(segment.header.nonce, at.cell, self.os.now().sec, synced);
-        segment
-            .write(&self.os, &bytes, Segment::<O>::cell_at(at.cell))
+        write_all(&self.os, &segment.fd, &bytes, Segment::<O>::cell_at(at.cell))
             .map_err(LogError::os("writing", at.segment))
     }
 

@@ -3,7 +3,7 @@
 //! Owns: [`Plan`], and the planner that makes one of the changes: names (`names`), bytes (`data`), attributes
 //! (`attributes`), and the choice of staged objects that ride in the record (`small`). Guarantees: planning
 //! changes nothing that a program can see, and may be repeated. The path in each step's
-//! [`At`](crate::record::At) is the one at which the directory stands when the step's turn comes: TAKEs name
+//! [`At`] is the one at which the directory stands when the step's turn comes: TAKEs name
 //! the paths of the committed tree, all others those that the program sees.
 
 mod attributes;

@@ -29,8 +29,10 @@ use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::outcome::Displaced;
 use crate::record::{Act, Body, Step};
+use crate::shown::Shown;
 use site::Site;
 use systx_os::{Errno, Os};
+use tracing::trace;
 
 /// Steps that could not be taken now, for a reason that may pass (disk full, descriptors exhausted, …). The
 /// record stays valid; publishing again goes on where it stopped.
@@ -70,6 +72,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
             continue;
         }
         times.before(site, step);
+        trace!(n, act = name(&step.act), path = %Shown(&crate::paths::join(&step.at.path, &step.at.name)), "step");
         let done = site.with_room(|site| take(site, body, step));
         times.after(site, step);
         if let Err(error) = done {
@@ -94,6 +97,19 @@ fn sync_links<O: Os>(site: &Site<'_, O>, body: &Body) {
     if body.steps.iter().any(removes) && site.walks() && !mutant::on(Mutant::LinksNotSynced) {
         // The checkpoint reports a failing disk.
         let _ = site.os.syncfs(site.slots);
+    }
+}
+
+/// The kind of a step, as docs/protocol.md names it.
+fn name(act: &Act) -> &'static str {
+    match act {
+        Act::Place { .. } => "PLACE",
+        Act::Link { .. } => "LINK",
+        Act::Replace { .. } => "REPLACE",
+        Act::Remove { .. } => "REMOVE",
+        Act::Take { .. } => "TAKE",
+        Act::Patch(_) => "PATCH",
+        Act::Attr { .. } => "ATTR",
     }
 }
 

@@ -15,6 +15,7 @@ use crate::mutant::{self, Mutant};
 use crate::outcome::Recovered;
 use std::sync::Arc;
 use systx_os::{Errno, FsInfo, Os, Result};
+use tracing::{debug, debug_span};
 
 /// The domains of several places, `None` where there is none; or the place that failed, and why.
 pub type Existing<O> = core::result::Result<Vec<Option<Arc<Domain<O>>>>, (usize, OpenError)>;
@@ -121,6 +122,7 @@ impl<O: Os> Domain<O> {
         info: FsInfo,
         peers: &Peers<O>,
     ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
+        let _opening = debug_span!("open", file_system = ?info.kind, life = ?info.life).entered();
         let area_handle = os.handle(&area.dir).map_err(|e| OpenError::Os("identifying the area", e))?;
         let owners = Owners::open(os, &area.dir).map_err(OpenError::Owners)?;
         let mut recovered = Recovered::default();
@@ -136,6 +138,7 @@ impl<O: Os> Domain<O> {
                 }
                 Opened::Stale(initializer) => initializer,
             };
+            debug!("no table of this mount: recovering from the log");
             // Before the sync that ends it.
             let began = Began::now(os);
             let after = after_reboot(os, &area, &info, peers, &mut recovered)?;
@@ -164,6 +167,8 @@ impl<O: Os> Domain<O> {
             }
             domain.change_place().map_err(OpenError::Owners)?;
         }
+        let found = &domain.recovered;
+        debug!(owner = ?domain.me(), finished = found.finished, aborted = found.aborted, unfinished = ?found.unfinished, "recovered");
         let domain = Arc::new(domain);
         peers.add(&domain);
         Ok(domain)

@@ -14,6 +14,7 @@ use crate::publish::site::{Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::record::{Act, Body, Share};
 use systx_os::{Errno, Os, Result};
+use tracing::debug;
 
 /// Wait this long for a coordinator that is about to be dead, or finished by another process, in nanoseconds.
 const COORDINATOR_NS: u64 = 2_000_000_000;
@@ -73,7 +74,10 @@ pub(crate) fn finish<O: Os>(
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
     let durable = slot.info.durable && body.is_some();
     let durability = if durable { Durability::Durable } else { Durability::None };
-    match fate(slot.seen.state(), durability, coordinator) {
+    let state = slot.seen.state();
+    let fate = fate(state, durability, coordinator);
+    debug!(tx = id.0, lsn = slot.info.lsn.0, ?state, ?coordinator, ?fate, "an entry whose owner is dead");
+    match fate {
         Fate::Keep if body.as_ref().is_some_and(|body| is_about_to_open(domain, body)) => {}
         Fate::Keep => recovered.unfinished.push(in_doubt(id)),
         Fate::Drop => {

@@ -32,6 +32,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use systx_os::{Errno, FileType, FsInfo, Handle, Open, Os, Result};
+use tracing::debug;
 
 /// No transaction has such a number, however long an area lives: a name with one is a stray file.
 const NUMBERS_MAX: u64 = 1 << 62;
@@ -63,7 +64,9 @@ pub(crate) fn after_reboot<O: Os>(
     recovered: &mut Recovered,
 ) -> core::result::Result<After, OpenError> {
     let records = understood(os, area, info)?;
-    tell_damage(records.replay(), recovered);
+    let replay = records.replay();
+    debug!(checkpoint = replay.checkpoint.0, highest = replay.highest_lsn.0, "redoing what is between");
+    tell_damage(replay, recovered);
     let mut recovery = Recovery::new(os, area, info, peers, &records, recovered)?;
     let chains = recovery.chains()?;
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
@@ -264,10 +267,12 @@ impl<'a, O: Os> Recovery<'a, O> {
                 self.decided.push(Cell::Committed { id });
             }
             Decision::Abort => {
+                debug!(tx = id.0, lsn = lsn.0, "aborted: its coordinator has no record of a commit");
                 self.recovered.aborted += 1;
                 self.decided.push(Cell::Abort { lsn });
             }
             Decision::Unknown => {
+                debug!(tx = id.0, lsn = lsn.0, "in doubt: its coordinator is not here");
                 self.recovered.unfinished.push(format!(
                     "transaction {id} is in doubt: the file system that decides is not mounted; what it changes conflicts until it is, or if it never comes back, until `systx recover --commit {id}` or `--abort {id}`"
                 ));
@@ -404,10 +409,15 @@ impl<O: Os> Redo<'_, O> {
         let pending = match earlier {
             Some(earlier) => earlier.pending.clone(),
             None => match self.with_room(body, around, recovered) {
-                Ok(reclaimed) => return reclaimed,
+                Ok(reclaimed) => {
+                    debug!(tx = body.id.0, lsn = lsn.0, steps = body.steps.len(), ?reclaimed, "published again");
+                    return reclaimed;
+                }
                 Err(pending) => pending,
             },
         };
+        let path = || crate::shown::Shown(&pending.path).to_string();
+        debug!(tx = body.id.0, lsn = lsn.0, error = ?pending.error, path = path(), "kept for later");
         // A record has a body, or it would not be here.
         if let Some(at) = entry.cell.body() {
             stuck.push(Stuck { lsn, id: body.id, body: body.clone(), at, pending });

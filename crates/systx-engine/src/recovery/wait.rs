@@ -7,6 +7,7 @@ use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
 use crate::id::{Footprint, ObjectId, Objects};
 use crate::outcome::{ConflictKind, Party, Recovered};
 use systx_os::{Errno, Os, Result};
+use tracing::{debug_span, trace};
 
 /// Wait this long (ns) before decoding the other commit's record to rule out a Bloom-filter false positive.
 /// Most commits finish sooner.
@@ -67,6 +68,7 @@ impl<O: Os> Domain<O> {
             }
             // Prepared or in doubt: it holds no lease any more, and its objects are checked elsewhere.
             let _ = self.await_slots(&[id])?;
+            trace!(object = ?id, "waiting for a lease");
             self.os.pause(LEASE_PAUSE_NS);
         }
         Err(Errno::AGAIN)
@@ -88,6 +90,13 @@ impl<O: Os> Domain<O> {
             (!apart(slot)).then(|| self.stuck(slot))
         };
         let mut waited = false;
+        let _waiting = debug_span!(
+            "wait_for_transaction",
+            tx = first.info.tx.0,
+            lsn = first.info.lsn.0,
+            pid = first.info.pid
+        );
+        let _waiting = _waiting.entered();
         loop {
             let now = self.checked(slots.read(ix))?.filter(|now| now.info.lsn == first.info.lsn);
             let Some(now) = now else { return Ok(Ok(())) };
@@ -126,6 +135,7 @@ impl<O: Os> Domain<O> {
     pub(crate) fn await_any_slot(&self) -> Result<()> {
         let slots = self.table.slots();
         let mut limit = MOMENT_NS;
+        let _waiting = debug_span!("wait_for_any_entry").entered();
         loop {
             let (mut taken, mut waiting) = (0, None);
             for slot in slots.in_flight() {

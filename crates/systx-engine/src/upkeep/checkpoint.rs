@@ -18,6 +18,7 @@ use crate::recovery::{kept_for, Logs};
 use crate::shown::Shown;
 use std::collections::HashMap;
 use systx_os::{Errno, Open, Os};
+use tracing::{debug, debug_span};
 
 /// Log bytes after which a commit makes a checkpoint.
 const BYTES_BETWEEN_CHECKPOINTS: u64 = 64 << 20;
@@ -62,7 +63,7 @@ impl<O: Os> Domain<O> {
     /// The same; `scope`: what is synced.
     pub(super) fn checkpoint_by(&self, scope: Scope) -> Result<(), LogError> {
         let began = self.os.monotonic_ns();
-        let made = self.make_checkpoint(scope);
+        let made = debug_span!("checkpoint").in_scope(|| self.make_checkpoint(scope));
         match &made {
             Ok(()) => self.table.set_checkpointed_ns(began),
             Err(LogError::Os { error, .. } | LogError::Poisoned { error }) => {
@@ -129,6 +130,7 @@ impl<O: Os> Domain<O> {
             let synced = covered.sync(self, &outline.replay, bound, &noted);
             synced.map_err(os_error("syncing the file system"))?;
         }
+        debug!(up_to = bound.0, records = past.len(), "synced");
         let pos = self.append_cell(Cell::Checkpoint { lsn: bound })?;
         self.sync_log(pos).map_err(|e| LogError::Poisoned { error: e.error })?;
         if mutant::on(Mutant::DecisionLate) {

@@ -14,7 +14,7 @@ use crate::types::{Errno, Open, Result};
 /// _IOR('f', 1, long) and _IOW('f', 2, long); what they carry is an int.
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
-/// _IOWR('f', 22, __u8[9]).
+/// `_IOWR('f', 22, __u8[9])`.
 const FS_IOC_GET_ENCRYPTION_POLICY_EX: u32 = 0xc009_6616;
 
 /// struct fscrypt_get_policy_ex_arg of linux/fscrypt.h.

@@ -142,7 +142,7 @@ fn btrfs_id(dir: &OwnedFd) -> Option<String> {
 /// careful answer.
 ///
 /// Source: fs/ext4/sysfs.c: journal_task is a thread id, or `<none>`; fs/jbd2/journal.c: a directory
-/// /proc/fs/jbd2/<device>-<inode> for each journal.
+/// `/proc/fs/jbd2/<device>-<inode>` for each journal.
 fn ext4_has_journal(dev: u64) -> bool {
     let Some(name) = block_device(dev) else { return false };
     match std::fs::read(format!("/sys/fs/ext4/{name}/journal_task")) {

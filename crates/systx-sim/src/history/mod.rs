@@ -1,6 +1,6 @@
 //! Judges a recorded history of transactions over append-only lists, in the manner of Elle's list-append.
 //!
-//! Owns the history ([`History`], its text form in [`text`]) and the verdict ([`check`]). Lists are the right
+//! Owns the history ([`History`], its text form in [`text`]) and the verdict ([`check()`]). Lists are the right
 //! object: a read shows every append before it and their order, so the order of versions needs no guess and
 //! each dependency between transactions can be named. Guarantees: whatever is reported is an anomaly in every
 //! explanation of the history, with the cycle or the values as evidence; time and memory are linear in the

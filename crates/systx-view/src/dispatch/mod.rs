@@ -25,6 +25,7 @@ use std::os::fd::AsFd;
 use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Attr, Node};
 use systx_os::{Errno, Os};
+use tracing::trace;
 
 impl<O: Os<Fd: AsFd>> View<O> {
     /// Answers one message of a connection; `None` when the kernel does not wait for an answer.
@@ -35,7 +36,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         reply: &'r mut Reply,
     ) -> Option<&'r [u8]> {
         let request = Request::parse(message).ok()?;
-        let unique = request.header.unique;
+        let (unique, node) = (request.header.unique, request.header.nodeid);
         reply.clear();
         let result = match Opcode::from_wire(request.header.opcode) {
             None => Err(Errno::NOSYS),
@@ -51,6 +52,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 result.map_err(|e| self.error_number(e))
             }
         };
+        trace!(request = %Request::named(message), node, ?result, "request");
         Some(reply.finish(unique, result))
     }
 

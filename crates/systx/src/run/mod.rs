@@ -241,6 +241,7 @@ fn attempt(
     drop(lent);
     let reader = pipes.map(Pipes::read).transpose()?;
     let over = life.supervise(&signals, terminal.as_ref(), deadline.as_fd());
+    tracing::debug!(?over, "the command is over");
     let kept = leaving.output.keep(reader);
     let Settled { mut tx, seen: reached, served: arrived, trouble, unmounting } =
         life.settle(Fate::MayCommit)?;

@@ -15,6 +15,7 @@ use crate::cover::{self, Promised};
 use crate::domains::{self, Mounted};
 use crate::failure::{at, failed, Failure, Result};
 use crate::life::{self, Fate, IfItFails, Life, Settled, Stayed};
+use crate::logging::{self, Role};
 use crate::on_end::Notices;
 use crate::progress::Progress;
 use crate::report::{Ending, Ours, Seen, Told};
@@ -71,6 +72,7 @@ pub fn begin(terms: Terms<'_>) -> Result<(Line, Look)> {
 
 /// The life of the session daemon.
 fn keep(terms: &Terms<'_>, line: UnixStream) -> u8 {
+    logging::enter(Role::Daemon);
     let line = Line::new(line, REQUEST_BYTES_MAX);
     let recorded = terms.promise.durability == DurabilityArg::Durable;
     let kind = Kind { owned: terms.owned, recorded, keeps: terms.keeps };

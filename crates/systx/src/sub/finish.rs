@@ -1,6 +1,7 @@
 //! The end of a transaction's subtransactions: what was cut off in them is finished, or the outer one does not commit.
 
 use crate::failure::{failed, verb_failed, Result};
+use crate::logging::{self, Role};
 use crate::report::Ending;
 use crate::words::shown;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,11 +22,14 @@ pub fn last(views: &[OwnedFd], due: EventFd) -> Result<Last> {
     let views: Result<Vec<_>, _> = views.iter().map(OwnedFd::try_clone).collect();
     let views = views.map_err(failed("copying the descriptor of a view"))?;
     let keep = views.iter().map(AsRawFd::as_raw_fd).collect();
-    let work = Box::new(move || match finish(&views) {
-        Ok(()) => true,
-        Err(why) => {
-            eprintln!("systx: subtransactions: {why}.");
-            false
+    let work = Box::new(move || {
+        logging::enter(Role::Init);
+        match finish(&views) {
+            Ok(()) => true,
+            Err(why) => {
+                eprintln!("systx: subtransactions: {why}.");
+                false
+            }
         }
     });
     Ok(Last { due, keep, work })

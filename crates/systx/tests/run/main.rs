@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod kinds;
 mod log;
+mod logging;
 mod mounts;
 mod names;
 mod nesting;
@@ -32,7 +33,7 @@ use systx_runner::{self as runner, Tried};
 fn main() {
     runner::in_a_mount_namespace();
     let scratch = Arc::new(place::Scratch::new());
-    let served: [&[(&str, Case)]; 16] = [
+    let served: [&[(&str, Case)]; 17] = [
         cases::ALL,
         outside::ALL,
         area::ALL,
@@ -47,6 +48,7 @@ fn main() {
         output::ALL,
         on_end::ALL,
         log::ALL,
+        logging::ALL,
         subvolumes::ALL,
         wrap::ALL,
     ];
