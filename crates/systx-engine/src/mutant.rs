@@ -180,6 +180,8 @@ pub(crate) enum Mutant {
     CoveredUnordered,
     /// C2: numbers without a record count as covered by a sync of the records' objects.
     GapsCovered,
+    /// A forked child goes on with what its parent has opened and begun.
+    ForkUnseen,
     /// What is made does not get the inode flags that its directory passes on.
     FlagsNotPassedOn,
 }
@@ -304,6 +306,7 @@ impl Mutant {
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,
         Mutant::GapsCovered,
+        Mutant::ForkUnseen,
         Mutant::FlagsNotPassedOn,
     ];
 }
