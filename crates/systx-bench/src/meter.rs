@@ -210,6 +210,9 @@ through! {
         self.counted(Call::handle_at);
         self.os.handle_at(dir, name)
     }
+    fn lineage(&self) -> u64 {
+        self.os.lineage()
+    }
     fn phase(&self, _phase: Phase) {
         if let Some(marks) = &mut *self.read.marks.lock().unwrap_or_else(PoisonError::into_inner) {
             marks.push(self.now_mark());

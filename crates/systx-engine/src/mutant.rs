@@ -182,6 +182,8 @@ pub(crate) enum Mutant {
     CoveredUnordered,
     /// C2: numbers without a record count as covered by a sync of the records' objects.
     GapsCovered,
+    /// A forked child goes on with what its parent has opened and begun.
+    ForkUnseen,
     /// What is made does not get the inode flags that its directory passes on.
     FlagsNotPassedOn,
 }
@@ -317,6 +319,7 @@ impl Mutant {
         Mutant::CoveredNotWritten,
         Mutant::CoveredUnordered,
         Mutant::GapsCovered,
+        Mutant::ForkUnseen,
         Mutant::FlagsNotPassedOn,
     ];
 }

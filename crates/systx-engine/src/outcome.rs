@@ -153,6 +153,8 @@ pub enum CommitError {
     },
     /// Aborted because something of the transaction can't be committed (an open writer, an unsupported object).
     Refused(String),
+    /// This process is a forked child of the one that began the transaction, which goes on there: nothing was changed.
+    Forked,
     /// The journal could not be synced: whether it is committed shows after `recover`.
     InDoubt {
         /// The kernel's answer.
@@ -169,6 +171,9 @@ impl core::fmt::Display for CommitError {
                 write!(f, "{doing} {}: {error}", Shown(path))
             }
             CommitError::Refused(why) => f.write_str(why),
+            CommitError::Forked => f.write_str(
+                "the transaction belongs to the process that began it, of which this one is a forked child",
+            ),
             CommitError::InDoubt { error } => write!(f, "in doubt: syncing the log failed: {error}"),
         }
     }

@@ -9,10 +9,11 @@
 use crate::contention::{Age, Contention};
 use crate::domain::Domain;
 use crate::id::TxId;
+use crate::mutant::{self, Mutant};
 use crate::outcome::{Conflict, Options, Verb};
 use crate::workset::Workset;
 use std::sync::Arc;
-use systx_os::{FileType, Os};
+use systx_os::{Errno, FileType, Os};
 
 pub use crate::types::{Access, Attr, Caller, DirEntry, Node, SetAttr, SetTime};
 
@@ -26,16 +27,34 @@ pub struct Transaction<O: Os> {
     pub(crate) options: Options,
     /// Why it can't commit.
     refusal: Option<String>,
+    /// Of the process that began it.
+    lineage: u64,
 }
 
 impl<O: Os> Transaction<O> {
     /// Begins a transaction over `mounts`. Nothing is written before it makes something.
+    ///
+    /// It belongs to this process. A forked child gets `ECHILD` from each of its verbs and
+    /// [`Forked`](crate::outcome::CommitError::Forked) from its commit; aborting or dropping it there changes nothing.
+    ///
+    /// # Errors
+    /// `ECHILD`: this process is a forked child of the one that opened a domain, and has to open it for itself.
     pub fn begin(os: O, mounts: Vec<Arc<Domain<O>>>, options: Options) -> Verb<Transaction<O>> {
+        mounts.iter().try_for_each(|domain| domain.ours())?;
+        let lineage = os.lineage();
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
         mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
         let contention = Contention::new(&mounts, &ids);
         let workset = Workset::begin(os, mounts, ids, options.isolation)?;
-        Ok(Transaction { workset, contention, options, refusal: None })
+        Ok(Transaction { workset, contention, options, refusal: None, lineage })
+    }
+
+    /// Refuses a forked child.
+    pub(crate) fn ours(&self) -> Verb<()> {
+        match self.workset.os().lineage() == self.lineage || mutant::on(Mutant::ForkUnseen) {
+            true => Ok(()),
+            false => Err(Errno::CHILD.into()),
+        }
     }
 
     /// Returns its numbers: one in the domain of each mount.
@@ -102,6 +121,7 @@ impl<O: Os> Transaction<O> {
     ///
     /// `Doomed`, naming the first that does not.
     pub fn still_true(&mut self) -> Verb<()> {
+        self.ours()?;
         self.workset.facts_mut().refresh_all()?;
         self.workset.facts_mut().check_all_named()
     }
@@ -142,6 +162,9 @@ impl<O: Os> Transaction<O> {
     /// returns true.
     pub fn abandon(self) -> bool {
         // A user who looks for the reason of the failure must find the room that it took.
+        if self.ours().is_err() {
+            return false;
+        }
         let short = || self.workset.mounts().iter().any(|domain| domain.is_short_of_room());
         if !self.workset.has_much_staged() || short() {
             self.abort();
@@ -153,6 +176,10 @@ impl<O: Os> Transaction<O> {
 
     /// Ends its part in contention, where it has `lost` or not.
     pub(crate) fn end_contention(&self, lost: Option<&Conflict>) {
+        // What it has asked for stays its parent's.
+        if self.ours().is_err() {
+            return;
+        }
         let reads = |mount: usize| self.workset.facts().read_set(mount).collect();
         self.contention.end(self.workset.mounts(), &reads, lost);
     }

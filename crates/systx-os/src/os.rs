@@ -230,6 +230,9 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn sees_all_owners(&self) -> bool {
         true
     }
+    /// A number of this process that a forked child has not: one that was noted and is not the present one any more
+    /// says that a fork came between, and that what was noted with it is another process's. Costs no call.
+    fn lineage(&self) -> u64;
     /// Process id, for messages only: never an identity.
     fn pid(&self) -> u32;
     /// Gives up the CPU for at most `ns` nanoseconds (used for back-off, never for correctness).

@@ -16,6 +16,7 @@ impl<O: Os> Transaction<O> {
     /// Reads bytes of one side of a listed change, from `at` on: of a regular file its contents, of a
     /// symbolic link its target, of other types none. 0: the end, or there is no such side.
     pub fn contents(&mut self, change: &Change, side: Side, buf: &mut [u8], at: u64) -> Verb<usize> {
+        self.ours()?;
         let Some(version) = change.version(side) else { return Ok(0) };
         let ix = self.workset.ix(version.node);
         match (self.workset.object(ix).kind, side) {

@@ -158,6 +158,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// `Doomed` when the committed tree is seen to have changed.
     pub fn changes(&mut self) -> Verb<Vec<Change>> {
+        self.ours()?;
         let mut changes = Vec::new();
         for pair in changed_pairs(&self.workset) {
             changes.extend(change(&mut self.workset, pair)?);

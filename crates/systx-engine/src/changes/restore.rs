@@ -23,6 +23,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// Of the file system. Then the transaction can only be aborted.
     pub fn keep_only(&mut self, part: &Part) -> Verb<()> {
+        self.ours()?;
         let mut names: Vec<_> = part.other_names().map(|(dir, name)| (dir, Name::from(name))).collect();
         // Objects inside a directory before the directory.
         names.sort_by_cached_key(|(dir, name)| {

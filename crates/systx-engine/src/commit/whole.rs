@@ -109,6 +109,10 @@ impl<O: Os> Transaction<O> {
     }
 
     fn commit_whole(mut self, failing: Failing) -> Result<Committed, NotCommitted<O>> {
+        // What it has staged, announced and locked is its parent's, in all that follows.
+        if self.ours().is_err() {
+            return Err((CommitError::Forked, None));
+        }
         if let Some(why) = self.take_refusal() {
             return Err((CommitError::Refused(why), self.failed_whole(failing, None)));
         }

@@ -20,8 +20,9 @@ impl<O: Os> Domain<O> {
         }
     }
 
-    /// Takes the commit lock. It is let go when the value is dropped, but not by a panic: then a successor repairs.
+    /// Takes the commit lock, which a forked child does not get. It is let go when the value is dropped, but not by a panic: then a successor repairs.
     pub(crate) fn lock(&self) -> Result<Held<'_, O>> {
+        self.ours()?;
         let locked = self.checked(self.table.lock(self.me(), &|ix| self.alive(ix)))?;
         let taken_over = locked.taken_over.is_some();
         let held = Held { domain: self, locked: Some(locked) };

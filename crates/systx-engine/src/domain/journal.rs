@@ -28,9 +28,20 @@ fn body_at(place: Place) -> Option<BodyAt> {
     })
 }
 
+/// A process that was forked from the one whose log it is.
+fn forked(error: Errno) -> LogError {
+    LogError::Os { doing: "using the log in a forked child", segment: 0, error }
+}
+
 impl<O: Os> Domain<O> {
+    /// Refuses a forked child.
+    pub(crate) fn may_use_log(&self) -> Result<(), LogError> {
+        self.ours().map_err(forked)
+    }
+
     /// Writes a body; no lock.
     pub(crate) fn append_body(&self, body: &Body) -> Result<BodyAt, LogError> {
+        self.may_use_log()?;
         // The last chance to find out that the table has no room, too.
         let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
         self.table.mem().reserve().map_err(full)?;
@@ -49,6 +60,7 @@ impl<O: Os> Domain<O> {
 
     /// Waits until a cell is on stable storage.
     pub(crate) fn sync_log(&self, pos: LogPos) -> Result<(), SyncError> {
+        self.ours().map_err(|error| SyncError { error })?;
         self.log.sync(self.me(), &|ix: OwnerIx| self.alive(ix), pos)
     }
 

@@ -16,6 +16,7 @@ use super::Area;
 use crate::corrupt::Corrupt;
 use crate::id::{AreaId, OwnerIx, TxId};
 use crate::log::{Log, LogError, Outline};
+use crate::mutant::{self, Mutant};
 use crate::outcome::Recovered;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -47,6 +48,8 @@ pub struct Domain<O: Os> {
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
     claim: Claim<O>,
+    /// Of the process that owns it: see [`Domain::is_ours`].
+    lineage: u64,
 }
 
 impl<O: Os> Domain<O> {
@@ -61,6 +64,7 @@ impl<O: Os> Domain<O> {
         recovered: Recovered,
     ) -> Domain<O> {
         Domain {
+            lineage: owners.os().lineage(),
             os: owners.os().clone(),
             key: area.id.id,
             info: area.info,
@@ -111,7 +115,21 @@ impl<O: Os> Domain<O> {
 
     /// Returns true if that owner lives.
     pub(crate) fn alive(&self, ix: OwnerIx) -> bool {
-        ix == self.me() || self.owners.alive(ix)
+        (ix == self.me() && self.is_ours()) || self.owners.alive(ix)
+    }
+
+    /// Returns true in the process that opened it. In a forked child the place among the owners is the parent's, or,
+    /// when that is dead, its successor's: a child opens the domain for itself.
+    pub fn is_ours(&self) -> bool {
+        self.os.lineage() == self.lineage || mutant::on(Mutant::ForkUnseen)
+    }
+
+    /// Refuses a forked child. `ECHILD`, as other libraries say it: sd_bus_new(3), sd_event_new(3).
+    pub(crate) fn ours(&self) -> Result<()> {
+        match self.is_ours() {
+            true => Ok(()),
+            false => Err(Errno::CHILD),
+        }
     }
 
     /// Shared memory that makes no sense: all work on it ends.

@@ -14,7 +14,7 @@ use systx_os::{Errno, FsKind, Open, Os, Rename, Result, Timestamp};
 impl<O: Os> Domain<O> {
     /// The shelf of this process, made at the first need; `None` where there is none, or it can't be made.
     pub(crate) fn shelf(&self) -> Option<Arc<Shelf<O>>> {
-        if !matches!(self.info.kind, FsKind::Ext4 | FsKind::Xfs) {
+        if !matches!(self.info.kind, FsKind::Ext4 | FsKind::Xfs) || !self.is_ours() {
             return None;
         }
         let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,6 +64,9 @@ impl<O: Os> Domain<O> {
 
     /// Deletes what a transaction of this process has on the shelf and no record promises.
     pub(crate) fn clear_shelf(&self, id: TxId) {
+        if !self.is_ours() {
+            return;
+        }
         let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(shelf) = shelf else { return };
         let Ok(listed) = self.os.read_dir(&shelf.dir) else { return };

@@ -22,6 +22,7 @@ impl<O: Os> Domain<O> {
 
     /// Makes the private staging directory of a transaction that has its number already.
     pub(crate) fn begin_staging_of(&self, id: TxId) -> Result<O::Fd> {
+        self.ours()?;
         let name = self.staging_name(id);
         self.os.mkdir(&self.area.tx, &name, 0o700)?;
         self.os.open(&self.area.tx, &name, Open::Directory)
@@ -40,6 +41,7 @@ impl<O: Os> Domain<O> {
     /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written. The
     /// value that is returned is kept until it has its number.
     pub(crate) fn seal_staging(self: &Arc<Self>, id: TxId) -> Result<Sealed<O>> {
+        self.ours()?;
         let noted = Sealed::note(self, id);
         if mutant::on(Mutant::NoSeal) {
             return Ok(noted);
@@ -52,6 +54,9 @@ impl<O: Os> Domain<O> {
     /// Takes a seal off again, of a commit that has failed and whose transaction stays: a sealed directory
     /// that no record needs is an orphan.
     pub(crate) fn unseal_staging(&self, id: TxId) {
+        if !self.is_ours() {
+            return;
+        }
         let (from, to) = (id.to_string(), self.staging_name(id));
         // There is none where the record carries everything, or the shelf has it.
         let _ = self.os.rename((&self.area.tx, from.as_bytes()), (&self.area.tx, &to), Rename::NoReplace);
@@ -70,8 +75,11 @@ impl<O: Os> Domain<O> {
     }
 
     /// Deletes the staging directory of a transaction that does not happen, sealed or not. What can't be deleted is
-    /// left to `systx prune`.
+    /// left to `systx prune`. A forked child deletes nothing: it is its parent's.
     pub fn discard_staging(&self, id: TxId) {
+        if !self.is_ours() {
+            return;
+        }
         let (unsealed, sealed) = (self.staging_name(id), id.to_string().into_bytes());
         for name in [&unsealed[..], &sealed[..]] {
             if let Ok(dir) = self.os.open(&self.area.tx, name, Open::Directory) {

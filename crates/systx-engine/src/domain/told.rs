@@ -39,6 +39,9 @@ impl<O: Os> Domain<O> {
 
     /// Says what this process does, for `systx list`.
     pub fn announce(&self, tx: TxId, command: &str) {
+        if !self.is_ours() {
+            return;
+        }
         let record = Record {
             tx,
             pid: self.os.pid(),

@@ -23,6 +23,7 @@ const LOOK_AGAIN_NS: u64 = 5_000_000;
 
 /// Finishes everything a dead owner left, unless another process is doing so or it lives.
 pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered> {
+    domain.ours()?;
     // The process that obtains the dead owner's byte is its successor: there is one.
     let claim = match domain.owners.claim_of(dead) {
         Ok(Some(claim)) => claim,
@@ -35,6 +36,7 @@ pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered
 
 /// Finishes the slots of an index that this process holds.
 pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Recovered> {
+    domain.ours()?;
     let mut recovered = Recovered::default();
     let mut slots = Vec::new();
     for slot in domain.table.slots().in_flight() {

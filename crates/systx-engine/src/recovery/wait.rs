@@ -169,6 +169,7 @@ impl<O: Os> Domain<O> {
 
     /// Goes on with all that this process has left.
     pub(crate) fn finish_mine(&self) -> Result<Recovered> {
+        self.ours()?;
         let _alone = self.finishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut recovered = Recovered::default();
         for slot in self.table.slots().in_flight() {

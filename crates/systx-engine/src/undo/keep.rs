@@ -122,6 +122,7 @@ impl<O: Os> Transaction<O> {
     /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an
     /// image may be. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
+        self.ours()?;
         let mut drafts = drafts(self)?;
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
         let parts: Vec<_> = changed

@@ -73,6 +73,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// Of the file system; `Doomed` as of any read.
     pub fn look_at_image(&mut self, mount: usize, image: &Image) -> Verb<Looked> {
+        self.ours()?;
         let mut looked = Looked { nodes: vec![None; image.things.len()], ..Looked::default() };
         let mut walked = Walked::new(mount);
         for name in &image.after {

@@ -62,6 +62,7 @@ impl<O: Os> Domain<O> {
 
     /// The same; `scope`: what is synced.
     pub(super) fn checkpoint_by(&self, scope: Scope) -> Result<(), LogError> {
+        self.may_use_log()?;
         let began = self.os.monotonic_ns();
         let made = debug_span!("checkpoint").in_scope(|| self.make_checkpoint(scope));
         match &made {

@@ -42,6 +42,7 @@ impl<O: Os> Domain<O> {
     ///
     /// As [`Domain::owed`].
     pub fn promise(&self) -> Result<Option<u64>> {
+        self.ours()?;
         if self.owed()?.is_none() || self.log.is_poisoned() {
             return Ok(None);
         }
@@ -72,6 +73,7 @@ impl<O: Os> Domain<O> {
     ///
     /// As [`Domain::checkpoint`].
     pub fn keep_promise(&self, at: u64) -> std::result::Result<(), LogError> {
+        self.may_use_log()?;
         let failed = |error| LogError::Os { doing: "reading the domain table", segment: 0, error };
         // From here on no process relies on it: entries that are free by now are covered, later ones are not.
         if !mutant::on(Mutant::PromiseNotTakenBack) {
@@ -103,6 +105,7 @@ impl<O: Os> Domain<O> {
     ///
     /// As [`Domain::checkpoint`].
     pub fn cover(&self, goal: Lsn) -> std::result::Result<bool, LogError> {
+        self.may_use_log()?;
         let alive = |ix: OwnerIx| self.alive(ix);
         let mut held = None;
         for _ in 0..LOOKS_MAX {

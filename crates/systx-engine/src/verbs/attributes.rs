@@ -15,6 +15,7 @@ const GROUP_EXECUTE: u32 = 0o010;
 impl<O: Os> Transaction<O> {
     /// Attributes.
     pub fn getattr(&mut self, node: Node) -> Verb<Attr> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.renew(ix)?;
         self.workset.attr(ix)
@@ -22,6 +23,7 @@ impl<O: Os> Transaction<O> {
 
     /// Changes attributes and returns what they are then.
     pub fn setattr(&mut self, node: Node, set: &SetAttr) -> Verb<Attr> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.may_change(ix)?;
         let kind = self.workset.object(ix).kind;

@@ -52,11 +52,13 @@ struct Shape {
 impl<O: Os> Transaction<O> {
     /// Makes a regular file; `EEXIST` when the name is taken.
     pub fn create(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        self.ours()?;
         make(&mut self.workset, dir, name, New::File, mode, caller)
     }
 
     /// Makes a directory.
     pub fn mkdir(&mut self, dir: Node, name: &[u8], mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        self.ours()?;
         make(&mut self.workset, dir, name, New::Directory, mode, caller)
     }
 
@@ -69,6 +71,7 @@ impl<O: Os> Transaction<O> {
         rdev: u64,
         caller: Caller,
     ) -> Verb<(Node, Attr)> {
+        self.ours()?;
         let new = match FileType::from_mode(mode) {
             None if mode & libc::S_IFMT == 0 => New::File,
             None => return Err(Errno::INVAL.into()),
@@ -86,11 +89,13 @@ impl<O: Os> Transaction<O> {
 
     /// Makes a symbolic link.
     pub fn symlink(&mut self, dir: Node, name: &[u8], target: &[u8], caller: Caller) -> Verb<(Node, Attr)> {
+        self.ours()?;
         make(&mut self.workset, dir, name, New::Symlink(target), 0o777, caller)
     }
 
     /// Makes a nameless regular file; [`Transaction::link`] may name it later.
     pub fn tmpfile(&mut self, dir: Node, mode: u32, caller: Caller) -> Verb<(Node, Attr)> {
+        self.ours()?;
         let dir = self.workset.ix(dir);
         self.workset.claim(dir)?;
         self.workset.may_create_in(dir, b"")?;

@@ -14,6 +14,7 @@ const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
 impl<O: Os> Transaction<O> {
     /// Counts an open; an unlinked file that is open keeps its bytes.
     pub fn open(&mut self, node: Node, access: Access, truncate: bool) -> Verb<()> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         if self.workset.object(ix).kind == FileType::Directory && (access != Access::Read || truncate) {
             return Err(Errno::ISDIR.into());
@@ -34,6 +35,9 @@ impl<O: Os> Transaction<O> {
 
     /// Undoes one open.
     pub fn close(&mut self, node: Node) {
+        if self.ours().is_err() {
+            return;
+        }
         let ix = self.workset.ix(node);
         let object = self.workset.object_mut(ix);
         object.opens = object.opens.saturating_sub(1);
@@ -61,6 +65,7 @@ impl<O: Os> Transaction<O> {
     /// The private file whose bytes are all of the node's: after an open, it may be read and written directly.
     pub fn backing(&mut self, node: Node) -> Option<&O::Fd> {
         let ix = self.workset.ix(node);
+        self.ours().ok()?;
         // The lock that proves an owner alive hangs on a mapping, which would be one of the private file.
         if self.workset.is_of_sub_area(ix) {
             return None;
@@ -75,12 +80,14 @@ impl<O: Os> Transaction<O> {
 
     /// Reads at `offset`; short only at the end of the file.
     pub fn read_at(&mut self, node: Node, buf: &mut [u8], offset: u64) -> Verb<usize> {
+        self.ours()?;
         let ix = regular(&self.workset, node)?;
         self.workset.read_bytes(ix, buf, offset)
     }
 
     /// Writes at `offset`.
     pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: u64) -> Verb<usize> {
+        self.ours()?;
         let ix = regular(&self.workset, node)?;
         let mut done = 0;
         while done < bytes.len() {
@@ -96,6 +103,7 @@ impl<O: Os> Transaction<O> {
 
     /// Writes at the end; returns where that was.
     pub fn append(&mut self, node: Node, bytes: &[u8]) -> Verb<(u64, usize)> {
+        self.ours()?;
         let ix = regular(&self.workset, node)?;
         let end = self.workset.attr(ix)?.size;
         Ok((end, self.write_at(node, bytes, end)?))
@@ -103,6 +111,7 @@ impl<O: Os> Transaction<O> {
 
     /// fallocate(2) with its flags; `EOPNOTSUPP` for those that move bytes.
     pub fn fallocate(&mut self, node: Node, mode: i32, offset: u64, len: u64) -> Verb<()> {
+        self.ours()?;
         let ix = regular(&self.workset, node)?;
         let how = match mode {
             0 => Fallocate::Allocate,
@@ -145,6 +154,7 @@ impl<O: Os> Transaction<O> {
         to_offset: u64,
         len: u64,
     ) -> Verb<u64> {
+        self.ours()?;
         let (source, target) = (regular(&self.workset, from)?, regular(&self.workset, to)?);
         let apart = from_offset.abs_diff(to_offset) >= len;
         if source == target && !apart {
@@ -180,6 +190,7 @@ impl<O: Os> Transaction<O> {
 
     /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
     pub fn seek(&mut self, node: Node, offset: u64, hole: bool) -> Verb<u64> {
+        self.ours()?;
         let ix = regular(&self.workset, node)?;
         if let Some(fd) = self.workset.whole_fd(ix, Access::Read)? {
             return Ok(self.workset.os().seek(&fd, offset, hole)?);

@@ -11,6 +11,7 @@ use systx_os::{Dirent, Errno, Os, StatFs};
 impl<O: Os> Transaction<O> {
     /// The names of a directory: a snapshot for one open directory.
     pub fn readdir(&mut self, dir: Node) -> Verb<Arc<[DirEntry]>> {
+        self.ours()?;
         let ix = self.workset.ix(dir);
         let object = self.workset.object(ix);
         if object.dir.is_none() {
@@ -55,6 +56,7 @@ impl<O: Os> Transaction<O> {
 
     /// File-system totals.
     pub fn statfs(&mut self, node: Node) -> Verb<StatFs> {
+        self.ours()?;
         let domain = &self.workset.mounts()[self.mount_of(node)];
         Ok(domain.os.statfs(&domain.area.dir)?)
     }

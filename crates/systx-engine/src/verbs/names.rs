@@ -11,6 +11,7 @@ use systx_os::{Errno, FileType, Os};
 impl<O: Os> Transaction<O> {
     /// Looks a name up; `None`: it does not exist, which is a fact.
     pub fn lookup(&mut self, dir: Node, name: &[u8]) -> Verb<Option<(Node, Attr)>> {
+        self.ours()?;
         match self.workset.find(self.workset.ix(dir), name)? {
             Some(ix) => Ok(Some((node_of(ix), self.workset.attr(ix)?))),
             None => Ok(None),
@@ -20,6 +21,7 @@ impl<O: Os> Transaction<O> {
     /// A node that was given out, if there is anything left of it. The number of an unclaimed one may be
     /// another one's by now.
     pub fn known(&mut self, node: Node) -> Verb<Option<(Node, Attr)>> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         if !self.workset.stays(node) || self.workset.is_gone(ix) {
             Ok(None)
@@ -36,12 +38,14 @@ impl<O: Os> Transaction<O> {
 
     /// Target of a symbolic link.
     pub fn readlink(&mut self, node: Node) -> Verb<Vec<u8>> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.link_target(ix)
     }
 
     /// Gives an object one more name.
     pub fn link(&mut self, node: Node, dir: Node, name: &[u8]) -> Verb<Attr> {
+        self.ours()?;
         let (ix, dir) = (self.workset.ix(node), self.workset.ix(dir));
         if self.workset.find_to_change(dir, name)?.is_some() {
             return Err(Errno::EXIST.into());
@@ -83,6 +87,7 @@ impl<O: Os> Transaction<O> {
 
     /// Removes a name that is no directory.
     pub fn unlink(&mut self, dir: Node, name: &[u8]) -> Verb<()> {
+        self.ours()?;
         let dir = self.workset.ix(dir);
         let ix = self.workset.find_some(dir, name)?;
         self.workset.may_remove_from(dir, ix)?;
@@ -95,6 +100,7 @@ impl<O: Os> Transaction<O> {
 
     /// Removes an empty directory.
     pub fn rmdir(&mut self, dir: Node, name: &[u8]) -> Verb<()> {
+        self.ours()?;
         let dir = self.workset.ix(dir);
         let ix = self.workset.find_some(dir, name)?;
         self.workset.may_remove_from(dir, ix)?;

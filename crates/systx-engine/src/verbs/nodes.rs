@@ -43,7 +43,10 @@ impl<O: Os> Transaction<O> {
 
     /// Subtracts from the lookup count of a node. At 0 its number may be given to another one.
     pub fn forget_node(&mut self, node: Node, times: u64) {
-        self.workset.forget_node(node, times);
+        // Deleting what has no name left is its parent's part.
+        if self.ours().is_ok() {
+            self.workset.forget_node(node, times);
+        }
     }
 
     /// Sets how many files and directories it may keep open itself; there is no bound before. For callers
@@ -76,6 +79,7 @@ impl<O: Os> Transaction<O> {
     /// # Errors
     /// As of mkdir(2) in the directory that an area is in.
     pub fn set_aside_sub_areas(&mut self) -> Verb<Vec<(u32, Vec<u8>)>> {
+        self.ours()?;
         self.workset.set_aside_sub_areas()
     }
 }

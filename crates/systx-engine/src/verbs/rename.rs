@@ -22,6 +22,7 @@ impl<O: Os> Transaction<O> {
         new_name: &[u8],
         how: Rename,
     ) -> Verb<()> {
+        self.ours()?;
         let (from, to) = ((self.workset.ix(dir), name), (self.workset.ix(new_dir), new_name));
         if self.workset.is_sub_area(name) || self.workset.is_sub_area(new_name) {
             return Err(Errno::ACCESS.into());

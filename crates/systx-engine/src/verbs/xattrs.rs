@@ -17,6 +17,7 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 impl<O: Os> Transaction<O> {
     /// Value of an extended attribute.
     pub fn getxattr(&mut self, node: Node, name: &[u8]) -> Verb<Vec<u8>> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         if let Some(error) = xattr_misfit(&self.workset, ix, name, Errno::NODATA) {
             return Err(error.into());
@@ -31,12 +32,14 @@ impl<O: Os> Transaction<O> {
 
     /// Names of the extended attributes.
     pub fn listxattr(&mut self, node: Node) -> Verb<Vec<Vec<u8>>> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.xattr_names(ix)
     }
 
     /// Sets an extended attribute.
     pub fn setxattr(&mut self, node: Node, name: &[u8], value: &[u8], mode: SetXattr) -> Verb<()> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         if name.is_empty() || name.len() > XATTR_NAME_MAX {
             return Err(Errno::RANGE.into());
@@ -84,6 +87,7 @@ impl<O: Os> Transaction<O> {
 
     /// Removes an extended attribute.
     pub fn removexattr(&mut self, node: Node, name: &[u8]) -> Verb<()> {
+        self.ours()?;
         let ix = self.workset.ix(node);
         self.workset.may_change(ix)?;
         if let Some(error) = xattr_misfit(&self.workset, ix, name, Errno::PERM) {

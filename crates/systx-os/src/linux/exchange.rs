@@ -1,20 +1,32 @@
 //! Compare-and-exchange on the bytes of a file that another process may be storing into.
 //!
-//! The file is mapped shared, so that our exchange and the other store meet in the same page. If the other
-//! process truncates the file meanwhile, touching the page is SIGBUS: so a child process does it, which
-//! shares the mapping and nothing else that matters. One fork a range; such files are rare.
+//! The file is mapped shared, so that our exchange and the other store meet in the same page. If the other process
+//! truncates the file meanwhile, touching the page is SIGBUS, which no setting of a thread can turn into an error. So
+//! a child does it that shares this process's memory and descriptors (CLONE_VM, CLONE_FILES) and nothing of its
+//! signals: it has a handler of its own, which ends it. CLONE_VFORK keeps the calling thread out of the way until
+//! then. The process that this runs in notices nothing: no SIGCHLD (the child has no exit signal), no child for
+//! wait(2) without __WALL, nothing copied however much memory it has, and no core of a child.
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::types::{Errno, Result};
 
 const WORD: usize = 8;
 /// Where a mapping starts: a multiple of every page size.
 const ALIGN: u64 = 65_536;
-const ALL: i32 = 0;
-const SOME: i32 = 1;
+
+/// Bytes of the child's stack: room for its few frames and the registers that a signal saves, with which the widest
+/// machines fill 12 KiB.
+const STACK: usize = 65_536;
+
+/// No verdict yet: the child was ended before its last store.
+const NONE: u32 = 0;
+/// Every word was exchanged.
+const ALL: u32 = 1;
+/// A word held something else.
+const SOME: u32 = 2;
 
 /// See [`crate::Os::compare_exchange`].
 pub(super) fn compare_exchange(fd: BorrowedFd<'_>, offset: u64, before: &[u8], after: &[u8]) -> Result<bool> {
@@ -31,23 +43,32 @@ pub(super) fn compare_exchange(fd: BorrowedFd<'_>, offset: u64, before: &[u8], a
     let flags = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
     let map = unsafe { mmap(core::ptr::null_mut(), len, flags, MapFlags::SHARED, fd, start)? };
-    let exchanged = in_child(|| exchange(map.cast::<u8>().wrapping_add(skip), before, after));
-    // SAFETY: the mapping made above, which no reference outlives.
+    let bytes = map.cast::<u8>().wrapping_add(skip);
+    let exchanged = in_child(&Work { bytes, before, after, verdict: AtomicU32::new(NONE) });
+    // SAFETY: the mapping made above, which no reference outlives: the child has ended.
     unsafe { munmap(map, len)? };
     exchanged
 }
 
+/// What the child is told, and what it answers.
+struct Work<'a> {
+    bytes: *mut u8,
+    before: &'a [u8],
+    after: &'a [u8],
+    verdict: AtomicU32,
+}
+
 /// Runs in the child: no allocation, no lock.
-fn exchange(bytes: *mut u8, before: &[u8], after: &[u8]) -> i32 {
+fn exchange(work: &Work<'_>) -> u32 {
     let mut verdict = ALL;
-    for (n, (old, new)) in before.chunks(WORD).zip(after.chunks(WORD)).enumerate() {
+    for (n, (old, new)) in work.before.chunks(WORD).zip(work.after.chunks(WORD)).enumerate() {
         // Past the end of the file the last page holds zeros, which stay.
         let word = |part: &[u8]| {
             let mut word = [0; WORD];
             word[..part.len()].copy_from_slice(part);
             u64::from_ne_bytes(word)
         };
-        let at = bytes.wrapping_add(n * WORD).cast::<u64>();
+        let at = work.bytes.wrapping_add(n * WORD).cast::<u64>();
         // SAFETY: in the mapping, which is a whole number of pages, and aligned, because `offset` is. Other
         // processes use these bytes, too: hence atomic. A page that a truncation took away ends this child,
         // not the caller.
@@ -60,32 +81,121 @@ fn exchange(bytes: *mut u8, before: &[u8], after: &[u8]) -> i32 {
     verdict
 }
 
-fn in_child(work: impl FnOnce() -> i32) -> Result<bool> {
-    // SAFETY: the child calls nothing but `work`, which neither allocates nor locks, and _exit.
-    match unsafe { libc::fork() } {
-        -1 => Err(last_error()),
-        0 => {
-            let verdict = work();
-            // SAFETY: ends the child at once; destructors and exit handlers are the parent's.
-            unsafe { libc::_exit(verdict) }
-        }
-        child => loop {
-            let mut status = 0;
-            // SAFETY: `status` is valid for the call; `child` is ours and not yet waited for.
-            match unsafe { libc::waitpid(child, &mut status, 0) } {
-                -1 if last_error() == Errno::INTR => {}
-                -1 => break Err(last_error()),
-                // A signal is SIGBUS: the other process cut the file, so its state now is that process's.
-                _ => break Ok(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == ALL),
-            }
-        },
+/// The child. What it does to signals stays its own: it has no CLONE_SIGHAND.
+extern "C" fn child(work: *mut libc::c_void) -> libc::c_int {
+    let handler: extern "C" fn(libc::c_int) = cut;
+    // SAFETY: all zeros is a valid sigaction: no flags, an empty mask.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: `action` lives until the call returns. A handler, since the default would write a core, for which
+    // kernels before 5.17 kill everybody who shares the memory.
+    let handled = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+    let only = crate::process::set_of(&[libc::SIGBUS]);
+    // SAFETY: a valid set; of all signals, which this child was born with blocked, one is let in.
+    let open = unsafe { libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut()) };
+    if handled == 0 && open == 0 {
+        // SAFETY: the caller's, which waits in clone(2) until this child has ended.
+        let work = unsafe { &*work.cast::<Work<'_>>() };
+        let verdict = exchange(work);
+        work.verdict.store(verdict, Ordering::Release);
+        return verdict as libc::c_int;
+    }
+    NONE as libc::c_int
+}
+
+/// SIGBUS of the child: another process has cut the file, so its state now is that process's.
+extern "C" fn cut(_signal: libc::c_int) {
+    // SAFETY: ends the child at once; destructors and exit handlers are the caller's.
+    unsafe { libc::_exit(NONE as libc::c_int) }
+}
+
+fn in_child(work: &Work<'_>) -> Result<bool> {
+    // Touched at its end only. Aligned as every machine wants its stack.
+    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
+    let top = stack.spare_capacity_mut().as_mut_ptr_range().end.cast::<libc::c_void>();
+    // A table of descriptors of its own would be closed at its end, which network file systems take for a close(2).
+    // Valgrind, which ends a program that asks for anything but a thread or a process, makes a plain fork of the rest.
+    let files = if valgrind() { 0 } else { libc::CLONE_FILES };
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | files;
+    // The child would run the handlers of this process, in its memory.
+    let held = Blocked::all();
+    let told = std::ptr::from_ref(work).cast_mut().cast::<libc::c_void>();
+    // SAFETY: the child runs `child` on a stack of its own and ends; until then the kernel keeps this thread in here
+    // (CLONE_VFORK), so that `stack`, `work` and the registers that both have (thread-local memory) are the child's
+    // alone. It allocates nothing and takes no lock: another thread may hold any.
+    let pid = unsafe { libc::clone(child, top, flags, told) };
+    // Before anything else can set it.
+    let failed = last_error();
+    drop(held);
+    if pid < 0 {
+        return Err(failed);
+    }
+    let mut status = 0;
+    // A host that waits with __WALL may have taken it: its memory says the same.
+    // SAFETY: `status` is valid for the call.
+    while unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } == -1 && last_error() == Errno::INTR {}
+    Ok(match work.verdict.load(Ordering::Acquire) {
+        NONE => libc::WIFEXITED(status) && libc::WEXITSTATUS(status) as u32 == ALL,
+        verdict => verdict == ALL,
+    })
+}
+
+/// Returns true if valgrind runs this program: a client request, which is a run of instructions that do nothing
+/// elsewhere.
+///
+/// Source: valgrind.h, VALGRIND_DO_CLIENT_REQUEST_EXPR with RUNNING_ON_VALGRIND.
+#[cfg(target_arch = "x86_64")]
+fn valgrind() -> bool {
+    let request = [0x1001_u64, 0, 0, 0, 0, 0];
+    let mut answer = 0_u64;
+    // SAFETY: `rdi` is turned by 128 bits in all, and `rbx` exchanged with itself: no register has changed after it.
+    // Valgrind reads `request` through `rax` and answers in `rdx`.
+    unsafe {
+        core::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            in("rax") request.as_ptr(),
+            inout("rdx") answer,
+            options(nostack),
+        );
+    }
+    answer != 0
+}
+
+/// Not known elsewhere.
+#[cfg(not(target_arch = "x86_64"))]
+fn valgrind() -> bool {
+    false
+}
+
+/// All signals of this thread, held back until it is dropped.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all() -> Blocked {
+        let mut all = crate::process::set_of(&[]);
+        let mut before = all;
+        // SAFETY: a valid set, which it fills.
+        unsafe { libc::sigfillset(&mut all) };
+        // SAFETY: both sets are valid and initialised for the whole call, which can't fail with them.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before) };
+        Blocked(before)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled in by pthread_sigmask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, core::ptr::null_mut()) };
     }
 }
 
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +228,24 @@ mod tests {
         ftruncate(&fd, 100).expect("cuts");
         assert_eq!(compare_exchange(fd.as_fd(), 4096, &[1; 4096], &[2; 4096]), Ok(false));
         assert_eq!(rustix::fs::fstat(&fd).expect("stats").st_size, 100);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_at_any_moment_costs_nobody_his_life() {
+        let fd = memfd_create("test", MemfdFlags::CLOEXEC).expect("memfd");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    ftruncate(&fd, 100).expect("cuts");
+                    ftruncate(&fd, 1 << 20).expect("grows");
+                }
+            });
+            for _ in 0..200 {
+                // What was cut off is zeros again, or gone: both answers are right, and this process lives.
+                compare_exchange(fd.as_fd(), 4096, &[0; 1 << 19], &[1; 1 << 19]).expect("answers");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -1,8 +1,9 @@
 //! File leases: the kernel's word that no other process has a file open, for the microseconds of a
 //! publication.
 //!
-//! Guarantees: a break kills no process. The default signal is SIGIO, which ends a process, and it goes to
-//! the owner of the descriptor; so SIGURG (ignored by default) and this thread are set before the lease is.
+//! Guarantees: a break kills no process, and the process that this runs in gets no signal. The default signal is SIGIO,
+//! which ends a process, and taking the lease makes this process the one that gets it; so SIGURG, ignored by default, is
+//! set before, and nobody right after. Only a break between the two sends it.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,8 +13,6 @@ use super::raw::check_int;
 use crate::types::{Errno, Lease, Result};
 
 const F_SETSIG: c_int = 10;
-const F_SETOWN_EX: c_int = 15;
-const F_OWNER_TID: c_int = 0;
 const F_SETLEASE: c_int = 1024;
 const F_GETLEASE: c_int = 1025;
 
@@ -26,13 +25,6 @@ static NO_PROOF: AtomicBool = AtomicBool::new(false);
 /// store through a mapping.
 pub fn prove_nothing() {
     NO_PROOF.store(true, Ordering::Relaxed);
-}
-
-/// struct f_owner_ex of the kernel.
-#[repr(C)]
-struct Owner {
-    kind: c_int,
-    pid: libc::pid_t,
 }
 
 pub(super) fn lease(fd: BorrowedFd<'_>, lease: Lease) -> Result<()> {
@@ -48,11 +40,10 @@ pub(super) fn lease(fd: BorrowedFd<'_>, lease: Lease) -> Result<()> {
         Lease::Write => libc::F_WRLCK,
     };
     fcntl(fd, F_SETSIG, libc::SIGURG)?;
-    let owner = Owner { kind: F_OWNER_TID, pid: rustix::thread::gettid().as_raw_nonzero().get() };
-    // SAFETY: F_SETOWN_EX reads one struct f_owner_ex.
-    let returned = unsafe { libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &owner) };
-    check_int(returned)?;
-    fcntl(fd, F_SETLEASE, kind).map(drop)
+    fcntl(fd, F_SETLEASE, kind)?;
+    // The kernel knows no reason to refuse it; the lease would be as good with its signal.
+    let _ = fcntl(fd, libc::F_SETOWN, 0);
+    Ok(())
 }
 
 /// While an open breaks a lease, the kernel answers with what it is being reduced to, which is less than was

@@ -11,6 +11,7 @@ mod durability;
 mod exchange;
 mod flags;
 mod lease;
+mod lineage;
 mod look;
 mod machine;
 mod memory;
@@ -281,6 +282,9 @@ impl Os for Linux {
     }
     fn sees_all_owners(&self) -> bool {
         machine::maps_all_owners()
+    }
+    fn lineage(&self) -> u64 {
+        lineage::lineage()
     }
     fn pid(&self) -> u32 {
         rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()

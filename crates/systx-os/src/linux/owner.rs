@@ -10,6 +10,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::lineage::lineage;
 use super::open;
 use super::raw::check_int;
 use crate::types::{Errno, Open, Result};
@@ -21,8 +22,9 @@ const MAPPED_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct OwnedByte {
     mapping: NonNull<std::ffi::c_void>,
-    /// The process that made the mapping: in a forked child the address belongs to other memory, or to none.
-    pid: rustix::process::Pid,
+    /// The process that made the mapping: in a forked child the address belongs to other memory, or to none. Not its
+    /// id, which a child in a namespace of its own may have, too.
+    lineage: u64,
 }
 
 // SAFETY: the pointer stands for the mapping as a whole and is only ever unmapped, once.
@@ -41,7 +43,7 @@ pub(super) fn own_byte(owners: BorrowedFd<'_>, byte: u64) -> Result<OwnedByte> {
         rustix::mm::mmap(std::ptr::null_mut(), MAPPED_BYTES, ProtFlags::READ, MapFlags::SHARED, &file, 0)
     }?;
     let mapping = NonNull::new(mapped).ok_or(Errno::NOMEM)?;
-    let owned = OwnedByte { mapping, pid: rustix::process::getpid() };
+    let owned = OwnedByte { mapping, lineage: lineage() };
     // SAFETY: the range is exactly the mapping just made, and the advice changes what fork does with it only.
     unsafe { rustix::mm::madvise(mapped, MAPPED_BYTES, Advice::LinuxDontFork) }?;
     Ok(owned)
@@ -49,7 +51,7 @@ pub(super) fn own_byte(owners: BorrowedFd<'_>, byte: u64) -> Result<OwnedByte> {
 
 impl Drop for OwnedByte {
     fn drop(&mut self) {
-        if self.pid == rustix::process::getpid() {
+        if self.lineage == lineage() {
             // SAFETY: the mapping is ours, made by this very process, and nothing points into it. It cannot
             // fail for a whole mapping, so there is nothing to report.
             let _ = unsafe { rustix::mm::munmap(self.mapping.as_ptr(), MAPPED_BYTES) };

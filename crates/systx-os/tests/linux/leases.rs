@@ -30,7 +30,6 @@ fn a_break_is_seen_and_kills_nobody() {
     for place in Place::all() {
         let file = os.create(&place.dir, b"f", 0o600).unwrap();
         os.lease(&file, Lease::Write).unwrap();
-        // The signal of the break goes to this thread and finds it alive below.
         assert_eq!(os.open(&place.dir, b"f", Open::Read).err(), Some(Errno::AGAIN));
         assert_eq!(os.lease_held(&file), Ok(Lease::Read));
         assert_eq!(os.open(&place.dir, b"f", Open::ReadWrite).err(), Some(Errno::AGAIN));

@@ -27,6 +27,7 @@ mod attrs;
 mod baton;
 mod bytes;
 mod data;
+mod fork;
 mod journal;
 mod mapped;
 mod mem;
@@ -48,6 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use systx_os::{FileType, FsInfo, FsKind};
 
+pub use fork::Parent;
 pub use mem::{SimMem, SimOwned};
 pub use plan::{Call, Effect, Fault, PointInfo, Traced};
 pub use power::Crash;
@@ -164,7 +166,8 @@ impl Machine {
             state.rebase(FsId(index));
         }
         // The hand that plants trees and looks at them.
-        let world = Process { name: "world".into(), uid: 0, gid: 0, alive: true, buried: false, points: 0 };
+        let (name, alive, buried) = ("world".into(), true, false);
+        let world = Process { name, uid: 0, gid: 0, alive, buried, points: 0, lineage: 0 };
         state.processes.push(world);
         Machine::of(state, Control::default())
     }
@@ -198,7 +201,8 @@ impl Machine {
     pub fn spawn_as(&self, name: &str, uid: u32) -> SimOs {
         let mut inner = self.lock();
         let id = ProcId(inner.state.processes.len() as u32);
-        let process = Process { name: name.into(), uid, gid: uid, alive: true, buried: false, points: 0 };
+        let process =
+            Process { name: name.into(), uid, gid: uid, alive: true, buried: false, points: 0, lineage: 0 };
         inner.state.processes.push(process);
         drop(inner);
         SimOs { machine: self.clone(), process: id, quiet: false }

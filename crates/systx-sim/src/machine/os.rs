@@ -371,6 +371,10 @@ impl Os for SimOs {
         self.machine.lock().state.process(self.process).uid
     }
 
+    fn lineage(&self) -> u64 {
+        self.machine.lock().state.process(self.process).lineage
+    }
+
     fn pid(&self) -> u32 {
         self.process.pid()
     }

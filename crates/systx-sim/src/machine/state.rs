@@ -89,6 +89,8 @@ pub(super) struct Process {
     pub(super) buried: bool,
     /// Points it has passed.
     pub(super) points: u64,
+    /// How often it was forked from what it was: see [`systx_os::Os::lineage`].
+    pub(super) lineage: u64,
 }
 
 /// A file system.

@@ -12,6 +12,7 @@ mod cut;
 mod disturbed;
 mod flags;
 mod forged;
+mod forked;
 mod found;
 mod full;
 mod fuzz;

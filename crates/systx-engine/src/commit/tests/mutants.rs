@@ -341,6 +341,10 @@ fn check_of(mutant: Mutant) -> Check {
             "covering::a_checkpoint_of_few_commits_syncs_what_they_have_changed_and_not_the_whole_file_system",
             "covered, and lost",
         ),
+        Mutant::ForkUnseen => check(
+            "forked::a_child_commits_nothing_that_its_parent_began",
+            "a child has committed what its parent began",
+        ),
         Mutant::FlagsNotPassedOn => check(
             "flags::what_is_made_has_the_flags_that_the_kernel_would_have_given_it",
             "other flags than plainly",
@@ -516,5 +520,6 @@ noticed! {
     bytes_of_covered_records_that_are_not_written_are_noticed: CoveredNotWritten,
     names_of_covered_records_that_are_not_synced_are_noticed: CoveredUnordered,
     a_number_without_a_record_that_counts_as_covered_is_noticed: GapsCovered,
+    a_fork_that_is_not_noticed_is_noticed: ForkUnseen,
     flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
 }

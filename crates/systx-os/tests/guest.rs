@@ -1,0 +1,181 @@
+//! Promises to a process that is not ours: its signals, children, limits, masks and descriptors stay as they are.
+//!
+//! Without the test harness: its threads are a host of their own. Each case is a function; its name is the promise.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use systx_os::{Errno, Lease, Linux, Open, Os};
+use systx_runner::{self as runner, Tried};
+
+const ALL: &[(&str, Case)] = &[
+    ("an_exchange_is_not_noticed_by_its_host", an_exchange_is_not_noticed_by_its_host),
+    ("an_exchange_works_whatever_becomes_of_children", an_exchange_works_whatever_becomes_of_children),
+    ("a_broken_lease_sends_its_host_no_signal", a_broken_lease_sends_its_host_no_signal),
+    ("an_exchange_copies_no_memory_of_many_threads", an_exchange_copies_no_memory_of_many_threads),
+];
+
+type Case = fn(&Scratch);
+
+fn main() {
+    let case = |&(name, case): &(&str, Case)| {
+        runner::Case::new(name, move || {
+            case(&Scratch::new());
+            Tried::Passed
+        })
+    };
+    runner::run(ALL.iter().map(case).collect(), || {});
+}
+
+/// A fresh directory.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("systx-guest-{}-{n}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn dir(&self) -> std::os::fd::OwnedFd {
+        Linux::new().open_path(&self.0, Open::Directory).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_signal: libc::c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn disposition(signal: libc::c_int, handler: libc::sighandler_t) {
+    // SAFETY: either a constant or a handler that adds to an atomic.
+    assert_ne!(unsafe { libc::signal(signal, handler) }, libc::SIG_ERR);
+}
+
+/// The errno of wait(2) for any child.
+fn waited(flags: i32) -> i32 {
+    // SAFETY: no status is asked for.
+    let found = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG | flags) };
+    match found {
+        -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// Exchanges the first bytes of a file to and fro.
+fn exchange(scratch: &Scratch, times: u8) {
+    let os = Linux::new();
+    let file = os.tmpfile(&scratch.dir(), 0o600).unwrap();
+    os.pwrite(&file, &[0; 512], 0).unwrap();
+    for n in 0..times {
+        assert_eq!(os.compare_exchange(&file, 0, &[n; 512], &[n + 1; 512]), Ok(true));
+    }
+    // What another process has cut off ends the exchange, and nobody.
+    os.truncate(&file, 0).unwrap();
+    assert_eq!(os.compare_exchange(&file, 0, &[times; 512], &[0; 512]), Ok(false));
+    assert_eq!(os.stat(&file).unwrap().size, 0);
+}
+
+fn mask() -> Vec<bool> {
+    // SAFETY: all zeros is a valid set, which the call fills.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: no new mask is set.
+    assert_eq!(unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set) }, 0);
+    // SAFETY: an initialised set.
+    (1..65).map(|signal| unsafe { libc::sigismember(&set, signal) } == 1).collect()
+}
+
+fn handler_of(signal: libc::c_int) -> libc::sighandler_t {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks.
+    assert_eq!(unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) }, 0);
+    action.sa_sigaction
+}
+
+fn an_exchange_is_not_noticed_by_its_host(scratch: &Scratch) {
+    let handler: extern "C" fn(libc::c_int) = count;
+    disposition(libc::SIGCHLD, handler as libc::sighandler_t);
+    disposition(libc::SIGBUS, handler as libc::sighandler_t);
+    let before = mask();
+    exchange(scratch, 100);
+    assert_eq!(SIGNALS.load(Ordering::Relaxed), 0, "no signal");
+    assert_eq!([waited(0), waited(libc::__WALL)], [libc::ECHILD; 2], "no child");
+    assert_eq!(mask(), before);
+    assert_eq!(handler_of(libc::SIGBUS), handler as libc::sighandler_t, "its handler of SIGBUS stays");
+    disposition(libc::SIGCHLD, libc::SIG_DFL);
+    disposition(libc::SIGBUS, libc::SIG_DFL);
+}
+
+fn an_exchange_works_whatever_becomes_of_children(scratch: &Scratch) {
+    disposition(libc::SIGCHLD, libc::SIG_IGN);
+    exchange(scratch, 100);
+    disposition(libc::SIGCHLD, libc::SIG_DFL);
+    // A host that takes every child it finds, those of threads too.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                waited(libc::__WALL);
+            }
+        });
+        for _ in 0..10 {
+            exchange(scratch, 100);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn an_exchange_copies_no_memory_of_many_threads(scratch: &Scratch) {
+    let mebibytes = if std::env::var_os("SYSTX_LONG").is_some() { 1024 } else { 256 };
+    let mut resident = vec![1u8; mebibytes << 20];
+    let done = AtomicBool::new(false);
+    // Each write after a copy of the page tables would be a fault.
+    // SAFETY: all zeros is a valid rusage, which the call fills.
+    let faults = || unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0);
+        usage.ru_minflt
+    };
+    std::thread::scope(|threads| {
+        for part in resident.chunks_mut(mebibytes << 18) {
+            let done = &done;
+            threads.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    part.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+                }
+            });
+        }
+        exchange(scratch, 1);
+        let before = faults();
+        exchange(scratch, 50);
+        let during = faults() - before;
+        done.store(true, Ordering::Relaxed);
+        // Fifty copies would be fifty faults for each page.
+        assert!(during < (mebibytes as i64) << 8, "{during} faults");
+    });
+}
+
+fn a_broken_lease_sends_its_host_no_signal(scratch: &Scratch) {
+    let handler: extern "C" fn(libc::c_int) = count;
+    let before = SIGNALS.load(Ordering::Relaxed);
+    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, handler as libc::sighandler_t));
+    let (os, dir) = (Linux::new(), scratch.dir());
+    let file = os.create(&dir, b"f", 0o600).unwrap();
+    for _ in 0..10 {
+        os.lease(&file, Lease::Write).unwrap();
+        assert_eq!(os.open(&dir, b"f", Open::Read).err(), Some(Errno::AGAIN), "it breaks the lease");
+        assert_eq!(os.lease_held(&file), Ok(Lease::Read));
+        os.lease(&file, Lease::None).unwrap();
+    }
+    assert_eq!(SIGNALS.load(Ordering::Relaxed), before, "no signal");
+    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, libc::SIG_DFL));
+}
