@@ -5,10 +5,12 @@
 //! policy is the engine's.
 
 pub mod beside;
+pub mod caller;
 pub mod fuse;
 pub mod linux;
 pub mod no_room;
 pub mod os;
+pub mod outside;
 pub mod process;
 pub mod progress;
 pub mod sandbox;
