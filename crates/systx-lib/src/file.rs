@@ -168,7 +168,10 @@ impl File {
     ) -> io::Result<T> {
         match &self.open.target {
             Target::Inside(node) => self.open.tx.call(|calling| inside(calling, *node)),
-            Target::Outside(file) => self.open.tx.call(|_| Ok(outside(file)?)),
+            Target::Outside(file) => {
+                self.open.tx.goes_on()?;
+                outside(file)
+            }
         }
     }
 
@@ -245,7 +248,10 @@ impl File {
                 i64::try_from(offset).map_err(|_| Errno::INVAL)?;
                 Ok(calling.state.engine.read_at(*node, buf, offset)?)
             }),
-            Target::Outside(file) => self.open.tx.call(|_| Ok(file.read_at(buf, offset)?)),
+            Target::Outside(file) => {
+                self.open.tx.goes_on()?;
+                file.read_at(buf, offset)
+            }
         }
     }
 
@@ -277,7 +283,8 @@ impl Read for &File {
             // A device has no offset of ours.
             Target::Outside(file) => {
                 self.may_read()?;
-                self.open.tx.call(|_| Ok((&*file).read(buf)?))?
+                self.open.tx.goes_on()?;
+                (&*file).read(buf)?
             }
             Target::Inside(_) => self.read_from(buf, *offset)?,
         };

@@ -136,6 +136,11 @@ impl Tx {
         answer.map_err(io::Error::from)
     }
 
+    /// Checks that a call may be made now: for one that the kernel answers, and that may wait.
+    pub fn goes_on(&self) -> io::Result<()> {
+        self.call(|_| Ok(()))
+    }
+
     /// Takes it out to end it; `Ok(None)`: it has ended.
     pub fn take(&self) -> Result<Option<State>, Error> {
         self.shared.is_ours()?;

@@ -24,6 +24,7 @@ fn main() {
         let place = PathBuf::from(std::env::args_os().nth(1).expect("a directory"));
         match role.to_str() {
             Some("add") => add(&place),
+            Some("transfer") => transfer_for_ever(&place),
             Some("rights") => rights::play(&place),
             _ => panic!("no role is called {role:?}"),
         }
@@ -36,6 +37,7 @@ fn main() {
         ("an_outsiders_change_is_a_conflict_and_is_kept", an_outsider),
         ("a_run_and_the_library_lose_no_update", beside_runs),
         ("threads_and_processes_lose_no_update", nobody_loses),
+        ("a_sum_is_kept_whoever_is_killed", killed),
         ("one_transaction_spans_file_systems", over_file_systems),
         ("paths_lead_where_they_lead_outside", ways::paths),
         ("mounts_in_what_is_served_are_crossed", ways::mounts),
@@ -251,6 +253,75 @@ fn nobody_loses(dir: &Path) {
             assert!(process.wait().unwrap().success(), "{kind}");
         }
         assert_eq!(number(&file), (2 * THREADS * ADDS) as u64, "{kind}");
+    }
+}
+
+const ACCOUNTS: u64 = 5;
+
+fn transfer(systx: &Systx, tree: &Path, n: u64) -> std::io::Result<()> {
+    let account = |n: u64| tree.join(format!("account{}", n % ACCOUNTS));
+    let (from, to) = (account(n), account(n.wrapping_mul(7) + 1));
+    systx.atomically(&Options::new().retries(10_000), |tx| {
+        if from == to {
+            return Ok(());
+        }
+        let read = |path: &Path| -> std::io::Result<i64> {
+            Ok(tx.read_to_string(path)?.trim().parse().expect("a number"))
+        };
+        let (has, gets) = (read(&from)?, read(&to)?);
+        tx.write(&from, format!("{}\n", has - 3))?;
+        // One goes by a new file over the old one, as careful programs do it.
+        let new = to.with_extension("new");
+        tx.write(&new, format!("{}\n", gets + 3))?;
+        tx.rename(&new, &to)
+    })
+}
+
+/// Until it is killed, or nobody listens any more; says after each transfer that it is done.
+fn transfer_for_ever(tree: &Path) {
+    let systx = systx();
+    let mut told = std::io::stdout();
+    for n in u64::from(std::process::id()).. {
+        transfer(&systx, tree, n).unwrap();
+        if told.write_all(b".").and_then(|()| told.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn killed(dir: &Path) {
+    for kind in ["ext4", "btrfs"] {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        for n in 0..ACCOUNTS {
+            std::fs::write(tree.join(format!("account{n}")), "100\n").unwrap();
+        }
+        let systx = systx();
+        for round in 0..rounds(6, 300) {
+            let mut processes: Vec<_> =
+                (0..3).map(|_| process("transfer", &tree).stdout(Stdio::piped()).spawn().unwrap()).collect();
+            // Each is at work; then they go, one at a point of its work that nobody chose.
+            for process in &mut processes {
+                let mut done = vec![0; 1 + round % 3];
+                process.stdout.as_mut().unwrap().read_exact(&mut done).unwrap();
+            }
+            for process in &mut processes {
+                process.kill().unwrap();
+                process.wait().unwrap();
+            }
+            // The next use finishes what they have left.
+            let sum = systx.atomically(&Options::new(), |tx| {
+                let mut sum = 0;
+                for n in 0..ACCOUNTS {
+                    let text = tx.read_to_string(tree.join(format!("account{n}")))?;
+                    sum += text.trim().parse::<i64>().expect("a number");
+                }
+                assert!(tx
+                    .read_dir(&tree)?
+                    .all(|entry| !entry.file_name().as_encoded_bytes().ends_with(b".new")));
+                Ok::<_, std::io::Error>(sum)
+            });
+            assert_eq!(sum.unwrap(), 100 * ACCOUNTS as i64, "{kind}, round {round}");
+        }
     }
 }
 
