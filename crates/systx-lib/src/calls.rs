@@ -4,6 +4,7 @@
 //! nothing outside of the transaction is changed. Does not: know handles (`dir`, `file`) or the lock
 //! (`state`).
 
+use crate::dir::DirEntry;
 use crate::file::OpenOptions;
 use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::state::{Answer, Calling, Fault};
@@ -47,7 +48,7 @@ impl Calling<'_> {
     }
 
     /// The name of a new object, where it is missing.
-    fn missing<'e>(end: &'e End, is_dir: bool) -> Result<&'e [u8], Errno> {
+    fn missing(end: &End, is_dir: bool) -> Result<&[u8], Errno> {
         match (&end.name, &end.object) {
             (Some(_), None) if end.slash && !is_dir => Err(Errno::NOENT),
             (Some(name), None) => Ok(name),
@@ -358,17 +359,17 @@ impl Calling<'_> {
         Ok(self.state.engine.write_at(node, bytes, offset)?)
     }
 
-    /// Entries of a directory: names and types.
-    pub fn list(&mut self, place: &Place) -> Answer<Vec<(Box<[u8]>, FileType, u64)>> {
+    /// Entries of a directory.
+    pub fn list(&mut self, place: &Place) -> Answer<Vec<DirEntry>> {
         match self.object_of(place)? {
             Object::Inside { node, attr, .. } => {
                 self.may(node, &attr, READ)?;
                 let entries = self.state.engine.readdir(node)?;
-                Ok(entries.iter().map(|entry| (entry.name.clone(), entry.kind, entry.ino)).collect())
+                Ok(entries.iter().map(|entry| DirEntry::new(&entry.name, entry.kind, entry.ino)).collect())
             }
             Object::Outside(outside) => {
                 let entries = outside.read_dir().map_err(Fault::Os)?;
-                Ok(entries.into_iter().map(|entry| (entry.name.into(), entry.kind, entry.ino)).collect())
+                Ok(entries.iter().map(|entry| DirEntry::new(&entry.name, entry.kind, entry.ino)).collect())
             }
         }
     }

@@ -299,12 +299,7 @@ impl Dir {
             let place = calling.directory(&object)?;
             calling.list(&place)
         })?;
-        let entries = entries.into_iter().map(|(name, kind, ino)| DirEntry {
-            name: OsStr::from_bytes(&name).to_owned(),
-            kind: FileType::new(kind),
-            ino,
-        });
-        Ok(ReadDir { entries: entries.collect::<Vec<_>>().into_iter() })
+        Ok(ReadDir { entries: entries.into_iter() })
     }
 }
 
@@ -330,6 +325,10 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
+    pub(crate) fn new(name: &[u8], kind: systx_os::FileType, ino: u64) -> DirEntry {
+        DirEntry { name: OsStr::from_bytes(name).to_owned(), kind: FileType::new(kind), ino }
+    }
+
     /// Its name.
     pub fn file_name(&self) -> &OsStr {
         &self.name

@@ -126,7 +126,7 @@ impl Calling<'_> {
         }
         let mut rest = Rest::of(path);
         let mut at = match (path.starts_with(b"/"), start) {
-            (true, _) => self.from_root(&mut rest, last)?,
+            (true, _) => self.mount_on_the_way(&mut rest, last)?,
             (false, Start::WorkingDirectory) => self.enter_path(b".")?,
             (false, Start::At(place)) => place.clone(),
         };
@@ -151,7 +151,7 @@ impl Calling<'_> {
                             let target = self.follow(&at, &link)?;
                             rest.lead(Rest::of(&target));
                             if target.starts_with(b"/") {
-                                at = self.from_root(&mut rest, last)?;
+                                at = self.mount_on_the_way(&mut rest, last)?;
                             }
                         }
                         Some(object)
@@ -340,7 +340,7 @@ impl Calling<'_> {
     /// file systems is neither read nor served; the kernel checks that the caller may pass it.
     ///
     /// A mount point has no symbolic link on its way, so the names before it are taken from the path.
-    fn from_root(&mut self, rest: &mut Rest, last: Last) -> Answer<Place> {
+    fn mount_on_the_way(&mut self, rest: &mut Rest, last: Last) -> Answer<Place> {
         let table = self.shared.served.table()?;
         // Behind `..` the path is elsewhere. A name that is to change belongs to the directory above.
         let plain = rest.names.iter().take_while(|name| !matches!(&***name, b"." | b"..")).count();
