@@ -2,17 +2,17 @@
 //!
 //! Owns: the byte layout (linux/posix_acl_xattr.h: version 2, then tag, permissions, id an entry,
 //! little-endian), the tie between a list and the permission bits, and inheritance as posix_acl_create has
-//! it. Does not: check access.
+//! it; who may do what by a list.
 
 use systx_os::Errno;
 
 /// The list that goes with the mode.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The list that new objects in a directory get.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Privileges of a program file.
-pub(crate) const CAPABILITY: &[u8] = b"security.capability";
+pub const CAPABILITY: &[u8] = b"security.capability";
 
 /// XFS shows each list to root twice: by its own name, too, and in another form. Source:
 /// xfs_xattr_put_listent in linux/fs/xfs.
@@ -45,7 +45,7 @@ const STRANGER: u32 = u32::MAX;
 
 /// An access control list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Acl(Vec<(u16, u16, u32)>);
+pub struct Acl(Vec<(u16, u16, u32)>);
 
 impl Acl {
     /// Reads the attribute's value; `Ok(None)`: an empty list, which stands for none.
@@ -119,6 +119,32 @@ impl Acl {
         }
     }
 
+    /// Returns true if the list lets a user have all of `want` (bits of rwx) on an object of `owner` and
+    /// `group`. `is_in` says which groups the user is in.
+    ///
+    /// Source: posix_acl_permission in linux/fs/posix_acl.c.
+    pub fn permits(&self, user: u32, owner: u32, group: u32, want: u32, is_in: &dyn Fn(u32) -> bool) -> bool {
+        let has = |permissions: u16| u32::from(permissions) & want == want;
+        let mask = self.0.iter().find(|entry| entry.0 == MASK).map_or(7, |entry| entry.1);
+        if user == owner {
+            return has(self.get(USER_OBJ) as u16);
+        }
+        if let Some(entry) = self.0.iter().find(|entry| entry.0 == USER && entry.2 == user) {
+            return has(entry.1 & mask);
+        }
+        let is_of = |entry: &&(u16, u16, u32)| match entry.0 {
+            GROUP_OBJ => is_in(group),
+            GROUP => is_in(entry.2),
+            _ => false,
+        };
+        // One group that suffices is enough; a user in groups that don't is not among the others.
+        let mut groups = self.0.iter().filter(is_of).peekable();
+        if groups.peek().is_some() {
+            return has(mask) && groups.any(|entry| has(entry.1));
+        }
+        has(self.get(OTHER) as u16)
+    }
+
     /// The nine permission bits that go with the list.
     pub fn mode(&self) -> u32 {
         self.get(USER_OBJ) << 6 | self.get(self.group_tag()) << 3 | self.get(OTHER)
@@ -184,6 +210,30 @@ mod tests {
         let names = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
         let twice = names(&[ACCESS, b"trusted.SGI_ACL_FILE", b"trusted.SGI_ACL_DEFAULT", b"user.a"]);
         assert_eq!(each_list_once(twice), names(&[ACCESS, b"trusted.SGI_ACL_DEFAULT", b"user.a"]));
+    }
+
+    #[test]
+    fn a_list_permits_as_the_kernel_says() {
+        let list = acl(&[
+            (USER_OBJ, 6, 0),
+            (USER, 7, 12),
+            (GROUP_OBJ, 4, 0),
+            (GROUP, 2, 30),
+            (GROUP, 7, 31),
+            (MASK, 6, 0),
+            (OTHER, 1, 0),
+        ]);
+        let may = |user: u32, groups: &[u32], want: u32| {
+            list.permits(user, 1000, 100, want, &|group| groups.contains(&group))
+        };
+        // The owner's entry alone counts for the owner, and no mask.
+        assert!(may(1000, &[31], 6) && !may(1000, &[31], 1));
+        // A named user: within the mask.
+        assert!(may(12, &[], 6) && !may(12, &[], 1));
+        // One group has to suffice by itself, within the mask; its members are none of the others.
+        assert!(may(5, &[100], 4) && !may(5, &[100], 1) && !may(5, &[100, 30], 6));
+        assert!(may(5, &[100, 30, 31], 6) && !may(5, &[31], 1));
+        assert!(may(5, &[], 1) && !may(5, &[], 4));
     }
 
     #[test]

@@ -40,6 +40,16 @@ impl Contention {
         Contention { age: Age(age), which: Try::First, began_ns: None }
     }
 
+    /// Takes in the last of `mounts`, where the transaction has this number. A further try keeps the age that
+    /// it has inherited there.
+    pub fn add_mount<O: Os>(&mut self, mounts: &[Arc<Domain<O>>], id: TxId) {
+        let mount = mounts.len() - 1;
+        let first = mounts.iter().position(|domain| domain.key == mounts[mount].key);
+        if self.age.0.len() <= mount {
+            self.age.0.push(first.filter(|n| *n < mount).map_or(id, |n| self.age.0[n]));
+        }
+    }
+
     /// Number in the domain of a mount.
     pub fn age(&self, mount: usize) -> TxId {
         self.age.0.get(mount).copied().unwrap_or(TxId(0))

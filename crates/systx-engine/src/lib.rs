@@ -5,7 +5,7 @@
 //! code runs on Linux and on the simulated machine.
 #![forbid(unsafe_code)]
 
-mod acl;
+pub mod acl;
 mod bytes;
 pub mod changes;
 mod commit;

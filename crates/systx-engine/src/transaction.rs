@@ -11,6 +11,7 @@ use crate::domain::Domain;
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Conflict, Options, Verb};
+use crate::workset::node::node_of;
 use crate::workset::Workset;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Os};
@@ -62,9 +63,22 @@ impl<O: Os> Transaction<O> {
         self.workset.ids()
     }
 
+    /// Serves one more mount from here on, and returns its index. For callers that learn only on their way
+    /// which file systems a transaction touches.
+    ///
+    /// # Errors
+    /// Of the first look at the root; the mount is not served then.
+    pub fn add_mount(&mut self, domain: Arc<Domain<O>>) -> Verb<usize> {
+        let id = domain.new_tx();
+        domain.announce(id, &self.options.command);
+        let mount = self.workset.add_mount(domain, id)?;
+        self.contention.add_mount(self.workset.mounts(), id);
+        Ok(mount)
+    }
+
     /// The root of a mount.
     pub fn root(&self, mount: usize) -> Node {
-        Node(mount as u64 + 1)
+        node_of(self.workset.root(mount))
     }
 
     /// Returns its number in the domain of its first mount: the one it is known by. 0 without mounts.

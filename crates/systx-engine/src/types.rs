@@ -2,7 +2,8 @@
 
 use systx_os::{FileType, Timestamp};
 
-/// An object as a transaction sees it. Dense, from 1; `Node(1 + i)` is the root of mount `i`.
+/// An object as a transaction sees it. Dense, from 1; `Node(1 + i)` is the root of mount `i` of those that the
+/// transaction began with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct Node(pub u64);
 

@@ -5,11 +5,13 @@
 //! policy is the engine's.
 
 pub mod beside;
+pub mod caller;
 mod error_text;
 pub mod fuse;
 pub mod linux;
 pub mod no_room;
 pub mod os;
+pub mod outside;
 pub mod process;
 pub mod progress;
 pub mod sandbox;

@@ -90,6 +90,23 @@ pub struct Arrived {
     pub by_kernel: bool,
 }
 
+/// Runs `work` with all signals blocked in the calling thread: one that it starts never gets any of the host
+/// program's signals.
+///
+/// Source: pthread_sigmask(3).
+pub fn with_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let mut all = empty_set();
+    let mut before = empty_set();
+    // SAFETY: sigfillset writes a whole set.
+    unsafe { libc::sigfillset(&mut all) };
+    // SAFETY: both sets are valid and initialised for the whole call; it cannot fail with this operation.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) };
+    let done = work();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    done
+}
+
 /// The held signals: blocked in this process and readable from a descriptor until dropped.
 pub struct Signals {
     fd: OwnedFd,

@@ -167,7 +167,9 @@ fn an_exchange_copies_no_memory_of_many_threads(scratch: &Scratch) {
 fn a_broken_lease_sends_its_host_no_signal(scratch: &Scratch) {
     let handler: extern "C" fn(libc::c_int) = count;
     let before = SIGNALS.load(Ordering::Relaxed);
-    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, handler as libc::sighandler_t));
+    for signal in [libc::SIGURG, libc::SIGIO] {
+        disposition(signal, handler as libc::sighandler_t);
+    }
     let (os, dir) = (Linux::new(), scratch.dir());
     let file = os.create(&dir, b"f", 0o600).unwrap();
     for _ in 0..10 {
@@ -177,5 +179,7 @@ fn a_broken_lease_sends_its_host_no_signal(scratch: &Scratch) {
         os.lease(&file, Lease::None).unwrap();
     }
     assert_eq!(SIGNALS.load(Ordering::Relaxed), before, "no signal");
-    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, libc::SIG_DFL));
+    for signal in [libc::SIGURG, libc::SIGIO] {
+        disposition(signal, libc::SIG_DFL);
+    }
 }

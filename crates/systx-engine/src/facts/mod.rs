@@ -203,6 +203,19 @@ impl<O: Os> Facts<O> {
         }
     }
 
+    /// Looks at one more domain from here on; its snapshot is now.
+    pub(crate) fn add_domain(&mut self, domain: Arc<Domain<O>>) {
+        self.snapshots.push(domain.table.next());
+        self.ids.push(Claims::default());
+        self.met_unsynced.push(false);
+        self.domains.push(domain);
+    }
+
+    /// Takes the last one back, of which nothing was seen.
+    pub(crate) fn remove_last_domain(&mut self) {
+        (_, _, _, _) = (self.snapshots.pop(), self.ids.pop(), self.met_unsynced.pop(), self.domains.pop());
+    }
+
     /// From here on nothing that was seen is held to be true, and looks answer from the tree as it is: of
     /// what is gone `ESTALE`. The transaction can't commit any more.
     pub(crate) fn give_up(&mut self) {

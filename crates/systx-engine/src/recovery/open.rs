@@ -95,6 +95,31 @@ impl<O: Os> Domain<O> {
         Self::open_in(os, area, info, &peers)
     }
 
+    /// Opens one more domain, making its area if need be: it and `others`, which were opened like this, are
+    /// parties of each other's commits.
+    ///
+    /// # Errors
+    /// [`OpenError`], with the index among `others` of a twin; nothing was changed.
+    pub fn open_beside(
+        os: &O,
+        site: Location<'_, O>,
+        others: &[Arc<Domain<O>>],
+    ) -> core::result::Result<Arc<Domain<O>>, OpenError> {
+        let peers = others.first().map_or_else(Peers::default, |domain| domain.peers.clone());
+        let alone = Peers::default();
+        let found = Self::area(os, &site, &alone, Make::IfMissing)?;
+        let (area, info) = found.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
+        // Several mounts may lead to one area.
+        let place = |area: &Area<O>| os.stat(&area.dir).map(|stat| (stat.dev, stat.ino));
+        let is_twin = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(&area);
+        if let Some(first) = others.iter().position(|other| is_twin(&other.area)) {
+            return Err(OpenError::Twin { first, id: area.id.id });
+        }
+        let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
+        peers.add_area(area.id.id, PeerArea::new(dir, area.id, info.life));
+        Self::open_in(os, area, info, &peers)
+    }
+
     fn area(
         os: &O,
         site: &Location<'_, O>,

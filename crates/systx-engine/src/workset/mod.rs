@@ -49,6 +49,8 @@ pub(crate) struct Workset<O: Os> {
     staging: Vec<Option<Staging<O>>>,
     /// Nodes; the number of one is its place plus 1.
     nodes: Vec<Object<O>>,
+    /// The node of each mount's root. Those of the mounts that it began with are the first ones.
+    roots: Vec<Ix>,
     /// Numbers of nodes that are free again.
     vacant: Vec<Ix>,
     /// Nodes that were looked up last without being claimed, each held by a descriptor.
@@ -97,6 +99,7 @@ impl<O: Os> Workset<O> {
             spoiled: None,
             staging,
             nodes: Vec::new(),
+            roots: Vec::new(),
             vacant: Vec::new(),
             recent: VecDeque::new(),
             copied_bytes: 0,
@@ -120,7 +123,28 @@ impl<O: Os> Workset<O> {
         if let Some(directory) = &mut self.object_mut(ix).dir {
             directory.base = Some(dir);
         }
+        self.roots.push(ix);
         Ok(())
+    }
+
+    /// Serves one more mount, with this number there, and returns its index.
+    pub(crate) fn add_mount(&mut self, domain: Arc<Domain<O>>, id: TxId) -> Verb<usize> {
+        let mount = self.mounts.len();
+        self.facts.add_domain(domain.clone());
+        self.mounts.push(domain);
+        self.ids.push(id);
+        self.staging.push(None);
+        let added = self.add_root(mount);
+        if added.is_err() {
+            self.facts.remove_last_domain();
+            (_, _, _) = (self.mounts.pop(), self.ids.pop(), self.staging.pop());
+        }
+        added.map(|()| mount)
+    }
+
+    /// The root of a mount.
+    pub(crate) fn root(&self, mount: usize) -> Ix {
+        self.roots[mount]
     }
 
     /// The kernel.
@@ -248,7 +272,7 @@ impl<O: Os> Workset<O> {
     }
 
     pub(crate) fn is_root(&self, ix: Ix) -> bool {
-        ix.get() as usize <= self.mounts.len()
+        self.roots.contains(&ix)
     }
 
     /// Returns true if no name refers to the object any more.

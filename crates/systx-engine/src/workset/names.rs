@@ -137,10 +137,8 @@ impl<O: Os> Workset<O> {
     /// name moves between the two, so no staged object could be put in place there.
     pub(crate) fn is_in_subvolume(&self, ix: Ix) -> bool {
         let device = |ix: Ix| self.object(ix).lower.as_ref().map(|lower| lower.stat.dev);
-        match (device(ix), Ix::new(u32::from(self.object(ix).mount) + 1).map(device)) {
-            (Some(here), Some(Some(root))) => here != root,
-            _ => false,
-        }
+        let root = self.root(usize::from(self.object(ix).mount));
+        matches!((device(ix), device(root)), (Some(here), Some(root)) if here != root)
     }
 
     /// Checks that a name may be taken from a directory and its object.

@@ -22,7 +22,7 @@ mod probe;
 mod project;
 mod raw;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -37,6 +37,16 @@ pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
 pub use open::find_by_path;
 pub use owner::OwnedByte;
+
+/// Attributes of an open object, as the engine has them.
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<Stat> {
+    look::stat(fd)
+}
+
+/// Entries of an open directory, as the engine has them.
+pub(crate) fn read_dir(fd: BorrowedFd<'_>) -> Result<Vec<Dirent>> {
+    look::read_dir(fd)
+}
 
 /// The umask this process started with. Set once: the second answer of umask(2) is our own 0.
 static INHERITED_UMASK: OnceLock<u32> = OnceLock::new();

@@ -6,6 +6,7 @@
 //! Source: proc_pid_mountinfo(5), open_tree(2).
 
 use crate::types::Result;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
@@ -151,6 +152,33 @@ pub fn look(path: &[u8]) -> Result<Found> {
     let stat = rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | StatxFlags::MNT_ID)?;
     let directory = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory;
     Ok(Found { mount_id: stat.stx_mnt_id, directory })
+}
+
+/// Number of the mount that a descriptor is on.
+pub fn mount_id(fd: &OwnedFd) -> Result<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
+/// Notices when the mounts of this process's namespace change.
+///
+/// Source: proc_pid_mounts(5), "monitored for changes".
+pub struct Changes(OwnedFd);
+
+impl Changes {
+    /// Begins to watch.
+    pub fn watch() -> Result<Changes> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Changes(rustix::fs::openat(CWD, c"/proc/self/mountinfo", flags, Mode::empty())?))
+    }
+
+    /// Returns true if they have changed since the last question. Does not wait.
+    pub fn any(&self) -> Result<bool> {
+        let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now))?;
+        Ok(polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
+    }
 }
 
 /// Value of an extended attribute of at most `bytes_max` bytes, without following a symbolic link at the end

@@ -1,0 +1,376 @@
+//! The file calls of a transaction: the engine's verbs behind paths and permissions.
+//!
+//! Guarantees: results and error numbers are those of the plain system call made by the calling thread;
+//! nothing outside of the transaction is changed. Does not: know handles (`dir`, `file`) or the lock
+//! (`state`).
+
+use crate::dir::DirEntry;
+use crate::file::OpenOptions;
+use crate::permission::{self, READ, SEARCH, WRITE};
+use crate::state::{Answer, Calling, Fault};
+use crate::walk::{End, Last, Object, Place, Start, PATH_BYTES_MAX};
+use std::os::fd::OwnedFd;
+use systx_engine::acl::CAPABILITY;
+use systx_engine::outcome::VerbError;
+use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
+use systx_os::caller::Capability;
+use systx_os::{Errno, FileType, Rename};
+
+const SET_ID: u32 = 0o6000;
+
+/// An open file.
+pub(crate) enum Opened {
+    Inside(Node),
+    Outside(OwnedFd),
+}
+
+/// A directory of the transaction.
+#[derive(Clone, Copy)]
+struct Inside {
+    node: Node,
+    attr: Attr,
+}
+
+impl Calling<'_> {
+    /// A directory in which a name is to change.
+    ///
+    /// # Errors
+    /// `EROFS` if the transaction does not serve it; `EACCES`.
+    fn changeable(&mut self, dir: &Place) -> Answer<Inside> {
+        let Place::Inside { node, .. } = dir else { return Err(Errno::ROFS.into()) };
+        let attr = self.state.engine.getattr(*node)?;
+        self.may(*node, &attr, WRITE | SEARCH)?;
+        Ok(Inside { node: *node, attr })
+    }
+
+    fn maker(&mut self) -> Answer<Caller> {
+        Ok(Caller { uid: self.caller.uid, gid: self.caller.gid, umask: self.umask()? })
+    }
+
+    /// The name of a new object, where it is missing.
+    fn missing(end: &End, is_dir: bool) -> Result<&[u8], Errno> {
+        match (&end.name, &end.object) {
+            (Some(_), None) if end.slash && !is_dir => Err(Errno::NOENT),
+            (Some(name), None) => Ok(name),
+            _ => Err(Errno::EXIST),
+        }
+    }
+
+    /// open(2).
+    pub fn open(&mut self, start: &Start, path: &[u8], options: &OpenOptions) -> Answer<Opened> {
+        let access = options.access()?;
+        let creates = options.create || options.create_new;
+        let last = match () {
+            () if creates && path.ends_with(b"/") => Last::Name,
+            () if options.create_new || options.no_follow => Last::Stay,
+            () => Last::Follow,
+        };
+        let end = self.walk(start, path, last)?;
+        let object = match (&end.name, &end.object) {
+            (Some(_), _) if creates && end.slash => return Err(Errno::ISDIR.into()),
+            (Some(name), None) if creates => return self.create(&end.dir, name, options.mode, access),
+            (Some(_), None) => return Err(Errno::NOENT.into()),
+            (_, Some(object)) => object.clone(),
+            (None, None) => self.object_of(&end.dir)?,
+        };
+        match object.kind() {
+            _ if options.create_new => Err(Errno::EXIST.into()),
+            FileType::Directory => {
+                // It could be opened, but not as a file.
+                if let (Object::Inside { node, attr, .. }, Access::Read, false) = (&object, access, creates) {
+                    self.may(*node, attr, READ)?;
+                }
+                Err(Errno::ISDIR.into())
+            }
+            FileType::Symlink => Err(Errno::LOOP.into()),
+            FileType::File => self.open_file(&end.dir, &object, options, access),
+            FileType::CharDevice => match &object {
+                Object::Outside(outside) => Ok(Opened::Outside(outside.open(access != Access::Read)?)),
+                Object::Inside { .. } => Err(self.unsupported("opening a device")),
+            },
+            _ => Err(self.unsupported("opening a FIFO, socket or device")),
+        }
+    }
+
+    fn open_file(
+        &mut self,
+        dir: &Place,
+        object: &Object,
+        options: &OpenOptions,
+        access: Access,
+    ) -> Answer<Opened> {
+        let (node, attr) = match object {
+            Object::Outside(_) if access != Access::Read || options.truncate => {
+                return Err(Errno::ROFS.into())
+            }
+            Object::Outside(outside) => return Ok(Opened::Outside(outside.open(false)?)),
+            Object::Inside { node, attr, .. } => (*node, *attr),
+        };
+        let want = match access {
+            Access::Read => READ,
+            Access::Write => WRITE,
+            Access::ReadWrite => READ | WRITE,
+        };
+        if options.create {
+            if let Place::Inside { node, .. } = dir {
+                let dir = self.state.engine.getattr(*node)?;
+                permission::open_to_create(&self.caller, self.shared.protected, &dir, &attr)?;
+            }
+        }
+        self.may(node, &attr, want | if options.truncate { WRITE } else { 0 })?;
+        if options.truncate {
+            self.drop_privileges(node)?;
+        }
+        self.state.engine.open(node, access, options.truncate)?;
+        Ok(Opened::Inside(node))
+    }
+
+    fn create(&mut self, dir: &Place, name: &[u8], mode: u32, access: Access) -> Answer<Opened> {
+        let dir = self.changeable(dir)?.node;
+        let maker = self.maker()?;
+        let (node, _) = self.state.engine.create(dir, name, mode & 0o7777, maker)?;
+        self.state.engine.open(node, access, false)?;
+        Ok(Opened::Inside(node))
+    }
+
+    /// Takes from a file what a change of its bytes takes (file_remove_privs in linux/fs).
+    pub fn drop_privileges(&mut self, node: Node) -> Answer<()> {
+        match self.state.engine.getxattr(node, CAPABILITY) {
+            Ok(_) => self.state.engine.removexattr(node, CAPABILITY)?,
+            Err(VerbError::Os(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let attr = self.state.engine.getattr(node)?;
+        if attr.mode & SET_ID != 0 && !self.caller.has(Capability::Fsetid) {
+            self.state.engine.setattr(node, &SetAttr { kill_priv: true, ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// mkdir(2).
+    pub fn make_directory(&mut self, start: &Start, path: &[u8], mode: u32) -> Answer<()> {
+        let end = self.walk(start, path, Last::Name)?;
+        let name = Self::missing(&end, true)?;
+        let dir = self.changeable(&end.dir)?;
+        let maker = self.maker()?;
+        self.state.engine.mkdir(dir.node, name, mode & 0o1777, maker)?;
+        Ok(())
+    }
+
+    /// symlink(2).
+    pub fn make_symlink(&mut self, start: &Start, target: &[u8], path: &[u8]) -> Answer<()> {
+        match target {
+            [] => return Err(Errno::NOENT.into()),
+            target if target.contains(&0) => return Err(Errno::INVAL.into()),
+            target if target.len() > PATH_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
+            _ => {}
+        }
+        let end = self.walk(start, path, Last::Name)?;
+        let name = Self::missing(&end, false)?;
+        let dir = self.changeable(&end.dir)?;
+        let maker = self.maker()?;
+        self.state.engine.symlink(dir.node, name, target, maker)?;
+        Ok(())
+    }
+
+    /// link(2): a symbolic link is not followed. The order of checks is that of do_linkat in linux/fs.
+    pub fn make_link(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
+        let object = self.find(start, from, Last::Stay)?;
+        let end = self.walk(start, to, Last::Name)?;
+        let name = Self::missing(&end, false)?;
+        let (Object::Inside { node, attr, .. }, Place::Inside { node: dir, .. }) = (&object, &end.dir) else {
+            let is_inside = matches!(end.dir, Place::Inside { .. });
+            return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
+        };
+        if self.state.engine.mount_of(*node) != self.state.engine.mount_of(*dir) {
+            return Err(Errno::XDEV.into());
+        }
+        let list = self.list_of(*node, attr)?;
+        permission::link(&self.caller, self.shared.protected, attr, list.as_ref())?;
+        let dir = self.changeable(&end.dir)?;
+        if object.kind() == FileType::Directory {
+            return Err(Errno::PERM.into());
+        }
+        self.state.engine.link(*node, dir.node, name)?;
+        Ok(())
+    }
+
+    /// Checks that a name may be taken from its object, in a directory that may change.
+    fn take(&mut self, dir: &Place, object: &Object) -> Answer<Node> {
+        let dir = self.changeable(dir)?;
+        // Something is mounted there.
+        let Object::Inside { attr, .. } = object else { return Err(Errno::BUSY.into()) };
+        permission::take(&self.caller, &dir.attr, attr)?;
+        Ok(dir.node)
+    }
+
+    /// unlink(2).
+    pub fn unlink(&mut self, start: &Start, path: &[u8]) -> Answer<()> {
+        let end = self.walk(start, path, Last::Name)?;
+        let Some(name) = &end.name else { return Err(Errno::ISDIR.into()) };
+        match &end.object {
+            None => Err(Errno::NOENT.into()),
+            Some(object) if end.slash => {
+                let is_dir = object.kind() == FileType::Directory;
+                Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into())
+            }
+            Some(object) => {
+                let dir = self.take(&end.dir, object)?;
+                Ok(self.state.engine.unlink(dir, name)?)
+            }
+        }
+    }
+
+    /// rmdir(2).
+    pub fn rmdir(&mut self, start: &Start, path: &[u8]) -> Answer<()> {
+        let end = self.walk(start, path, Last::Name)?;
+        let Some(name) = &end.name else {
+            let last = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
+            return Err(match last {
+                Some(b".") => Errno::INVAL.into(),
+                Some(b"..") => Errno::NOTEMPTY.into(),
+                _ => Errno::BUSY.into(),
+            });
+        };
+        let Some(object) = &end.object else { return Err(Errno::NOENT.into()) };
+        let dir = self.take(&end.dir, object)?;
+        Ok(self.state.engine.rmdir(dir, name)?)
+    }
+
+    /// renameat2(2) without flags. The order of checks is that of do_renameat2 in linux/fs.
+    pub fn rename(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
+        let old = self.walk(start, from, Last::Name)?;
+        let new = self.walk(start, to, Last::Name)?;
+        let (Place::Inside { node: old_dir, .. }, Place::Inside { node: new_dir, .. }) = (&old.dir, &new.dir)
+        else {
+            let is_inside = matches!(new.dir, Place::Inside { .. });
+            return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
+        };
+        let (old_dir, new_dir) = (*old_dir, *new_dir);
+        if self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
+            return Err(Errno::XDEV.into());
+        }
+        let (Some(name), Some(new_name)) = (&old.name, &new.name) else { return Err(Errno::BUSY.into()) };
+        let Some(object) = &old.object else { return Err(Errno::NOENT.into()) };
+        let is_dir = object.kind() == FileType::Directory;
+        if !is_dir && (old.slash || new.slash) {
+            return Err(Errno::NOTDIR.into());
+        }
+        let node = |object: &Object| match object {
+            Object::Inside { node, .. } => Some(*node),
+            Object::Outside(_) => None,
+        };
+        let (moved, target) = (node(object), new.object.as_ref().map(node));
+        if moved.is_some_and(|moved| self.is_within(new_dir, moved)) {
+            return Err(Errno::INVAL.into());
+        }
+        if target.flatten().is_some_and(|target| self.is_within(old_dir, target)) {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        if moved.is_some() && target == Some(moved) {
+            return Ok(());
+        }
+        self.take(&old.dir, object)?;
+        match &new.object {
+            Some(object) => self.take(&new.dir, object)?,
+            None => self.changeable(&new.dir)?.node,
+        };
+        // Its `..` changes.
+        if let Object::Inside { node, attr, .. } = object {
+            if is_dir && old_dir != new_dir {
+                self.may(*node, attr, WRITE)?;
+            }
+        }
+        Ok(self.state.engine.rename(old_dir, name, new_dir, new_name, Rename::Replace)?)
+    }
+
+    /// Returns true if `dir` is `top` or below it.
+    fn is_within(&mut self, dir: Node, top: Node) -> bool {
+        let mut at = dir;
+        loop {
+            if at == top {
+                return true;
+            }
+            let above = self.state.engine.parent(at);
+            if above == at {
+                return false;
+            }
+            at = above;
+        }
+    }
+
+    /// readlink(2).
+    pub fn read_link(&mut self, start: &Start, path: &[u8]) -> Answer<Vec<u8>> {
+        match self.find(start, path, Last::Stay)? {
+            object if object.kind() != FileType::Symlink => Err(Errno::INVAL.into()),
+            Object::Inside { node, .. } => Ok(self.state.engine.readlink(node)?),
+            Object::Outside(outside) => Ok(outside.target()?),
+        }
+    }
+
+    /// An object whose attributes are to change.
+    ///
+    /// # Errors
+    /// `EROFS` if the transaction does not serve it.
+    pub fn inside(&mut self, start: &Start, path: &[u8], last: Last) -> Answer<(Node, Attr)> {
+        match self.find(start, path, last)? {
+            Object::Inside { node, attr, .. } => Ok((node, attr)),
+            Object::Outside(_) => Err(Errno::ROFS.into()),
+        }
+    }
+
+    /// chmod(2) of an object with these attributes.
+    pub fn set_mode(&mut self, node: Node, attr: &Attr, mode: u32) -> Answer<()> {
+        let mode = permission::chmod(&self.caller, attr, mode)?;
+        self.state.engine.setattr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        Ok(())
+    }
+
+    /// chown(2) of an object with these attributes.
+    pub fn set_owner(&mut self, node: Node, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> Answer<()> {
+        permission::chown(&self.caller, attr, uid, gid)?;
+        let kill_priv = FileType::from_mode(attr.mode) != Some(FileType::Directory);
+        if kill_priv || uid.is_some() || gid.is_some() {
+            self.state.engine.setattr(node, &SetAttr { uid, gid, kill_priv, ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// ftruncate(2).
+    pub fn set_size(&mut self, node: Node, size: u64) -> Answer<()> {
+        if i64::try_from(size).is_err() {
+            return Err(Errno::INVAL.into());
+        }
+        self.drop_privileges(node)?;
+        self.state.engine.setattr(node, &SetAttr { size: Some(size), ..SetAttr::default() })?;
+        Ok(())
+    }
+
+    /// pwrite(2).
+    pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: u64) -> Answer<usize> {
+        let fits = offset.checked_add(bytes.len() as u64).is_some_and(|end| i64::try_from(end).is_ok());
+        if !fits {
+            return Err(Errno::FBIG.into());
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.drop_privileges(node)?;
+        Ok(self.state.engine.write_at(node, bytes, offset)?)
+    }
+
+    /// Entries of a directory.
+    pub fn list(&mut self, place: &Place) -> Answer<Vec<DirEntry>> {
+        match self.object_of(place)? {
+            Object::Inside { node, attr, .. } => {
+                self.may(node, &attr, READ)?;
+                let entries = self.state.engine.readdir(node)?;
+                Ok(entries.iter().map(|entry| DirEntry::new(&entry.name, entry.kind, entry.ino)).collect())
+            }
+            Object::Outside(outside) => {
+                let entries = outside.read_dir().map_err(Fault::Os)?;
+                Ok(entries.iter().map(|entry| DirEntry::new(&entry.name, entry.kind, entry.ino)).collect())
+            }
+        }
+    }
+}

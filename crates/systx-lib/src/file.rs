@@ -1,0 +1,350 @@
+//! An open file of a transaction.
+
+use crate::calls::Opened;
+use crate::metadata::{stamp, Metadata};
+use crate::permission;
+use crate::state::{Answer, Calling, Tx};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+use systx_engine::transaction::{Access, Node, SetAttr, SetTime};
+use systx_os::Errno;
+
+/// How a file is opened; as [`std::fs::OpenOptions`].
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    read: bool,
+    write: bool,
+    append: bool,
+    pub(crate) truncate: bool,
+    pub(crate) create: bool,
+    pub(crate) create_new: bool,
+    pub(crate) no_follow: bool,
+    pub(crate) mode: u32,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions::new()
+    }
+}
+
+impl OpenOptions {
+    /// Nothing is set, and new files get mode 0o666 less the umask.
+    pub fn new() -> OpenOptions {
+        OpenOptions {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            no_follow: false,
+            mode: 0o666,
+        }
+    }
+
+    /// For reading.
+    pub fn read(mut self, read: bool) -> OpenOptions {
+        self.read = read;
+        self
+    }
+
+    /// For writing.
+    pub fn write(mut self, write: bool) -> OpenOptions {
+        self.write = write;
+        self
+    }
+
+    /// For writing, each time at the end of the file.
+    pub fn append(mut self, append: bool) -> OpenOptions {
+        self.append = append;
+        self
+    }
+
+    /// Empties the file.
+    pub fn truncate(mut self, truncate: bool) -> OpenOptions {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Makes the file if it is missing.
+    pub fn create(mut self, create: bool) -> OpenOptions {
+        self.create = create;
+        self
+    }
+
+    /// Makes the file, which must be missing.
+    pub fn create_new(mut self, create_new: bool) -> OpenOptions {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Fails with `ELOOP` on a symbolic link at the end of the path (O_NOFOLLOW).
+    pub fn no_follow(mut self, no_follow: bool) -> OpenOptions {
+        self.no_follow = no_follow;
+        self
+    }
+
+    /// Permission bits of a new file, before the umask.
+    pub fn mode(mut self, mode: u32) -> OpenOptions {
+        self.mode = mode;
+        self
+    }
+
+    /// # Errors
+    /// `EINVAL` for what [`std::fs::OpenOptions`] refuses.
+    pub(crate) fn access(&self) -> Result<Access, Errno> {
+        let writes = self.write || self.append;
+        let needs_writing = self.truncate || self.create || self.create_new;
+        if (needs_writing && !writes) || (self.truncate && self.append && !self.create_new) {
+            return Err(Errno::INVAL);
+        }
+        match (self.read, writes) {
+            (true, false) => Ok(Access::Read),
+            (false, true) => Ok(Access::Write),
+            (true, true) => Ok(Access::ReadWrite),
+            (false, false) => Err(Errno::INVAL),
+        }
+    }
+}
+
+/// An open file. Clones share the offset, as descriptors made by dup(2) do.
+#[derive(Clone)]
+pub struct File {
+    open: Arc<Open>,
+}
+
+struct Open {
+    tx: Arc<Tx>,
+    target: Target,
+    reads: bool,
+    writes: bool,
+    appends: bool,
+    offset: Mutex<u64>,
+}
+
+enum Target {
+    Inside(Node),
+    /// Of a file system that the transaction does not serve.
+    Outside(std::fs::File),
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Target::Inside(node) = self.target {
+            self.tx.close(node);
+        }
+    }
+}
+
+impl File {
+    pub(crate) fn new(tx: Arc<Tx>, opened: Opened, options: &OpenOptions) -> File {
+        let target = match opened {
+            Opened::Inside(node) => Target::Inside(node),
+            Opened::Outside(fd) => Target::Outside(fd.into()),
+        };
+        let open = Open {
+            tx,
+            target,
+            reads: options.read,
+            writes: options.write || options.append,
+            appends: options.append,
+            offset: Mutex::new(0),
+        };
+        File { open: Arc::new(open) }
+    }
+
+    fn offset(&self) -> MutexGuard<'_, u64> {
+        self.open.offset.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A call on the node, or its answer outside.
+    fn call<T>(
+        &self,
+        inside: impl FnOnce(&mut Calling<'_>, Node) -> Answer<T>,
+        outside: impl FnOnce(&std::fs::File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match &self.open.target {
+            Target::Inside(node) => self.open.tx.call(|calling| inside(calling, *node)),
+            Target::Outside(file) => {
+                self.open.tx.goes_on()?;
+                outside(file)
+            }
+        }
+    }
+
+    fn may_read(&self) -> io::Result<()> {
+        self.open.reads.then_some(()).ok_or(Errno::BADF.into())
+    }
+
+    fn may_write(&self) -> io::Result<()> {
+        self.open.writes.then_some(()).ok_or(Errno::BADF.into())
+    }
+
+    /// Attributes.
+    ///
+    /// # Errors
+    /// Of a transaction that has ended or met a conflict.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        let inside = |calling: &mut Calling<'_>, node| Ok(calling.state.engine.getattr(node)?.into());
+        self.call(inside, |file| {
+            let fd = Arc::new(file.try_clone()?.into());
+            Ok(Metadata::from(systx_os::outside::Outside::of(&fd)?.stat()))
+        })
+    }
+
+    /// Sets the size in bytes; new bytes are zeros.
+    ///
+    /// # Errors
+    /// As ftruncate(2).
+    pub fn set_len(&self, size: u64) -> io::Result<()> {
+        self.open.writes.then_some(()).ok_or(Errno::INVAL)?;
+        self.call(|calling, node| calling.set_size(node, size), |file| file.set_len(size))
+    }
+
+    /// Sets the permission bits.
+    ///
+    /// # Errors
+    /// As fchmod(2).
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let inside = |calling: &mut Calling<'_>, node| {
+            let attr = calling.state.engine.getattr(node)?;
+            calling.set_mode(node, &attr, mode)
+        };
+        self.call(inside, |_| Err(Errno::ROFS.into()))
+    }
+
+    /// Sets the time of the last modification.
+    ///
+    /// # Errors
+    /// As futimens(2).
+    pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        let inside = |calling: &mut Calling<'_>, node| {
+            let attr = calling.state.engine.getattr(node)?;
+            if !permission::is_owner(&calling.caller, &attr) {
+                return Err(Errno::PERM.into());
+            }
+            let set = SetAttr { mtime: Some(SetTime::At(stamp(time))), ..SetAttr::default() };
+            calling.state.engine.setattr(node, &set)?;
+            Ok(())
+        };
+        self.call(inside, |_| Err(Errno::ROFS.into()))
+    }
+
+    /// Returns at once: what the transaction writes is durable when it has committed.
+    ///
+    /// # Errors
+    /// None.
+    pub fn sync_all(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.may_read()?;
+        match &self.open.target {
+            Target::Inside(node) => self.open.tx.call(|calling| {
+                i64::try_from(offset).map_err(|_| Errno::INVAL)?;
+                Ok(calling.state.engine.read_at(*node, buf, offset)?)
+            }),
+            Target::Outside(file) => {
+                self.open.tx.goes_on()?;
+                file.read_at(buf, offset)
+            }
+        }
+    }
+
+    fn write_to(&self, bytes: &[u8], offset: u64) -> io::Result<(u64, usize)> {
+        self.may_write()?;
+        let appends = self.open.appends;
+        let inside = |calling: &mut Calling<'_>, node| {
+            let at = if appends { calling.state.engine.getattr(node)?.size } else { offset };
+            Ok((at, calling.write_at(node, bytes, at)?))
+        };
+        self.call(inside, |file| Ok((offset, (&*file).write(bytes)?)))
+    }
+}
+
+impl FileExt for File {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_from(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_to(bytes, offset).map(|(_, written)| written)
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut offset = self.offset();
+        let read = match &self.open.target {
+            // A device has no offset of ours.
+            Target::Outside(file) => {
+                self.may_read()?;
+                self.open.tx.goes_on()?;
+                (&*file).read(buf)?
+            }
+            Target::Inside(_) => self.read_from(buf, *offset)?,
+        };
+        *offset += read as u64;
+        Ok(read)
+    }
+}
+
+impl Write for &File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut offset = self.offset();
+        let (at, written) = self.write_to(bytes, *offset)?;
+        *offset = at + written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for &File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let mut offset = self.offset();
+        let target = match (to, &self.open.target) {
+            (_, Target::Outside(file)) => (&*file).seek(to)?,
+            (SeekFrom::Start(at), _) => at,
+            (SeekFrom::Current(by), _) => offset.checked_add_signed(by).ok_or(Errno::INVAL)?,
+            (SeekFrom::End(by), _) => self.metadata()?.len().checked_add_signed(by).ok_or(Errno::INVAL)?,
+        };
+        i64::try_from(target).map_err(|_| Errno::INVAL)?;
+        *offset = target;
+        Ok(target)
+    }
+}
+
+impl Read for File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (&*self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Seek for File {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        (&*self).seek(to)
+    }
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,56 @@
+//! System transactions for stock Linux: the file calls of a program take effect all or not at all.
+//!
+//! A [`Transaction`] is an explicit value. Its calls are those of [`std::fs`]; what they change is private
+//! until [`Transaction::commit`], which makes all of it public at once, if nothing that the transaction has
+//! read was changed meanwhile by anybody. Dropping a transaction aborts it.
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! let systx = systx::Systx::new()?;
+//! systx.atomically(&systx::Options::new(), |tx| {
+//!     let from: i64 = tx.read_to_string("/srv/accounts/a")?.trim().parse().unwrap_or(0);
+//!     let to: i64 = tx.read_to_string("/srv/accounts/b")?.trim().parse().unwrap_or(0);
+//!     tx.write("/srv/accounts/a", (from - 5).to_string())?;
+//!     tx.write("/srv/accounts/b", (to + 5).to_string())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Transactions of this library, of other processes and of `systx run` on the same files are serializable
+//! among each other, and none overwrites what a program that knows nothing of them has changed. Contract:
+//! docs/guarantees.md.
+//!
+//! A transaction may be used by several threads, one call at a time, and spans file systems. Files on file
+//! systems that are not served (and, for an ordinary user, outside of the user's own directories) can be
+//! read: as they are, without being compared at commit.
+//!
+//! # What a host process notices
+//!
+//! No signal handler, no child process, no changed limit. A thread named `systx-upkeep` makes the checkpoint a
+//! second after the last durable commit.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod dir;
+mod error;
+mod file;
+mod metadata;
+mod options;
+mod outcome;
+mod permission;
+mod served;
+mod state;
+mod systx;
+mod transaction;
+mod upkeep;
+mod walk;
+
+pub use dir::{Dir, DirEntry, ReadDir};
+pub use error::{Conflict, Error, Failed};
+pub use file::{File, OpenOptions};
+pub use metadata::{FileType, Metadata};
+pub use options::{Durability, Options, Unsupported};
+pub use outcome::{Committed, Displaced};
+pub use systx::Systx;
+pub use transaction::Transaction;

@@ -1,0 +1,218 @@
+//! What a transaction of the library is behind its lock.
+//!
+//! Owns: [`State`], the join of an engine's transaction with the file systems that it has touched, and the
+//! translation of its errors. Guarantees: once the engine finds that a transaction can't commit, each later
+//! call says so. Does not: know paths (`walk`) or what a call answers (`calls`).
+
+use crate::error::Error;
+use crate::options::{Options, Unsupported};
+use crate::served::Open;
+use crate::systx::Shared;
+use crate::walk::Place;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use systx_engine::contention::Age;
+use systx_engine::outcome::VerbError;
+use systx_engine::transaction::{Node, Transaction};
+use systx_os::caller::Caller;
+use systx_os::{Errno, Linux};
+use systx_places::site::Site;
+
+/// The engine's transaction with its way into the file systems.
+pub(crate) struct State {
+    pub engine: Transaction<Linux>,
+    /// The mounts that it serves, in the engine's order.
+    pub mounts: Vec<Open>,
+    /// Directories that a walk has entered from outside: device, inode and mount to where they are.
+    pub entered: HashMap<(u64, u64, u64), Place>,
+    /// The node at which a mount of the process begins.
+    pub tops: HashMap<u64, Node>,
+    pub unsupported: Unsupported,
+    /// The umask as of the first new object.
+    umask: Option<u32>,
+    /// Why it can only end.
+    pub doomed: Option<Error>,
+}
+
+/// A transaction as its handles share it.
+pub(crate) struct Tx {
+    pub shared: Arc<Shared>,
+    /// `None`: it has ended.
+    state: Mutex<Option<State>>,
+}
+
+/// What the next try of a transaction takes over.
+pub(crate) struct Again {
+    pub mounts: Vec<Open>,
+    pub age: Age,
+}
+
+/// An error of a call: the kernel's answer, or the transaction's end.
+pub(crate) enum Fault {
+    Os(Errno),
+    Ends(Error),
+}
+
+pub(crate) type Answer<T> = Result<T, Fault>;
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
+        Fault::Os(errno)
+    }
+}
+
+impl From<VerbError> for Fault {
+    fn from(error: VerbError) -> Fault {
+        match error {
+            VerbError::Os(errno) => Fault::Os(errno),
+            VerbError::Doomed(conflict) => Fault::Ends(Error::conflict(conflict)),
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::Os(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+impl From<Fault> for io::Error {
+    fn from(fault: Fault) -> io::Error {
+        match fault {
+            Fault::Os(errno) => errno.into(),
+            Fault::Ends(error) => error.into(),
+        }
+    }
+}
+
+impl Tx {
+    /// Begins it; a further try serves what the one before has touched, in the same order.
+    pub fn begin(shared: Arc<Shared>, options: &Options, again: Option<Again>) -> io::Result<Arc<Tx>> {
+        let (mounts, age) = again.map_or((Vec::new(), None), |again| (again.mounts, Some(again.age)));
+        let domains = mounts.iter().map(|open| open.domain.clone()).collect();
+        let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
+        let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
+        if let Some(age) = age {
+            engine.inherit(&age);
+        }
+        let state = State {
+            engine,
+            mounts,
+            entered: HashMap::new(),
+            tops: HashMap::new(),
+            unsupported: options.unsupported,
+            umask: None,
+            doomed: None,
+        };
+        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(state)) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+        let mut state = match self.state.lock() {
+            Ok(state) => return state,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        // A bug of ours has panicked under the lock. What it left in memory is not trusted, not even to
+        // delete anything: the area's next user does.
+        std::mem::forget(state.take());
+        self.state.clear_poison();
+        state
+    }
+
+    /// One call: checks that it may be made, makes it, and remembers if it has doomed the transaction.
+    pub fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>) -> Answer<T>) -> io::Result<T> {
+        self.shared.is_ours()?;
+        let mut state = self.lock();
+        let Some(state) = state.as_mut() else { return Err(Error::Ended.into()) };
+        if let Some(doomed) = &state.doomed {
+            return Err(doomed.clone().into());
+        }
+        let caller = Caller::now()?;
+        let answer = call(&mut Calling { shared: &self.shared, state, caller, links: 0 });
+        if let Err(Fault::Ends(error)) = &answer {
+            state.doomed = Some(error.clone());
+        }
+        answer.map_err(io::Error::from)
+    }
+
+    /// Checks that a call may be made now: for one that the kernel answers, and that may wait.
+    pub fn goes_on(&self) -> io::Result<()> {
+        self.call(|_| Ok(()))
+    }
+
+    /// Takes it out to end it; `Ok(None)`: it has ended.
+    pub fn take(&self) -> Result<Option<State>, Error> {
+        self.shared.is_ours()?;
+        Ok(self.lock().take())
+    }
+
+    /// The conflict that has doomed it.
+    pub fn conflict(&self) -> Option<Error> {
+        let doomed = self.lock().as_ref().and_then(|state| state.doomed.clone());
+        doomed.filter(Error::is_conflict)
+    }
+
+    /// Gives up a handle's open file. A transaction that has ended has none.
+    pub fn close(&self, node: Node) {
+        if self.shared.is_ours().is_ok() {
+            if let Some(state) = self.lock().as_mut() {
+                state.engine.close(node);
+            }
+        }
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        let Some(state) = self.lock().take() else { return };
+        match std::process::id() == self.shared.pid {
+            true => state.engine.abort(),
+            // In a child the staged files are the parent's, which may go on.
+            false => std::mem::forget(state),
+        }
+    }
+}
+
+/// One call in progress.
+pub(crate) struct Calling<'a> {
+    pub shared: &'a Shared,
+    pub state: &'a mut State,
+    pub caller: Caller,
+    /// Symbolic links that its walks have followed.
+    pub links: u32,
+}
+
+impl Calling<'_> {
+    /// The index of a site's mount in the engine's transaction, which serves it from here on.
+    ///
+    /// `Ok(None)`: it is not what the mount table says, as something was mounted just now.
+    pub fn serve(&mut self, site: &Site) -> Answer<Option<usize>> {
+        let Some(open) = self.shared.served.open(site).map_err(Fault::Ends)? else { return Ok(None) };
+        if let Some(mount) = self.state.mounts.iter().position(|known| known.is(&open)) {
+            return Ok(Some(mount));
+        }
+        let mount = self.state.engine.add_mount(open.domain.clone())?;
+        self.state.mounts.push(open);
+        Ok(Some(mount))
+    }
+
+    /// The umask for new objects.
+    pub fn umask(&mut self) -> Answer<u32> {
+        match self.state.umask {
+            Some(umask) => Ok(umask),
+            None => Ok(*self.state.umask.insert(systx_os::caller::umask()?)),
+        }
+    }
+
+    /// The answer to a call that can neither be held back nor undone.
+    pub fn unsupported(&mut self, what: &str) -> Fault {
+        match self.state.unsupported {
+            Unsupported::Deny => Fault::Os(Errno::PERM),
+            Unsupported::Abort => {
+                self.state.engine.refused(format!("{what} can neither be held back nor undone"));
+                Fault::Os(Errno::OPNOTSUPP)
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The way into transactions: what a process keeps between them.
+//!
+//! Owns: [`Systx`], the file systems that it has opened, and the retries of [`Systx::atomically`].
+//! Guarantees: an area is opened (and what a dead process has left in it finished) when a transaction first
+//! touches its file system, and stays open as long as this value.
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::outcome::Committed;
+use crate::served::Served;
+use crate::transaction::{Then, Transaction};
+use crate::upkeep::Upkeep;
+use std::io;
+use std::sync::Arc;
+use systx_os::caller::{fs_uid, Protected};
+use systx_os::Linux;
+use systx_places::area_name;
+
+/// Transactions of this process.
+///
+/// Cheap to clone; clones share everything. Make one when the program starts. Dropping the last one makes the
+/// checkpoints that are still waited with.
+#[derive(Clone)]
+pub struct Systx {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all transactions of a [`Systx`] share.
+pub(crate) struct Shared {
+    pub os: Linux,
+    /// The user whose transactions these are: areas have an owner.
+    pub uid: u32,
+    /// Process that made it.
+    pub pid: u32,
+    /// What the machine does about names in sticky directories.
+    pub protected: Protected,
+    pub served: Served,
+    pub upkeep: Upkeep,
+}
+
+impl Systx {
+    /// Transactions of the user that the calling thread acts for. Nothing is opened yet.
+    ///
+    /// # Errors
+    /// Of reading the mount table in /proc.
+    pub fn new() -> io::Result<Systx> {
+        Systx::with_area_name(systx_places::AREA)
+    }
+
+    /// The same with areas of another name than everybody's, for tests.
+    ///
+    /// # Errors
+    /// As of [`Systx::new`].
+    #[doc(hidden)]
+    pub fn with_area_name(name: impl AsRef<[u8]>) -> io::Result<Systx> {
+        let os = Linux::new();
+        let uid = fs_uid();
+        let served = Served::new(os.clone(), area_name(name.as_ref(), uid).into_owned())?;
+        let (pid, protected, upkeep) = (std::process::id(), Protected::now(), Upkeep::default());
+        let shared = Shared { os, uid, pid, protected, served, upkeep };
+        Ok(Systx { shared: Arc::new(shared) })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that made this value, [`Error::OtherUser`] in a thread that
+    /// acts for another user.
+    pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
+        self.shared.is_ours()?;
+        Transaction::begin(self.shared.clone(), options, None)
+    }
+
+    /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the
+    /// later tries with priority over younger transactions.
+    ///
+    /// If `work` fails otherwise, the transaction is aborted and the error returned. `work` should do nothing
+    /// outside of the transaction that must not happen twice.
+    ///
+    /// # Errors
+    /// Those of `work`; those of [`Transaction::commit`], as [`io::Error`]s.
+    pub fn atomically<T, E: From<io::Error>>(
+        &self,
+        options: &Options,
+        work: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.atomically_with_outcome(options, work).map(|(value, _)| value)
+    }
+
+    /// As [`Systx::atomically`], with what the commit reports.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn atomically_with_outcome<T, E: From<io::Error>>(
+        &self,
+        options: &Options,
+        mut work: impl FnMut(&Transaction) -> Result<T, E>,
+    ) -> Result<(T, Committed), E> {
+        let mut tries_left = options.retries;
+        let mut before = None;
+        loop {
+            self.shared.is_ours().map_err(io::Error::from)?;
+            let tx = Transaction::begin(self.shared.clone(), options, before.take())?;
+            let then = if tries_left > 0 { Then::Again } else { Then::Over };
+            let done = work(&tx);
+            // A conflict that the work has met ends the try, also if the work has swallowed it.
+            let ended = match (done, tx.conflict()) {
+                (Err(error), None) => return Err(error),
+                (Ok(value), None) => tx.end(then).map(|committed| (value, committed)),
+                (_, Some(conflict)) => {
+                    let again = tx.lose(&conflict, then);
+                    Err((conflict, again))
+                }
+            };
+            match ended {
+                Ok(done) => return Ok(done),
+                Err((error, again)) if error.is_conflict() && again.is_some() => {
+                    tries_left -= 1;
+                    before = again;
+                }
+                Err((error, _)) => return Err(io::Error::from(error).into()),
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::process::id() == self.pid {
+            self.upkeep.finish();
+        }
+    }
+}
+
+impl Shared {
+    /// Checks that the calling thread may act in transactions of this value.
+    pub fn is_ours(&self) -> Result<(), Error> {
+        if std::process::id() != self.pid {
+            return Err(Error::Forked);
+        }
+        if fs_uid() != self.uid {
+            return Err(Error::OtherUser);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Systx {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Systx").finish_non_exhaustive()
+    }
+}

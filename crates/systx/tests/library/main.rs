@@ -1,0 +1,448 @@
+//! The library beside `systx run`, programs that know of neither, and other threads and processes.
+//!
+//! `cargo test -p systx --test library [-- PART-OF-A-NAME]`.
+
+mod agreement;
+#[path = "../machine/mod.rs"]
+mod machine;
+mod rights;
+mod ways;
+
+use machine::picture::{difference, picture};
+use machine::volume::Volume;
+use machine::{code, err, must, recover, rounds, run, AREA};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use systx::{Durability, Error, File, OpenOptions, Options, Systx, Unsupported};
+
+/// Environment of a further process of this program: what it is to do, and where.
+const ROLE: &str = "SYSTX_LIBRARY_ROLE";
+
+fn main() {
+    if let Some(role) = std::env::var_os(ROLE) {
+        let place = PathBuf::from(std::env::args_os().nth(1).expect("a directory"));
+        match role.to_str() {
+            Some("add") => add(&place),
+            Some("transfer") => transfer_for_ever(&place),
+            Some("rights") => rights::play(&place),
+            _ => panic!("no role is called {role:?}"),
+        }
+        return;
+    }
+    machine::main(&[
+        ("a_commit_makes_all_of_it_public_and_an_abort_nothing", all_or_nothing),
+        ("calls_answer_as_plain_ones_and_a_commit_makes_them_real", agreement::as_root),
+        ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
+        ("an_outsiders_change_is_a_conflict_and_is_kept", an_outsider),
+        ("a_run_and_the_library_lose_no_update", beside_runs),
+        ("threads_and_processes_lose_no_update", nobody_loses),
+        ("a_sum_is_kept_whoever_is_killed", killed),
+        ("one_transaction_spans_file_systems", over_file_systems),
+        ("paths_lead_where_they_lead_outside", ways::paths),
+        ("mounts_in_what_is_served_are_crossed", ways::mounts),
+        ("what_is_not_served_can_be_read", ways::outside),
+        ("rights_are_the_calling_threads", rights::matrix),
+        ("a_transaction_that_has_ended_says_so", ended),
+        ("the_host_is_as_it_was", the_host),
+        ("nothing_is_done_again_after_an_orderly_unmount", a_checkpoint),
+    ]);
+}
+
+pub(crate) fn systx() -> Systx {
+    Systx::with_area_name(AREA).unwrap()
+}
+
+pub(crate) fn loosely() -> Options {
+    Options::new().durability(Durability::None)
+}
+
+/// A directory on a file system of this kind; the volume holds it.
+pub fn place(dir: &Path, kind: &'static str) -> Option<(Volume, PathBuf)> {
+    let volume = Volume::new(dir, kind, 300)?;
+    let tree = volume.point.join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    Some((volume, tree))
+}
+
+const KINDS: [&str; 4] = ["ext4", "xfs", "btrfs", "tmpfs"];
+
+/// One of each kind of change; the same calls, plainly, are in [`plainly`].
+fn change(tx: &systx::Dir) -> std::io::Result<()> {
+    tx.create_dir("new")?;
+    tx.write("new/file", "made inside")?;
+    tx.write("old", "written anew")?;
+    let mut large = tx.open_with("large", &OpenOptions::new().read(true).write(true))?;
+    large.seek(SeekFrom::Start(1_000_000))?;
+    large.write_all(b"in the middle")?;
+    tx.open_with("log", &OpenOptions::new().append(true))?.write_all(b"one more line\n")?;
+    tx.rename("moved", "new/moved")?;
+    tx.remove_file("gone")?;
+    tx.remove_dir_all("tree")?;
+    tx.hard_link("old", "new/link")?;
+    tx.symlink("../old", "new/symlink")?;
+    tx.set_mode("old", 0o640)?;
+    tx.open_with("cut", &OpenOptions::new().write(true))?.set_len(3)?;
+    tx.copy("log", "copy")?;
+    Ok(())
+}
+
+fn begin_with(tree: &Path) {
+    for (name, text) in
+        [("old", "old"), ("log", "a line\n"), ("moved", "m"), ("gone", "g"), ("cut", "cut off")]
+    {
+        std::fs::write(tree.join(name), text).unwrap();
+    }
+    std::fs::write(tree.join("large"), vec![b'x'; 3 << 20]).unwrap();
+    std::fs::create_dir_all(tree.join("tree/a/b")).unwrap();
+    std::fs::write(tree.join("tree/a/file"), "below").unwrap();
+}
+
+fn all_or_nothing(dir: &Path) {
+    for kind in KINDS {
+        let Some((volume, tree)) = place(dir, kind) else { continue };
+        begin_with(&tree);
+        let before = picture(&tree);
+        let systx = systx();
+        let tx = systx.begin(&Options::new()).unwrap();
+        let inside = tx.open_dir(&tree).unwrap();
+        change(&inside).unwrap();
+        assert_eq!(tx.read_to_string(tree.join("new/link")).unwrap(), "written anew", "{kind}");
+        assert_eq!(inside.read("large").unwrap()[1_000_000..][..13], *b"in the middle", "{kind}");
+        let now = picture(&tree);
+        assert!(now == before, "{kind}, before the end:\n{}", difference(&now, &before));
+        drop(tx);
+        let now = picture(&tree);
+        assert!(now == before, "{kind}, dropped:\n{}", difference(&now, &before));
+        let left: Vec<_> =
+            std::fs::read_dir(volume.area().join("tx")).unwrap().map(|e| e.unwrap().path()).collect();
+        assert!(left.is_empty(), "{kind}: staged files stay behind an abort: {left:?}");
+
+        let tx = systx.begin(&Options::new()).unwrap();
+        change(&tx.open_dir(&tree).unwrap()).unwrap();
+        let committed = tx.commit().unwrap();
+        assert!(committed.steps > 5 && committed.displaced.is_empty(), "{committed:?}");
+        assert_eq!(committed.pending, None);
+        assert_eq!(std::fs::read_to_string(tree.join("new/link")).unwrap(), "written anew");
+        assert_eq!(std::fs::read_to_string(tree.join("copy")).unwrap(), "a line\none more line\n");
+        assert_eq!(std::fs::read_to_string(tree.join("cut")).unwrap(), "cut");
+        assert_eq!(std::fs::read(tree.join("large")).unwrap()[1_000_000..][..13], *b"in the middle");
+        assert_eq!(std::fs::read_link(tree.join("new/symlink")).unwrap(), Path::new("../old"));
+        for gone in ["moved", "gone", "tree"] {
+            assert!(!tree.join(gone).exists(), "{kind}: {gone}");
+        }
+    }
+}
+
+fn an_outsider(dir: &Path) {
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    let systx = systx();
+    let (read, written) = (tree.join("read"), tree.join("written"));
+    std::fs::write(&read, "1").unwrap();
+    let tx = systx.begin(&Options::new()).unwrap();
+    assert_eq!(tx.read(&read).unwrap(), b"1");
+    tx.write(&written, "on what was read").unwrap();
+    std::fs::write(&read, "2").unwrap();
+    let Err(Error::Conflict(conflict)) = tx.commit() else { panic!("it has committed") };
+    assert_eq!(conflict.path(), read);
+    assert!(!written.exists(), "nothing of it is public");
+    // A missing name is read, too.
+    let tx = systx.begin(&Options::new()).unwrap();
+    assert!(!tx.try_exists(tree.join("lock")).unwrap());
+    tx.write(&written, "none was there").unwrap();
+    std::fs::write(tree.join("lock"), "").unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    // The check in between says so at once, and so does each call after it.
+    let tx = systx.begin(&Options::new()).unwrap();
+    tx.read(&read).unwrap();
+    tx.check().unwrap();
+    std::fs::write(&read, "3").unwrap();
+    let error = tx.check().unwrap_err();
+    assert!(Error::of(&error).is_some_and(Error::is_conflict), "{error}");
+    let error = tx.read(&written).unwrap_err();
+    assert!(Error::of(&error).is_some_and(Error::is_conflict), "{error}");
+    // `atomically` tries again, and sees what is there then.
+    let mut tries = 0;
+    let seen = systx.atomically(&Options::new(), |tx| {
+        tries += 1;
+        let seen = tx.read_to_string(&read)?;
+        tx.write(&written, &seen)?;
+        if tries == 1 {
+            std::fs::write(&read, "4").unwrap();
+        }
+        Ok::<_, std::io::Error>(seen)
+    });
+    assert_eq!((seen.unwrap().as_str(), tries), ("4", 2));
+    assert_eq!(std::fs::read_to_string(&written).unwrap(), "4");
+    // An error of the work's own ends it at once, and nothing stays.
+    let failed = systx.atomically(&Options::new(), |tx| {
+        tx.remove_file(&written)?;
+        Err::<(), _>(std::io::Error::other("not today"))
+    });
+    assert_eq!(failed.unwrap_err().to_string(), "not today");
+    assert!(written.exists());
+    // A conflict that each try meets is told in the end.
+    let options = Options::new().retries(3);
+    let mut tries = 0;
+    let lost = systx.atomically(&options, |tx| {
+        tries += 1;
+        let seen = tx.read(&read)?;
+        std::fs::write(&read, format!("again {tries}")).unwrap();
+        tx.write(&written, seen)
+    });
+    assert!(Error::of(&lost.unwrap_err()).is_some_and(Error::is_conflict));
+    assert_eq!(tries, 4);
+}
+
+/// Adds 1 to the number in a file.
+fn add_one(systx: &Systx, options: &Options, file: &Path) {
+    let done = systx.atomically(options, |tx| {
+        let now: u64 = tx.read_to_string(file)?.trim().parse().expect("a number");
+        tx.write(file, format!("{}\n", now + 1))
+    });
+    done.unwrap();
+}
+
+fn number(file: &Path) -> u64 {
+    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+}
+
+fn beside_runs(dir: &Path) {
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    let file = tree.join("number");
+    std::fs::write(&file, "0\n").unwrap();
+    let (systx, times) = (systx(), rounds(20, 400));
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..times).for_each(|_| add_one(&systx, &loosely(), &file)));
+        for _ in 0..times {
+            let script = "echo $(($(cat number) + 1)) >number";
+            let done = run(&tree, &["--retry", "1000"], &["sh", "-c", script]).output().unwrap();
+            assert_eq!(code(&done), 0, "{}", err(&done));
+        }
+    });
+    assert_eq!(number(&file), 2 * times as u64);
+}
+
+/// Times that each process of [`nobody_loses`] adds, on each of its threads.
+const ADDS: usize = 25;
+const THREADS: usize = 4;
+
+fn add(tree: &Path) {
+    let systx = systx();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..ADDS).for_each(|_| add_one(&systx, &loosely(), &tree.join("number"))));
+        }
+    });
+}
+
+/// A further process of this program.
+pub fn process(role: &str, place: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.arg(place).env(ROLE, role).stdin(Stdio::null());
+    command
+}
+
+fn nobody_loses(dir: &Path) {
+    for kind in KINDS {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        let file = tree.join("number");
+        std::fs::write(&file, "0\n").unwrap();
+        let processes: Vec<_> = (0..2).map(|_| process("add", &tree).spawn().unwrap()).collect();
+        for mut process in processes {
+            assert!(process.wait().unwrap().success(), "{kind}");
+        }
+        assert_eq!(number(&file), (2 * THREADS * ADDS) as u64, "{kind}");
+    }
+}
+
+const ACCOUNTS: u64 = 5;
+
+fn transfer(systx: &Systx, tree: &Path, n: u64) -> std::io::Result<()> {
+    let account = |n: u64| tree.join(format!("account{}", n % ACCOUNTS));
+    let (from, to) = (account(n), account(n.wrapping_mul(7) + 1));
+    systx.atomically(&Options::new().retries(10_000), |tx| {
+        if from == to {
+            return Ok(());
+        }
+        let read = |path: &Path| -> std::io::Result<i64> {
+            Ok(tx.read_to_string(path)?.trim().parse().expect("a number"))
+        };
+        let (has, gets) = (read(&from)?, read(&to)?);
+        tx.write(&from, format!("{}\n", has - 3))?;
+        // One goes by a new file over the old one, as careful programs do it.
+        let new = to.with_extension("new");
+        tx.write(&new, format!("{}\n", gets + 3))?;
+        tx.rename(&new, &to)
+    })
+}
+
+/// Until it is killed, or nobody listens any more; says after each transfer that it is done.
+fn transfer_for_ever(tree: &Path) {
+    let systx = systx();
+    let mut told = std::io::stdout();
+    for n in u64::from(std::process::id()).. {
+        transfer(&systx, tree, n).unwrap();
+        if told.write_all(b".").and_then(|()| told.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn killed(dir: &Path) {
+    for kind in ["ext4", "btrfs"] {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        for n in 0..ACCOUNTS {
+            std::fs::write(tree.join(format!("account{n}")), "100\n").unwrap();
+        }
+        let systx = systx();
+        for round in 0..rounds(6, 300) {
+            let mut processes: Vec<_> =
+                (0..3).map(|_| process("transfer", &tree).stdout(Stdio::piped()).spawn().unwrap()).collect();
+            // Each is at work; then they go, one at a point of its work that nobody chose.
+            for process in &mut processes {
+                let mut done = vec![0; 1 + round % 3];
+                process.stdout.as_mut().unwrap().read_exact(&mut done).unwrap();
+            }
+            for process in &mut processes {
+                process.kill().unwrap();
+                process.wait().unwrap();
+            }
+            // The next use finishes what they have left.
+            let sum = systx.atomically(&Options::new(), |tx| {
+                let mut sum = 0;
+                for n in 0..ACCOUNTS {
+                    let text = tx.read_to_string(tree.join(format!("account{n}")))?;
+                    sum += text.trim().parse::<i64>().expect("a number");
+                }
+                assert!(tx
+                    .read_dir(&tree)?
+                    .all(|entry| !entry.file_name().as_encoded_bytes().ends_with(b".new")));
+                Ok::<_, std::io::Error>(sum)
+            });
+            assert_eq!(sum.unwrap(), 100 * ACCOUNTS as i64, "{kind}, round {round}");
+        }
+    }
+}
+
+fn over_file_systems(dir: &Path) {
+    let Some((_one, a)) = place(dir, "ext4") else { return };
+    let Some((_other, b)) = place(dir, "tmpfs") else { return };
+    let Some((_third, c)) = place(dir, "xfs") else { return };
+    let systx = systx();
+    for place in [&a, &b, &c] {
+        std::fs::write(place.join("n"), "0").unwrap();
+    }
+    let all = |tx: &systx::Transaction, text: &str| {
+        [&a, &b, &c].map(|place| tx.write(place.join("n"), text).unwrap())
+    };
+    let tx = systx.begin(&Options::new()).unwrap();
+    all(&tx, "1");
+    let error = tx.rename(a.join("n"), b.join("m")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::CrossesDevices);
+    tx.commit().unwrap();
+    let tx = systx.begin(&Options::new()).unwrap();
+    all(&tx, "2");
+    tx.read(b.join("n")).unwrap();
+    std::fs::write(b.join("n"), "outsider").unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    let now = [&a, &b, &c].map(|place| std::fs::read_to_string(place.join("n")).unwrap());
+    assert_eq!(now, ["1", "outsider", "1"]);
+    // Another order, and a retry over all of them.
+    systx
+        .atomically(&Options::new(), |tx| [&c, &b, &a].iter().try_for_each(|p| tx.write(p.join("n"), "3")))
+        .unwrap();
+    let now = [&a, &b, &c].map(|place| std::fs::read_to_string(place.join("n")).unwrap());
+    assert_eq!(now, ["3", "3", "3"]);
+}
+
+fn ended(dir: &Path) {
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    let systx = systx();
+    let tx = systx.begin(&Options::new()).unwrap();
+    let mut file: File = tx.create(tree.join("f")).unwrap();
+    file.write_all(b"text").unwrap();
+    let inside = tx.open_dir(&tree).unwrap();
+    tx.commit().unwrap();
+    let told = |error: std::io::Error| matches!(Error::of(&error), Some(Error::Ended));
+    assert!(told(file.write(b"more").unwrap_err()) && told(file.metadata().unwrap_err()));
+    assert!(told(inside.read("f").unwrap_err()) && told(inside.create_dir("d").unwrap_err()));
+    assert_eq!(std::fs::read_to_string(tree.join("f")).unwrap(), "text");
+    // What can neither be held back nor undone spoils a transaction, or is refused alone.
+    must(Command::new("mkfifo").arg(tree.join("fifo")));
+    let tx = systx.begin(&Options::new()).unwrap();
+    tx.write(tree.join("f"), "never").unwrap();
+    assert_eq!(tx.open(tree.join("fifo")).unwrap_err().raw_os_error(), Some(95));
+    assert!(matches!(tx.commit(), Err(Error::Refused(_))));
+    let tx = systx.begin(&Options::new().unsupported(Unsupported::Deny)).unwrap();
+    tx.write(tree.join("f"), "deny").unwrap();
+    assert_eq!(tx.open(tree.join("fifo")).unwrap_err().raw_os_error(), Some(1));
+    tx.commit().unwrap();
+    assert_eq!(std::fs::read_to_string(tree.join("f")).unwrap(), "deny");
+    // Handles may outlive everything else.
+    let tx = systx.begin(&Options::new()).unwrap();
+    let mut reading = tx.open(tree.join("f")).unwrap();
+    drop((tx, systx));
+    assert!(told(reading.read(&mut [0; 1]).unwrap_err()));
+}
+
+/// What a program can see of itself.
+fn self_portrait() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let kept = ["Umask", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "Uid", "Gid", "Groups", "CapEff"];
+    let mut lines: Vec<_> = status
+        .lines()
+        .filter(|line| kept.iter().any(|kept| line.starts_with(kept)))
+        .map(String::from)
+        .collect();
+    lines.push(std::fs::read_to_string("/proc/self/limits").unwrap());
+    lines.push(std::env::current_dir().unwrap().display().to_string());
+    lines.push(std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default());
+    lines
+}
+
+fn the_host(dir: &Path) {
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    std::fs::write(tree.join("number"), "0\n").unwrap();
+    let before = self_portrait();
+    let systx = systx();
+    for n in 0..rounds(200, 10_000) {
+        add_one(&systx, &loosely(), &tree.join("number"));
+        if n % 10 == 0 {
+            let tx = systx.begin(&loosely()).unwrap();
+            tx.create_dir_all(tree.join("a/b/c")).unwrap();
+            tx.write(tree.join("a/b/c/f"), "x").unwrap();
+        }
+    }
+    assert_eq!(self_portrait(), before);
+    // The mode of a new object is less the thread's umask, which nobody has touched.
+    let umask = systx_os::caller::umask().unwrap();
+    let tx = systx.begin(&Options::new()).unwrap();
+    tx.write(tree.join("made"), "").unwrap();
+    tx.create_dir(tree.join("dir")).unwrap();
+    assert_eq!(tx.metadata(tree.join("made")).unwrap().mode() & 0o7777, 0o666 & !umask);
+    tx.commit().unwrap();
+    let mode = |name: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(tree.join(name)).unwrap().permissions().mode() & 0o7777
+    };
+    assert_eq!((mode("made"), mode("dir")), (0o666 & !umask, 0o777 & !umask));
+}
+
+fn a_checkpoint(dir: &Path) {
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let Some((volume, tree)) = place(dir, kind) else { continue };
+        std::fs::write(tree.join("f"), "before").unwrap();
+        let systx = systx();
+        let tx = systx.begin(&Options::new()).unwrap();
+        tx.write(tree.join("f"), "committed").unwrap();
+        tx.set_mode(tree.join("f"), 0o600).unwrap();
+        tx.commit().unwrap();
+        drop(systx);
+        std::fs::write(tree.join("f"), "put back").unwrap();
+        volume.unmount();
+        volume.mount();
+        let told = recover();
+        assert_eq!(std::fs::read_to_string(tree.join("f")).unwrap(), "put back", "{kind}: {told}");
+    }
+}
