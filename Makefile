@@ -53,7 +53,7 @@ vm: ## tests, power cuts, reboots and other kernels in virtual machines with sto
 	bash scripts/vm.sh
 
 # Root needs no cargo for a program that is there and newer than its sources.
-$(PROGRAM): $(shell find crates/systx/src crates/systx-os/src crates/systx-engine/src crates/systx-view/src -name '*.rs') Cargo.lock
+$(PROGRAM): $(shell find crates/systx-cli/src crates/systx-places/src crates/systx-os/src crates/systx-engine/src crates/systx-view/src -name '*.rs') Cargo.lock
 	@command -v '$(CARGO)' >/dev/null || { echo '$@ is not there or older than its sources: run make first, as the user who has cargo' >&2; exit 1; }
 	CARGO='$(CARGO)' bash scripts/build.sh
 	@touch '$@'

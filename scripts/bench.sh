@@ -17,11 +17,11 @@ done
 programs=$(realpath -m "${CARGO_TARGET_DIR:-target}/release")
 case " $* " in
 "  " | *" log "*)
-    bash scripts/build.sh -p systx --features without-log
+    bash scripts/build.sh -p systx-cli --features without-log
     cp -f "$programs/systx" "$programs/systx-without-log"
     ;;
 esac
-bash scripts/build.sh -p systx -p systx-bench
+bash scripts/build.sh -p systx-cli -p systx-bench
 
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/systx-bench.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# pjdfstest and fsx through the view and natively (crates/systx/tests/posix.rs). Usage: scripts/posix.sh [PART-OF-A-NAME]
+# pjdfstest and fsx through the view and natively (crates/systx-cli/tests/posix.rs). Usage: scripts/posix.sh [PART-OF-A-NAME]
 # Installs both from crates.io below the target directory on first use: some minutes. fsx is under the Apple Public Source
 # License; neither is part of systx or shipped with it.
 set -euo pipefail
@@ -15,4 +15,4 @@ if [ ! -x "$tools/bin/pjdfstest" ] || [ ! -x "$tools/bin/fsx" ]; then
     fi
     rm -rf "$tools/build"
 fi
-SYSTX_POSIX_BIN="$tools/bin" exec "$cargo" test --locked --release -p systx --test posix -- "$@"
+SYSTX_POSIX_BIN="$tools/bin" exec "$cargo" test --locked --release -p systx-cli --test posix -- "$@"

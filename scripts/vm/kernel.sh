@@ -40,7 +40,7 @@ end() {
 build_programs() {
     local wanted=() word name path
     for word in "${programs[@]}"; do wanted+=(--test "${word%%=*}"); done
-    "${CARGO:-cargo}" test --release --locked -p systx --no-run "${wanted[@]}" 2>&1 | tee "$scratch/build" |
+    "${CARGO:-cargo}" test --release --locked -p systx-cli --no-run "${wanted[@]}" 2>&1 | tee "$scratch/build" |
         grep -E '^(warning|error)|Compiling systx' || true
     for word in "${programs[@]}"; do
         name=${word%%=*}

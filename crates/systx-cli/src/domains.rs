@@ -25,6 +25,7 @@ use systx_engine::upkeep::Listed;
 use systx_os::sandbox::answers::{self, Trial};
 use systx_os::sandbox::mounts::{self, Detached, Mount};
 use systx_os::{Errno, Linux, Open, Os};
+use systx_places::site::is_open_to_all;
 use systx_view::SUB_AREA_ATTRIBUTE;
 
 /// A mount that is served, with a detached copy of it.
@@ -175,7 +176,7 @@ pub fn hold_all(lower: &[Lower]) -> Result<Vec<Mounted>, NotHeld> {
         let stat = os.stat(&copy.root)?;
         let shared = os.uid() != 0 && stat.uid != os.uid();
         // Another directory than the one that was looked at.
-        if shared && !ordinary::places::is_open_to_all(stat.mode) {
+        if shared && !is_open_to_all(stat.mode) {
             return Err(Errno::ACCESS);
         }
         Ok(Mounted { lower: lower.clone(), copy, shared })
@@ -517,9 +518,5 @@ fn area_name_on<'a>(area: &'a Area, mounted: &Mounted) -> Result<Cow<'a, [u8]>, 
 /// Returns the name of an area. An ordinary user's ends with the user's number, since several users may have
 /// areas in one place.
 pub fn area_name(area: &Area) -> Cow<'_, [u8]> {
-    let name: &OsStr = &area.area_name;
-    match Linux::new().uid() {
-        0 => name.as_bytes().into(),
-        uid => [name.as_bytes(), format!("-{uid}").as_bytes()].concat().into(),
-    }
+    systx_places::area_name(area.area_name.as_bytes(), Linux::new().uid())
 }

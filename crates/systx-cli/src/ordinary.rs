@@ -14,8 +14,7 @@ pub mod places;
 
 use crate::failure::{Failure, Result};
 use crate::hint;
-use crate::tree::is_below;
-use crate::tree::owned::{narrow, way};
+use crate::tree::owned::narrow;
 use crate::words::shown;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +23,7 @@ use std::path::{Path, PathBuf};
 use systx_os::sandbox::mounts::{self, Mount};
 use systx_os::sandbox::own::{self, Entry};
 use systx_os::{Errno, Linux, Os};
+use systx_places::site::users_top;
 
 /// A thing that the machine forbids, and what would change it.
 pub struct Refusal {
@@ -135,13 +135,7 @@ pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount)> {
     let mount = mount_of(table, dir).ok_or_else(|| hint::on_no_mount(dir))?;
     let uid = Linux::new().uid();
-    let look = |path: &[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).ok();
-    // In another subvolume of btrfs nothing could be put in place.
-    let device = look(dir).map(|m| m.dev());
-    let owned = |path: &&[u8]| look(path).is_some_and(|m| m.uid() == uid && Some(m.dev()) == device);
-    let bears = |path: &[u8]| table.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
-    let owned: Vec<_> = way(dir, &mount.point).filter(owned).collect();
-    let top = owned.iter().find(|path| !bears(path)).or(owned.first()).map(|path| path.to_vec());
+    let top = users_top(table, uid, dir, &mount);
     top.map(|top| (top, mount)).ok_or_else(|| {
         let why = format!(
             "neither {} nor a directory above it belongs to user {uid}: only root can serve it",

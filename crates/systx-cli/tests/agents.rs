@@ -1,7 +1,7 @@
 //! Eight agents on one git work tree, each command a transaction: who touches different files never
 //! conflicts, every conflict names what another one has changed, and with `--retry` all get through.
 //!
-//! `cargo test -p systx --test agents [-- PART-OF-A-NAME]`; more rounds with `SYSTX_LONG=1`. It prints what
+//! `cargo test -p systx-cli --test agents [-- PART-OF-A-NAME]`; more rounds with `SYSTX_LONG=1`. It prints what
 //! it has counted.
 
 mod machine;

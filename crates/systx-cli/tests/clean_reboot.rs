@@ -4,7 +4,7 @@
 //! A file system is unmounted right behind a command, mounted again, and its table made one of an earlier
 //! boot: anything that no checkpoint covers would be redone then, over what was put back by hand in between.
 //!
-//! `cargo test -p systx --test clean_reboot [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test clean_reboot [-- PART-OF-A-NAME]`
 
 mod machine;
 

@@ -6,7 +6,7 @@
 //! meanwhile. `systx-engine` does the same for every call, act and name on the simulated machine
 //! (`commit::tests::outsider`); this is the real one.
 //!
-//! `cargo test -p systx --test conservation`: acts on names just before the step on the name, and each act
+//! `cargo test -p systx-cli --test conservation`: acts on names just before the step on the name, and each act
 //! after a few calls, a sample. `SYSTX_LONG=1`: every act on every name that it fits, after every step of
 //! publication; and every act after every other call. `SYSTX_SEED` repeats a run.
 

@@ -1,7 +1,7 @@
 //! `systx run` inside of a container: mount, pid, IPC, UTS, network and cgroup namespaces of its own, and a
 //! root that it was pivoted into. Made by plain means, as no container's manager need be at hand.
 //!
-//! `cargo test -p systx --test container [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test container [-- PART-OF-A-NAME]`
 
 mod machine;
 

@@ -4,7 +4,7 @@
 //! Two ways to choose the instant: a random number of microseconds after the command's last words; and, under
 //! strace, exactly before the n-th call of a kind, for every call of the commit.
 //!
-//! `cargo test -p systx --test crash_kill [-- PART-OF-A-NAME]`; a sample of the instants and calls.
+//! `cargo test -p systx-cli --test crash_kill [-- PART-OF-A-NAME]`; a sample of the instants and calls.
 //! `SYSTX_LONG=1`: thousands of kills, and one before every call.
 
 mod machine;

@@ -4,7 +4,7 @@
 //! (ext4, xfs). *Image*: a copy of the device at an instant, mounted in its place (btrfs, ext4 without a journal). Both
 //! keep what the device was given; that a device has a cache of its own is `systx-sim`'s business.
 //!
-//! `cargo test -p systx --test crash_power [-- PART-OF-A-NAME]`; many more with `SYSTX_LONG=1`.
+//! `cargo test -p systx-cli --test crash_power [-- PART-OF-A-NAME]`; many more with `SYSTX_LONG=1`.
 
 mod machine;
 

@@ -5,7 +5,7 @@
 //! power goes, and the log still has the record. Before it: an outsider changes something and syncs nothing,
 //! a transaction commits on that, the power goes.
 //!
-//! `cargo test -p systx --test crash_redo [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test crash_redo [-- PART-OF-A-NAME]`
 
 mod machine;
 

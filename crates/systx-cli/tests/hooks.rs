@@ -5,7 +5,7 @@
 //! The boot hook is root's and looks at all file systems, so it lives in a chroot on an ext4 in a file. The
 //! login hook is an ordinary user's, who has areas wherever an earlier run was.
 //!
-//! `cargo test -p systx --test hooks [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test hooks [-- PART-OF-A-NAME]`
 
 mod machine;
 

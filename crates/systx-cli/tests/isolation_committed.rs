@@ -2,7 +2,7 @@
 //!
 //! Each promise is played beside its opposite at `serializable`, so that the option is seen to do something.
 //!
-//! `cargo test -p systx --test isolation_committed [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with more backups and
+//! `cargo test -p systx-cli --test isolation_committed [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with more backups and
 //! more files.
 
 mod alone;

@@ -6,7 +6,7 @@
 //! of outsiders are not recorded: they may see the objects of one commit change one after another
 //! (guarantees.md, *validated*).
 //!
-//! `cargo test -p systx --test isolation_history [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. The
+//! `cargo test -p systx-cli --test isolation_history [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it. The
 //! seed is printed; `SYSTX_SEED` sets it (schedules stay the kernel's).
 
 mod alone;

@@ -7,7 +7,7 @@
 //! two renames by which a commit takes back an exchange that came too late the outsider may be shown an older
 //! state; it waits for its end and it counts as lost if there is none.
 //!
-//! `cargo test -p systx --test isolation_outsiders [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it.
+//! `cargo test -p systx-cli --test isolation_outsiders [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more of it.
 //! `SYSTX_SEED`.
 
 mod alone;

@@ -1,6 +1,6 @@
 //! No update is lost, nothing is read that was not so: the schedules on which others fail, each played to the letter.
 //!
-//! `cargo test -p systx --test isolation_updates [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with larger bounds.
+//! `cargo test -p systx-cli --test isolation_updates [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` with larger bounds.
 
 mod alone;
 

@@ -5,7 +5,7 @@
 //!
 //! Each case has a root of its own: an ext4 in a file, and on it a tmpfs in which all may make names.
 //!
-//! `cargo test -p systx --test kept_out [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test kept_out [-- PART-OF-A-NAME]`
 
 mod machine;
 

@@ -1,7 +1,7 @@
 //! Large things: many open files, many directories, huge sparse files, wide directories, many new files.
 //! Small sizes for everybody's tests, the full ones with `SYSTX_LONG=1`.
 //!
-//! `cargo test -p systx --test limits [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test limits [-- PART-OF-A-NAME]`
 
 mod machine;
 

@@ -4,7 +4,7 @@
 //! Its cache is lost by FS_IOC_SHUTDOWN without a flush of its log (ext4, xfs), or a copy of its device is
 //! put in the device's place (btrfs). The table keeps its boot id: no reboot is feigned.
 //!
-//! `cargo test -p systx --test lives [-- PART-OF-A-NAME]`.
+//! `cargo test -p systx-cli --test lives [-- PART-OF-A-NAME]`.
 
 mod machine;
 

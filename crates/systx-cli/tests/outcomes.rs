@@ -3,7 +3,7 @@
 //!
 //! A publisher is stopped right after its first step, so that an outsider can act between two steps.
 //!
-//! `cargo test -p systx --test outcomes [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test outcomes [-- PART-OF-A-NAME]`
 
 mod machine;
 

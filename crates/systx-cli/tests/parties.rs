@@ -1,6 +1,6 @@
 //! Transactions over several file systems of which one never comes back, is away, or is a copy of another.
 //!
-//! `cargo test -p systx --test parties [-- PART-OF-A-NAME]`.
+//! `cargo test -p systx-cli --test parties [-- PART-OF-A-NAME]`.
 
 mod machine;
 

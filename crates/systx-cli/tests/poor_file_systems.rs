@@ -2,7 +2,7 @@
 //! and nothing of an outsider's is lost; what can't be served is refused, or read-only inside, and its kind
 //! is named.
 //!
-//! `cargo test -p systx --test poor_file_systems [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test poor_file_systems [-- PART-OF-A-NAME]`
 
 mod machine;
 

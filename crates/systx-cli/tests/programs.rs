@@ -2,7 +2,7 @@
 //! The ones of `scripts/programs` that need no network and are quick, where they are installed; and that the
 //! comparison can fail.
 //!
-//! `cargo test -p systx --test programs [-- PART-OF-A-NAME]`; all programs: `scripts/programs.sh`.
+//! `cargo test -p systx-cli --test programs [-- PART-OF-A-NAME]`; all programs: `scripts/programs.sh`.
 
 mod machine;
 

@@ -4,7 +4,7 @@
 //! Skipped where the kernel has no such quotas; `make vm` has them. Those of btrfs: tests/faults.rs,
 //! tests/outcomes.rs.
 //!
-//! `cargo test -p systx --test quota [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test quota [-- PART-OF-A-NAME]`
 
 mod machine;
 

@@ -2,7 +2,7 @@
 //! commit point; what becomes impossible only after the last look is set aside and reported, and the rest
 //! takes effect.
 //!
-//! `cargo test -p systx --test refusals [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test refusals [-- PART-OF-A-NAME]`
 
 mod machine;
 

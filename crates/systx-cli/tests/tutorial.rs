@@ -18,7 +18,7 @@
 //!
 //! Any other block is an error, so that nothing is overlooked.
 //!
-//! `cargo test -p systx --test tutorial [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test tutorial [-- PART-OF-A-NAME]`
 
 mod machine;
 

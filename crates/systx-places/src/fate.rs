@@ -4,7 +4,6 @@
 
 use crate::path::is_below;
 use crate::Seen;
-use systx_engine::shown::Shown;
 use systx_os::sandbox::mounts::Mount;
 
 /// File system type of a transaction's view, in the mount table that its subtransactions are planned by. No
@@ -54,13 +53,24 @@ pub enum Fate {
     ReadOnly,
 }
 
-/// Why the directories of a mount can't be served, if they can't.
-pub fn can_be_served(mount: &Mount) -> Result<(), String> {
+/// Why the directories of a mount can't be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// It is mounted read-only.
+    ReadOnly,
+    /// It shows other numbers of users and groups than the file system has.
+    MappedNumbers,
+    /// Its file system, or its place, is not served.
+    FileSystem,
+}
+
+/// Returns why the directories of a mount can't be served, if they can't.
+pub fn obstacle(mount: &Mount) -> Option<Obstacle> {
     match fate(mount, Seen::Directory) {
-        Fate::Served => Ok(()),
-        _ if mount.attributes.read_only || mount.file_system_read_only => Err("mounted read-only".into()),
-        _ if mount.idmapped => Err("mounted with mapped numbers of users and groups".into()),
-        _ => Err(format!("{} can't be served", Shown(&mount.fs_type))),
+        Fate::Served => None,
+        _ if mount.attributes.read_only || mount.file_system_read_only => Some(Obstacle::ReadOnly),
+        _ if mount.idmapped => Some(Obstacle::MappedNumbers),
+        _ => Some(Obstacle::FileSystem),
     }
 }
 

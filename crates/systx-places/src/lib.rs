@@ -25,6 +25,8 @@ pub enum Seen {
     Directory,
     /// The mount of a single file.
     File,
+    /// It can't be looked at: its file system fails, or its server has died.
+    Silent,
 }
 
 /// Returns the name of a user's areas; `base` is that of root's.

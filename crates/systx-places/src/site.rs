@@ -103,7 +103,9 @@ impl Table {
                 Some(Site { mount: widest.id, top: widest.point.clone(), path, rest })
             }
             uid => {
-                let top = self.users_top(uid, path, mount)?;
+                let shared =
+                    || look(path).filter(|m| m.uid() == 0 && is_open_to_all(m.mode())).map(|_| path.to_vec());
+                let top = users_top(&self.mounts, uid, path, mount).or_else(shared)?;
                 let rest = is_below(path, &top)?.to_vec();
                 let above = inside.strip_suffix(rest.as_slice()).unwrap_or_default();
                 let path = above.strip_suffix(b"/").unwrap_or(above).to_vec();
@@ -127,21 +129,24 @@ impl Table {
         wide.sort_by_key(|outer| outer.root.len());
         wide.into_iter().find(is_seen).unwrap_or(mount)
     }
+}
 
-    /// The topmost directory of the user on the way that bears no mount, else the topmost one.
-    fn users_top(&self, uid: u32, path: &[u8], mount: &Mount) -> Option<Vec<u8>> {
-        let look = |path: &[u8]| std::fs::symlink_metadata(OsStr::from_bytes(path)).ok();
-        // In another subvolume of btrfs nothing could be put in place.
-        let device = look(path)?.dev();
-        let is_owned = |path: &&[u8]| look(path).is_some_and(|m| m.uid() == uid && m.dev() == device);
-        let bears =
-            |path: &[u8]| self.mounts.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
-        let owned: Vec<_> = way(path, &mount.point).filter(is_owned).collect();
-        if let Some(top) = owned.iter().find(|path| !bears(path)).or(owned.first()) {
-            return Some(top.to_vec());
-        }
-        look(path).filter(|m| m.uid() == 0 && is_open_to_all(m.mode())).map(|_| path.to_vec())
-    }
+/// Metadata of a path, without following a symbolic link at its end.
+fn look(path: &[u8]) -> Option<std::fs::Metadata> {
+    std::fs::symlink_metadata(OsStr::from_bytes(path)).ok()
+}
+
+/// The topmost directory of a user on the way to `path`, on `mount`, below which nothing is mounted; if
+/// something is mounted below each, the topmost of all. An ordinary user's area is there.
+///
+/// The kernel lets no user copy a directory to a namespace without what other users have mounted below it.
+pub fn users_top(mounts: &[Mount], uid: u32, path: &[u8], mount: &Mount) -> Option<Vec<u8>> {
+    // In another subvolume of btrfs nothing could be put in place.
+    let device = look(path)?.dev();
+    let is_owned = |path: &&[u8]| look(path).is_some_and(|m| m.uid() == uid && m.dev() == device);
+    let bears = |path: &[u8]| mounts.iter().any(|m| m.point != path && is_below(&m.point, path).is_some());
+    let owned: Vec<_> = way(path, &mount.point).filter(is_owned).collect();
+    owned.iter().find(|path| !bears(path)).or(owned.first()).map(|top| top.to_vec())
 }
 
 #[cfg(test)]

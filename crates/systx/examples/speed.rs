@@ -1,6 +1,6 @@
 //! How long small transactions take, beside the plain calls, in one run. Not a test: prints microseconds.
 //!
-//! `cargo run --release -p systx-lib --example speed -- DIR [ROUNDS]`
+//! `cargo run --release -p systx --example speed -- DIR [ROUNDS]`
 
 use std::fs;
 use std::io;

@@ -1,6 +1,6 @@
 //! Moves an amount from one file with a number to another, however many others do the same.
 //!
-//! `cargo run -p systx-lib --example transfer -- FROM TO AMOUNT`
+//! `cargo run -p systx --example transfer -- FROM TO AMOUNT`
 
 use std::io;
 use std::path::Path;

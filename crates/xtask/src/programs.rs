@@ -7,18 +7,18 @@ use std::path::Path;
 /// The programs that take longest (package/program), so that nothing long is left for the end.
 const FIRST: [&str; 13] = [
     "systx-engine/systx_engine",
-    "systx/agreement",
-    "systx/users",
-    "systx/run",
-    "systx/sub",
-    "systx/crash_power",
-    "systx/undo",
-    "systx/conservation",
-    "systx/crash_kill",
-    "systx/sessions",
-    "systx/isolation_history",
-    "systx/network",
-    "systx/isolation_committed",
+    "systx-cli/agreement",
+    "systx-cli/users",
+    "systx-cli/run",
+    "systx-cli/sub",
+    "systx-cli/crash_power",
+    "systx-cli/undo",
+    "systx-cli/conservation",
+    "systx-cli/crash_kill",
+    "systx-cli/sessions",
+    "systx-cli/isolation_history",
+    "systx-cli/network",
+    "systx-cli/isolation_committed",
 ];
 
 /// A test program.
@@ -97,13 +97,13 @@ mod tests {
     #[test]
     fn long_programs_come_first_and_each_once() {
         let messages = [
-            message("systx", "hooks", true),
-            message("systx", "systx", false),
+            message("systx-cli", "hooks", true),
+            message("systx-cli", "systx", false),
             "not json".to_owned(),
-            message("systx", "run", true),
+            message("systx-cli", "run", true),
             message("systx-view", "run", true),
             message("systx-engine", "systx_engine", true),
-            message("systx", "run", true),
+            message("systx-cli", "run", true),
         ];
         let order = in_order(&messages.join("\n"));
         let order: Vec<_> = order.iter().map(|p| format!("{} {}", p.package, p.executable)).collect();

@@ -19,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use systx_os::sandbox::mounts::Mount;
 use systx_os::{Linux, Os};
+use systx_places::site::is_open_to_all;
 
 /// Directories in which everybody makes files. /dev/shm is the command's own.
 pub const HABITUAL: [&str; 2] = ["/tmp", "/var/tmp"];
@@ -35,11 +36,6 @@ const TOLD_BY: [&str; 7] = [
 /// Directories of the home where programs keep files without such a variable, for a home that can't be served
 /// as a whole.
 const IN_HOME: [&str; 3] = [".cache", ".config", ".local"];
-
-/// S_ISVTX and S_IWOTH: all may make names in such a directory, and take their own only.
-const OPEN_TO_ALL: u32 = 0o1002;
-/// S_ISGID: a new object in such a directory has a group that is unknown in the user's namespace.
-const SETGID: u32 = 0o2000;
 
 /// Places, and those that can't be served.
 #[derive(Clone, Debug, Default)]
@@ -135,11 +131,6 @@ fn look(path: &[u8]) -> Option<std::fs::Metadata> {
 /// to all.
 fn is_open_to_him(dir: &std::fs::Metadata) -> bool {
     dir.uid() == Linux::new().uid() || (dir.uid() == 0 && is_open_to_all(dir.mode()))
-}
-
-/// Returns true if the mode lets all users make names in a directory and remove only their own.
-pub fn is_open_to_all(mode: u32) -> bool {
-    mode & OPEN_TO_ALL == OPEN_TO_ALL && mode & SETGID == 0
 }
 
 #[cfg(test)]

@@ -24,21 +24,23 @@
 //! change anything ([`plan_places`]); what the kernel talks through stays, and POSIX IPC is the command's
 //! own.
 
-mod fate;
-pub mod owned;
 mod path;
 mod planner;
 #[cfg(test)]
 mod tests;
 
-pub use fate::{can_be_served, NATIVE, VIEW};
-pub use path::is_below;
+pub use systx_places::fate::{NATIVE, VIEW};
+pub use systx_places::owned;
+pub use systx_places::path::is_below;
+pub use systx_places::Seen;
 
 use crate::failure::Result;
+use crate::words::shown;
 use path::depth;
 use planner::{Planner, COPIED};
 use systx_os::sandbox::mounts::{Attributes, Mount};
 use systx_os::sandbox::root::{Base, Step};
+use systx_places::fate::{obstacle, Obstacle};
 
 /// A mount whose file system is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,18 +70,14 @@ pub struct Tree {
     pub named: Vec<Vec<u8>>,
 }
 
-/// The object at a mount point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// Something else: another mount lies over it.
-    Hidden,
-    /// The mount, and its root is a directory.
-    Directory,
-    /// The mount of a single file.
-    File,
-    /// The mount, but its file system fails, or does not let this user look. It stays where it is: without it the
-    /// command would change the directory under it.
-    Silent,
+/// Why the directories of a mount can't be served, if they can't.
+pub fn can_be_served(mount: &Mount) -> Result<()> {
+    match obstacle(mount) {
+        None => Ok(()),
+        Some(Obstacle::ReadOnly) => Err("mounted read-only".into()),
+        Some(Obstacle::MappedNumbers) => Err("mounted with mapped numbers of users and groups".into()),
+        Some(Obstacle::FileSystem) => Err(format!("{} can't be served", shown(&mount.fs_type)).into()),
+    }
 }
 
 /// Returns the mounts that can be served, also where the rest of the tree can't be: in most containers `/` is

@@ -3,8 +3,7 @@
 //! Guarantees: a file system that is mounted in several places is one view, shown in all of them. Does not: decide what
 //! becomes of a mount ([`super::fate`] does).
 
-use super::fate::{fate, Fate, SERVED};
-use super::path::{c_string, is_below, join, relative};
+use super::path::{c_string, relative};
 use super::{Lower, Seen};
 use crate::failure::{Failure, Result};
 use crate::hint;
@@ -13,6 +12,8 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use systx_os::sandbox::mounts::Mount;
 use systx_os::sandbox::root::{Base, Step};
+use systx_places::fate::{fate, Fate, SERVED};
+use systx_places::path::{is_below, join};
 
 /// On what a mount stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@
 //! played: FALLOC_FL_COLLAPSE_RANGE and INSERT_RANGE, which a view refuses; they have a case of their own.
 //! Zeros that were written may be a hole after the commit.
 //!
-//! `cargo test -p systx --test agreement [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more seeds. `SYSTX_SEED`
+//! `cargo test -p systx-cli --test agreement [-- PART-OF-A-NAME]`; `SYSTX_LONG=1` for more seeds. `SYSTX_SEED`
 //! for one.
 
 #[path = "../alone/mod.rs"]

@@ -1,7 +1,7 @@
 //! Bad input and failing machines: each a clear error that says on which side of the commit point it is; nothing lost,
 //! nothing left mounted, locked or staged; and the next `systx run` works.
 //!
-//! `cargo test -p systx --test faults [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test faults [-- PART-OF-A-NAME]`
 
 mod garbled;
 #[path = "../machine/mod.rs"]

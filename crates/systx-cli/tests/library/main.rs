@@ -1,6 +1,6 @@
 //! The library beside `systx run`, programs that know of neither, and other threads and processes.
 //!
-//! `cargo test -p systx --test library [-- PART-OF-A-NAME]`.
+//! `cargo test -p systx-cli --test library [-- PART-OF-A-NAME]`.
 
 mod agreement;
 #[path = "../machine/mod.rs"]

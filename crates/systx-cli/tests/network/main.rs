@@ -3,7 +3,7 @@
 //! Everything happens in a network namespace of this program, with servers at its loopback device: 10.99.0.1
 //! is an address that only it has. Each promise is checked of root, and of an ordinary user.
 //!
-//! `cargo test -p systx --test network [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test network [-- PART-OF-A-NAME]`
 
 #[path = "../alone/mod.rs"]
 mod alone;

@@ -5,7 +5,7 @@
 //! Each pair of a kind and a call has a directory of its own, so one process makes all calls, and one commit
 //! shows what they have changed. What may give less is said where it is allowed.
 //!
-//! `cargo test -p systx --test rights [-- PART-OF-A-NAME]`; `SYSTX_LONG=1`: every pair in both kinds of
+//! `cargo test -p systx-cli --test rights [-- PART-OF-A-NAME]`; `SYSTX_LONG=1`: every pair in both kinds of
 //! directories, on every file system; else a part of them, drawn anew from `SYSTX_SEED`.
 
 #[path = "../machine/mod.rs"]

@@ -2,7 +2,7 @@
 //!
 //! Each case runs on each file system; its name is the promise.
 //!
-//! `cargo test -p systx --test run [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test run [-- PART-OF-A-NAME]`
 
 mod area;
 mod beside;

@@ -1,7 +1,7 @@
 //! Transactions that stay open over several commands: `begin`, `exec`, `diff`, `commit`, `abort`, and `run`
 //! that keeps its own open.
 //!
-//! `cargo test -p systx --test sessions [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test sessions [-- PART-OF-A-NAME]`
 
 #[path = "../alone/mod.rs"]
 mod alone;

@@ -1,7 +1,7 @@
 //! `systx undo`: a committed transaction is taken back as a whole, where nothing has changed since; else it
 //! is said what has.
 //!
-//! `cargo test -p systx --test undo [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test undo [-- PART-OF-A-NAME]`
 
 mod cut;
 mod keeping;

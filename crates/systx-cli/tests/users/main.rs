@@ -4,7 +4,7 @@
 //! Every run here is of a made-up user without capabilities, in a user namespace that systx makes. /dev/fuse
 //! is a node that all users may open, as on most systems, in this program's own mount namespace.
 //!
-//! `cargo test -p systx --test users [-- PART-OF-A-NAME]`
+//! `cargo test -p systx-cli --test users [-- PART-OF-A-NAME]`
 
 mod cut;
 mod effects;

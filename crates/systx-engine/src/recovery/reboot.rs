@@ -410,7 +410,13 @@ impl<O: Os> Redo<'_, O> {
             Some(earlier) => earlier.pending.clone(),
             None => match self.with_room(body, around, recovered) {
                 Ok(reclaimed) => {
-                    debug!(tx = body.id.0, lsn = lsn.0, steps = body.steps.len(), ?reclaimed, "published again");
+                    debug!(
+                        tx = body.id.0,
+                        lsn = lsn.0,
+                        steps = body.steps.len(),
+                        ?reclaimed,
+                        "published again"
+                    );
                     return reclaimed;
                 }
                 Err(pending) => pending,

@@ -81,7 +81,11 @@ fn ended_by_a_child(
             }
             Does::Lose => {
                 let with = crate::outcome::Party::Unknown;
-                t.lose(&crate::outcome::Conflict { path: Vec::new(), what: crate::outcome::ConflictKind::ContentsChanged, with });
+                t.lose(&crate::outcome::Conflict {
+                    path: Vec::new(),
+                    what: crate::outcome::ConflictKind::ContentsChanged,
+                    with,
+                });
                 None
             }
             Does::Drop => {
