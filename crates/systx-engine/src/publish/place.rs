@@ -67,7 +67,8 @@ fn restore<O: Os>(os: &O, found: &O::Fd, small: &Small) -> Result<()> {
     let stat = os.stat(found)?;
     give_mode_back(os, found, &stat, small.mode)?;
     let (content, size) = (&small.content, stat.size as usize);
-    let later = stat.mtime > small.mtime.max(small.ctime);
+    // The time of ours may lie in the future: touch(1) can set any.
+    let later = stat.mtime > small.ctime && stat.mtime != small.mtime;
     let begun = stat.atime == RESTORING;
     let time = if begun {
         SmallTime::Restoring
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::id::TxId;
     use crate::record::{Act, At};
-    use systx_os::FsKind;
+    use systx_os::{FsKind, Timestamp};
     use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, SimOs};
 
     /// A file of a user's in the root, and how its record describes it.
@@ -197,6 +198,22 @@ mod tests {
         let his = [&[1; 512][..], &[0; 512], &[7; 512]].concat();
         for kept in [&his[..], &[1; 100], &[0; 100], &[0; 1537], b"his", &[&ours[..], b"more"].concat()] {
             assert!(restored(kept) == kept);
+        }
+    }
+
+    #[test]
+    fn a_time_in_the_future_hides_no_change_of_an_outsider() {
+        let machine = Machine::with(FsKind::Ext4);
+        let os = machine.spawn("redo");
+        let (found, small) = file(&os, b"contents", b"", 0o644);
+        let behind = |sec| Timestamp { sec: small.ctime.sec + sec, nsec: 0 };
+        let small = Small { mtime: behind(1_000_000), ..small };
+        for (mtime, left) in [(behind(1), 0), (behind(2_000_000), 0), (small.mtime, 8), (behind(-1), 8)] {
+            let fd = os.reopen(&found, Open::ReadWrite).expect("works");
+            os.truncate(&fd, 0).expect("works");
+            os.utimens(&fd, None, Some(mtime)).expect("works");
+            restore(&os, &found, &small).expect("works");
+            assert_eq!(os.stat(&found).expect("works").size, left, "{mtime:?}");
         }
     }
 
