@@ -8,6 +8,9 @@ pub mod beside;
 pub mod caller;
 mod error_text;
 pub mod fuse;
+pub mod guest;
+#[cfg(feature = "host")]
+pub mod host;
 pub mod linux;
 pub mod no_room;
 pub mod os;
@@ -21,6 +24,7 @@ pub mod types;
 pub mod words;
 
 pub use error_text::error_text;
+pub use guest::Guest;
 pub use linux::Linux;
 pub use os::Os;
 pub use types::*;
