@@ -70,7 +70,7 @@ const LEFT_OUT: &[u8] = b"systx.left-out";
 
 /// Plans the whole tree with what is mounted at these points read-only, wherever else it is seen, too.
 pub fn plan_without(table: &[Mount], points: &[Vec<u8>]) -> Result<Tree> {
-    let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| hint::on_no_mount(point));
+    let of = |point: &Vec<u8>| ordinary::mount_of(table, point).ok_or_else(|| Failure::on_no_mount(point));
     let left_out = points.iter().map(of).collect::<Result<Vec<_>, _>>()?;
     let mut table = table.to_vec();
     for mount in &mut table {

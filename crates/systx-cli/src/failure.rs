@@ -57,6 +57,14 @@ impl Failure {
         Failure::new("", cause).on(path)
     }
 
+    /// Makes one about a directory whose mount is not among those that the kernel lists.
+    pub fn on_no_mount(dir: &[u8]) -> Failure {
+        Failure::from(format!("{} is on none of the mounts in /proc/self/mountinfo", shown(dir))).hint(
+            "in a chroot make its root a mount (mount --bind ROOT ROOT), \
+             and where something has been mounted just now, run again",
+        )
+    }
+
     /// With the path that it was done to.
     pub fn on(mut self, path: &[u8]) -> Failure {
         self.0.path = path.to_vec();

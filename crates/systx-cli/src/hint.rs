@@ -3,8 +3,6 @@
 //! Owns: the texts. Guarantees: a hint is something that the reader can do or look at; without a useful one
 //! there is none. Does not: know what was being done; a caller that does has better words.
 
-use crate::failure::Failure;
-use crate::words::shown;
 use systx_os::Errno;
 
 /// Returns what to do, as a fragment that follows a semicolon.
@@ -27,12 +25,4 @@ pub fn step(error: Errno) -> Option<&'static str> {
 /// The next step, to follow the words of an error.
 pub fn and_step(error: Errno) -> String {
     step(error).map_or_else(String::new, |step| format!("; {step}"))
-}
-
-/// A directory whose mount is not among those that the kernel lists.
-pub fn on_no_mount(dir: &[u8]) -> Failure {
-    Failure::from(format!("{} is on none of the mounts in /proc/self/mountinfo", shown(dir))).hint(
-        "in a chroot make its root a mount (mount --bind ROOT ROOT), \
-         and where something has been mounted just now, run again",
-    )
 }

@@ -13,7 +13,6 @@
 pub mod places;
 
 use crate::failure::{Failure, Result};
-use crate::hint;
 use crate::tree::owned::narrow;
 use crate::words::shown;
 use std::ffi::OsStr;
@@ -133,7 +132,7 @@ pub fn mount_of(table: &[Mount], dir: &[u8]) -> Option<Mount> {
 /// Returns the topmost directory of the user on the way to `dir`, on its file system: the same for all
 /// directories below it, as long as no mount lies below it that the kernel would not let the user copy.
 fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount)> {
-    let mount = mount_of(table, dir).ok_or_else(|| hint::on_no_mount(dir))?;
+    let mount = mount_of(table, dir).ok_or_else(|| Failure::on_no_mount(dir))?;
     let uid = Linux::new().uid();
     let top = users_top(table, uid, dir, &mount);
     top.map(|top| (top, mount)).ok_or_else(|| {
@@ -149,7 +148,7 @@ fn top(table: &[Mount], dir: &[u8]) -> Result<(Vec<u8>, Mount)> {
 pub fn table_with(table: &[Mount], places: &[Vec<u8>]) -> Result<Vec<Mount>> {
     let mount = |place: &Vec<u8>| match mount_of(table, place) {
         Some(mount) => Ok((place.clone(), mount)),
-        None => Err(hint::on_no_mount(place)),
+        None => Err(Failure::on_no_mount(place)),
     };
     Ok(narrow(table, &places.iter().map(mount).collect::<Result<Vec<_>, _>>()?))
 }
@@ -172,7 +171,7 @@ const STICKY: u32 = 0o1000;
 /// The mount table in which this very directory is a mount: the one that has an area need not be the topmost
 /// any more. It is the user's, or sticky as /tmp.
 pub fn table_of(table: &[Mount], top: &[u8]) -> Result<Vec<Mount>> {
-    let mount = mount_of(table, top).ok_or_else(|| hint::on_no_mount(top))?;
+    let mount = mount_of(table, top).ok_or_else(|| Failure::on_no_mount(top))?;
     let of_his = |m: std::fs::Metadata| m.uid() == Linux::new().uid() || m.mode() & STICKY != 0;
     if std::fs::symlink_metadata(OsStr::from_bytes(top)).is_ok_and(of_his) {
         Ok(narrow(table, &[(top.to_vec(), mount)]))

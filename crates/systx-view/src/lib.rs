@@ -20,7 +20,6 @@ pub mod files;
 pub mod habits;
 pub mod listings;
 pub mod nodes;
-mod read_committed;
 pub mod serve;
 pub mod view;
 pub mod wire;

@@ -1,10 +1,12 @@
 //! A transaction as a tree that programs can live in: its mounts, its connections, its end.
 
+mod read_committed;
+
 use crate::files::Files;
 use crate::habits::Habits;
 use crate::listings::Listings;
-use crate::read_committed::ReadCommitted;
 use crate::wire::{flag, Agreed};
+use read_committed::ReadCommitted;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;

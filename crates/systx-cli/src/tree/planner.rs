@@ -6,7 +6,6 @@
 use super::path::{c_string, relative};
 use super::{Lower, Seen};
 use crate::failure::{Failure, Result};
-use crate::hint;
 use crate::words::shown;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -165,7 +164,7 @@ impl Planner {
             let (mount, seen) = visible
                 .iter()
                 .rfind(|(m, _)| is_below(dir, &m.point).is_some())
-                .ok_or_else(|| hint::on_no_mount(dir))?;
+                .ok_or_else(|| Failure::on_no_mount(dir))?;
             if fate(mount, *seen) != Fate::Served {
                 return Err(not_served(mount, *seen, dir));
             }

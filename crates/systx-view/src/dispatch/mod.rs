@@ -5,7 +5,7 @@
 //! [`Transaction`](systx_engine::transaction::Transaction).
 //!
 //! Not answered, which the kernel takes as "never ask again" (`ENOSYS`): FSYNC, FSYNCDIR, FLUSH, because
-//! durability comes with the commit; OPENDIR, because listings are cached (but see [`crate::read_committed`]); ACCESS,
+//! durability comes with the commit; OPENDIR, because listings are cached (but see `view::read_committed`); ACCESS,
 //! because the kernel checks permissions; STATX, because the engine knows no times of birth; POLL. Locks and
 //! leases were not agreed on: they stay in the kernel, inside the view.
 

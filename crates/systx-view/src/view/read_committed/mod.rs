@@ -8,9 +8,9 @@
 
 mod queue;
 
+use super::View;
 use crate::call::Call;
 use crate::nodes::{id_of, node_of};
-use crate::view::View;
 use crate::wire::layout::{BatchForgetIn, ForgetIn, ForgetOne, OpenOut, ReleaseIn};
 use crate::wire::{forget_unused, stale_attributes, Opcode, Reply, Request};
 use std::collections::HashSet;
