@@ -107,6 +107,7 @@ impl Error {
             CommitError::Conflict(conflict) => Error::conflict(conflict),
             CommitError::Failed { doing, path, error } => Error::Failed(Failed::new(doing, &path, error)),
             CommitError::Refused(why) => Error::Refused(why),
+            CommitError::Forked => Error::Forked,
             error => Error::InDoubt(error.to_string()),
         }
     }

@@ -166,11 +166,8 @@ impl Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         let Some(state) = self.lock().take() else { return };
-        match std::process::id() == self.shared.pid {
-            true => state.engine.abort(),
-            // In a child the staged files are the parent's, which may go on.
-            false => std::mem::forget(state),
-        }
+        // In a child this changes nothing: what is staged is the parent's, which may go on.
+        state.engine.abort();
     }
 }
 

@@ -13,7 +13,7 @@ use crate::upkeep::Upkeep;
 use std::io;
 use std::sync::Arc;
 use systx_os::caller::{fs_uid, Protected};
-use systx_os::Linux;
+use systx_os::{Linux, Os};
 use systx_places::area_name;
 
 /// Transactions of this process.
@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub os: Linux,
     /// The user whose transactions these are: areas have an owner.
     pub uid: u32,
-    /// Process that made it.
-    pub pid: u32,
+    /// Of the process that made it; a forked child has another one.
+    lineage: u64,
     /// What the machine does about names in sticky directories.
     pub protected: Protected,
     pub served: Served,
@@ -56,8 +56,8 @@ impl Systx {
         let os = Linux::new();
         let uid = fs_uid();
         let served = Served::new(os.clone(), area_name(name.as_ref(), uid).into_owned())?;
-        let (pid, protected, upkeep) = (std::process::id(), Protected::now(), Upkeep::default());
-        let shared = Shared { os, uid, pid, protected, served, upkeep };
+        let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
+        let shared = Shared { os, uid, lineage, protected, served, upkeep };
         Ok(Systx { shared: Arc::new(shared) })
     }
 
@@ -126,16 +126,21 @@ impl Systx {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if std::process::id() == self.pid {
+        if !self.is_forked() {
             self.upkeep.finish();
         }
     }
 }
 
 impl Shared {
+    /// Returns true in a child of the process that made it.
+    pub fn is_forked(&self) -> bool {
+        self.os.lineage() != self.lineage
+    }
+
     /// Checks that the calling thread may act in transactions of this value.
     pub fn is_ours(&self) -> Result<(), Error> {
-        if std::process::id() != self.pid {
+        if self.is_forked() {
             return Err(Error::Forked);
         }
         if fs_uid() != self.uid {
