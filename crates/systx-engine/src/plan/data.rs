@@ -4,6 +4,7 @@
 
 use super::{Draft, Ordered};
 use crate::bytes::sector_crc;
+use crate::diff::{Diff, ObjectDiff};
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
@@ -17,7 +18,7 @@ use crate::workset::node::{Data, Ix, NO_SLOT};
 use crate::workset::staging::slot_name;
 use crate::workset::Workset;
 use std::ops::Range;
-use systx_os::{inode_flag, Errno, FileType, Lease, Open, Os, SetXattr};
+use systx_os::{inode_flag, Errno, Lease, Open, Os, SetXattr};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
@@ -44,18 +45,17 @@ struct Run {
     inline: Option<Vec<u8>>,
 }
 
-pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    for ix in workset.all() {
-        let object = workset.object(ix);
-        let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
-        if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !workset.is_gone(ix) {
+pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
+    for object in &diff.objects {
+        let ix = object.ix;
+        if !matches!(workset.object(ix).data, Data::Base(_)) && !workset.is_gone(ix) {
             draft.now = Some(ix);
             // Open once for everything that is asked of it here, and closed again: there may be very many.
             let held = workset.object(ix).file.is_none() && workset.memory(ix).is_none();
             if held {
                 workset.object_mut(ix).file = Some(workset.private_fd(ix)?);
             }
-            let planned = plan_file(workset, draft, ix);
+            let planned = plan_file(workset, draft, object);
             if held {
                 workset.object_mut(ix).file = None;
             }
@@ -66,7 +66,8 @@ pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -
     Ok(())
 }
 
-fn plan_file<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
+fn plan_file<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, diff: &ObjectDiff) -> Verb<()> {
+    let ix = diff.ix;
     let Some((handle, stat)) = workset.object(ix).lower.as_ref().map(|l| (l.handle, l.stat)) else {
         return Ok(());
     };
@@ -81,7 +82,7 @@ fn plan_file<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> V
     }
     let ranges = patch_ranges(workset, draft, ix, stat.size, size)?;
     if ranges.is_empty() && stat.size == size {
-        return drop_copy(workset, draft, ix);
+        return drop_copy(workset, draft, diff);
     }
     let from_slot: u64 = ranges.iter().filter(|r| r.source == Source::Slot).map(|r| r.len).sum();
     let slot = workset.object(ix).data.slot();
@@ -139,25 +140,23 @@ fn has_for_itself<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Was>> 
 }
 
 /// The private bytes are the committed ones: nothing to publish but, at most, the time.
-fn drop_copy<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
-    let Data::Private(private) = &workset.object(ix).data else {
-        no_slot_of(workset, draft, ix);
+fn drop_copy<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, diff: &ObjectDiff) -> Verb<()> {
+    let object = workset.object(diff.ix);
+    let Data::Private(private) = &object.data else {
+        no_slot_of(workset, draft, diff.ix);
         return Ok(());
     };
     let slot = private.slot;
-    if workset.object(ix).opens > 0 {
-        no_slot_of(workset, draft, ix);
+    if object.opens > 0 {
+        no_slot_of(workset, draft, diff.ix);
         return Ok(());
     }
-    let fd = workset.private_fd(ix)?;
-    let mtime = workset.os().stat(&fd)?.mtime;
-    let before = workset.object(ix).lower.as_ref().map(|l| l.stat.mtime);
     let spot = workset.slot_spot(draft.mount, slot)?;
     workset.os().unlink(&spot.dir, &spot.name)?;
-    let object = workset.object_mut(ix);
+    let object = workset.object_mut(diff.ix);
     object.data = Data::Base(None);
-    if before != Some(mtime) {
-        object.over_mut().mtime = Some(mtime);
+    if let Some(mtime) = diff.mtime {
+        object.over_mut().mtime = Some(mtime.new);
     }
     Ok(())
 }

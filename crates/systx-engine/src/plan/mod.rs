@@ -11,6 +11,7 @@ mod data;
 mod names;
 mod small;
 
+use crate::diff::{Diff, Unread};
 use crate::id::ObjectId;
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Verb, VerbError};
@@ -179,19 +180,21 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     }
     let mut inline_left = INLINE_BYTES_MAX;
     let mut plans = Vec::with_capacity(workset.mounts().len());
-    for mount in 0..workset.mounts().len() {
+    let diffs = Diff::of(workset).map_err(|Unread { ix, error }| failed(workset, Some(ix), error))?;
+    for (mount, diff) in diffs.iter().enumerate() {
         let mut draft = Draft::new(mount, inline_left);
-        fill(workset, &mut draft).map_err(|e| match e {
-            VerbError::Os(error) => failed(workset, draft.now, error),
-            VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
-        })?;
+        fill(workset, diff, &mut draft).map_err(|error| failed(workset, draft.now, error))?;
         inline_left = draft.inline_left;
         plans.push(draft.finish());
     }
     Ok(plans)
 }
 
-fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: Errno) -> CommitError {
+fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: VerbError) -> CommitError {
+    let error = match error {
+        VerbError::Os(error) => error,
+        VerbError::Doomed(conflict) => return CommitError::Conflict(conflict),
+    };
     let lower = at.and_then(|ix| workset.object(ix).lower.as_ref());
     match lower.map(|lower| workset.facts().shown(lower.fact)) {
         Some(path) => CommitError::Failed { doing: "preparing the commit of", path, error },
@@ -200,11 +203,11 @@ fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: Errno) -> CommitEr
 }
 
 /// Plans everything of one mount.
-fn fill<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    plan_names(workset, draft)?;
-    plan_data(workset, draft)?;
-    plan_attributes(workset, draft)?;
-    plan_small(workset, draft)
+fn fill<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
+    plan_names(workset, diff, draft)?;
+    plan_data(workset, diff, draft)?;
+    plan_attributes(workset, diff, draft)?;
+    plan_small(workset, diff, draft)
 }
 
 /// A name as it will be.

@@ -2,6 +2,7 @@
 
 use super::{Draft, Staged};
 use crate::bytes::read_up_to;
+use crate::diff::Diff;
 use crate::outcome::Verb;
 use crate::plan::data::open_slot;
 use crate::record::{Act, Small};
@@ -15,23 +16,18 @@ use systx_os::{Errno, FileType, Open, Os};
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
+pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
     if workset.has_met_token(draft.mount) {
         workset.leave_shelf(draft.mount)?;
     }
-    let here = |ix: Ix| {
-        let object = workset.object(ix);
-        usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
-    };
-    let staged: Vec<Ix> = workset.all().filter(|ix| here(*ix)).collect();
-    let carried = carry(workset, draft, &staged);
+    let carried = carry(workset, draft, &diff.made);
     workset.let_go_of_closed();
     if carried? {
         return Ok(());
     }
     let mut count = draft.slot_patches;
-    for ix in staged {
-        match workset.object(ix).kind {
+    for ix in &diff.made {
+        match workset.object(*ix).kind {
             FileType::File => count.files += 1,
             _ => count.others += 1,
         }

@@ -11,9 +11,9 @@ use super::image::{Image, Name, Range, State, Thing};
 use crate::bytes::write_all;
 use crate::changes::bytes::committed_file;
 use crate::changes::changed_object;
-use crate::changes::names::changed_pairs;
-use crate::changes::names::Pair;
 use crate::changes::none_if_unsupported;
+use crate::diff::pairs::{Named, Pair};
+use crate::diff::Diff;
 use crate::domain::images::{pending_name, DIR};
 use crate::domain::Domain;
 use crate::id::TxId;
@@ -73,6 +73,7 @@ impl<O: Os> Kept<O> {
 /// The image of one file system.
 #[derive(Default)]
 struct Draft {
+    diff: Diff,
     of: HashMap<Ix, u32>,
     order: Vec<Ix>,
     before: Vec<Name>,
@@ -122,7 +123,10 @@ impl<O: Os> Transaction<O> {
     /// Of the file system, if there is no room for instance: then nothing is kept. `FBIG`: it is more than an
     /// image may be. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
-        let mut drafts = drafts(self)?;
+        let mut drafts = Vec::new();
+        for diff in Diff::of(&mut self.workset)? {
+            drafts.push(draft(self, diff)?);
+        }
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
         let parts: Vec<_> = changed
             .map(|mount| (mount, self.workset.mounts()[mount].clone(), self.workset.ids()[mount]))
@@ -142,33 +146,23 @@ impl<O: Os> Transaction<O> {
 
 /// All names and objects that change. Not the list that people see: a name that an object has in a new
 /// directory, as it had in the one that was there, is no change to them, and has to go and come back.
-fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
-    let mut drafts: Vec<Draft> = t.workset.mounts().iter().map(|_| Draft::default()).collect();
-    let mut pairs: Vec<_> = changed_pairs(&t.workset);
+fn draft<O: Os>(t: &mut Transaction<O>, diff: Diff) -> Verb<Draft> {
+    let mut pairs: Vec<_> = diff.pairs(&t.workset);
     let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
     pairs.sort_by_cached_key(path);
-    let (mut before, mut after) = (HashMap::new(), HashMap::new());
-    for pair in &pairs {
-        for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
-            if let Some((ix, path)) = named {
-                side.insert((t.workset.object(*ix).mount, path.clone()), *ix);
-            }
-        }
-    }
+    let mut draft = Draft { diff, ..Draft::default() };
+    let side = |named: fn(&Pair) -> &Option<Named>| -> HashMap<_, _> {
+        pairs.iter().filter_map(|pair| named(pair).clone()).map(|(ix, path)| (path, ix)).collect()
+    };
+    let (before, after) = (side(|pair| &pair.before), side(|pair| &pair.after));
+    let stays = |path: &[u8]| before.get(path) == after.get(path);
     for pair in pairs {
         if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
-            let mount = t.workset.object(*ix).mount;
-            let stays = |path: &[u8]| {
-                let at = (mount, path.to_vec());
-                before.get(&at) == after.get(&at)
-            };
             let in_place = was != is || on_the_way(is).all(stays);
-            if ix == other && in_place && changed_object(&mut t.workset, *ix)?.is_empty() {
+            if ix == other && in_place && changed_object(&mut t.workset, &draft.diff, *ix)?.is_empty() {
                 continue;
             }
         }
-        let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
-        let draft = &mut drafts[usize::from(t.workset.object(*ix).mount)];
         if let Some((ix, path)) = pair.before {
             let thing = draft.add(ix);
             draft.before.push(Name { path, thing });
@@ -178,7 +172,7 @@ fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
             draft.after.push(Name { path, thing });
         }
     }
-    Ok(drafts)
+    Ok(draft)
 }
 
 fn keep_of<O: Os>(
@@ -204,7 +198,7 @@ fn keep_of<O: Os>(
     let mut things = Vec::with_capacity(draft.order.len());
     let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
     for (ix, n) in draft.order.into_iter().zip(0..) {
-        things.push(thing(t, ix, named.contains(&n), &mut contents)?);
+        things.push(thing(t, &draft.diff, ix, named.contains(&n), &mut contents)?);
     }
     let image = Image {
         tx: id,
@@ -230,13 +224,14 @@ fn keep_of<O: Os>(
 /// An object, and whether the image has a name that it is left with.
 fn thing<O: Os>(
     t: &mut Transaction<O>,
+    diff: &Diff,
     ix: Ix,
     named_after: bool,
     contents: &mut Contents<'_, O>,
 ) -> Verb<Thing> {
     let gone = t.workset.is_gone(ix);
     let what = match t.workset.object(ix).lower.is_some() && !gone {
-        true => changed_object(&mut t.workset, ix)?,
+        true => changed_object(&mut t.workset, diff, ix)?,
         false => Default::default(),
     };
     let before = state_before(t, ix)?;
