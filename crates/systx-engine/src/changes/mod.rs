@@ -8,18 +8,17 @@
 //! whose time has moved only because names in them changed, nor files for a link count alone; report what
 //! outsiders do meanwhile (reading the committed tree adds facts, as any read does).
 
-pub(crate) mod bytes;
+mod bytes;
 pub mod part;
 mod restore;
 
-use crate::changes::bytes::bytes_changed;
 use crate::changes::bytes::bytes_differ;
 use crate::diff::pairs::Pair;
 use crate::diff::Diff;
-use crate::outcome::{Verb, VerbError};
+use crate::outcome::Verb;
 use crate::transaction::Transaction;
 use crate::types::{Attr, Node};
-use crate::workset::attributes::from_stat;
+use crate::workset::attributes::{from_stat, none_if_unsupported};
 use crate::workset::node::{node_of, Ix, XattrOverride};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Timestamp};
@@ -158,7 +157,7 @@ impl<O: Os> Transaction<O> {
     /// `Doomed` when the committed tree is seen to have changed.
     pub fn changes(&mut self) -> Verb<Vec<Change>> {
         let mut changes = Vec::new();
-        for diff in Diff::of(&mut self.workset)? {
+        for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
             for pair in diff.pairs(&self.workset) {
                 changes.extend(change(&mut self.workset, &diff, pair)?);
             }
@@ -184,14 +183,10 @@ fn change<O: Os>(workset: &mut Workset<O>, diff: &Diff, pair: Pair) -> Verb<Opti
     };
     let Some(ix) = before.as_ref().or(after.as_ref()).map(|(ix, _)| *ix) else { return Ok(None) };
     let mount = usize::from(workset.object(ix).mount);
-    let before = match before {
-        Some((ix, path)) => Some(Version::new(ix, path, &committed_attr(workset, ix)?)),
-        None => None,
-    };
-    let after = match after {
-        Some((ix, path)) => Some(Version::new(ix, path, &workset.attr(ix)?)),
-        None => None,
-    };
+    let old = |(ix, path)| committed_attr(workset, ix).map(|attr| Version::new(ix, path, &attr));
+    let before = before.map(old).transpose()?;
+    let new = |(ix, path)| workset.attr(ix).map(|attr| Version::new(ix, path, &attr));
+    let after = after.map(new).transpose()?;
     let kind = match (&before, &after) {
         (None, _) => Kind::Added,
         (_, None) => Kind::Deleted,
@@ -209,14 +204,12 @@ fn committed_attr<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<Attr> {
 }
 
 /// Returns what the transaction has changed of an object of the committed tree that stays.
-pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, diff: &Diff, ix: Ix) -> Verb<What> {
+fn changed_object<O: Os>(workset: &mut Workset<O>, diff: &Diff, ix: Ix) -> Verb<What> {
     let object = workset.object(ix);
     let links = object.dir.is_none() && object.links != 0;
     let Some(diff) = diff.object(ix) else {
         return Ok(What { links, ..What::default() });
     };
-    let old = committed_attr(workset, ix)?.size;
-    let new = workset.attr(ix)?.size;
     let xattr = |x: &XattrOverride| Xattr {
         name: x.name.to_vec(),
         before: x.before.is_some(),
@@ -225,7 +218,7 @@ pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, diff: &Diff, ix: I
     let mut xattrs: Vec<_> = diff.xattrs.iter().map(xattr).collect();
     xattrs.sort_unstable();
     Ok(What {
-        contents: bytes_changed(workset, ix, (old, new))?,
+        contents: diff.bytes_differ(workset)?,
         mode: diff.mode.is_some(),
         owner: diff.owner.is_some(),
         mtime: diff.mtime.is_some_and(|mtime| mtime.differs()),
@@ -261,12 +254,4 @@ fn changed_for_another<O: Os>(workset: &mut Workset<O>, old: Ix, new: Ix) -> Ver
     what.xattrs.extend(added.map(|name| Xattr { name, before: false, after: true }));
     what.xattrs.sort_unstable();
     Ok(what)
-}
-
-/// Names of attributes, on a file system that may have none.
-pub(crate) fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
-    match names {
-        Err(VerbError::Os(Errno::OPNOTSUPP)) => Ok(Vec::new()),
-        names => names,
-    }
 }

@@ -13,7 +13,7 @@ use super::Change;
 use crate::diff::{Diff, NameDiff};
 use crate::facts::Name;
 use crate::outcome::Verb;
-use crate::paths::join;
+use crate::paths::{depth, join};
 use crate::transaction::Transaction;
 use crate::workset::node::{Entry, Ix};
 use crate::workset::Workset;
@@ -137,7 +137,7 @@ impl<O: Os> Transaction<O> {
     ///
     /// Of the file system. An inner error says why there is no such part; nothing has changed.
     pub fn choose(&mut self, changes: &[Change], choice: &Choice) -> Verb<Result<Part, Unfit>> {
-        let diffs = Diff::of(&mut self.workset)?;
+        let diffs = Diff::of(&mut self.workset).map_err(|(_, error)| error)?;
         Ok(choose(&self.workset, &diffs, changes, choice))
     }
 }
@@ -164,10 +164,8 @@ fn choose<O: Os>(
     };
     let (only, excluded) = (matched(&choice.only)?, matched(&choice.exclude)?);
     let count = web.above.len();
-    let mut chosen = match choice.only.is_empty() {
-        true => vec![true; count],
-        false => reached(only, count, |group| web.above[group].iter().copied()),
-    };
+    let above = |group: usize| web.above[group].iter().copied();
+    let mut chosen = if choice.only.is_empty() { vec![true; count] } else { reached(only, count, above) };
     let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); count];
     for group in 0..count {
         for needed in web.above[group].iter().chain(&web.inside[group]) {
@@ -187,9 +185,10 @@ fn choose<O: Os>(
         }
     }
     let part = Part { chosen, ..web.part };
-    match changes.iter().any(|change| part.has(change)) {
-        true => Ok(part),
-        false => Err(Unfit::Empty),
+    if changes.iter().any(|change| part.has(change)) {
+        Ok(part)
+    } else {
+        Err(Unfit::Empty)
     }
 }
 
@@ -214,7 +213,7 @@ fn shown_paths<O: Os>(workset: &Workset<O>, web: &Web) -> Vec<(Vec<u8>, usize)> 
 fn shown_group<O: Os>(workset: &Workset<O>, web: &Web, group: usize) -> Vec<u8> {
     let units = web.units.iter().zip(&web.group).filter(|(_, g)| **g == group);
     let paths = units.filter_map(|(unit, _)| Some((unit.paths.last()?, unit.mount)));
-    let first = paths.min_by_key(|(path, _)| (path.iter().filter(|b| **b == b'/').count(), path.to_vec()));
+    let first = paths.min_by_key(|(path, _)| (depth(path), path.to_vec()));
     first.map_or_else(Vec::new, |(path, mount)| workset.shown_path(usize::from(mount), path))
 }
 
@@ -281,7 +280,7 @@ fn units<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Vec<Unit> {
             let what = What::Name { dir: *dir, name: name.clone(), entry: *entry };
             units.push(Unit { mount, what, paths: paths.before.into_iter().chain([paths.now]).collect() });
         }
-        for ix in diff.objects.iter().map(|object| object.ix) {
+        for ix in diff.objects.iter().map(|object| object.ix).chain(diff.gone.iter().copied()) {
             let object = workset.object(ix);
             let mut paths: Vec<_> =
                 object.lower.iter().map(|lower| workset.facts().path(lower.fact)).collect();

@@ -1,19 +1,22 @@
 //! The difference between the committed tree and what a transaction makes of it.
 //!
 //! Owns: [`Diff`], made once from the working set and the facts under it: names, and object by object
-//! attributes. `plan` renders it as steps, `changes` for people, `undo` as images. Guarantees: the same
+//! attributes and bytes. `plan` renders it as steps, `changes` for people, `undo` as images. Guarantees: the same
 //! transaction has the same difference; making it changes nothing, and asks the kernel for the stamps of
-//! private files only. Does not: pair names by their paths before it is asked to ([`pairs`]).
+//! private files only. Does not: compare bytes, or pair names by their paths, before it is asked to ([`bytes`],
+//! [`pairs`]).
 
+pub(crate) mod bytes;
 pub(crate) mod pairs;
 
+use crate::diff::bytes::Bytes;
 use crate::facts::Name;
 use crate::outcome::{Verb, VerbError};
 use crate::workset::node::{Data, Entry, Ix, XattrOverride};
 use crate::workset::Workset;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use systx_os::{Os, Timestamp};
+use systx_os::{Errno, Os, Timestamp};
 
 /// Everything that a transaction changes on one mount. Made by [`Diff::of`], good until the next verb.
 #[derive(Default)]
@@ -22,8 +25,10 @@ pub(crate) struct Diff {
     pub names: Vec<NameDiff>,
     /// Objects of the committed tree that lost or got names.
     pub moves: HashMap<Ix, Moves>,
-    /// Objects of the committed tree of which more than names was changed, by number.
+    /// Objects of the committed tree that stay, and of which more than names was changed, by number.
     pub objects: Vec<ObjectDiff>,
+    /// Such objects that go: what was changed of them is lost.
+    pub gone: Vec<Ix>,
     /// Objects that were made and have a name, by number.
     pub made: Vec<Ix>,
 }
@@ -49,7 +54,7 @@ pub(crate) struct Edit<T> {
     pub new: T,
 }
 
-/// The differences of an object of the committed tree, besides its names. Of one that is gone there are none.
+/// The differences of an object of the committed tree, besides its names.
 pub(crate) struct ObjectDiff {
     pub ix: Ix,
     /// Permission bits.
@@ -62,18 +67,8 @@ pub(crate) struct ObjectDiff {
     pub mtime: Option<Edit<Timestamp>>,
     /// Extended attributes.
     pub xattrs: Vec<XattrOverride>,
-}
-
-/// Why there is no difference: what can't be read.
-pub(crate) struct Unread {
-    pub ix: Ix,
-    pub error: VerbError,
-}
-
-impl From<Unread> for VerbError {
-    fn from(unread: Unread) -> VerbError {
-        unread.error
-    }
+    /// Bytes of a file that has some of its own, which need not differ.
+    pub bytes: Option<Box<Bytes>>,
 }
 
 impl<T: PartialEq> Edit<T> {
@@ -89,8 +84,8 @@ impl<T: PartialEq> Edit<T> {
 }
 
 impl Diff {
-    /// The differences of each mount.
-    pub fn of<O: Os>(workset: &mut Workset<O>) -> Result<Vec<Diff>, Unread> {
+    /// The differences of each mount. An error comes with the object that can't be looked at.
+    pub fn of<O: Os>(workset: &mut Workset<O>) -> Result<Vec<Diff>, (Ix, VerbError)> {
         let mut diffs: Vec<Diff> = workset.mounts().iter().map(|_| Diff::default()).collect();
         for ix in workset.all() {
             let object = workset.object(ix);
@@ -105,8 +100,12 @@ impl Diff {
             }
             if object.is_staged() {
                 diff.made.extend((!object.names.is_empty()).then_some(ix));
-            } else if object.over.is_some() || !matches!(object.data, Data::Base(_)) {
-                diff.objects.push(object_diff(workset, ix).map_err(|error| Unread { ix, error })?);
+            } else if object.over.is_none() && matches!(object.data, Data::Base(_)) {
+                continue;
+            } else if workset.is_gone(ix) {
+                diff.gone.push(ix);
+            } else {
+                diff.objects.push(object_diff(workset, ix).map_err(|error| (ix, error))?);
             }
         }
         for diff in &mut diffs {
@@ -128,27 +127,40 @@ impl Diff {
     }
 }
 
+impl ObjectDiff {
+    /// Returns true if an attribute differs.
+    pub fn attributes_differ(&self) -> bool {
+        let times = [self.atime, self.mtime].into_iter().flatten();
+        self.mode.is_some()
+            || self.owner.is_some()
+            || !self.xattrs.is_empty()
+            || times.into_iter().any(|t| t.differs())
+    }
+
+    /// Compares the bytes.
+    pub fn bytes_differ<O: Os>(&self, workset: &mut Workset<O>) -> Verb<bool> {
+        self.bytes.as_ref().map_or(Ok(false), |bytes| bytes.differ(workset, (self.ix, self.ix)))
+    }
+}
+
 fn object_diff<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<ObjectDiff> {
-    let none = ObjectDiff { ix, mode: None, owner: None, atime: None, mtime: None, xattrs: Vec::new() };
-    let old = match &workset.object(ix).lower {
-        Some(lower) if !workset.is_gone(ix) => lower.stat,
-        _ => return Ok(none),
-    };
+    let old = workset.object(ix).lower.as_ref().ok_or(Errno::STALE)?.stat;
     let new = workset.attr(ix)?;
     let object = workset.object(ix);
     let over = object.over.as_deref();
-    // A private file has its time itself, and what opening it for writing made has the committed one's.
-    let mtime = match object.data {
-        Data::Private(_) => Edit::new(old.mtime, new.mtime),
-        _ => over.and_then(|over| over.mtime).map(|new| Edit { old: old.mtime, new }),
-    };
+    let set = |old, new: Option<Timestamp>| new.map(|new| Edit { old, new });
     let xattrs = over.into_iter().flat_map(|over| &over.xattrs).filter(|x| x.before != x.now);
     Ok(ObjectDiff {
+        ix,
         mode: Edit::new(old.perm(), new.mode & 0o7777),
         owner: Edit::new((old.uid, old.gid), (new.uid, new.gid)),
-        atime: over.and_then(|over| over.atime).map(|new| Edit { old: old.atime, new }),
-        mtime,
+        atime: set(old.atime, over.and_then(|over| over.atime)),
+        mtime: match object.data {
+            // It has its time itself, and that of the committed file until it is written to.
+            Data::Private(_) => Edit::new(old.mtime, new.mtime),
+            _ => set(old.mtime, over.and_then(|over| over.mtime)),
+        },
         xattrs: xattrs.cloned().collect(),
-        ..none
+        bytes: Bytes::of(&object.data, old.size, new.size),
     })
 }

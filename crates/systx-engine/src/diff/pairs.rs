@@ -92,7 +92,7 @@ impl Diff {
         }
         goes.into_iter().for_each(|(path, ix)| pair(Some((ix, path)), None, false));
         let stay = self.objects.iter().map(|object| object.ix).filter(|ix| !paired.contains(ix));
-        for ix in stay.filter(|ix| !workset.is_gone(*ix) && !workset.is_in_sub_area(*ix)) {
+        for ix in stay.filter(|ix| !workset.is_in_sub_area(*ix)) {
             let (before, after) = kept_name(workset, ix);
             let (before, after) = (Some((ix, before)), Some((ix, after)));
             pairs.push(Pair { before, after, moved: false, link_to: None });

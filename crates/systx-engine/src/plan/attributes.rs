@@ -38,19 +38,16 @@ pub(super) fn plan_attributes<O: Os>(
         if draft.replaced.contains(&ix) || workset.is_gone(ix) {
             continue;
         }
-        let changes = match workset.object(ix).is_staged() {
-            true => staged_changes(workset, draft, ix)?,
-            false => lower_changes(workset, draft, ix, diff.object(ix)),
-        };
+        let staged =
+            workset.object(ix).is_staged().then(|| staged_changes(workset, draft, ix)).transpose()?;
+        let changes = staged.unwrap_or_else(|| lower_changes(workset, draft, ix, diff.object(ix)));
         if changes.is_empty() {
             continue;
         }
         let (at, handle) = (at_object(workset, draft, ix)?, handle_of(workset, ix)?);
         let is_file = workset.object(ix).kind == FileType::File;
-        let power_over = match is_file && changes.iter().any(Change::gives_power) {
-            true => hash_of(workset, draft, ix)?,
-            false => None,
-        };
+        let gives_power = is_file && changes.iter().any(Change::gives_power);
+        let power_over = if gives_power { hash_of(workset, draft, ix)? } else { None };
         let act = Act::Attr { object: handle, changes, power_over };
         draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
     }

@@ -11,10 +11,11 @@ mod data;
 mod names;
 mod small;
 
-use crate::diff::{Diff, Unread};
+use crate::diff::Diff;
 use crate::id::ObjectId;
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Verb, VerbError};
+use crate::paths::depth;
 use crate::plan::attributes::plan_attributes;
 use crate::plan::data::plan_data;
 use crate::plan::names::plan_names;
@@ -106,11 +107,7 @@ struct Ordered {
 
 impl Ordered {
     fn new(step: Step) -> Ordered {
-        let depth = match step.at.path.is_empty() {
-            true => 0,
-            false => 1 + step.at.path.iter().filter(|b| **b == b'/').count(),
-        };
-        Ordered { depth, step }
+        Ordered { depth: depth(&step.at.path), step }
     }
 }
 
@@ -180,7 +177,7 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     }
     let mut inline_left = INLINE_BYTES_MAX;
     let mut plans = Vec::with_capacity(workset.mounts().len());
-    let diffs = Diff::of(workset).map_err(|Unread { ix, error }| failed(workset, Some(ix), error))?;
+    let diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;
     for (mount, diff) in diffs.iter().enumerate() {
         let mut draft = Draft::new(mount, inline_left);
         fill(workset, diff, &mut draft).map_err(|error| failed(workset, draft.now, error))?;
@@ -213,9 +210,10 @@ fn fill<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> V
 /// A name as it will be.
 fn at_now<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
     let handle = handle_of(workset, dir)?;
-    match workset.object(dir).is_staged() {
-        true => drop(draft.plan.made.insert(handle)),
-        false => placed_dir(workset, draft, dir)?,
+    if workset.object(dir).is_staged() {
+        draft.plan.made.insert(handle);
+    } else {
+        placed_dir(workset, draft, dir)?;
     }
     Ok(At { dir: handle, path: workset.path(dir), name: name.to_vec() })
 }

@@ -18,7 +18,6 @@ use crate::plan::handle_of;
 use crate::publish::tokens::Token;
 use crate::record::{Act, Read, Step};
 use crate::workset::node::{Entry, Ix, NO_SLOT};
-use crate::workset::staging::slot_name;
 use crate::workset::Workset;
 use std::collections::HashMap;
 use systx_os::{FileType, Handle, Os};
@@ -182,9 +181,9 @@ fn plan_arriving<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ways: &W
     let act = match displaced {
         None => Act::Place { small: None },
         Some(before) => {
-            let ours = match workset.object(now).is_staged() {
-                true => handle_in_slot(workset, draft.mount, slot)?,
-                false => handle_of(workset, now)?,
+            let ours = match workset.object(now).lower.as_ref() {
+                Some(lower) => lower.handle,
+                None => handle_in_slot(workset, draft.mount, slot)?,
             };
             let (tree, read) = removed_tree(workset, before, ways);
             if workset.object(now).kind == FileType::Directory {
@@ -199,9 +198,8 @@ fn plan_arriving<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ways: &W
 
 fn handle_in_slot<O: Os>(workset: &mut Workset<O>, mount: usize, slot: u32) -> Verb<Handle> {
     debug_assert_ne!(slot, NO_SLOT);
-    let staging = workset.staging(mount)?;
-    let dir = staging.dir.clone();
-    Ok(workset.os().handle_at(&dir, &slot_name(slot))?)
+    let spot = workset.slot_spot(mount, slot)?;
+    Ok(workset.os().handle_at(&spot.dir, &spot.name)?)
 }
 
 /// Every object that is removed with a directory: what it held when the transaction began to take it apart,

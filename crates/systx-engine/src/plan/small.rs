@@ -4,7 +4,6 @@ use super::{Draft, Staged};
 use crate::bytes::read_up_to;
 use crate::diff::Diff;
 use crate::outcome::Verb;
-use crate::plan::data::open_slot;
 use crate::record::{Act, Small};
 use crate::workset::held::SMALL_OBJECTS_MAX;
 use crate::workset::node::{Ix, NO_SLOT};
@@ -91,7 +90,10 @@ fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<
     let how = if kind == FileType::File { Open::Read } else { Open::Path };
     let fd = match object.file.clone() {
         Some(fd) if workset.os().uid() == 0 => fd,
-        _ => Arc::new(open_slot(workset, mount, slot, how)?),
+        _ => {
+            let spot = workset.slot_spot(mount, slot)?;
+            Arc::new(workset.os().open(&spot.dir, &spot.name, how)?)
+        }
     };
     let stat = workset.os().stat(&fd)?;
     if stat.nlink == 0 {
