@@ -11,6 +11,7 @@ pub mod changes;
 mod commit;
 pub mod contention;
 pub mod corrupt;
+mod diff;
 pub mod domain;
 pub mod facts;
 pub mod id;

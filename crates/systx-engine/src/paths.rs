@@ -18,6 +18,11 @@ pub fn on_the_way(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     ends.chain([path.len()]).map(move |end| &path[..end])
 }
 
+/// How many names lie between the root and the object of a path, its own included.
+pub(crate) fn depth(path: &[u8]) -> usize {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).count()
+}
+
 /// The reverse of [`slice::escape_ascii`].
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();

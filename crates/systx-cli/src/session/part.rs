@@ -134,7 +134,7 @@ pub fn choose(tx: &mut Transaction<Linux>, named: Option<Named>) -> Verb<Result<
     let changes = tx.changes()?;
     let Some(mut named) = named else { return Ok(Ok(Chosen { changes, part: None })) };
     loop {
-        match tx.choose(&changes, &named.choice()) {
+        match tx.choose(&changes, &named.choice())? {
             Ok(part) => return Ok(Ok(Chosen { changes, part: Some(part) })),
             Err(Unfit::Unmatched(path)) if named.follow(&path) => {}
             Err(why) => return Ok(Err(words(&why, tx.id().0))),

@@ -8,21 +8,19 @@
 //! whose time has moved only because names in them changed, nor files for a link count alone; report what
 //! outsiders do meanwhile (reading the committed tree adds facts, as any read does).
 
-pub(crate) mod bytes;
-pub(crate) mod names;
+mod bytes;
 pub mod part;
 mod restore;
 
-use crate::changes::bytes::bytes_changed;
 use crate::changes::bytes::bytes_differ;
-use crate::changes::names::changed_pairs;
-use crate::outcome::{Verb, VerbError};
+use crate::diff::pairs::Pair;
+use crate::diff::Diff;
+use crate::outcome::Verb;
 use crate::transaction::Transaction;
 use crate::types::{Attr, Node};
-use crate::workset::attributes::from_stat;
-use crate::workset::node::{node_of, Data, Ix};
+use crate::workset::attributes::{from_stat, none_if_unsupported};
+use crate::workset::node::{node_of, Ix, XattrOverride};
 use crate::workset::Workset;
-use names::Pair;
 use systx_os::{Errno, FileType, Os, Timestamp};
 
 /// How a name changes.
@@ -160,8 +158,10 @@ impl<O: Os> Transaction<O> {
     pub fn changes(&mut self) -> Verb<Vec<Change>> {
         self.ours()?;
         let mut changes = Vec::new();
-        for pair in changed_pairs(&self.workset) {
-            changes.extend(change(&mut self.workset, pair)?);
+        for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
+            for pair in diff.pairs(&self.workset) {
+                changes.extend(change(&mut self.workset, &diff, pair)?);
+            }
         }
         let key = |c: &Change| (c.mount, c.path().to_vec(), c.kind != Kind::Deleted);
         changes.sort_by_cached_key(key);
@@ -174,24 +174,20 @@ impl<O: Os> Transaction<O> {
     }
 }
 
-fn change<O: Os>(workset: &mut Workset<O>, pair: Pair) -> Verb<Option<Change>> {
+fn change<O: Os>(workset: &mut Workset<O>, diff: &Diff, pair: Pair) -> Verb<Option<Change>> {
     let Pair { before, after, moved, link_to } = pair;
     let what = match (&before, &after) {
-        (Some((old, _)), Some((new, _))) if old == new => changed_object(workset, *old)?,
+        (Some((old, _)), Some((new, _))) if old == new => changed_object(workset, diff, *old)?,
         (Some((old, _)), Some((new, _))) => changed_for_another(workset, *old, *new)?,
-        (Some((old, _)), None) if !workset.is_gone(*old) => changed_object(workset, *old)?,
+        (Some((old, _)), None) if !workset.is_gone(*old) => changed_object(workset, diff, *old)?,
         _ => What::default(),
     };
     let Some(ix) = before.as_ref().or(after.as_ref()).map(|(ix, _)| *ix) else { return Ok(None) };
     let mount = usize::from(workset.object(ix).mount);
-    let before = match before {
-        Some((ix, path)) => Some(Version::new(ix, path, &committed_attr(workset, ix)?)),
-        None => None,
-    };
-    let after = match after {
-        Some((ix, path)) => Some(Version::new(ix, path, &workset.attr(ix)?)),
-        None => None,
-    };
+    let old = |(ix, path)| committed_attr(workset, ix).map(|attr| Version::new(ix, path, &attr));
+    let before = before.map(old).transpose()?;
+    let new = |(ix, path)| workset.attr(ix).map(|attr| Version::new(ix, path, &attr));
+    let after = after.map(new).transpose()?;
     let kind = match (&before, &after) {
         (None, _) => Kind::Added,
         (_, None) => Kind::Deleted,
@@ -208,28 +204,27 @@ fn committed_attr<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<Attr> {
     Ok(from_stat(&lower.stat))
 }
 
-/// Returns what the transaction has changed of an object of the committed tree.
-pub(crate) fn changed_object<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<What> {
-    let (old, new) = (committed_attr(workset, ix)?, workset.attr(ix)?);
-    let contents = bytes_changed(workset, ix, (old.size, new.size))?;
+/// Returns what the transaction has changed of an object of the committed tree that stays.
+fn changed_object<O: Os>(workset: &mut Workset<O>, diff: &Diff, ix: Ix) -> Verb<What> {
     let object = workset.object(ix);
-    let is_dir = object.dir.is_some();
-    let over = object.over.as_deref();
-    let mut xattrs: Vec<Xattr> = Vec::new();
-    for x in over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now) {
-        xattrs.push(Xattr { name: x.name.to_vec(), before: x.before.is_some(), after: x.now.is_some() });
-    }
+    let links = object.dir.is_none() && object.links != 0;
+    let Some(diff) = diff.object(ix) else {
+        return Ok(What { links, ..What::default() });
+    };
+    let xattr = |x: &XattrOverride| Xattr {
+        name: x.name.to_vec(),
+        before: x.before.is_some(),
+        after: x.now.is_some(),
+    };
+    let mut xattrs: Vec<_> = diff.xattrs.iter().map(xattr).collect();
     xattrs.sort_unstable();
     Ok(What {
-        contents,
-        mode: old.mode != new.mode,
-        owner: (old.uid, old.gid) != (new.uid, new.gid),
-        mtime: match is_dir {
-            true => over.and_then(|o| o.mtime).is_some_and(|mtime| mtime != old.mtime),
-            false => old.mtime != new.mtime,
-        },
-        atime: over.and_then(|o| o.atime).is_some_and(|atime| atime != old.atime),
-        links: !is_dir && old.nlink != new.nlink,
+        contents: diff.bytes_differ(workset)?,
+        mode: diff.mode.is_some(),
+        owner: diff.owner.is_some(),
+        mtime: diff.mtime.is_some_and(|mtime| mtime.differs()),
+        atime: diff.atime.is_some_and(|atime| atime.differs()),
+        links,
         xattrs,
     })
 }
@@ -260,18 +255,4 @@ fn changed_for_another<O: Os>(workset: &mut Workset<O>, old: Ix, new: Ix) -> Ver
     what.xattrs.extend(added.map(|name| Xattr { name, before: false, after: true }));
     what.xattrs.sort_unstable();
     Ok(what)
-}
-
-/// Returns true if anything but names was changed of an object of the committed tree.
-fn is_touched<O: Os>(workset: &Workset<O>, ix: Ix) -> bool {
-    let object = workset.object(ix);
-    object.lower.is_some() && (object.over.is_some() || !matches!(object.data, Data::Base(_)))
-}
-
-/// Names of attributes, on a file system that may have none.
-pub(crate) fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
-    match names {
-        Err(VerbError::Os(Errno::OPNOTSUPP)) => Ok(Vec::new()),
-        names => names,
-    }
 }

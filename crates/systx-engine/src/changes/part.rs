@@ -10,9 +10,10 @@
 //! ([`Transaction::keep_only`]).
 
 use super::Change;
-use crate::changes::is_touched;
+use crate::diff::{Diff, NameDiff};
 use crate::facts::Name;
-use crate::paths::join;
+use crate::outcome::Verb;
+use crate::paths::{depth, join};
 use crate::transaction::Transaction;
 use crate::workset::node::{Entry, Ix};
 use crate::workset::Workset;
@@ -134,51 +135,60 @@ impl<O: Os> Transaction<O> {
     ///
     /// # Errors
     ///
-    /// [`Unfit`]; nothing has changed.
-    pub fn choose(&self, changes: &[Change], choice: &Choice) -> Result<Part, Unfit> {
-        let web = web(&self.workset);
-        let told: HashSet<usize> = changes.iter().filter_map(|change| web.part.group_of(change)).collect();
-        let shown = shown_paths(&self.workset, &web);
-        let matched = |paths: &[Vec<u8>]| -> Result<HashSet<usize>, Unfit> {
-            let mut all = HashSet::new();
-            for path in paths {
-                let found = groups_at(&shown, path);
-                if found.is_disjoint(&told) {
-                    return Err(Unfit::Unmatched(path.clone()));
-                }
-                all.extend(found);
+    /// Of the file system. An inner error says why there is no such part; nothing has changed.
+    pub fn choose(&mut self, changes: &[Change], choice: &Choice) -> Verb<Result<Part, Unfit>> {
+        let diffs = Diff::of(&mut self.workset).map_err(|(_, error)| error)?;
+        Ok(choose(&self.workset, &diffs, changes, choice))
+    }
+}
+
+fn choose<O: Os>(
+    workset: &Workset<O>,
+    diffs: &[Diff],
+    changes: &[Change],
+    choice: &Choice,
+) -> Result<Part, Unfit> {
+    let web = web(workset, diffs);
+    let told: HashSet<usize> = changes.iter().filter_map(|change| web.part.group_of(change)).collect();
+    let shown = shown_paths(workset, &web);
+    let matched = |paths: &[Vec<u8>]| -> Result<HashSet<usize>, Unfit> {
+        let mut all = HashSet::new();
+        for path in paths {
+            let found = groups_at(&shown, path);
+            if found.is_disjoint(&told) {
+                return Err(Unfit::Unmatched(path.clone()));
             }
-            Ok(all)
-        };
-        let (only, excluded) = (matched(&choice.only)?, matched(&choice.exclude)?);
-        let count = web.above.len();
-        let mut chosen = match choice.only.is_empty() {
-            true => vec![true; count],
-            false => reached(only, count, |group| web.above[group].iter().copied()),
-        };
-        let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); count];
-        for group in 0..count {
-            for needed in web.above[group].iter().chain(&web.inside[group]) {
-                needed_by[*needed].push(group);
-            }
+            all.extend(found);
         }
-        let out = reached(excluded, count, |group| needed_by[group].iter().copied());
-        for group in 0..count {
-            chosen[group] &= !out[group];
+        Ok(all)
+    };
+    let (only, excluded) = (matched(&choice.only)?, matched(&choice.exclude)?);
+    let count = web.above.len();
+    let above = |group: usize| web.above[group].iter().copied();
+    let mut chosen = if choice.only.is_empty() { vec![true; count] } else { reached(only, count, above) };
+    let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for group in 0..count {
+        for needed in web.above[group].iter().chain(&web.inside[group]) {
+            needed_by[*needed].push(group);
         }
-        for group in (0..count).filter(|group| chosen[*group]) {
-            if let Some(missing) = web.inside[group].iter().find(|needed| !chosen[**needed]) {
-                return Err(Unfit::Needs(
-                    shown_group(&self.workset, &web, group),
-                    shown_group(&self.workset, &web, *missing),
-                ));
-            }
+    }
+    let out = reached(excluded, count, |group| needed_by[group].iter().copied());
+    for group in 0..count {
+        chosen[group] &= !out[group];
+    }
+    for group in (0..count).filter(|group| chosen[*group]) {
+        if let Some(missing) = web.inside[group].iter().find(|needed| !chosen[**needed]) {
+            return Err(Unfit::Needs(
+                shown_group(workset, &web, group),
+                shown_group(workset, &web, *missing),
+            ));
         }
-        let part = Part { chosen, ..web.part };
-        match changes.iter().any(|change| part.has(change)) {
-            true => Ok(part),
-            false => Err(Unfit::Empty),
-        }
+    }
+    let part = Part { chosen, ..web.part };
+    if changes.iter().any(|change| part.has(change)) {
+        Ok(part)
+    } else {
+        Err(Unfit::Empty)
     }
 }
 
@@ -203,12 +213,12 @@ fn shown_paths<O: Os>(workset: &Workset<O>, web: &Web) -> Vec<(Vec<u8>, usize)> 
 fn shown_group<O: Os>(workset: &Workset<O>, web: &Web, group: usize) -> Vec<u8> {
     let units = web.units.iter().zip(&web.group).filter(|(_, g)| **g == group);
     let paths = units.filter_map(|(unit, _)| Some((unit.paths.last()?, unit.mount)));
-    let first = paths.min_by_key(|(path, _)| (path.iter().filter(|b| **b == b'/').count(), path.to_vec()));
+    let first = paths.min_by_key(|(path, _)| (depth(path), path.to_vec()));
     first.map_or_else(Vec::new, |(path, mount)| workset.shown_path(usize::from(mount), path))
 }
 
-fn web<O: Os>(workset: &Workset<O>) -> Web {
-    let mut units = changed_names_and_objects(workset);
+fn web<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Web {
+    let mut units = units(workset, diffs);
     // So that the same transaction has the same answer.
     units.sort_by(|a, b| (a.mount, &a.paths).cmp(&(b.mount, &b.paths)));
     let mut sets = Sets((0..units.len()).collect());
@@ -263,24 +273,15 @@ fn web<O: Os>(workset: &Workset<O>) -> Web {
     Web { units, group, above, inside, part }
 }
 
-fn changed_names_and_objects<O: Os>(workset: &Workset<O>) -> Vec<Unit> {
+fn units<O: Os>(workset: &Workset<O>, diffs: &[Diff]) -> Vec<Unit> {
     let mut units = Vec::new();
-    for ix in workset.all() {
-        let object = workset.object(ix);
-        let mount = object.mount;
-        if let Some(directory) = &object.dir {
-            let before = object.lower.as_ref().map(|lower| workset.facts().path(lower.fact));
-            let mut now: Option<Vec<u8>> = None;
-            for (name, entry) in directory.names.iter().filter(|(_, e)| e.now != e.before) {
-                let now = now.get_or_insert_with(|| workset.path(ix));
-                let before = before.as_ref().filter(|_| entry.before.is_some());
-                let mut paths: Vec<_> = before.map(|dir| join(dir, name)).into_iter().collect();
-                paths.push(join(now, name));
-                let what = What::Name { dir: ix, name: name.clone(), entry: *entry };
-                units.push(Unit { mount, what, paths });
-            }
+    for (diff, mount) in diffs.iter().zip(0..) {
+        for (NameDiff { dir, name, entry }, paths) in diff.names.iter().zip(diff.paths(workset)) {
+            let what = What::Name { dir: *dir, name: name.clone(), entry: *entry };
+            units.push(Unit { mount, what, paths: paths.before.into_iter().chain([paths.now]).collect() });
         }
-        if is_touched(workset, ix) {
+        for ix in diff.objects.iter().map(|object| object.ix).chain(diff.gone.iter().copied()) {
+            let object = workset.object(ix);
             let mut paths: Vec<_> =
                 object.lower.iter().map(|lower| workset.facts().path(lower.fact)).collect();
             paths.extend(object.names.iter().map(|(dir, name)| join(&workset.path(*dir), name)));

@@ -9,6 +9,7 @@ use super::part::Part;
 use crate::facts::Name;
 use crate::objects::remove_all;
 use crate::outcome::Verb;
+use crate::paths::depth;
 use crate::transaction::Transaction;
 use crate::workset::node::{Data, Ix, NO_SLOT};
 use crate::workset::Workset;
@@ -27,7 +28,7 @@ impl<O: Os> Transaction<O> {
         let mut names: Vec<_> = part.other_names().map(|(dir, name)| (dir, Name::from(name))).collect();
         // Objects inside a directory before the directory.
         names.sort_by_cached_key(|(dir, name)| {
-            (std::cmp::Reverse(depth(&self.workset, *dir)), *dir, name.clone())
+            (std::cmp::Reverse(depth(&self.workset.path(*dir))), *dir, name.clone())
         });
         let gone = staged_directories_among(&self.workset, &names);
         let opened = open_up(&mut self.workset, &names, &gone)?;
@@ -48,14 +49,6 @@ impl<O: Os> Transaction<O> {
         names.iter().for_each(|(dir, _)| forget_time(&mut self.workset, *dir));
         Ok(())
     }
-}
-
-fn depth<O: Os>(workset: &Workset<O>, ix: Ix) -> usize {
-    let (mut at, mut depth) = (ix, 0);
-    while let Some((parent, _)) = workset.object(at).names.first() {
-        (at, depth) = (*parent, depth + 1);
-    }
-    depth
 }
 
 fn staged_directories_among<O: Os>(workset: &Workset<O>, names: &[(Ix, Name)]) -> HashSet<Ix> {
@@ -81,7 +74,7 @@ fn open_up<O: Os>(
     }
     // Without leave to search one, what is in it can't be reached.
     let mut affected: Vec<_> = affected.into_iter().collect();
-    affected.sort_by_cached_key(|ix| (depth(workset, *ix), *ix));
+    affected.sort_by_cached_key(|ix| (depth(&workset.path(*ix)), *ix));
     let mut were = HashMap::new();
     for ix in affected {
         let fd = workset.staged_dir(ix)?;
@@ -97,7 +90,7 @@ fn open_up<O: Os>(
 /// Gives staged directories that stay their modes and times back.
 fn close_again<O: Os>(workset: &mut Workset<O>, were: HashMap<Ix, Stat>, gone: &HashSet<Ix>) -> Verb<()> {
     let mut stay: Vec<_> = were.into_iter().filter(|(ix, _)| !gone.contains(ix)).collect();
-    stay.sort_by_cached_key(|(ix, _)| (std::cmp::Reverse(depth(workset, *ix)), *ix));
+    stay.sort_by_cached_key(|(ix, _)| (std::cmp::Reverse(depth(&workset.path(*ix))), *ix));
     for (ix, was) in stay {
         let fd = workset.staged_dir(ix)?;
         if workset.os().stat(&fd)?.perm() != was.perm() {

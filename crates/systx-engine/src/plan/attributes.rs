@@ -2,6 +2,7 @@
 
 use super::{Draft, Ordered};
 use crate::acl;
+use crate::diff::{Diff, Edit, ObjectDiff};
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
@@ -9,57 +10,64 @@ use crate::plan::handle_of;
 use crate::publish::power::BytesHash;
 use crate::record::{Act, Change, Step};
 use crate::workset::data::CHUNK_BYTES;
-use crate::workset::node::{Data, Ix};
+use crate::workset::node::Ix;
 use crate::workset::Workset;
-use systx_os::{Errno, FileType, FsKind, Os, Timestamp};
+use systx_os::{Errno, FileType, FsKind, Os};
 
 const PRIVILEGES: u32 = 0o6000;
 const OWNER_WRITE: u32 = 0o200;
 
-pub(super) fn plan_attributes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    for ix in workset.all() {
-        let object = workset.object(ix);
-        if usize::from(object.mount) != draft.mount || draft.replaced.contains(&ix) || workset.is_gone(ix) {
+pub(super) fn plan_attributes<O: Os>(
+    workset: &mut Workset<O>,
+    diff: &Diff,
+    draft: &mut Draft<O>,
+) -> Verb<()> {
+    for names in diff.names.chunk_by(|a, b| a.dir == b.dir) {
+        let dir = names[0].dir;
+        let changed = workset.object(dir).dir.as_ref().and_then(|dir| dir.changed);
+        if changed.is_some() && !workset.is_gone(dir) {
+            renew_time(workset, draft, dir);
+        }
+    }
+    let mut all: Vec<Ix> = diff.objects.iter().map(|object| object.ix).collect();
+    all.extend(diff.made.iter().filter(|ix| workset.object(**ix).dir.is_some()));
+    all.extend(&draft.exchanged);
+    all.sort_unstable();
+    all.dedup();
+    for ix in all {
+        if draft.replaced.contains(&ix) || workset.is_gone(ix) {
             continue;
         }
-        if object.dir.as_ref().is_some_and(|dir| dir.changed.is_some()) {
-            renew_time(workset, draft, ix);
-        }
-        let object = workset.object(ix);
-        let changes = match object.is_staged() {
-            true => staged_changes(workset, draft, ix)?,
-            false => lower_changes(workset, draft, ix)?,
-        };
+        let staged =
+            workset.object(ix).is_staged().then(|| staged_changes(workset, draft, ix)).transpose()?;
+        let changes = staged.unwrap_or_else(|| lower_changes(workset, draft, ix, diff.object(ix)));
         if changes.is_empty() {
             continue;
         }
         let (at, handle) = (at_object(workset, draft, ix)?, handle_of(workset, ix)?);
         let is_file = workset.object(ix).kind == FileType::File;
-        let power_over = match is_file && changes.iter().any(Change::gives_power) {
-            true => hash_of(workset, draft, ix)?,
-            false => None,
-        };
+        let gives_power = is_file && changes.iter().any(Change::gives_power);
+        let power_over = if gives_power { hash_of(workset, draft, ix)? } else { None };
         let act = Act::Attr { object: handle, changes, power_over };
         draft.attrs.push(Ordered::new(Step { slot: Step::NO_SLOT, at, act }));
     }
     Ok(())
 }
 
-fn lower_changes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Vec<Change>> {
+fn lower_changes<O: Os>(
+    workset: &Workset<O>,
+    draft: &mut Draft<O>,
+    ix: Ix,
+    diff: Option<&ObjectDiff>,
+) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mtime = new_mtime(workset, ix)?;
     let object = workset.object(ix);
-    let Some(lower) = &object.lower else { return Ok(changes) };
+    let Some(lower) = &object.lower else { return changes };
     let (stat, handle) = (lower.stat, lower.handle);
-    // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
-    let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
-    let mtime = mtime.or_else(|| draft.exchanged.contains(&ix).then_some(shown));
-    let over = object.over.as_deref();
-    let atime = over.and_then(|o| o.atime);
-    let chowned = over.and_then(|o| o.owner).filter(|new| *new != (stat.uid, stat.gid));
-    changes.extend(chowned.map(|new| Change::Owner { old: (stat.uid, stat.gid), new }));
+    let owner = diff.and_then(|diff| diff.owner);
+    changes.extend(owner.map(|Edit { old, new }| Change::Owner { old, new }));
     let mut listed = false;
-    let mut xattrs: Vec<_> = over.into_iter().flat_map(|o| &o.xattrs).filter(|x| x.before != x.now).collect();
+    let mut xattrs: Vec<_> = diff.into_iter().flat_map(|diff| &diff.xattrs).collect();
     // Changes that make room come first: a list that fits before and after fits at every moment between.
     let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(-1, |v| v.len() as i64);
     xattrs.sort_by_key(|x| bytes(&x.now) - bytes(&x.before));
@@ -67,24 +75,29 @@ fn lower_changes<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) 
         listed |= *x.name == *acl::ACCESS && x.now.is_some();
         changes.push(Change::Xattr { name: x.name.to_vec(), old: x.before.clone(), new: x.now.clone() });
     }
-    let new = over.and_then(|o| o.mode).unwrap_or(stat.perm());
+    let new = diff.and_then(|diff| diff.mode).map_or(stat.perm(), |mode| mode.new);
     // A list that was set has changed the mode already.
     let old = if listed { stat.perm() & 0o7000 | new & 0o777 } else { stat.perm() };
     // chown(2) drops setuid and setgid, as does a patch by who may not set them.
-    let dropped = chowned.is_some() || (draft.patched.contains(&ix) && workset.os().uid() != 0);
+    let dropped = owner.is_some() || (draft.patched.contains(&ix) && workset.os().uid() != 0);
     if new != old || (dropped && new & PRIVILEGES != 0) {
         changes.push(Change::Mode { old, new });
     }
     if !changes.is_empty() {
         draft.plan.written.push(ObjectId::attr(&handle));
     }
+    // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
+    let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
+    let kept = draft.exchanged.contains(&ix).then_some(shown);
+    let mtime = diff.and_then(|diff| diff.mtime).map(|mtime| mtime.new).or(kept);
+    let atime = diff.and_then(|diff| diff.atime).map(|atime| atime.new);
     if atime.is_some() || mtime.is_some() {
         changes.push(Change::Times { atime, mtime, before: stat.mtime });
         if object.kind == FileType::File && mtime.is_some() {
             draft.plan.written.push(ObjectId::data(&handle));
         }
     }
-    Ok(changes)
+    changes
 }
 
 /// Notes the time that the program saw of a committed directory, for the case that a step changes a name in
@@ -119,16 +132,6 @@ fn hash_of<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Ver
     }
     draft.now = None;
     Ok(Some(hash.finish(size)))
-}
-
-/// The modification time to publish: what stat said inside.
-fn new_mtime<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Timestamp>> {
-    if let Data::Private(_) = workset.object(ix).data {
-        let now = workset.attr(ix)?.mtime;
-        let before = workset.object(ix).lower.as_ref().map(|l| l.stat.mtime);
-        return Ok((before != Some(now)).then_some(now));
-    }
-    Ok(workset.object(ix).over.as_ref().and_then(|o| o.mtime))
 }
 
 /// Returns what publishing itself would change of a staged directory, or what would keep it from being

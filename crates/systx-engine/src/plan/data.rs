@@ -4,22 +4,21 @@
 
 use super::{Draft, Ordered};
 use crate::bytes::sector_crc;
+use crate::diff::bytes::{each_difference, Bytes, Committed, Sector};
+use crate::diff::{Diff, ObjectDiff};
 use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
 use crate::plan::attributes::renew_time;
 use crate::plan::handle_of;
 use crate::record::{Act, Before, Patch, PatchRange, Source, Step, Was, SECTOR_BYTES};
-use crate::types::Access;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::extents::Extent;
 use crate::workset::node::{Data, Ix, NO_SLOT};
-use crate::workset::staging::slot_name;
 use crate::workset::Workset;
-use std::ops::Range;
-use systx_os::{inode_flag, Errno, FileType, Lease, Open, Os, SetXattr};
+use std::ops::{ControlFlow, Range};
+use systx_os::{inode_flag, Errno, Lease, Open, Os, SetXattr};
 
-const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Up to this size a file that was written anew is patched all the same: its inode stays.
 const PATCH_BYTES_MAX: u64 = 1 << 20;
 
@@ -40,66 +39,99 @@ struct Run {
     crcs: Vec<u32>,
     were_zero: bool,
     are_zero: bool,
+    /// They are a hole now.
+    hole: bool,
     /// The new bytes, as long as they may ride in the record.
     inline: Option<Vec<u8>>,
 }
 
-pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    for ix in workset.all() {
-        let object = workset.object(ix);
-        let here = usize::from(object.mount) == draft.mount && object.kind == FileType::File;
-        if here && object.lower.is_some() && !matches!(object.data, Data::Base(_)) && !workset.is_gone(ix) {
-            draft.now = Some(ix);
-            // Open once for everything that is asked of it here, and closed again: there may be very many.
-            let held = workset.object(ix).file.is_none() && workset.memory(ix).is_none();
-            if held {
-                workset.object_mut(ix).file = Some(workset.private_fd(ix)?);
-            }
-            let planned = plan_file(workset, draft, ix);
-            if held {
-                workset.object_mut(ix).file = None;
-            }
-            planned?;
+/// All runs of a file.
+struct Runs {
+    runs: Vec<Run>,
+    /// Bytes that may still be inlined.
+    inline_left: usize,
+}
+
+impl Runs {
+    fn add(&mut self, Sector { at, old, new, hole }: Sector<'_>) {
+        let zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        let are_zero = zero(new);
+        let goes_on = self.runs.last().is_some_and(|run| {
+            run.offset + run.len == at && run.hole == hole && (!hole || run.are_zero == are_zero)
+        });
+        if !goes_on {
+            let (crcs, inline) = (Vec::new(), Some(Vec::new()));
+            self.runs.push(Run { offset: at, len: 0, crcs, were_zero: true, are_zero, hole, inline });
         }
+        let Some(run) = self.runs.last_mut() else { return };
+        run.len += new.len() as u64;
+        run.crcs.push(sector_crc(old));
+        run.were_zero &= zero(old);
+        run.are_zero &= are_zero;
+        match (&mut run.inline, self.inline_left.checked_sub(new.len())) {
+            (Some(bytes), Some(left)) => {
+                bytes.extend_from_slice(new);
+                self.inline_left = left;
+            }
+            (inline, _) => *inline = None,
+        }
+    }
+}
+
+pub(super) fn plan_data<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
+    for object in &diff.objects {
+        let Some(bytes) = &object.bytes else { continue };
+        let ix = object.ix;
+        draft.now = Some(ix);
+        // Open once for everything that is asked of it here, and closed again: there may be very many.
+        let held = workset.object(ix).file.is_none() && workset.memory(ix).is_none();
+        if held {
+            workset.object_mut(ix).file = Some(workset.private_fd(ix)?);
+        }
+        let planned = plan_file(workset, draft, object, bytes);
+        if held {
+            workset.object_mut(ix).file = None;
+        }
+        planned?;
     }
     draft.now = None;
     Ok(())
 }
 
-fn plan_file<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
-    let Some((handle, stat)) = workset.object(ix).lower.as_ref().map(|l| (l.handle, l.stat)) else {
+fn plan_file<O: Os>(
+    workset: &mut Workset<O>,
+    draft: &mut Draft<O>,
+    diff: &ObjectDiff,
+    bytes: &Bytes,
+) -> Verb<()> {
+    let ix = diff.ix;
+    let Some((handle, nlink)) = workset.object(ix).lower.as_ref().map(|l| (l.handle, l.stat.nlink)) else {
         return Ok(());
     };
-    let size = workset.attr(ix)?.size;
     if let Data::Private(private) = &workset.object(ix).data {
         let (replaced, slot) = (private.replaced, private.slot);
-        if is_replacement(replaced, size, stat.nlink) && has_its_only_name(workset, ix) {
+        if is_replacement(replaced, bytes.after, nlink) && has_its_only_name(workset, ix) {
             if let Some(was) = has_for_itself(workset, ix)? {
                 return plan_replacement(workset, draft, ix, slot, was);
             }
         }
     }
-    let ranges = patch_ranges(workset, draft, ix, stat.size, size)?;
-    if ranges.is_empty() && stat.size == size {
-        return drop_copy(workset, draft, ix);
+    let ranges = patch_ranges(workset, draft, ix, bytes)?;
+    if ranges.is_empty() && bytes.before == bytes.after {
+        return drop_copy(workset, draft, diff);
     }
-    let from_slot: u64 = ranges.iter().filter(|r| r.source == Source::Slot).map(|r| r.len).sum();
-    let slot = workset.object(ix).data.slot();
-    let step_slot = match from_slot {
-        0 => {
-            no_slot_of(workset, draft, ix);
-            Step::NO_SLOT
-        }
-        _ => {
-            draft.slot_patches.files += 1;
-            slot
-        }
-    };
+    let mut slot = Step::NO_SLOT;
+    if ranges.iter().any(|range| range.source == Source::Slot) {
+        draft.slot_patches.files += 1;
+        slot = workset.object(ix).data.slot();
+    } else {
+        no_slot_of(workset, draft, ix);
+    }
     let at = at_object(workset, draft, ix)?;
-    let mut patch =
-        Patch { file: handle, size_before: stat.size, size_after: size, ranges, ends: Vec::new() };
+    let (size_before, size_after) = (bytes.before, bytes.after);
+    let mut patch = Patch { file: handle, size_before, size_after, ranges, ends: Vec::new() };
     patch.ends = old_ends(workset, ix, &patch)?;
-    draft.patches.push(Step { slot: step_slot, at, act: Act::Patch(patch) });
+    draft.patches.push(Step { slot, at, act: Act::Patch(patch) });
     draft.patched.insert(ix);
     draft.plan.written.push(ObjectId::data(&handle));
     Ok(())
@@ -139,25 +171,21 @@ fn has_for_itself<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<Option<Was>> 
 }
 
 /// The private bytes are the committed ones: nothing to publish but, at most, the time.
-fn drop_copy<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<()> {
-    let Data::Private(private) = &workset.object(ix).data else {
-        no_slot_of(workset, draft, ix);
-        return Ok(());
+fn drop_copy<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, diff: &ObjectDiff) -> Verb<()> {
+    let object = workset.object(diff.ix);
+    let slot = match &object.data {
+        Data::Private(private) if object.opens == 0 => private.slot,
+        _ => {
+            no_slot_of(workset, draft, diff.ix);
+            return Ok(());
+        }
     };
-    let slot = private.slot;
-    if workset.object(ix).opens > 0 {
-        no_slot_of(workset, draft, ix);
-        return Ok(());
-    }
-    let fd = workset.private_fd(ix)?;
-    let mtime = workset.os().stat(&fd)?.mtime;
-    let before = workset.object(ix).lower.as_ref().map(|l| l.stat.mtime);
     let spot = workset.slot_spot(draft.mount, slot)?;
     workset.os().unlink(&spot.dir, &spot.name)?;
-    let object = workset.object_mut(ix);
+    let object = workset.object_mut(diff.ix);
     object.data = Data::Base(None);
-    if before != Some(mtime) {
-        object.over_mut().mtime = Some(mtime);
+    if let Some(mtime) = diff.mtime {
+        object.over_mut().mtime = Some(mtime.new);
     }
     Ok(())
 }
@@ -202,25 +230,14 @@ fn patch_ranges<O: Os>(
     workset: &mut Workset<O>,
     draft: &mut Draft<O>,
     ix: Ix,
-    before: u64,
-    after: u64,
+    bytes: &Bytes,
 ) -> Verb<Vec<PatchRange>> {
-    let mut runs = Vec::new();
-    let mut inline_left = draft.inline_left;
-    let mut from = 0;
-    let kept = before.min(after);
-    for (mut extent, kind) in changed_extents(workset, ix, after)? {
-        if kind == Extent::Hole {
-            // The bytes behind the committed ones are zeros anyway, however many there are.
-            extent.end = extent.end.min(kept);
-        }
-        let end = extent.end.next_multiple_of(SECTOR).min(after);
-        let start = (extent.start / SECTOR * SECTOR).max(from);
-        if start < end {
-            compare(workset, ix, start..end, kept, kind == Extent::Hole, &mut inline_left, &mut runs)?;
-            from = end.next_multiple_of(SECTOR);
-        }
-    }
+    let mut found = Runs { runs: Vec::new(), inline_left: draft.inline_left };
+    each_difference(workset, (ix, ix), bytes, &mut |sector| {
+        found.add(sector);
+        ControlFlow::Continue(())
+    })?;
+    let Runs { runs, inline_left } = found;
     // One range from the slot already asks for a barrier: then the rest needs no room in the record.
     let inline = runs.iter().all(|r| r.inline.is_some() || r.are_zero);
     if inline {
@@ -250,145 +267,25 @@ fn old_ends<O: Os>(workset: &mut Workset<O>, ix: Ix, patch: &Patch) -> Verb<Vec<
     if patch.size_after == patch.size_before || len == 0 {
         return Ok(Vec::new());
     }
-    let known = workset.memory(ix).and_then(|m| m.before.as_ref()).and_then(|b| b.get(from as usize..));
-    let bytes = match known {
-        Some(known) => known[..len.min(known.len())].to_vec(),
-        None => {
-            let lower = match workset.lower_file(ix) {
-                // A user who may only write to a file can cut it, too.
-                Err(VerbError::Os(Errno::ACCESS)) => return Ok(Vec::new()),
-                lower => lower?,
-            };
-            let mut bytes = vec![0; len];
-            workset.facts_mut().read(&lower, &mut bytes, from)?;
-            bytes
-        }
-    };
+    let mut bytes = vec![0; len];
+    match Committed::new(ix).read(workset, &mut bytes, from) {
+        // A user who may only write to a file can cut it, too.
+        Err(VerbError::Os(Errno::ACCESS)) => return Ok(Vec::new()),
+        read => drop(read?),
+    }
     Ok(bytes.chunks(SECTOR_BYTES).map(sector_crc).collect())
-}
-
-fn changed_extents<O: Os>(workset: &mut Workset<O>, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
-    match &workset.object(ix).data {
-        Data::Base(_) => Ok(Vec::new()),
-        Data::Memory(_) => Ok(vec![(0..size, Extent::Data)]),
-        Data::Private(_) => private_extents(workset, ix, size),
-        Data::Overlay(overlay) => Ok(overlay
-            .extents
-            .iter()
-            .map(|(r, k)| (r.start.min(size)..r.end.min(size), k))
-            .filter(|(r, _)| !r.is_empty())
-            .collect()),
-    }
-}
-
-/// Data and holes of a private file.
-fn private_extents<O: Os>(workset: &mut Workset<O>, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
-    let fd = workset.private_fd(ix)?;
-    let next = |at, hole| match workset.os().seek(&fd, at, hole) {
-        Err(Errno::NXIO) => Ok(size),
-        found => found.map(|to| to.clamp(at, size)),
-    };
-    let (mut extents, mut at) = (Vec::new(), 0);
-    while at < size {
-        let data = next(at, false)?;
-        let hole = if data < size { next(data, true)?.max(data + 1) } else { size };
-        let parts = [(at..data, Extent::Hole), (data..hole, Extent::Data)];
-        extents.extend(parts.into_iter().filter(|(range, _)| !range.is_empty()));
-        at = hole;
-    }
-    Ok(extents)
-}
-
-/// Compares `range` (from a sector's start) with the committed file, of which `kept` bytes stay.
-fn compare<O: Os>(
-    workset: &mut Workset<O>,
-    ix: Ix,
-    range: Range<u64>,
-    kept: u64,
-    hole: bool,
-    inline_left: &mut usize,
-    runs: &mut Vec<Run>,
-) -> Verb<()> {
-    let known = workset.memory(ix).is_some_and(|m| m.before.is_some());
-    let lower = match range.start < kept && !known {
-        true => Some(workset.lower_file(ix)?),
-        false => None,
-    };
-    let mut at = range.start;
-    let mut open: Option<Run> = None;
-    while at < range.end {
-        if let (true, Some(lower)) = (hole, &lower) {
-            // Zeros on zeros: of a sparse file there may be very many.
-            let data = workset.facts_mut().next_data(lower, at)?.min(range.end.next_multiple_of(SECTOR));
-            if data / SECTOR * SECTOR > at {
-                at = data / SECTOR * SECTOR;
-                runs.extend(open.take());
-                continue;
-            }
-        }
-        let len = (range.end - at).min(CHUNK_BYTES as u64) as usize;
-        let (mut ours, mut theirs) = (vec![0; len], vec![0; len]);
-        workset.read_bytes(ix, &mut ours, at)?;
-        if at < kept {
-            let len = len.min((kept - at) as usize);
-            match (&lower, workset.memory(ix).and_then(|m| m.before.as_ref())) {
-                (Some(lower), _) => drop(workset.facts_mut().read(lower, &mut theirs[..len], at)?),
-                (None, Some(before)) => {
-                    theirs[..len].copy_from_slice(&before[at as usize..at as usize + len])
-                }
-                (None, None) => {}
-            }
-        }
-        for start in (0..len).step_by(SECTOR_BYTES) {
-            let sector = start..(start + SECTOR_BYTES).min(len);
-            let (new, old) = (&ours[sector.clone()], &theirs[sector]);
-            let zero = new.iter().all(|b| *b == 0);
-            let other_kind = hole && open.as_ref().is_some_and(|run| run.are_zero != zero);
-            if new == old || other_kind {
-                runs.extend(open.take());
-            }
-            if new == old {
-                continue;
-            }
-            let run = open.get_or_insert_with(|| Run {
-                offset: at + start as u64,
-                len: 0,
-                crcs: Vec::new(),
-                were_zero: true,
-                are_zero: true,
-                inline: Some(Vec::new()),
-            });
-            run.len += new.len() as u64;
-            run.crcs.push(sector_crc(old));
-            run.were_zero &= old.iter().all(|b| *b == 0);
-            run.are_zero &= zero;
-            match (&mut run.inline, inline_left.checked_sub(new.len())) {
-                (Some(bytes), Some(left)) => {
-                    bytes.extend_from_slice(new);
-                    *inline_left = left;
-                }
-                (inline, _) => *inline = None,
-            }
-        }
-        at += len as u64;
-    }
-    runs.extend(open);
-    Ok(())
 }
 
 /// Makes the slot's file have whole sectors where a patch takes them from.
 fn fill_slot<O: Os>(workset: &mut Workset<O>, ix: Ix, range: Range<u64>) -> Verb<()> {
     let Data::Overlay(overlay) = &workset.object(ix).data else { return Ok(()) };
-    let missing: Vec<_> = overlay.extents.pieces(range.clone());
-    for (part, kind) in missing {
-        if kind == Some(Extent::Data) {
-            continue;
-        }
+    let pieces = overlay.extents.pieces(range.clone());
+    for (part, _) in pieces.into_iter().filter(|(_, kind)| *kind != Some(Extent::Data)) {
         let mut at = part.start;
         while at < part.end {
             let mut buf = vec![0; (part.end - at).min(CHUNK_BYTES as u64) as usize];
             workset.read_bytes(ix, &mut buf, at)?;
-            let fd = whole_or_private(workset, ix)?;
+            let fd = workset.private_fd(ix)?;
             crate::bytes::write_all(workset.os(), &fd, &buf, at)?;
             at += buf.len() as u64;
         }
@@ -397,24 +294,6 @@ fn fill_slot<O: Os>(workset: &mut Workset<O>, ix: Ix, range: Range<u64>) -> Verb
         overlay.extents.insert(range, Extent::Data);
     }
     Ok(())
-}
-
-fn whole_or_private<O: Os>(workset: &mut Workset<O>, ix: Ix) -> Verb<std::sync::Arc<O::Fd>> {
-    match workset.whole_fd(ix, Access::Write)? {
-        Some(fd) => Ok(fd),
-        None => workset.private_fd(ix),
-    }
-}
-
-/// Opens a slot of ours.
-pub(super) fn open_slot<O: Os>(
-    workset: &mut Workset<O>,
-    mount: usize,
-    slot: u32,
-    how: Open,
-) -> Result<O::Fd, Errno> {
-    let dir = workset.staging(mount)?.dir.clone();
-    workset.os().open(&dir, &slot_name(slot), how)
 }
 
 #[cfg(test)]

@@ -11,9 +11,11 @@ mod data;
 mod names;
 mod small;
 
+use crate::diff::Diff;
 use crate::id::ObjectId;
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Verb, VerbError};
+use crate::paths::depth;
 use crate::plan::attributes::plan_attributes;
 use crate::plan::data::plan_data;
 use crate::plan::names::plan_names;
@@ -105,11 +107,7 @@ struct Ordered {
 
 impl Ordered {
     fn new(step: Step) -> Ordered {
-        let depth = match step.at.path.is_empty() {
-            true => 0,
-            false => 1 + step.at.path.iter().filter(|b| **b == b'/').count(),
-        };
-        Ordered { depth, step }
+        Ordered { depth: depth(&step.at.path), step }
     }
 }
 
@@ -179,19 +177,21 @@ pub(crate) fn plan<O: Os>(workset: &mut Workset<O>) -> Result<Vec<(Plan, Directo
     }
     let mut inline_left = INLINE_BYTES_MAX;
     let mut plans = Vec::with_capacity(workset.mounts().len());
-    for mount in 0..workset.mounts().len() {
+    let diffs = Diff::of(workset).map_err(|(ix, error)| failed(workset, Some(ix), error))?;
+    for (mount, diff) in diffs.iter().enumerate() {
         let mut draft = Draft::new(mount, inline_left);
-        fill(workset, &mut draft).map_err(|e| match e {
-            VerbError::Os(error) => failed(workset, draft.now, error),
-            VerbError::Doomed(conflict) => CommitError::Conflict(conflict),
-        })?;
+        fill(workset, diff, &mut draft).map_err(|error| failed(workset, draft.now, error))?;
         inline_left = draft.inline_left;
         plans.push(draft.finish());
     }
     Ok(plans)
 }
 
-fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: Errno) -> CommitError {
+fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: VerbError) -> CommitError {
+    let error = match error {
+        VerbError::Os(error) => error,
+        VerbError::Doomed(conflict) => return CommitError::Conflict(conflict),
+    };
     let lower = at.and_then(|ix| workset.object(ix).lower.as_ref());
     match lower.map(|lower| workset.facts().shown(lower.fact)) {
         Some(path) => CommitError::Failed { doing: "preparing the commit of", path, error },
@@ -200,19 +200,20 @@ fn failed<O: Os>(workset: &Workset<O>, at: Option<Ix>, error: Errno) -> CommitEr
 }
 
 /// Plans everything of one mount.
-fn fill<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    plan_names(workset, draft)?;
-    plan_data(workset, draft)?;
-    plan_attributes(workset, draft)?;
-    plan_small(workset, draft)
+fn fill<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
+    plan_names(workset, diff, draft)?;
+    plan_data(workset, diff, draft)?;
+    plan_attributes(workset, diff, draft)?;
+    plan_small(workset, diff, draft)
 }
 
 /// A name as it will be.
 fn at_now<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, dir: Ix, name: &[u8]) -> Verb<At> {
     let handle = handle_of(workset, dir)?;
-    match workset.object(dir).is_staged() {
-        true => drop(draft.plan.made.insert(handle)),
-        false => placed_dir(workset, draft, dir)?,
+    if workset.object(dir).is_staged() {
+        draft.plan.made.insert(handle);
+    } else {
+        placed_dir(workset, draft, dir)?;
     }
     Ok(At { dir: handle, path: workset.path(dir), name: name.to_vec() })
 }

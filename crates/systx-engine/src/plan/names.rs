@@ -6,6 +6,7 @@
 //! types; a removed tree is one REMOVE.
 
 use super::{Draft, Ordered};
+use crate::diff::{Diff, NameDiff};
 use crate::facts::Name;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
@@ -16,21 +17,10 @@ use crate::plan::first_place;
 use crate::plan::handle_of;
 use crate::publish::tokens::Token;
 use crate::record::{Act, Read, Step};
-use crate::workset::node::{Ix, NO_SLOT};
-use crate::workset::staging::slot_name;
+use crate::workset::node::{Entry, Ix, NO_SLOT};
 use crate::workset::Workset;
 use std::collections::HashMap;
 use systx_os::{FileType, Handle, Os};
-
-/// One changed name.
-struct Changed {
-    dir: Ix,
-    name: Name,
-    before: Option<Ix>,
-    now: Option<Ix>,
-    /// Of a staged object.
-    slot: u32,
-}
 
 /// The fate of the object that a changed name had or gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,44 +31,78 @@ enum Via {
     Link,
 }
 
-/// How lower objects leave and reach changed names; keys are indexes of the changes.
-#[derive(Default)]
-struct Ways {
-    leaves: HashMap<usize, u32>,
-    reaches: HashMap<usize, Via>,
+/// How objects of the committed tree leave and reach changed names, which are known by their index.
+struct Ways<'a> {
+    diff: &'a Diff,
+    /// The slots of objects that move: from the first name that one lost to the first that it got.
+    slots: HashMap<Ix, u32>,
 }
 
-pub(super) fn plan_names<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
-    let changes = changed_names(workset, draft.mount);
-    let ways = ways(workset, draft.mount, &changes)?;
-    for (n, change) in changes.iter().enumerate() {
-        if let Some(lower) = &workset.object(change.dir).lower {
-            let dir = lower.handle;
-            draft.plan.written.push(ObjectId::entry(&dir, &change.name));
-            if changes_listing(workset, change) {
-                draft.plan.commuting.push(ObjectId::listing(&dir));
+impl<'a> Ways<'a> {
+    fn new<O: Os>(workset: &mut Workset<O>, mount: usize, diff: &'a Diff) -> Verb<Ways<'a>> {
+        let mut slots = HashMap::new();
+        for (n, now) in diff.names.iter().enumerate().filter_map(|(n, name)| Some((n, name.entry.now?))) {
+            let moves = diff.moves.get(&now);
+            if moves.is_some_and(|moves| !moves.lost.is_empty() && moves.gained[0] == n) {
+                slots.insert(now, workset.new_slot(mount)?);
             }
         }
-        if !ways.leaves.contains_key(&n) {
-            note_links(workset, draft, change.before);
+        Ok(Ways { diff, slots })
+    }
+
+    /// The slot through which an object leaves a name.
+    fn leaves(&self, n: usize) -> Option<u32> {
+        let before = self.diff.names[n].entry.before?;
+        self.slots.get(&before).copied().filter(|_| self.diff.moves[&before].lost[0] == n)
+    }
+
+    fn reaches(&self, n: usize) -> Option<Via> {
+        let now = self.diff.names[n].entry.now?;
+        let first = *self.diff.moves.get(&now)?.gained.first()? == n;
+        Some(self.slots.get(&now).filter(|_| first).map_or(Via::Link, |slot| Via::Slot(*slot)))
+    }
+
+    /// Returns true if an object leaves this name for another one.
+    fn moves_from(&self, ix: Ix, dir: Ix, name: &Name) -> bool {
+        let from = || &self.diff.names[self.diff.moves[&ix].lost[0]];
+        self.slots.contains_key(&ix) && from().dir == dir && from().name == *name
+    }
+}
+
+pub(super) fn plan_names<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
+    let ways = Ways::new(workset, draft.mount, diff)?;
+    for (n, NameDiff { dir, name, entry }) in diff.names.iter().enumerate() {
+        match &workset.object(*dir).lower {
+            Some(lower) => {
+                draft.plan.written.push(ObjectId::entry(&lower.handle, name));
+                if changes_listing(workset, entry) {
+                    draft.plan.commuting.push(ObjectId::listing(&lower.handle));
+                }
+            }
+            // An object that is staged in a staged directory is there already.
+            None if ways.reaches(n).is_none() => continue,
+            None => {}
         }
-        if ways.reaches.get(&n) == Some(&Via::Link) {
-            note_links(workset, draft, change.now);
+        if ways.leaves(n).is_none() {
+            note_links(workset, draft, entry.before);
         }
-        plan_leaving(workset, draft, &changes, &ways, n)?;
-        plan_arriving(workset, draft, &changes, &ways, n)?;
+        if ways.reaches(n) == Some(Via::Link) {
+            note_links(workset, draft, entry.now);
+        }
+        plan_leaving(workset, draft, &ways, n)?;
+        plan_arriving(workset, draft, &ways, n)?;
     }
     Ok(())
 }
 
 /// Returns true if a listing of the directory shows the change: another set of names, or another type under
 /// the same name.
-fn changes_listing<O: Os>(workset: &Workset<O>, change: &Changed) -> bool {
+fn changes_listing<O: Os>(workset: &Workset<O>, entry: &Entry) -> bool {
     let kind = |ix: Ix| workset.object(ix).kind;
-    match mutant::on(Mutant::TypesNotAnnounced) {
-        true => change.before.is_none() != change.now.is_none(),
-        false => change.before.map(kind) != change.now.map(kind),
+    if mutant::on(Mutant::TypesNotAnnounced) {
+        return entry.before.is_none() != entry.now.is_none();
     }
+    entry.before.map(kind) != entry.now.map(kind)
 }
 
 /// Notes that an object's link count changes, and that others see it.
@@ -94,72 +118,18 @@ fn note_links<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: Option<Ix>)
     }
 }
 
-/// In a fixed order, so that the same transaction has the same plan.
-fn changed_names<O: Os>(workset: &Workset<O>, mount: usize) -> Vec<Changed> {
-    let mut changes = Vec::new();
-    for dir in workset.all() {
-        let object = workset.object(dir);
-        let Some(directory) = object.dir.as_ref().filter(|_| usize::from(object.mount) == mount) else {
-            continue;
-        };
-        let first = changes.len();
-        for (name, e) in &directory.names {
-            // An object that is staged in a staged directory is there already.
-            let to_do = match object.is_staged() {
-                true => e.now.is_some_and(|now| !workset.object(now).is_staged()),
-                false => e.now != e.before,
-            };
-            if to_do {
-                changes.push(Changed { dir, name: name.clone(), before: e.before, now: e.now, slot: e.slot });
-            }
-        }
-        changes[first..].sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    }
-    changes
-}
-
-fn ways<O: Os>(workset: &mut Workset<O>, mount: usize, changes: &[Changed]) -> Verb<Ways> {
-    let mut ways = Ways::default();
-    let mut lost: HashMap<Ix, usize> = HashMap::new();
-    for (n, change) in changes.iter().enumerate() {
-        if let Some(before) = change.before {
-            lost.entry(before).or_insert(n);
-        }
-    }
-    for (n, change) in changes.iter().enumerate() {
-        let Some(now) = change.now.filter(|now| !workset.object(*now).is_staged()) else { continue };
-        match lost.remove(&now) {
-            Some(from) => {
-                let slot = workset.new_slot(mount)?;
-                ways.leaves.insert(from, slot);
-                ways.reaches.insert(n, Via::Slot(slot));
-            }
-            None => {
-                ways.reaches.insert(n, Via::Link);
-            }
-        }
-    }
-    Ok(ways)
-}
-
 /// Returns what the name had.
-fn plan_leaving<O: Os>(
-    workset: &mut Workset<O>,
-    draft: &mut Draft<O>,
-    changes: &[Changed],
-    ways: &Ways,
-    n: usize,
-) -> Verb<()> {
-    let change = &changes[n];
-    let Some(before) = change.before else { return Ok(()) };
+fn plan_leaving<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ways: &Ways, n: usize) -> Verb<()> {
+    let NameDiff { dir, name, entry } = &ways.diff.names[n];
+    let Some(before) = entry.before else { return Ok(()) };
     let handle = handle_of(workset, before)?;
     let is_dir = workset.object(before).kind == FileType::Directory;
     if is_dir {
         draft.plan.written.push(ObjectId::listing(&handle));
     }
     let token = if is_dir { Token::Directory } else { Token::File };
-    if let Some(&slot) = ways.leaves.get(&n) {
-        let at = at_before(workset, draft, change.dir, &change.name)?;
+    if let Some(slot) = ways.leaves(n) {
+        let at = at_before(workset, draft, *dir, name)?;
         draft.plan.tokens.push((slot, token));
         draft.takes.push(Ordered::new(Step {
             slot,
@@ -169,10 +139,10 @@ fn plan_leaving<O: Os>(
         return Ok(());
     }
     // Part of a tree that goes as a whole.
-    if workset.is_gone(change.dir) {
+    if workset.is_gone(*dir) {
         return Ok(());
     }
-    let early = match (change.now, ways.reaches.get(&n)) {
+    let early = match (entry.now, ways.reaches(n)) {
         (None, _) => false,
         (Some(_), Some(Via::Link)) => true,
         // It leaves by the REPLACE that brings the other one.
@@ -180,48 +150,42 @@ fn plan_leaving<O: Os>(
     };
     let slot = workset.new_slot(draft.mount)?;
     draft.plan.tokens.push((slot, token));
-    let (tree, read) = removed_tree(workset, before, changes, ways);
+    let (tree, read) = removed_tree(workset, before, ways);
     let act = Act::Remove { before: handle, tree, read, directory: is_dir };
     if early {
-        let at = at_before(workset, draft, change.dir, &change.name)?;
+        let at = at_before(workset, draft, *dir, name)?;
         draft.takes.push(Ordered::new(Step { slot, at, act }));
     } else {
-        let at = at_now(workset, draft, change.dir, &change.name)?;
+        let at = at_now(workset, draft, *dir, name)?;
         draft.removes.push(Ordered::new(Step { slot, at, act }));
     }
     Ok(())
 }
 
 /// Returns what the name gets.
-fn plan_arriving<O: Os>(
-    workset: &mut Workset<O>,
-    draft: &mut Draft<O>,
-    changes: &[Changed],
-    ways: &Ways,
-    n: usize,
-) -> Verb<()> {
-    let change = &changes[n];
-    let Some(now) = change.now else { return Ok(()) };
-    let at = at_now(workset, draft, change.dir, &change.name)?;
-    let slot = match ways.reaches.get(&n) {
+fn plan_arriving<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ways: &Ways, n: usize) -> Verb<()> {
+    let NameDiff { dir, name, entry } = &ways.diff.names[n];
+    let Some(now) = entry.now else { return Ok(()) };
+    let at = at_now(workset, draft, *dir, name)?;
+    let slot = match ways.reaches(n) {
         Some(Via::Link) => {
             let slot = workset.new_slot(draft.mount)?;
             let (object, found) = (handle_of(workset, now)?, Box::new(first_place(workset, now)?));
             draft.links.push(Ordered::new(Step { slot, at, act: Act::Link { object, found } }));
             return Ok(());
         }
-        Some(Via::Slot(slot)) => *slot,
-        None => change.slot,
+        Some(Via::Slot(slot)) => slot,
+        None => entry.slot,
     };
-    let displaced = change.before.filter(|_| !ways.leaves.contains_key(&n));
+    let displaced = entry.before.filter(|_| ways.leaves(n).is_none());
     let act = match displaced {
         None => Act::Place { small: None },
         Some(before) => {
-            let ours = match workset.object(now).is_staged() {
-                true => handle_in_slot(workset, draft.mount, slot)?,
-                false => handle_of(workset, now)?,
+            let ours = match workset.object(now).lower.as_ref() {
+                Some(lower) => lower.handle,
+                None => handle_in_slot(workset, draft.mount, slot)?,
             };
-            let (tree, read) = removed_tree(workset, before, changes, ways);
+            let (tree, read) = removed_tree(workset, before, ways);
             if workset.object(now).kind == FileType::Directory {
                 draft.exchanged.insert(now);
             }
@@ -234,33 +198,21 @@ fn plan_arriving<O: Os>(
 
 fn handle_in_slot<O: Os>(workset: &mut Workset<O>, mount: usize, slot: u32) -> Verb<Handle> {
     debug_assert_ne!(slot, NO_SLOT);
-    let staging = workset.staging(mount)?;
-    let dir = staging.dir.clone();
-    Ok(workset.os().handle_at(&dir, &slot_name(slot))?)
+    let spot = workset.slot_spot(mount, slot)?;
+    Ok(workset.os().handle_at(&spot.dir, &spot.name)?)
 }
 
 /// Every object that is removed with a directory: what it held when the transaction began to take it apart,
 /// less what moved elsewhere. And which files among these, or that it is itself, were read.
-fn removed_tree<O: Os>(
-    workset: &Workset<O>,
-    root: Ix,
-    changes: &[Changed],
-    ways: &Ways,
-) -> (Vec<Handle>, Vec<Read>) {
+fn removed_tree<O: Os>(workset: &Workset<O>, root: Ix, ways: &Ways) -> (Vec<Handle>, Vec<Read>) {
     if workset.object(root).kind != FileType::Directory {
         return (Vec::new(), read_of(workset, root, None).into_iter().collect());
-    }
-    let mut leaves: HashMap<(Ix, &[u8]), ()> = HashMap::new();
-    for n in ways.leaves.keys() {
-        leaves.insert((changes[*n].dir, &changes[*n].name), ());
     }
     let (mut gone, mut stack) = (Vec::new(), vec![root]);
     while let Some(dir) = stack.pop() {
         let Some(directory) = &workset.object(dir).dir else { continue };
         for (name, entry) in &directory.names {
-            let Some(child) = entry.before.filter(|_| !leaves.contains_key(&(dir, &name[..]))) else {
-                continue;
-            };
+            let Some(child) = entry.before.filter(|ix| !ways.moves_from(*ix, dir, name)) else { continue };
             if let Some(lower) = &workset.object(child).lower {
                 gone.push((lower.handle, child));
                 stack.push(child);

@@ -2,8 +2,8 @@
 
 use super::{Draft, Staged};
 use crate::bytes::read_up_to;
+use crate::diff::Diff;
 use crate::outcome::Verb;
-use crate::plan::data::open_slot;
 use crate::record::{Act, Small};
 use crate::workset::held::SMALL_OBJECTS_MAX;
 use crate::workset::node::{Ix, NO_SLOT};
@@ -15,23 +15,18 @@ use systx_os::{Errno, FileType, Open, Os};
 /// Most bytes of theirs.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>) -> Verb<()> {
+pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
     if workset.has_met_token(draft.mount) {
         workset.leave_shelf(draft.mount)?;
     }
-    let here = |ix: Ix| {
-        let object = workset.object(ix);
-        usize::from(object.mount) == draft.mount && object.is_staged() && !object.names.is_empty()
-    };
-    let staged: Vec<Ix> = workset.all().filter(|ix| here(*ix)).collect();
-    let carried = carry(workset, draft, &staged);
+    let carried = carry(workset, draft, &diff.made);
     workset.let_go_of_closed();
     if carried? {
         return Ok(());
     }
     let mut count = draft.slot_patches;
-    for ix in staged {
-        match workset.object(ix).kind {
+    for ix in &diff.made {
+        match workset.object(*ix).kind {
             FileType::File => count.files += 1,
             _ => count.others += 1,
         }
@@ -95,7 +90,10 @@ fn small<O: Os>(workset: &mut Workset<O>, ix: Ix, slot: u32, most: u64) -> Verb<
     let how = if kind == FileType::File { Open::Read } else { Open::Path };
     let fd = match object.file.clone() {
         Some(fd) if workset.os().uid() == 0 => fd,
-        _ => Arc::new(open_slot(workset, mount, slot, how)?),
+        _ => {
+            let spot = workset.slot_spot(mount, slot)?;
+            Arc::new(workset.os().open(&spot.dir, &spot.name, how)?)
+        }
     };
     let stat = workset.os().stat(&fd)?;
     if stat.nlink == 0 {

@@ -10,12 +10,12 @@
 use super::image::{Image, Name, State, Thing};
 use super::look::{split, Looked};
 use crate::bytes::read_up_to;
-use crate::changes::none_if_unsupported;
 use crate::outcome::Verb;
-use crate::paths::on_the_way;
+use crate::paths::{depth, on_the_way};
 use crate::transaction::Transaction;
 use crate::types::{Access, Caller, Node, SetAttr, SetTime};
 use crate::undo::look::look_up;
+use crate::workset::attributes::none_if_unsupported;
 use crate::workset::data::CHUNK_BYTES;
 use std::collections::HashMap;
 use systx_os::{Errno, FileType, Os, Rename, SetXattr};
@@ -359,13 +359,5 @@ impl<O: Os> Back<'_, O> {
             paths.into_iter().map(|(n, path)| (std::cmp::Reverse(depth(path)), n)).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, n)| n).collect()
-    }
-}
-
-/// How many names lie between the root and a path's object, itself included.
-fn depth(path: &[u8]) -> usize {
-    match path.is_empty() {
-        true => 0,
-        false => path.iter().filter(|byte| **byte == b'/').count() + 1,
     }
 }

@@ -9,11 +9,9 @@ use super::area;
 use super::area::{CONTENTS, MANIFEST, MANIFEST_BYTES_MAX};
 use super::image::{Image, Name, Range, State, Thing};
 use crate::bytes::write_all;
-use crate::changes::bytes::committed_file;
-use crate::changes::changed_object;
-use crate::changes::names::changed_pairs;
-use crate::changes::names::Pair;
-use crate::changes::none_if_unsupported;
+use crate::diff::bytes::Bytes;
+use crate::diff::pairs::{Named, Pair};
+use crate::diff::Diff;
 use crate::domain::images::{pending_name, DIR};
 use crate::domain::Domain;
 use crate::id::TxId;
@@ -21,9 +19,10 @@ use crate::outcome::{Durability, Verb};
 use crate::paths::{join, on_the_way};
 use crate::transaction::Transaction;
 use crate::types::Attr;
-use crate::workset::attributes::from_stat;
+use crate::workset::attributes::{from_stat, none_if_unsupported};
 use crate::workset::data::CHUNK_BYTES;
-use crate::workset::node::{node_of, Data, Ix};
+use crate::workset::node::{node_of, Ix};
+use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, Open, Os, Rename};
@@ -73,6 +72,7 @@ impl<O: Os> Kept<O> {
 /// The image of one file system.
 #[derive(Default)]
 struct Draft {
+    diff: Diff,
     of: HashMap<Ix, u32>,
     order: Vec<Ix>,
     before: Vec<Name>,
@@ -104,10 +104,8 @@ impl<O: Os> Contents<'_, O> {
             Some(fd) => fd,
             None => self.os.create(self.dir, CONTENTS, 0o600)?,
         };
-        let at = match len >= ALIGNED_BYTES {
-            true => self.end.next_multiple_of(BLOCK_BYTES),
-            false => self.end,
-        };
+        let block = if len >= ALIGNED_BYTES { BLOCK_BYTES } else { 1 };
+        let at = self.end.next_multiple_of(block);
         self.end = at + len;
         Ok((self.fd.insert(fd), at))
     }
@@ -123,7 +121,10 @@ impl<O: Os> Transaction<O> {
     /// image may be. `Doomed` as of any read.
     pub fn keep_image(&mut self) -> Verb<Kept<O>> {
         self.ours()?;
-        let mut drafts = drafts(self)?;
+        let mut drafts = Vec::new();
+        for diff in Diff::of(&mut self.workset).map_err(|(_, error)| error)? {
+            drafts.push(draft(self, diff)?);
+        }
         let changed = (0..drafts.len()).filter(|mount| !drafts[*mount].order.is_empty());
         let parts: Vec<_> = changed
             .map(|mount| (mount, self.workset.mounts()[mount].clone(), self.workset.ids()[mount]))
@@ -141,35 +142,35 @@ impl<O: Os> Transaction<O> {
     }
 }
 
+/// Returns true if anything of an object of the committed tree that keeps a name is changed.
+fn is_changed<O: Os>(workset: &mut Workset<O>, diff: &Diff, ix: Ix) -> Verb<bool> {
+    let object = workset.object(ix);
+    if object.dir.is_none() && object.links != 0 {
+        return Ok(true);
+    }
+    let Some(object) = diff.object(ix) else { return Ok(false) };
+    Ok(object.attributes_differ() || object.bytes_differ(workset)?)
+}
+
 /// All names and objects that change. Not the list that people see: a name that an object has in a new
 /// directory, as it had in the one that was there, is no change to them, and has to go and come back.
-fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
-    let mut drafts: Vec<Draft> = t.workset.mounts().iter().map(|_| Draft::default()).collect();
-    let mut pairs: Vec<_> = changed_pairs(&t.workset);
+fn draft<O: Os>(t: &mut Transaction<O>, diff: Diff) -> Verb<Draft> {
+    let mut pairs: Vec<_> = diff.pairs(&t.workset);
     let path = |pair: &Pair| pair.before.iter().chain(&pair.after).next().map(|(_, path)| path.clone());
     pairs.sort_by_cached_key(path);
-    let (mut before, mut after) = (HashMap::new(), HashMap::new());
-    for pair in &pairs {
-        for (named, side) in [(&pair.before, &mut before), (&pair.after, &mut after)] {
-            if let Some((ix, path)) = named {
-                side.insert((t.workset.object(*ix).mount, path.clone()), *ix);
-            }
-        }
-    }
+    let mut draft = Draft { diff, ..Draft::default() };
+    let side = |named: fn(&Pair) -> &Option<Named>| -> HashMap<_, _> {
+        pairs.iter().filter_map(|pair| named(pair).clone()).map(|(ix, path)| (path, ix)).collect()
+    };
+    let (before, after) = (side(|pair| &pair.before), side(|pair| &pair.after));
+    let stays = |path: &[u8]| before.get(path) == after.get(path);
     for pair in pairs {
         if let (Some((ix, was)), Some((other, is)), false) = (&pair.before, &pair.after, pair.moved) {
-            let mount = t.workset.object(*ix).mount;
-            let stays = |path: &[u8]| {
-                let at = (mount, path.to_vec());
-                before.get(&at) == after.get(&at)
-            };
             let in_place = was != is || on_the_way(is).all(stays);
-            if ix == other && in_place && changed_object(&mut t.workset, *ix)?.is_empty() {
+            if ix == other && in_place && !is_changed(&mut t.workset, &draft.diff, *ix)? {
                 continue;
             }
         }
-        let Some((ix, _)) = pair.before.as_ref().or(pair.after.as_ref()) else { continue };
-        let draft = &mut drafts[usize::from(t.workset.object(*ix).mount)];
         if let Some((ix, path)) = pair.before {
             let thing = draft.add(ix);
             draft.before.push(Name { path, thing });
@@ -179,7 +180,7 @@ fn drafts<O: Os>(t: &mut Transaction<O>) -> Verb<Vec<Draft>> {
             draft.after.push(Name { path, thing });
         }
     }
-    Ok(drafts)
+    Ok(draft)
 }
 
 fn keep_of<O: Os>(
@@ -205,7 +206,7 @@ fn keep_of<O: Os>(
     let mut things = Vec::with_capacity(draft.order.len());
     let named: HashSet<u32> = draft.after.iter().map(|name| name.thing).collect();
     for (ix, n) in draft.order.into_iter().zip(0..) {
-        things.push(thing(t, ix, named.contains(&n), &mut contents)?);
+        things.push(thing(t, &draft.diff, ix, named.contains(&n), &mut contents)?);
     }
     let image = Image {
         tx: id,
@@ -231,41 +232,37 @@ fn keep_of<O: Os>(
 /// An object, and whether the image has a name that it is left with.
 fn thing<O: Os>(
     t: &mut Transaction<O>,
+    diff: &Diff,
     ix: Ix,
     named_after: bool,
     contents: &mut Contents<'_, O>,
 ) -> Verb<Thing> {
     let gone = t.workset.is_gone(ix);
-    let what = match t.workset.object(ix).lower.is_some() && !gone {
-        true => changed_object(&mut t.workset, ix)?,
-        false => Default::default(),
-    };
     let before = state_before(t, ix)?;
-    let after = if gone { None } else { Some(state_after(t, ix)?) };
+    let after = (!gone).then(|| state_after(t, ix)).transpose()?;
     let object = t.workset.object(ix);
     let (kind, is_dir) = (object.kind, object.dir.is_some());
-    let (ino, handle) = match &object.lower {
-        Some(lower) => (lower.stat.ino, Some(lower.handle)),
-        None => (0, None),
-    };
+    let lower = object.lower.as_ref();
+    let (ino, handle) = lower.map_or((0, None), |lower| (lower.stat.ino, Some(lower.handle)));
     let named = before.is_some() && after.is_some() && !is_dir;
     let known = object.names.iter().filter(|_| named);
     let known: Vec<_> = known.map(|(dir, name)| join(&t.workset.path(*dir), name)).collect();
     let elsewhere = named && !named_after && kind == FileType::File;
     let sizes = (before.as_ref().map_or(0, |b| b.size), after.as_ref().map_or(0, |a| a.size));
-    let ranges = match kind {
-        FileType::File => changed_ranges(t, ix, sizes, what.contents),
+    let diff = diff.object(ix);
+    let ranges = match diff.map(|diff| &diff.bytes) {
+        _ if kind != FileType::File => Vec::new(),
+        _ if before.is_none() || gone => Bytes::whole(sizes.0, sizes.1).ranges(),
+        Some(Some(changed)) if changed.differ(&mut t.workset, (ix, ix))? => changed.ranges(),
         _ => Vec::new(),
     };
     let mut bytes = Vec::with_capacity(ranges.len());
-    for (start, end) in ranges {
-        bytes.push(range(t, ix, (start, end), sizes, contents)?);
+    for changed in ranges {
+        bytes.push(range(t, ix, changed, sizes, contents)?);
     }
     // By its inode it is known as long as it is the same object, by this if an undo has made it again.
-    let whole = match after.as_ref().filter(|_| elsewhere) {
-        Some(after) => Some(digest_whole(t, ix, after.size)?),
-        None => None,
-    };
+    let whole =
+        after.as_ref().filter(|_| elsewhere).map(|after| digest_whole(t, ix, after.size)).transpose()?;
     Ok(Thing {
         kind,
         ino,
@@ -275,8 +272,8 @@ fn thing<O: Os>(
         known,
         whole,
         bytes,
-        atime_set: what.atime,
-        mtime_set: is_dir && what.mtime,
+        atime_set: diff.and_then(|diff| diff.atime).is_some_and(|atime| atime.differs()),
+        mtime_set: is_dir && diff.and_then(|diff| diff.mtime).is_some_and(|mtime| mtime.differs()),
     })
 }
 
@@ -319,47 +316,18 @@ fn state<O: Os>(
     Ok(State { mode: attr.mode & 0o7777, uid, gid, nlink, size, rdev, atime, mtime, xattrs, target })
 }
 
-/// Where bytes may differ, in order.
-fn changed_ranges<O: Os>(
-    t: &Transaction<O>,
-    ix: Ix,
-    (before, after): (u64, u64),
-    differ: bool,
-) -> Vec<(u64, u64)> {
-    let object = t.workset.object(ix);
-    let end = before.max(after);
-    let kept = object.lower.is_some() && !t.workset.is_gone(ix);
-    let mut ranges: Vec<(u64, u64)> = match &object.data {
-        _ if kept && !differ => Vec::new(),
-        Data::Overlay(overlay) if kept => {
-            let changed = overlay.extents.iter().map(|(range, _)| (range.start, range.end.min(end)));
-            changed.chain([(before.min(after), end)]).collect()
-        }
-        _ => vec![(0, end)],
-    };
-    ranges.retain(|(start, end)| start < end);
-    ranges.sort_unstable();
-    let mut merged: Vec<(u64, u64)> = Vec::new();
-    for (start, end) in ranges {
-        match merged.last_mut() {
-            Some(last) if start <= last.1 => last.1 = last.1.max(end),
-            _ => merged.push((start, end)),
-        }
-    }
-    merged
-}
-
 fn range<O: Os>(
     t: &mut Transaction<O>,
     ix: Ix,
-    (start, end): (u64, u64),
+    changed: std::ops::Range<u64>,
     (before, after): (u64, u64),
     contents: &mut Contents<'_, O>,
 ) -> Verb<Range> {
+    let (start, end) = (changed.start, changed.end);
     let mut buf = vec![0; CHUNK_BYTES.min((end - start) as usize)];
     let (mut pieces, mut digest) = (Vec::new(), Xxh3::new());
     if start < before {
-        let file = committed_file(&mut t.workset, ix)?;
+        let file = t.workset.lower_file(ix)?;
         let os = t.workset.mounts()[usize::from(t.workset.object(ix).mount)].os.clone();
         let (mut at, stop) = (start, end.min(before));
         while at < stop {

@@ -4,7 +4,7 @@
 use super::Workset;
 use crate::acl;
 use crate::acl::CAPABILITY;
-use crate::outcome::Verb;
+use crate::outcome::{Verb, VerbError};
 use crate::types::Attr;
 use crate::workset::node::{Data, Ix, Reach, XattrOverride};
 use systx_os::{Errno, FileType, Os, Stat};
@@ -32,6 +32,14 @@ fn dir_links(base: u32, subdirs: i32) -> u32 {
     match base {
         0 | 1 => base,
         _ => (i64::from(base) + i64::from(subdirs)).max(2) as u32,
+    }
+}
+
+/// Names of attributes, on a file system that may have none.
+pub(crate) fn none_if_unsupported(names: Verb<Vec<Vec<u8>>>) -> Verb<Vec<Vec<u8>>> {
+    match names {
+        Err(VerbError::Os(Errno::OPNOTSUPP)) => Ok(Vec::new()),
+        names => names,
     }
 }
 
@@ -138,7 +146,7 @@ impl<O: Os> Workset<O> {
             return Ok(known.as_deref().cloned());
         }
         let value = match self.xattr(dir, acl::DEFAULT) {
-            Err(crate::outcome::VerbError::Os(Errno::OPNOTSUPP)) => None,
+            Err(VerbError::Os(Errno::OPNOTSUPP)) => None,
             value => value?,
         };
         let found = match value {

@@ -30,7 +30,7 @@ fn name(change: &Change) -> String {
 /// Commits a part: what of the changes was in it. The tree on disk is what the transaction showed last.
 fn commit(mut t: Transaction<Linux>, lower: &Path, choice: &Choice) -> Vec<String> {
     let changes = t.changes().unwrap();
-    let part = t.choose(&changes, choice).unwrap();
+    let part = t.choose(&changes, choice).unwrap().unwrap();
     let chosen: Vec<_> = changes.iter().filter(|change| part.has(change)).map(name).collect();
     t.keep_only(&part).unwrap();
     let left: Vec<_> = t.changes().unwrap().iter().map(name).collect();
@@ -56,7 +56,7 @@ fn same_but_for_the_area(mut shown: Tree, mut real: Tree, what: &str) {
 fn refused(t: &mut Transaction<Linux>, choice: &Choice) -> Unfit {
     let before = seen(t);
     let changes = t.changes().unwrap();
-    let why = t.choose(&changes, choice).map(drop).unwrap_err();
+    let why = t.choose(&changes, choice).unwrap().map(drop).unwrap_err();
     assert_same(&before, &seen(t), "refused");
     why
 }
@@ -295,7 +295,7 @@ fn a_staged_directory_without_write_permission_is_taken_apart_and_stays_so() {
                 set(&mut t, dir, SetAttr { mode: Some(mode), ..SetAttr::default() });
             }
             let changes = t.changes().unwrap();
-            let part = t.choose(&changes, &choice(&["new/f"], &[])).unwrap();
+            let part = t.choose(&changes, &choice(&["new/f"], &[])).unwrap().unwrap();
             t.keep_only(&part).unwrap();
             t.commit().unwrap();
             use std::os::unix::fs::PermissionsExt;

@@ -113,7 +113,7 @@ fn parts_of_random_transactions_are_as_inside_where_chosen_and_as_before_where_e
             _ => choice(&[split(&path).0], &[&path]),
         };
         let what = format!("seed {seed}, round {round}: {choice:?}");
-        let part = match t.choose(&changes, &choice) {
+        let part = match t.choose(&changes, &choice).unwrap() {
             Ok(part) => part,
             Err(why) => {
                 counts[3 + usize::from(matches!(why, Unfit::Needs(..)))] += 1;

@@ -72,7 +72,7 @@ fn transact(os: &SimOs, size: Size) -> Result<(Committed, u64), CommitError> {
     let done = change(&mut t, size).and_then(|()| {
         let (calls, changes) = (os.points(), t.changes()?);
         let only = CHOSEN.iter().map(|path| path.as_bytes().to_vec()).collect();
-        let part = t.choose(&changes, &Choice { only, ..Choice::default() }).expect("fits");
+        let part = t.choose(&changes, &Choice { only, ..Choice::default() }).expect("works").expect("fits");
         assert!(changes.iter().any(|change| !part.has(change)), "there is a rest");
         t.keep_only(&part)?;
         Ok(calls)
@@ -169,7 +169,7 @@ fn a_part_conflicts_by_what_only_the_rest_has_read() {
         theirs.expect("not killed")?;
         let changes = t.changes().map_err(crate::commit::aborted)?;
         let only = vec![b"w/chosen".to_vec()];
-        let part = t.choose(&changes, &Choice { only, ..Choice::default() }).expect("fits");
+        let part = t.choose(&changes, &Choice { only, ..Choice::default() }).expect("works").expect("fits");
         t.keep_only(&part).map_err(crate::commit::aborted)?;
         t.commit()
     });
