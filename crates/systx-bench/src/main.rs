@@ -66,6 +66,7 @@ const QUESTIONS: &[Question] = &[
 ];
 
 fn main() -> ExitCode {
+    systx_os::linux::this_process_is_ours();
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("--worker", args)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return ended(group::worker(args));

@@ -182,6 +182,8 @@ pub(crate) enum Mutant {
     GapsCovered,
     /// A forked child goes on with what its parent has opened and begun.
     ForkUnseen,
+    /// Descriptors are taken for what they were, whoever has closed them since.
+    LostUnseen,
     /// What is made does not get the inode flags that its directory passes on.
     FlagsNotPassedOn,
 }
@@ -307,6 +309,7 @@ impl Mutant {
         Mutant::CoveredUnordered,
         Mutant::GapsCovered,
         Mutant::ForkUnseen,
+        Mutant::LostUnseen,
         Mutant::FlagsNotPassedOn,
     ];
 }

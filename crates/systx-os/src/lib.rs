@@ -6,6 +6,9 @@
 
 pub mod beside;
 pub mod fuse;
+pub mod guest;
+#[cfg(feature = "host")]
+pub mod host;
 pub mod linux;
 pub mod no_room;
 pub mod os;
@@ -17,6 +20,7 @@ pub mod streams;
 pub mod types;
 pub mod words;
 
+pub use guest::Guest;
 pub use linux::Linux;
 pub use os::Os;
 pub use types::*;

@@ -44,6 +44,25 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn tmpfile(&self, dir: &Self::Fd, mode: u32) -> Result<Self::Fd>;
     /// Another descriptor for the same open file (dup).
     fn dup(&self, fd: &Self::Fd) -> Result<Self::Fd>;
+    /// Gives a descriptor a number that programs that open files don't come to soon, if there is one. The default leaves
+    /// it where it is.
+    fn lift(&self, fd: Self::Fd) -> Self::Fd {
+        fd
+    }
+    /// What an open file is known by: device and inode number.
+    fn identity(&self, fd: &Self::Fd) -> Result<(u64, u64)> {
+        self.stat(fd).map(|stat| (stat.dev, stat.ino))
+    }
+    /// Returns true if an open file is still the one that is known by `is`.
+    fn still(&self, fd: &Self::Fd, is: (u64, u64)) -> bool {
+        self.identity(fd) == Ok(is)
+    }
+    /// Returns true for a descriptor that was closed by somebody else, and perhaps opened as another file since. Only
+    /// where somebody else may: see [`crate::Guest`].
+    fn is_lost(&self, fd: &Self::Fd) -> bool {
+        let _ = fd;
+        false
+    }
 
     // ---- looking -------------------------------------------------------------------------------------------------
 

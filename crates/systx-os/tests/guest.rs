@@ -11,6 +11,7 @@ const ALL: &[(&str, Case)] = &[
     ("an_exchange_is_not_noticed_by_its_host", an_exchange_is_not_noticed_by_its_host),
     ("an_exchange_works_whatever_becomes_of_children", an_exchange_works_whatever_becomes_of_children),
     ("a_broken_lease_sends_its_host_no_signal", a_broken_lease_sends_its_host_no_signal),
+    ("a_child_that_is_forked_meanwhile_shares_no_owned_byte", a_child_shares_no_owned_byte),
     ("an_exchange_copies_no_memory_of_many_threads", an_exchange_copies_no_memory_of_many_threads),
 ];
 
@@ -167,7 +168,9 @@ fn an_exchange_copies_no_memory_of_many_threads(scratch: &Scratch) {
 fn a_broken_lease_sends_its_host_no_signal(scratch: &Scratch) {
     let handler: extern "C" fn(libc::c_int) = count;
     let before = SIGNALS.load(Ordering::Relaxed);
-    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, handler as libc::sighandler_t));
+    for signal in [libc::SIGURG, libc::SIGIO] {
+        disposition(signal, handler as libc::sighandler_t);
+    }
     let (os, dir) = (Linux::new(), scratch.dir());
     let file = os.create(&dir, b"f", 0o600).unwrap();
     for _ in 0..10 {
@@ -177,5 +180,42 @@ fn a_broken_lease_sends_its_host_no_signal(scratch: &Scratch) {
         os.lease(&file, Lease::None).unwrap();
     }
     assert_eq!(SIGNALS.load(Ordering::Relaxed), before, "no signal");
-    [libc::SIGURG, libc::SIGIO].map(|signal| disposition(signal, libc::SIG_DFL));
+    for signal in [libc::SIGURG, libc::SIGIO] {
+        disposition(signal, libc::SIG_DFL);
+    }
+}
+
+fn a_child_shares_no_owned_byte(scratch: &Scratch) {
+    let os = Linux::new();
+    let owners = os.create(&scratch.dir(), b"owners", 0o600).unwrap();
+    let done = AtomicBool::new(false);
+    let (here, there) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+    let children: Vec<_> = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                drop(os.own_byte(&owners, 7).unwrap());
+            }
+        });
+        let forked = (0..100).map(|_| {
+            // SAFETY: the child closes and reads, which are system calls, and ends.
+            match unsafe { libc::fork() } {
+                0 => unsafe {
+                    libc::close(std::os::fd::AsRawFd::as_raw_fd(&there));
+                    libc::read(std::os::fd::AsRawFd::as_raw_fd(&here), [0u8; 1].as_mut_ptr().cast(), 1);
+                    libc::_exit(0)
+                },
+                child => child,
+            }
+        });
+        let forked = forked.collect();
+        done.store(true, Ordering::Relaxed);
+        forked
+    });
+    let owned = os.byte_owned(&owners, 7);
+    drop(there);
+    for child in children {
+        // SAFETY: a child of ours; no status is asked for.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    }
+    assert_eq!(owned, Ok(false), "its owner has given it back");
 }

@@ -46,6 +46,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    systx_os::linux::this_process_is_ours();
     systx_os::no_room::end_with_words();
     if let Err(e) = systx_os::sandbox::own::lay_down() {
         eprintln!("systx: laying down the capabilities of its program file: {e}.");

@@ -65,14 +65,9 @@ impl<O: Os> Log<O> {
         // Loaded before the sync begins; a cell below this was written before.
         let end = s.cells();
         let batch = u64::from(end.cell.saturating_sub(LogPos::unpack(s.load(shared::SYNCED)).cell));
-        // No sync happened: only this caller is in doubt.
-        let segment =
-            self.segment(end.segment).map_err(|e| SyncError { error: e.errno().unwrap_or(Errno::IO) })?;
         let began = self.os.monotonic_ns();
-        if let Err(error) = self.os.fdatasync(&segment.fd) {
-            s.set_state(State::Poisoned(error));
-            return Err(SyncError { error });
-        }
+        // Where no sync happened, only this caller is in doubt.
+        self.sync_segment(end.segment).map_err(|e| SyncError { error: e.errno().unwrap_or(Errno::IO) })?;
         let took = self.os.monotonic_ns().saturating_sub(began);
         let end = if mutant::on(Mutant::SyncCountsLate) { s.cells() } else { end };
         s.raise(shared::SYNCED, end.pack());

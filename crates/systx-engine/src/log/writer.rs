@@ -17,9 +17,13 @@ use super::segment::{self, Segment};
 use super::shared::{self, Bodies, Shared, Start, State};
 use crate::id::{AreaId, Lsn, OwnerIx};
 use crate::lock::{Locked, RobustLock};
+use crate::mutant::{self, Mutant};
 use crate::record::Body;
 use std::sync::{Arc, Mutex, PoisonError};
-use systx_os::Os;
+use systx_os::{Errno, Os};
+
+/// How often a segment is opened anew for one sync, where descriptors are lost again and again.
+const LOST_MAX: u32 = 3;
 
 /// Says whether an owner lives.
 pub type Alive<'a> = &'a dyn Fn(OwnerIx) -> bool;
@@ -219,10 +223,7 @@ impl<O: Os> Log<O> {
             return Err(LogError::Confused { what: "the place of the next cell" });
         }
         self.write_cell(from, at, Cell::Next { segment: to })?;
-        if let Err(error) = self.os.fdatasync(&from.fd) {
-            self.shared.set_state(State::Poisoned(error));
-            return Err(LogError::Poisoned { error });
-        }
+        self.sync_segment(from.number())?;
         let next = LogPos { segment: to, cell: 0 };
         self.shared.store(shared::CELLS, next.pack());
         self.shared.raise(shared::SYNCED, next.pack());
@@ -302,10 +303,27 @@ impl<O: Os> Log<O> {
         }
     }
 
+    /// Syncs a segment. A sync that fails is never repeated: it closes the log for all. But what went to a descriptor
+    /// that this process had lost was no sync of the segment, and says nothing about it.
+    pub(super) fn sync_segment(&self, number: u64) -> Result<(), LogError> {
+        for _ in 0..LOST_MAX {
+            let segment = self.segment(number)?;
+            match self.os.fdatasync(&segment.fd) {
+                Ok(()) => return Ok(()),
+                Err(Errno::BADF) if self.os.is_lost(&segment.fd) && !mutant::on(Mutant::LostUnseen) => {}
+                Err(error) => {
+                    self.shared.set_state(State::Poisoned(error));
+                    return Err(LogError::Poisoned { error });
+                }
+            }
+        }
+        Err(LogError::Os { doing: "syncing", segment: number, error: Errno::BADF })
+    }
+
     /// The directory `log/`, made if it is missing.
     pub(super) fn dir(&self) -> Result<Arc<O::Fd>, LogError> {
         let mut dir = self.dir.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(dir) = &*dir {
+        if let Some(dir) = dir.as_ref().filter(|dir| !self.os.is_lost(dir)) {
             return Ok(dir.clone());
         }
         let made = Arc::new(segment::make_dir(&self.os, &self.area)?);
@@ -313,11 +331,14 @@ impl<O: Os> Log<O> {
         Ok(made)
     }
 
-    /// An open segment. Descriptors of segments that are not appended to any more are closed, or the space of
+    /// An open segment; one that this process has lost is opened anew. Descriptors of segments that are not appended to any more are closed, or the space of
     /// dropped ones would stay taken.
     pub(super) fn segment(&self, number: u64) -> Result<Arc<Segment<O>>, LogError> {
-        if let Some(found) = self.cached().iter().find(|s| s.number() == number) {
-            return Ok(found.clone());
+        let found = self.cached().iter().find(|s| s.number() == number).cloned();
+        match found {
+            Some(found) if mutant::on(Mutant::LostUnseen) || !self.os.is_lost(&found.fd) => return Ok(found),
+            Some(lost) => self.cached().retain(|s| !Arc::ptr_eq(s, &lost)),
+            None => {}
         }
         let opened = Arc::new(segment::open(&self.os, &*self.dir()?, number, &self.id)?);
         let keep = self.shared.cells().segment;

@@ -8,8 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags, UTIME_OMIT};
 
-use super::open::permissions;
-use super::raw::{c_string, check, is_unavailable, FdPath};
+use super::raw::{c_string, check, is_unavailable, permissions, FdPath};
 use crate::types::{Errno, Result, SetXattr, Timestamp};
 
 /// fchmodat2(2). Minimum kernel version: 6.6.

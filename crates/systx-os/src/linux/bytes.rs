@@ -26,7 +26,32 @@ pub(super) fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> Result<u
     Ok(done)
 }
 
+/// Refuses what the kernel would refuse with a signal that ends the process, SIGXFSZ: a write, or an end of a file,
+/// beyond the limit on the size of files (RLIMIT_FSIZE). A process of our own ignores that signal.
+///
+/// Source: generic_write_checks() and inode_newsize_ok() of the kernel. A write that begins below it is cut there.
+fn below_limit(end: impl FnOnce() -> Result<u64>) -> Result<()> {
+    if super::umask::is_ours() {
+        return Ok(());
+    }
+    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+        Some(limit) if end()? > limit => Err(Errno::FBIG),
+        _ => Ok(()),
+    }
+}
+
+/// The first byte that is written.
+fn first(offset: u64) -> Result<u64> {
+    offset.checked_add(1).ok_or(Errno::FBIG)
+}
+
+/// The end of a file that grows to `size`. One that is longer may be cut, and may stay, however large it is.
+fn grown(fd: BorrowedFd<'_>, size: u64) -> Result<u64> {
+    Ok(if rustix::fs::fstat(fd)?.st_size as u64 >= size { 0 } else { size })
+}
+
 pub(super) fn pwrite(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<usize> {
+    below_limit(|| first(offset))?;
     match retry_on_intr(|| rustix::io::pwrite(fd, buf, offset))? {
         0 if !buf.is_empty() => Err(Errno::IO),
         n => Ok(n),
@@ -34,10 +59,14 @@ pub(super) fn pwrite(fd: BorrowedFd<'_>, buf: &[u8], offset: u64) -> Result<usiz
 }
 
 pub(super) fn truncate(fd: BorrowedFd<'_>, size: u64) -> Result<()> {
+    below_limit(|| grown(fd, size))?;
     retry_on_intr(|| rustix::fs::ftruncate(fd, size))
 }
 
 pub(super) fn fallocate(fd: BorrowedFd<'_>, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+    if matches!(mode, Fallocate::Allocate | Fallocate::Zero) {
+        below_limit(|| grown(fd, offset.checked_add(len).ok_or(Errno::FBIG)?))?;
+    }
     let flags = match mode {
         Fallocate::Allocate => FallocateFlags::empty(),
         Fallocate::KeepSize => FallocateFlags::KEEP_SIZE,
@@ -55,6 +84,7 @@ pub(super) fn copy_range(
     to_offset: u64,
     len: u64,
 ) -> Result<u64> {
+    below_limit(|| first(to_offset))?;
     let wanted = usize::try_from(len).unwrap_or(usize::MAX);
     let copied = retry_on_intr(|| {
         let (mut read_at, mut write_at) = (from_offset, to_offset);
@@ -74,6 +104,7 @@ pub(super) fn copy_range(
 
 /// The descriptor's own position shows where the bytes went: no other code has this open file description.
 pub(super) fn append(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(u64, usize)> {
+    below_limit(|| first(rustix::fs::fstat(fd)?.st_size as u64))?;
     let parts = [std::io::IoSlice::new(bytes)];
     // An offset of -1 writes at, and moves, the position.
     let written =

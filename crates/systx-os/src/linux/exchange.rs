@@ -11,6 +11,7 @@ use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::raw::Blocked;
 use crate::types::{Errno, Result};
 
 const WORD: usize = 8;
@@ -169,28 +170,6 @@ fn valgrind() -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 fn valgrind() -> bool {
     false
-}
-
-/// All signals of this thread, held back until it is dropped.
-struct Blocked(libc::sigset_t);
-
-impl Blocked {
-    fn all() -> Blocked {
-        let mut all = crate::process::set_of(&[]);
-        let mut before = all;
-        // SAFETY: a valid set, which it fills.
-        unsafe { libc::sigfillset(&mut all) };
-        // SAFETY: both sets are valid and initialised for the whole call, which can't fail with them.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before) };
-        Blocked(before)
-    }
-}
-
-impl Drop for Blocked {
-    fn drop(&mut self) {
-        // SAFETY: `before` was filled in by pthread_sigmask.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, core::ptr::null_mut()) };
-    }
 }
 
 fn last_error() -> Errno {

@@ -1,8 +1,9 @@
 //! [`Os`] on Linux.
 //!
 //! Owns: every call to the kernel that the engine makes; one submodule a subject. Guarantees: what [`Os`] promises, for
-//! callers with and without privileges. Keeps no state but the process-wide umask: which new system calls exist is
-//! found out by calling them, and an object is always named by a descriptor.
+//! callers with and without privileges, in a process of systx's own and in any other, of which nothing is changed
+//! ([`this_process_is_ours`]). Keeps no state but the process-wide umask: which new system calls exist is found out by
+//! calling them, and an object is always named by a descriptor.
 //! Minimum kernel version: 5.8 (openat2, utimensat on AT_EMPTY_PATH); /proc must be mounted.
 
 mod attributes;
@@ -21,12 +22,10 @@ mod owner;
 mod probe;
 mod project;
 mod raw;
+mod umask;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::OnceLock;
-
-use rustix::fs::Mode;
 
 use crate::os::Os;
 use crate::types::*;
@@ -37,31 +36,28 @@ pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
 pub use open::find_by_path;
 pub use owner::OwnedByte;
-
-/// The umask this process started with. Set once: the second answer of umask(2) is our own 0.
-static INHERITED_UMASK: OnceLock<u32> = OnceLock::new();
+pub use umask::this_process_is_ours;
 
 /// The running kernel, seen from this process.
 #[derive(Clone, Debug)]
 pub struct Linux(());
 
 impl Linux {
-    /// Makes the kernel's mode arguments mean what they say: sets the umask of the *whole process* to 0.
-    ///
-    /// Modes then are as asked for, but for a default ACL of the directory, which takes the umask's place. Programs
-    /// that this process starts want [`Linux::inherited_umask`] back.
+    /// Modes are as asked for, whatever the umask of the process, but for a default ACL of the directory, which takes
+    /// the umask's place. In a process that [is ours](this_process_is_ours) it sets the umask to 0; programs that such
+    /// a process starts want [`Linux::inherited_umask`] back. Of any other process it changes nothing.
     #[expect(
         clippy::new_without_default,
-        reason = "it changes the process: nothing that a default should do"
+        reason = "it may change the process: nothing that a default should do"
     )]
     pub fn new() -> Linux {
-        INHERITED_UMASK.get_or_init(|| rustix::process::umask(Mode::empty()).as_raw_mode());
+        umask::settle();
         Linux(())
     }
 
-    /// The umask before [`Linux::new`] set it to 0.
+    /// The umask before [`Linux::new`] set it to 0, which it does in a process that is ours.
     pub fn inherited_umask(&self) -> u32 {
-        INHERITED_UMASK.get().copied().unwrap_or(0)
+        umask::inherited().unwrap_or(0)
     }
 
     /// Opens a whole path, of any length and through symbolic links but for the last component: the way in, for
@@ -109,6 +105,13 @@ impl Os for Linux {
     }
     fn dup(&self, fd: &OwnedFd) -> Result<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(fd, 3)
+    }
+
+    fn lift(&self, fd: OwnedFd) -> OwnedFd {
+        open::lift(fd)
+    }
+    fn identity(&self, fd: &OwnedFd) -> Result<(u64, u64)> {
+        rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
     }
 
     fn stat(&self, fd: &OwnedFd) -> Result<Stat> {

@@ -1,15 +1,33 @@
 //! Making, moving and removing names. One name operation is one system call, so it is atomic as the file system has it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, RenameFlags, CWD};
 
-use super::open::permissions;
-use super::raw::{c_string, is_unavailable, FdPath, Name};
-use crate::types::{Errno, FileType, Rename, Result};
+use super::raw::{c_string, is_unavailable, permissions, FdPath, Name};
+use super::umask;
+use crate::types::{Errno, FileType, Open, Rename, Result};
 
 pub(super) fn mkdir(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> Result<()> {
-    rustix::fs::mkdirat(dir, Name::new(name)?.as_c_str(), permissions(mode))
+    rustix::fs::mkdirat(dir, Name::new(name)?.as_c_str(), permissions(mode))?;
+    as_asked(dir, name, mode, FileType::Directory)
+}
+
+/// As [`umask::as_asked`], of an object that has no descriptor yet. One that another process has put in its place
+/// meanwhile is left alone, as far as it shows.
+fn as_asked(dir: BorrowedFd<'_>, name: &[u8], mode: u32, kind: FileType) -> Result<()> {
+    if umask::is_ours() {
+        return Ok(());
+    }
+    let made = super::look::stat_at(dir, name)?;
+    if mode & !made.mode & 0o777 == 0
+        || made.kind() != kind
+        || made.uid != rustix::process::geteuid().as_raw()
+    {
+        return Ok(());
+    }
+    let object = super::open::open(dir, name, Open::Path)?;
+    umask::as_asked(dir, object.as_fd(), mode)
 }
 
 pub(super) fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> Result<()> {
@@ -17,7 +35,8 @@ pub(super) fn mknod(dir: BorrowedFd<'_>, name: &[u8], mode: u32, rdev: u64) -> R
     let with_type = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
     let kind = FileType::from_mode(with_type).ok_or(Errno::INVAL)?;
     let kind = rustix::fs::FileType::from_raw_mode(kind.mode_bits());
-    rustix::fs::mknodat(dir, Name::new(name)?.as_c_str(), kind, permissions(mode), rdev)
+    rustix::fs::mknodat(dir, Name::new(name)?.as_c_str(), kind, permissions(mode), rdev)?;
+    as_asked(dir, name, mode, FileType::from_mode(with_type).ok_or(Errno::INVAL)?)
 }
 
 pub(super) fn symlink(dir: BorrowedFd<'_>, name: &[u8], target: &[u8]) -> Result<()> {

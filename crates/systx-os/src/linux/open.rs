@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, CWD};
 
-use super::raw::{check, FdPath, Name};
+use super::raw::{check, permissions, FdPath, Name};
+use super::umask::as_asked;
 use crate::types::{Errno, Handle, Open, Result};
 
 const WITHIN: ResolveFlags =
@@ -145,14 +146,38 @@ pub(super) fn handle(dir: BorrowedFd<'_>, name: Option<&[u8]>) -> Result<Handle>
 
 pub(super) fn create(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(dir, Name::new(name)?.as_c_str(), flags, permissions(mode), WITHIN)
+    let name = Name::new(name)?;
+    let fd = rustix::fs::openat2(dir, name.as_c_str(), flags, permissions(mode), WITHIN)?;
+    if let Err(e) = as_asked(dir, fd.as_fd(), mode) {
+        let _ = rustix::fs::unlinkat(dir, name.as_c_str(), rustix::fs::AtFlags::empty());
+        return Err(e);
+    }
+    Ok(fd)
 }
 
 pub(super) fn tmpfile(dir: BorrowedFd<'_>, mode: u32) -> Result<OwnedFd> {
-    rustix::fs::openat(dir, c".", OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, permissions(mode))
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, c".", flags, permissions(mode))?;
+    as_asked(dir, fd.as_fd(), mode)?;
+    Ok(fd)
 }
 
-/// The permission bits alone: openat2 refuses others.
-pub(super) fn permissions(mode: u32) -> Mode {
-    Mode::from_bits_retain(mode & 0o7777)
+/// High numbers begin here. Higher ones would cost the process: the kernel keeps, and a fork copies, a table that
+/// reaches to the highest.
+const HIGH: i32 = 2048;
+
+/// Moves a descriptor to a number from 2048 on, or, where fewer may be open, from the middle on. Where that can't be
+/// had, it stays.
+///
+/// Source: fcntl(2), F_DUPFD_CLOEXEC.
+pub(super) fn lift(fd: OwnedFd) -> OwnedFd {
+    if fd.as_raw_fd() >= HIGH {
+        return fd;
+    }
+    let above = |least| rustix::io::fcntl_dupfd_cloexec(&fd, least);
+    let lifted = above(HIGH).or_else(|_| {
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(0);
+        above(most.min(HIGH as u64) as i32 / 2)
+    });
+    lifted.unwrap_or(fd)
 }

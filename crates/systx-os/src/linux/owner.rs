@@ -7,12 +7,13 @@
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::lineage::lineage;
 use super::open;
-use super::raw::check_int;
+use super::raw::{check_int, Blocked};
 use crate::types::{Errno, Open, Result};
 
 /// Length of the mapping in bytes; its contents are never touched.
@@ -32,9 +33,51 @@ unsafe impl Send for OwnedByte {}
 // SAFETY: a shared reference gives access to nothing.
 unsafe impl Sync for OwnedByte {}
 
-/// Takes the byte. A thread that forks without exec during this call hands its child a share in the lock, so
-/// processes own their byte before they start threads that do.
+/// Held while a byte is taken, and during each fork(2) of the C library.
+static NO_FORK: AtomicBool = AtomicBool::new(false);
+/// True once forks take it.
+static FORKS_WAIT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the other threads from forking until it is dropped: a child that is forked between the lock and the advice
+/// would have a share in the lock, and its parent would look alive as long as it lives. A signal handler could fork in
+/// this very thread, so there is none meanwhile.
+struct NoFork {
+    _signals: Blocked,
+}
+
+impl NoFork {
+    fn hold() -> NoFork {
+        let signals = Blocked::all();
+        before_fork();
+        if !FORKS_WAIT.load(Ordering::Relaxed) {
+            // SAFETY: handlers that swap an atomic and yield. A failure, for want of memory, leaves forks as they are.
+            let _ = unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+            FORKS_WAIT.store(true, Ordering::Relaxed);
+        }
+        NoFork { _signals: signals }
+    }
+}
+
+impl Drop for NoFork {
+    fn drop(&mut self) {
+        after_fork();
+    }
+}
+
+extern "C" fn before_fork() {
+    while NO_FORK.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+extern "C" fn after_fork() {
+    NO_FORK.store(false, Ordering::Release);
+}
+
+/// Takes the byte. A thread that makes a process without the C library's fork during this call, and without exec, hands
+/// it a share in the lock.
 pub(super) fn own_byte(owners: BorrowedFd<'_>, byte: u64) -> Result<OwnedByte> {
+    let _no_fork = NoFork::hold();
     let file = open::reopen(owners, Open::ReadWrite)?;
     // The lock before the mapping: a refusal, the common case in a search for a free byte, costs nothing then.
     lock(file.as_fd(), libc::F_OFD_SETLK, byte)?;

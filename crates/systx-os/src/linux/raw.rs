@@ -5,6 +5,8 @@
 use std::ffi::{c_long, CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::fs::Mode;
+
 use crate::types::{Errno, Result};
 
 /// Longest name of a directory entry, in bytes.
@@ -100,6 +102,33 @@ fn last_errno() -> Errno {
 /// that does not know it. After the latter the old call shows a true `EPERM`.
 pub(super) fn is_unavailable(e: Errno) -> bool {
     e == Errno::NOSYS || e == Errno::PERM
+}
+
+/// The permission bits alone: openat2 refuses others.
+pub(super) fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_retain(mode & 0o7777)
+}
+
+/// All signals of this thread, held back until it is dropped.
+pub(super) struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    pub fn all() -> Blocked {
+        let mut all = crate::process::set_of(&[]);
+        let mut before = all;
+        // SAFETY: a valid set, which it fills.
+        unsafe { libc::sigfillset(&mut all) };
+        // SAFETY: both sets are valid and initialised for the whole call, which can't fail with them.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before) };
+        Blocked(before)
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled in by pthread_sigmask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, core::ptr::null_mut()) };
+    }
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod bytes;
 mod data;
 mod fork;
 mod journal;
+mod lost;
 mod mapped;
 mod mem;
 mod meta;

@@ -77,6 +77,21 @@ impl Os for SimOs {
         Ok(self.fd(fd.file))
     }
 
+    // No point: it belongs to the opening before it.
+    fn identity(&self, fd: &SimFd) -> Result<(u64, u64)> {
+        let state = &self.machine.lock().state;
+        let stat = state.stat(state.file(fd.file)?.id);
+        Ok((stat.dev, stat.ino))
+    }
+
+    fn still(&self, fd: &SimFd, is: (u64, u64)) -> bool {
+        let still = self.call(Call::Still, b"", Some(fd.file), |s, _| {
+            let stat = s.stat(s.file(fd.file)?.id);
+            Ok((stat.dev, stat.ino) == is)
+        });
+        still.unwrap_or(false)
+    }
+
     fn stat(&self, fd: &SimFd) -> Result<Stat> {
         self.call(Call::Stat, b"", Some(fd.file), |s, _| Ok(s.stat(s.file(fd.file)?.id)))
     }

@@ -58,6 +58,7 @@ pub enum Call {
     OwnByte,
     ByteOwned,
     BootId,
+    Still,
     Pause,
     Load,
     Store,

@@ -23,6 +23,7 @@ mod invariants;
 mod life;
 mod links;
 mod log_end;
+mod lost;
 mod mutants;
 mod outsider;
 mod put_back;

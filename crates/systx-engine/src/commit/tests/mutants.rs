@@ -342,6 +342,10 @@ fn check_of(mutant: Mutant) -> Check {
             "forked::a_child_commits_nothing_that_its_parent_began",
             "a child has committed what its parent began",
         ),
+        Mutant::LostUnseen => check(
+            "lost::a_commit_writes_to_no_file_that_its_program_has_opened_meanwhile",
+            "written to the program's own file",
+        ),
         Mutant::FlagsNotPassedOn => check(
             "flags::what_is_made_has_the_flags_that_the_kernel_would_have_given_it",
             "other flags than plainly",
@@ -517,5 +521,6 @@ noticed! {
     names_of_covered_records_that_are_not_synced_are_noticed: CoveredUnordered,
     a_number_without_a_record_that_counts_as_covered_is_noticed: GapsCovered,
     a_fork_that_is_not_noticed_is_noticed: ForkUnseen,
+    a_lost_descriptor_that_is_used_is_noticed: LostUnseen,
     flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
 }

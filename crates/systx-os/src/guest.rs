@@ -1,0 +1,239 @@
+//! [`Os`] for a process that is somebody else's: its program may close descriptors that it does not know, as
+//! closefrom(3) does, and then open its own under their numbers.
+//!
+//! Owns: what a descriptor is known by, the device and number of its object as it was opened. Guarantees: no call gets a
+//! descriptor that is not known to be the one that was opened: it answers `EBADF`, and nothing was changed; a lost
+//! descriptor is not closed, as its number is another's or nobody's; a mapping and an owned byte don't hang on
+//! descriptors and stay. New descriptors get high numbers, which a program that opens its own does not come to soon.
+//! Does not: open a lost one again (who knows its name does), or help against a thread that closes between the look and
+//! the call: a program that does that while it works with files loses its own as well.
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::Path;
+
+use crate::os::Os;
+use crate::types::*;
+use crate::Linux;
+
+/// The kernel as `K` reaches it, with every descriptor looked at before it is used.
+#[derive(Clone, Debug)]
+pub struct Guest<K> {
+    os: K,
+    /// Descriptors are taken for what they were: to show what that costs.
+    trusting: bool,
+}
+
+/// A descriptor, and what it is known by.
+pub struct GuestFd<K: Os> {
+    os: K,
+    /// Taken by the drop alone.
+    fd: Option<K::Fd>,
+    is: (u64, u64),
+    trusting: bool,
+}
+
+impl<K: Os> Deref for GuestFd<K> {
+    type Target = K::Fd;
+
+    fn deref(&self) -> &K::Fd {
+        match &self.fd {
+            Some(fd) => fd,
+            None => unreachable!("only the drop takes it"),
+        }
+    }
+}
+
+impl<K: Os> GuestFd<K> {
+    fn is_lost(&self) -> bool {
+        !self.trusting && !self.os.still(self, self.is)
+    }
+
+    /// The descriptor, if it is still the one that was opened.
+    fn held(&self) -> Result<&K::Fd> {
+        match self.is_lost() {
+            true => Err(Errno::BADF),
+            false => Ok(self),
+        }
+    }
+}
+
+impl<K: Os> Drop for GuestFd<K> {
+    fn drop(&mut self) {
+        let lost = self.is_lost();
+        if let Some(fd) = self.fd.take() {
+            match lost {
+                // The number is not ours any more.
+                true => std::mem::forget(fd),
+                false => drop(fd),
+            }
+        }
+    }
+}
+
+impl<K: Os> fmt::Debug for GuestFd<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GuestFd of {:?}", self.is)
+    }
+}
+
+impl<K: Os> Guest<K> {
+    /// Over a kernel.
+    pub fn over(os: K) -> Guest<K> {
+        Guest { os, trusting: false }
+    }
+
+    /// One that looks at no descriptor: for the test that shows what happens then.
+    #[doc(hidden)]
+    pub fn trusting(os: K) -> Guest<K> {
+        Guest { os, trusting: true }
+    }
+
+    /// Takes over a descriptor that was opened just now.
+    ///
+    /// # Errors
+    /// Of fstat(2).
+    pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
+        let fd = self.os.lift(fd);
+        let is = self.os.identity(&fd)?;
+        Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting })
+    }
+}
+
+impl Guest<Linux> {
+    /// As [`Linux::open_path`].
+    ///
+    /// # Errors
+    /// Of openat(2).
+    pub fn open_path(&self, path: &Path, how: Open) -> Result<GuestFd<Linux>> {
+        self.adopt(self.os.open_path(path, how)?)
+    }
+}
+
+/// Calls over one descriptor, and those over none.
+macro_rules! through {
+    (
+        opening { $(fn $opens:ident($on:ident $(, $open_arg:ident: $open_type:ty)*);)* }
+        on_one { $(fn $name:ident($fd:ident $(, $arg:ident: $type:ty)*) -> $out:ty;)* }
+        without { $(fn $free:ident($($free_arg:ident: $free_type:ty),*) $(-> $free_out:ty)?;)* }
+        $($rest:item)*
+    ) => {
+        impl<K: Os> Os for Guest<K> {
+            type Fd = GuestFd<K>;
+            type Mem = K::Mem;
+            type Owned = K::Owned;
+            $(fn $opens(&self, $on: &Self::Fd $(, $open_arg: $open_type)*) -> Result<Self::Fd> {
+                self.adopt(self.os.$opens($on.held()? $(, $open_arg)*)?)
+            })*
+            $(fn $name(&self, $fd: &Self::Fd $(, $arg: $type)*) -> Result<$out> {
+                self.os.$name($fd.held()? $(, $arg)*)
+            })*
+            $(fn $free(&self, $($free_arg: $free_type),*) $(-> $free_out)? {
+                self.os.$free($($free_arg),*)
+            })*
+            $($rest)*
+        }
+    };
+}
+
+through! {
+    opening {
+        fn open(dir, name: &[u8], how: Open);
+        fn reopen(fd, how: Open);
+        fn open_handle(mount, handle: &Handle, how: Open);
+        fn create(dir, name: &[u8], mode: u32);
+        fn tmpfile(dir, mode: u32);
+        fn dup(fd);
+    }
+    on_one {
+        fn stat_at(dir, name: &[u8]) -> Stat;
+        fn handle(fd) -> Handle;
+        fn handle_at(dir, name: &[u8]) -> Handle;
+        fn read_dir(fd) -> Vec<Dirent>;
+        fn read_link(fd) -> Vec<u8>;
+        fn may_change_names(dir) -> ();
+        fn project_passed_on(dir) -> Option<u32>;
+        fn set_project(dir, name: &[u8], project: u32) -> bool;
+        fn inode_flags(object) -> u32;
+        fn add_inode_flags(object, flags: u32) -> ();
+        fn encryption_policy(dir) -> Option<Vec<u8>>;
+        fn statfs(fd) -> StatFs;
+        fn fs_info(scratch) -> FsInfo;
+        fn mkdir(dir, name: &[u8], mode: u32) -> ();
+        fn mknod(dir, name: &[u8], mode: u32, rdev: u64) -> ();
+        fn symlink(dir, name: &[u8], target: &[u8]) -> ();
+        fn unlink(dir, name: &[u8]) -> ();
+        fn rmdir(dir, name: &[u8]) -> ();
+        fn pread(fd, buf: &mut [u8], offset: u64) -> usize;
+        fn pwrite(fd, buf: &[u8], offset: u64) -> usize;
+        fn truncate(fd, size: u64) -> ();
+        fn fallocate(fd, mode: Fallocate, offset: u64, len: u64) -> ();
+        fn compare_exchange(fd, offset: u64, before: &[u8], after: &[u8]) -> bool;
+        fn append(fd, bytes: &[u8]) -> (u64, usize);
+        fn seek(fd, offset: u64, hole: bool) -> u64;
+        fn chmod(fd, mode: u32) -> ();
+        fn chown(fd, uid: u32, gid: u32) -> ();
+        fn utimens(fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> ();
+        fn getxattr(fd, name: &[u8]) -> Vec<u8>;
+        fn setxattr(fd, name: &[u8], value: &[u8], mode: SetXattr) -> ();
+        fn removexattr(fd, name: &[u8]) -> ();
+        fn listxattr(fd) -> Vec<Vec<u8>>;
+        fn write_out(fd, wait: bool) -> ();
+        fn lease(fd, lease: Lease) -> ();
+        fn lease_held(fd) -> Lease;
+        fn map(fd, words: usize) -> K::Mem;
+        fn own_byte(owners, byte: u64) -> K::Owned;
+        fn byte_owned(owners, byte: u64) -> bool;
+    }
+    without {
+        fn boot_id() -> Result<[u8; 16]>;
+        fn now() -> Timestamp;
+        fn monotonic_ns() -> u64;
+        fn random() -> u64;
+        fn uid() -> u32;
+        fn sees_all_owners() -> bool;
+        fn lineage() -> u64;
+        fn pid() -> u32;
+        fn pause(ns: u64);
+        fn phase(phase: Phase);
+        fn steps_taken(taken: usize, of: usize);
+    }
+
+    /// What it answers says whose it is.
+    fn stat(&self, fd: &Self::Fd) -> Result<Stat> {
+        let stat = self.os.stat(fd)?;
+        // Where both come from one call they agree; a kernel that names devices twofold is asked in its other way.
+        match (stat.dev, stat.ino) == fd.is || !fd.is_lost() {
+            true => Ok(stat),
+            false => Err(Errno::BADF),
+        }
+    }
+    fn identity(&self, fd: &Self::Fd) -> Result<(u64, u64)> {
+        fd.held().map(|_| fd.is)
+    }
+    fn is_lost(&self, fd: &Self::Fd) -> bool {
+        fd.is_lost()
+    }
+    fn link(&self, fd: &Self::Fd, dir: &Self::Fd, name: &[u8]) -> Result<()> {
+        self.os.link(fd.held()?, dir.held()?, name)
+    }
+    fn rename(&self, from: (&Self::Fd, &[u8]), to: (&Self::Fd, &[u8]), mode: Rename) -> Result<()> {
+        self.os.rename((from.0.held()?, from.1), (to.0.held()?, to.1), mode)
+    }
+    fn copy_range(&self, from: &Self::Fd, from_offset: u64, to: &Self::Fd, to_offset: u64, len: u64) -> Result<u64> {
+        self.os.copy_range(from.held()?, from_offset, to.held()?, to_offset, len)
+    }
+    // A sync of another file, or none, must not pass for one: looked at once more when it is over.
+    fn fsync(&self, fd: &Self::Fd) -> Result<()> {
+        self.os.fsync(fd.held()?)?;
+        fd.held().map(drop)
+    }
+    fn fdatasync(&self, fd: &Self::Fd) -> Result<()> {
+        self.os.fdatasync(fd.held()?)?;
+        fd.held().map(drop)
+    }
+    fn syncfs(&self, fd: &Self::Fd) -> Result<()> {
+        self.os.syncfs(fd.held()?)?;
+        fd.held().map(drop)
+    }
+}
