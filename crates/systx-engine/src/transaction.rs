@@ -7,7 +7,7 @@
 //! and sticky bits; that is the caller's part (the kernel's, in a view).
 
 use crate::contention::{Age, Contention};
-use crate::domain::Domain;
+use crate::domain::{Announced, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Conflict, Options, Verb};
@@ -29,6 +29,8 @@ pub struct Transaction<O: Os> {
     refusal: Option<String>,
     /// Of the process that began it.
     lineage: u64,
+    /// So long others see it.
+    _announced: Vec<Announced<O>>,
 }
 
 impl<O: Os> Transaction<O> {
@@ -43,10 +45,11 @@ impl<O: Os> Transaction<O> {
         mounts.iter().try_for_each(|domain| domain.ours())?;
         let lineage = os.lineage();
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
-        mounts.iter().zip(&ids).for_each(|(domain, id)| domain.announce(*id, &options.command));
+        let announced = mounts.iter().zip(&ids).map(|(domain, id)| domain.announce(*id, &options.command));
+        let announced = announced.collect();
         let contention = Contention::new(&mounts, &ids);
         let workset = Workset::begin(os, mounts, ids, options.isolation)?;
-        Ok(Transaction { workset, contention, options, refusal: None, lineage })
+        Ok(Transaction { workset, contention, options, refusal: None, lineage, _announced: announced })
     }
 
     /// Refuses a forked child.

@@ -16,7 +16,7 @@
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
 //! | 80–135 | senior | under the commit lock; given up by its owner |
 //! | 136–199 | the log writer's words | see `log/` |
-//! | 200… | slots, ring, owners' records, what they have sealed, what is on the disk | see their files |
+//! | 200… | slots, ring, owners' records, what they have sealed, what is on the disk, further records | see their files |
 //!
 //! Words that different processes hammer on stand on different lines of 64 bytes (8 words).
 
@@ -27,7 +27,7 @@ use systx_os::Words;
 /// `systxtbl`, little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"systxtbl");
 /// Version of everything below the header.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// The state word of a table that is ready for use. Anything else: not (yet) usable.
 pub const INITIALISED: u64 = 0x7265_6164_7921;
 
@@ -97,8 +97,16 @@ pub(super) const PLACES: usize = 4;
 pub(super) const LINES: usize = 256;
 /// Words of all this.
 pub(super) const ON_DISK_LEN: usize = 8 + 2 * PLACES * LINES;
+/// One past the highest further record that was ever used.
+pub const FURTHER_HIGH_WORD: usize = ON_DISK_BASE + ON_DISK_LEN;
+/// A word an owner: how many further records it has.
+pub const FURTHER_COUNT_BASE: usize = FURTHER_HIGH_WORD + 8;
+/// Records of transactions beyond the one that each owner has room for, for all owners.
+pub const FURTHER_BASE: usize = FURTHER_COUNT_BASE + OWNERS as usize;
+/// How many.
+pub const FURTHER: usize = 1024;
 /// Words of the whole table.
-pub const WORDS: usize = ON_DISK_BASE + ON_DISK_LEN;
+pub const WORDS: usize = FURTHER_BASE + FURTHER * RECORD_LEN;
 
 /// Words of a footprint.
 pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;

@@ -65,4 +65,5 @@ pub use senior::{Senior, SeniorPlace};
 pub(crate) use seniority::{become_senior, Contender, Until};
 pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
 pub use table::{Initializer, Opened, Table, TableError};
+pub(crate) use told::Announced;
 pub use unsynced::{Token, Unsynced};

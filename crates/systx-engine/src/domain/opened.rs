@@ -9,6 +9,7 @@
 use super::decisions::{self, Kept};
 use super::exact::KnownRecords;
 use super::owners::{Claim, Owners, OwnersError};
+use super::records::Shown;
 use super::shelf::Shelf;
 use super::slots::SlotState;
 use super::table::Table;
@@ -43,6 +44,8 @@ pub struct Domain<O: Os> {
     pub(super) shelf: Mutex<Option<Arc<Shelf<O>>>>,
     /// Where the file system is mounted, for messages.
     pub(super) point: OnceLock<Vec<u8>>,
+    /// What of this process's transactions others see.
+    pub(super) shown: Mutex<Shown>,
     /// Decoded records of active entries that a transaction has waited for.
     pub(super) known: KnownRecords,
     /// Held by the thread that goes on with what this process has left.
@@ -78,6 +81,7 @@ impl<O: Os> Domain<O> {
             barrier: Mutex::new(None),
             shelf: Mutex::new(None),
             point: OnceLock::new(),
+            shown: Mutex::default(),
             known: KnownRecords::default(),
             finishing: Mutex::new(()),
             claim,

@@ -223,7 +223,7 @@ fn a_record_reads_back_or_not_at_all() {
         b"make -j4 install DESTDIR=/somewhere/that/needs/quite/a/few/more/bytes/than/a/record/has/room"
             .to_vec();
     let since = Timestamp { sec: -1, nsec: 999_999_999 };
-    let mut record = Record { tx: TxId(8), pid: 9, flags: 3, since, command };
+    let mut record = Record { tx: TxId(8), pid: 9, open: true, since, command };
     records.put(ME, &record);
     record.command.truncate(records::COMMAND_BYTES_MAX);
     assert_eq!(records.get(ME), Some(record.clone()));
@@ -238,6 +238,40 @@ fn a_record_reads_back_or_not_at_all() {
     records.clear(ME);
     assert_eq!(records.get(ME), None);
     assert_eq!(records.get(OwnerIx(0)).or(records.get(OwnerIx(u32::MAX))), None);
+}
+
+#[test]
+fn further_records_are_found_ended_and_left_by_the_dead() {
+    let mem = Plain::new(WORDS);
+    let records = Records::new(&mem);
+    let since = Timestamp { sec: 1, nsec: 2 };
+    let record =
+        |tx| Record { tx: TxId(tx), pid: 9, open: true, since, command: tx.to_string().into_bytes() };
+    let other = OwnerIx(ME.0 + 1);
+    let open = |ix| {
+        records.all().filter(|(owner, r)| r.open && *owner == ix).map(|(_, r)| r.tx.0).collect::<Vec<_>>()
+    };
+    let mine: Vec<_> =
+        (0..1000).map(|tx| records.put_further(ME, &record(tx), 0).expect("there is room")).collect();
+    let its: Vec<_> = (1000..).map_while(|tx| records.put_further(other, &record(tx), 7)).collect();
+    assert_eq!((mine.len(), mine.len() + its.len()), (1000, FURTHER));
+    assert_eq!(open(ME), (0..1000).collect::<Vec<_>>());
+    // What has ended is not open, and can be read until it is used again.
+    records.end_further(ME, mine[3]);
+    records.end_further(ME, its[0]);
+    assert_eq!((open(ME).len(), open(other).len()), (999, FURTHER - 1000));
+    assert!(records.all().any(|(_, r)| r == Record { open: false, ..record(3) }));
+    assert_eq!(records.put_further(other, &record(5000), 900), Some(mine[3]));
+    assert!(records.all().all(|(_, r)| r.tx != TxId(3)));
+    // One died while it wrote.
+    let half = FURTHER_BASE + mine[4] * RECORD_LEN;
+    mem.store(half, mem.load(half, SeqCst) & !2 | 1, SeqCst);
+    records.end_further_of(|ix| ix == ME);
+    assert!(open(ME).is_empty() && records.all().all(|(_, r)| r.tx != TxId(4)));
+    records.clear(other);
+    assert!(open(other).is_empty());
+    assert!((0..FURTHER).all(|n| records.put_further(ME, &record(n as u64), 5).is_some()));
+    assert_eq!(records.put_further(ME, &record(1), 5), None);
 }
 
 // ---- a real file system ---------------------------------------------------------------------------------------------

@@ -2,9 +2,13 @@
 //!
 //! Guarantees: no decision depends on it. Does not: print.
 
+use super::records::Shown;
 use super::{Domain, Record};
-use crate::id::{OwnerIx, TxId, OWNERS};
+use crate::id::TxId;
 use crate::outcome::{Displaced, Party, Recovered};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
 use systx_os::Os;
 
 impl<O: Os> Domain<O> {
@@ -34,26 +38,73 @@ impl<O: Os> Domain<O> {
         Recovered { displaced: self.shown_all(recovered.displaced), ..recovered }
     }
 
-    /// Says what this process does, for `systx list`.
-    pub fn announce(&self, tx: TxId, command: &str) {
-        if !self.is_ours() {
-            return;
-        }
-        let record = Record {
-            tx,
-            pid: self.os.pid(),
-            flags: 0,
-            since: self.os.now(),
-            command: command.as_bytes().to_vec(),
+    /// Says what this process does, for `systx list` and for messages to others, until the value is dropped.
+    pub(crate) fn announce(self: &Arc<Self>, tx: TxId, command: &str) -> Announced<O> {
+        let (pid, since, command) = (self.os.pid(), self.os.now(), command.as_bytes().to_vec());
+        let record = Record { tx, pid, open: true, since, command };
+        let (records, mut shown) = (self.table.records(), self.records_shown());
+        let put = |shown: &Shown| records.put_further(self.me(), &record, shown.next);
+        let further = match shown.first {
+            Some(_) => put(&shown).or_else(|| {
+                self.end_records_of_the_dead();
+                put(&shown)
+            }),
+            None => None,
         };
-        self.table.records().put(self.me(), &record);
+        match further {
+            Some(n) => shown.next = n + 1,
+            // Where there are too many, the latest one is to be seen.
+            None => {
+                records.put(self.me(), &record);
+                shown.first = Some(tx);
+            }
+        }
+        drop(shown);
+        Announced { domain: self.clone(), tx, further }
+    }
+
+    fn end_records_of_the_dead(&self) {
+        let asked = RefCell::new(HashMap::new());
+        let dead = |ix| *asked.borrow_mut().entry(ix).or_insert_with(|| !self.alive(ix));
+        self.table.records().end_further_of(dead);
+    }
+
+    fn records_shown(&self) -> std::sync::MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Describes a transaction as a party of a conflict. Its command is known until another process takes its
     /// owner's index.
     pub(crate) fn party(&self, id: TxId, pid: u32) -> Party {
-        let records = self.table.records();
-        let record = (1..OWNERS).filter_map(|ix| records.get(OwnerIx(ix))).find(|record| record.tx == id);
-        Party::Transaction { id, pid, command: record.map_or_else(Vec::new, |record| record.command) }
+        let record = self.table.records().all().find(|(_, record)| record.tx == id);
+        Party::Transaction { id, pid, command: record.map_or_else(Vec::new, |(_, record)| record.command) }
+    }
+}
+
+/// A transaction that others can see.
+pub(crate) struct Announced<O: Os> {
+    domain: Arc<Domain<O>>,
+    tx: TxId,
+    /// Its record, if it is a further one.
+    further: Option<usize>,
+}
+
+impl<O: Os> Drop for Announced<O> {
+    fn drop(&mut self) {
+        let domain = &self.domain;
+        // In a forked child it goes on where it began.
+        if !domain.is_ours() {
+            return;
+        }
+        match self.further {
+            Some(n) => domain.table.records().end_further(domain.me(), n),
+            None => {
+                let mut shown = domain.records_shown();
+                if shown.first == Some(self.tx) {
+                    domain.table.records().end(domain.me(), self.tx);
+                    shown.first = None;
+                }
+            }
+        }
     }
 }

@@ -41,10 +41,8 @@ impl<O: Os> Domain<O> {
     /// All transactions that run or are in flight, this process's own included.
     pub fn transactions(&self) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
-        let records = self.table.records();
-        for ix in (1..crate::id::OWNERS).map(OwnerIx) {
-            let Some(record) = records.get(ix) else { continue };
-            if self.alive(ix) {
+        for (ix, record) in self.table.records().all() {
+            if record.open && self.alive(ix) {
                 listed.push(Listed {
                     tx: record.tx,
                     pid: record.pid,

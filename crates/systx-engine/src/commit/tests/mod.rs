@@ -22,6 +22,7 @@ mod interleaving;
 mod invariants;
 mod life;
 mod links;
+mod listed;
 mod log_end;
 mod lost;
 mod mutants;
