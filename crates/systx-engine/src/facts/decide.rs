@@ -139,8 +139,11 @@ mod tests {
         DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() }
     }
 
-    /// Changes that may happen to a file or directory, each alone, and the difference that is named.
-    fn changes() -> [(&'static str, fn(&mut Stat), Option<&'static str>); 11] {
+    /// A change, by its name, and the difference that is named.
+    type Change = (&'static str, fn(&mut Stat), Option<&'static str>);
+
+    /// Changes that may happen to a file or directory, each alone.
+    fn changes() -> [Change; 11] {
         let contents = Some("contents changed");
         let owner = Some("mode or owner changed");
         [
