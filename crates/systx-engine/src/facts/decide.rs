@@ -3,7 +3,6 @@
 //! Owns: which differences count, and which of them is named. Guarantees: without a trusted stamp nothing is
 //! taken for unchanged that was not looked at. Does not: look (`compare`).
 
-use super::compare::links;
 use super::DataFact;
 use systx_os::{FileType, Stat, Timestamp};
 
@@ -81,6 +80,12 @@ pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// How many names an object has. That of a directory follows from the names in it, and means nothing on some
+/// file systems.
+pub(super) fn links(stat: &Stat) -> Option<u32> {
+    (stat.kind() != FileType::Directory).then_some(stat.nlink)
 }
 
 /// Compares the stamp under which bytes were delivered.
