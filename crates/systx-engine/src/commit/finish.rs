@@ -1,6 +1,6 @@
 //! U and D for the owner, and the way back for a commit that did not get to its commit point.
 
-use super::{Commit, Decided, Part};
+use super::{Commit, Decided, Number, Part};
 use crate::domain::SlotState;
 use crate::invariant::invariant;
 use crate::log::Cell;
@@ -42,8 +42,7 @@ impl<O: Os> Commit<'_, O> {
                 tokens: std::mem::take(&mut change.tokens),
                 held: std::mem::take(&mut change.held),
             };
-            let durable = self.durability == Durability::Durable;
-            let mut site = Site::living(domain, &change.slots, &change.body, durable, opened);
+            let mut site = Site::living(domain, &change.slots, &change.body, self.durability, opened);
             match publish(&mut site, &change.body) {
                 Ok(displaced) => {
                     if displaced.is_empty() && self.durability == Durability::Durable {
@@ -93,9 +92,9 @@ impl<O: Os> Commit<'_, O> {
         let recorded = which == Recorded::Yes;
         let parts = self.parts.iter().enumerate().filter(|(n, _)| self.is_recorded(*n) == recorded);
         for part in parts.map(|(_, part)| part) {
-            let (displaced, reclaimed) = reclaim_part(part);
+            let Reclaimed { displaced, is_empty } = reclaim_part(part);
             done.displaced.extend(part.domain.shown_all(displaced));
-            if reclaimed && !recorded {
+            if is_empty && !recorded {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }
@@ -105,7 +104,7 @@ impl<O: Os> Commit<'_, O> {
     /// Releases waiters from active entries that this process can't go on with.
     fn leave(&self) {
         for part in &self.parts {
-            if let Some((slot, _)) = part.numbered {
+            if let Some(Number { slot, .. }) = part.numbered {
                 part.domain.leave_slot(slot);
             }
         }
@@ -114,7 +113,7 @@ impl<O: Os> Commit<'_, O> {
     /// D of one part.
     fn done(&self, n: usize) {
         let part = &self.parts[n];
-        let Some((slot, _)) = part.numbered else { return };
+        let Some(Number { slot, .. }) = part.numbered else { return };
         if let (Some(change), true) = (&part.change, n != self.coordinator() && self.is_recorded(n)) {
             // Unsynced: it only spares a later recovery the question. An error leaves the question.
             let _ = part.domain.append_cell(Cell::Committed { id: change.id });
@@ -124,7 +123,7 @@ impl<O: Os> Commit<'_, O> {
         } else if let Some(change) = &part.change {
             part.domain.table.unsynced().add(&change.body.made());
         }
-        if let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) {
+        if let (Some(Number { lsn, .. }), Some(change)) = (part.numbered, &part.change) {
             // The history has it from the log, but for those that have no record there.
             if self.durability == Durability::Durable && !self.is_recorded(n) {
                 part.domain.note_past(lsn, &change.body);
@@ -146,12 +145,12 @@ impl<O: Os> Commit<'_, O> {
         let unnumbered = self.parts.iter().any(|part| in_log(part) && part.numbered.is_none());
         invariant!("I3", !unnumbered, "a header that is taken back has the number that its ABORT names");
         for part in &self.parts {
-            if let Some((slot, _)) = part.numbered {
+            if let Some(Number { slot, .. }) = part.numbered {
                 let _ = part.domain.set_slot(slot, SlotState::Validated, SlotState::Aborting);
             }
         }
         for (n, part) in self.parts.iter().enumerate() {
-            let (Some((_, lsn)), Some(change)) = (part.numbered, &part.change) else { continue };
+            let (Some(Number { lsn, .. }), Some(change)) = (part.numbered, &part.change) else { continue };
             if change.header.is_none() {
                 continue;
             }
@@ -165,7 +164,7 @@ impl<O: Os> Commit<'_, O> {
         }
         for n in self.coordinator_first().into_iter().rev() {
             let part = &self.parts[n];
-            if let Some((slot, _)) = part.numbered {
+            if let Some(Number { slot, .. }) = part.numbered {
                 let _ = part.domain.free_slot(slot);
             }
             part.domain.table.senior().resign(part.age);
@@ -174,13 +173,21 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
+/// The staging entries of a part after their reclaiming.
+#[derive(Default)]
+struct Reclaimed {
+    displaced: Vec<Displaced>,
+    /// Nothing is left in them.
+    is_empty: bool,
+}
+
 /// Deletes what the published steps left in the slots; what can't be deleted now is left to the next checkpoint.
-fn reclaim_part<O: Os>(part: &Part<O>) -> (Vec<Displaced>, bool) {
-    let (Some(change), domain) = (&part.change, &part.domain) else { return (Vec::new(), false) };
+fn reclaim_part<O: Os>(part: &Part<O>) -> Reclaimed {
+    let (Some(change), domain) = (&part.change, &part.domain) else { return Reclaimed::default() };
     let (root, aside) = (&domain.area.root, &domain.area.aside);
     domain.os.phase(Phase::Reclaim);
     let mut site = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First);
     site.area = Some(&domain.area.dir);
-    let reclaimed = reclaim::reclaim(&mut site, &change.body).is_ok();
-    (site.displaced, reclaimed)
+    let is_empty = reclaim::reclaim(&mut site, &change.body).is_ok();
+    Reclaimed { displaced: site.displaced, is_empty }
 }

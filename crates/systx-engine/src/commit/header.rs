@@ -1,6 +1,6 @@
 //! V7 and S: the 64 bytes that decide, and their sync.
 
-use super::{Change, Commit};
+use super::{Change, Commit, Number};
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::invariant::invariant;
@@ -19,7 +19,9 @@ impl<O: Os> Commit<'_, O> {
             if !part.promises() {
                 continue;
             }
-            let (Some(change), Some((_, lsn))) = (&mut part.change, part.numbered) else { continue };
+            let (Some(change), Some(Number { lsn, .. })) = (&mut part.change, part.numbered) else {
+                continue;
+            };
             append(&part.domain, change, |id, body| Cell::Prepared { lsn, id, body })?;
             if let Some(pos) = change.header.filter(|_| !mutant::on(Mutant::PreparedNotSynced)) {
                 // Nothing is decided yet: without the coordinator's header this is an abort.
@@ -37,7 +39,9 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn append_header(&mut self) -> Result<(), CommitError> {
         let n = self.coordinator();
         let part = &mut self.parts[n];
-        let (Some(change), Some((_, lsn))) = (&mut part.change, part.numbered) else { return Ok(()) };
+        let (Some(change), Some(Number { lsn, .. })) = (&mut part.change, part.numbered) else {
+            return Ok(());
+        };
         append(&part.domain, change, |id, body| Cell::Commit { lsn, id, body })
     }
 

@@ -20,9 +20,7 @@ mod whole;
 
 pub(crate) use prepare::Draft;
 #[cfg(test)]
-use prepare::OnShelf;
-#[cfg(test)]
-use whole::Failing;
+use prepare::{Failing, OnShelf};
 
 use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};
@@ -55,7 +53,15 @@ pub(crate) struct Part<O: Os> {
     pub objects: Objects,
     pub footprint: Footprint,
     /// Set from V5 on.
-    pub numbered: Option<(SlotIx, Lsn)>,
+    pub numbered: Option<Number>,
+}
+
+/// The place of a part in the serial order of its domain.
+#[derive(Clone, Copy)]
+pub(crate) struct Number {
+    /// The active entry.
+    pub slot: SlotIx,
+    pub lsn: Lsn,
 }
 
 /// The changes of a commit in one domain.
@@ -228,7 +234,7 @@ impl<O: Os> Commit<'_, O> {
         let sealed = |part: &Part<O>| part.change.as_ref().is_some_and(|change| change.sealed.is_some());
         invariant!("P3", !self.parts.iter().any(sealed), "an active entry says that tx/<id> is in use");
         for n in self.coordinator_first() {
-            if let Some((slot, _)) = self.parts[n].numbered {
+            if let Some(Number { slot, .. }) = self.parts[n].numbered {
                 let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
                 if n == self.coordinator() {
                     moved.map_err(|error| failed("passing the commit point", error))?;

@@ -3,7 +3,6 @@
 use super::acquire::Moment;
 use super::base::Base;
 use super::validate::builds_on_unsynced;
-use super::whole::Failing;
 use super::{acquire, barrier, header, Change, Part};
 use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::{Domain, Sealed};
@@ -40,6 +39,13 @@ pub(crate) struct Draft<O: Os> {
     pub on_shelf: Option<OnShelf<O>>,
     /// The fate of what is staged where the commit fails.
     pub failing: Failing,
+}
+
+/// The fate of a transaction whose commit fails before its commit point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failing {
+    Goes,
+    Stays,
 }
 
 /// A transaction's entries in the shared staging directory of its process.

@@ -1,6 +1,6 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
-use super::{Commit, Numbered, Part};
+use super::{Commit, Number, Numbered, Part};
 use crate::domain::senior::SENIORITY_NS;
 use crate::domain::{become_senior, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Unsynced, Until, Who};
@@ -195,7 +195,7 @@ impl<O: Os> Commit<'_, O> {
             }
             let filled = table.slots().fill(held.proof(), slot, &info, SlotState::Validated);
             filled.map_err(|_| failed("filling a slot", Errno::UCLEAN))?;
-            part.numbered = Some((slot, lsn));
+            part.numbered = Some(Number { slot, lsn });
             table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());

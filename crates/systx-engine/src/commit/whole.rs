@@ -5,7 +5,7 @@
 //! left behind by a transaction that has ended, but for one whose outcome is in doubt; one that stays after a
 //! failed commit has all that it had before. Does not: know the phases (`commit/mod.rs`).
 
-use super::prepare::{Draft, OnShelf};
+use super::prepare::{Draft, Failing, OnShelf};
 use super::{aborted, run};
 use crate::domain::{Domain, Sealed};
 use crate::id::TxId;
@@ -20,13 +20,6 @@ use systx_os::Os;
 
 /// Why a commit failed, and the transaction, if it stays.
 pub type NotCommitted<O> = (CommitError, Option<Box<Transaction<O>>>);
-
-/// The fate of a transaction whose commit fails before its commit point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failing {
-    Goes,
-    Stays,
-}
 
 /// How a commit has ended, as far as its staged objects go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

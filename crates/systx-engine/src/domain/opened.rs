@@ -55,6 +55,13 @@ pub struct Domain<O: Os> {
     lineage: u64,
 }
 
+/// A process among the owners of a domain.
+pub(crate) struct Owned<O: Os> {
+    pub owners: Owners<O>,
+    /// The index that it has.
+    pub claim: Claim<O>,
+}
+
 impl<O: Os> Domain<O> {
     /// Of an area whose table and log are open, as the owner of `claim`.
     pub(crate) fn new(
@@ -62,10 +69,11 @@ impl<O: Os> Domain<O> {
         area_handle: Handle,
         table: Table<O>,
         log: Log<O>,
-        (owners, claim): (Owners<O>, Claim<O>),
+        owned: Owned<O>,
         peers: Peers<O>,
         recovered: Recovered,
     ) -> Domain<O> {
+        let Owned { owners, claim } = owned;
         Domain {
             lineage: owners.os().lineage(),
             os: owners.os().clone(),

@@ -10,7 +10,7 @@ use crate::outcome::ConflictKind;
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, Handle, Open, Os, Result, Stat};
+use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Stat};
 
 /// Files that are open already, by identity.
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
@@ -174,12 +174,6 @@ impl<O: Os> Facts<O> {
         let now = (hash_names(&names), hash_types(&names));
         Ok(decide::listing((listing.names, listing.types), now))
     }
-}
-
-/// How many names an object has. That of a directory follows from the names in it, and means nothing on some
-/// file systems.
-pub(super) fn links(stat: &Stat) -> Option<u32> {
-    (stat.kind() != FileType::Directory).then_some(stat.nlink)
 }
 
 /// Hash of a set of names, whatever their order. Inode numbers are no facts.

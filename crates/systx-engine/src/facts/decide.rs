@@ -3,7 +3,6 @@
 //! Owns: which differences count, and which of them is named. Guarantees: without a trusted stamp nothing is
 //! taken for unchanged that was not looked at. Does not: look (`compare`).
 
-use super::compare::links;
 use super::DataFact;
 use crate::outcome::ConflictKind;
 use systx_os::{FileType, Stat, Timestamp};
@@ -84,6 +83,12 @@ pub(super) fn attributes(then: &Stat, now: &Stat) -> Option<ConflictKind> {
     }
 }
 
+/// How many names an object has. That of a directory follows from the names in it, and means nothing on some
+/// file systems.
+pub(super) fn links(stat: &Stat) -> Option<u32> {
+    (stat.kind() != FileType::Directory).then_some(stat.nlink)
+}
+
 /// Compares the stamp under which bytes were delivered.
 pub(super) fn bytes(then: &DataFact, now: &Stat) -> Bytes {
     if now.size != then.size {
@@ -140,8 +145,11 @@ mod tests {
         DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() }
     }
 
-    /// Changes that may happen to a file or directory, each alone, and the difference that is named.
-    fn changes() -> [(&'static str, fn(&mut Stat), Option<ConflictKind>); 11] {
+    /// A change, by its name, and the difference that is named.
+    type Change = (&'static str, fn(&mut Stat), Option<ConflictKind>);
+
+    /// Changes that may happen to a file or directory, each alone.
+    fn changes() -> [Change; 11] {
         let contents = Some(ConflictKind::ContentsChanged);
         let owner = Some(ConflictKind::ModeOrOwnerChanged);
         [

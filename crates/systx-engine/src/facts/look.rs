@@ -1,6 +1,6 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
-use super::compare::links;
+use super::decide::links;
 use super::lower_dir::visible_names;
 use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,

@@ -6,7 +6,6 @@
 //! ours and no power loss can have left is never written. Does not: look at a file or change one (`patch`,
 //! `place`, `refused`).
 
-use super::place::opened;
 use super::site::{OldEnds, Pass};
 use crate::bytes::sector_crc;
 use crate::mutant::{self, Mutant};
@@ -317,6 +316,11 @@ pub(super) fn mode(now: u32, old: u32, new: u32) -> Value {
         Value::Theirs if now == opened(new) => Value::Opened,
         found => found,
     }
+}
+
+/// A mode while its file is opened for writing by an owner whom it keeps out.
+pub(super) fn opened(mode: u32) -> u32 {
+    mode | 0o600
 }
 
 // ---- the contents of a small file, in a redo ----------------------------------------------------------------------------

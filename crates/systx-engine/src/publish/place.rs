@@ -1,6 +1,6 @@
 //! PLACE and PUT: the object in the slot gets a name that is missing.
 
-use super::decide::{is_restored, may_be_lost, of_small, Sector, SmallEnd, SmallTime};
+use super::decide::{is_restored, may_be_lost, of_small, opened, Sector, SmallEnd, SmallTime};
 use super::site::{Pass, Site};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
@@ -120,11 +120,6 @@ fn give_mode_back<O: Os>(os: &O, found: &O::Fd, stat: &Stat, mode: u32) -> Resul
     } else {
         Ok(())
     }
-}
-
-/// A mode while its file is opened for writing by an owner whom it keeps out.
-pub(super) fn opened(mode: u32) -> u32 {
-    mode | 0o600
 }
 
 /// Opens a file for writing, also one that its owner himself may not write to (mode 0444). Root is never kept

@@ -20,7 +20,7 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
         match &step.act {
             Act::Replace { before, rewrites: Some(was), .. } => empty_rewritten(site, step, before, was)?,
             Act::Remove { before, tree, read, .. } | Act::Replace { before, tree, read, .. } => {
-                empty_slot(site, step, before, (tree, read))?;
+                empty_slot(site, step, before, tree, read)?;
             }
             // A patch's slot stays with the record: until a sync its bytes are what a redo writes.
             _ => {}
@@ -43,7 +43,7 @@ pub(super) fn reclaim_links<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Resul
             // It has one name, and is under a lease of ours.
             Act::Replace { rewrites: Some(_), .. } => {}
             Act::Remove { before, tree, read, .. } | Act::Replace { before, tree, read, .. } => {
-                empty_slot(site, step, before, (tree, read))?;
+                empty_slot(site, step, before, tree, read)?;
             }
             _ => {}
         }
@@ -83,7 +83,8 @@ fn empty_slot<O: Os>(
     site: &mut Site<'_, O>,
     step: &Step,
     before: &Handle,
-    (tree, read): (&[Handle], &[Read]),
+    tree: &[Handle],
+    read: &[Read],
 ) -> Result<()> {
     let slot = slot_name(step.slot);
     if identify(site.os, site.slots, &slot)? != Some(*before) {

@@ -9,7 +9,7 @@ use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories};
-use crate::outcome::{Displaced, DisplacedKind};
+use crate::outcome::{Displaced, DisplacedKind, Durability};
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -130,7 +130,7 @@ impl<'a, O: Os> Site<'a, O> {
         domain: &'a Domain<O>,
         slots: &'a O::Fd,
         body: &'a Body,
-        durable: bool,
+        durability: Durability,
         opened: Opened<O>,
     ) -> Site<'a, O> {
         let (root, aside) = (&domain.area.root, &domain.area.aside);
@@ -138,7 +138,7 @@ impl<'a, O: Os> Site<'a, O> {
         Site {
             area: Some(&domain.area.dir),
             is_own: true,
-            marks: domain.marks().filter(|_| durable),
+            marks: domain.marks().filter(|_| durability == Durability::Durable),
             body: Some(body),
             patch_targets,
             directories,
@@ -154,13 +154,14 @@ impl<'a, O: Os> Site<'a, O> {
         domain: &'a Domain<O>,
         slots: &'a O::Fd,
         body: &'a Body,
-        (durable, pass): (bool, Pass),
+        durability: Durability,
+        pass: Pass,
         leaves: &'a dyn Fn(&Act) -> bool,
     ) -> Site<'a, O> {
         let (root, aside) = (&domain.area.root, &domain.area.aside);
         Site {
             area: Some(&domain.area.dir),
-            marks: domain.marks().filter(|_| durable),
+            marks: domain.marks().filter(|_| durability == Durability::Durable),
             leaves: Some(leaves),
             body: Some(body),
             ..Site::new(&domain.os, root, slots, aside, body.id, pass)

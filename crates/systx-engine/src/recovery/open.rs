@@ -8,7 +8,7 @@ use super::reboot::{after_reboot, can_be_decided};
 use crate::domain::layout::LOG_BASE;
 use crate::domain::on_disk::Began;
 use crate::domain::{
-    Area, Domain, Location, Make, OpenError, Opened, Owners, PeerArea, Peers, SlotState, Table,
+    Area, Domain, Location, Make, OpenError, Opened, Owned, Owners, PeerArea, Peers, SlotState, Table,
 };
 use crate::log::Log;
 use crate::mutant::{self, Mutant};
@@ -182,7 +182,7 @@ impl<O: Os> Domain<O> {
         let mem = table.mem().clone();
         let log = Log::open(os.clone(), &area.dir, mem, LOG_BASE, area.id).map_err(OpenError::Log)?;
         let mut domain =
-            Domain::new(area, area_handle, table, log, (owners, claim), peers.clone(), recovered);
+            Domain::new(area, area_handle, table, log, Owned { owners, claim }, peers.clone(), recovered);
         let failed = |e| OpenError::Os("finishing what a dead process left", e);
         loop {
             let left = domain.inherit().map_err(failed)?;

@@ -3,7 +3,7 @@
 use super::chains::Chains;
 use super::decide::{fate, Coordinator, Fate};
 use super::logs::{is_of, kept_for, Decision, Logs};
-use super::rebuild::slots_of;
+use super::rebuild::{slots_of, SlotDir};
 use super::stuck::{builds_on, tell_stuck, tell_waiting};
 use crate::domain::{decisions, Domain, InFlight, Peers, SlotState};
 use crate::id::{OwnerIx, TxId};
@@ -183,17 +183,18 @@ fn forward<O: Os>(
         done(domain, slot, body, recovered)?;
         return Ok(true);
     }
-    let (slots, lost) = slots_of(&domain.os, &domain.area, body)?;
+    let SlotDir { dir: slots, lost } = slots_of(&domain.os, &domain.area, body)?;
     if lost {
         recovered
             .unfinished
             .push(format!("transaction {}: staged objects were deleted; it is incomplete", body.id));
     }
     let pass = if slot.info.redo { Pass::Redo } else { Pass::First };
+    let durability = if slot.info.durable { Durability::Durable } else { Durability::None };
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);
     let chains = if slot.info.redo { chains_of(domain, body) } else { None };
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
-    let mut site = Site::twin(domain, slots, body, (slot.info.durable, pass), &leaves);
+    let mut site = Site::twin(domain, slots, body, durability, pass, &leaves);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {

@@ -8,7 +8,7 @@
 use super::chains::Chains;
 use super::logs::{by_hand, kept_for, Decision, Logs};
 use super::owner::finish_coordinator;
-use super::rebuild::slots_of;
+use super::rebuild::{slots_of, SlotDir};
 use super::stuck::{builds_on, Stuck};
 use crate::domain::decisions::{self, Kept};
 use crate::domain::history::{self, Past};
@@ -460,7 +460,7 @@ impl<O: Os> Redo<'_, O> {
         let (os, area) = (self.os, self.area);
         let failed = |error| Pending { path: Vec::new(), error };
         let in_place = targets::before_record(os, &mut self.targets, body);
-        let (slots, lost) = slots_of(os, area, body).map_err(failed)?;
+        let SlotDir { dir: slots, lost } = slots_of(os, area, body).map_err(failed)?;
         if lost {
             recovered.unfinished.push(format!(
                 "transaction {}: the file system lost objects that were synced; it is incomplete",

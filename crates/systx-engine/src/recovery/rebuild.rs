@@ -14,22 +14,29 @@ use crate::publish::tokens::Token;
 use crate::record::{Act, Body, Small, Step};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, SetXattr};
 
-/// The slot directory of a record, made again if it is missing; `None`: it needs none. Also whether a staged
-/// object that the record doesn't carry is lost.
-pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Option<O::Fd>, bool)> {
+/// The slot directory of a record.
+pub(super) struct SlotDir<O: Os> {
+    /// `None`: the record needs none.
+    pub dir: Option<O::Fd>,
+    /// A staged object that the record doesn't carry is lost.
+    pub lost: bool,
+}
+
+/// Opens the slot directory of a record, and makes it again if it is missing.
+pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<SlotDir<O>> {
     if !body.has_slots() {
-        return Ok((None, false));
+        return Ok(SlotDir { dir: None, lost: false });
     }
     let name = body.id.to_string();
     match os.open(&area.tx, name.as_bytes(), Open::Directory) {
-        Ok(slots) => return Ok((Some(slots), false)),
+        Ok(slots) => return Ok(SlotDir { dir: Some(slots), lost: false }),
         Err(Errno::NOENT) => {}
         Err(e) => return Err(e),
     }
     // Its shared staging directory stays until no record can be redone, and its seal never moves back: a
     // second question gets the same answer.
     if let Some(shelf) = sealed_shelf_of(os, &area.dir, body)? {
-        return Ok((Some(shelf), false));
+        return Ok(SlotDir { dir: Some(shelf), lost: false });
     }
     let temporary = format!("{name}.r~");
     match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {
@@ -67,7 +74,7 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<(Op
         os.syncfs(&area.dir)?;
     }
     os.rename((&area.tx, temporary.as_bytes()), (&area.tx, name.as_bytes()), Rename::NoReplace)?;
-    Ok((Some(slots), lost))
+    Ok(SlotDir { dir: Some(slots), lost })
 }
 
 fn make<O: Os>(os: &O, slots: &O::Fd, step: &Step, small: &Small) -> Result<()> {

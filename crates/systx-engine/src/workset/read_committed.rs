@@ -194,7 +194,7 @@ impl<O: Os> Workset<O> {
         let mount = self.object(dir).mount;
         let Some(&ix) = self.linked.get(&(mount, known.handle)) else {
             let found = self.facts.note_at(base, &Name::from(name), known);
-            return Ok(self.add_unclaimed(usize::from(mount), (dir, Name::from(name)), &found));
+            return Ok(self.add_unclaimed(usize::from(mount), dir, Name::from(name), &found));
         };
         let object = self.object(ix);
         let (claim, open, fact) = (object.claim, object.opens > 0, object.lower.as_ref().map(|l| l.fact));
@@ -223,7 +223,7 @@ impl<O: Os> Workset<O> {
     }
 
     /// Makes an unclaimed node.
-    fn add_unclaimed(&mut self, mount: usize, (dir, name): (Ix, Name), found: &Found) -> Ix {
+    fn add_unclaimed(&mut self, mount: usize, dir: Ix, name: Name, found: &Found) -> Ix {
         let mut object = Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone()));
         object.claim = Claim::Unclaimed;
         object.names.push((dir, name));
