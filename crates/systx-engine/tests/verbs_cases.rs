@@ -350,6 +350,30 @@ fn a_change_whose_time_is_set_back_is_kept_also_when_it_leaves_memory() {
     });
 }
 
+#[test]
+fn a_file_of_any_size_has_the_time_that_was_set_back_after_its_change() {
+    everywhere(|scratch| {
+        for size in [100, 40_000, 200_000] {
+            let domain = domain(scratch, "lower");
+            let path = scratch.0.join(format!("lower/f{size}"));
+            std::fs::write(&path, vec![b'.'; size]).unwrap();
+            let before = std::fs::metadata(&path).unwrap();
+            let mut t = begin(&domain);
+            let (node, attr) = walk(&mut t, &format!("f{size}")).unwrap();
+            t.open(node, Access::ReadWrite, false).unwrap();
+            t.write_at(node, b"xx", 4).unwrap();
+            let back = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
+            t.setattr(node, &back).unwrap();
+            t.close(node);
+            t.commit().unwrap();
+            assert_eq!(&std::fs::read(&path).unwrap()[..8], b"....xx..");
+            let after = std::fs::metadata(&path).unwrap();
+            let time = |meta: &std::fs::Metadata| (meta.mtime(), meta.mtime_nsec());
+            assert_eq!(time(&after), time(&before), "{size} bytes");
+        }
+    });
+}
+
 /// Read through, a terabyte would take an hour.
 /// Makes a transaction that may keep two directories open let go of all but the last two of these.
 fn come_by(t: &mut Transaction<Linux>, directories: &[Node], name: &str) {

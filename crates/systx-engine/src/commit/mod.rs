@@ -201,7 +201,7 @@ impl<O: Os> Commit<'_, O> {
 
     /// The number of the deciding part; 0 before it has one.
     fn lsn(&self) -> u64 {
-        self.parts.get(self.coordinator()).and_then(|part| part.numbered).map_or(0, |(_, lsn)| lsn.0)
+        self.parts.get(self.coordinator()).and_then(|part| part.numbered).map_or(0, |number| number.lsn.0)
     }
 
     /// V6 to S: what a durable commit has on the disk before it is decided.

@@ -89,6 +89,8 @@ fn lower_changes<O: Os>(
     // A directory that takes another one's place keeps its time, or has that at which the program changed names in it.
     let shown = object.dir.as_ref().and_then(|dir| dir.changed).unwrap_or(stat.mtime);
     let kept = draft.exchanged.contains(&ix).then_some(shown);
+    // Writing the bytes moves the time, also where the program has set it back.
+    let kept = kept.or_else(|| draft.patched.contains(&ix).then_some(stat.mtime));
     let mtime = diff.and_then(|diff| diff.mtime).map(|mtime| mtime.new).or(kept);
     let atime = diff.and_then(|diff| diff.atime).map(|atime| atime.new);
     if atime.is_some() || mtime.is_some() {
