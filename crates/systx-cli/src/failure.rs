@@ -23,12 +23,12 @@ pub struct Failure(Box<Parts>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parts {
-    /// What was being done; empty: the cause says it.
+    /// The operation that failed; empty: the cause says it.
     doing: Cow<'static, str>,
     /// To which path, if to any.
     path: Vec<u8>,
     cause: Cause,
-    /// What to do about it; empty: nothing is known.
+    /// The next step; empty: none is known.
     hint: Cow<'static, str>,
 }
 

@@ -1,4 +1,4 @@
-//! What systx does, line by line, for bug reports: `SYSTX_LOG=debug`.
+//! A log of systx's own work, line by line, for bug reports: `SYSTX_LOG=debug`.
 //!
 //! Owns: the only subscriber of the events of all crates. Guarantees: without `SYSTX_LOG` there is none, and an event
 //! costs the comparison of a level; a line is one write(2), to standard error or to `SYSTX_LOG_FILE`, never to
@@ -38,7 +38,7 @@ pub enum Role {
     Init,
 }
 
-/// What the command does not inherit.
+/// Variables that the command does not inherit.
 pub const VARIABLES: [&str; 2] = [FILTER, FILE];
 
 /// This process's role. A process that is made has a copy.

@@ -55,9 +55,10 @@ impl<O: Os> Transaction<O> {
 
     /// Refuses a forked child.
     pub(crate) fn ours(&self) -> Verb<()> {
-        match self.workset.os().lineage() == self.lineage || mutant::on(Mutant::ForkUnseen) {
-            true => Ok(()),
-            false => Err(Errno::CHILD.into()),
+        if self.workset.os().lineage() == self.lineage || mutant::on(Mutant::ForkUnseen) {
+            Ok(())
+        } else {
+            Err(Errno::CHILD.into())
         }
     }
 

@@ -16,7 +16,10 @@ use systx_runner::{self as runner, Tried};
 
 type Host = Guest<Linux>;
 
-const ALL: &[(&str, fn(&Scratch) -> Tried)] = &[
+/// A case by its name.
+type Case = (&'static str, fn(&Scratch) -> Tried);
+
+const ALL: &[Case] = &[
     ("a_host_is_the_same_after_many_transactions", a_host_is_the_same_after_many_transactions),
     ("a_host_of_many_threads_is_the_same", a_host_of_many_threads_is_the_same),
     ("a_thousand_threads_begin_and_abort", a_thousand_threads_begin_and_abort),
@@ -415,7 +418,9 @@ fn a_closefrom_at_any_moment_spoils_no_file(scratch: &Scratch) -> Tried {
             let (began, n) = (AtomicBool::new(false), AtomicU32::new(0));
             std::thread::scope(|threads| {
                 threads.spawn(|| {
-                    while !began.load(Ordering::Relaxed) {}
+                    while !began.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
                     (0..round * 2000).for_each(|_| std::hint::spin_loop());
                     host::close_from(3);
                 });

@@ -57,7 +57,7 @@ impl Caller {
     }
 }
 
-/// What the machine does about other users' names in directories that all can write to.
+/// Protection of other users' names in directories that all can write to.
 ///
 /// Source: proc_sys_fs(5), protected_symlinks and its relatives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// As the machine is set now; what it does not say is off.
+    /// Reads the settings of the machine; one that it does not have is off.
     pub fn now() -> Protected {
         let says = |name: &str| -> u32 {
             let text = std::fs::read_to_string(format!("/proc/sys/fs/protected_{name}")).unwrap_or_default();

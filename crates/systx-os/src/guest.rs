@@ -51,9 +51,10 @@ impl<K: Os> GuestFd<K> {
 
     /// The descriptor, if it is still the one that was opened.
     fn held(&self) -> Result<&K::Fd> {
-        match self.is_lost() {
-            true => Err(Errno::BADF),
-            false => Ok(self),
+        if self.is_lost() {
+            Err(Errno::BADF)
+        } else {
+            Ok(self)
         }
     }
 }
@@ -62,10 +63,11 @@ impl<K: Os> Drop for GuestFd<K> {
     fn drop(&mut self) {
         let lost = self.is_lost();
         if let Some(fd) = self.fd.take() {
-            match lost {
+            if lost {
                 // The number is not ours any more.
-                true => std::mem::forget(fd),
-                false => drop(fd),
+                std::mem::forget(fd)
+            } else {
+                drop(fd)
             }
         }
     }
@@ -101,7 +103,7 @@ impl<K: Os> Guest<K> {
 }
 
 impl Guest<Linux> {
-    /// As [`Linux::open_path`].
+    /// Opens a path as [`Linux::open_path`] does.
     ///
     /// # Errors
     /// Of openat(2).
@@ -203,10 +205,11 @@ through! {
     fn stat(&self, fd: &Self::Fd) -> Result<Stat> {
         let stat = self.os.stat(fd)?;
         // Where both come from one call they agree; a kernel that names devices twofold is asked in its other way.
-        match (stat.dev, stat.ino) == fd.is || !fd.is_lost() {
-            true => Ok(stat),
-            false => Err(Errno::BADF),
-        }
+        if (stat.dev, stat.ino) == fd.is || !fd.is_lost() {
+Ok(stat)
+} else {
+Err(Errno::BADF)
+}
     }
     fn identity(&self, fd: &Self::Fd) -> Result<(u64, u64)> {
         fd.held().map(|_| fd.is)

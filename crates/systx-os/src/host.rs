@@ -1,4 +1,4 @@
-//! What a program may do to its own process, for tests of what a library in it must bear and must not do.
+//! Changes that a program may make to its own process, for tests of what a library in it must bear and must not do.
 //!
 //! Owns: [`State`], everything of a process that others of its parts rely on. Does not: belong to what is shipped; it is
 //! there with the feature `host` alone.
@@ -117,9 +117,10 @@ pub fn wait(pid: i32) -> i32 {
     let mut status = 0;
     // SAFETY: `status` lives until the call returns.
     while unsafe { libc::waitpid(pid, &mut status, 0) } != pid {}
-    match libc::WIFEXITED(status) {
-        true => libc::WEXITSTATUS(status),
-        false => -libc::WTERMSIG(status),
+    if libc::WIFEXITED(status) {
+        libc::WEXITSTATUS(status)
+    } else {
+        -libc::WTERMSIG(status)
     }
 }
 

@@ -38,17 +38,17 @@ impl Outside {
         Outside::of(&Arc::new(rustix::fs::openat(CWD, path, HELD, Mode::empty())?))
     }
 
-    /// Its descriptor (O_PATH).
+    /// Returns the descriptor (O_PATH).
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn kind(&self) -> FileType {
         self.stat.kind()
     }
 
-    /// Its attributes as of the look.
+    /// Returns the attributes as of the look.
     pub fn stat(&self) -> &Stat {
         &self.stat
     }
@@ -113,9 +113,10 @@ pub fn path_of(fd: &OwnedFd) -> Result<Vec<u8>> {
     let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
     let path = rustix::fs::readlinkat(CWD, link, Vec::new())?.into_bytes();
     let gone = path.ends_with(b" (deleted)") && rustix::fs::fstat(fd)?.st_nlink == 0;
-    match path.starts_with(b"/") && !gone {
-        true => Ok(path),
-        false => Err(Errno::STALE),
+    if path.starts_with(b"/") && !gone {
+        Ok(path)
+    } else {
+        Err(Errno::STALE)
     }
 }
 

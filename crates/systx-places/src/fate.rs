@@ -42,7 +42,7 @@ const KERNEL: [&[u8]; 19] = [
     b"resctrl",
 ];
 
-/// What becomes of a mount in a transaction.
+/// Treatment of a mount in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// A view stands in its place.
@@ -60,7 +60,7 @@ pub enum Obstacle {
     ReadOnly,
     /// It shows other numbers of users and groups than the file system has.
     MappedNumbers,
-    /// Its file system, or its place, is not served.
+    /// Neither this file system nor this place is served.
     FileSystem,
 }
 

@@ -40,7 +40,7 @@ pub struct Site {
     pub mount: u64,
     /// Path of the directory that has the area, or is to have it.
     pub top: Vec<u8>,
-    /// The same from the root of the file system, without a leading slash.
+    /// Path of that directory from the root of the file system, without a leading slash.
     pub path: Vec<u8>,
     /// The way from there to the directory in question, without a leading slash; empty: it is the same.
     pub rest: Vec<u8>,

@@ -18,7 +18,7 @@ const INSIDE: &str = "--inside";
 /// Seed of the short tests: the same each time. `make nightly` takes others.
 const SEED: u64 = 15;
 
-/// Whether a case could be tried on this machine.
+/// Outcome of a case that did not panic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tried {
     /// It was, and passed: a case that fails panics.

@@ -207,9 +207,10 @@ impl Dir {
             return self.remove_file(path);
         }
         for entry in self.read_dir(path)? {
-            match entry.file_type().is_dir() {
-                true => self.remove_dir_all(path.join(entry.file_name()))?,
-                false => self.remove_file(path.join(entry.file_name()))?,
+            if entry.file_type().is_dir() {
+                self.remove_dir_all(path.join(entry.file_name()))?
+            } else {
+                self.remove_file(path.join(entry.file_name()))?
             }
         }
         self.remove_dir(path)
@@ -329,17 +330,17 @@ impl DirEntry {
         DirEntry { name: OsStr::from_bytes(name).to_owned(), kind: FileType::new(kind), ino }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn file_name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The type of its object.
+    /// Returns the type of the object.
     pub fn file_type(&self) -> FileType {
         self.kind
     }
 
-    /// The inode number of its object.
+    /// Returns the inode number of the object.
     pub fn ino(&self) -> u64 {
         self.ino
     }

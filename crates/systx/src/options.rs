@@ -1,4 +1,4 @@
-//! What a transaction begins with.
+//! Options that a transaction begins with.
 
 use systx_engine::outcome;
 

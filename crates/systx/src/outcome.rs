@@ -1,4 +1,4 @@
-//! What a commit reports.
+//! The report of a commit.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -24,11 +24,11 @@ pub struct Committed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Displaced {
-    /// Its place.
+    /// Path at which it would be.
     pub path: PathBuf,
-    /// Its name below `aside/` of the area; `None`: nothing had to be kept.
+    /// Name below `aside/` of the area; `None`: nothing had to be kept.
     pub aside: Option<String>,
-    /// What has happened, as a fragment of a sentence.
+    /// The event, as a fragment of a sentence.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who may do what to an object, by its attributes as the transaction sees them.
+//! Checks of access to an object, by its attributes as the transaction sees them.
 //!
 //! The kernel judges the files that a transaction really opens, but a mode, owner or list that the
 //! transaction itself has changed is only remembered until the commit. So each call is judged here as well.
@@ -85,9 +85,10 @@ pub(crate) fn take(caller: &Caller, dir: &Attr, object: &Attr) -> Judged {
 pub(crate) fn chmod(caller: &Caller, attr: &Attr, mode: u32) -> Result<u32, Errno> {
     judge(is_owner(caller, attr), Errno::PERM)?;
     let mode = mode & 0o7777;
-    match caller.is_in(attr.gid) || caller.has(Capability::Fsetid) {
-        true => Ok(mode),
-        false => Ok(mode & !SETGID),
+    if caller.is_in(attr.gid) || caller.has(Capability::Fsetid) {
+        Ok(mode)
+    } else {
+        Ok(mode & !SETGID)
     }
 }
 

@@ -22,9 +22,9 @@ pub(crate) struct Open {
     pub domain: Arc<Domain<Linux>>,
     /// The directory that has the area.
     pub root: Arc<OwnedFd>,
-    /// Its path from the root of the file system, without a leading slash.
+    /// Path of that directory from the root of the file system, without a leading slash.
     pub path: Vec<u8>,
-    /// Its device, inode and mount.
+    /// Device, inode and mount of that directory.
     key: (u64, u64, u64),
 }
 

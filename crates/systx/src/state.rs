@@ -1,4 +1,4 @@
-//! What a transaction of the library is behind its lock.
+//! A transaction of the library, behind its lock.
 //!
 //! Owns: [`State`], the join of an engine's transaction with the file systems that it has touched, and the
 //! translation of its errors. Guarantees: once the engine finds that a transaction can't commit, each later
@@ -42,7 +42,7 @@ pub(crate) struct Tx {
     state: Mutex<Option<State>>,
 }
 
-/// What the next try of a transaction takes over.
+/// The mounts and the age that the next try of a transaction takes over.
 pub(crate) struct Again {
     pub mounts: Vec<Open>,
     pub age: Age,

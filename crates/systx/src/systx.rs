@@ -25,14 +25,14 @@ pub struct Systx {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all transactions of a [`Systx`] share.
+/// State that all transactions of a [`Systx`] share.
 pub(crate) struct Shared {
     pub os: Linux,
     /// The user whose transactions these are: areas have an owner.
     pub uid: u32,
     /// Of the process that made it; a forked child has another one.
     lineage: u64,
-    /// What the machine does about names in sticky directories.
+    /// Protection of names in sticky directories on this machine.
     pub protected: Protected,
     pub served: Served,
     pub upkeep: Upkeep,
@@ -47,7 +47,7 @@ impl Systx {
         Systx::with_area_name(systx_places::AREA)
     }
 
-    /// The same with areas of another name than everybody's, for tests.
+    /// Makes one with areas of another name than the usual, for tests.
     ///
     /// # Errors
     /// As of [`Systx::new`].
@@ -87,7 +87,7 @@ impl Systx {
         self.atomically_with_outcome(options, work).map(|(value, _)| value)
     }
 
-    /// As [`Systx::atomically`], with what the commit reports.
+    /// Does as [`Systx::atomically`], and returns the report of the commit, too.
     ///
     /// # Errors
     /// The same.

@@ -88,7 +88,7 @@ impl Transaction {
     }
 }
 
-/// What comes after a try that loses.
+/// The sequel of a try that loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     /// Another try: for a while no younger transaction commits what would make it lose.

@@ -13,7 +13,7 @@ use systx_os::{Linux, Os};
 /// The thread, or none.
 #[derive(Default)]
 pub(crate) struct Upkeep {
-    /// What it is to cover; `None`: there is no thread.
+    /// The checkpoints that it is to make; `None`: there is no thread.
     asked: Arc<Mutex<Option<Vec<Promise>>>>,
 }
 

@@ -77,7 +77,7 @@ impl End {
     }
 }
 
-/// What the walk does with a symbolic link at the end of the path.
+/// Treatment of a symbolic link at the end of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
     /// It is followed.
@@ -268,7 +268,8 @@ impl Calling<'_> {
         Ok(Some(Object::Outside(Arc::new(Outside::at(&point)?))))
     }
 
-    /// What the kernel has found: a directory of it may be the first one that is served.
+    /// Turns an object that the kernel has found into one of the transaction, if it is the first directory on the
+    /// way that is served.
     fn seen_outside(&mut self, found: Outside) -> Answer<Object> {
         if found.kind() == FileType::Directory {
             let place = self.enter(found.fd().clone())?;
@@ -330,9 +331,10 @@ impl Calling<'_> {
             (_, Object::Inside { node, .. }) => self.state.engine.readlink(*node)?,
             (_, Object::Outside(outside)) => outside.target()?,
         };
-        match target.is_empty() {
-            true => Err(Errno::NOENT.into()),
-            false => Ok(target),
+        if target.is_empty() {
+            Err(Errno::NOENT.into())
+        } else {
+            Ok(target)
         }
     }
 

@@ -1,13 +1,13 @@
-//! V7 and S: the 64 bytes that decide, and their sync.
+//! The record in the log: its body (P4), the 64 bytes that decide (V7), and their sync (S).
 
 use super::{Change, Commit, Number};
 use crate::domain::Domain;
-use crate::id::TxId;
+use crate::id::{OwnerIx, TxId};
 use crate::invariant::invariant;
 use crate::log::{BodyAt, Cell, LogError};
 use crate::mutant::{self, Mutant};
 use crate::outcome::CommitError;
-use systx_os::Os;
+use systx_os::{Os, Words};
 
 impl<O: Os> Commit<'_, O> {
     /// The promises of the participants, synced: from here on the coordinator's log decides. They come after
@@ -55,6 +55,19 @@ impl<O: Os> Commit<'_, O> {
     }
 }
 
+impl<O: Os> Change<O> {
+    /// Writes the body, without a lock.
+    pub(super) fn write_body(&mut self, domain: &Domain<O>) -> Result<BodyAt, CommitError> {
+        domain.may_use_log().map_err(log_failed)?;
+        // The last chance to find out that the table has no room, too.
+        let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
+        domain.table.mem().reserve().map_err(full).map_err(log_failed)?;
+        let alive = |ix: OwnerIx| domain.alive(ix);
+        let at = domain.log.append_body(domain.me(), &alive, &self.body).map_err(log_failed)?;
+        Ok(*self.body_at.insert(at))
+    }
+}
+
 /// Appends the cell of a body; the body again where the log went on to another segment since.
 fn append<O: Os>(
     domain: &Domain<O>,
@@ -65,7 +78,7 @@ fn append<O: Os>(
     loop {
         let at = match change.body_at {
             Some(at) => at,
-            None => *change.body_at.insert(domain.append_body(&change.body).map_err(log_failed)?),
+            None => change.write_body(domain)?,
         };
         match domain.append_cell(cell(change.id, at)) {
             Ok(pos) => {
@@ -79,7 +92,7 @@ fn append<O: Os>(
 }
 
 /// A failure of the log before anything was promised: nothing was changed.
-pub(super) fn log_failed(error: LogError) -> CommitError {
+fn log_failed(error: LogError) -> CommitError {
     match error {
         LogError::Os { doing, segment: 0, error } => CommitError::Failed { doing, path: Vec::new(), error },
         LogError::Os { doing, segment, error } => {

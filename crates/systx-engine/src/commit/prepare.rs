@@ -3,7 +3,7 @@
 use super::acquire::Moment;
 use super::base::Base;
 use super::validate::builds_on_unsynced;
-use super::{acquire, barrier, header, Change, Part};
+use super::{acquire, barrier, Change, Part};
 use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
@@ -312,7 +312,7 @@ fn record<O: Os>(
             barrier::stage_barrier(&domain, change, &mut base).map_err(fail(doing))?;
             change.base = base;
         }
-        change.body_at = Some(domain.append_body(&change.body).map_err(header::log_failed)?);
+        change.write_body(&domain)?;
     }
     Ok(())
 }

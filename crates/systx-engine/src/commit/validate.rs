@@ -158,8 +158,7 @@ impl<O: Os> Commit<'_, O> {
             Obstacle::Left { part } => {
                 let Part { domain, change, .. } = &mut self.parts[part];
                 if let Some(change) = change {
-                    change.body_at =
-                        Some(domain.append_body(&change.body).map_err(super::header::log_failed)?);
+                    change.write_body(domain)?;
                 }
             }
         }

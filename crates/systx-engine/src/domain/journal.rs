@@ -7,7 +7,7 @@ use crate::log::{BodyAt, Cell, LogError, LogPos, SyncError};
 use crate::mutant::{self, Mutant};
 use crate::outcome::CommitError;
 use crate::record::Body;
-use systx_os::{Errno, Os, Words};
+use systx_os::{Errno, Os};
 
 /// Bodies start at multiples of this, so that a place fits into two words.
 const ALIGN: u64 = crate::log::format::BODY_ALIGN;
@@ -37,15 +37,6 @@ impl<O: Os> Domain<O> {
     /// Refuses a forked child.
     pub(crate) fn may_use_log(&self) -> Result<(), LogError> {
         self.ours().map_err(forked)
-    }
-
-    /// Writes a body; no lock.
-    pub(crate) fn append_body(&self, body: &Body) -> Result<BodyAt, LogError> {
-        self.may_use_log()?;
-        // The last chance to find out that the table has no room, too.
-        let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
-        self.table.mem().reserve().map_err(full)?;
-        self.log.append_body(self.me(), &|ix: OwnerIx| self.alive(ix), body)
     }
 
     /// Appends a cell under the commit lock.

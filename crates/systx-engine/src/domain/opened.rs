@@ -31,7 +31,7 @@ pub struct Domain<O: Os> {
     pub area: Area<O>,
     /// Properties of the file system.
     pub info: FsInfo,
-    /// What opening recovered.
+    /// The work that the opening has done for dead processes.
     pub recovered: Recovered,
     pub(crate) table: Table<O>,
     pub(crate) owners: Owners<O>,
@@ -138,9 +138,10 @@ impl<O: Os> Domain<O> {
 
     /// Refuses a forked child. `ECHILD`, as other libraries say it: sd_bus_new(3), sd_event_new(3).
     pub(crate) fn ours(&self) -> Result<()> {
-        match self.is_ours() {
-            true => Ok(()),
-            false => Err(Errno::CHILD),
+        if self.is_ours() {
+            Ok(())
+        } else {
+            Err(Errno::CHILD)
         }
     }
 

@@ -1,4 +1,4 @@
-//! What each owner is doing, for `systx list` and for messages about conflicts.
+//! The open transactions of each owner, for `systx list` and for messages about conflicts.
 //!
 //! Owns: one record an owner, for its only open transaction, as of a command; and further ones, which owners with several
 //! take as they need them. Guarantees: nothing that anybody may decide from; a record that was being written reads as

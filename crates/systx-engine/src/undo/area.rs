@@ -132,19 +132,15 @@ impl<O: Os> Domain<O> {
         let history = self.history()?;
         for (id, _) in pending.into_iter().filter(|(id, _)| !at_work.iter().any(|other| other.tx == *id)) {
             let name = pending_name(id);
-            match self.is_committed(&undo, &name, id, &history) {
-                true => match self.os.rename(
-                    (&undo, &name),
-                    (&undo, id.to_string().as_bytes()),
-                    Rename::NoReplace,
-                ) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(e) => return Err(failed(e)),
-                },
-                false => {
-                    remove(&self.os, &undo, &name).map_err(failed)?;
-                    removed += 1;
-                }
+            if !self.is_committed(&undo, &name, id, &history) {
+                remove(&self.os, &undo, &name).map_err(failed)?;
+                removed += 1;
+                continue;
+            }
+            let id = id.to_string();
+            match self.os.rename((&undo, &name), (&undo, id.as_bytes()), Rename::NoReplace) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(failed(e)),
             }
         }
         Ok(removed)

@@ -253,9 +253,10 @@ fn write_back<O: Os>(
 /// Makes a hole where there was one. Behind the old end there is one.
 fn clear_bytes<O: Os>(t: &mut Transaction<O>, node: Node, (from, to): (u64, u64), end: u64) -> Verb<()> {
     let to = to.min(end);
-    match from < to {
-        true => t.fallocate(node, PUNCH_HOLE, from, to - from),
-        false => Ok(()),
+    if from < to {
+        t.fallocate(node, PUNCH_HOLE, from, to - from)
+    } else {
+        Ok(())
     }
 }
 

@@ -159,9 +159,10 @@ impl Image {
         let image: Image = postcard::from_bytes(body).map_err(|_| damaged)?;
         let sound = |name: &Name| (name.thing as usize) < image.things.len() && is_path(&name.path);
         let mut known = image.things.iter().flat_map(|thing| &thing.known);
-        match image.before.iter().chain(&image.after).all(sound) && known.all(|path| is_path(path)) {
-            true => Ok(image),
-            false => Err(damaged),
+        if image.before.iter().chain(&image.after).all(sound) && known.all(|path| is_path(path)) {
+            Ok(image)
+        } else {
+            Err(damaged)
         }
     }
 

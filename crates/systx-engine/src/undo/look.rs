@@ -105,12 +105,11 @@ fn look_at_name<O: Os>(
     looked: &mut Looked,
 ) -> Verb<Option<(Node, Vec<u8>)>> {
     let node = walk(t, &name.path, walked)?;
-    let place = match name.path.is_empty() {
-        true => None,
-        false => {
-            let (dir, last) = split(&name.path);
-            walk(t, dir, walked)?.map(|dir| (dir, last.to_vec()))
-        }
+    let place = if name.path.is_empty() {
+        None
+    } else {
+        let (dir, last) = split(&name.path);
+        walk(t, dir, walked)?.map(|dir| (dir, last.to_vec()))
     };
     let known = &mut looked.nodes[name.thing as usize];
     match (node, *known) {

@@ -1,4 +1,4 @@
-//! What a checkpoint syncs: the objects of its records where they are few, else the whole file system (C2).
+//! The sync of a checkpoint: the objects of its records where they are few, else the whole file system (C2).
 //!
 //! A sync of the file system writes the dirty data of all processes. As long as that takes, the helper
 //! process that makes the checkpoint keeps an unmount from closing the file system: umount(2) returns before
@@ -21,12 +21,12 @@ use systx_os::{FileType, FsKind, Handle, Open, Os, Result};
 /// Files that are opened and written out one by one; for more, a sync of everything costs less.
 const FILES_MAX: usize = 64;
 
-/// What a checkpoint is to sync.
+/// The extent of a checkpoint's sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The whole file system.
     Everything,
-    /// What its records have changed, if they are few.
+    /// The files that its records have changed, if they are few.
     Records,
 }
 
@@ -84,7 +84,7 @@ impl Covered {
     }
 }
 
-/// Whether each number up to `bound` that no checkpoint covers is that of a record of this file system alone,
+/// Returns true if each number up to `bound` that no checkpoint covers is that of a record of this file system alone,
 /// or of an abort. Else it may be that of a commit of durability `none`, whose changes are not known.
 fn each_number_is_logged(replay: &Replay, bound: Lsn) -> bool {
     let uncovered = |lsn: &Lsn| *lsn > replay.checkpoint && *lsn <= bound;

@@ -1,4 +1,4 @@
-//! What a transaction keeps private: its nodes, the names and attributes it changed, where its new objects
+//! Private state of a transaction: its nodes, the names and attributes it changed, where its new objects
 //! are staged.
 //!
 //! Owns: [`Object`] (one a node) and everything that hangs off it. A node is *lower* (an object of the
@@ -34,11 +34,11 @@ use std::sync::Arc;
 use sub_area::SubUser;
 use systx_os::{FileType, Handle, Os, Stat};
 
-/// What a transaction keeps private, over the facts that it stands on.
+/// Private state of a transaction, over the facts that it stands on.
 pub(crate) struct Workset<O: Os> {
     os: O,
     mounts: Vec<Arc<Domain<O>>>,
-    /// Its number on each mount, which its staging directories have.
+    /// Numbers of the transaction, one a mount, which its staging directories have.
     ids: Vec<TxId>,
     isolation: Isolation,
     /// Facts about the committed tree.
@@ -167,17 +167,17 @@ impl<O: Os> Workset<O> {
         &self.facts
     }
 
-    /// The same, to see more.
+    /// Facts about the committed tree, to add to.
     pub(crate) fn facts_mut(&mut self) -> &mut Facts<O> {
         &mut self.facts
     }
 
-    /// Whether it can't become public any more.
+    /// Returns true if it can't become public any more.
     pub(crate) fn is_spoiled(&self) -> bool {
         self.spoiled.is_some()
     }
 
-    /// The same, and why; said once.
+    /// Takes the reason why it can't become public any more, if so.
     pub(crate) fn take_spoiled(&mut self) -> Option<String> {
         self.spoiled.take()
     }
@@ -187,7 +187,7 @@ impl<O: Os> Workset<O> {
         self.nodes.clear();
     }
 
-    /// Whether so much is staged that deleting it takes a while.
+    /// Returns true if so much is staged that deleting it takes a while.
     pub(crate) fn has_much_staged(&self) -> bool {
         let slots = self.staging.iter().flatten().filter(|s| s.shelf.is_none()).map(|s| s.next as usize);
         let staged = self.nodes.iter().filter(|object| object.is_staged() && !object.names.is_empty());
