@@ -4,6 +4,7 @@
 //! Guarantees: a table is read again when the kernel says that mounts have changed. Does not: walk paths.
 
 use crate::error::{Error, Failed};
+use crate::systx::Kernel;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,16 +13,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use systx_engine::domain::{Domain, Location};
+use systx_os::guest::GuestFd;
 use systx_os::sandbox::mounts;
-use systx_os::{Errno, Linux};
+use systx_os::{Errno, Linux, Os};
 use systx_places::site::{Site, Table};
 
 /// An open domain.
 #[derive(Clone)]
 pub(crate) struct Open {
-    pub domain: Arc<Domain<Linux>>,
+    pub domain: Arc<Domain<Kernel>>,
     /// The directory that has the area.
-    pub root: Arc<OwnedFd>,
+    pub root: Arc<GuestFd<Linux>>,
     /// Path of that directory from the root of the file system, without a leading slash.
     pub path: Vec<u8>,
     /// Device, inode and mount of that directory.
@@ -35,13 +37,26 @@ impl Open {
     }
 }
 
+/// The mount table, and what tells of its changes.
+struct Mounts {
+    watched: GuestFd<Linux>,
+    table: Arc<Table>,
+}
+
+impl Mounts {
+    fn read(os: &Kernel) -> Result<Mounts, Errno> {
+        // Before the table, so that no change goes unnoticed.
+        let watched = os.adopt(mounts::watch()?)?;
+        Ok(Mounts { watched, table: Arc::new(Table::read()?) })
+    }
+}
+
 /// All that this process has opened.
 pub(crate) struct Served {
-    os: Linux,
+    os: Kernel,
     /// Name of this user's areas.
     area: Vec<u8>,
-    changes: mounts::Changes,
-    table: Mutex<Arc<Table>>,
+    mounts: Mutex<Mounts>,
     open: Mutex<Vec<Open>>,
 }
 
@@ -52,19 +67,20 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Served {
     /// Nothing is open yet.
-    pub fn new(os: Linux, area: Vec<u8>) -> io::Result<Served> {
-        // Before the table, so that no change goes unnoticed.
-        let changes = mounts::Changes::watch()?;
-        let table = Mutex::new(Arc::new(Table::read()?));
-        Ok(Served { os, area, changes, table, open: Mutex::default() })
+    pub fn new(os: Kernel, area: Vec<u8>) -> io::Result<Served> {
+        let mounts = Mutex::new(Mounts::read(&os)?);
+        Ok(Served { os, area, mounts, open: Mutex::default() })
     }
 
     /// The mounts as they are now.
     pub fn table(&self) -> Result<Arc<Table>, Errno> {
-        if self.changes.any()? {
-            *held(&self.table) = Arc::new(Table::read()?);
+        let mut mounts = held(&self.mounts);
+        if self.os.is_lost(&mounts.watched) {
+            *mounts = Mounts::read(&self.os)?;
+        } else if mounts::have_changed(&mounts.watched)? {
+            mounts.table = Arc::new(Table::read()?);
         }
-        Ok(held(&self.table).clone())
+        Ok(mounts.table.clone())
     }
 
     /// Opens the domain of a site, or finds it open.
@@ -87,7 +103,7 @@ impl Served {
         if let Some(known) = open.iter().find(|known| known.key == key) {
             return Ok(Some(known.clone()));
         }
-        let root = Arc::new(dir);
+        let root = Arc::new(self.os.adopt(dir).map_err(|e| failed("looking at", e))?);
         let others: Vec<_> = open.iter().map(|known| known.domain.clone()).collect();
         let location = Location { root: root.clone(), parent: &*root, name: &self.area };
         let domain = Domain::open_beside(&self.os, location, &others)

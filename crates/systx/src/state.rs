@@ -7,7 +7,7 @@
 use crate::error::Error;
 use crate::options::{Options, Unsupported};
 use crate::served::Open;
-use crate::systx::Shared;
+use crate::systx::{Kernel, Shared};
 use crate::walk::Place;
 use std::collections::HashMap;
 use std::io;
@@ -16,12 +16,12 @@ use systx_engine::contention::Age;
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::{Node, Transaction};
 use systx_os::caller::Caller;
-use systx_os::{Errno, Linux};
+use systx_os::Errno;
 use systx_places::site::Site;
 
 /// The engine's transaction with its way into the file systems.
 pub(crate) struct State {
-    pub engine: Transaction<Linux>,
+    pub engine: Transaction<Kernel>,
     /// The mounts that it serves, in the engine's order.
     pub mounts: Vec<Open>,
     /// Directories that a walk has entered from outside: device, inode and mount to where they are.

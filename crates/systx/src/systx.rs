@@ -13,7 +13,7 @@ use crate::upkeep::Upkeep;
 use std::io;
 use std::sync::Arc;
 use systx_os::caller::{fs_uid, Protected};
-use systx_os::{Linux, Os};
+use systx_os::{Guest, Linux, Os};
 use systx_places::area_name;
 
 /// Transactions of this process.
@@ -25,9 +25,12 @@ pub struct Systx {
     pub(crate) shared: Arc<Shared>,
 }
 
+/// The kernel for a process that may close descriptors which it does not know: each is looked at before it is used.
+pub(crate) type Kernel = Guest<Linux>;
+
 /// State that all transactions of a [`Systx`] share.
 pub(crate) struct Shared {
-    pub os: Linux,
+    pub os: Kernel,
     /// The user whose transactions these are: areas have an owner.
     pub uid: u32,
     /// Of the process that made it; a forked child has another one.
@@ -53,7 +56,7 @@ impl Systx {
     /// As of [`Systx::new`].
     #[doc(hidden)]
     pub fn with_area_name(name: impl AsRef<[u8]>) -> io::Result<Systx> {
-        let os = Linux::new();
+        let os = Guest::over(Linux::new());
         let uid = fs_uid();
         let served = Served::new(os.clone(), area_name(name.as_ref(), uid).into_owned())?;
         let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());

@@ -5,13 +5,12 @@ use crate::error::Error;
 use crate::options::Options;
 use crate::outcome::Committed;
 use crate::state::{Again, State, Tx};
-use crate::systx::Shared;
+use crate::systx::{Kernel, Shared};
 use crate::walk::Start;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use systx_engine::transaction::Transaction as Engine;
-use systx_os::Linux;
 
 /// A transaction. Dropping it aborts it.
 ///
@@ -74,7 +73,7 @@ impl Transaction {
             return Err((doomed, again));
         }
         let committed =
-            Engine::<Linux>::commit(state.engine).map_err(|error| (Error::of_commit(error), again))?;
+            Engine::<Kernel>::commit(state.engine).map_err(|error| (Error::of_commit(error), again))?;
         self.tx.shared.upkeep.after_commit(state.mounts.into_iter().map(|open| open.domain));
         Ok(committed.into())
     }

@@ -5,6 +5,7 @@
 //! `systx status` does. A host that ends without [`Upkeep::finish`] leaves the checkpoint to the next use of
 //! systx.
 
+use crate::systx::Kernel;
 use std::sync::{Arc, Mutex};
 use systx_engine::domain::Domain;
 use systx_os::process::with_signals_blocked;
@@ -18,11 +19,11 @@ pub(crate) struct Upkeep {
 }
 
 /// A checkpoint of a domain at a time on the monotonic clock, in nanoseconds.
-type Promise = (Arc<Domain<Linux>>, u64);
+type Promise = (Arc<Domain<Kernel>>, u64);
 
 impl Upkeep {
     /// Takes on the checkpoints that are owed in these domains.
-    pub fn after_commit(&self, domains: impl IntoIterator<Item = Arc<Domain<Linux>>>) {
+    pub fn after_commit(&self, domains: impl IntoIterator<Item = Arc<Domain<Kernel>>>) {
         let promised = domains.into_iter().filter_map(|domain| match domain.promise() {
             Ok(Some(at)) => Some((domain, at)),
             // None is owed, or another process makes it. A table that makes no sense is reported by commits.

@@ -3,6 +3,7 @@
 //! `cargo test -p systx-cli --test library [-- PART-OF-A-NAME]`.
 
 mod agreement;
+mod host;
 #[path = "../machine/mod.rs"]
 mod machine;
 mod rights;
@@ -44,7 +45,9 @@ fn main() {
         ("what_is_not_served_can_be_read", ways::outside),
         ("rights_are_the_calling_threads", rights::matrix),
         ("a_transaction_that_has_ended_says_so", ended),
-        ("the_host_is_as_it_was", the_host),
+        ("the_host_is_as_it_was", host::stays_as_it_was),
+        ("a_forked_child_ends_nothing_of_its_parents", host::may_fork),
+        ("a_host_that_closes_everything_keeps_its_own_files", host::may_close_everything),
         ("nothing_is_done_again_after_an_orderly_unmount", a_checkpoint),
     ]);
 }
@@ -384,49 +387,6 @@ fn ended(dir: &Path) {
     let mut reading = tx.open(tree.join("f")).unwrap();
     drop((tx, systx));
     assert!(told(reading.read(&mut [0; 1]).unwrap_err()));
-}
-
-/// What a program can see of itself.
-fn self_portrait() -> Vec<String> {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-    let kept = ["Umask", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "Uid", "Gid", "Groups", "CapEff"];
-    let mut lines: Vec<_> = status
-        .lines()
-        .filter(|line| kept.iter().any(|kept| line.starts_with(kept)))
-        .map(String::from)
-        .collect();
-    lines.push(std::fs::read_to_string("/proc/self/limits").unwrap());
-    lines.push(std::env::current_dir().unwrap().display().to_string());
-    lines.push(std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default());
-    lines
-}
-
-fn the_host(dir: &Path) {
-    let Some((_volume, tree)) = place(dir, "ext4") else { return };
-    std::fs::write(tree.join("number"), "0\n").unwrap();
-    let before = self_portrait();
-    let systx = systx();
-    for n in 0..rounds(200, 10_000) {
-        add_one(&systx, &loosely(), &tree.join("number"));
-        if n % 10 == 0 {
-            let tx = systx.begin(&loosely()).unwrap();
-            tx.create_dir_all(tree.join("a/b/c")).unwrap();
-            tx.write(tree.join("a/b/c/f"), "x").unwrap();
-        }
-    }
-    assert_eq!(self_portrait(), before);
-    // The mode of a new object is less the thread's umask, which nobody has touched.
-    let umask = systx_os::caller::umask().unwrap();
-    let tx = systx.begin(&Options::new()).unwrap();
-    tx.write(tree.join("made"), "").unwrap();
-    tx.create_dir(tree.join("dir")).unwrap();
-    assert_eq!(tx.metadata(tree.join("made")).unwrap().mode() & 0o7777, 0o666 & !umask);
-    tx.commit().unwrap();
-    let mode = |name: &str| {
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::metadata(tree.join(name)).unwrap().permissions().mode() & 0o7777
-    };
-    assert_eq!((mode("made"), mode("dir")), (0o666 & !umask, 0o777 & !umask));
 }
 
 fn a_checkpoint(dir: &Path) {

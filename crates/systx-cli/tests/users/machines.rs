@@ -2,7 +2,7 @@
 
 use super::machine::user::{ORDINARY, USER};
 use super::machine::{code, err, have, must, out, systx, Case, AREA};
-use super::world::world;
+use super::world::{sized, world};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -53,7 +53,8 @@ fn a_forbidden_user_namespace_is_told(dir: &Path) {
 const FOR_ROOT_ONLY: &str = "/proc/sys/kernel/unprivileged_userns_clone";
 
 fn a_capability_makes_the_namespace(dir: &Path) {
-    let Some(w) = world(dir) else { return };
+    // With room for two programs with names of lines and variables.
+    let Some(w) = sized(dir, 256) else { return };
     if !have("setcap") {
         println!("skipped: no setcap");
         return;

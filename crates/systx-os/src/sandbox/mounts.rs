@@ -160,25 +160,20 @@ pub fn mount_id(fd: &OwnedFd) -> Result<u64> {
     Ok(rustix::fs::statx(fd, c"", flags, StatxFlags::MNT_ID)?.stx_mnt_id)
 }
 
-/// Notices when the mounts of this process's namespace change.
+/// Begins to watch the mounts of this process's namespace, for [`have_changed`].
+pub fn watch() -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(CWD, c"/proc/self/mountinfo", flags, Mode::empty())
+}
+
+/// Returns true if the mounts have changed since the last question to this descriptor. Does not wait.
 ///
 /// Source: proc_pid_mounts(5), "monitored for changes".
-pub struct Changes(OwnedFd);
-
-impl Changes {
-    /// Begins to watch.
-    pub fn watch() -> Result<Changes> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(Changes(rustix::fs::openat(CWD, c"/proc/self/mountinfo", flags, Mode::empty())?))
-    }
-
-    /// Returns true if they have changed since the last question. Does not wait.
-    pub fn any(&self) -> Result<bool> {
-        let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut polled, Some(&now))?;
-        Ok(polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
-    }
+pub fn have_changed(watched: &OwnedFd) -> Result<bool> {
+    let mut polled = [PollFd::new(watched, PollFlags::PRI)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now))?;
+    Ok(polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
 }
 
 /// Value of an extended attribute of at most `bytes_max` bytes, without following a symbolic link at the end

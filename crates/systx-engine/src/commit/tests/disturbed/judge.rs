@@ -82,6 +82,9 @@ pub(super) struct Seen<'a> {
     pub end: &'a Shot,
     /// The outsider's act came right before a call that changes what was just compared (residue d).
     pub in_the_gap: bool,
+    /// A process that finds objects by path went on after the outsider had moved a directory: what belongs in
+    /// it is set aside, and what was to change in it stays (docs/limits.md).
+    pub out_of_reach: bool,
 }
 
 impl Seen<'_> {
@@ -104,9 +107,20 @@ impl Seen<'_> {
         };
         let (end, after) = (self.end.public(), self.after.public());
         let end: BTreeMap<String, Look> = end.iter().map(|(path, look)| (back(path), look.clone())).collect();
+        let (before, aside) = (self.before.public(), self.end.aside());
+        let moved = renamed.filter(|_| self.out_of_reach).map(|(_, old)| old.as_str());
+        let excused = |path: &str| {
+            moved.is_some_and(|old| within(path, old))
+                && match (after.get(path), end.get(path)) {
+                    (Some(ours), None) => aside.values().any(|kept| kept == ours),
+                    (_, Some(found)) => before.get(path) == Some(found),
+                    (None, None) => false,
+                }
+        };
+        let counts = |path: &&str| counts(path) && !excused(path);
         let end =
             end.iter().map(|(path, look)| (path.as_str(), look.clone())).filter(|(p, _)| counts(p)).collect();
-        let after = after.into_iter().filter(|(path, _)| counts(path)).collect();
+        let after = after.iter().map(|(path, look)| (*path, look.clone())).filter(|(p, _)| counts(p)).collect();
         let mut wrong = differences(&after, &end);
         wrong.extend(self.claim());
         wrong

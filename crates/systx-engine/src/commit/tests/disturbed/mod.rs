@@ -40,6 +40,7 @@ enum Besides {
 
 /// One transaction, and what it does undisturbed.
 struct Play {
+    finds: Finds,
     durability: Durability,
     steps: Vec<Step>,
     machine: Machine,
@@ -114,7 +115,7 @@ impl Play {
         let first = first.load(Ordering::Relaxed) - base;
         calls.drain(..first as usize);
         let after = Shot::of(&quiet);
-        Some(Play { durability, steps, machine, before, after, first, calls })
+        Some(Play { finds, durability, steps, machine, before, after, first, calls })
     }
 }
 
@@ -252,6 +253,9 @@ fn disturbed(
         around: acted.as_ref().map(|(was, then, done)| (was, then, done)),
         end: &found.end,
         in_the_gap,
+        out_of_reach: play.finds == Finds::ByPath
+            && act.0 == Kind::RenameParent
+            && !matches!(besides, Besides::Nothing),
     };
     // A process that is killed between sealing its staging entries and its number leaves them to the next
     // boot: no record and no active entry names them.
