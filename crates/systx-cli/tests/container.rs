@@ -61,7 +61,7 @@ exec "$@""#;
 
 impl Container {
     fn new(dir: &Path, kind: &'static str) -> Option<Container> {
-        let disk = Volume::new(dir, "ext4", 64)?;
+        let disk = Volume::new(dir, "ext4", 256)?;
         let root = dir.join("root");
         std::fs::create_dir(&root).unwrap();
         let part = |name: &str| {

@@ -36,6 +36,12 @@ pub fn stage(stage: Stage) {
     STAGE.store(stage as usize, Ordering::Relaxed);
 }
 
+/// Says that the commit of this process is decided: its steps are taken from now on, by it or others.
+pub fn decided() {
+    let (commits, committed) = (Stage::Commit as usize, Stage::Committed as usize);
+    let _ = STAGE.compare_exchange(commits, committed, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 /// Makes this process end with words and status 125 where a store finds no room. Programs that it starts are
 /// not affected.
 ///

@@ -107,8 +107,11 @@ mod tests {
         ];
         let order = in_order(&messages.join("\n"));
         let order: Vec<_> = order.iter().map(|p| format!("{} {}", p.package, p.executable)).collect();
-        let expected =
-            ["/w/systx-engine /t/systx_engine-0123", "/w/systx /t/run-0123", "/w/systx /t/hooks-0123"];
+        let expected = [
+            "/w/systx-engine /t/systx_engine-0123",
+            "/w/systx-cli /t/run-0123",
+            "/w/systx-cli /t/hooks-0123",
+        ];
         assert_eq!(order[..3], expected);
         assert_eq!(order.len(), 4);
     }

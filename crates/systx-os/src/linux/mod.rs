@@ -284,6 +284,11 @@ impl Os for Linux {
     fn monotonic_ns(&self) -> u64 {
         machine::monotonic_ns()
     }
+    fn phase(&self, phase: Phase) {
+        if phase == Phase::Publish {
+            crate::no_room::decided();
+        }
+    }
     fn steps_taken(&self, taken: usize, of: usize) {
         crate::progress::note(taken, of);
     }

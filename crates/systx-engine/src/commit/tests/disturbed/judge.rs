@@ -120,7 +120,8 @@ impl Seen<'_> {
         let counts = |path: &&str| counts(path) && !excused(path);
         let end =
             end.iter().map(|(path, look)| (path.as_str(), look.clone())).filter(|(p, _)| counts(p)).collect();
-        let after = after.iter().map(|(path, look)| (*path, look.clone())).filter(|(p, _)| counts(p)).collect();
+        let after =
+            after.iter().map(|(path, look)| (*path, look.clone())).filter(|(p, _)| counts(p)).collect();
         let mut wrong = differences(&after, &end);
         wrong.extend(self.claim());
         wrong
