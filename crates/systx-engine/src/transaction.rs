@@ -31,7 +31,7 @@ pub struct Transaction<O: Os> {
     /// Of the process that began it.
     lineage: u64,
     /// So long others see it.
-    _announced: Vec<Announced<O>>,
+    announced: Vec<Announced<O>>,
 }
 
 impl<O: Os> Transaction<O> {
@@ -50,7 +50,7 @@ impl<O: Os> Transaction<O> {
         let announced = announced.collect();
         let contention = Contention::new(&mounts, &ids);
         let workset = Workset::begin(os, mounts, ids, options.isolation)?;
-        Ok(Transaction { workset, contention, options, refusal: None, lineage, _announced: announced })
+        Ok(Transaction { workset, contention, options, refusal: None, lineage, announced })
     }
 
     /// Refuses a forked child.
@@ -74,9 +74,10 @@ impl<O: Os> Transaction<O> {
     /// Of the first look at the root; the mount is not served then.
     pub fn add_mount(&mut self, domain: Arc<Domain<O>>) -> Verb<usize> {
         let id = domain.new_tx();
-        domain.announce(id, &self.options.command);
+        let announced = domain.announce(id, &self.options.command);
         let mount = self.workset.add_mount(domain, id)?;
         self.contention.add_mount(self.workset.mounts(), id);
+        self.announced.push(announced);
         Ok(mount)
     }
 
