@@ -152,6 +152,9 @@ impl<O: Os> Transaction<O> {
 
     /// Announces that it is tried again if it loses, and returns the age that the next try inherits. Between
     /// the two, for a while, no younger transaction commits what would make the next try lose, too.
+    ///
+    /// The while is as long as it ran since the first call. One that comes to further mounts has another age
+    /// then, and asks for it once more at its end.
     pub fn will_be_tried_again(&mut self) -> Age {
         self.contention.will_be_tried_again(self.workset.os().monotonic_ns())
     }

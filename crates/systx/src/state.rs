@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::options::{Options, Unsupported};
 use crate::served::Open;
 use crate::systx::Shared;
+use crate::transaction::Then;
 use crate::walk::Place;
 use std::collections::HashMap;
 use std::io;
@@ -88,13 +89,22 @@ impl From<Fault> for io::Error {
 
 impl Tx {
     /// Begins it; a further try serves what the one before has touched, in the same order.
-    pub fn begin(shared: Arc<Shared>, options: &Options, again: Option<Again>) -> io::Result<Arc<Tx>> {
+    pub fn begin(
+        shared: Arc<Shared>,
+        options: &Options,
+        again: Option<Again>,
+        then: Then,
+    ) -> io::Result<Arc<Tx>> {
         let (mounts, age) = again.map_or((Vec::new(), None), |again| (again.mounts, Some(again.age)));
         let domains = mounts.iter().map(|open| open.domain.clone()).collect();
         let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
         let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
         if let Some(age) = age {
             engine.inherit(&age);
+        }
+        if then == Then::Again {
+            // From here on the time counts for which the next try has priority.
+            engine.will_be_tried_again();
         }
         let state = State {
             engine,

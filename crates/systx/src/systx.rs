@@ -68,7 +68,7 @@ impl Systx {
     /// acts for another user.
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
         self.shared.is_ours()?;
-        Transaction::begin(self.shared.clone(), options, None)
+        Transaction::begin(self.shared.clone(), options, None, Then::Over)
     }
 
     /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the
@@ -100,8 +100,8 @@ impl Systx {
         let mut before = None;
         loop {
             self.shared.is_ours().map_err(io::Error::from)?;
-            let tx = Transaction::begin(self.shared.clone(), options, before.take())?;
             let then = if tries_left > 0 { Then::Again } else { Then::Over };
+            let tx = Transaction::begin(self.shared.clone(), options, before.take(), then)?;
             let done = work(&tx);
             // A conflict that the work has met ends the try, also if the work has swallowed it.
             let ended = match (done, tx.conflict()) {

@@ -29,8 +29,9 @@ impl Transaction {
         shared: Arc<Shared>,
         options: &Options,
         again: Option<Again>,
+        then: Then,
     ) -> io::Result<Transaction> {
-        let tx = Tx::begin(shared, options, again)?;
+        let tx = Tx::begin(shared, options, again, then)?;
         let here = Dir::new(tx.clone(), Start::WorkingDirectory);
         Ok(Transaction { tx, here })
     }
