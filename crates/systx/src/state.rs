@@ -175,7 +175,12 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        let Some(state) = self.lock().take() else { return };
+        // Without the lock, which in a child a thread may hold that is the parent's alone.
+        let state = match self.state.get_mut() {
+            Ok(state) => state.take(),
+            Err(poisoned) => return std::mem::forget(poisoned.into_inner().take()),
+        };
+        let Some(state) = state else { return };
         // In a child this changes nothing: what is staged is the parent's, which may go on.
         state.engine.abort();
     }
@@ -186,7 +191,7 @@ pub(crate) struct Calling<'a> {
     pub shared: &'a Shared,
     pub state: &'a mut State,
     pub caller: Caller,
-    /// Symbolic links that its walks have followed.
+    /// Symbolic links that its present walk has followed.
     pub links: u32,
 }
 
