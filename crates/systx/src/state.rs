@@ -159,6 +159,9 @@ impl Tx {
 
     /// The conflict that has doomed it.
     pub fn conflict(&self) -> Option<Error> {
+        if self.shared.is_forked() {
+            return None;
+        }
         let doomed = self.lock().as_ref().and_then(|state| state.doomed.clone());
         doomed.filter(Error::is_conflict)
     }
