@@ -16,8 +16,6 @@ use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
 use systx_os::caller::Capability;
 use systx_os::{Errno, FileType, Rename};
 
-const SET_ID: u32 = 0o6000;
-
 /// An open file.
 pub(crate) enum Opened {
     Inside(Node),
@@ -141,8 +139,10 @@ impl Calling<'_> {
             Err(error) => return Err(error.into()),
         }
         let attr = self.state.engine.getattr(node)?;
-        if attr.mode & SET_ID != 0 && !self.caller.has(Capability::Fsetid) {
-            self.state.engine.setattr(node, &SetAttr { kill_priv: true, ..SetAttr::default() })?;
+        let lost = permission::privileges_lost(&self.caller, &attr);
+        if lost != 0 && !self.caller.has(Capability::Fsetid) {
+            let mode = Some(attr.mode & 0o7777 & !lost);
+            self.state.engine.setattr(node, &SetAttr { mode, kill_priv: true, ..SetAttr::default() })?;
         }
         Ok(())
     }
@@ -331,7 +331,9 @@ impl Calling<'_> {
         permission::chown(&self.caller, attr, uid, gid)?;
         let kill_priv = FileType::from_mode(attr.mode) != Some(FileType::Directory);
         if kill_priv || uid.is_some() || gid.is_some() {
-            self.state.engine.setattr(node, &SetAttr { uid, gid, kill_priv, ..SetAttr::default() })?;
+            let lost = if kill_priv { permission::privileges_lost(&self.caller, attr) } else { 0 };
+            let mode = (lost != 0).then_some(attr.mode & 0o7777 & !lost);
+            self.state.engine.setattr(node, &SetAttr { mode, uid, gid, kill_priv, ..SetAttr::default() })?;
         }
         Ok(())
     }
