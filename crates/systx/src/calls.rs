@@ -178,11 +178,14 @@ impl Calling<'_> {
         let object = self.find(start, from, Last::Stay)?;
         let end = self.walk(start, to, Last::Name)?;
         let name = Self::missing(&end, false)?;
-        let (Object::Inside { node, attr, .. }, Place::Inside { node: dir, .. }) = (&object, &end.dir) else {
+        let (Object::Inside { node, attr, mount }, Place::Inside { node: dir, mount: there }) =
+            (&object, &end.dir)
+        else {
             let is_inside = matches!(end.dir, Place::Inside { .. });
             return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
         };
-        if self.state.engine.mount_of(*node) != self.state.engine.mount_of(*dir) {
+        // Also two windows on one file system are two to link(2).
+        if mount != there || self.state.engine.mount_of(*node) != self.state.engine.mount_of(*dir) {
             return Err(Errno::XDEV.into());
         }
         let list = self.list_of(*node, attr)?;
@@ -214,6 +217,13 @@ impl Calling<'_> {
                 let is_dir = object.kind() == FileType::Directory;
                 Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into())
             }
+            // A mount point that is a directory is one before it is busy.
+            Some(object @ Object::Outside(_))
+                if object.kind() == FileType::Directory && matches!(end.dir, Place::Inside { .. }) =>
+            {
+                self.changeable(&end.dir)?;
+                Err(Errno::ISDIR.into())
+            }
             Some(object) => {
                 let dir = self.take(&end.dir, object)?;
                 Ok(self.state.engine.unlink(dir, name)?)
@@ -241,13 +251,18 @@ impl Calling<'_> {
     pub fn rename(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
         let old = self.walk(start, from, Last::Name)?;
         let new = self.walk(start, to, Last::Name)?;
-        let (Place::Inside { node: old_dir, .. }, Place::Inside { node: new_dir, .. }) = (&old.dir, &new.dir)
+        let (
+            Place::Inside { node: old_dir, mount: old_mount },
+            Place::Inside { node: new_dir, mount: new_mount },
+        ) = (&old.dir, &new.dir)
         else {
             let is_inside = matches!(new.dir, Place::Inside { .. });
             return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
         };
+        let across = old_mount != new_mount;
         let (old_dir, new_dir) = (*old_dir, *new_dir);
-        if self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
+        // Also two windows on one file system are two to rename(2).
+        if across || self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
             return Err(Errno::XDEV.into());
         }
         let (Some(name), Some(new_name)) = (&old.name, &new.name) else { return Err(Errno::BUSY.into()) };
