@@ -213,7 +213,10 @@ through! {
     fn lineage(&self) -> u64 {
         self.os.lineage()
     }
-    fn phase(&self, _phase: Phase) {
+    fn phase(&self, phase: Phase) {
+        if matches!(phase, Phase::Decide | Phase::Withdrawn) {
+            return;
+        }
         if let Some(marks) = &mut *self.read.marks.lock().unwrap_or_else(PoisonError::into_inner) {
             marks.push(self.now_mark());
         }

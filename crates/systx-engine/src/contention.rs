@@ -63,10 +63,10 @@ impl Contention {
         }
     }
 
-    /// Says that it is tried again if it loses; it began at `now_ns` on the monotonic clock. The age that the
-    /// next try inherits.
+    /// Says that it is tried again if it loses; at the first call it begins, at `now_ns` on the monotonic clock. The age
+    /// that the next try inherits.
     pub fn will_be_tried_again(&mut self, now_ns: u64) -> Age {
-        self.began_ns = Some(now_ns);
+        self.began_ns.get_or_insert(now_ns);
         self.age.clone()
     }
 

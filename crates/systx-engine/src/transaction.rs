@@ -31,7 +31,7 @@ pub struct Transaction<O: Os> {
     /// Of the process that began it.
     lineage: u64,
     /// So long others see it.
-    _announced: Vec<Announced<O>>,
+    announced: Vec<Announced<O>>,
 }
 
 impl<O: Os> Transaction<O> {
@@ -50,7 +50,7 @@ impl<O: Os> Transaction<O> {
         let announced = announced.collect();
         let contention = Contention::new(&mounts, &ids);
         let workset = Workset::begin(os, mounts, ids, options.isolation)?;
-        Ok(Transaction { workset, contention, options, refusal: None, lineage, _announced: announced })
+        Ok(Transaction { workset, contention, options, refusal: None, lineage, announced })
     }
 
     /// Refuses a forked child.
@@ -74,9 +74,10 @@ impl<O: Os> Transaction<O> {
     /// Of the first look at the root; the mount is not served then.
     pub fn add_mount(&mut self, domain: Arc<Domain<O>>) -> Verb<usize> {
         let id = domain.new_tx();
-        domain.announce(id, &self.options.command);
+        let announced = domain.announce(id, &self.options.command);
         let mount = self.workset.add_mount(domain, id)?;
         self.contention.add_mount(self.workset.mounts(), id);
+        self.announced.push(announced);
         Ok(mount)
     }
 
@@ -151,6 +152,9 @@ impl<O: Os> Transaction<O> {
 
     /// Announces that it is tried again if it loses, and returns the age that the next try inherits. Between
     /// the two, for a while, no younger transaction commits what would make the next try lose, too.
+    ///
+    /// The while is as long as it ran since the first call. One that comes to further mounts has another age
+    /// then, and asks for it once more at its end.
     pub fn will_be_tried_again(&mut self) -> Age {
         self.contention.will_be_tried_again(self.workset.os().monotonic_ns())
     }

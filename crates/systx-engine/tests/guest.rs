@@ -100,7 +100,11 @@ fn write(t: &mut Transaction<Host>, name: &str, bytes: &[u8]) -> Result<(), Verb
         None => t.create(root, name.as_bytes(), 0o640, me())?.0,
     };
     t.open(node, Access::ReadWrite, false)?;
-    t.write_at(node, bytes, 0)?;
+    let mut done = 0;
+    // A write may be short, where a limit or the disk ends.
+    while done < bytes.len() {
+        done += t.write_at(node, &bytes[done..], done as u64)?;
+    }
     t.close(node);
     Ok(())
 }
@@ -461,7 +465,13 @@ fn valgrind_finds_nothing(_: &Scratch) -> Tried {
         .output()
         .unwrap();
     let said = [&ended.stdout[..], &ended.stderr].concat();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&said));
+    let said = String::from_utf8_lossy(&said);
+    // openat2(2), which valgrind knows from 3.20 on.
+    if said.contains("unhandled amd64-linux syscall: 437") {
+        println!("skipped: this valgrind doesn't know openat2");
+        return Tried::Skipped;
+    }
+    assert!(ended.status.success(), "{said}");
     Tried::Passed
 }
 

@@ -5,6 +5,7 @@
 //! process can't go on, and no other may rely on its half-made store: it prints a message and ends at once,
 //! as if it were killed. Does not: tell a full disk from a bug of ours by more than the address.
 
+use crate::types::Phase;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How far the process is, in what its last words say of the commit point.
@@ -14,7 +15,7 @@ pub enum Stage {
     Idle = 0,
     /// It runs a transaction, before its commit.
     Before = 1,
-    /// It commits.
+    /// Its record is on the way to the log.
     Commit = 2,
     /// It has committed.
     Committed = 3,
@@ -36,10 +37,16 @@ pub fn stage(stage: Stage) {
     STAGE.store(stage as usize, Ordering::Relaxed);
 }
 
-/// Says that the commit of this process is decided: its steps are taken from now on, by it or others.
-pub fn decided() {
-    let (commits, committed) = (Stage::Commit as usize, Stage::Committed as usize);
-    let _ = STAGE.compare_exchange(commits, committed, Ordering::Relaxed, Ordering::Relaxed);
+/// Goes on to the stage of a commit's phase, in a process that has said before that it runs a transaction.
+pub fn follow(phase: Phase) {
+    let stage = match phase {
+        Phase::Decide => Stage::Commit,
+        Phase::Withdrawn => Stage::Before,
+        Phase::Publish | Phase::Reclaim => Stage::Committed,
+    };
+    if STAGE.load(Ordering::Relaxed) != Stage::Idle as usize {
+        self::stage(stage);
+    }
 }
 
 /// Makes this process end with words and status 125 where a store finds no room. Programs that it starts are

@@ -189,7 +189,11 @@ impl Stat {
 /// A part of a commit, for [`Os::phase`](crate::Os::phase).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Steps are taken.
+    /// Its record is on the way to the log: its fate is unknown until the next phase begins.
+    Decide,
+    /// It was taken back.
+    Withdrawn,
+    /// Steps are taken: it is committed.
     Publish,
     /// The objects that steps took out are deleted.
     Reclaim,

@@ -4,19 +4,18 @@
 //! nothing outside of the transaction is changed. Does not: know handles (`dir`, `file`) or the lock
 //! (`state`).
 
-use crate::dir::DirEntry;
-use crate::file::OpenOptions;
+use crate::dir_entry::DirEntry;
+use crate::open_options::OpenOptions;
 use crate::permission::{self, READ, SEARCH, WRITE};
+use crate::place::Place;
 use crate::state::{Answer, Calling, Fault};
-use crate::walk::{End, Last, Object, Place, Start, PATH_BYTES_MAX};
+use crate::walk::{End, Last, Object, Start, PATH_BYTES_MAX};
 use std::os::fd::OwnedFd;
 use systx_engine::acl::CAPABILITY;
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
 use systx_os::caller::Capability;
 use systx_os::{Errno, FileType, Rename};
-
-const SET_ID: u32 = 0o6000;
 
 /// An open file.
 pub(crate) enum Opened {
@@ -141,8 +140,10 @@ impl Calling<'_> {
             Err(error) => return Err(error.into()),
         }
         let attr = self.state.engine.getattr(node)?;
-        if attr.mode & SET_ID != 0 && !self.caller.has(Capability::Fsetid) {
-            self.state.engine.setattr(node, &SetAttr { kill_priv: true, ..SetAttr::default() })?;
+        let lost = permission::privileges_lost(&self.caller, &attr);
+        if lost != 0 && !self.caller.has(Capability::Fsetid) {
+            let mode = Some(attr.mode & 0o7777 & !lost);
+            self.state.engine.setattr(node, &SetAttr { mode, kill_priv: true, ..SetAttr::default() })?;
         }
         Ok(())
     }
@@ -178,11 +179,14 @@ impl Calling<'_> {
         let object = self.find(start, from, Last::Stay)?;
         let end = self.walk(start, to, Last::Name)?;
         let name = Self::missing(&end, false)?;
-        let (Object::Inside { node, attr, .. }, Place::Inside { node: dir, .. }) = (&object, &end.dir) else {
+        let (Object::Inside { node, attr, mount }, Place::Inside { node: dir, mount: there }) =
+            (&object, &end.dir)
+        else {
             let is_inside = matches!(end.dir, Place::Inside { .. });
             return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
         };
-        if self.state.engine.mount_of(*node) != self.state.engine.mount_of(*dir) {
+        // Also two windows on one file system are two to link(2).
+        if mount != there || self.state.engine.mount_of(*node) != self.state.engine.mount_of(*dir) {
             return Err(Errno::XDEV.into());
         }
         let list = self.list_of(*node, attr)?;
@@ -214,6 +218,13 @@ impl Calling<'_> {
                 let is_dir = object.kind() == FileType::Directory;
                 Err(if is_dir { Errno::ISDIR } else { Errno::NOTDIR }.into())
             }
+            // A mount point that is a directory is one before it is busy.
+            Some(object @ Object::Outside(_))
+                if object.kind() == FileType::Directory && matches!(end.dir, Place::Inside { .. }) =>
+            {
+                self.changeable(&end.dir)?;
+                Err(Errno::ISDIR.into())
+            }
             Some(object) => {
                 let dir = self.take(&end.dir, object)?;
                 Ok(self.state.engine.unlink(dir, name)?)
@@ -241,13 +252,18 @@ impl Calling<'_> {
     pub fn rename(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
         let old = self.walk(start, from, Last::Name)?;
         let new = self.walk(start, to, Last::Name)?;
-        let (Place::Inside { node: old_dir, .. }, Place::Inside { node: new_dir, .. }) = (&old.dir, &new.dir)
+        let (
+            Place::Inside { node: old_dir, mount: old_mount },
+            Place::Inside { node: new_dir, mount: new_mount },
+        ) = (&old.dir, &new.dir)
         else {
             let is_inside = matches!(new.dir, Place::Inside { .. });
             return Err(if is_inside { Errno::XDEV } else { Errno::ROFS }.into());
         };
+        let across = old_mount != new_mount;
         let (old_dir, new_dir) = (*old_dir, *new_dir);
-        if self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
+        // Also two windows on one file system are two to rename(2).
+        if across || self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
             return Err(Errno::XDEV.into());
         }
         let (Some(name), Some(new_name)) = (&old.name, &new.name) else { return Err(Errno::BUSY.into()) };
@@ -331,7 +347,9 @@ impl Calling<'_> {
         permission::chown(&self.caller, attr, uid, gid)?;
         let kill_priv = FileType::from_mode(attr.mode) != Some(FileType::Directory);
         if kill_priv || uid.is_some() || gid.is_some() {
-            self.state.engine.setattr(node, &SetAttr { uid, gid, kill_priv, ..SetAttr::default() })?;
+            let lost = if kill_priv { permission::privileges_lost(&self.caller, attr) } else { 0 };
+            let mode = (lost != 0).then_some(attr.mode & 0o7777 & !lost);
+            self.state.engine.setattr(node, &SetAttr { mode, uid, gid, kill_priv, ..SetAttr::default() })?;
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! A directory of a transaction, and the calls by path that begin there.
 
-use crate::file::{File, OpenOptions};
-use crate::metadata::{FileType, Metadata};
+use crate::dir_entry::DirEntry;
+use crate::file::File;
+use crate::metadata::Metadata;
+use crate::open_options::OpenOptions;
 use crate::state::{Answer, Calling, Tx};
 use crate::walk::{Last, Object, Start};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -314,35 +316,6 @@ impl Iterator for ReadDir {
 
     fn next(&mut self) -> Option<DirEntry> {
         self.entries.next()
-    }
-}
-
-/// One entry of a directory.
-#[derive(Clone, Debug)]
-pub struct DirEntry {
-    name: OsString,
-    kind: FileType,
-    ino: u64,
-}
-
-impl DirEntry {
-    pub(crate) fn new(name: &[u8], kind: systx_os::FileType, ino: u64) -> DirEntry {
-        DirEntry { name: OsStr::from_bytes(name).to_owned(), kind: FileType::new(kind), ino }
-    }
-
-    /// Returns the name.
-    pub fn file_name(&self) -> &OsStr {
-        &self.name
-    }
-
-    /// Returns the type of the object.
-    pub fn file_type(&self) -> FileType {
-        self.kind
-    }
-
-    /// Returns the inode number of the object.
-    pub fn ino(&self) -> u64 {
-        self.ino
     }
 }
 

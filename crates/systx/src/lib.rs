@@ -33,23 +33,30 @@
 
 mod calls;
 mod dir;
+mod dir_entry;
 mod error;
 mod file;
+mod kernel;
 mod metadata;
+mod open_options;
 mod options;
 mod outcome;
 mod permission;
+mod place;
 mod served;
+mod shared;
 mod state;
 mod systx;
 mod transaction;
 mod upkeep;
 mod walk;
 
-pub use dir::{Dir, DirEntry, ReadDir};
+pub use dir::{Dir, ReadDir};
+pub use dir_entry::DirEntry;
 pub use error::{Conflict, Error, Failed};
-pub use file::{File, OpenOptions};
+pub use file::File;
 pub use metadata::{FileType, Metadata};
+pub use open_options::OpenOptions;
 pub use options::{Durability, Options, Unsupported};
 pub use outcome::{Committed, Displaced};
 pub use systx::Systx;

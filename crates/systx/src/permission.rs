@@ -92,8 +92,19 @@ pub(crate) fn chmod(caller: &Caller, attr: &Attr, mode: u32) -> Result<u32, Errn
     }
 }
 
-/// Checks a change of owner and group.
+/// The set-id bits that a change of owner, or of the bytes by one without CAP_FSETID, takes (setattr_should_drop_sgid
+/// in linux/fs). That of the group means nothing without its execute bit, and stays for its members.
+pub(crate) fn privileges_lost(caller: &Caller, attr: &Attr) -> u32 {
+    let stays = attr.mode & GROUP_EXECUTE == 0 && (caller.is_in(attr.gid) || caller.has(Capability::Fsetid));
+    attr.mode & if stays { SETUID } else { SETUID | SETGID }
+}
+
+/// Checks a change of owner and group, or of neither. It takes the set-id bits of what is no directory, which is a change
+/// of the mode.
 pub(crate) fn chown(caller: &Caller, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> Judged {
+    let is_dir = attr.mode & libc_mode::TYPE == libc_mode::DIRECTORY;
+    let is_harmless = is_dir || privileges_lost(caller, attr) == 0;
+    judge(is_harmless || is_owner(caller, attr), Errno::PERM)?;
     if caller.has(Capability::Chown) {
         return Ok(());
     }
@@ -213,6 +224,15 @@ mod tests {
         assert_eq!(chown(&user(1, &[5]), &file, None, Some(6)), Err(Errno::PERM));
         assert_eq!(chown(&user(3, &[5]), &file, None, Some(5)), Err(Errno::PERM));
         assert!(chown(&with(Capability::Chown), &file, Some(9), Some(6)).is_ok());
+        // Of nobody to nobody is allowed to all, as long as it changes nothing.
+        assert!(chown(&user(3, &[]), &file, None, None).is_ok());
+        for set_id in [0o4755, 0o2755, 0o2644] {
+            let program = attr(FILE | set_id, 1, 2);
+            assert_eq!(chown(&user(3, &[]), &program, None, None), Err(Errno::PERM));
+            assert!(chown(&user(1, &[]), &program, None, None).is_ok());
+        }
+        assert!(chown(&user(3, &[2]), &attr(FILE | 0o2644, 1, 2), None, None).is_ok());
+        assert!(chown(&user(3, &[]), &attr(DIR | 0o2755, 1, 2), None, None).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Guarantees: a table is read again when the kernel says that mounts have changed. Does not: walk paths.
 
 use crate::error::{Error, Failed};
-use crate::systx::Kernel;
+use crate::kernel::Kernel;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;

@@ -5,10 +5,11 @@
 //! call says so. Does not: know paths (`walk`) or what a call answers (`calls`).
 
 use crate::error::Error;
+use crate::kernel::Kernel;
 use crate::options::{Options, Unsupported};
+use crate::place::Place;
 use crate::served::Open;
-use crate::systx::{Kernel, Shared};
-use crate::walk::Place;
+use crate::shared::Shared;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,6 +47,22 @@ pub(crate) struct Tx {
 pub(crate) struct Again {
     pub mounts: Vec<Open>,
     pub age: Age,
+}
+
+/// The sequel of a try that loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// Another try: for a while no younger transaction commits what would make it lose.
+    Again,
+    /// Nothing.
+    Over,
+}
+
+impl Then {
+    pub fn again(self, state: &mut State) -> Option<Again> {
+        (self == Then::Again)
+            .then(|| Again { age: state.engine.will_be_tried_again(), mounts: state.mounts.clone() })
+    }
 }
 
 /// An error of a call: the kernel's answer, or the transaction's end.
@@ -88,13 +105,22 @@ impl From<Fault> for io::Error {
 
 impl Tx {
     /// Begins it; a further try serves what the one before has touched, in the same order.
-    pub fn begin(shared: Arc<Shared>, options: &Options, again: Option<Again>) -> io::Result<Arc<Tx>> {
+    pub fn begin(
+        shared: Arc<Shared>,
+        options: &Options,
+        again: Option<Again>,
+        then: Then,
+    ) -> io::Result<Arc<Tx>> {
         let (mounts, age) = again.map_or((Vec::new(), None), |again| (again.mounts, Some(again.age)));
         let domains = mounts.iter().map(|open| open.domain.clone()).collect();
         let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
         let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
         if let Some(age) = age {
             engine.inherit(&age);
+        }
+        if then == Then::Again {
+            // From here on the time counts for which the next try has priority.
+            engine.will_be_tried_again();
         }
         let state = State {
             engine,
@@ -149,6 +175,9 @@ impl Tx {
 
     /// The conflict that has doomed it.
     pub fn conflict(&self) -> Option<Error> {
+        if self.shared.is_forked() {
+            return None;
+        }
         let doomed = self.lock().as_ref().and_then(|state| state.doomed.clone());
         doomed.filter(Error::is_conflict)
     }
@@ -165,7 +194,12 @@ impl Tx {
 
 impl Drop for Tx {
     fn drop(&mut self) {
-        let Some(state) = self.lock().take() else { return };
+        // Without the lock, which in a child a thread may hold that is the parent's alone.
+        let state = match self.state.get_mut() {
+            Ok(state) => state.take(),
+            Err(poisoned) => return std::mem::forget(poisoned.into_inner().take()),
+        };
+        let Some(state) = state else { return };
         // In a child this changes nothing: what is staged is the parent's, which may go on.
         state.engine.abort();
     }
@@ -176,7 +210,7 @@ pub(crate) struct Calling<'a> {
     pub shared: &'a Shared,
     pub state: &'a mut State,
     pub caller: Caller,
-    /// Symbolic links that its walks have followed.
+    /// Symbolic links that its present walk has followed.
     pub links: u32,
 }
 

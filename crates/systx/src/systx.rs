@@ -4,17 +4,13 @@
 //! Guarantees: an area is opened (and what a dead process has left in it finished) when a transaction first
 //! touches its file system, and stays open as long as this value.
 
-use crate::error::Error;
 use crate::options::Options;
 use crate::outcome::Committed;
-use crate::served::Served;
-use crate::transaction::{Then, Transaction};
-use crate::upkeep::Upkeep;
+use crate::shared::Shared;
+use crate::state::Then;
+use crate::transaction::Transaction;
 use std::io;
 use std::sync::Arc;
-use systx_os::caller::{fs_uid, Protected};
-use systx_os::{Guest, Linux, Os};
-use systx_places::area_name;
 
 /// Transactions of this process.
 ///
@@ -23,22 +19,6 @@ use systx_places::area_name;
 #[derive(Clone)]
 pub struct Systx {
     pub(crate) shared: Arc<Shared>,
-}
-
-/// The kernel for a process that may close descriptors which it does not know: each is looked at before it is used.
-pub(crate) type Kernel = Guest<Linux>;
-
-/// State that all transactions of a [`Systx`] share.
-pub(crate) struct Shared {
-    pub os: Kernel,
-    /// The user whose transactions these are: areas have an owner.
-    pub uid: u32,
-    /// Of the process that made it; a forked child has another one.
-    lineage: u64,
-    /// Protection of names in sticky directories on this machine.
-    pub protected: Protected,
-    pub served: Served,
-    pub upkeep: Upkeep,
 }
 
 impl Systx {
@@ -56,22 +36,19 @@ impl Systx {
     /// As of [`Systx::new`].
     #[doc(hidden)]
     pub fn with_area_name(name: impl AsRef<[u8]>) -> io::Result<Systx> {
-        let os = Guest::over(Linux::new());
-        let uid = fs_uid();
-        let served = Served::new(os.clone(), area_name(name.as_ref(), uid).into_owned())?;
-        let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
-        let shared = Shared { os, uid, lineage, protected, served, upkeep };
+        let shared = Shared::new(name.as_ref())?;
         Ok(Systx { shared: Arc::new(shared) })
     }
 
     /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Error::Forked`] in a child of the process that made this value, [`Error::OtherUser`] in a thread that
+    /// [`Error::Forked`](crate::Error::Forked) in a child of the process that made this value,
+    /// [`Error::OtherUser`](crate::Error::OtherUser) in a thread that
     /// acts for another user.
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
         self.shared.is_ours()?;
-        Transaction::begin(self.shared.clone(), options, None)
+        Transaction::begin(self.shared.clone(), options, None, Then::Over)
     }
 
     /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the
@@ -103,8 +80,8 @@ impl Systx {
         let mut before = None;
         loop {
             self.shared.is_ours().map_err(io::Error::from)?;
-            let tx = Transaction::begin(self.shared.clone(), options, before.take())?;
             let then = if tries_left > 0 { Then::Again } else { Then::Over };
+            let tx = Transaction::begin(self.shared.clone(), options, before.take(), then)?;
             let done = work(&tx);
             // A conflict that the work has met ends the try, also if the work has swallowed it.
             let ended = match (done, tx.conflict()) {
@@ -124,32 +101,6 @@ impl Systx {
                 Err((error, _)) => return Err(io::Error::from(error).into()),
             }
         }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if !self.is_forked() {
-            self.upkeep.finish();
-        }
-    }
-}
-
-impl Shared {
-    /// Returns true in a child of the process that made it.
-    pub fn is_forked(&self) -> bool {
-        self.os.lineage() != self.lineage
-    }
-
-    /// Checks that the calling thread may act in transactions of this value.
-    pub fn is_ours(&self) -> Result<(), Error> {
-        if self.is_forked() {
-            return Err(Error::Forked);
-        }
-        if fs_uid() != self.uid {
-            return Err(Error::OtherUser);
-        }
-        Ok(())
     }
 }
 

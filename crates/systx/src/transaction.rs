@@ -2,10 +2,11 @@
 
 use crate::dir::Dir;
 use crate::error::Error;
+use crate::kernel::Kernel;
 use crate::options::Options;
 use crate::outcome::Committed;
-use crate::state::{Again, State, Tx};
-use crate::systx::{Kernel, Shared};
+use crate::shared::Shared;
+use crate::state::{Again, State, Then, Tx};
 use crate::walk::Start;
 use std::io;
 use std::ops::Deref;
@@ -28,8 +29,9 @@ impl Transaction {
         shared: Arc<Shared>,
         options: &Options,
         again: Option<Again>,
+        then: Then,
     ) -> io::Result<Transaction> {
-        let tx = Tx::begin(shared, options, again)?;
+        let tx = Tx::begin(shared, options, again, then)?;
         let here = Dir::new(tx.clone(), Start::WorkingDirectory);
         Ok(Transaction { tx, here })
     }
@@ -84,22 +86,6 @@ impl Transaction {
         let again = then.again(&mut state);
         lose(state, conflict);
         again
-    }
-}
-
-/// The sequel of a try that loses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// Another try: for a while no younger transaction commits what would make it lose.
-    Again,
-    /// Nothing.
-    Over,
-}
-
-impl Then {
-    fn again(self, state: &mut State) -> Option<Again> {
-        (self == Then::Again)
-            .then(|| Again { age: state.engine.will_be_tried_again(), mounts: state.mounts.clone() })
     }
 }
 

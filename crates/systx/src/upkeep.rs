@@ -5,7 +5,7 @@
 //! [`Upkeep::finish`] neither a thread nor a domain that it has held. Does not: report a failure; `systx status`
 //! does. A host that ends without `finish` leaves the checkpoint to the next use of systx.
 
-use crate::systx::Kernel;
+use crate::kernel::Kernel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;

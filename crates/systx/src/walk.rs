@@ -7,6 +7,7 @@
 //! walks, one name at a time. Does not: open what it finds.
 
 use crate::permission::{access, asks_for_a_list, follow, SEARCH};
+use crate::place::Place;
 use crate::state::{Answer, Calling, Fault};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -23,15 +24,6 @@ pub(crate) const PATH_BYTES_MAX: usize = 4095;
 const NAME_BYTES_MAX: usize = 255;
 /// Most symbolic links that one walk follows (MAXSYMLINKS).
 const LINKS_MAX: u32 = 40;
-
-/// A directory.
-#[derive(Clone, Debug)]
-pub(crate) enum Place {
-    /// Of the transaction, reached by this mount of the process.
-    Inside { node: Node, mount: u64 },
-    /// Of a file system that the transaction does not serve.
-    Outside(Arc<OwnedFd>),
-}
 
 /// Where a relative path begins.
 #[derive(Clone, Debug)]
@@ -124,6 +116,7 @@ impl Calling<'_> {
             path if path.len() > PATH_BYTES_MAX => return Err(Errno::NAMETOOLONG.into()),
             _ => {}
         }
+        self.links = 0;
         let mut rest = Rest::of(path);
         let mut at = match (path.starts_with(b"/"), start) {
             (true, _) => self.mount_on_the_way(&mut rest, last)?,
@@ -148,7 +141,7 @@ impl Calling<'_> {
                     };
                     match found {
                         Some(link) if follows(&link) => {
-                            let target = self.follow(&at, &link)?;
+                            let target = self.follow(&at, &link, is_last)?;
                             rest.lead(Rest::of(&target));
                             if target.starts_with(b"/") {
                                 at = self.mount_on_the_way(&mut rest, last)?;
@@ -316,16 +309,19 @@ impl Calling<'_> {
         Ok(Place::Inside { node: self.state.engine.parent(node), mount })
     }
 
-    /// The target of a link, if the caller may follow it.
-    fn follow(&mut self, at: &Place, link: &Object) -> Answer<Vec<u8>> {
+    /// The target of a link, if the caller may follow it. What the machine protects is links at the end of a path, as
+    /// may_follow_link in linux/fs is asked for those.
+    fn follow(&mut self, at: &Place, link: &Object, is_last: bool) -> Answer<Vec<u8>> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
         let target = match (at, link) {
             (Place::Inside { node: dir, .. }, Object::Inside { node, attr, .. }) => {
-                let dir = self.state.engine.getattr(*dir)?;
-                follow(&self.caller, self.shared.protected, &dir, attr)?;
+                if is_last {
+                    let dir = self.state.engine.getattr(*dir)?;
+                    follow(&self.caller, self.shared.protected, &dir, attr)?;
+                }
                 self.state.engine.readlink(*node)?
             }
             (_, Object::Inside { node, .. }) => self.state.engine.readlink(*node)?,

@@ -53,7 +53,6 @@ pub fn commit(
             return (Ending::Failed(why), give_up(tx, fails, None));
         }
     };
-    no_room::stage(Stage::Commit);
     let committed = match fails {
         IfItFails::Stays => tx.commit_or_stay(),
         IfItFails::Goes => tx.commit().map_err(|error| (error, None)),

@@ -96,6 +96,7 @@ pub fn mounts(dir: &Path) {
     assert_eq!(crosses(tx.rename(inner.join("a"), tree.join("a"))), 18);
     assert_eq!(crosses(tx.hard_link(inner.join("a"), tree.join("a"))), 18);
     assert_eq!(crosses(tx.remove_dir(&inner)), 16, "EBUSY");
+    assert_eq!(crosses(tx.remove_file(&inner)), 21, "EISDIR");
     assert_eq!(crosses(tx.rename(&inner, tree.join("b"))), 16);
     // Two windows on one file system are one to a transaction.
     tx.write(tree.join("window/w"), "by the window").unwrap();
@@ -103,6 +104,10 @@ pub fn mounts(dir: &Path) {
     tx.write(outer.point.join("real/r"), "by the real way").unwrap();
     assert_eq!(tx.read(tree.join("window/r")).unwrap(), b"by the real way");
     assert_eq!(tx.read(tree.join("window/../outside")).unwrap(), b"on the ext4");
+    // To rename(2) and link(2) they are two.
+    let real = outer.point.join("real");
+    assert_eq!(crosses(tx.rename(tree.join("window/w"), real.join("x"))), 18);
+    assert_eq!(crosses(tx.hard_link(real.join("w"), tree.join("window/x"))), 18);
     tx.commit().unwrap();
     assert_eq!(std::fs::read(inner.join("a")).unwrap(), b"on the tmpfs");
     assert_eq!(std::fs::read(tree.join("outside")).unwrap(), b"on the ext4");

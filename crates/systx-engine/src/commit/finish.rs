@@ -169,6 +169,7 @@ impl<O: Os> Commit<'_, O> {
             }
             part.domain.table.senior().resign(part.age);
         }
+        self.enter(Phase::Withdrawn);
         error
     }
 }

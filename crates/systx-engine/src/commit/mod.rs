@@ -37,7 +37,7 @@ use decide::Look;
 use final_look::Leases;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Handle, Os};
+use systx_os::{Handle, Os, Phase};
 use tracing::{debug, debug_span};
 use validate::failed;
 
@@ -192,11 +192,19 @@ impl<O: Os> Commit<'_, O> {
         let numbered = debug_span!("validate").in_scope(|| self.validate())?;
         // From here on their slots say so.
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
+        self.enter(Phase::Decide);
         let lsn = self.lsn();
         let logged = debug_span!("log", lsn).in_scope(|| self.log(numbered))?;
         invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
         let leases = debug_span!("final_look", lsn).in_scope(|| self.final_look())?;
         debug_span!("commit_point", lsn).in_scope(|| self.commit_point(logged, leases))
+    }
+
+    /// Tells the kernel's side how far the commit is.
+    fn enter(&self, phase: Phase) {
+        if let Some(part) = self.parts.get(self.coordinator()) {
+            part.domain.os.phase(phase);
+        }
     }
 
     /// The number of the deciding part; 0 before it has one.

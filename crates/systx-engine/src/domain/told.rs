@@ -84,6 +84,7 @@ impl<O: Os> Domain<O> {
 }
 
 /// A transaction that others can see.
+#[must_use = "others see it as long as this lives"]
 pub(crate) struct Announced<O: Os> {
     domain: Arc<Domain<O>>,
     tx: TxId,

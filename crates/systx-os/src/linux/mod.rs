@@ -285,9 +285,7 @@ impl Os for Linux {
         machine::monotonic_ns()
     }
     fn phase(&self, phase: Phase) {
-        if phase == Phase::Publish {
-            crate::no_room::decided();
-        }
+        crate::no_room::follow(phase);
     }
     fn steps_taken(&self, taken: usize, of: usize) {
         crate::progress::note(taken, of);

@@ -199,6 +199,29 @@ fn senior_of(domain: &Domain<SimOs>) -> Option<TxId> {
     senior.map(|senior| senior.age)
 }
 
+#[test]
+fn a_loser_that_asks_for_its_age_at_its_end_has_priority_for_as_long_as_it_ran() {
+    const RAN_NS: u64 = 10_000_000_000;
+    let machine = machine(1);
+    let (os, rival) = (machine.spawn("library"), machine.spawn("rival"));
+    let lasts_ns = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let mut t = Transaction::begin(os.clone(), Vec::new(), Options::default()).expect("begins");
+        t.will_be_tried_again();
+        t.add_mount(domain.clone()).expect("serves");
+        increment(&mut t, || os.pause(RAN_NS)).expect("nobody was there");
+        let other = run_process(&rival, || attempt(&open(&rival).expect("opens"), &mut None, || ()));
+        other.expect("not killed").expect("it was there first");
+        t.will_be_tried_again();
+        assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
+        let held = domain.lock().expect("locks");
+        let now_ns = os.monotonic_ns();
+        let senior = domain.table.senior().current(held.proof(), now_ns, &|ix| domain.alive(ix));
+        senior.expect("sound").expect("it lost").length_ns
+    });
+    assert!(lasts_ns.expect("not killed") >= 2 * RAN_NS);
+}
+
 /// Returns how long another process's increment takes, in virtual time.
 fn takes_ns(machine: &Machine) -> u64 {
     let os = machine.spawn("another");

@@ -46,6 +46,23 @@ fn each_of_a_thousand_open_transactions_is_listed_until_it_ends() {
 }
 
 #[test]
+fn one_that_comes_to_a_mount_on_its_way_is_listed_there_until_it_ends() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("library");
+    let done = run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let mut t = Transaction::begin(os.clone(), Vec::new(), options(7)).expect("begins");
+        t.add_mount(domain.clone()).expect("serves");
+        let listed = domain.transactions().expect("lists");
+        let listed: Vec<_> = listed.into_iter().map(|l| (l.tx, l.command)).collect();
+        assert_eq!(listed, [(t.id(), b"work 7".to_vec())]);
+        t.abort();
+        assert!(domain.transactions().expect("lists").is_empty());
+    });
+    done.expect("not killed");
+}
+
+#[test]
 fn records_of_a_dead_process_make_room_for_the_living() {
     let machine = machine(FsKind::Ext4);
     let dead = machine.spawn("dead");
