@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::report::{Ending, NOT_EXECUTABLE, NOT_FOUND};
+use crate::words::shown;
 use std::ffi::OsString;
 use systx_os::sandbox::spawn::News;
 use systx_os::Errno;
@@ -12,7 +13,9 @@ pub fn not_started(command: &[OsString], news: News) -> Ending {
         News::NotExecuted(e) => not_executed(command, e),
         News::NotBuilt { at, error } => {
             let at = at.map_or(Vec::new(), |at| [b"/", at.to_bytes()].concat());
-            let why = Failure::new("could not mount", error).on(if at.is_empty() { b"/" } else { &at });
+            let doing =
+                format!("could not mount {} for the command", shown(if at.is_empty() { b"/" } else { &at }));
+            let why = Failure::new(doing, error);
             Ending::Failed(match (at.as_slice(), error) {
                 // mount_too_revealing in the kernel: root of a user namespace sees no more of /proc than its
                 // parent shows.
