@@ -21,13 +21,15 @@
 //! among each other, and none overwrites what a program that knows nothing of them has changed. Contract:
 //! docs/guarantees.md.
 //!
-//! A transaction may be used by several threads, one call at a time, and spans file systems. Files on file
+//! A transaction may be used by several threads, one call at a time (`read`, `write`, `copy` and the `_all` calls are
+//! several), and spans file systems. Files on file
 //! systems that are not served (and, for an ordinary user, outside of the user's own directories) can be
 //! read: as they are, without being compared at commit.
 //!
 //! # What a host process notices
 //!
-//! No signal handler, no child process, no changed limit. A thread named `systx-upkeep` makes the checkpoint a
+//! No signal handler, no child that wait(2) finds, no changed limit. Descriptors stand from 2048 on; a program that
+//! closes them loses the transactions that are open, and the next ones open what they need anew. A thread named `systx-upkeep` makes the checkpoint a
 //! second after the last durable commit.
 #![forbid(unsafe_code)]
 

@@ -31,6 +31,11 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// Returns true if the program of this process has closed a descriptor without which nothing works.
+    fn is_lost(&self, os: &Kernel) -> bool {
+        [&*self.root, &self.domain.area.dir].iter().any(|fd| os.is_lost(fd))
+    }
+
     /// Returns true if both are one.
     pub fn is(&self, other: &Open) -> bool {
         self.key == other.key
@@ -40,14 +45,15 @@ impl Open {
 /// The mount table, and what tells of its changes.
 struct Mounts {
     watched: GuestFd<Linux>,
-    table: Arc<Table>,
+    /// `None`: it has to be read again.
+    table: Option<Arc<Table>>,
 }
 
 impl Mounts {
     fn read(os: &Kernel) -> Result<Mounts, Errno> {
         // Before the table, so that no change goes unnoticed.
         let watched = os.adopt(mounts::watch()?)?;
-        Ok(Mounts { watched, table: Arc::new(Table::read()?) })
+        Ok(Mounts { watched, table: Some(Arc::new(Table::read()?)) })
     }
 }
 
@@ -78,9 +84,13 @@ impl Served {
         if self.os.is_lost(&mounts.watched) {
             *mounts = Mounts::read(&self.os)?;
         } else if mounts::have_changed(&mounts.watched)? {
-            mounts.table = Arc::new(Table::read()?);
+            // The question is answered once. If the table can't be read now, the next call tries again.
+            mounts.table = None;
         }
-        Ok(mounts.table.clone())
+        match &mounts.table {
+            Some(table) => Ok(table.clone()),
+            None => Ok(mounts.table.insert(Arc::new(Table::read()?)).clone()),
+        }
     }
 
     /// Opens the domain of a site, or finds it open.
@@ -100,6 +110,8 @@ impl Served {
         let key = (found.dev(), found.ino(), mount);
         // Held while it is opened: a second owner of this process for one area would cost a place for nothing.
         let mut open = held(&self.open);
+        // What has lost its descriptors is opened anew.
+        open.retain(|known| !known.is_lost(&self.os));
         if let Some(known) = open.iter().find(|known| known.key == key) {
             return Ok(Some(known.clone()));
         }

@@ -16,7 +16,7 @@ use systx_engine::acl::{self, Acl};
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::{Attr, Node};
 use systx_os::outside::{self, Outside};
-use systx_os::{Errno, FileType};
+use systx_os::{Errno, FileType, Os};
 
 /// Most bytes of a path, without its NUL (PATH_MAX).
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
@@ -303,7 +303,11 @@ impl Calling<'_> {
         }
         let index = self.state.engine.mount_of(node);
         if self.state.engine.root(index) == node {
-            let above = outside::open_directory(&self.state.mounts[index].root, b"..")?;
+            let root = &self.state.mounts[index].root;
+            if self.shared.os.is_lost(root) {
+                return Err(Errno::BADF.into());
+            }
+            let above = outside::open_directory(root, b"..")?;
             return self.enter(Arc::new(above));
         }
         Ok(Place::Inside { node: self.state.engine.parent(node), mount })
