@@ -19,7 +19,8 @@ impl core::fmt::Display for TxId {
 pub struct AreaId {
     /// The bits.
     pub id: [u8; 16],
-    /// Identity in older segments of its log: the one that it had, or that of its file system.
+    /// Identity in older segments of its log, of which nothing is redone: the one that it had, or that of its
+    /// file system.
     pub was: Option<[u8; 16]>,
 }
 

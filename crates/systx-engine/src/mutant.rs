@@ -97,6 +97,10 @@ pub(crate) enum Mutant {
     SignsNotNeeded,
     /// A lock on a file that others can open proves that an area is in use.
     LocksOfAnybody,
+    /// Whichever file `format` says the handle of its directory is the area's.
+    FormatOfAnybody,
+    /// What stands in the log under an identity that the area had before is redone.
+    OldIdentityCounts,
     /// An area that was copied goes on as its original.
     CopyGoesOn,
     /// A directory is an area of a subtransaction because of its name.
@@ -277,6 +281,8 @@ impl Mutant {
         Mutant::CopyGoesOn,
         Mutant::SignsNotNeeded,
         Mutant::LocksOfAnybody,
+        Mutant::FormatOfAnybody,
+        Mutant::OldIdentityCounts,
         Mutant::AreaByItsName,
         Mutant::OwnAreaSetAside,
         Mutant::ReplayWithoutTable,

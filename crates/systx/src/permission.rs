@@ -113,12 +113,12 @@ pub(crate) fn chown(caller: &Caller, attr: &Attr, uid: Option<u32>, gid: Option<
     judge(gid.is_none_or(|gid| owns && (gid == attr.gid || caller.is_in(gid))), Errno::PERM)
 }
 
-/// Checks that a symbolic link in this directory may be followed: in a sticky one that all can write to only
-/// its owner's and the directory owner's links lead anywhere.
-pub(crate) fn follow(caller: &Caller, protected: Protected, dir: &Attr, link: &Attr) -> Judged {
+/// Checks that a symbolic link in a directory with this mode and owner may be followed: in a sticky one that
+/// all can write to only the caller's and the directory owner's links lead anywhere.
+pub(crate) fn follow(caller: &Caller, protected: Protected, (mode, owner): (u32, u32), link: u32) -> Judged {
     const OPEN_TO_ALL: u32 = STICKY | 0o002;
-    let risky = protected.symlinks && dir.mode & OPEN_TO_ALL == OPEN_TO_ALL;
-    judge(!risky || link.uid == caller.uid || link.uid == dir.uid, Errno::ACCESS)
+    let risky = protected.symlinks && mode & OPEN_TO_ALL == OPEN_TO_ALL;
+    judge(!risky || link == caller.uid || link == owner, Errno::ACCESS)
 }
 
 /// Checks that an existing file may be opened by a call that would also have made it: in a sticky directory
@@ -241,11 +241,12 @@ mod tests {
         let none = Protected::default();
         let (tmp, theirs) = (attr(DIR | 0o1777, 0, 0), attr(FILE | 0o644, 4, 4));
         let me = user(3, &[]);
-        assert_eq!(follow(&me, all, &tmp, &theirs), Err(Errno::ACCESS));
-        assert!(follow(&me, none, &tmp, &theirs).is_ok());
-        assert!(follow(&user(4, &[]), all, &tmp, &theirs).is_ok());
-        assert!(follow(&me, all, &tmp, &attr(FILE, 0, 0)).is_ok());
-        assert!(follow(&me, all, &attr(DIR | 0o755, 0, 0), &theirs).is_ok());
+        let sticky = (tmp.mode, tmp.uid);
+        assert_eq!(follow(&me, all, sticky, 4), Err(Errno::ACCESS));
+        assert!(follow(&me, none, sticky, 4).is_ok());
+        assert!(follow(&user(4, &[]), all, sticky, 4).is_ok());
+        assert!(follow(&me, all, sticky, 0).is_ok());
+        assert!(follow(&me, all, (DIR | 0o755, 0), 4).is_ok());
         assert_eq!(open_to_create(&me, all, &tmp, &theirs), Err(Errno::ACCESS));
         assert!(open_to_create(&me, none, &tmp, &theirs).is_ok());
         assert!(open_to_create(&me, all, &tmp, &attr(FILE, 3, 3)).is_ok());

@@ -324,9 +324,18 @@ impl Calling<'_> {
             (Place::Inside { node: dir, .. }, Object::Inside { node, attr, .. }) => {
                 if is_last {
                     let dir = self.state.engine.getattr(*dir)?;
-                    follow(&self.caller, self.shared.protected, &dir, attr)?;
+                    follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), attr.uid)?;
                 }
                 self.state.engine.readlink(*node)?
+            }
+            // The kernel would follow it with the same check, but reads it for anybody.
+            (Place::Outside(dir), Object::Outside(outside)) => {
+                if is_last {
+                    let dir = Outside::of(dir)?;
+                    let dir = dir.stat();
+                    follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), outside.stat().uid)?;
+                }
+                outside.target()?
             }
             (_, Object::Inside { node, .. }) => self.state.engine.readlink(*node)?,
             (_, Object::Outside(outside)) => outside.target()?,

@@ -187,7 +187,7 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
 
 /// Makes everything in the area; `format` last, so that an area without it is one that was never used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
-    identity::without_format(os, dir)?;
+    let used = identity::without_format(os, dir)?;
     identity::mark(os, dir, info)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
@@ -198,7 +198,7 @@ fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(),
     }
     loop {
         let temporary = [TEMPORARY, format!("{:016x}", os.random()).as_bytes()].concat();
-        identity::write_new(os, dir, &temporary, info)?;
+        identity::write_new(os, dir, &temporary, info, used)?;
         match os.rename((dir, &temporary), (dir, FORMAT), Rename::NoReplace) {
             Ok(()) => break,
             // Another process was faster. Its file is complete, and read as if found.

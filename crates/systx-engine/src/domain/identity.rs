@@ -6,11 +6,12 @@
 //! area's directory. Each is compared with its own kind only: kernels differ in which they tell. Nor is a log
 //! ever redone that an archive has brought along: whoever made that can't know the handle of a directory that
 //! did not exist yet, so an area is its log's own only if its file says the right one, or if a living process
-//! has it locked. Does not: tell a copied device from its original, which has the same signs (see
+//! has it locked. The directory of an area that is there any user may ask for its handle, but nobody for that
+//! of the file itself, behind a directory with mode 0700: the file says that, too. Does not: tell a copied device from its original, which has the same signs (see
 //! [`super::Peers`]).
 //!
 //! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that
-//! older segments of the log have instead · `uuid`, `fsid`, `handle`: the signs that were known. Before
+//! older segments of the log have instead · `uuid`, `fsid`, `handle`, `file`: the signs that were known. Before
 //! version 2 an area was `systx area 1`, and the segments of its log said the UUID, the f_fsid, or zeros and
 //! a device number. That proves nothing: such an area goes on if there is nothing to redo, as a copy does.
 
@@ -99,6 +100,15 @@ impl std::error::Error for AreaError {
     }
 }
 
+/// Whether an area that has lost its file `format` is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Used {
+    /// By a living process: its log has the identity that this one knows.
+    Now,
+    /// By none.
+    Not,
+}
+
 const OLDER: &[u8] = b"systx area 1\n";
 const FIRST_LINE: &str = "systx area 2";
 /// Longer than any that this version writes.
@@ -127,6 +137,8 @@ struct Signs {
     uuid: Option<[u8; 16]>,
     fsid: Option<u64>,
     handle: Option<Handle>,
+    /// Handle of the file `format`.
+    file: Option<Handle>,
 }
 
 impl Signs {
@@ -134,7 +146,12 @@ impl Signs {
         // In a view of a transaction numbers of objects last as long as the kernel remembers them.
         let lasts = info.life != FsInfo::LIVES_ONCE || info.kind == FsKind::Tmpfs;
         let handle = os.handle(dir).ok().filter(|_| info.handles && lasts);
-        Signs { uuid: info.uuid, fsid: info.fsid, handle }
+        Signs { uuid: info.uuid, fsid: info.fsid, handle, file: None }
+    }
+
+    /// With the handle of the file that says them.
+    fn in_file(self, file: Option<Handle>) -> Signs {
+        Signs { file: self.handle.and(file), ..self }
     }
 
     /// The sign that an area is not where it was made.
@@ -153,6 +170,10 @@ impl Signs {
             (differ(self.uuid, now.uuid), "the UUID of its file system is another one"),
             (differ(self.fsid, now.fsid), "the f_fsid of its file system is another one"),
             (differ(self.handle, now.handle), "the inode of its directory is another one"),
+            (
+                differ(self.file, now.file) && !mutant::on(Mutant::FormatOfAnybody),
+                "the inode of its file `format` is another one",
+            ),
         ]
         .into_iter()
         .find_map(|(differs, what)| differs.then_some(what))
@@ -160,8 +181,9 @@ impl Signs {
 
     /// What says, or leaves open, that the area was made elsewhere. Of a UUID kernels before Linux 6.9 tell nothing.
     fn unproven(&self, now: &Signs) -> Option<&'static str> {
-        let lacks =
-            (self.handle.is_none() && now.handle.is_some()) || (self.fsid.is_none() && now.fsid.is_some());
+        let lacks = (self.handle.is_none() && now.handle.is_some())
+            || (self.file.is_none() && now.file.is_some())
+            || (self.fsid.is_none() && now.fsid.is_some());
         let open = lacks && !mutant::on(Mutant::SignsNotNeeded);
         self.copied(now).or(open.then_some("its file `format` does not say where it was made"))
     }
@@ -172,6 +194,7 @@ impl Signs {
             uuid: self.uuid.or(now.uuid),
             fsid: self.fsid.or(now.fsid),
             handle: self.handle.or(now.handle),
+            file: self.file.or(now.file),
         }
     }
 }
@@ -187,7 +210,9 @@ impl Identity {
         line("before", self.id.was.map(|was| hex(&was)));
         line("uuid", self.signs.uuid.map(|uuid| hex(&uuid)));
         line("fsid", self.signs.fsid.map(|fsid| format!("{fsid:016x}")));
-        line("handle", self.signs.handle.map(|handle| format!("{} {}", handle.kind, hex(handle.as_bytes()))));
+        let told = |handle: Handle| format!("{} {}", handle.kind, hex(handle.as_bytes()));
+        line("handle", self.signs.handle.map(told));
+        line("file", self.signs.file.map(told));
         text.into_bytes()
     }
 
@@ -202,14 +227,16 @@ impl Identity {
             lines.next_if(is_it).and_then(|line| line.split_once(' ')).map(|(_, value)| value)
         };
         let identity = value("identity")?;
-        let (before, uuid, fsid, handle) = (value("before"), value("uuid"), value("fsid"), value("handle"));
+        let (before, uuid, fsid) = (value("before"), value("uuid"), value("fsid"));
+        let (handle, file) = (value("handle"), value("file"));
         let id = AreaId { id: sixteen(identity)?, was: before.and_then(sixteen) };
-        let handle = handle.and_then(|text| {
+        let read = |text: &str| {
             let (kind, bytes) = text.split_once(' ')?;
             Handle::new(kind.parse().ok()?, &unhex(bytes)?)
-        });
+        };
+        let (handle, file) = (handle.and_then(read), file.and_then(read));
         let fsid = fsid.and_then(|text| u64::from_str_radix(text, 16).ok());
-        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, handle } };
+        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, handle, file } };
         // Whatever is not understood in full is of another version.
         (found.encode() == bytes).then_some(found)
     }
@@ -238,7 +265,8 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
 }
 
 /// Says, or leaves open, that an archive has made the directory of an area. btrfs counts where others draw
-/// random bits, so that any user can foretell the handle of the next directory; but no archive has inode flags.
+/// random bits, so that any user can foretell the handle of the next directory; but tar, cpio and rsync set no inode
+/// flags (bsdtar does).
 fn unmarked<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Option<&'static str> {
     if info.kind != FsKind::Btrfs || mutant::on(Mutant::SignsNotNeeded) {
         return None;
@@ -247,7 +275,7 @@ fn unmarked<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Option<&'static str> {
     (!is_marked).then_some("its directory was not made by systx")
 }
 
-/// Gives the directory of an area the flag that no archive has.
+/// Gives the directory of an area the flag that few archives have.
 pub(super) fn mark<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
     match info.kind {
         FsKind::Btrfs => os.add_inode_flags(dir, inode_flag::NODUMP).map_err(failed("mark the directory")),
@@ -255,17 +283,27 @@ pub(super) fn mark<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<(), Area
     }
 }
 
-/// Writes the file of a new area, whose directory is `dir`, under a name of its own. A log that is there
-/// already stays the area's: programs that tidy a directory like /tmp delete files one by one, `format` among
-/// them.
-pub(super) fn write_new<O: Os>(os: &O, dir: &O::Fd, name: &[u8], info: &FsInfo) -> Result<(), AreaError> {
-    let was = log::written_for(os, dir).ok().flatten();
-    write(os, dir, name, &Identity { id: AreaId { id: random(os), was }, signs: Signs::of(os, dir, info) })
+/// Writes the file of a new area, whose directory is `dir`, under a name of its own. The log of one that is in
+/// use stays the area's: programs that tidy a directory like /tmp delete files one by one, `format` among them.
+pub(super) fn write_new<O: Os>(
+    os: &O,
+    dir: &O::Fd,
+    name: &[u8],
+    info: &FsInfo,
+    used: Used,
+) -> Result<(), AreaError> {
+    let written = log::written_for(os, dir).ok().flatten();
+    let id = match written.filter(|_| used == Used::Now) {
+        Some(id) => AreaId::new(id),
+        None => AreaId { id: random(os), was: written },
+    };
+    write(os, dir, name, &Identity { id, signs: Signs::of(os, dir, info) })
 }
 
 fn write<O: Os>(os: &O, dir: &O::Fd, name: &[u8], identity: &Identity) -> Result<(), AreaError> {
-    let (bytes, mut done) = (identity.encode(), 0);
     let file = os.create(dir, name, 0o600).map_err(failed("make the file `format`"))?;
+    let signs = identity.signs.in_file(os.handle(&file).ok());
+    let (bytes, mut done) = (Identity { signs, ..*identity }.encode(), 0);
     while done < bytes.len() {
         let write = os.pwrite(&file, &bytes[done..], done as u64);
         done += write.map_err(failed("write the file `format`"))?;
@@ -280,16 +318,17 @@ fn replace<O: Os>(os: &O, dir: &O::Fd, identity: &Identity) -> Result<(), AreaEr
     os.fsync(dir).map_err(failed("sync the directory"))
 }
 
-/// `None`: it has not been made to its end.
-fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<Said>, AreaError> {
+/// What the file says, and its handle. `None`: it has not been made to its end.
+fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Handle>)>, AreaError> {
     let file = os.open_if_there(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
     let Some(file) = file else { return Ok(None) };
     let mut bytes = [0; BYTES_MAX];
     let n = os.pread(&file, &mut bytes, 0).map_err(failed("read the file `format`"))?;
-    match &bytes[..n] {
-        OLDER => Ok(Some(Said::Older)),
-        bytes => Identity::decode(bytes).map(|found| Some(Said::Ours(found))).ok_or(AreaError::Version),
-    }
+    let said = match &bytes[..n] {
+        OLDER => Said::Older,
+        bytes => Identity::decode(bytes).map(Said::Ours).ok_or(AreaError::Version)?,
+    };
+    Ok(Some((said, os.handle(&file).ok())))
 }
 
 /// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one.
@@ -300,12 +339,18 @@ fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<Said>, AreaError> {
 pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Option<AreaId>, AreaError> {
     let now = Signs::of(os, dir, info);
     loop {
-        let Some(found) = read(os, dir)? else { return Ok(None) };
+        let Some((found, file)) = read(os, dir)? else { return Ok(None) };
+        let now = now.in_file(file);
         let unmarked = unmarked(os, dir, info);
-        if let Said::Ours(Identity { id, signs }) = found {
-            if signs.and(&now) == signs && signs.unproven(&now).or(unmarked).is_none() {
-                return Ok(Some(id));
-            }
+        let unproven = match found {
+            Said::Ours(Identity { id, signs }) => match signs.unproven(&now).or(unmarked) {
+                None if signs.and(&now) == signs => return Ok(Some(id)),
+                unproven => unproven.is_some(),
+            },
+            Said::Older => true,
+        };
+        if unproven {
+            remove_owners_of_others(os, dir)?;
         }
         let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
         // Byte 0: no other process gives it an identity, or builds its table, meanwhile.
@@ -313,7 +358,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
             os.pause(LOOK_AGAIN_NS);
             continue;
         };
-        if read(os, dir)? != Some(found) {
+        if read(os, dir)? != Some((found, file)) {
             continue;
         }
         let id = settle(os, dir, &owners, found, (&now, unmarked))?;
@@ -343,36 +388,47 @@ fn forget_what_is_done<O: Os>(os: &O, dir: &O::Fd, id: AreaId, sign: &'static st
 ///
 /// # Errors
 /// `Copied`: it may have been made by an archive, and its log has something to redo.
-pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
+pub(super) fn without_format<O: Os>(os: &O, dir: &O::Fd) -> Result<Used, AreaError> {
     let looked = |name: &[u8]| match os.stat_at(dir, name) {
         Err(Errno::NOENT) => Ok(false),
         stat => stat.map(|_| true).map_err(failed("look at the files")),
     };
-    // An archive can make it another name of a file that another user, or a daemon, has locked.
-    if looked(b"owners")? && !mutant::on(Mutant::LocksOfAnybody) {
-        let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
-        if !owners.are_ours_alone().map_err(AreaError::Owners)? {
-            match os.unlink(dir, b"owners") {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(e) => return Err(AreaError::Os("remove the file `owners`", e)),
-            }
-        }
-    }
-    if mutant::on(Mutant::SignsNotNeeded) || !(looked(b"log")? || looked(b"table")?) {
-        return Ok(());
+    remove_owners_of_others(os, dir)?;
+    if !(looked(b"log")? || looked(b"table")?) {
+        return Ok(Used::Not);
     }
     let owners = Owners::open(os, dir).map_err(AreaError::Owners)?;
     loop {
-        if looked(FORMAT)? || owners.anybody() {
-            return Ok(());
+        if looked(FORMAT)? {
+            return Ok(Used::Not);
+        }
+        if owners.anybody() || mutant::on(Mutant::SignsNotNeeded) {
+            return Ok(Used::Now);
         }
         // Byte 0: nobody builds its table meanwhile.
         if let Some(_byte) = owners.initialiser().map_err(AreaError::Owners)? {
             let written = log::written_for(os, dir).map_err(|_| AreaError::Unread)?;
             let id = AreaId { id: written.unwrap_or_default(), was: None };
-            return forget_what_is_done(os, dir, id, "it has lost its file `format`");
+            return forget_what_is_done(os, dir, id, "it has lost its file `format`").map(|()| Used::Not);
         }
         os.pause(LOOK_AGAIN_NS);
+    }
+}
+
+/// Removes the file `owners` of an area that may have come from elsewhere, if others can have locked it: an
+/// archive can make it another name of a file that another user, or a daemon, has open.
+fn remove_owners_of_others<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
+    let ours_alone = match os.stat_at(dir, b"owners") {
+        Ok(stat) => Owners::may_be_used(os, &stat) && stat.nlink == 1,
+        Err(Errno::NOENT) => true,
+        Err(e) => return Err(AreaError::Os("look at the file `owners`", e)),
+    };
+    if ours_alone || mutant::on(Mutant::LocksOfAnybody) {
+        return Ok(());
+    }
+    match os.unlink(dir, b"owners") {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(e) => Err(AreaError::Os("remove the file `owners`", e)),
     }
 }
 
@@ -421,7 +477,8 @@ mod tests {
     use super::*;
 
     fn signs() -> Signs {
-        Signs { uuid: Some([1; 16]), fsid: Some(7), handle: Handle::new(-1, &[3; 8]) }
+        let [handle, file] = [3, 5].map(|byte| Handle::new(-1, &[byte; 8]));
+        Signs { uuid: Some([1; 16]), fsid: Some(7), handle, file }
     }
 
     #[test]
@@ -450,6 +507,7 @@ mod tests {
             Signs { uuid: None, ..all },
             Signs { fsid: None, ..all },
             Signs { handle: None, ..all },
+            Signs { file: None, ..all },
             Signs::default(),
             all,
         ] {
@@ -460,6 +518,8 @@ mod tests {
         assert!(all.copied(&Signs { uuid: Some([2; 16]), ..all }).is_some_and(|sign| sign.contains("UUID")));
         assert!(all.copied(&Signs { fsid: Some(8), ..all }).is_some_and(|sign| sign.contains("f_fsid")));
         let elsewhere = Signs { handle: Handle::new(-1, &[4; 8]), ..all };
-        assert!(all.copied(&elsewhere).is_some_and(|sign| sign.contains("inode")));
+        assert!(all.copied(&elsewhere).is_some_and(|sign| sign.contains("inode of its directory")));
+        let another = Signs { file: Handle::new(-1, &[4; 8]), ..all };
+        assert!(all.copied(&another).is_some_and(|sign| sign.contains("inode of its file")));
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::id::{OwnerIx, OWNERS};
 use crate::mutant::{self, Mutant};
-use systx_os::{Errno, FileType, Open, Os};
+use systx_os::{Errno, FileType, Open, Os, Stat};
 
 /// The owners file of a domain.
 pub struct Owners<O: Os> {
@@ -102,7 +102,18 @@ impl<O: Os> Owners<O> {
             Err(Errno::EXIST) => os.open(dir, b"owners", Open::ReadWrite),
             made => made,
         };
-        Ok(Owners { os: os.clone(), file: file.map_err(|e| OwnersError::Os("open", e))? })
+        let failed = |e| OwnersError::Os("open", e);
+        let file = file.map_err(failed)?;
+        let stat = os.stat(&file).map_err(failed)?;
+        if !Self::may_be_used(os, &stat) && !mutant::on(Mutant::LocksOfAnybody) {
+            return Err(OwnersError::Os("use", Errno::PERM));
+        }
+        Ok(Owners { os: os.clone(), file })
+    }
+
+    /// Returns true for a file of this user's that nobody else may open: others can't have locked it by this name.
+    pub(super) fn may_be_used(os: &O, stat: &Stat) -> bool {
+        stat.kind() == FileType::File && stat.uid == os.uid() && stat.perm() & 0o077 == 0
     }
 
     /// Claims a free index for this process.
@@ -144,18 +155,6 @@ impl<O: Os> Owners<O> {
     /// Byte 0: its holder builds the table.
     pub(crate) fn initialiser(&self) -> Result<Option<O::Owned>, OwnersError> {
         self.byte(0)
-    }
-
-    /// Returns true if only processes that may enter the area can have locked the file: it is this user's, has
-    /// no other name, and nobody else may open it.
-    ///
-    /// # Errors
-    ///
-    /// [`OwnersError::Os`].
-    pub(super) fn are_ours_alone(&self) -> Result<bool, OwnersError> {
-        let stat = self.os.stat(&self.file).map_err(|e| OwnersError::Os("look at", e))?;
-        let is_file = stat.kind() == FileType::File;
-        Ok(is_file && stat.uid == self.os.uid() && stat.nlink == 1 && stat.perm() & 0o077 == 0)
     }
 
     /// Returns true if any process takes part at the moment, or watches.

@@ -98,7 +98,7 @@ pub enum TableError {
     Version(u64),
     /// The table is gone or condemned while processes that have it mapped live.
     InUse,
-    /// The file is no table: a foreign file stands in its place.
+    /// The file is no table: a foreign file stands in its place, or one that others may change.
     NotAFile,
     /// The owners file could not be used.
     Owners(OwnersError),
@@ -123,7 +123,10 @@ impl core::fmt::Display for TableError {
                     systx; end them, then run `systx recover`"
                 )
             }
-            TableError::NotAFile => write!(f, "the file `table` of the area is no regular file; remove it"),
+            TableError::NotAFile => write!(
+                f,
+                "the file `table` of the area is no regular file of yours with mode 0600; remove it"
+            ),
             TableError::Owners(e) => e.fmt(f),
             TableError::Os(what, e) => write!(f, "could not {what} the file `table` of the area: {e}"),
         }
@@ -219,7 +222,9 @@ impl<O: Os> Table<O> {
         let file = os.open_if_there(dir, NAME, Open::ReadWrite).map_err(failed("open"))?;
         let Some(file) = file else { return Ok(None) };
         let stat = os.stat(&file).map_err(failed("look at"))?;
-        if stat.kind() != systx_os::FileType::File {
+        // Others could write to it.
+        let is_open = stat.uid != os.uid() || stat.perm() & 0o077 != 0;
+        if stat.kind() != systx_os::FileType::File || is_open {
             return Err(TableError::NotAFile);
         }
         // The version may have another size, but each has a header.

@@ -260,11 +260,19 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
     let mut prepared: BTreeMap<TxId, usize> = BTreeMap::new();
     let mut committed: BTreeSet<TxId> = BTreeSet::new();
     let files = open_all(os, &dir, Some(&id))?;
+    // Nothing there was left to be redone when the area got its present identity, and whoever knows the one
+    // before may have added to it since.
+    let is_before = |file: &&File<O>| file.header.is_some_and(|header| header.area != id.id);
+    let before: HashSet<u64> = match mutant::on(Mutant::OldIdentityCounts) {
+        true => HashSet::new(),
+        false => files.iter().filter(is_before).map(|file| file.number).collect(),
+    };
     let walked = walk(os, &files, Walk::AtRest, &mut |pos, cell, written| {
         let r = &mut replay;
         r.highest_lsn = r.highest_lsn.max(cell.lsn().unwrap_or_default());
         r.highest_id = r.highest_id.max(cell.id().unwrap_or(TxId(0)));
         match cell {
+            _ if before.contains(&pos.segment) => {}
             Cell::Abort { lsn } => drop(r.aborted.insert(lsn)),
             Cell::Checkpoint { lsn } => r.checkpoint = r.checkpoint.max(lsn),
             Cell::Prepared { id, .. } => {
@@ -294,13 +302,15 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
             Cell::Committed { .. } | Cell::Next { .. } => {}
         }
     }
-    for header in walked.segments.iter().filter(|s| s.end != End::Unreached).filter_map(|s| s.header) {
+    let counts = |s: &&SegmentInfo| s.end != End::Unreached && !before.contains(&s.number);
+    for header in walked.segments.iter().filter(counts).filter_map(|s| s.header) {
         replay.checkpoint = replay.checkpoint.max(header.checkpoint);
     }
     replay.highest_lsn = replay.highest_lsn.max(replay.checkpoint);
     (replay.segments, replay.end, replay.damaged) = (walked.segments, walked.end, walked.damaged);
     let (checkpoint, aborted) = (replay.checkpoint, &replay.aborted);
-    for (i, entry) in replay.records.iter_mut().enumerate() {
+    let records = replay.records.iter_mut().enumerate();
+    for (i, entry) in records.filter(|(_, entry)| !before.contains(&entry.pos.segment)) {
         entry.needed = match entry.cell {
             Cell::Commit { lsn, .. } => lsn > checkpoint && !aborted.contains(&lsn),
             Cell::Prepared { lsn, id, .. } => {

@@ -188,8 +188,9 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
                 ("guessed", _) => {
                     let handle = os.handle(&area).expect("has one");
                     let hex: String = handle.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-                    let (signs, _) = text.split_once("handle ").expect("has it");
-                    let text = format!("{signs}handle {} {hex}\n", handle.kind);
+                    let (signs, rest) = text.split_once("handle ").expect("has it");
+                    let (_, of_file) = rest.split_once('\n').expect("ends");
+                    let text = format!("{signs}handle {} {hex}\n{of_file}", handle.kind);
                     os.pwrite(&file, text.as_bytes(), 0).expect("writes");
                 }
                 _ => {
@@ -213,6 +214,57 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
             }
         }
     }
+}
+
+/// The handle of an area's directory is no secret once that is there, so an archive that is unpacked over it can
+/// say it. It replaces files.
+#[test]
+fn a_format_that_an_archive_has_brought_into_an_area_is_not_believed() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let machine = begun(kind, SINCE_6_9);
+        commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        machine.remove(0, "w/one").unwrap_or_default();
+        let os = machine.outsider("archive");
+        let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
+        let mut bytes = [0; 1024];
+        let read = os.pread(&os.open(&area, b"format", Open::Read).expect("is there"), &mut bytes, 0);
+        let text = String::from_utf8(bytes[..read.expect("reads")].to_vec()).unwrap();
+        let known = text.lines().map(|line| match line.split_once(' ') {
+            Some(("identity", _)) => format!("identity {}\n", "07".repeat(16)),
+            _ => format!("{line}\n"),
+        });
+        os.unlink(&area, b"format").expect("removes");
+        let file = os.create(&area, b"format", 0o600).expect("makes");
+        os.pwrite(&file, known.collect::<String>().as_bytes(), 0).expect("writes");
+        stamp(&machine, [7; 16]);
+        let opened = commits(&machine, "two");
+        assert!(!is_whole(&machine, "one"), "{kind:?}: redone from an archive");
+        assert!(
+            matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))),
+            "{kind:?}: {:?}",
+            opened.err().map(|e| e.to_string())
+        );
+    }
+}
+
+/// An area that was taken over had another identity before, which whoever made it knows. What was in its log
+/// was done by then; a second archive may put more there.
+#[test]
+fn nothing_is_redone_under_an_identity_that_an_area_had_before() {
+    let machine = begun(FsKind::Ext4, SINCE_6_9);
+    let before = commits(&machine, "one").expect("opens");
+    within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
+    power_fails(&machine);
+    put_back(&machine);
+    let now = commits(&machine, "two").expect("opens");
+    assert_ne!(before, now);
+    power_fails(&machine);
+    machine.remove(0, "w/two").unwrap_or_default();
+    stamp(&machine, before);
+    commits(&machine, "three").expect("opens");
+    assert!(!is_whole(&machine, "two"), "redone from an archive");
+    assert!(is_whole(&machine, "one") && is_whole(&machine, "three"));
 }
 
 /// An archive can also bring a hard link to a file that is there: another user's, which that user has locked, or
@@ -306,6 +358,13 @@ fn make_older(machine: &Machine, written: [u8; 16]) {
     let format = os.open(&area, b"format", Open::ReadWrite).expect("is there");
     os.truncate(&format, 0).expect("truncates");
     os.pwrite(&format, b"systx area 1\n", 0).expect("writes");
+    stamp(machine, written);
+}
+
+/// Gives the segments of the log this identity.
+fn stamp(machine: &Machine, written: [u8; 16]) {
+    let os = machine.outsider("stamps");
+    let area = os.open_path(0, ".systx", Open::Directory).expect("is there");
     let log = os.open(&area, b"log", Open::Directory).expect("is there");
     for entry in os.read_dir(&log).expect("lists") {
         let number = crate::log::format::number(&entry.name).expect("a segment");

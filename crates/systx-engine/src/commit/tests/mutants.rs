@@ -181,6 +181,14 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::LocksOfAnybody => {
             check("identity::a_lock_on_a_file_that_an_archive_has_linked_proves_nothing", "redone from an archive")
         }
+        Mutant::FormatOfAnybody => check(
+            "identity::a_format_that_an_archive_has_brought_into_an_area_is_not_believed",
+            "redone from an archive",
+        ),
+        Mutant::OldIdentityCounts => check(
+            "identity::nothing_is_redone_under_an_identity_that_an_area_had_before",
+            "redone from an archive",
+        ),
         Mutant::AreaByItsName => check(
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
@@ -496,6 +504,8 @@ noticed! {
     a_bound_taken_without_the_lock_is_noticed: BoundWithoutLock,
     a_log_without_signs_that_is_obeyed_is_noticed: SignsNotNeeded,
     a_lock_that_anybody_may_have_is_noticed: LocksOfAnybody,
+    a_format_of_anybody_is_noticed: FormatOfAnybody,
+    an_old_identity_that_counts_is_noticed: OldIdentityCounts,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
     an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,
