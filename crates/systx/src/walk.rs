@@ -81,6 +81,13 @@ pub(crate) enum Last {
     Name,
 }
 
+/// Where on a path a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Middle,
+    Last,
+}
+
 /// The rest of a path: names, and whether it ends in a slash.
 struct Rest {
     names: VecDeque<Box<[u8]>>,
@@ -141,7 +148,8 @@ impl Calling<'_> {
                     };
                     match found {
                         Some(link) if follows(&link) => {
-                            let target = self.follow(&at, &link, is_last)?;
+                            let end = if is_last { Way::Last } else { Way::Middle };
+                            let target = self.follow(&at, &link, end)?;
                             rest.lead(Rest::of(&target));
                             if target.starts_with(b"/") {
                                 at = self.mount_on_the_way(&mut rest, last)?;
@@ -315,14 +323,14 @@ impl Calling<'_> {
 
     /// The target of a link, if the caller may follow it. What the machine protects is links at the end of a path, as
     /// may_follow_link in linux/fs is asked for those.
-    fn follow(&mut self, at: &Place, link: &Object, is_last: bool) -> Answer<Vec<u8>> {
+    fn follow(&mut self, at: &Place, link: &Object, way: Way) -> Answer<Vec<u8>> {
         self.links += 1;
         if self.links > LINKS_MAX {
             return Err(Errno::LOOP.into());
         }
         let target = match (at, link) {
             (Place::Inside { node: dir, .. }, Object::Inside { node, attr, .. }) => {
-                if is_last {
+                if way == Way::Last {
                     let dir = self.state.engine.getattr(*dir)?;
                     follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), attr.uid)?;
                 }
@@ -330,7 +338,7 @@ impl Calling<'_> {
             }
             // The kernel would follow it with the same check, but reads it for anybody.
             (Place::Outside(dir), Object::Outside(outside)) => {
-                if is_last {
+                if way == Way::Last {
                     let dir = Outside::of(dir)?;
                     let dir = dir.stat();
                     follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), outside.stat().uid)?;

@@ -263,10 +263,9 @@ pub fn outline<O: Os>(os: &O, area_dir: &O::Fd, id: AreaId) -> Result<Outline<O>
     // Nothing there was left to be redone when the area got its present identity, and whoever knows the one
     // before may have added to it since.
     let is_before = |file: &&File<O>| file.header.is_some_and(|header| header.area != id.id);
-    let before: HashSet<u64> = match mutant::on(Mutant::OldIdentityCounts) {
-        true => HashSet::new(),
-        false => files.iter().filter(is_before).map(|file| file.number).collect(),
-    };
+    let counts = mutant::on(Mutant::OldIdentityCounts);
+    let before: HashSet<u64> =
+        files.iter().filter(is_before).filter(|_| !counts).map(|file| file.number).collect();
     let walked = walk(os, &files, Walk::AtRest, &mut |pos, cell, written| {
         let r = &mut replay;
         r.highest_lsn = r.highest_lsn.max(cell.lsn().unwrap_or_default());
