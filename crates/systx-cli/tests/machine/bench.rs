@@ -92,7 +92,7 @@ impl Bench {
     /// Returns true to go on: `want` rounds, and a few more until both outcomes were seen.
     pub fn wants(&self, round: usize, want: usize) -> bool {
         let both = self.stayed > 0 && self.went_on > 0;
-        round < want || (!both && round < 5 * want)
+        round < want || (!both && round < 12 * want)
     }
 
     /// After a kill and whatever finishes the work.

@@ -41,7 +41,14 @@ fn clean(p: &Place) -> PathBuf {
     let area = p.mount.join(NAME);
     for path in foreign(p).into_iter().chain([area.clone(), p.served.join("made")]) {
         match std::fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_dir() => std::fs::remove_dir_all(path).unwrap(),
+            // A checkpoint of the run before may still add to it.
+            Ok(meta) if meta.is_dir() => loop {
+                match std::fs::remove_dir_all(&path) {
+                    Ok(()) => break,
+                    Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+                    Err(e) => panic!("{}: {e}", path.display()),
+                }
+            },
             Ok(_) => std::fs::remove_file(path).unwrap(),
             Err(_) => {}
         }
