@@ -9,7 +9,7 @@ use systx_os::caller::{fs_uid, Protected};
 use systx_os::{Guest, Linux, Os};
 use systx_places::area_name;
 
-/// State that all transactions of a [`Systx`] share.
+/// State that all transactions of a [`crate::Systx`] share.
 pub(crate) struct Shared {
     pub os: Kernel,
     /// The user whose transactions these are: areas have an owner.
