@@ -192,6 +192,8 @@ pub(crate) enum Mutant {
     LostUnseen,
     /// What is made does not get the inode flags that its directory passes on.
     FlagsNotPassedOn,
+    /// V5: files to be patched are opened for writing while the commit prepares.
+    TargetsEarly,
 }
 
 /// Returns true if a rule is left out.
@@ -330,5 +332,6 @@ impl Mutant {
         Mutant::ForkUnseen,
         Mutant::LostUnseen,
         Mutant::FlagsNotPassedOn,
+        Mutant::TargetsEarly,
     ];
 }

@@ -83,10 +83,10 @@ impl<O: Os> Base<O> {
     ) -> Result<()> {
         let (os, root) = (&domain.os, &domain.area.root);
         for Wanted { handle, at, bytes } in wanted {
-            let found = match change.patch_targets.get(handle) {
-                Some(target) => Some(target.clone()),
-                None if at.name.is_empty() => change.directories.find(os, root, handle, &at.path)?,
-                None => open_object(os, root, handle, &at.path, &at.name, Open::Path)?.map(Arc::new),
+            let found = if at.name.is_empty() {
+                change.directories.find(os, root, handle, &at.path)?
+            } else {
+                open_object(os, root, handle, &at.path, &at.name, Open::Path)?.map(Arc::new)
             };
             // The final look reports an object that is gone.
             if let Some(fd) = found {
@@ -167,10 +167,6 @@ impl<O: Os> Base<O> {
             return Ok(None);
         }
         for object in self.objects.iter().filter(|object| object.lacks_bytes()) {
-            if let Some(target) = change.patch_targets.get(&object.handle) {
-                files.push(target.clone());
-                continue;
-            }
             let open = || domain.os.reopen(&object.fd, Open::Read);
             match domain.open_past_leases(ObjectId::data(&object.handle), open) {
                 Ok(fd) => files.push(Arc::new(fd)),
@@ -193,6 +189,15 @@ impl<O: Os> Base<O> {
             }
             if exact && bytes {
                 domain.table.on_disk().note(ObjectId::data(&object.handle), object.stat.ctime);
+            }
+        }
+    }
+
+    /// Goes on with the descriptors by which files are changed: their leases show what no other process did.
+    pub fn look_through(&mut self, targets: &HashMap<Handle, Arc<O::Fd>>) {
+        for object in &mut self.objects {
+            if let Some(target) = targets.get(&object.handle) {
+                object.fd = target.clone();
             }
         }
     }

@@ -57,7 +57,7 @@ impl Look {
     pub fn asks(self, subject: Subject, shown: Shown) -> Ask {
         let asked = match (self, subject) {
             (Look::Prepare, Subject::Fact | Subject::Before) => false,
-            // It is opened for writing, which fails for the same reasons.
+            // It is opened for writing after V5, which fails for the same reasons.
             (Look::Prepare, Subject::Patched) => false,
             (Look::Prepare, _) => true,
             (Look::BeforeRecord, subject) => subject == Subject::Fact,

@@ -13,6 +13,7 @@ mod final_look;
 mod finish;
 mod header;
 mod prepare;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -72,7 +73,7 @@ pub(crate) struct Change<O: Os> {
     pub plan: Plan,
     pub body: Body,
     pub body_at: Option<BodyAt>,
-    /// Files changed in place, open for writing since before the commit point.
+    /// Files changed in place, open for writing since V5.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
     /// Directories whose names change, open since P.
     pub directories: Directories<O>,
@@ -194,6 +195,7 @@ impl<O: Os> Commit<'_, O> {
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
         self.enter(Phase::Decide);
         let lsn = self.lsn();
+        debug_span!("open_targets", lsn).in_scope(|| self.open_targets())?;
         let logged = debug_span!("log", lsn).in_scope(|| self.log(numbered))?;
         invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
         let leases = debug_span!("final_look", lsn).in_scope(|| self.final_look())?;

@@ -3,24 +3,21 @@
 use super::acquire::Moment;
 use super::base::Base;
 use super::validate::builds_on_unsynced;
-use super::{acquire, barrier, Change, Part};
+use super::{acquire, barrier, targets, Change, Part};
 use crate::domain::shelf::{first_slot, Shelf};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
-use crate::id::{ObjectId, Objects, TxId};
+use crate::id::{Objects, TxId};
 use crate::invariant::invariant;
-use crate::objects::{open_object, slot_name, Directories};
-use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party};
+use crate::mutant::{self, Mutant};
+use crate::objects::{slot_name, Directories};
+use crate::outcome::{CommitError, Durability};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
 use crate::record::{Act, Body, Share, Shelved, Step, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use systx_os::{Errno, Handle, Open, Os};
-
-/// Files changed in place that stay open, and so under a lease, from Prepare to their step; more are opened
-/// again by then.
-const TARGETS_OPEN_MAX: usize = 1024;
+use systx_os::{Errno, Handle, Os};
 
 /// One domain's share of a transaction as the working set left it.
 pub(crate) struct Draft<O: Os> {
@@ -102,9 +99,13 @@ pub(super) fn prepare<O: Os>(
     Ok(parts)
 }
 
-/// P2, P3: tokens, targets, directories, space.
+/// P2, P3: tokens, directories, space.
 fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
-    let patch_targets = open_targets(&draft.domain, &draft.plan)?;
+    let patch_targets = if mutant::on(Mutant::TargetsEarly) {
+        targets::open(&draft.domain, &draft.plan, &draft.plan.steps)?
+    } else {
+        HashMap::new()
+    };
     acquire::space(&draft.domain, &draft.plan.steps)?;
     let mut body = body_of(&mut draft, command);
     let token_of = |on: &OnShelf<O>| TokenHandles::of(on.shelf.token_handle);
@@ -240,47 +241,6 @@ fn all_there<O: Os>(os: &O, slots: &O::Fd, steps: &[Step]) -> Result<(), Errno> 
     } else {
         Err(Errno::NOENT)
     }
-}
-
-/// Opens every file that is changed in place, so that publication can't fail on it.
-fn open_targets<O: Os>(domain: &Domain<O>, plan: &Plan) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
-    let os = &domain.os;
-    let mut targets = HashMap::new();
-    let mut open_max = TARGETS_OPEN_MAX;
-    for step in &plan.steps {
-        let Act::Patch(patch) = &step.act else { continue };
-        // Steps name the path at their turn; nothing has moved yet.
-        let at = plan.places.get(&patch.file).unwrap_or(&step.at);
-        let path = || domain.shown(&crate::paths::join(&at.path, &at.name));
-        let open = || {
-            domain.open_past_leases(ObjectId::data(&patch.file), || {
-                open_object(os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
-            })
-        };
-        let mut opened = open();
-        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && open_max > 0 {
-            // None is kept, so that there is room for what comes.
-            open_max = 0;
-            targets.clear();
-            opened = open();
-        }
-        let fd = match opened {
-            Ok(Some(fd)) => fd,
-            Ok(None) => return Err(vanished(path(), ConflictKind::Removed)),
-            Err(error) => {
-                return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
-            }
-        };
-        // It can be opened: beyond the bound that has to do until its step.
-        if targets.len() < open_max {
-            targets.insert(patch.file, Arc::new(fd));
-        }
-    }
-    Ok(targets)
-}
-
-fn vanished(path: Vec<u8>, what: ConflictKind) -> CommitError {
-    CommitError::Conflict(Box::new(Conflict { path, what, with: Party::Outsider }))
 }
 
 /// P4: cheap failure first, then the stage barrier, then the bodies.

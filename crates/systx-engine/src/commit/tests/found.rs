@@ -1,12 +1,15 @@
 //! Schedules that the interleavings have found, played by hand: short enough for every run, and independent of seeds.
 
 use super::world::{machine, open};
+use crate::commit::aborted;
 use crate::facts::Facts;
-use crate::outcome::{Durability, Options, Verb, VerbError};
+use crate::outcome::{CommitError, Committed, Durability, Options, Party, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, Transaction};
-use systx_os::{FsKind, Open};
-use systx_sim::machine::{run_process, Crash, Machine, Plant, SimOs};
+use systx_os::{FsKind, Open, Os};
+use systx_sim::machine::{run_process, Crash, Ended, Machine, Plant, Schedule, SimOs};
 
+/// Virtual time of a call.
+const CALL_NS: u64 = 1000;
 const ME: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
 /// A machine with more objects; the same one again for each cut.
@@ -178,4 +181,73 @@ fn what_a_power_loss_cut_off_at_the_old_end_of_a_file_is_finished() {
         }
     });
     assert!(seen.iter().all(|n| *n > 0), "{seen:?}");
+}
+
+/// A commit takes out a file that it has read, under a lease; another one that has changed the file prepares
+/// meanwhile. Opening it for writing would break the lease, and the first would count that as an outsider's doing.
+#[test]
+fn a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out() {
+    let world = world(&[("f", Plant::File(b"old"))]);
+    world.set_word_points(true);
+    let changes = |os: &SimOs| {
+        let mut t = begin(os).expect("begins");
+        let file = node(&mut t, b"f").expect("quiet");
+        t.open(file, Access::Write, false).expect("quiet");
+        t.write_at(file, b"new", 0).expect("quiet");
+        t.close(file);
+        t
+    };
+    let takes_out = |os: &SimOs| {
+        let mut t = begin(os).expect("begins");
+        let mut body = || {
+            let file = node(&mut t, b"f")?;
+            t.open(file, Access::Read, false)?;
+            t.read_at(file, &mut [0; 3], 0)?;
+            t.close(file);
+            let top = t.root(0);
+            t.unlink(top, b"f")
+        };
+        body().map_err(aborted)?;
+        t.commit()
+    };
+    let calls = {
+        let machine = world.fork();
+        let os = machine.spawn("counted");
+        run_process(&os, || takes_out(&os).expect("commits")).expect("lives");
+        os.points()
+    };
+    let mut seen = [0u32; 2];
+    for stop in 0..calls {
+        let machine = world.fork();
+        let (one, other) = (machine.spawn("changes"), machine.spawn("takes out"));
+        let (mut changed, mut taken) = (None, None);
+        let bodies: Vec<(SimOs, Box<dyn FnOnce() + Send>)> = vec![
+            (
+                one.clone(),
+                Box::new(|| {
+                    let t = changes(&one);
+                    // The other one makes so many calls meanwhile.
+                    one.pause(stop * CALL_NS);
+                    changed = Some(t.commit());
+                }),
+            ),
+            (other.clone(), Box::new(|| taken = Some(takes_out(&other)))),
+        ];
+        let report = Schedule::run_falling(&[], bodies);
+        assert!(report.ended.iter().all(|ended| *ended == Ended::Finished), "stopped at {stop}: {report:?}");
+        let whole = |done: &Committed| done.displaced.is_empty() && done.pending.is_none();
+        let (changed, taken) = (changed.expect("ends"), taken.expect("ends"));
+        match (&changed, &taken) {
+            // One after the other.
+            (Ok(done), Ok(then)) if whole(done) && whole(then) => {}
+            (Ok(done), Err(CommitError::Conflict(why))) if whole(done) && why.with != Party::Outsider => {
+                seen[0] += 1;
+            }
+            (Err(CommitError::Conflict(why)), Ok(done)) if whole(done) && why.with != Party::Outsider => {
+                seen[1] += 1;
+            }
+            _ => panic!("stopped at {stop}: counted as an outsider's: {changed:?}, {taken:?}"),
+        }
+    }
+    assert!(seen.iter().all(|n| *n > 0), "each of them wins: {seen:?}");
 }

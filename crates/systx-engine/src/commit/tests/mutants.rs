@@ -83,9 +83,8 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CheckpointTooHigh => {
             check("checkpointing::a_checkpoint_during_a_commit_does_not_cover_it", "a mixture")
         }
-        // By the history or by I2, whichever a seed shows first.
         Mutant::NoSlotWait => {
-            check("interleaving::interleaved_transactions_are_so_with_and_without_durability", "seed ")
+            check("interleaving::interleaved_transactions_are_so_with_and_without_durability", EITHER)
         }
         Mutant::NoRefreshAfterLook => {
             check("interleaving::interleaved_transactions_are_strictly_serializable_and_opaque", HISTORY)
@@ -362,6 +361,10 @@ fn check_of(mutant: Mutant) -> Check {
             "flags::what_is_made_has_the_flags_that_the_kernel_would_have_given_it",
             "other flags than plainly",
         ),
+        Mutant::TargetsEarly => check(
+            "found::a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out",
+            "counted as an outsider's",
+        ),
         Mutant::GapsCovered => check(
             "covering::a_checkpoint_over_a_commit_without_durability_syncs_that_one_too",
             "covered by a checkpoint without a record, and lost",
@@ -538,4 +541,5 @@ noticed! {
     a_fork_that_is_not_noticed_is_noticed: ForkUnseen,
     a_lost_descriptor_that_is_used_is_noticed: LostUnseen,
     flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
+    files_that_are_opened_for_writing_too_early_are_noticed: TargetsEarly,
 }

@@ -414,8 +414,8 @@ fn what_survives_of_records_that_were_not_synced_is_a_prefix_of_them() {
     let world = two_chains(1);
     let works: [(&'static str, &[Work]); 2] = [("p0", &[DURABLE, DURABLE]), ("p1", &[DURABLE, DURABLE])];
     let mut judgements = 0;
-    for seed in 0..40 {
-        let ends = vec![How::Power(Crash::Random); 32];
+    for seed in 0..300 {
+        let ends = vec![How::Power(Crash::Random); 16];
         let watch = Watch::new(1, book(&world, 1, &works), vec![Box::new(Prefix)], ends);
         let watch =
             watch.ending(|now| now.fs[0].log.headers().count() > now.disk[0].log.headers().count() + 1);

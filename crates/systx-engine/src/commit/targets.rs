@@ -1,0 +1,91 @@
+//! Files that a commit changes in place, opened for writing once it has its number (docs/protocol.md §3, V5).
+//!
+//! Guarantees: publication does not fail on opening them, and no commit loses a lease to it. A commit that takes
+//! out a file has a read lease on it meanwhile, and announces that it has read it; so no such commit is under way
+//! when one that changes the file has its number. Does not: wait for other commits.
+
+use super::Commit;
+use crate::domain::Domain;
+use crate::mutant::{self, Mutant};
+use crate::objects::open_object;
+use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
+use crate::plan::Plan;
+use crate::record::{Act, Step};
+use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
+use std::collections::HashMap;
+use std::sync::Arc;
+use systx_os::{Errno, Handle, Open, Os};
+
+/// Files that stay open, and so under a lease, from here to their step; more are opened again by then.
+const OPEN_MAX: usize = 1024;
+
+impl<O: Os> Commit<'_, O> {
+    /// Opens every file that is changed in place. Nothing is in the log yet.
+    pub(super) fn open_targets(&mut self) -> Result<(), CommitError> {
+        for part in &mut self.parts {
+            if let (Some(change), false) = (&mut part.change, mutant::on(Mutant::TargetsEarly)) {
+                change.patch_targets = open(&part.domain, &change.plan, &change.body.steps)?;
+                change.base.look_through(&change.patch_targets);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens the files that `steps` change in place.
+///
+/// # Errors
+///
+/// `Conflict` if one is gone; `Failed` with the kernel's answer, `EAGAIN` if an outsider keeps a lease on it.
+pub(super) fn open<O: Os>(
+    domain: &Domain<O>,
+    plan: &Plan,
+    steps: &[Step],
+) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
+    let mut targets = HashMap::new();
+    let mut open_max = OPEN_MAX;
+    for step in steps {
+        let Act::Patch(patch) = &step.act else { continue };
+        // Steps name the path at their turn; nothing has moved yet.
+        let at = plan.places.get(&patch.file).unwrap_or(&step.at);
+        let path = || domain.shown(&crate::paths::join(&at.path, &at.name));
+        let open = || {
+            past_leases(&domain.os, || {
+                open_object(&domain.os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
+            })
+        };
+        let mut opened = open();
+        if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && open_max > 0 {
+            // None is kept, so that there is room for what comes.
+            open_max = 0;
+            targets.clear();
+            opened = open();
+        }
+        let fd = match opened {
+            Ok(Some(fd)) => fd,
+            Ok(None) => {
+                let (what, with) = (ConflictKind::Removed, Party::Outsider);
+                return Err(CommitError::Conflict(Box::new(Conflict { path: path(), what, with })));
+            }
+            Err(error) => {
+                return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
+            }
+        };
+        // It can be opened: beyond the bound that has to do until its step.
+        if targets.len() < open_max {
+            targets.insert(patch.file, Arc::new(fd));
+        }
+    }
+    Ok(targets)
+}
+
+/// Opens a file on which another process may hold a lease for a moment, because it looks at the bytes.
+fn past_leases<O: Os, T>(os: &O, open: impl Fn() -> systx_os::Result<T>) -> systx_os::Result<T> {
+    for _ in 1..LEASE_ROUNDS {
+        match open() {
+            Err(Errno::AGAIN) => os.pause(LEASE_PAUSE_NS),
+            opened => return opened,
+        }
+    }
+    open()
+}
