@@ -19,7 +19,7 @@ use crate::outcome::{Durability, Verb};
 use crate::paths::{join, on_the_way};
 use crate::transaction::Transaction;
 use crate::types::Attr;
-use crate::workset::attributes::{from_stat, none_if_unsupported};
+use crate::workset::attributes::none_if_unsupported;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
@@ -279,7 +279,7 @@ fn thing<O: Os>(
 
 fn state_before<O: Os>(t: &mut Transaction<O>, ix: Ix) -> Verb<Option<State>> {
     let Some(lower) = &t.workset.object(ix).lower else { return Ok(None) };
-    let (fact, attr) = (lower.fact, from_stat(&lower.stat));
+    let (fact, attr) = (lower.fact, Attr::from(&lower.stat));
     let mut xattrs = Vec::new();
     for name in none_if_unsupported(t.workset.facts_mut().xattr_names(fact))? {
         if let Some(value) = t.workset.facts_mut().xattr(fact, &name)? {

@@ -3,7 +3,6 @@
 use crate::acl::{self, Acl};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
-use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::node::{node_of, Ix};
 use crate::workset::staging::Spot;
@@ -110,7 +109,7 @@ impl<O: Os> Transaction<O> {
         object.file = Some(fd);
         object.flagged = shape.flags != 0;
         self.workset.hold(ix);
-        Ok((node_of(ix), from_stat(&stat)))
+        Ok((node_of(ix), Attr::from(&stat)))
     }
 }
 
@@ -153,7 +152,7 @@ fn make<O: Os>(
     if !hidden {
         workset.touch(dir, Change::Real)?;
     }
-    Ok((node_of(ix), from_stat(&stat)))
+    Ok((node_of(ix), Attr::from(&stat)))
 }
 
 /// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).
