@@ -25,7 +25,7 @@ use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use systx_os::{Errno, FileType, Open, Os, Rename};
+use systx_os::{Errno, FileType, Open, Os, Rename, Seek};
 use xxhash_rust::xxh3::Xxh3;
 
 /// From this length on bytes begin on a block of `contents`, so that blocks may be shared with it.
@@ -332,12 +332,12 @@ fn range<O: Os>(
         let (mut at, stop) = (start, end.min(before));
         while at < stop {
             // Where data begins is a hint: what is read is a fact.
-            let from = match file.seek(&os, at, false) {
+            let from = match file.seek(&os, at, Seek::Data) {
                 Ok(from) => from,
                 Err(Errno::NXIO) => break,
                 Err(_) => at,
             };
-            let to = file.seek(&os, from, true).unwrap_or(stop).min(stop);
+            let to = file.seek(&os, from, Seek::Hole).unwrap_or(stop).min(stop);
             if from >= to {
                 break;
             }

@@ -7,7 +7,7 @@ use crate::wire::layout::*;
 use crate::wire::{Opcode, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
-use systx_os::{Errno, Os};
+use systx_os::{Errno, Os, Seek};
 
 /// lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -38,12 +38,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(super) fn lseek(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: LseekIn = call.take()?;
-        let hole = match args.whence {
-            SEEK_DATA => false,
-            SEEK_HOLE => true,
+        let to = match args.whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        reply.put(&LseekOut { offset: self.tx.seek(call.node, offset(args.offset)?, hole)? });
+        reply.put(&LseekOut { offset: self.tx.seek(call.node, offset(args.offset)?, to)? });
         Ok(())
     }
 
