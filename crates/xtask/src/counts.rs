@@ -35,7 +35,7 @@ struct Bounds {
 }
 
 const BOUNDS: Bounds =
-    Bounds { long_functions: 0, matches_on_bool: 0, bool_parameters: 41, density_min: 2.5 };
+    Bounds { long_functions: 0, matches_on_bool: 0, bool_parameters: 20, density_min: 2.5 };
 
 /// The counts of one or more crates.
 #[derive(Default)]
