@@ -7,8 +7,8 @@ use crate::measure::{cpu_us, monotonic_us};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use systx_os::{
-    Dirent, Errno, Fallocate, FsInfo, Handle, Lease, Linux, Open, Os, Phase, Rename, Result, SetXattr, Stat,
-    StatFs, Timestamp,
+    Dirent, Errno, Fallocate, FsInfo, Handle, Lease, Linux, Open, Os, Phase, Rename, Result, Seek, SetXattr,
+    Stat, StatFs, Timestamp, Writing,
 };
 
 type Fd = <Linux as Os>::Fd;
@@ -176,7 +176,7 @@ through! {
         fn copy_range(from: &Fd, from_offset: u64, to: &Fd, to_offset: u64, len: u64) -> Result<u64>;
         fn compare_exchange(fd: &Fd, offset: u64, before: &[u8], after: &[u8]) -> Result<bool>;
         fn append(fd: &Fd, bytes: &[u8]) -> Result<(u64, usize)>;
-        fn seek(fd: &Fd, offset: u64, hole: bool) -> Result<u64>;
+        fn seek(fd: &Fd, offset: u64, to: Seek) -> Result<u64>;
         fn chmod(fd: &Fd, mode: u32) -> Result<()>;
         fn chown(fd: &Fd, uid: u32, gid: u32) -> Result<()>;
         fn utimens(fd: &Fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Result<()>;
@@ -198,7 +198,7 @@ through! {
         fn pause(ns: u64);
     }
     syncs {
-        fn write_out(fd: &Fd, wait: bool);
+        fn write_out(fd: &Fd, writing: Writing);
         fn fsync(fd: &Fd);
         fn fdatasync(fd: &Fd);
         fn syncfs(fd: &Fd);

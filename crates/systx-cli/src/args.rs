@@ -263,8 +263,8 @@ Examples:
 /// The changes to show on standard error before they are committed.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Changes {
-    /// Show the changes that the command would make, and commit nothing. Effects outside of the files that
-    /// are served, over the network for instance, happen
+    /// Show what would change, and commit nothing. A command's effects outside of the files that are served,
+    /// over the network for instance, happen
     #[arg(long)]
     pub dry_run: bool,
     /// Show the changes before the commit: a line for each name, as `git diff --name-status`

@@ -286,61 +286,46 @@ fn named(path: &Path, e: io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let path = std::env::temp_dir().join(format!("systx-hooks-{name}-{}", std::process::id()));
-            std::fs::create_dir(&path).unwrap();
-            Scratch(path)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
+    use systx_runner::Scratch;
 
     #[test]
     fn what_is_installed_is_removed_again() {
-        let root = Scratch::new("both");
-        let done = install(&root.0, Path::new("/usr/bin/systx")).unwrap();
+        let root = Scratch::new("hooks-both");
+        let done = install(&root, Path::new("/usr/bin/systx")).unwrap();
         assert_eq!(done.len(), 5);
-        let unit = std::fs::read_to_string(root.0.join(UNIT)).unwrap();
+        let unit = std::fs::read_to_string(root.join(UNIT)).unwrap();
         assert!(
             unit.contains("ExecStop=\"/usr/bin/systx\" recover --quiet\n")
                 && unit.contains("RemainAfterExit=yes")
         );
         assert!(unit.contains("ExecStart=\"/usr/bin/systx\" recover --quiet --reload-units\n"));
-        assert!(std::fs::metadata(root.0.join(WANTED)).unwrap().is_file(), "the link leads to the unit");
-        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 4, "again is no error");
-        let earlier = root.0.join(WANTED_EARLIER);
+        assert!(std::fs::metadata(root.join(WANTED)).unwrap().is_file(), "the link leads to the unit");
+        assert_eq!(install(&root, Path::new("/usr/bin/systx")).unwrap().len(), 4, "again is no error");
+        let earlier = root.join(WANTED_EARLIER);
         std::fs::create_dir_all(earlier.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(LINK_TARGET, &earlier).unwrap();
-        assert_eq!(install(&root.0, Path::new("/usr/bin/systx")).unwrap().len(), 5);
+        assert_eq!(install(&root, Path::new("/usr/bin/systx")).unwrap().len(), 5);
         assert!(std::fs::symlink_metadata(&earlier).is_err(), "one link, and an early one");
-        assert_eq!(uninstall(&root.0).unwrap().len(), 5);
-        assert_eq!(uninstall(&root.0).unwrap(), Vec::<String>::new());
+        assert_eq!(uninstall(&root).unwrap().len(), 5);
+        assert_eq!(uninstall(&root).unwrap(), Vec::<String>::new());
     }
 
     #[test]
     fn a_file_of_somebody_else_is_left_alone() {
-        let root = Scratch::new("foreign");
-        let path = root.0.join(LOGIN);
+        let root = Scratch::new("hooks-foreign");
+        let path = root.join(LOGIN);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, "mine\n").unwrap();
-        assert!(install(&root.0, Path::new("/usr/bin/systx")).is_err());
-        assert!(uninstall(&root.0).is_err());
+        assert!(install(&root, Path::new("/usr/bin/systx")).is_err());
+        assert!(uninstall(&root).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine\n");
     }
 
     #[test]
     fn what_is_no_file_is_left_alone_and_not_waited_for() {
-        let root = Scratch::new("kinds");
-        let path = root.0.join(LOGIN);
-        let ours = root.0.join("ours");
+        let root = Scratch::new("hooks-kinds");
+        let path = root.join(LOGIN);
+        let ours = root.join("ours");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&ours, MARK).unwrap();
         let makes: [&dyn Fn(); 3] = [
@@ -351,8 +336,8 @@ mod tests {
         for make in makes {
             make();
             let was = std::fs::symlink_metadata(&path).unwrap().file_type();
-            assert!(install(&root.0, Path::new("/usr/bin/systx")).is_err());
-            assert!(uninstall(&root.0).is_err());
+            assert!(install(&root, Path::new("/usr/bin/systx")).is_err());
+            assert!(uninstall(&root).is_err());
             assert_eq!(std::fs::symlink_metadata(&path).unwrap().file_type(), was);
             std::fs::remove_file(&path).unwrap();
         }
@@ -360,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_program_path_that_cannot_be_quoted_is_refused() {
-        let root = Scratch::new("quote");
-        assert!(install(&root.0, Path::new("/opt/a'b/systx")).is_err());
+        let root = Scratch::new("hooks-quote");
+        assert!(install(&root, Path::new("/opt/a'b/systx")).is_err());
     }
 }

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_change_is_seen_in_a_directory_of_drop_ins_and_not_before_it() {
-        let dir = std::env::temp_dir().join(format!("systx-units-{}", std::process::id()));
+        let dir = systx_runner::Scratch::new("units");
         std::fs::create_dir_all(dir.join("a.service.d")).unwrap();
         let drop_in = dir.join("a.service.d/b.conf");
         std::fs::write(&drop_in, "").unwrap();
@@ -71,6 +71,5 @@ mod tests {
         assert!(has_changed(&dir, at, DEPTH));
         assert!(!has_changed(&dir, at + Duration::from_secs(1), DEPTH));
         assert!(!has_changed(&dir.join("none"), Duration::ZERO, DEPTH));
-        std::fs::remove_dir_all(dir).unwrap();
     }
 }

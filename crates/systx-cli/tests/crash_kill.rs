@@ -17,32 +17,41 @@ use machine::volume::Volume;
 use machine::who::Account;
 use machine::who::Who::{self, Root, User};
 use std::path::Path;
+use std::process::Child;
 
 fn main() {
     machine::main(&[
-        ("the_twin_alone_finishes_for_a_killed_owner", |dir| twin_alone(dir, Root)),
-        ("the_twin_alone_finishes_for_a_killed_owner_of_a_users_run", |dir| twin_alone(dir, User)),
-        ("recover_finishes_for_a_killed_owner_and_twin", |dir| owner_and_twin(dir, Root, "ext4")),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_xfs", |dir| owner_and_twin(dir, Root, "xfs")),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_btrfs", |dir| owner_and_twin(dir, Root, "btrfs")),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_ext4_without_a_journal", |dir| {
-            owner_and_twin(dir, Root, "ext4-nj")
+        ("the_twin_alone_finishes_for_a_killed_owner", |dir| killed(dir, Root, "ext4", Kill::Owner)),
+        ("the_twin_alone_finishes_for_a_killed_owner_of_a_users_run", |dir| {
+            killed(dir, User, "ext4", Kill::Owner)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_tmpfs", |dir| owner_and_twin(dir, Root, "tmpfs")),
+        ("recover_finishes_for_a_killed_owner_and_twin", |dir| killed(dir, Root, "ext4", Kill::OwnerAndTwin)),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_xfs", |dir| {
+            killed(dir, Root, "xfs", Kill::OwnerAndTwin)
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_btrfs", |dir| {
+            killed(dir, Root, "btrfs", Kill::OwnerAndTwin)
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_ext4_without_a_journal", |dir| {
+            killed(dir, Root, "ext4-nj", Kill::OwnerAndTwin)
+        }),
+        ("recover_finishes_for_a_killed_owner_and_twin_on_tmpfs", |dir| {
+            killed(dir, Root, "tmpfs", Kill::OwnerAndTwin)
+        }),
         ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run", |dir| {
-            owner_and_twin(dir, User, "ext4")
+            killed(dir, User, "ext4", Kill::OwnerAndTwin)
         }),
         ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_xfs", |dir| {
-            owner_and_twin(dir, User, "xfs")
+            killed(dir, User, "xfs", Kill::OwnerAndTwin)
         }),
         ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_btrfs", |dir| {
-            owner_and_twin(dir, User, "btrfs")
+            killed(dir, User, "btrfs", Kill::OwnerAndTwin)
         }),
         ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_ext4_without_a_journal", |dir| {
-            owner_and_twin(dir, User, "ext4-nj")
+            killed(dir, User, "ext4-nj", Kill::OwnerAndTwin)
         }),
         ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_tmpfs", |dir| {
-            owner_and_twin(dir, User, "tmpfs")
+            killed(dir, User, "tmpfs", Kill::OwnerAndTwin)
         }),
         ("a_commit_over_two_file_systems_is_on_both_or_on_neither_after_a_kill", |dir| {
             on_both_or_on_neither(dir, Root)
@@ -50,9 +59,11 @@ fn main() {
         ("a_users_commit_over_two_file_systems_is_on_both_or_on_neither_after_a_kill", |dir| {
             on_both_or_on_neither(dir, User)
         }),
-        ("recover_finishes_when_everything_is_killed_at_once", |dir| everything_at_once(dir, Root)),
+        ("recover_finishes_when_everything_is_killed_at_once", |dir| {
+            killed(dir, Root, "ext4", Kill::Everything)
+        }),
         ("recover_finishes_when_everything_of_a_users_run_is_killed_at_once", |dir| {
-            everything_at_once(dir, User)
+            killed(dir, User, "ext4", Kill::Everything)
         }),
         ("the_twin_finishes_for_an_owner_killed_before_any_call", |dir| {
             before_any_call(dir, Root, Twin::Lives)
@@ -95,43 +106,41 @@ fn end(mut bench: Bench, what: &str) {
     assert!(bench.stayed > 0 && bench.went_on > 0, "only one outcome was seen");
 }
 
-fn twin_alone(dir: &Path, who: Who) {
-    let Some(mut bench) = bench(dir, who, "ext4") else { return };
-    bench.aim();
-    let want = who.rounds(20, 1500);
-    for round in 0.. {
-        if !bench.wants(round, want) {
-            break;
-        }
-        let mut child = bench.start(&[]);
-        assert!(bench.tell.wait(&child));
-        let family = children(child.id());
-        let us = bench.instant();
-        let_pass(us);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        family.iter().for_each(Held::gone);
-        bench.settled(&format!("round {round}, owner killed after {us} µs, twin gone"));
-    }
-    end(bench, "owner killed");
+/// Processes that are killed at an instant of a commit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kill {
+    Owner,
+    OwnerAndTwin,
+    Everything,
 }
 
-fn owner_and_twin(dir: &Path, who: Who, kind: &'static str) {
-    let Some(mut bench) = bench(dir, who, kind) else { return };
-    bench.aim();
-    let want = if kind == "ext4" { who.rounds(20, 1500) } else { who.rounds(8, 500) };
-    for round in 0.. {
-        if !bench.wants(round, want) {
-            break;
+impl Kill {
+    /// Words before the command line: for everything systx is pid 1 of a namespace.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Kill::Owner | Kill::OwnerAndTwin => &[],
+            Kill::Everything => &["unshare", "--pid", "--fork"],
         }
-        let mut child = bench.start(&[]);
-        assert!(bench.tell.wait(&child));
+    }
+
+    /// Kills after `us` microseconds, and waits for the dead. Returns how long a twin was at work that died later.
+    fn strike(self, mut child: Child, us: u64) -> Option<u64> {
+        if self == Kill::Everything {
+            let owner = systx_below(child.id());
+            let_pass(us);
+            // With pid 1 the kernel kills everything of it.
+            if let Some(owner) = owner {
+                owner.kill();
+            }
+            // It waits for pid 1, which ends after all others of its namespace.
+            child.wait_with_output().unwrap();
+            return None;
+        }
         let family = children(child.id());
-        let us = bench.instant();
         let_pass(us);
-        // Half of the time the twin is at work already when it is killed.
-        let head_start = fastrand::bool().then(|| fastrand::u64(..3000));
-        if head_start.is_none() {
+        // Half of the time a twin that dies is at work already.
+        let head_start = (self == Kill::OwnerAndTwin && fastrand::bool()).then(|| fastrand::u64(..3000));
+        if self == Kill::OwnerAndTwin && head_start.is_none() {
             family.iter().for_each(Held::kill);
         }
         child.kill().unwrap();
@@ -141,37 +150,30 @@ fn owner_and_twin(dir: &Path, who: Who, kind: &'static str) {
             family.iter().for_each(Held::kill);
         }
         family.iter().for_each(Held::gone);
-        bench.look_before_recovery();
-        bench.account.recover();
-        bench.settled(&format!("round {round}, owner killed after {us} µs, twin {head_start:?} later"));
+        head_start
     }
-    end(bench, &format!("{kind}, owner and twin killed"));
 }
 
-fn everything_at_once(dir: &Path, who: Who) {
-    let Some(mut bench) = bench(dir, who, "ext4") else { return };
+/// At random instants. A twin that lives finishes by itself, else `systx recover` does.
+fn killed(dir: &Path, who: Who, kind: &'static str, kill: Kill) {
+    let Some(mut bench) = bench(dir, who, kind) else { return };
     bench.aim();
-    let want = who.rounds(20, 1500);
+    let want = if kind == "ext4" { who.rounds(20, 1500) } else { who.rounds(8, 500) };
     for round in 0.. {
         if !bench.wants(round, want) {
             break;
         }
-        // systx is pid 1 of a namespace: with it the kernel kills everything of it.
-        let child = bench.start(&["unshare", "--pid", "--fork"]);
+        let child = bench.start(kill.words());
         assert!(bench.tell.wait(&child));
-        let owner = systx_below(child.id());
         let us = bench.instant();
-        let_pass(us);
-        if let Some(owner) = owner {
-            owner.kill();
+        let head_start = kill.strike(child, us);
+        if kill != Kill::Owner {
+            bench.look_before_recovery();
+            bench.account.recover();
         }
-        // It waits for pid 1, which ends after all others of its namespace.
-        child.wait_with_output().unwrap();
-        bench.look_before_recovery();
-        bench.account.recover();
-        bench.settled(&format!("round {round}, everything killed after {us} µs"));
+        bench.settled(&format!("round {round}, {kill:?} killed after {us} µs, twin {head_start:?} later"));
     }
-    end(bench, "everything killed");
+    end(bench, &format!("{kind}, {kill:?} killed"));
 }
 
 fn on_both_or_on_neither(dir: &Path, who: Who) {

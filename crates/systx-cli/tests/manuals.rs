@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
+use systx_runner::Scratch;
 
 fn systx(args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_systx")).args(args).output().unwrap();
@@ -9,27 +10,10 @@ fn systx(args: &[&str]) -> Output {
     output
 }
 
-/// A scratch directory of this test, removed at the end.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("systx-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn bash_completes_verbs_and_options() {
     let scratch = Scratch::new("completions");
-    let script = scratch.0.join("systx");
+    let script = scratch.join("systx");
     std::fs::write(&script, systx(&["completions", "bash"]).stdout).unwrap();
     let ask = r#". "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _systx systx "${!#}" "${@: -2:1}"; echo "${COMPREPLY[@]}""#;
     let complete = |words: &[&str]| {
@@ -54,7 +38,7 @@ fn every_shell_has_its_script() {
 fn shells_take_their_scripts() {
     let scratch = Scratch::new("scripts");
     for (shell, option) in [("bash", "-n"), ("zsh", "-n"), ("fish", "--no-execute")] {
-        let script = scratch.0.join(shell);
+        let script = scratch.join(shell);
         std::fs::write(&script, systx(&["completions", shell]).stdout).unwrap();
         match Command::new(shell).arg(option).arg(&script).output() {
             Err(e) => println!("skipped: {shell} can't be run: {e}"),
@@ -69,8 +53,8 @@ fn shells_take_their_scripts() {
 #[test]
 fn man_shows_every_page_without_a_warning() {
     let scratch = Scratch::new("pages");
-    systx(&["manuals", scratch.0.to_str().unwrap()]);
-    for page in std::fs::read_dir(&scratch.0).unwrap() {
+    systx(&["manuals", scratch.to_str().unwrap()]);
+    for page in std::fs::read_dir(&*scratch).unwrap() {
         let page = page.unwrap().path();
         let mut man = Command::new("man");
         man.args(["--warnings", "-l"]).arg(&page).envs([
@@ -124,13 +108,13 @@ fn options(verb: &str) -> BTreeSet<String> {
 #[test]
 fn every_verb_has_a_page_with_all_of_its_options() {
     let scratch = Scratch::new("manuals");
-    systx(&["manuals", scratch.0.to_str().unwrap()]);
-    let files = std::fs::read_dir(&scratch.0).unwrap();
+    systx(&["manuals", scratch.to_str().unwrap()]);
+    let files = std::fs::read_dir(&*scratch).unwrap();
     let files: BTreeSet<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     let pages = verbs().iter().map(|verb| format!("systx-{verb}.1")).chain(["systx.1".to_string()]).collect();
     assert_eq!(files, pages);
     for verb in verbs() {
-        let page = std::fs::read_to_string(scratch.0.join(format!("systx-{verb}.1"))).unwrap();
+        let page = std::fs::read_to_string(scratch.join(format!("systx-{verb}.1"))).unwrap();
         // Bold, at the head of its paragraph: `\fB\-p\fR, \fB\-\-patch\fR`.
         let bold: BTreeSet<_> =
             page.split("\\fB").skip(1).filter_map(|text| text.split("\\fR").next()).collect();

@@ -1,6 +1,6 @@
 //! What the verbs of a transaction take and give: nodes, attributes, entries of directories.
 
-use systx_os::{FileType, Timestamp};
+use systx_os::{FileType, Stat, Timestamp};
 
 /// An object as a transaction sees it. Dense, from 1; `Node(1 + i)` is the root of mount `i` of those that the
 /// transaction began with.
@@ -45,6 +45,25 @@ pub struct Attr {
     pub rdev: u64,
     /// Preferred I/O size in bytes.
     pub blksize: u32,
+}
+
+impl From<&Stat> for Attr {
+    fn from(stat: &Stat) -> Attr {
+        Attr {
+            ino: stat.ino,
+            size: stat.size,
+            blocks: stat.blocks,
+            atime: stat.atime,
+            mtime: stat.mtime,
+            ctime: stat.ctime,
+            mode: stat.mode,
+            nlink: stat.nlink,
+            uid: stat.uid,
+            gid: stat.gid,
+            rdev: stat.rdev,
+            blksize: stat.blksize,
+        }
+    }
 }
 
 /// A time to set.

@@ -5,7 +5,7 @@ mod verbs_world;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use systx_engine::outcome::{ConflictKind, VerbError};
 use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
-use systx_os::{Errno, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
+use systx_os::{Errno, FileType, Linux, Open, Os, Rename, Seek, SetXattr, Timestamp};
 use verbs_world::*;
 
 /// Runs a test on every file system at hand.
@@ -40,7 +40,7 @@ fn a_large_file_is_changed_in_place_and_only_where_it_changed() {
         t.setattr(node, &SetAttr { size: Some(2_500_000), ..SetAttr::default() }).unwrap();
         assert_eq!(t.append(node, b"end"), Ok((2_500_000, 3)));
         t.setattr(node, &SetAttr { size: Some(2_600_000), ..SetAttr::default() }).unwrap();
-        let hole = t.seek(node, 1_500_000, true).unwrap();
+        let hole = t.seek(node, 1_500_000, Seek::Hole).unwrap();
         assert_eq!(hole, 2_000_000);
         t.close(node);
         expected[1_000_003..1_200_004].fill(0xEE);
@@ -311,8 +311,8 @@ fn a_small_file_changes_in_memory_until_it_grows() {
         let mut buf = [0; 20];
         let got = t.read_at(node, &mut buf, 1).unwrap();
         assert_eq!(&buf[..got], b"123xx67end");
-        assert_eq!((t.seek(node, 3, false).unwrap(), t.seek(node, 3, true).unwrap()), (3, 11));
-        assert_eq!(t.seek(node, 11, false), Err(Errno::NXIO.into()));
+        assert_eq!((t.seek(node, 3, Seek::Data).unwrap(), t.seek(node, 3, Seek::Hole).unwrap()), (3, 11));
+        assert_eq!(t.seek(node, 11, Seek::Data), Err(Errno::NXIO.into()));
         t.write_at(node, b"far", 1 << 20).unwrap();
         assert_eq!(staged(), 1, "it has grown too large");
         assert_eq!(t.getattr(node).unwrap().size, (1 << 20) + 3);

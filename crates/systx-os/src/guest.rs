@@ -172,7 +172,7 @@ through! {
         fn fallocate(fd, mode: Fallocate, offset: u64, len: u64) -> ();
         fn compare_exchange(fd, offset: u64, before: &[u8], after: &[u8]) -> bool;
         fn append(fd, bytes: &[u8]) -> (u64, usize);
-        fn seek(fd, offset: u64, hole: bool) -> u64;
+        fn seek(fd, offset: u64, to: Seek) -> u64;
         fn chmod(fd, mode: u32) -> ();
         fn chown(fd, uid: u32, gid: u32) -> ();
         fn utimens(fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> ();
@@ -180,7 +180,7 @@ through! {
         fn setxattr(fd, name: &[u8], value: &[u8], mode: SetXattr) -> ();
         fn removexattr(fd, name: &[u8]) -> ();
         fn listxattr(fd) -> Vec<Vec<u8>>;
-        fn write_out(fd, wait: bool) -> ();
+        fn write_out(fd, writing: Writing) -> ();
         fn lease(fd, lease: Lease) -> ();
         fn lease_held(fd) -> Lease;
         fn map(fd, words: usize) -> K::Mem;

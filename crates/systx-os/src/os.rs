@@ -180,8 +180,8 @@ pub trait Os: Clone + Send + Sync + 'static {
     ///
     /// Source: pwritev2(2) with RWF_APPEND.
     fn append(&self, fd: &Self::Fd, bytes: &[u8]) -> Result<(u64, usize)>;
-    /// Start of the next data (`hole` false) or hole at or after `offset`; `ENXIO` past the end.
-    fn seek(&self, fd: &Self::Fd, offset: u64, hole: bool) -> Result<u64>;
+    /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
+    fn seek(&self, fd: &Self::Fd, offset: u64, to: Seek) -> Result<u64>;
 
     // ---- attributes (also on O_PATH descriptors and symbolic links) -------------------------------------------------
 
@@ -202,8 +202,8 @@ pub trait Os: Clone + Send + Sync + 'static {
 
     // ---- durability ----------------------------------------------------------------------------------------------
 
-    /// Starts (`wait` false) or waits for write-out of a file's dirty pages (sync_file_range). No flush of the disk.
-    fn write_out(&self, fd: &Self::Fd, wait: bool) -> Result<()>;
+    /// Starts or waits for write-out of a file's dirty pages (sync_file_range). No flush of the disk.
+    fn write_out(&self, fd: &Self::Fd, writing: Writing) -> Result<()>;
     /// fsync(2); for directories too.
     fn fsync(&self, fd: &Self::Fd) -> Result<()>;
     /// fdatasync(2).

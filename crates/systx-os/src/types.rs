@@ -320,6 +320,24 @@ pub enum Rename {
     Exchange,
 }
 
+/// What lseek(2) looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// Bytes that were written.
+    Data,
+    /// None; the end of the file is one.
+    Hole,
+}
+
+/// How far write-out goes before a call returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// It has begun.
+    Start,
+    /// It is over.
+    Wait,
+}
+
 /// fallocate modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {

@@ -9,6 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod scratch;
+
+pub use scratch::Scratch;
+
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::io::Write;
 use std::process::Command;

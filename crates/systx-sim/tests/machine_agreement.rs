@@ -3,7 +3,10 @@
 //! Not compared: numbers, times, sizes of directories, allocated blocks, where holes begin (each file system has its
 //! own granularity), and names or calls that a run as an ordinary user may not make. As root both are root.
 
-use systx_os::{Dirent, Fallocate, FileType, FsKind, Lease, Linux, Open, Os, Rename, Result, SetXattr, Stat};
+use systx_os::{
+    Dirent, Fallocate, FileType, FsKind, Lease, Linux, Open, Os, Rename, Result, Seek, SetXattr, Stat,
+    Writing,
+};
 use systx_sim::machine::{dump, Machine, SimOs};
 
 /// The part of an answer that can be compared.
@@ -124,7 +127,7 @@ impl<O: Os> Side<O> {
             83..85 => os.copy_range(fd, offset, fd2, offset / 2, len as u64).map(Answer::Number),
             // Each file system gives its own meaning to the offsets of a directory.
             85..86 if os.stat(fd).is_ok_and(|s| s.kind() == FileType::Directory) => Ok(Answer::Done),
-            85..86 => os.seek(fd, offset, true).map(|_| Answer::Done),
+            85..86 => os.seek(fd, offset, Seek::Hole).map(|_| Answer::Done),
             86..88 => done(os.chmod(fd, mode)),
             88..89 => os.stat(fd).and_then(|s| done(os.chown(fd, s.uid, s.gid))),
             89..93 => {
@@ -147,7 +150,7 @@ impl<O: Os> Side<O> {
             _ => match mode % 3 {
                 0 => done(os.fsync(fd)),
                 1 => done(os.fdatasync(fd)),
-                _ => done(os.write_out(fd, true)),
+                _ => done(os.write_out(fd, Writing::Wait)),
             },
         };
         (label, answer)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use systx_os::{Errno, FsKind, Open, Os, Rename, Words};
+use systx_os::{Errno, FsKind, Open, Os, Rename, Words, Writing};
 use systx_sim::machine::{Call, Crash, Fault, FsSpec, Machine, Plant, SimOs, Tree};
 
 fn names(machine: &Machine) -> String {
@@ -105,7 +105,7 @@ fn written_out_files_need_a_flush_and_a_commit_that_came_after() {
         os.syncfs(&root).unwrap();
         let staged = os.create(&root, b"staged", 0o600).unwrap();
         os.pwrite(&staged, b"bytes", 0).unwrap();
-        os.write_out(&staged, true).unwrap();
+        os.write_out(&staged, Writing::Wait).unwrap();
         let look = |machine: &Machine| after(machine, Crash::NothingUnsynced).look(0, "staged");
         assert_eq!(look(&machine), None);
         let without = machine.fork();
@@ -193,7 +193,7 @@ fn a_lost_truncation_brings_back_the_old_contents_never_a_mixture_with_later_byt
     let file = os.open_path(0, "f", Open::ReadWrite).unwrap();
     os.truncate(&file, 0).unwrap();
     os.pwrite(&file, b"new", 0).unwrap();
-    os.write_out(&file, true).unwrap();
+    os.write_out(&file, Writing::Wait).unwrap();
     let seen: BTreeSet<Vec<u8>> = outcomes(&machine).into_iter().map(|t| t[0].1.clone()).collect();
     assert!(seen.contains(b"old contents".as_slice()) && seen.contains(b"new".as_slice()), "{seen:?}");
     assert!(seen.contains(b"".as_slice()) && seen.contains([0; 3].as_slice()), "{seen:?}");

@@ -18,20 +18,7 @@ impl From<Attr> for Metadata {
 
 impl From<&Stat> for Metadata {
     fn from(stat: &Stat) -> Metadata {
-        Metadata(Attr {
-            ino: stat.ino,
-            size: stat.size,
-            blocks: stat.blocks,
-            atime: stat.atime,
-            mtime: stat.mtime,
-            ctime: stat.ctime,
-            mode: stat.mode,
-            nlink: stat.nlink,
-            uid: stat.uid,
-            gid: stat.gid,
-            rdev: stat.rdev,
-            blksize: stat.blksize,
-        })
+        Metadata(stat.into())
     }
 }
 

@@ -2,13 +2,16 @@
 //! whether the source files that they name exist.
 //!
 //! Words are those that have a letter and stand outside of code blocks, in `docs/*.md` and README.md; the two
-//! pages that programs write do not count. Lines and sentences are checked in SECURITY.md and CONTRIBUTING.md,
+//! pages that programs write do not count, and the library's guide has a bound of its own. Lines and sentences are checked in SECURITY.md and CONTRIBUTING.md,
 //! too. Some turns of phrase are allowed now and then: each has a bound on its share, per 1,000 words.
 
 use crate::{files, Kept, Report};
 use std::path::Path;
 
 const WORDS_MAX: usize = 25_000;
+/// The guide of the library, and the most words that it may have.
+const GUIDE: &str = "docs/programming.md";
+const GUIDE_WORDS_MAX: usize = 4_000;
 const COLUMNS_MAX: usize = 120;
 /// Sentences that begin with a headless clause ("Who has waited", "What comes out"), of 1,000 words.
 const HEADLESS_MAX: f64 = 0.4;
@@ -26,6 +29,8 @@ const PERSON: [&str; 5] = ["he", "his", "him", "himself", "told"];
 struct Measure {
     /// Words that count.
     words: usize,
+    /// Words of the library's guide.
+    guide: usize,
     /// Words of which the shares are taken.
     all: usize,
     headless: usize,
@@ -65,7 +70,11 @@ impl Measure {
             let words = line.split_ascii_whitespace();
             let words = words.filter(|word| word.contains(|c: char| c.is_ascii_alphabetic())).count();
             self.all += words;
-            self.words += if is_counted { words } else { 0 };
+            match name {
+                GUIDE => self.guide += words,
+                _ if is_counted => self.words += words,
+                _ => (),
+            }
             if !line.starts_with('#') {
                 if paragraph.is_empty() {
                     begins = n + 1;
@@ -107,6 +116,10 @@ impl Measure {
         report.bound(
             format!("{} words, at most {words_max}", self.words),
             Kept::at_most(self.words, words_max),
+        );
+        report.bound(
+            format!("{GUIDE}: {} words, at most {GUIDE_WORDS_MAX}", self.guide),
+            Kept::at_most(self.guide, GUIDE_WORDS_MAX),
         );
         report.faults.extend(self.wide.iter().map(|line| format!("{line}, at most {COLUMNS_MAX}")));
         let thousands = self.all as f64 / 1000.0;
@@ -228,6 +241,15 @@ pub fn proof() -> Result<(), String> {
     if judged(plain, 5).is_empty() {
         return Err("too many words".into());
     }
+    let mut guide = Measure::default();
+    guide.add(GUIDE, &"word\n".repeat(GUIDE_WORDS_MAX));
+    if !guide.judge(0).faults.is_empty() {
+        return Err("the library's guide counts among the others".into());
+    }
+    guide.add(GUIDE, "word");
+    if guide.judge(0).faults.is_empty() {
+        return Err("too many words in the library's guide".into());
+    }
     if missing("planted", "See `commit/no_such_file.rs`.", &["crates/a/src/commit/mod.rs".into()]).is_empty()
     {
         return Err("a source file that does not exist".into());
@@ -250,6 +272,8 @@ mod tests {
         let text = "# A title\n\nTwo words – 3.\n\n```sh\nnone of these\n```\n\n    nor these\n\nLast.\n";
         assert_eq!(measured("docs/a.md", text).words, 5);
         assert_eq!(measured("docs/bench-results.md", text).words, 0);
+        let guide = measured(GUIDE, text);
+        assert_eq!((guide.words, guide.guide, guide.all), (0, 5, 5));
         assert_eq!(measured("CONTRIBUTING.md", text).all, 5);
     }
 

@@ -1,6 +1,7 @@
 //! The grammar of what a command may reach outside.
 
 use clap::{Args, ValueEnum};
+use systx_os::sandbox::watch;
 
 /// The fate of calls that would reach outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -14,9 +15,12 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Returns true if nothing may leave.
-    pub fn confines(self) -> bool {
-        self != Policy::Allow
+    /// Returns the network that the command has under it.
+    pub fn place(self) -> watch::Network {
+        match self {
+            Policy::Allow => watch::Network::Shared,
+            Policy::Deny | Policy::Abort => watch::Network::Own,
+        }
     }
 }
 

@@ -24,18 +24,9 @@ pub struct Undo {
     /// A directory of the file system, where several have an undoable transaction of that number
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
-    /// Show the changes that the undo would make, and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Show the changes before the commit: a line for each name, as `git diff --name-status`
-    #[arg(long)]
-    pub diff: bool,
-    /// Show the changes, with the number of lines that change in each file, as `git diff --stat`
-    #[arg(long)]
-    pub stat: bool,
-    /// Show the changes with their contents, as `git diff`
-    #[arg(short, long)]
-    pub patch: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub changes: Changes,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub undoable: Undoable,
@@ -57,11 +48,6 @@ impl Undo {
     /// Returns how much is said on standard error.
     pub fn voice(&self) -> Voice {
         Voice { json: self.json, verbose: self.verbose }
-    }
-
-    /// Returns the form in which changes are shown.
-    pub fn changes(&self) -> Changes {
-        Changes { dry_run: self.dry_run, diff: self.diff, stat: self.stat, patch: self.patch }
     }
 }
 

@@ -12,6 +12,7 @@ mod stat;
 use crate::args::Changes;
 use crate::failure::Failure;
 use crate::report::{Discarded, Ending};
+use crate::words::Voice;
 use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use systx_engine::changes::Change;
@@ -27,7 +28,7 @@ pub const PART_OF_ANOTHER: &str =
 /// committed.
 pub fn before_commit(
     form: &Changes,
-    json: bool,
+    voice: Voice,
     tx: &mut Transaction<Linux>,
     status: u8,
 ) -> Result<u8, Ending> {
@@ -36,7 +37,7 @@ pub fn before_commit(
     }
     let mut out = Out::new();
     let told =
-        tx.changes().and_then(|changes| tell(form, json, tx, &changes, &mut out).map(|()| changes.len()));
+        tx.changes().and_then(|changes| tell(form, voice, tx, &changes, &mut out).map(|()| changes.len()));
     out.flush();
     match told {
         Ok(count) if form.dry_run => Err(Ending::DryRun(count, status)),
@@ -57,13 +58,13 @@ pub struct Target {
 /// Writes the changes of an open transaction into a file; returns how many there are.
 pub fn into_file(
     form: &Changes,
-    json: bool,
+    voice: Voice,
     tx: &mut Transaction<Linux>,
     changes: &[Change],
     Target { file, terminal }: Target,
 ) -> Verb<usize> {
     let mut out = Out { terminal, to: BufWriter::new(Box::new(file)), lost: None };
-    tell(form, json, tx, changes, &mut out)?;
+    tell(form, voice, tx, changes, &mut out)?;
     out.flush();
     match out.lost {
         // A part would be taken for the whole.
@@ -79,12 +80,12 @@ pub fn discarded(change: &Change, tx: &Transaction<Linux>) -> Discarded {
 
 fn tell(
     form: &Changes,
-    json: bool,
+    voice: Voice,
     tx: &mut Transaction<Linux>,
     changes: &[Change],
     out: &mut Out,
 ) -> Verb<()> {
-    if json {
+    if voice.json {
         json::tell(changes, tx, out);
         return Ok(());
     }

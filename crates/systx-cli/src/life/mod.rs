@@ -97,7 +97,7 @@ impl Watched {
         let copy = |watch: &Watch| {
             Ok(Watch {
                 to: watch.to.try_clone().map_err(failed("copying a socket"))?,
-                own_network: watch.own_network,
+                network: watch.network,
             })
         };
         self.theirs.as_ref().map(copy).transpose()

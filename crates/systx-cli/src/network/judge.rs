@@ -12,6 +12,7 @@
 use crate::words::shown;
 use systx_os::sandbox::calls::{find, Address, Asked, Call};
 use systx_os::sandbox::inside;
+use systx_os::sandbox::watch::Network;
 
 /// Families that a network of its own keeps in: AF_UNIX, AF_INET, AF_INET6, AF_KEY, AF_NETLINK, AF_PACKET,
 /// AF_ALG (the kernel's ciphers).
@@ -21,15 +22,15 @@ const ALG: u32 = 38;
 
 /// Decides, in a thread that is in the command's network.
 pub struct Judge {
-    own_network: bool,
+    network: Network,
     /// Devices of the served file systems.
     served: Vec<u64>,
 }
 
 impl Judge {
     /// Of a command; `served`: the devices of what is served.
-    pub fn new(own_network: bool, served: Vec<u64>) -> Judge {
-        Judge { own_network, served }
+    pub fn new(network: Network, served: Vec<u64>) -> Judge {
+        Judge { network, served }
     }
 
     /// Whom a call would reach outside, in words.
@@ -56,7 +57,7 @@ impl Judge {
 
     /// In the machine's network, opening a socket that sends without an address is reported.
     fn is_kept_in(&self, family: u32) -> bool {
-        if self.own_network {
+        if self.network == Network::Own {
             KEPT_IN.contains(&family)
         } else {
             [NETLINK, ALG].contains(&family)
@@ -65,15 +66,15 @@ impl Judge {
 
     fn beyond(&self, pid: u32, to: &Address) -> Option<String> {
         match to {
-            Address::Inet(to) if self.own_network && inside::has_a_way_to(*to) => None,
+            Address::Inet(to) if self.network == Network::Own && inside::has_a_way_to(*to) => None,
             Address::Inet(to) => Some(to.to_string()),
             Address::Path(path) => match find(pid, path) {
                 Ok(None) => None,
                 Ok(Some(place)) if self.served.contains(&place.dev) => None,
-                Ok(Some(place)) if self.own_network && inside::is_bound(place) => None,
+                Ok(Some(place)) if self.network == Network::Own && inside::is_bound(place) => None,
                 Ok(Some(_)) | Err(_) => Some(shown(path)),
             },
-            Address::Abstract(_) if self.own_network => None,
+            Address::Abstract(_) if self.network == Network::Own => None,
             Address::Abstract(name) => Some(shown(&[b"@", name.as_slice()].concat())),
             Address::Family(family) if self.is_kept_in((*family).into()) => None,
             Address::Family(family) => Some(by_family((*family).into())),
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_a_network_of_its_own_does_not_keep_in_leaves() {
-        let (own, shared) = (Judge::new(true, Vec::new()), Judge::new(false, Vec::new()));
+        let (own, shared) = (Judge::new(Network::Own, Vec::new()), Judge::new(Network::Shared, Vec::new()));
         let beyond = |judge: &Judge, to| judge.beyond(std::process::id(), &to);
         let name = || Address::Abstract(b"x\n".to_vec());
         assert_eq!((beyond(&own, name()), beyond(&shared, name())), (None, Some("\"@x\\n\"".into())));

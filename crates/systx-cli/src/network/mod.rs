@@ -24,5 +24,5 @@ pub const PART_OF_ANOTHER: &str =
 pub fn watch(policy: Policy) -> Result<(Watch, Reception)> {
     let (reception, to) =
         Reception::pair().map_err(|e| Failure::new("making sockets to watch the command with", e))?;
-    Ok((Watch { to, own_network: policy.confines() }, reception))
+    Ok((Watch { to, network: policy.place() }, reception))
 }

@@ -18,6 +18,7 @@ use systx_os::sandbox::few;
 use systx_os::sandbox::inside;
 use systx_os::sandbox::mounts;
 use systx_os::sandbox::spawn::Child;
+use systx_os::sandbox::watch::Network;
 use systx_os::Errno;
 
 /// A running one.
@@ -81,7 +82,10 @@ impl Watcher {
         let failed = |e: Errno| Failure::new(WATCHING, e);
         let stop = EventFd::new().map_err(failed)?;
         let policy = answering.policy;
-        let network = policy.confines().then(|| inside::network_of(child)).transpose().map_err(failed)?;
+        let network = (policy.place() == Network::Own)
+            .then(|| inside::network_of(child))
+            .transpose()
+            .map_err(failed)?;
         let (ready, started) = std::sync::mpsc::sync_channel(1);
         let lent = Arc::new(Lent { stop, answering, network });
         let theirs = lent.clone();
@@ -111,7 +115,6 @@ fn answer_all(lent: &Lent, entered: impl FnOnce(Result<(), Errno>)) -> Seen {
     let Lent { stop: until, answering, network } = lent;
     let Answering { policy, reception, served, alarm } = answering;
     let mut seen = Seen::new(Some(*policy));
-    let own_network = network.is_some();
     let apart = few::keep_only(lent.descriptors());
     let inside = apart.and_then(|()| network.as_ref().map_or(Ok(()), inside::enter));
     let is_inside = inside.is_ok();
@@ -119,7 +122,7 @@ fn answer_all(lent: &Lent, entered: impl FnOnce(Result<(), Errno>)) -> Seen {
     if !is_inside {
         return seen;
     }
-    let judge = Judge::new(own_network, served.clone());
+    let judge = Judge::new(policy.place(), served.clone());
     let mut reception = Some(reception);
     let mut listeners: Vec<Listener> = Vec::new();
     loop {

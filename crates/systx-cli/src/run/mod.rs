@@ -251,7 +251,7 @@ fn attempt(
         .and_then(|()| verdict(args, over, trouble, arrived))
         .and_then(|status| Ok((status, sub::set_aside(&mut tx)?)))
         .and_then(|(status, left)| {
-            Ok((diff::before_commit(&args.changes, args.json, &mut tx, status)?, left))
+            Ok((diff::before_commit(&args.changes, args.voice(), &mut tx, status)?, left))
         });
     leaving.seen.merge(reached);
     let mut left = Left { _unmounting: unmounting, staged: false, promised: Promised::default() };

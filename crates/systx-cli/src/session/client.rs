@@ -37,18 +37,27 @@ pub enum Went {
     NoDaemon,
 }
 
-/// Runs a command inside. `owner`: the transaction is aborted if this process goes without having said that
-/// it is to stay.
+/// What a transaction is to the process that runs a command in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// Its own: aborted if it goes without having said that the transaction is to stay.
+    Own,
+    /// Another's.
+    Another,
+}
+
+/// Runs a command inside.
 pub fn enter(
     line: &mut Line,
     id: u64,
     words: &[OsString],
     prompt: &[(&str, OsString)],
-    owner: bool,
+    tie: Tie,
     too_late: Option<&Deadline>,
 ) -> Result<Went> {
     let mut command = words.join(std::ffi::OsStr::new(" ")).into_encoded_bytes();
     command.truncate(COMMAND_BYTES_MAX);
+    let owner = tie == Tie::Own;
     let entered = line
         .say(&Message { version: VERSION, request: Request::Enter { command, owner } }, &[])
         .and_then(|()| line.hear::<Answer>());

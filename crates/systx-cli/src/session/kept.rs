@@ -5,7 +5,7 @@
 //! this process's: when that is killed, it is aborted, as any run. Does not: try again, or hold output back:
 //! both are of a run that ends itself.
 
-use super::client::{enter, Went};
+use super::client::{enter, Tie, Went};
 use super::daemon::{self, Terms};
 use super::wire::{Answer, Form, Line, Look, Request};
 use super::{ask, changes, finish, left_behind, Changes, Wanted};
@@ -89,7 +89,8 @@ fn inside(args: &Run, keep: Keep, line: &mut Line, look: &Look, ours: &Ours) -> 
         Deadline::new(args.timeout.as_ref().map(|time| time.time)).map_err(failed("setting a timer"))?;
     let prompt = if keep.asks { shell::prompt(id).into() } else { Vec::new() };
     let asks = keep.asks && Terminal::foreground().is_some();
-    let ending = match enter(line, id, &args.command, &prompt, !keep.asks, Some(&deadline))? {
+    let tie = if keep.asks { Tie::Another } else { Tie::Own };
+    let ending = match enter(line, id, &args.command, &prompt, tie, Some(&deadline))? {
         Went::Ended(ended) if asks => return asked(args, ended, line, ours),
         Went::Ended(ended) => {
             let success = ended == Ended::Exited(0);

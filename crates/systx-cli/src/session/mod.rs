@@ -33,7 +33,7 @@ use crate::progress;
 use crate::report::{say, Ending, Ours, CONFLICT, OURS, TOO_LATE};
 use crate::shell;
 use crate::words::{shown, Voice};
-use client::Went;
+use client::{Tie, Went};
 use part::Named;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -107,7 +107,7 @@ pub fn exec(mut args: Exec) -> u8 {
         eprintln!("systx: transaction {id} is lost: nothing that is done in it can be committed.");
     }
     let prompt = if asked_for_a_shell { shell::prompt(id).into() } else { Vec::new() };
-    match client::enter(&mut found.line, id, &args.command, &prompt, false, None) {
+    match client::enter(&mut found.line, id, &args.command, &prompt, Tie::Another, None) {
         Ok(Went::Ended(ended)) => ended.code(),
         Ok(Went::NotStarted(news)) => not_started(&args.command, news),
         Ok(Went::TooLate) => TOO_LATE,

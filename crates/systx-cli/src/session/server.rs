@@ -13,6 +13,7 @@ use crate::diff::{self, Target};
 use crate::failure::{Failure, Result};
 use crate::life::Life;
 use crate::report::Told;
+use crate::words::Voice;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use systx_engine::outcome::{Conflict, Verb, VerbError};
@@ -81,8 +82,7 @@ impl Client {
     }
 
     /// Sends the client the way in.
-    fn enter(&mut self, command: Vec<u8>, owner: bool, entry: &Entry) -> Next {
-        self.owner |= owner;
+    fn enter(&mut self, command: Vec<u8>, entry: &Entry) -> Next {
         self.inside = Some(Inside { pid: self.pid, command, since: now() });
         let group = (Linux::new().uid() != 0).then(process::group);
         self.next(self.line.say(&Answer::Entered { group }, &entry.descriptors()))
@@ -321,17 +321,22 @@ impl Server {
                 self.keeps = true;
                 client.hears(&Answer::Done)
             }
-            Request::Enter { command, owner } => client.enter(command, owner, &kept.entry),
+            Request::Enter { command, owner } => {
+                client.owner |= owner;
+                client.enter(command, &kept.entry)
+            }
             Request::End { commit, by, part, undoable } => {
                 let terminal = fds.into_iter().next();
                 self.end(n, Wanted { commit, by, part, undoable, terminal }, kept)
             }
             Request::Diff { stat, patch, json, terminal, part } => {
+                let voice = Voice { json, verbose: false };
                 let form = Changes { stat, patch, ..Changes::default() };
                 let Some(file) = fds.into_iter().next().map(File::from) else { return Next::Goes };
                 let told = asked(kept, |tx| match part::choose(tx, part)? {
                     Ok(chosen) => {
-                        diff::into_file(&form, json, tx, &chosen.changes(), Target { file, terminal }).map(Ok)
+                        diff::into_file(&form, voice, tx, &chosen.changes(), Target { file, terminal })
+                            .map(Ok)
                     }
                     Err(why) => Ok(Err(why)),
                 });

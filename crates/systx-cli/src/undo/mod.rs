@@ -183,7 +183,7 @@ fn taken_back(
     let options = Options { command, ..life::options(promise, &[]) };
     let mut tx = life::begin(&domains, options, notices)?;
     let ready = put_back(&mut tx, args.id, &domains, &images)
-        .and_then(|()| diff::before_commit(&args.changes(), args.json, &mut tx, 0));
+        .and_then(|()| diff::before_commit(&args.changes, args.voice(), &mut tx, 0));
     // A process that is killed before has undone nothing, and its helper process cleans up.
     let _held = Signals::hold().map_err(failed("holding signals"))?;
     let ending = match ready {

@@ -18,7 +18,7 @@ use crate::diff::Diff;
 use crate::outcome::Verb;
 use crate::transaction::Transaction;
 use crate::types::{Attr, Node};
-use crate::workset::attributes::{from_stat, none_if_unsupported};
+use crate::workset::attributes::none_if_unsupported;
 use crate::workset::node::{node_of, Ix, XattrOverride};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Timestamp};
@@ -201,7 +201,7 @@ fn change<O: Os>(workset: &mut Workset<O>, diff: &Diff, pair: Pair) -> Verb<Opti
 
 fn committed_attr<O: Os>(workset: &Workset<O>, ix: Ix) -> Verb<Attr> {
     let lower = workset.object(ix).lower.as_ref().ok_or(Errno::STALE)?;
-    Ok(from_stat(&lower.stat))
+    Ok(Attr::from(&lower.stat))
 }
 
 /// Returns what the transaction has changed of an object of the committed tree that stays.

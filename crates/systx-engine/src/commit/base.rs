@@ -47,11 +47,19 @@ impl<O: Os> Default for Base<O> {
     }
 }
 
-/// Something to be looked at: which object, where it stands before any step, and whether its bytes count.
+/// Something to be looked at: which object, where it stands before any step, and how much of it counts.
 struct Wanted {
     handle: Handle,
     at: At,
-    bytes: bool,
+    counts: Counts,
+}
+
+/// How much of an object counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Counts {
+    Names,
+    /// The names, too.
+    Bytes,
 }
 
 impl<O: Os> Base<O> {
@@ -82,7 +90,7 @@ impl<O: Os> Base<O> {
         now: Began,
     ) -> Result<()> {
         let (os, root) = (&domain.os, &domain.area.root);
-        for Wanted { handle, at, bytes } in wanted {
+        for Wanted { handle, at, counts } in wanted {
             let found = if at.name.is_empty() {
                 change.directories.find(os, root, handle, &at.path)?
             } else {
@@ -90,7 +98,7 @@ impl<O: Os> Base<O> {
             };
             // The final look reports an object that is gone.
             if let Some(fd) = found {
-                self.add(domain, *handle, fd, *bytes, now)?;
+                self.add(domain, *handle, fd, *counts, now)?;
             }
         }
         if !domain.info.open_by_handle {
@@ -123,7 +131,7 @@ impl<O: Os> Base<O> {
             if seen.insert(so_far.clone()) {
                 let handle = os.handle(&dir)?;
                 if !self.objects.iter().any(|known| known.handle == handle) {
-                    self.add(domain, handle, dir.clone(), false, now)?;
+                    self.add(domain, handle, dir.clone(), Counts::Names, now)?;
                 }
             }
         }
@@ -135,14 +143,14 @@ impl<O: Os> Base<O> {
         domain: &Domain<O>,
         handle: Handle,
         fd: Arc<O::Fd>,
-        bytes: bool,
+        counts: Counts,
         now: Began,
     ) -> Result<()> {
         let stat = domain.os.stat(&fd)?;
         let known = domain.table.on_disk();
         // Of another machine's stamps nothing follows for our clock.
         let older = is_local(domain.info.kind) && known.is_older(stat.ctime, now);
-        let bytes = bytes && stat.kind() == FileType::File;
+        let bytes = counts == Counts::Bytes && stat.kind() == FileType::File;
         self.objects.push(Object {
             names_known: older || known.knows(ObjectId::attr(&handle), stat.ctime),
             bytes_known: older || known.knows(ObjectId::data(&handle), stat.ctime),
@@ -311,19 +319,19 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut index: HashMap<Handle, usize> = HashMap::new();
     let mut more = false;
-    let mut want = |handle: &Handle, at: &At, bytes: bool| {
+    let mut want = |handle: &Handle, at: &At, counts: Counts| {
         // Steps name the path at their turn; nothing has moved yet.
         let at = plan.places.get(handle).unwrap_or(at);
         let n = *index.entry(*handle).or_insert(wanted.len());
         match wanted.get_mut(n) {
-            Some(there) => there.bytes |= bytes,
-            None => wanted.push(Wanted { handle: *handle, at: at.clone(), bytes }),
+            Some(there) => there.counts = there.counts.max(counts),
+            None => wanted.push(Wanted { handle: *handle, at: at.clone(), counts }),
         }
     };
     for step in &change.body.steps {
         let at = &step.at;
         if !matches!(step.act, Act::Patch(_) | Act::Attr { .. }) && !plan.made.contains(&at.dir) {
-            want(&at.dir, &At { name: Vec::new(), ..at.clone() }, false);
+            want(&at.dir, &At { name: Vec::new(), ..at.clone() }, Counts::Names);
         }
         // Where a name stands before anything moves.
         let here = || match plan.places.get(&at.dir) {
@@ -332,18 +340,19 @@ fn wanted<O: Os>(change: &Change<O>) -> (Vec<Wanted>, bool) {
         };
         match &step.act {
             Act::Place { .. } => {}
-            Act::Link { object, found } => want(object, found, true),
-            Act::Take { before, .. } => want(before, &here(), true),
+            Act::Link { object, found } => want(object, found, Counts::Bytes),
+            Act::Take { before, .. } => want(before, &here(), Counts::Bytes),
             Act::Replace { before, tree, read, .. } | Act::Remove { before, tree, read, .. } => {
                 // A redo compares the bytes that were read.
-                want(before, &here(), read.iter().any(|read| read.of.is_none()));
+                let is_read = read.iter().any(|read| read.of.is_none());
+                want(before, &here(), if is_read { Counts::Bytes } else { Counts::Names });
                 // Objects that go with it were looked at long ago.
                 more |= !tree.is_empty();
             }
-            Act::Patch(patch) => want(&patch.file, at, true),
+            Act::Patch(patch) => want(&patch.file, at, Counts::Bytes),
             // An object without a public name yet is ours.
             Act::Attr { object, power_over, .. } if plan.places.contains_key(object) => {
-                want(object, at, power_over.is_some());
+                want(object, at, power_over.as_ref().map_or(Counts::Names, |_| Counts::Bytes));
             }
             Act::Attr { .. } => {}
         }

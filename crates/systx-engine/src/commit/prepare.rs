@@ -94,7 +94,7 @@ pub(super) fn prepare<O: Os>(
         };
         parts.push(Part { mount, domain, change, age, objects, footprint, numbered: None });
     }
-    record(facts, &mut parts, durability, several)?;
+    record(facts, &mut parts, durability)?;
     debug_assert!(coordinates_once(&parts), "I8: one coordinator, which all other records name");
     Ok(parts)
 }
@@ -248,13 +248,12 @@ fn record<O: Os>(
     facts: &mut Facts<O>,
     parts: &mut [Part<O>],
     durability: Durability,
-    several: bool,
 ) -> Result<(), CommitError> {
     facts.refresh_all().map_err(super::aborted)?;
     if let Some(nonce) = parts.first().map(|part| part.domain.os.random()) {
         parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.body.nonce = nonce);
     }
-    if several {
+    if parts.iter().filter(|part| part.change.is_some()).count() > 1 {
         name_each_other(parts);
     }
     for part in parts.iter_mut() {

@@ -15,7 +15,7 @@ use crate::workset::node::{Data, Ix};
 use crate::workset::Workset;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use systx_os::{Errno, Os};
+use systx_os::{Errno, Os, Seek};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
@@ -188,14 +188,14 @@ pub(crate) fn each_difference<O: Os>(
 /// Data and holes of a private file.
 fn private_extents<O: Os>(workset: &mut Workset<O>, ix: Ix, size: u64) -> Verb<Vec<(Range<u64>, Extent)>> {
     let fd = workset.private_fd(ix)?;
-    let next = |at, hole| match workset.os().seek(&fd, at, hole) {
+    let next = |at, what| match workset.os().seek(&fd, at, what) {
         Err(Errno::NXIO) => Ok(size),
         found => found.map(|to| to.clamp(at, size)),
     };
     let (mut extents, mut at) = (Vec::new(), 0);
     while at < size {
-        let data = next(at, false)?;
-        let hole = if data < size { next(data, true)?.max(data + 1) } else { size };
+        let data = next(at, Seek::Data)?;
+        let hole = if data < size { next(data, Seek::Hole)?.max(data + 1) } else { size };
         let parts = [(at..data, Extent::Hole), (data..hole, Extent::Data)];
         extents.extend(parts.into_iter().filter(|(range, _)| !range.is_empty()));
         at = hole;

@@ -3,7 +3,7 @@
 use super::on_disk::Began;
 use super::Domain;
 use crate::id::Objects;
-use systx_os::{Os, Result};
+use systx_os::{Os, Result, Writing};
 
 impl<O: Os> Domain<O> {
     /// Returns true if a transaction builds on a `none` commit that is not on stable storage yet.
@@ -40,10 +40,10 @@ impl<O: Os> Domain<O> {
     {
         let os = &self.os;
         // For one file, too: an fsync of its own would be one more flush.
-        files.clone().try_for_each(|fd| os.write_out(fd, false))?;
+        files.clone().try_for_each(|fd| os.write_out(fd, Writing::Start))?;
         // The kernel reports a write-back error once, to this call: the barrier file must not be the one to
         // ask.
-        files.clone().try_for_each(|fd| os.write_out(fd, true))?;
+        files.clone().try_for_each(|fd| os.write_out(fd, Writing::Wait))?;
         // The barrier inode changes after the last wait, so that its sync commits the journal up to here.
         let barrier = self.barrier_file()?;
         let now = os.now();

@@ -13,7 +13,7 @@ use crate::objects::{current_names, current_xattr};
 use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Stat};
+use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Seek, Stat};
 
 /// Up to this many missing names in a directory are compared one by one. (In tests few, so that they have
 /// both.)
@@ -289,7 +289,7 @@ impl<O: Os> Facts<O> {
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
             // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
             // data is read.
-            let _ = os.seek(&fd, 0, false);
+            let _ = os.seek(&fd, 0, Seek::Data);
             let stamp = os.stat(&fd);
             // Only now: a process that opens the file for writing later moves the stamp with its first store.
             let _ = os.lease(&fd, Lease::None);
@@ -314,7 +314,7 @@ impl<O: Os> Facts<O> {
         if self.seen[file.fact.0 as usize].data.as_ref().is_none_or(|data| data.hot) {
             return Ok(offset);
         }
-        match self.os_of(file.fact).seek(fd, offset, false) {
+        match self.os_of(file.fact).seek(fd, offset, Seek::Data) {
             Ok(data) => Ok(data),
             Err(Errno::NXIO) => Ok(u64::MAX),
             Err(_) => Ok(offset),

@@ -30,7 +30,7 @@ use read_committed::Watched;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
-use systx_os::{Errno, Handle, Os, Stat, Timestamp};
+use systx_os::{Errno, Handle, Os, Seek, Stat, Timestamp};
 
 /// Number of an object fact.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -87,12 +87,12 @@ pub(crate) enum Bytes<O: Os> {
 
 impl<O: Os> LowerFile<O> {
     /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
-    pub(crate) fn seek(&self, os: &O, offset: u64, hole: bool) -> Result<u64, Errno> {
+    pub(crate) fn seek(&self, os: &O, offset: u64, to: Seek) -> Result<u64, Errno> {
         match &self.bytes {
-            Bytes::File(fd) => os.seek(fd, offset, hole),
-            Bytes::Unclaimed(fd) => os.seek(&**fd, offset, hole),
+            Bytes::File(fd) => os.seek(fd, offset, to),
+            Bytes::Unclaimed(fd) => os.seek(&**fd, offset, to),
             Bytes::Copied(_) if offset >= self.size => Err(Errno::NXIO),
-            Bytes::Copied(_) => Ok(if hole { self.size } else { offset }),
+            Bytes::Copied(_) => Ok(if to == Seek::Hole { self.size } else { offset }),
         }
     }
 }

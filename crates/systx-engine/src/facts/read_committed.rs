@@ -11,7 +11,7 @@ use crate::bytes::read_up_to;
 use crate::id::ObjectId;
 use crate::outcome::Verb;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, Open, Os, Result, Stat};
+use systx_os::{Dirent, Errno, Open, Os, Result, Seek, Stat};
 
 /// Up to this size an open file is kept in memory, so that no process can change it for its reader.
 pub(crate) const COPIED_BYTES_MAX: u64 = if cfg!(test) { 16 << 10 } else { 4 << 20 };
@@ -220,7 +220,7 @@ fn whole<O: Os>(os: &O, fd: &O::Fd, room: Room) -> Result<(Stat, Option<Vec<u8>>
     let mut tries = QUIET_TRIES;
     loop {
         // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the data is read.
-        let _ = os.seek(fd, 0, false);
+        let _ = os.seek(fd, 0, Seek::Data);
         let mut stat = os.stat(fd)?;
         if room == Room::None || stat.size > COPIED_BYTES_MAX {
             return Ok((stat, None));
@@ -228,7 +228,7 @@ fn whole<O: Os>(os: &O, fd: &O::Fd, room: Room) -> Result<(Stat, Option<Vec<u8>>
         let mut bytes = vec![0; stat.size as usize];
         let got = read_up_to(os, fd, &mut bytes, 0)?;
         bytes.truncate(got);
-        let _ = os.seek(fd, 0, false);
+        let _ = os.seek(fd, 0, Seek::Data);
         let after = os.stat(fd)?;
         tries -= 1;
         if (after.size, after.mtime, after.ctime) == (stat.size, stat.mtime, stat.ctime) || tries == 0 {

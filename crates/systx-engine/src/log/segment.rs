@@ -7,7 +7,7 @@ use super::error::LogError;
 use super::format::{self, Header, HeaderRead, CELL_BYTES, HEADER_BYTES};
 use crate::bytes::write_all;
 use crate::id::AreaId;
-use systx_os::{Errno, Open, Os};
+use systx_os::{Errno, Open, Os, Writing};
 
 /// Bytes of the first segment after a recovery, the second one, and all others.
 const SIZES: [u64; 3] = [1 << 20, 4 << 20, 16 << 20];
@@ -125,7 +125,7 @@ fn fill<O: Os>(os: &O, segment: &Segment<O>) -> Result<(), Errno> {
     write_all(os, &segment.fd, &segment.header.encode(), 0)?;
     if usual && size > SIZES[0] {
         // The disk starts now, so that the first sync need not wait for all of it.
-        os.write_out(&segment.fd, false)?;
+        os.write_out(&segment.fd, Writing::Start)?;
     }
     Ok(())
 }

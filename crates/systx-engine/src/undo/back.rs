@@ -270,24 +270,17 @@ fn give_attributes<O: Os>(t: &mut Transaction<O>, back: &mut Back<'_, O>) -> Ver
                 if !thing.bytes.is_empty() || before.size != after.size && thing.kind == FileType::File {
                     give_bytes(t, node, thing, (after.size, before.size), back.contents)?;
                 }
-                give_state(t, node, thing.kind, before, after != before)?;
+                if after != before {
+                    give_state(t, node, thing.kind, before)?;
+                }
             }
-            None => give_state(t, node, thing.kind, before, true)?,
+            None => give_state(t, node, thing.kind, before)?,
         }
     }
     Ok(())
 }
 
-fn give_state<O: Os>(
-    t: &mut Transaction<O>,
-    node: Node,
-    kind: FileType,
-    state: &State,
-    differs: bool,
-) -> Verb<()> {
-    if !differs {
-        return Ok(());
-    }
+fn give_state<O: Os>(t: &mut Transaction<O>, node: Node, kind: FileType, state: &State) -> Verb<()> {
     let now = t.getattr(node)?;
     if (now.uid, now.gid) != (state.uid, state.gid) {
         let set = SetAttr { uid: Some(state.uid), gid: Some(state.gid), ..SetAttr::default() };

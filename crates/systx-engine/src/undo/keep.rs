@@ -19,13 +19,13 @@ use crate::outcome::{Durability, Verb};
 use crate::paths::{join, on_the_way};
 use crate::transaction::Transaction;
 use crate::types::Attr;
-use crate::workset::attributes::{from_stat, none_if_unsupported};
+use crate::workset::attributes::none_if_unsupported;
 use crate::workset::data::CHUNK_BYTES;
 use crate::workset::node::{node_of, Ix};
 use crate::workset::Workset;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use systx_os::{Errno, FileType, Open, Os, Rename};
+use systx_os::{Errno, FileType, Open, Os, Rename, Seek};
 use xxhash_rust::xxh3::Xxh3;
 
 /// From this length on bytes begin on a block of `contents`, so that blocks may be shared with it.
@@ -279,7 +279,7 @@ fn thing<O: Os>(
 
 fn state_before<O: Os>(t: &mut Transaction<O>, ix: Ix) -> Verb<Option<State>> {
     let Some(lower) = &t.workset.object(ix).lower else { return Ok(None) };
-    let (fact, attr) = (lower.fact, from_stat(&lower.stat));
+    let (fact, attr) = (lower.fact, Attr::from(&lower.stat));
     let mut xattrs = Vec::new();
     for name in none_if_unsupported(t.workset.facts_mut().xattr_names(fact))? {
         if let Some(value) = t.workset.facts_mut().xattr(fact, &name)? {
@@ -332,12 +332,12 @@ fn range<O: Os>(
         let (mut at, stop) = (start, end.min(before));
         while at < stop {
             // Where data begins is a hint: what is read is a fact.
-            let from = match file.seek(&os, at, false) {
+            let from = match file.seek(&os, at, Seek::Data) {
                 Ok(from) => from,
                 Err(Errno::NXIO) => break,
                 Err(_) => at,
             };
-            let to = file.seek(&os, from, true).unwrap_or(stop).min(stop);
+            let to = file.seek(&os, from, Seek::Hole).unwrap_or(stop).min(stop);
             if from >= to {
                 break;
             }

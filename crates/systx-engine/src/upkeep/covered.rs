@@ -16,7 +16,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::open_object;
 use crate::record::{Act, At, Body};
 use std::collections::BTreeSet;
-use systx_os::{FileType, FsKind, Handle, Open, Os, Result};
+use systx_os::{FileType, FsKind, Handle, Open, Os, Result, Writing};
 
 /// Files that are opened and written out one by one; for more, a sync of everything costs less.
 const FILES_MAX: usize = 64;
@@ -76,7 +76,7 @@ impl Covered {
         match files.and_then(|files| opened(domain, &files)) {
             Some(_) if mutant::on(Mutant::CoveredNotWritten) => domain.sync_files(noted.iter()),
             Some(files) if mutant::on(Mutant::CoveredUnordered) => {
-                files.iter().chain(noted).try_for_each(|fd| domain.os.write_out(fd, true))
+                files.iter().chain(noted).try_for_each(|fd| domain.os.write_out(fd, Writing::Wait))
             }
             Some(files) => domain.sync_files(files.iter().chain(noted)),
             None => domain.sync_everything(),

@@ -3,7 +3,6 @@
 use crate::acl::{self, Acl};
 use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
-use crate::workset::attributes::from_stat;
 use crate::workset::names::Change;
 use crate::workset::node::{node_of, Ix};
 use crate::workset::staging::Spot;
@@ -100,7 +99,7 @@ impl<O: Os> Transaction<O> {
         self.workset.claim(dir)?;
         self.workset.may_create_in(dir, b"")?;
         let mount = usize::from(self.workset.object(dir).mount);
-        let mut shape = shape(&mut self.workset, dir, New::File, mode, caller, true)?;
+        let mut shape = shape(&mut self.workset, dir, New::File, mode, caller, Birth::Entry)?;
         shape.flags = self.workset.flags_for_new(dir, FileType::File)?;
         let staging = self.workset.staging(mount)?.dir.clone();
         let fd = Arc::new(self.workset.os().tmpfile(&staging, shape.make_with)?);
@@ -110,7 +109,7 @@ impl<O: Os> Transaction<O> {
         object.file = Some(fd);
         object.flagged = shape.flags != 0;
         self.workset.hold(ix);
-        Ok((node_of(ix), from_stat(&stat)))
+        Ok((node_of(ix), Attr::from(&stat)))
     }
 }
 
@@ -134,7 +133,8 @@ fn make<O: Os>(
     let hidden = user.is_some();
     let mount = usize::from(workset.object(dir).mount);
     let in_slot = hidden || !workset.object(dir).is_staged();
-    let mut shape = shape(workset, dir, new, mode, caller, in_slot)?;
+    let birth = if in_slot { Birth::Entry } else { Birth::Directory };
+    let mut shape = shape(workset, dir, new, mode, caller, birth)?;
     if hidden {
         // Root finishes it as its owner and group (`finish_sub_areas`). Only a group that the caller has may be that.
         (shape.gid, shape.mode) = (caller.gid, shape.mode & !SETGID);
@@ -153,7 +153,16 @@ fn make<O: Os>(
     if !hidden {
         workset.touch(dir, Change::Real)?;
     }
-    Ok((node_of(ix), from_stat(&stat)))
+    Ok((node_of(ix), Attr::from(&stat)))
+}
+
+/// Where a new object is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Birth {
+    /// In a staging entry, which passes nothing on.
+    Entry,
+    /// In its directory, which is staged and passes on what it has.
+    Directory,
 }
 
 /// Owner, mode and lists of a new object (inode_init_owner and posix_acl_create in linux/fs).
@@ -163,7 +172,7 @@ fn shape<O: Os>(
     new: New<'_>,
     mode: u32,
     caller: Caller,
-    in_slot: bool,
+    birth: Birth,
 ) -> Verb<Shape> {
     let parent = workset.attr(dir)?;
     let is_dir = matches!(new, New::Directory);
@@ -189,7 +198,7 @@ fn shape<O: Os>(
         (Some(list), _) => {
             let inherited = acl::inherit(list, mode);
             shape.mode = inherited.mode;
-            if in_slot {
+            if birth == Birth::Entry {
                 shape.make_with = inherited.mode;
                 shape.access = inherited.access;
                 shape.default = is_dir.then(|| Acl::bytes(list));

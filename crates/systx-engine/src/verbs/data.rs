@@ -6,7 +6,7 @@ use crate::workset::data::{CHUNK_BYTES, COPY_BYTES_MAX};
 use crate::workset::extents::Extent;
 use crate::workset::node::{Data, Ix};
 use crate::workset::Workset;
-use systx_os::{Errno, Fallocate, FileType, Os};
+use systx_os::{Errno, Fallocate, FileType, Os, Seek};
 
 /// Most bytes of one copy; copy_file_range(2) may be short.
 const COPY_RANGE_BYTES_MAX: u64 = 4 << 20;
@@ -189,32 +189,32 @@ impl<O: Os> Transaction<O> {
     }
 
     /// Start of the next data or hole at or after `offset`; `ENXIO` past the end.
-    pub fn seek(&mut self, node: Node, offset: u64, hole: bool) -> Verb<u64> {
+    pub fn seek(&mut self, node: Node, offset: u64, to: Seek) -> Verb<u64> {
         self.ours()?;
         let ix = regular(&self.workset, node)?;
         if let Some(fd) = self.workset.whole_fd(ix, Access::Read)? {
-            return Ok(self.workset.os().seek(&fd, offset, hole)?);
+            return Ok(self.workset.os().seek(&fd, offset, to)?);
         }
         if let Some(size) = self.workset.memory(ix).map(|m| m.bytes.len() as u64) {
             return if offset < size {
-                Ok(if hole { size } else { offset })
+                Ok(if to == Seek::Hole { size } else { offset })
             } else {
                 Err(Errno::NXIO.into())
             };
         }
         let Data::Overlay(overlay) = &self.workset.object(ix).data else {
             let file = self.workset.lower_file(ix)?;
-            return Ok(file.seek(self.workset.os(), offset, hole)?);
+            return Ok(file.seek(self.workset.os(), offset, to)?);
         };
         if offset >= overlay.size {
             return Err(Errno::NXIO.into());
         }
         // Bytes of the committed file count as data: its layout is no fact.
-        let wanted = |kind: &Option<Extent>| (*kind == Some(Extent::Hole)) == hole;
+        let wanted = |kind: &Option<Extent>| (*kind == Some(Extent::Hole)) == (to == Seek::Hole);
         let next = overlay.extents.pieces(offset..overlay.size).into_iter().find(|(_, kind)| wanted(kind));
         match next {
             Some((range, _)) => Ok(range.start),
-            None if hole => Ok(overlay.size),
+            None if to == Seek::Hole => Ok(overlay.size),
             None => Err(Errno::NXIO.into()),
         }
     }

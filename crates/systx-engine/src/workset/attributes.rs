@@ -9,24 +9,6 @@ use crate::types::Attr;
 use crate::workset::node::{Data, Ix, Reach, XattrOverride};
 use systx_os::{Errno, FileType, Os, Stat};
 
-/// Returns the answer of stat(2) for a staged object.
-pub(crate) fn from_stat(stat: &Stat) -> Attr {
-    Attr {
-        ino: stat.ino,
-        size: stat.size,
-        blocks: stat.blocks,
-        atime: stat.atime,
-        mtime: stat.mtime,
-        ctime: stat.ctime,
-        mode: stat.mode,
-        nlink: stat.nlink,
-        uid: stat.uid,
-        gid: stat.gid,
-        rdev: stat.rdev,
-        blksize: stat.blksize,
-    }
-}
-
 /// Links of a directory: some file systems (btrfs) always say 1.
 fn dir_links(base: u32, subdirs: i32) -> u32 {
     match base {
@@ -56,7 +38,7 @@ impl<O: Os> Workset<O> {
 
     fn staged_attr(&mut self, ix: Ix) -> Verb<Attr> {
         let stat = self.staged_stat(ix)?;
-        let mut attr = from_stat(&stat);
+        let mut attr = Attr::from(&stat);
         if let Some(dir) = &self.object(ix).dir {
             attr.nlink = dir_links(stat.nlink.min(2), dir.subdirs);
         }
@@ -93,7 +75,7 @@ impl<O: Os> Workset<O> {
         };
         let object = self.object(ix);
         let Some(lower) = &object.lower else { return Err(Errno::STALE.into()) };
-        let mut attr = from_stat(&lower.stat);
+        let mut attr = Attr::from(&lower.stat);
         match &object.dir {
             Some(dir) => {
                 attr.nlink = dir_links(attr.nlink, dir.subdirs);

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
-use crate::types::{Errno, Fallocate, Result};
+use crate::types::{Errno, Fallocate, Result, Seek};
 
 /// Most bytes that one copy through our memory moves.
 const COPY_BYTES: usize = 256 << 10;
@@ -113,6 +113,10 @@ pub(super) fn append(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(u64, usize)> {
     Ok((end - written as u64, written))
 }
 
-pub(super) fn seek(fd: BorrowedFd<'_>, offset: u64, hole: bool) -> Result<u64> {
-    rustix::fs::seek(fd, if hole { SeekFrom::Hole(offset) } else { SeekFrom::Data(offset) })
+pub(super) fn seek(fd: BorrowedFd<'_>, offset: u64, to: Seek) -> Result<u64> {
+    let to = match to {
+        Seek::Data => SeekFrom::Data(offset),
+        Seek::Hole => SeekFrom::Hole(offset),
+    };
+    rustix::fs::seek(fd, to)
 }

@@ -4,13 +4,14 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::raw::check_int;
-use crate::types::Result;
+use crate::types::{Result, Writing};
 
-pub(super) fn write_out(fd: BorrowedFd<'_>, wait: bool) -> Result<()> {
-    let flags = if wait {
-        libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
-    } else {
-        libc::SYNC_FILE_RANGE_WRITE
+pub(super) fn write_out(fd: BorrowedFd<'_>, writing: Writing) -> Result<()> {
+    let flags = match writing {
+        Writing::Start => libc::SYNC_FILE_RANGE_WRITE,
+        Writing::Wait => {
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
+        }
     };
     // SAFETY: takes numbers only; length 0 means to the end of the file.
     let returned = unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, flags) };

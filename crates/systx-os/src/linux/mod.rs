@@ -219,8 +219,8 @@ impl Os for Linux {
         bytes::append(fd.as_fd(), bytes)
     }
 
-    fn seek(&self, fd: &OwnedFd, offset: u64, hole: bool) -> Result<u64> {
-        bytes::seek(fd.as_fd(), offset, hole)
+    fn seek(&self, fd: &OwnedFd, offset: u64, to: Seek) -> Result<u64> {
+        bytes::seek(fd.as_fd(), offset, to)
     }
 
     fn chmod(&self, fd: &OwnedFd, mode: u32) -> Result<()> {
@@ -245,8 +245,8 @@ impl Os for Linux {
         attributes::listxattr(fd.as_fd())
     }
 
-    fn write_out(&self, fd: &OwnedFd, wait: bool) -> Result<()> {
-        durability::write_out(fd.as_fd(), wait)
+    fn write_out(&self, fd: &OwnedFd, writing: Writing) -> Result<()> {
+        durability::write_out(fd.as_fd(), writing)
     }
     fn fsync(&self, fd: &OwnedFd) -> Result<()> {
         durability::fsync(fd.as_fd())

@@ -16,10 +16,9 @@
 //! parents outside.
 
 use super::spawn::{
-    child_signal_default, children_signal, execute, hung_up, pointers, serve, socket_pair, Child, Message,
-    Role, Words,
+    children_signal, execute, hung_up, pointers, serve, socket_pair, Child, ChildSignal, Message, Role, Words,
 };
-use super::watch::{self, Watch};
+use super::watch::{self, Network, Watch};
 use super::{clone3, close_all_but, exit_now, own, require_one_thread, Side};
 use crate::process::Signals;
 use crate::types::Result;
@@ -63,7 +62,7 @@ impl Entry {
         };
         let user =
             if rustix::process::geteuid().is_root() { None } else { Some(open("ns/user", OFlags::RDONLY)?) };
-        let network = if watch.as_ref().is_some_and(|watch| watch.own_network) {
+        let network = if watch.as_ref().is_some_and(|watch| watch.network == Network::Own) {
             Some(open("ns/net", OFlags::RDONLY)?)
         } else {
             None
@@ -105,13 +104,14 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
     require_one_thread()?;
     let argv = pointers(&guest.argv);
     let env = pointers(&guest.env);
-    let watched = entry.watch.as_ref().map(|to| watch::prepare(to.as_fd(), entry.network.is_some()));
+    let network = if entry.network.is_some() { Network::Own } else { Network::Shared };
+    let watched = entry.watch.as_ref().map(|to| watch::prepare(to.as_fd(), network));
     let (talk, theirs) = socket_pair()?;
     if let Some(user) = &entry.user {
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
     }
     move_into_link_name_space(entry.pids.as_fd(), Some(LinkNameSpaceType::ProcessID))?;
-    let ignored_before = ignore_children();
+    let child_signal = ChildSignal::Ignored.set();
     // SAFETY: one thread (checked); the child's side is `usher`, which never returns.
     let side = unsafe { clone3(0, None) };
     match side? {
@@ -123,7 +123,7 @@ pub fn join(guest: &Guest, entry: &Entry, signals: &Signals) -> Result<Child> {
                 Words { argv: &argv, env: &env },
                 &theirs,
                 signals,
-                ignored_before,
+                child_signal,
             )
         }
         Side::Parent(_, pid) => {
@@ -149,11 +149,11 @@ fn usher(
     words: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
-    ignored_before: bool,
+    child_signal: ChildSignal,
 ) -> ! {
     // SAFETY: this copy has one thread; the child's side is `attend`, which never returns.
     match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => attend(guest, way, words, talk, signals, ignored_before),
+        Ok(Side::Child) => attend(guest, way, words, talk, signals, child_signal),
         Ok(Side::Parent(..)) => exit_now(0),
         Err(error) => tell(talk, Message::NOT_ENTERED, error),
     }
@@ -171,7 +171,7 @@ fn attend(
     Words { argv, env }: Words<'_>,
     talk: &OwnedFd,
     signals: &Signals,
-    ignored_before: bool,
+    child_signal: ChildSignal,
 ) -> ! {
     if let Err(error) = enter(entry) {
         tell(talk, Message::NOT_ENTERED, error);
@@ -185,14 +185,14 @@ fn attend(
     if let Err(error) = own::drop_privileges() {
         tell(talk, Message::NOT_ENTERED, error);
     }
-    child_signal_default();
+    ChildSignal::Default.set();
     let Ok(children) = children_signal() else { exit_now(1) };
     if hung_up(talk) {
         exit_now(1);
     }
     // SAFETY: this copy has one thread; the child's side is `execute`, which never returns.
     let (pidfd, pid) = match unsafe { clone3(0, None) } {
-        Ok(Side::Child) => execute(guest.umask, argv, env, talk, signals, ignored_before),
+        Ok(Side::Child) => execute(guest.umask, argv, env, talk, signals, child_signal),
         Ok(Side::Parent(pidfd, pid)) => (pidfd, pid),
         Err(error) => tell(talk, Message::NOT_EXECUTED, error),
     };
@@ -211,10 +211,4 @@ fn enter(entry: &Entry) -> Result<()> {
     // Pid 1's root need not be that of its mount namespace, where a chroot is.
     rustix::process::fchdir(&entry.root)?;
     rustix::process::chroot(c".")
-}
-
-/// Lets the kernel reap the children of this process; returns true if it did before.
-fn ignore_children() -> bool {
-    // SAFETY: SIGCHLD exists and SIG_IGN runs no code of ours.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) == libc::SIG_IGN }
 }

@@ -8,7 +8,7 @@
 //! pid 1 does last may need some: it is a copy of a process with one thread.
 
 use super::root::{Root, Stage};
-use super::watch::{self, Watch};
+use super::watch::{self, Network, Watch};
 use super::{clone3, close_all_but, exit_now, require_one_thread, Side};
 use crate::fuse::EventFd;
 use crate::process::{last_errno, set_of, Ended, Signals};
@@ -328,7 +328,7 @@ fn init(
         Message(Message::NO_DIRECTORY, error.raw_os_error()).send(talk);
         exit_now(1);
     }
-    if command.watch.as_ref().is_some_and(|watch| watch.own_network) {
+    if command.watch.as_ref().is_some_and(|watch| watch.network == Network::Own) {
         if let Err(error) = watch::loopback_up() {
             Message(Message::NOT_WATCHED, error.raw_os_error()).send(talk);
             exit_now(1);
@@ -342,7 +342,7 @@ fn init(
         }
     }
     // Children must be waited for even if `systx` was started with SIGCHLD ignored.
-    let ignored_before = child_signal_default();
+    let child_signal = ChildSignal::Default.set();
     let Ok(children) = children_signal() else { exit_now(1) };
     if command.argv.is_empty() {
         let mut keep = command.last.as_ref().map_or_else(Vec::new, Last::descriptors);
@@ -360,7 +360,7 @@ fn init(
                 Message(Message::ENTER_FAILED, error.raw_os_error()).send(talk);
                 exit_now(1);
             }
-            execute(command.umask, argv, env, talk, signals, ignored_before)
+            execute(command.umask, argv, env, talk, signals, child_signal)
         }
         Ok(Side::Parent(pidfd, pid)) => (pidfd, pid),
         Err(error) => {
@@ -524,10 +524,26 @@ pub(super) fn children_signal() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives SIGCHLD its default disposition; returns true if it was ignored.
-pub(super) fn child_signal_default() -> bool {
-    // SAFETY: SIGCHLD exists and SIG_DFL runs no code of ours.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) == libc::SIG_IGN }
+/// The disposition of SIGCHLD.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ChildSignal {
+    Default,
+    Ignored,
+}
+
+impl ChildSignal {
+    /// Sets it; returns the one before.
+    pub(super) fn set(self) -> ChildSignal {
+        let disposition = match self {
+            ChildSignal::Default => libc::SIG_DFL,
+            ChildSignal::Ignored => libc::SIG_IGN,
+        };
+        // SAFETY: SIGCHLD exists, and neither disposition runs code of ours.
+        match unsafe { libc::signal(libc::SIGCHLD, disposition) } {
+            libc::SIG_IGN => ChildSignal::Ignored,
+            _ => ChildSignal::Default,
+        }
+    }
 }
 
 /// The command's side: from fork to exec.
@@ -537,12 +553,10 @@ pub(super) fn execute(
     env: &[*const libc::c_char],
     talk: &OwnedFd,
     signals: &Signals,
-    child_signal_ignored: bool,
+    child_signal: ChildSignal,
 ) -> ! {
-    if child_signal_ignored {
-        // SAFETY: as found when `systx` was started; SIG_IGN runs no code of ours.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-    }
+    // As found when `systx` was started.
+    child_signal.set();
     // Rust's runtime ignores SIGPIPE in `systx`; a command expects to die from it.
     // SAFETY: SIGPIPE exists and SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

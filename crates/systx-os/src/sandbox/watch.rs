@@ -23,9 +23,18 @@ use rustix::io::Errno;
 pub struct Watch {
     /// Destination of the descriptor that reports its calls: [`super::calls::Reception`].
     pub to: OwnedFd,
-    /// True if it gets a network of its own, with nothing in it but the loopback device. Then it gets no
-    /// sockets either but for its standard streams.
-    pub own_network: bool,
+    /// Its network.
+    pub network: Network,
+}
+
+/// The network of a watched command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// One of its own, with nothing in it but the loopback device. The command gets no sockets either but for
+    /// its standard streams.
+    Own,
+    /// The machine's.
+    Shared,
 }
 
 /// A filter, and what else is found out before there is a second process.
@@ -59,14 +68,17 @@ const FAMILIES: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::
 /// Returns the flags of clone for a network of its own.
 pub(super) fn namespaces(watch: Option<&Watch>) -> i32 {
     match watch {
-        Some(watch) if watch.own_network => libc::CLONE_NEWNET,
+        Some(watch) if watch.network == Network::Own => libc::CLONE_NEWNET,
         _ => 0,
     }
 }
 
 /// To be called before any descriptor is made that is not to be closed.
-pub(super) fn prepare(to: BorrowedFd<'_>, own_network: bool) -> Prepared<'_> {
-    let withheld = if own_network { inherited_sockets() } else { Vec::new() };
+pub(super) fn prepare(to: BorrowedFd<'_>, network: Network) -> Prepared<'_> {
+    let withheld = match network {
+        Network::Own => inherited_sockets(),
+        Network::Shared => Vec::new(),
+    };
     Prepared { to, filter: filter(), withheld }
 }
 
@@ -244,7 +256,7 @@ fn unless_equal(k: u32, then: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
 impl Watch {
     /// Prepares with its `to` and its choice of a network.
     pub(super) fn prepare(&self) -> Prepared<'_> {
-        prepare(self.to.as_fd(), self.own_network)
+        prepare(self.to.as_fd(), self.network)
     }
 }
 

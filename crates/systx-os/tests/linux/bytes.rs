@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use systx_os::{Errno, Fallocate, Linux, Open, Os};
+use systx_os::{Errno, Fallocate, Linux, Open, Os, Seek, Writing};
 
 use crate::place::Place;
 
@@ -39,9 +39,9 @@ fn holes_are_made_and_found() {
         let file = os.create(&place.dir, b"f", 0o600).unwrap();
         os.pwrite(&file, &vec![7; 1 << 20], 0).unwrap();
         os.fallocate(&file, Fallocate::PunchHole, 0, 1 << 19).unwrap();
-        assert_eq!(os.seek(&file, 0, false), Ok(1 << 19));
-        assert_eq!(os.seek(&file, 1 << 19, true), Ok(1 << 20));
-        assert_eq!(os.seek(&file, 1 << 20, false), Err(Errno::NXIO));
+        assert_eq!(os.seek(&file, 0, Seek::Data), Ok(1 << 19));
+        assert_eq!(os.seek(&file, 1 << 19, Seek::Hole), Ok(1 << 20));
+        assert_eq!(os.seek(&file, 1 << 20, Seek::Data), Err(Errno::NXIO));
         os.fallocate(&file, Fallocate::KeepSize, 1 << 20, 4096).unwrap();
         assert_eq!(os.stat(&file).unwrap().size, 1 << 20);
         os.fallocate(&file, Fallocate::Allocate, 1 << 20, 4096).unwrap();
@@ -90,8 +90,8 @@ fn every_way_to_the_disk_works_on_files_and_directories() {
     for place in Place::all() {
         let file = os.create(&place.dir, b"f", 0o600).unwrap();
         os.pwrite(&file, b"x", 0).unwrap();
-        os.write_out(&file, false).unwrap();
-        os.write_out(&file, true).unwrap();
+        os.write_out(&file, Writing::Start).unwrap();
+        os.write_out(&file, Writing::Wait).unwrap();
         os.fdatasync(&file).unwrap();
         os.fsync(&file).unwrap();
         os.fsync(&place.dir).unwrap();

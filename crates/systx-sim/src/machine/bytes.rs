@@ -3,7 +3,7 @@
 //! Guarantees: reads, writes and mapped words are coherent, as in one page cache; every change moves the stamps and is
 //! one journal operation. Does not: move the stamps for stores through a mapping.
 
-use systx_os::{Errno, Fallocate, FileType, Result};
+use systx_os::{Errno, Fallocate, FileType, Result, Seek};
 
 use super::data::BLOCK;
 use super::mapped::Mapped;
@@ -216,7 +216,7 @@ impl State {
     }
 
     /// lseek(SEEK_DATA, SEEK_HOLE).
-    pub(super) fn seek(&mut self, file: FileId, offset: u64, hole: bool) -> Result<u64> {
+    pub(super) fn seek(&mut self, file: FileId, offset: u64, to: Seek) -> Result<u64> {
         let open = self.file(file)?;
         if open.path_only() {
             return Err(Errno::BADF);
@@ -229,7 +229,7 @@ impl State {
         }
         self.fold(id);
         let inode = self.inode(id);
-        inode.data.seek(offset, inode.meta.size, hole).ok_or(Errno::NXIO)
+        inode.data.seek(offset, inode.meta.size, to).ok_or(Errno::NXIO)
     }
 
     // ---- mappings ------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use systx_os::Seek;
 
 use super::sparse::Sparse;
 
@@ -150,12 +151,12 @@ impl Data {
     }
 
     /// Start of the next written block at or after `offset`, or of the next hole.
-    pub(super) fn seek(&self, offset: u64, size: u64, hole: bool) -> Option<u64> {
+    pub(super) fn seek(&self, offset: u64, size: u64, to: Seek) -> Option<u64> {
         if offset >= size {
             return None;
         }
         let mut block = offset / BLOCK;
-        if hole {
+        if to == Seek::Hole {
             while self.written(block) {
                 block += 1;
             }
@@ -270,8 +271,8 @@ mod tests {
         let mut data = Data::default();
         assert!(data.write(1 << 40, b"far", 0));
         assert_eq!(read(&data, (1 << 40) - 1, 5), b"\0far\0");
-        assert_eq!(data.seek(0, (1 << 40) + 3, false), Some(1 << 40));
-        assert_eq!(data.seek(0, (1 << 40) + 3, true), Some(0));
+        assert_eq!(data.seek(0, (1 << 40) + 3, Seek::Data), Some(1 << 40));
+        assert_eq!(data.seek(0, (1 << 40) + 3, Seek::Hole), Some(0));
         data.zero(0, 1 << 50, 1, true);
         assert_eq!((data.allocated(), read(&data, 1 << 40, 3)), (0, vec![0; 3]));
     }

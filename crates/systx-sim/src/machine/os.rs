@@ -1,8 +1,8 @@
 //! `impl Os for SimOs`: each method is one point and one call into the state.
 
 use systx_os::{
-    Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Rename, Result, SetXattr,
-    Stat, StatFs, Timestamp,
+    Dirent, Errno, Fallocate, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Rename, Result, Seek,
+    SetXattr, Stat, StatFs, Timestamp, Writing,
 };
 
 use super::mem::{SimMem, SimOwned};
@@ -242,8 +242,8 @@ impl Os for SimOs {
         })
     }
 
-    fn seek(&self, fd: &SimFd, offset: u64, hole: bool) -> Result<u64> {
-        self.call(Call::Seek, b"", Some(fd.file), |s, _| s.seek(fd.file, offset, hole))
+    fn seek(&self, fd: &SimFd, offset: u64, to: Seek) -> Result<u64> {
+        self.call(Call::Seek, b"", Some(fd.file), |s, _| s.seek(fd.file, offset, to))
     }
 
     fn chmod(&self, fd: &SimFd, mode: u32) -> Result<()> {
@@ -287,13 +287,13 @@ impl Os for SimOs {
         self.call(Call::ListXattr, b"", Some(fd.file), |s, _| s.listxattr(self.process, fd.file))
     }
 
-    fn write_out(&self, fd: &SimFd, wait: bool) -> Result<()> {
+    fn write_out(&self, fd: &SimFd, writing: Writing) -> Result<()> {
         self.call(Call::WriteOut, b"", Some(fd.file), |s, _| {
             // sync_file_range says it in its own way.
             let spipe = |e| if e == Errno::INVAL { Errno::SPIPE } else { e };
             let id = s.syncable(fd.file).map_err(spipe)?;
             // A write that was only started may be anywhere: a dirty sector already is in that state.
-            if wait {
+            if writing == Writing::Wait {
                 s.write_out(id);
             }
             Ok(())

@@ -32,11 +32,11 @@ pub(super) enum Kill {
 }
 
 impl Kill {
-    pub(super) fn all_if(all: bool) -> Kill {
-        if all {
-            Kill::All
-        } else {
-            Kill::Capability
+    /// What a change by this user takes: root keeps its programs' bits.
+    pub(super) fn by(uid: u32) -> Kill {
+        match uid {
+            0 => Kill::Capability,
+            _ => Kill::All,
         }
     }
 }

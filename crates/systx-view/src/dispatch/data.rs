@@ -7,7 +7,7 @@ use crate::wire::layout::*;
 use crate::wire::{Opcode, Reply};
 use std::os::fd::AsFd;
 use systx_engine::outcome::Verb;
-use systx_os::{Errno, Os};
+use systx_os::{Errno, Os, Seek};
 
 /// lseek(2).
 const SEEK_DATA: u32 = 3;
@@ -29,7 +29,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let args: WriteIn = call.take()?;
         let bytes = call.bytes(args.size)?;
         if self.files.is_privileged(call.node) {
-            self.kill_privileges(&call, call.node, Kill::all_if(args.write_flags & WRITE_KILL_SUIDGID != 0))?;
+            let all = args.write_flags & WRITE_KILL_SUIDGID != 0;
+            self.kill_privileges(&call, call.node, if all { Kill::All } else { Kill::Capability })?;
         }
         let size = self.tx.write_at(call.node, bytes, offset(args.offset)?)? as u32;
         reply.put(&WriteOut { size, padding: 0 });
@@ -38,12 +39,12 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     pub(super) fn lseek(&mut self, mut call: Call<'_>, reply: &mut Reply) -> Verb<()> {
         let args: LseekIn = call.take()?;
-        let hole = match args.whence {
-            SEEK_DATA => false,
-            SEEK_HOLE => true,
+        let to = match args.whence {
+            SEEK_DATA => Seek::Data,
+            SEEK_HOLE => Seek::Hole,
             _ => return Err(Errno::INVAL.into()),
         };
-        reply.put(&LseekOut { offset: self.tx.seek(call.node, offset(args.offset)?, hole)? });
+        reply.put(&LseekOut { offset: self.tx.seek(call.node, offset(args.offset)?, to)? });
         Ok(())
     }
 
@@ -52,7 +53,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let end = args.offset.checked_add(args.length).ok_or(Errno::FBIG)?;
         offset(end).map_err(|_| Errno::FBIG)?;
         if self.files.is_privileged(call.node) {
-            self.kill_privileges(&call, call.node, Kill::all_if(call.uid != 0))?;
+            self.kill_privileges(&call, call.node, Kill::by(call.uid))?;
         }
         self.tx.fallocate(call.node, args.mode as i32, args.offset, args.length)
     }
@@ -69,7 +70,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             return Err(Errno::INVAL.into());
         }
         if self.files.is_privileged(to) {
-            self.kill_privileges(&call, to, Kill::all_if(call.uid != 0))?;
+            self.kill_privileges(&call, to, Kill::by(call.uid))?;
         }
         let (from, at) = (offset(args.off_in)?, offset(args.off_out)?);
         let copied = self.tx.copy_range(call.node, from, to, at, args.len.min(COPY_BYTES_MAX))?;

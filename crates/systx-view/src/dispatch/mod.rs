@@ -116,7 +116,11 @@ impl<O: Os<Fd: AsFd>> View<O> {
 
     /// How long the kernel may keep attributes.
     fn lasts(&self, node: Node) -> Lasts {
-        Lasts::forever_if(self.tx.stays(node))
+        if self.tx.stays(node) {
+            Lasts::Forever
+        } else {
+            Lasts::Moment
+        }
     }
 
     /// Returns the number that a program gets. The owner of a doomed transaction is informed first.

@@ -24,7 +24,8 @@ impl<O: Os<Fd: AsFd>> View<O> {
             }
             name => {
                 let found = self.tx.lookup(call.node, name)?;
-                (found, Lasts::forever_if(self.tx.name_stays(call.node, name)))
+                let stays = self.tx.name_stays(call.node, name);
+                (found, if stays { Lasts::Forever } else { Lasts::Moment })
             }
         };
         match found {

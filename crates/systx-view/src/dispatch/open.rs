@@ -95,7 +95,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         let unseen = self.files.is_direct(node);
         if privileged && (truncate || unseen) {
             let all = open_flags & OPEN_KILL_SUIDGID != 0 || (unseen && call.uid != 0);
-            self.kill_privileges(call, node, Kill::all_if(all))?;
+            self.kill_privileges(call, node, if all { Kill::All } else { Kill::Capability })?;
             privileged = self.is_privileged(node)?;
         }
         let how = if privileged { Use::WritePrivileged } else { Use::Write };

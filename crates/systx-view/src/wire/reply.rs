@@ -176,15 +176,6 @@ pub enum Lasts {
 }
 
 impl Lasts {
-    /// [`Lasts::Forever`] if so.
-    pub fn forever_if(so: bool) -> Lasts {
-        if so {
-            Lasts::Forever
-        } else {
-            Lasts::Moment
-        }
-    }
-
     fn name_secs(self) -> u64 {
         match self {
             Lasts::Forever => FOREVER,
