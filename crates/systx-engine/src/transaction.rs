@@ -123,6 +123,16 @@ impl<O: Os> Transaction<O> {
         self.workset.path(self.workset.ix(node))
     }
 
+    /// Why it can't commit, for what was asked of it.
+    pub(crate) fn refusal(&self) -> Option<&String> {
+        self.refusal.as_ref()
+    }
+
+    /// Puts that back to what it was.
+    pub(crate) fn set_refusal(&mut self, refusal: Option<String>) {
+        self.refusal = refusal;
+    }
+
     /// Why it can't commit, if it can't; from here on it could for all that was said.
     pub(crate) fn take_refusal(&mut self) -> Option<String> {
         let spoiled = self.workset.take_spoiled();
