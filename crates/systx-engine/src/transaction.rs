@@ -155,6 +155,15 @@ impl<O: Os> Transaction<O> {
         self.workset.facts_mut().check_all_named()
     }
 
+    /// Hands out everything that was read, open (O_PATH), for a caller that wants to know when it changes.
+    ///
+    /// # Errors
+    /// Of opening it, and of `each`.
+    pub fn each_read(&mut self, each: &mut dyn FnMut(&O::Fd) -> systx_os::Result<()>) -> Verb<()> {
+        self.ours()?;
+        Ok(self.workset.facts().each_read(each)?)
+    }
+
     /// Makes this a further try of what began with `age`, over the same domains, which have been open since.
     pub fn inherit(&mut self, age: &Age) {
         self.contention.inherit(age, self.workset.mounts().len());
