@@ -35,7 +35,7 @@ impl Transaction {
     ///
     /// # Errors
     /// `ENOSPC` and `EMFILE` if the user has as many watches as are allowed; of looking at what was read.
-    pub(crate) fn wait_for_change(self) -> io::Result<Option<Again>> {
+    pub(crate) fn wait_for_change(self) -> io::Result<Option<Box<Again>>> {
         let notices = Notices::new()?;
         // Looked at after the watches stand, so that no change falls between the two.
         self.tx.call(|calling| Ok(calling.state.engine.each_read(&mut |fd| notices.watch(&**fd))?))?;

@@ -93,6 +93,7 @@ pub(crate) struct Tx {
 }
 
 /// The mounts and the age that the next try of a transaction takes over.
+#[derive(Default)]
 pub(crate) struct Again {
     pub mounts: Vec<Open>,
     /// `None`: it does not compete by age.
@@ -110,11 +111,13 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    pub fn again(self, state: &mut State) -> Option<Again> {
-        (self == Then::Again).then(|| Again {
-            age: state.keeps_age.then(|| state.engine.will_be_tried_again()),
-            mounts: state.mounts.clone(),
-            turn: state.turn.take(),
+    pub fn again(self, state: &mut State) -> Option<Box<Again>> {
+        (self == Then::Again).then(|| {
+            Box::new(Again {
+                age: state.keeps_age.then(|| state.engine.will_be_tried_again()),
+                mounts: state.mounts.clone(),
+                turn: state.turn.take(),
+            })
         })
     }
 }
@@ -165,13 +168,10 @@ impl Tx {
     pub fn begin(
         shared: Arc<Shared>,
         options: &Options,
-        again: Option<Again>,
+        again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Arc<Tx>> {
-        let (mounts, age, turn) = match again {
-            Some(again) => (again.mounts, again.age, again.turn),
-            None => (Vec::new(), None, None),
-        };
+        let Again { mounts, age, turn } = again.map_or_else(Again::default, |again| *again);
         let turn = match (turn, options.sequence) {
             (None, Some(sequence)) => {
                 Some(shared.order()?.claim(sequence, options.stall).map_err(Error::Order)?)

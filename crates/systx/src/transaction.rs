@@ -102,7 +102,7 @@ impl Transaction {
     pub(crate) fn begin(
         shared: Arc<Shared>,
         options: &Options,
-        again: Option<Again>,
+        again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Transaction> {
         let tx = Tx::begin(shared, options, again, then)?;
@@ -137,7 +137,7 @@ impl Transaction {
     }
 
     /// Commits. After a conflict the error comes with what a further try takes over, if there is to be one.
-    pub(crate) fn end(self, then: Then) -> Result<Committed, (Error, Option<Again>)> {
+    pub(crate) fn end(self, then: Then) -> Result<Committed, (Error, Option<Box<Again>>)> {
         let mut state = match self.tx.take() {
             Ok(Some(state)) => state,
             Ok(None) => return Err((Error::Ended, None)),
@@ -183,7 +183,7 @@ impl Transaction {
     }
 
     /// Ends it; what the one takes over that does its work again.
-    pub(crate) fn end_to_go_on(self) -> Option<Again> {
+    pub(crate) fn end_to_go_on(self) -> Option<Box<Again>> {
         let mut state = self.tx.take().ok().flatten()?;
         let again = Then::Again.again(&mut state);
         state.engine.abort();
@@ -193,7 +193,7 @@ impl Transaction {
     }
 
     /// The end of a transaction that a call has doomed.
-    fn lost(&self, mut state: State, doomed: Error, then: Then) -> (Error, Option<Again>) {
+    fn lost(&self, mut state: State, doomed: Error, then: Then) -> (Error, Option<Box<Again>>) {
         let again = then.again(&mut state);
         state.turn.take().into_iter().for_each(Turn::lose);
         lose(state, &doomed);
@@ -202,7 +202,7 @@ impl Transaction {
     }
 
     /// Aborts after a conflict; what a further try takes over, if there is to be one.
-    pub(crate) fn lose(self, conflict: &Error, then: Then) -> Option<Again> {
+    pub(crate) fn lose(self, conflict: &Error, then: Then) -> Option<Box<Again>> {
         let state = self.tx.take().ok().flatten()?;
         self.lost(state, conflict.clone(), then).1
     }

@@ -98,6 +98,102 @@ pub fn play_threads(tree: &Path) {
     systx.atomically(&loosely(), |tx| tx.write(tree.join("unordered"), "")).unwrap();
 }
 
+/// The calls that a random program makes.
+trait Calls {
+    fn read(&self, name: &str) -> std::io::Result<String>;
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()>;
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()>;
+    fn remove(&self, name: &str) -> std::io::Result<()>;
+}
+
+impl Calls for &Path {
+    fn read(&self, name: &str) -> std::io::Result<String> {
+        std::fs::read_to_string(self.join(name))
+    }
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        std::fs::write(self.join(name), text)
+    }
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        std::fs::rename(self.join(from), self.join(to))
+    }
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        std::fs::remove_file(self.join(name))
+    }
+}
+
+impl Calls for systx::Dir {
+    fn read(&self, name: &str) -> std::io::Result<String> {
+        self.read_to_string(name)
+    }
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        systx::Dir::write(self, name, text)
+    }
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        systx::Dir::rename(self, from, to)
+    }
+    fn remove(&self, name: &str) -> std::io::Result<()> {
+        self.remove_file(name)
+    }
+}
+
+/// The program with this number: what it writes depends on what those before it have written.
+fn program(n: u64, calls: &impl Calls) -> std::io::Result<()> {
+    let mut rng = fastrand::Rng::with_seed(n);
+    for _ in 0..3 {
+        let [one, other] = [(); 2].map(|()| format!("file{}", rng.u32(0..4)));
+        let done = match rng.u32(0..6) {
+            0 => calls.rename(&one, &other),
+            1 => calls.remove(&one),
+            _ => {
+                let text = calls.read(&one).unwrap_or_default();
+                let tail: String = text.chars().skip(text.len().saturating_sub(40)).collect();
+                calls.write(&other, &format!("{tail},{n}"))
+            }
+        };
+        // A missing file is an answer like others; a transaction that has met a conflict has to end.
+        match done {
+            Err(error) if Error::of(&error).is_some() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Random programs in parallel, with numbers, leave what they leave one after the other.
+pub fn serial(dir: &Path) {
+    private_run();
+    for kind in ["ext4", "tmpfs"] {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        let mut alone = process("order-serial", &tree);
+        assert!(alone.process_group(0).status().unwrap().success(), "{kind}");
+    }
+}
+
+pub fn play_serial(tree: &Path) {
+    let (systx, count) = (systx(), rounds(200, 10_000) as u64);
+    let (one, other) = (tree.join("parallel"), tree.join("serially"));
+    [&one, &other].map(|dir| std::fs::create_dir(dir).unwrap());
+    let next = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| loop {
+                let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if n >= count {
+                    return;
+                }
+                let options = loosely().sequence(n).retries(u32::MAX);
+                systx.atomically(&options, |tx| program(n, &tx.open_dir(&one)?)).unwrap();
+            });
+        }
+    });
+    (0..count).for_each(|n| program(n, &other.as_path()).unwrap());
+    let tree = |dir: &Path| {
+        let texts = (0..4).map(|n| dir.join(format!("file{n}")));
+        texts.map(|file| std::fs::read_to_string(file).ok()).collect::<Vec<_>>()
+    };
+    assert_eq!(tree(&one), tree(&other));
+}
+
 /// Commits every third number from that in the file `first.<pid>` on, and says so each time.
 pub fn play_third(tree: &Path) {
     let (systx, log) = (systx(), tree.join("log"));

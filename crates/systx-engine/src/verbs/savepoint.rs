@@ -33,10 +33,10 @@ impl<O: Os> Transaction<O> {
         while let Some(mut open) = self.workset.innermost(savepoint) {
             self.set_refusal(open.refusal.take());
             let acts = std::mem::take(&mut open.acts);
-            self.workset.set_undoing(true);
-            let undone = acts.into_iter().rev().try_for_each(|act| undo(&mut self.workset, act));
-            let undone = undone.and_then(|()| self.workset.restore(open));
-            self.workset.set_undoing(false);
+            let undone = self.workset.while_undoing(|workset| {
+                acts.into_iter().rev().try_for_each(|act| undo(workset, act))?;
+                workset.restore(open)
+            });
             self.or_spoiled(undone)?;
         }
         Ok(())

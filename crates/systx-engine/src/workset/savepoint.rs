@@ -128,9 +128,12 @@ impl<O: Os> Workset<O> {
         !self.savepoints.open.is_empty() && !self.savepoints.undoing
     }
 
-    /// What is done from here on undoes something, or does not.
-    pub(crate) fn set_undoing(&mut self, undoing: bool) {
-        self.savepoints.undoing = undoing;
+    /// Works without noting it: it undoes something.
+    pub(crate) fn while_undoing(&mut self, work: impl FnOnce(&mut Self) -> Verb<()>) -> Verb<()> {
+        self.savepoints.undoing = true;
+        let done = work(self);
+        self.savepoints.undoing = false;
+        done
     }
 
     /// Notes an act on names.

@@ -38,7 +38,8 @@ pub enum OrderError {
         /// The number of the transaction.
         number: u64,
     },
-    /// The transaction with a lower number was given up, or its process has died. It can begin again.
+    /// The transaction with a lower number was given up, or its process has died: perhaps behind its commit point, so
+    /// that what it did is there. It can begin again.
     Gone {
         /// The number that is waited for.
         number: u64,
