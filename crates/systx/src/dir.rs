@@ -2,10 +2,10 @@
 
 use crate::dir_entry::DirEntry;
 use crate::file::File;
+use crate::handles::Birth;
 use crate::metadata::Metadata;
 use crate::open_options::OpenOptions;
 use crate::state::{Answer, Calling, Tx};
-use crate::sub::Birth;
 use crate::walk::{Last, Object, Start};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

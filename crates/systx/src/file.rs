@@ -2,11 +2,11 @@
 
 use crate::calls::Opened;
 use crate::error::Error;
+use crate::handles::Birth;
 use crate::metadata::{stamp, Metadata};
 use crate::open_options::OpenOptions;
 use crate::permission;
 use crate::state::{Answer, Calling, Tx};
-use crate::sub::Birth;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

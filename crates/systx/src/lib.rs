@@ -40,6 +40,7 @@ mod dir;
 mod dir_entry;
 mod error;
 mod file;
+mod handles;
 mod kernel;
 mod metadata;
 mod open_options;

@@ -5,7 +5,7 @@
 //! an open one does: nothing that others wait for. Does not: pause threads.
 
 use crate::error::Error;
-use crate::transaction::Transaction;
+use std::any::Any;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -29,6 +29,18 @@ impl Token {
         Token(bits)
     }
 }
+
+/// A transaction, as far as its pause goes.
+pub(crate) trait Pausable: Any + Send {
+    /// Returns true if the calling thread has taken part in it.
+    fn has_me(&self) -> bool;
+    /// Returns true if no thread is left that has taken part in it.
+    fn is_deserted(&self) -> bool;
+    /// The transaction itself.
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+type Transaction = Box<dyn Pausable>;
 
 /// The paused transactions.
 #[derive(Default)]

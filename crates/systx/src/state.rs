@@ -6,6 +6,7 @@
 
 use crate::actions::{Actions, Ending};
 use crate::error::Error;
+use crate::handles::{Birth, Handles};
 use crate::kernel::Kernel;
 use crate::options::{Options, Policy, Unsupported};
 use crate::order::Turn;
@@ -13,7 +14,6 @@ use crate::participants::Participants;
 use crate::place::Place;
 use crate::served::Open;
 use crate::shared::Shared;
-use crate::sub::{Birth, Handles};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

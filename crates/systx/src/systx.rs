@@ -49,8 +49,8 @@ impl Systx {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a child of the process that made this value,
-    /// [`Error::OtherUser`](crate::Error::OtherUser) in a thread that
+    /// [`Error::Forked`] in a child of the process that made this value,
+    /// [`Error::OtherUser`] in a thread that
     /// acts for another user.
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
         self.shared.is_ours()?;
@@ -64,7 +64,9 @@ impl Systx {
     /// [`Error::OtherUser`].
     pub fn resume(&self, token: &Token) -> Result<Transaction, Error> {
         self.shared.is_ours()?;
-        self.paused.take(token)?.resume()
+        // Nothing else is put there.
+        let paused = self.paused.take(token)?.into_any().downcast::<Transaction>();
+        paused.map_err(|_| Error::NotPaused)?.resume()
     }
 
     /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the

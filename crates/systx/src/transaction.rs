@@ -3,15 +3,16 @@
 use crate::actions::Ending;
 use crate::dir::Dir;
 use crate::error::Error;
+use crate::handles::Birth;
 use crate::kernel::Kernel;
 use crate::options::Options;
 use crate::order::Turn;
 use crate::outcome::Committed;
-use crate::paused::Token;
+use crate::paused::{Pausable, Token};
 use crate::shared::Shared;
 use crate::state::{Again, Carried, State, Then, Tx};
-use crate::sub::Birth;
 use crate::walk::Start;
+use std::any::Any;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -79,7 +80,7 @@ impl Transaction {
             .map_err(|error| Error::of(&error).cloned().unwrap_or(Error::Ended))?;
         let os = &self.tx.shared.os;
         let token = Token::new([os.random(), os.random()]);
-        paused.put(&token, self);
+        paused.put(&token, Box::new(self));
         Ok(token)
     }
 
@@ -87,16 +88,6 @@ impl Transaction {
     pub(crate) fn resume(self) -> Result<Transaction, Error> {
         self.tx.with(|state| state.is_paused = false).ok_or(Error::Ended)?;
         Ok(self)
-    }
-
-    /// Returns true if the calling thread has taken part in it.
-    pub(crate) fn has_me(&self) -> bool {
-        self.tx.with(|state| state.participants.has_me()).unwrap_or(false)
-    }
-
-    /// Returns true if no thread is left that has taken part in it.
-    pub(crate) fn is_deserted(&self) -> bool {
-        self.tx.with(|state| state.participants.are_gone()).unwrap_or(true)
     }
 
     pub(crate) fn begin(
@@ -212,6 +203,20 @@ fn lose(state: State, error: &Error) {
     match error {
         Error::Conflict(conflict) => state.engine.lose(conflict.of_engine()),
         _ => state.engine.abort(),
+    }
+}
+
+impl Pausable for Transaction {
+    fn has_me(&self) -> bool {
+        self.tx.with(|state| state.participants.has_me()).unwrap_or(false)
+    }
+
+    fn is_deserted(&self) -> bool {
+        self.tx.with(|state| state.participants.are_gone()).unwrap_or(true)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }
 

@@ -172,7 +172,7 @@ pub fn serial(dir: &Path) {
 pub fn play_serial(tree: &Path) {
     let (systx, count) = (systx(), rounds(200, 10_000) as u64);
     let (one, other) = (tree.join("parallel"), tree.join("serially"));
-    [&one, &other].map(|dir| std::fs::create_dir(dir).unwrap());
+    [&one, &other].iter().for_each(|dir| std::fs::create_dir(dir).unwrap());
     let next = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
