@@ -198,7 +198,7 @@ impl<M: Words> Table<M> {
         self.locked(me, alive, || {
             // The counter first: a number that is counted is over, whatever its place says.
             if leaving == Leaving::Done && self.load(COUNTER) == number {
-                self.store(COUNTER, number + 1);
+                self.store(COUNTER, number.saturating_add(1));
             }
             let after =
                 if leaving == Leaving::GivenUp && number >= self.load(COUNTER) { GIVEN_UP } else { FREE };
