@@ -123,6 +123,16 @@ impl<O: Os> Transaction<O> {
         self.workset.path(self.workset.ix(node))
     }
 
+    /// Why it can't commit, for what was asked of it.
+    pub(crate) fn refusal(&self) -> Option<&String> {
+        self.refusal.as_ref()
+    }
+
+    /// Puts that back to what it was.
+    pub(crate) fn set_refusal(&mut self, refusal: Option<String>) {
+        self.refusal = refusal;
+    }
+
     /// Why it can't commit, if it can't; from here on it could for all that was said.
     pub(crate) fn take_refusal(&mut self) -> Option<String> {
         let spoiled = self.workset.take_spoiled();
@@ -143,6 +153,15 @@ impl<O: Os> Transaction<O> {
         self.ours()?;
         self.workset.facts_mut().refresh_all()?;
         self.workset.facts_mut().check_all_named()
+    }
+
+    /// Hands out everything that was read, open (O_PATH), for a caller that wants to know when it changes.
+    ///
+    /// # Errors
+    /// Of opening it, and of `each`.
+    pub fn each_read(&mut self, each: &mut dyn FnMut(&O::Fd) -> systx_os::Result<()>) -> Verb<()> {
+        self.ours()?;
+        Ok(self.workset.facts().each_read(each)?)
     }
 
     /// Makes this a further try of what began with `age`, over the same domains, which have been open since.

@@ -331,7 +331,85 @@ impl Both {
     }
 }
 
-fn agree(base: std::path::PathBuf, seed: u64, steps: usize) {
+/// The tree as the transaction sees it, but for times of directories that nobody has set.
+fn seen_now(t: &mut Transaction<Linux>) -> Tree {
+    let mut tree = seen(t);
+    tree.get_mut("").unwrap().mtime = None;
+    tree
+}
+
+impl Both {
+    /// A part that is undone alone: meanwhile the plain directory is a copy, which is left behind.
+    fn undone(
+        &mut self,
+        rng: &mut fastrand::Rng,
+        scratch: &Scratch,
+        acls: bool,
+        depth: usize,
+        log: &mut Vec<String>,
+    ) {
+        let before = seen_now(&mut self.t);
+        let savepoint = self.t.savepoint().unwrap();
+        log.push(format!("savepoint {savepoint}"));
+        let copy = scratch.copy_of(&self.plain);
+        let plain = std::mem::replace(&mut self.plain, copy);
+        let handles = std::mem::take(&mut self.handles);
+        for _ in 0..rng.usize(1..20) {
+            self.both_alike(rng, acls, log);
+            match rng.u32(0..12) {
+                0 if depth < 2 => self.undone(rng, scratch, acls, depth + 1, log),
+                1 if depth < 2 => self.kept(rng, acls, log),
+                _ => {}
+            }
+        }
+        let left = std::mem::replace(&mut self.handles, handles);
+        self.plain = plain;
+        self.t.undo_to(savepoint).unwrap_or_else(|e| panic!("{e:?}\n{}", log.join("\n")));
+        log.push(format!("undone {savepoint}"));
+        left.into_iter().for_each(|(node, _)| self.t.close(node));
+        assert_same(&before, &seen_now(&mut self.t), &log.join("\n"));
+    }
+
+    /// A part that is kept.
+    fn kept(&mut self, rng: &mut fastrand::Rng, acls: bool, log: &mut Vec<String>) {
+        let savepoint = self.t.savepoint().unwrap();
+        log.push(format!("savepoint {savepoint}, to be kept"));
+        for _ in 0..rng.usize(1..10) {
+            self.both_alike(rng, acls, log);
+        }
+        self.t.release(savepoint).unwrap_or_else(|e| panic!("{e:?}\n{}", log.join("\n")));
+        log.push(format!("kept {savepoint}"));
+        assert!(self.t.undo_to(savepoint).is_err() && self.t.release(savepoint).is_err(), "it is over");
+    }
+
+    /// A step with the same answer on both sides.
+    fn both_alike(&mut self, rng: &mut fastrand::Rng, acls: bool, log: &mut Vec<String>) {
+        let (what, a, b) = self.step(rng, acls);
+        let brief = |s: &Seen| s.as_ref().map(|b| crc32c::crc32c(b)).map_err(|e| *e);
+        log.push(format!("{what} -> {:?}", brief(&a)));
+        assert_eq!(brief(&a), brief(&b), "{}", log.join("\n"));
+    }
+}
+
+/// What was done, to be printed if the test fails.
+struct Log(Vec<String>);
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.0.join("\n"));
+        }
+    }
+}
+
+/// Whether parts of the transaction are undone or kept on their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Parts {
+    None,
+    Some,
+}
+
+fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     let Some(scratch) = Scratch::new(base) else { return };
     let (plain, lower) = (scratch.open("plain"), scratch.open("lower"));
     let domain = domain(&scratch, "lower");
@@ -345,12 +423,14 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize) {
         // Nearly every access has to open its file again.
         both.t.hold_files(1);
     }
-    let mut log = Vec::new();
+    let mut log = Log(Vec::new());
+    let log = &mut log.0;
     for n in 0..steps {
-        let (what, a, b) = both.step(&mut rng, acls);
-        let brief = |s: &Seen| s.as_ref().map(|b| crc32c::crc32c(b)).map_err(|e| *e);
-        log.push(format!("{what} -> {:?}", brief(&a)));
-        assert_eq!(brief(&a), brief(&b), "seed {seed}, step {n}:\n{}", log.join("\n"));
+        match (parts, rng.u32(0..8)) {
+            (Parts::Some, 0) => both.undone(&mut rng, &scratch, acls, 0, log),
+            (Parts::Some, 1) => both.kept(&mut rng, acls, log),
+            _ => both.both_alike(&mut rng, acls, log),
+        }
         if rng.usize(0..25) == 0 || n + 1 == steps {
             let mut a = real(&both.plain);
             let mut b = seen(&mut both.t);
@@ -382,7 +462,17 @@ fn verbs_agree_with_plain_system_calls_and_commit_makes_them_real() {
     let seeds = std::env::var("SYSTX_AGREEMENT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
     for base in bases() {
         for seed in 0..seeds {
-            agree(base.clone(), seed, 30 + (seed as usize * 37) % 300);
+            agree(base.clone(), seed, 30 + (seed as usize * 37) % 300, Parts::None);
+        }
+    }
+}
+
+#[test]
+fn what_is_undone_alone_leaves_no_trace_and_what_is_kept_is_as_if_done_without() {
+    let seeds = std::env::var("SYSTX_AGREEMENT_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
+    for base in bases() {
+        for seed in 0..seeds {
+            agree(base.clone(), seed, 20 + (seed as usize * 17) % 60, Parts::Some);
         }
     }
 }

@@ -13,6 +13,7 @@ pub mod guest;
 pub mod host;
 pub mod linux;
 pub mod no_room;
+pub mod notice;
 pub mod os;
 pub mod outside;
 pub mod process;

@@ -120,6 +120,39 @@ pub fn path_of(fd: &OwnedFd) -> Result<Vec<u8>> {
     }
 }
 
+/// How a descriptor was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedAs {
+    /// It can be read.
+    pub reads: bool,
+    /// It can be written to.
+    pub writes: bool,
+    /// It is written to at the end of the file.
+    pub appends: bool,
+}
+
+/// Asks how a descriptor was opened; one of O_PATH is neither read nor written.
+pub fn opened_as(fd: impl AsFd) -> Result<OpenedAs> {
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    let access = flags & OFlags::ACCMODE;
+    let usable = !flags.contains(OFlags::PATH);
+    Ok(OpenedAs {
+        reads: usable && access != OFlags::WRONLY,
+        writes: usable && access != OFlags::RDONLY,
+        appends: usable && flags.contains(OFlags::APPEND),
+    })
+}
+
+/// Returns the offset of a descriptor, in bytes.
+pub fn offset(fd: impl AsFd) -> Result<u64> {
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::Current(0))
+}
+
+/// Moves the offset of a descriptor, in bytes.
+pub fn set_offset(fd: impl AsFd, offset: u64) -> Result<()> {
+    rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(offset)).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

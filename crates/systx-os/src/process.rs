@@ -432,3 +432,15 @@ pub fn is_writing(thread: u32) -> bool {
     let number = said.split(' ').next().and_then(|number| number.parse().ok());
     number.is_some_and(|number| WRITES.contains(&number))
 }
+
+/// The process group of this process; 0 if its leader is in a process namespace above.
+pub fn process_group() -> u32 {
+    // SAFETY: takes nothing and can't fail.
+    unsafe { libc::getpgrp() }.unsigned_abs()
+}
+
+/// Returns true if a process group has members that this process can see.
+pub fn group_exists(group: u32) -> bool {
+    let group = i32::try_from(group).ok().and_then(Pid::from_raw);
+    group.is_some_and(|group| rustix::process::test_kill_process_group(group) != Err(Errno::SRCH))
+}

@@ -2,6 +2,7 @@
 
 use crate::dir_entry::DirEntry;
 use crate::file::File;
+use crate::handles::Birth;
 use crate::metadata::Metadata;
 use crate::open_options::OpenOptions;
 use crate::state::{Answer, Calling, Tx};
@@ -23,6 +24,7 @@ use systx_os::Errno;
 pub struct Dir {
     tx: Arc<Tx>,
     start: Start,
+    birth: Birth,
 }
 
 fn bytes(path: &Path) -> &[u8] {
@@ -30,12 +32,12 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 impl Dir {
-    pub(crate) fn new(tx: Arc<Tx>, start: Start) -> Dir {
-        Dir { tx, start }
+    pub(crate) fn new(tx: Arc<Tx>, start: Start, birth: Birth) -> Dir {
+        Dir { tx, start, birth }
     }
 
     fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>) -> io::Result<T> {
-        self.tx.call(|calling| call(calling, &self.start))
+        self.tx.call_on(self.birth, |calling| call(calling, &self.start))
     }
 
     /// Opens a directory.
@@ -43,11 +45,11 @@ impl Dir {
     /// # Errors
     /// As opendir(3).
     pub fn open_dir(&self, path: impl AsRef<Path>) -> io::Result<Dir> {
-        let place = self.call(|calling, start| {
+        self.call(|calling, start| {
             let object = calling.find(start, bytes(path.as_ref()), Last::Follow)?;
-            calling.directory(&object)
-        })?;
-        Ok(Dir::new(self.tx.clone(), Start::At(place)))
+            let place = calling.directory(&object)?;
+            Ok(Dir::new(self.tx.clone(), Start::At(place), calling.state.handles.birth()))
+        })
     }
 
     /// The directory behind a descriptor, which may have been opened before the transaction began.
@@ -56,11 +58,11 @@ impl Dir {
     /// `ENOTDIR`; `ESTALE` if the transaction sees another object, or none, at the directory's path.
     pub fn dir_of(&self, fd: impl AsFd) -> io::Result<Dir> {
         let fd = fd.as_fd().try_clone_to_owned()?;
-        let place = self.call(|calling, _| {
+        self.call(|calling, _| {
             let object = Object::Outside(Arc::new(systx_os::outside::Outside::of(&Arc::new(fd))?));
-            calling.directory(&object)
-        })?;
-        Ok(Dir::new(self.tx.clone(), Start::At(place)))
+            let place = calling.directory(&object)?;
+            Ok(Dir::new(self.tx.clone(), Start::At(place), calling.state.handles.birth()))
+        })
     }
 
     /// Opens a file.
@@ -68,8 +70,24 @@ impl Dir {
     /// # Errors
     /// As open(2). `EROFS` for writing where the transaction serves nothing.
     pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> io::Result<File> {
-        let opened = self.call(|calling, start| calling.open(start, bytes(path.as_ref()), options))?;
-        Ok(File::new(self.tx.clone(), opened, options))
+        self.call(|calling, start| {
+            let opened = calling.open(start, bytes(path.as_ref()), options)?;
+            Ok(File::new(&self.tx, calling, opened, options, Arc::default()))
+        })
+    }
+
+    /// The file behind a descriptor, which may have been opened before the transaction began, or by another process: it
+    /// is read and written as the descriptor may be. Its offset is the descriptor's, which moves to where this one is
+    /// when the transaction commits, and only then.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is no regular file; `ESTALE` if the transaction sees another object, or none, at the file's path.
+    pub fn file_of(&self, fd: impl AsFd) -> io::Result<File> {
+        let fd = fd.as_fd().try_clone_to_owned()?;
+        self.call(|calling, _| {
+            let (opened, options, offset) = calling.open_like(fd)?;
+            Ok(File::new(&self.tx, calling, opened, &options, offset))
+        })
     }
 
     /// Opens a file for reading.

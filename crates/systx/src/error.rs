@@ -3,6 +3,7 @@
 //! Owns: [`Error`] and its way into and out of [`io::Error`]. File calls give `io::Error`, as in [`std::fs`]:
 //! the kernel's answers with their number, everything that is a transaction's own with an [`Error`] inside.
 
+use crate::order::OrderError;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -26,6 +27,16 @@ pub enum Error {
     InDoubt(String),
     /// The transaction has ended already.
     Ended,
+    /// The transaction is paused: it goes on when it is resumed.
+    Paused,
+    /// Nothing is paused under this token: it was never given, was used, or what it named is aborted.
+    NotPaused,
+    /// The calling thread has not taken part in the transaction that it wants to resume.
+    NoParticipant,
+    /// The transaction's number in the sequence of its process group keeps it from committing. Nothing was changed.
+    Order(OrderError),
+    /// The transaction waits for a change of what it has read: see [`Transaction::retry`](crate::Transaction::retry).
+    Retry,
     /// The transaction belongs to the parent of this process.
     Forked,
     /// The calling thread acts for another user than the one that the transactions of this process are for.
@@ -121,6 +132,11 @@ impl fmt::Display for Error {
             Error::Refused(why) => write!(f, "{why}: nothing was changed"),
             Error::InDoubt(why) => write!(f, "{why}; run `systx recover`"),
             Error::Ended => f.write_str("the transaction has ended"),
+            Error::Paused => f.write_str("the transaction is paused"),
+            Error::NotPaused => f.write_str("no transaction is paused under this token"),
+            Error::NoParticipant => f.write_str("this thread has not taken part in the paused transaction"),
+            Error::Order(error) => write!(f, "{error}: nothing was changed"),
+            Error::Retry => f.write_str("the transaction waits for a change of what it has read"),
             Error::Forked => f.write_str("the transaction belongs to the parent of this process"),
             Error::OtherUser => f.write_str(
                 "this thread acts for another user (setfsuid, seteuid) than the one whose transactions these are",
@@ -136,7 +152,7 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::Conflict(_) => io::ErrorKind::ResourceBusy,
             Error::Failed(failed) => io::Error::from_raw_os_error(failed.errno).kind(),
-            Error::OtherUser | Error::Forked => io::ErrorKind::PermissionDenied,
+            Error::OtherUser | Error::Forked | Error::NoParticipant => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -1,13 +1,15 @@
 //! An open file of a transaction.
 
 use crate::calls::Opened;
+use crate::error::Error;
+use crate::handles::Birth;
 use crate::metadata::{stamp, Metadata};
 use crate::open_options::OpenOptions;
 use crate::permission;
 use crate::state::{Answer, Calling, Tx};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::SystemTime;
 use systx_engine::transaction::{Node, SetAttr, SetTime};
 use systx_os::Errno;
@@ -20,46 +22,57 @@ pub struct File {
 
 struct Open {
     tx: Arc<Tx>,
+    birth: Birth,
     target: Target,
     reads: bool,
     writes: bool,
     appends: bool,
-    offset: Mutex<u64>,
+    offset: Arc<Mutex<u64>>,
 }
 
 enum Target {
     Inside(Node),
-    /// Of a file system that the transaction does not serve.
-    Outside(std::fs::File),
+    /// Of a file system that the transaction does not serve. The transaction closes it.
+    Outside(Weak<std::fs::File>),
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        if let Target::Inside(node) = self.target {
-            self.tx.close(node);
+        match &self.target {
+            Target::Inside(node) => self.tx.close(*node),
+            Target::Outside(file) => self.tx.close_outside(file),
         }
     }
 }
 
 impl File {
-    pub(crate) fn new(tx: Arc<Tx>, opened: Opened, options: &OpenOptions) -> File {
+    /// Of a file that was opened in this call.
+    pub(crate) fn new(
+        tx: &Arc<Tx>,
+        calling: &mut Calling<'_>,
+        opened: Opened,
+        options: &OpenOptions,
+        offset: Arc<Mutex<u64>>,
+    ) -> File {
         let target = match opened {
             Opened::Inside(node) => Target::Inside(node),
-            Opened::Outside(fd) => Target::Outside(fd.into()),
+            Opened::Outside(fd) => Target::Outside(calling.keep_outside(fd.into())),
         };
+        calling.state.handles.watch(&offset);
         let open = Open {
-            tx,
+            tx: tx.clone(),
+            birth: calling.state.handles.birth(),
             target,
             reads: options.read,
             writes: options.write || options.append,
             appends: options.append,
-            offset: Mutex::new(0),
+            offset,
         };
         File { open: Arc::new(open) }
     }
 
     fn offset(&self) -> MutexGuard<'_, u64> {
-        self.open.offset.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.open.offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call on the node, or its answer outside.
@@ -69,12 +82,15 @@ impl File {
         outside: impl FnOnce(&std::fs::File) -> io::Result<T>,
     ) -> io::Result<T> {
         match &self.open.target {
-            Target::Inside(node) => self.open.tx.call(|calling| inside(calling, *node)),
-            Target::Outside(file) => {
-                self.open.tx.goes_on()?;
-                outside(file)
-            }
+            Target::Inside(node) => self.open.tx.call_on(self.open.birth, |calling| inside(calling, *node)),
+            Target::Outside(file) => outside(&*self.outside(file)?),
         }
+    }
+
+    /// The file outside, as long as the transaction goes on. A thread that waits in it keeps it open so long.
+    fn outside(&self, file: &Weak<std::fs::File>) -> io::Result<Arc<std::fs::File>> {
+        self.open.tx.goes_on(self.open.birth)?;
+        file.upgrade().ok_or_else(|| Error::Ended.into())
     }
 
     fn may_read(&self) -> io::Result<()> {
@@ -146,14 +162,11 @@ impl File {
     fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.may_read()?;
         match &self.open.target {
-            Target::Inside(node) => self.open.tx.call(|calling| {
+            Target::Inside(node) => self.open.tx.call_on(self.open.birth, |calling| {
                 i64::try_from(offset).map_err(|_| Errno::INVAL)?;
                 Ok(calling.state.engine.read_at(*node, buf, offset)?)
             }),
-            Target::Outside(file) => {
-                self.open.tx.goes_on()?;
-                file.read_at(buf, offset)
-            }
+            Target::Outside(file) => self.outside(file)?.read_at(buf, offset),
         }
     }
 
@@ -164,7 +177,7 @@ impl File {
             let at = if appends { calling.state.engine.getattr(node)?.size } else { offset };
             Ok((at, calling.write_at(node, bytes, at)?))
         };
-        self.call(inside, |file| Ok((offset, (&*file).write(bytes)?)))
+        self.call(inside, |mut file| Ok((offset, file.write(bytes)?)))
     }
 }
 
@@ -185,8 +198,7 @@ impl Read for &File {
             // A device has no offset of ours.
             Target::Outside(file) => {
                 self.may_read()?;
-                self.open.tx.goes_on()?;
-                (&*file).read(buf)?
+                (&*self.outside(file)?).read(buf)?
             }
             Target::Inside(_) => self.read_from(buf, *offset)?,
         };
@@ -212,7 +224,7 @@ impl Seek for &File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let mut offset = self.offset();
         let target = match (to, &self.open.target) {
-            (_, Target::Outside(file)) => (&*file).seek(to)?,
+            (_, Target::Outside(file)) => (&*self.outside(file)?).seek(to)?,
             (SeekFrom::Start(at), _) => at,
             (SeekFrom::Current(by), _) => offset.checked_add_signed(by).ok_or(Errno::INVAL)?,
             (SeekFrom::End(by), _) => self.metadata()?.len().checked_add_signed(by).ok_or(Errno::INVAL)?,

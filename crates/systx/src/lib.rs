@@ -33,21 +33,29 @@
 //! second after the last durable commit.
 #![forbid(unsafe_code)]
 
+mod actions;
 mod calls;
+mod descriptors;
 mod dir;
 mod dir_entry;
 mod error;
 mod file;
+mod handles;
 mod kernel;
 mod metadata;
 mod open_options;
 mod options;
+mod order;
 mod outcome;
+mod participants;
+mod paused;
 mod permission;
 mod place;
+mod retry;
 mod served;
 mod shared;
 mod state;
+mod sub;
 mod systx;
 mod transaction;
 mod upkeep;
@@ -59,7 +67,10 @@ pub use error::{Conflict, Error, Failed};
 pub use file::File;
 pub use metadata::{FileType, Metadata};
 pub use open_options::OpenOptions;
-pub use options::{Durability, Options, Unsupported};
+pub use options::{Durability, Options, Policy, Unsupported};
+pub use order::OrderError;
 pub use outcome::{Committed, Displaced};
+pub use paused::Token;
+pub use sub::Sub;
 pub use systx::Systx;
 pub use transaction::Transaction;

@@ -1,6 +1,10 @@
 //! Options that a transaction begins with.
 
+use std::time::Duration;
 use systx_engine::outcome;
+
+/// How long an ordered transaction waits for those before it, unless it is told.
+const STALL: Duration = Duration::from_secs(60);
 
 /// When the effects of a transaction are on stable storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +27,26 @@ pub enum Unsupported {
     Deny,
 }
 
+/// The winner of two transactions that change what the other one reads, when both are tried again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Policy {
+    /// The one that began its first try earlier. A try that loses has priority in the next one, for a bounded time, so
+    /// that each gets through.
+    #[default]
+    Oldest,
+    /// The one that commits first. No try has priority, and one that is long may lose as often as it is tried.
+    FirstCommitter,
+}
+
+/// A number among the ordered transactions of a process group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sequence {
+    pub number: u64,
+    /// The counter is set to this number first.
+    pub counts_from_here: bool,
+}
+
 /// Options of a transaction.
 ///
 /// ```
@@ -35,6 +59,10 @@ pub struct Options {
     pub(crate) unsupported: Unsupported,
     pub(crate) label: String,
     pub(crate) retries: u32,
+    pub(crate) policy: Policy,
+    pub(crate) sequence: Option<Sequence>,
+    /// The longest that its commit waits for those before it.
+    pub(crate) stall: Duration,
 }
 
 impl Default for Options {
@@ -51,6 +79,9 @@ impl Options {
             unsupported: Unsupported::Abort,
             label: String::new(),
             retries: 100,
+            policy: Policy::Oldest,
+            sequence: None,
+            stall: STALL,
         }
     }
 
@@ -77,6 +108,37 @@ impl Options {
     /// default.
     pub fn retries(mut self, retries: u32) -> Options {
         self.retries = retries;
+        self
+    }
+
+    /// Sets who wins.
+    pub fn policy(mut self, policy: Policy) -> Options {
+        self.policy = policy;
+        self
+    }
+
+    /// Makes it an ordered transaction, with this number: those of one process group commit one after the other, by
+    /// number, while they run in parallel. The first number is 0.
+    ///
+    /// Its commit waits until all before it have committed. It fails with [`Error::Order`](crate::Error::Order) if one
+    /// of them can't come any more, and after [`Options::stall`] in any case. The begin fails if the number has been
+    /// used, or another transaction has it. With [`Systx::atomically`](crate::Systx::atomically) the tries keep it.
+    pub fn sequence(mut self, number: u64) -> Options {
+        self.sequence = Some(Sequence { number, counts_from_here: false });
+        self
+    }
+
+    /// As [`Options::sequence`], and the begin sets the counter to this number first: for a program that goes on from
+    /// a checkpoint. Transactions with lower numbers that are still open can't commit any more.
+    pub fn sequence_from(mut self, number: u64) -> Options {
+        self.sequence = Some(Sequence { number, counts_from_here: true });
+        self
+    }
+
+    /// Sets the longest that the commit of an ordered transaction waits for those before it; a minute by default.
+    /// Zero: it never waits.
+    pub fn stall(mut self, longest: Duration) -> Options {
+        self.stall = longest;
         self
     }
 

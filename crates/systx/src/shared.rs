@@ -2,9 +2,12 @@
 
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::order::{name_of, Order};
+use crate::paused::Paused;
 use crate::served::Served;
 use crate::upkeep::Upkeep;
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use systx_os::caller::{fs_uid, Protected};
 use systx_os::{Guest, Linux, Os};
 use systx_places::area_name;
@@ -20,6 +23,12 @@ pub(crate) struct Shared {
     pub protected: Protected,
     pub served: Served,
     pub upkeep: Upkeep,
+    /// Tells this user's files outside of areas from others.
+    name: String,
+    /// The sequence of the process group, once it was needed.
+    order: Mutex<Option<Arc<Order>>>,
+    /// What is paused; gone with the last [`crate::Systx`].
+    pub paused: Weak<Paused>,
 }
 
 impl Drop for Shared {
@@ -32,12 +41,29 @@ impl Drop for Shared {
 
 impl Shared {
     /// Of the user that the calling thread acts for; areas have this name for root.
-    pub fn new(area: &[u8]) -> io::Result<Shared> {
+    pub fn new(area: &[u8], paused: &Arc<Paused>) -> io::Result<Shared> {
         let os = Guest::over(Linux::new());
         let uid = fs_uid();
         let served = Served::new(os.clone(), area_name(area, uid).into_owned())?;
         let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
-        Ok(Shared { os, uid, lineage, protected, served, upkeep })
+        let (name, order, paused) = (name_of(area), Mutex::default(), Arc::downgrade(paused));
+        Ok(Shared { os, uid, lineage, protected, served, upkeep, name, order, paused })
+    }
+
+    /// The sequence of the present process group.
+    ///
+    /// # Errors
+    /// [`Error::Order`].
+    pub fn order(&self) -> Result<Arc<Order>, Error> {
+        // It is replaced as a whole.
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*order {
+            Some(order) if order.is_present() => Ok(order.clone()),
+            _ => {
+                let opened = Order::open(&self.os, self.uid, &self.name).map_err(Error::Order)?;
+                Ok(order.insert(Arc::new(opened)).clone())
+            }
+        }
     }
 
     /// Returns true in a child of the process that made it.

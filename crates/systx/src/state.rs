@@ -4,20 +4,25 @@
 //! translation of its errors. Guarantees: once the engine finds that a transaction can't commit, each later
 //! call says so. Does not: know paths (`walk`) or what a call answers (`calls`).
 
+use crate::actions::{Actions, Ending};
 use crate::error::Error;
+use crate::handles::{Birth, Handles};
 use crate::kernel::Kernel;
-use crate::options::{Options, Unsupported};
+use crate::options::{Options, Policy, Unsupported};
+use crate::order::Turn;
+use crate::participants::Participants;
 use crate::place::Place;
 use crate::served::Open;
 use crate::shared::Shared;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use systx_engine::contention::Age;
-use systx_engine::outcome::VerbError;
+use systx_engine::outcome::{Verb, VerbError};
 use systx_engine::transaction::{Node, Transaction};
 use systx_os::caller::Caller;
-use systx_os::Errno;
+use systx_os::guest::GuestFd;
+use systx_os::{Errno, Linux};
 use systx_places::site::Site;
 
 /// The engine's transaction with its way into the file systems.
@@ -32,8 +37,50 @@ pub(crate) struct State {
     pub unsupported: Unsupported,
     /// The umask as of the first new object.
     umask: Option<u32>,
+    /// Open files that it does not serve: they are closed with it, whatever handles there are.
+    pub outside: Vec<(Birth, Arc<std::fs::File>)>,
+    pub handles: Handles,
+    /// Descriptors of the program whose offsets move when it commits.
+    pub carried: Vec<Carried>,
+    /// Its place among ordered transactions.
+    pub turn: Option<Turn>,
+    pub participants: Participants,
+    /// Until it is resumed no call is made in it.
+    pub is_paused: bool,
+    /// Its work can do nothing before something changes that was read.
+    pub waits_for_change: bool,
     /// Why it can only end.
     pub doomed: Option<Error>,
+    /// A try that loses has priority over younger transactions in the next one.
+    pub keeps_age: bool,
+}
+
+impl State {
+    /// Closes what a part has opened that is undone.
+    pub fn close_undone(&mut self) {
+        let handles = &self.handles;
+        self.outside.retain(|(birth, _)| handles.is_alive(*birth));
+        self.carried.retain(|carried| handles.is_alive(carried.birth));
+    }
+
+    /// Ends a savepoint in a way, if it has not ended with one around it.
+    pub fn ends_savepoint(
+        &mut self,
+        savepoint: u64,
+        end: impl FnOnce(&mut Transaction<Kernel>, u64) -> Verb<()>,
+    ) -> Answer<()> {
+        match end(&mut self.engine, savepoint) {
+            Err(VerbError::Os(Errno::INVAL)) => Err(Fault::Handle),
+            ended => Ok(ended?),
+        }
+    }
+}
+
+/// A descriptor of the program, and the offset of the handle that stands for it in the transaction.
+pub(crate) struct Carried {
+    pub birth: Birth,
+    pub fd: GuestFd<Linux>,
+    pub offset: Arc<Mutex<u64>>,
 }
 
 /// A transaction as its handles share it.
@@ -41,12 +88,17 @@ pub(crate) struct Tx {
     pub shared: Arc<Shared>,
     /// `None`: it has ended.
     state: Mutex<Option<State>>,
+    /// What the program does behind its end. Apart from the state, which a panic of ours can take along.
+    actions: Mutex<Actions>,
 }
 
 /// The mounts and the age that the next try of a transaction takes over.
+#[derive(Default)]
 pub(crate) struct Again {
     pub mounts: Vec<Open>,
-    pub age: Age,
+    /// `None`: it does not compete by age.
+    pub age: Option<Age>,
+    pub turn: Option<Turn>,
 }
 
 /// The sequel of a try that loses.
@@ -59,9 +111,14 @@ pub(crate) enum Then {
 }
 
 impl Then {
-    pub fn again(self, state: &mut State) -> Option<Again> {
-        (self == Then::Again)
-            .then(|| Again { age: state.engine.will_be_tried_again(), mounts: state.mounts.clone() })
+    pub fn again(self, state: &mut State) -> Option<Box<Again>> {
+        (self == Then::Again).then(|| {
+            Box::new(Again {
+                age: state.keeps_age.then(|| state.engine.will_be_tried_again()),
+                mounts: state.mounts.clone(),
+                turn: state.turn.take(),
+            })
+        })
     }
 }
 
@@ -69,6 +126,8 @@ impl Then {
 pub(crate) enum Fault {
     Os(Errno),
     Ends(Error),
+    /// The handle is of a part that has ended.
+    Handle,
 }
 
 pub(crate) type Answer<T> = Result<T, Fault>;
@@ -99,6 +158,7 @@ impl From<Fault> for io::Error {
         match fault {
             Fault::Os(errno) => errno.into(),
             Fault::Ends(error) => error.into(),
+            Fault::Handle => Error::Ended.into(),
         }
     }
 }
@@ -108,17 +168,25 @@ impl Tx {
     pub fn begin(
         shared: Arc<Shared>,
         options: &Options,
-        again: Option<Again>,
+        again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Arc<Tx>> {
-        let (mounts, age) = again.map_or((Vec::new(), None), |again| (again.mounts, Some(again.age)));
+        let Again { mounts, age, turn } = again.map_or_else(Again::default, |again| *again);
+        let turn = match (turn, options.sequence) {
+            (None, Some(sequence)) => {
+                Some(shared.order()?.claim(sequence, options.stall).map_err(Error::Order)?)
+            }
+            (turn, _) => turn,
+        };
+        // One that waits for its turn with priority would keep out those that it waits for.
+        let keeps_age = options.policy == Policy::Oldest && turn.is_none();
         let domains = mounts.iter().map(|open| open.domain.clone()).collect();
         let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
         let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
         if let Some(age) = age {
             engine.inherit(&age);
         }
-        if then == Then::Again {
+        if then == Then::Again && keeps_age {
             // From here on the time counts for which the next try has priority.
             engine.will_be_tried_again();
         }
@@ -129,9 +197,17 @@ impl Tx {
             tops: HashMap::new(),
             unsupported: options.unsupported,
             umask: None,
+            outside: Vec::new(),
+            handles: Handles::default(),
+            carried: Vec::new(),
+            turn,
+            participants: Participants::default(),
+            is_paused: false,
+            waits_for_change: false,
             doomed: None,
+            keeps_age,
         };
-        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(state)) }))
+        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(state)), actions: Mutex::default() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<State>> {
@@ -151,6 +227,10 @@ impl Tx {
         self.shared.is_ours()?;
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return Err(Error::Ended.into()) };
+        if state.is_paused {
+            return Err(Error::Paused.into());
+        }
+        state.participants.join();
         if let Some(doomed) = &state.doomed {
             return Err(doomed.clone().into());
         }
@@ -162,15 +242,58 @@ impl Tx {
         answer.map_err(io::Error::from)
     }
 
-    /// Checks that a call may be made now: for one that the kernel answers, and that may wait.
-    pub fn goes_on(&self) -> io::Result<()> {
-        self.call(|_| Ok(()))
+    /// One call on a handle.
+    pub fn call_on<T>(
+        &self,
+        birth: Birth,
+        call: impl FnOnce(&mut Calling<'_>) -> Answer<T>,
+    ) -> io::Result<T> {
+        self.call(
+            |calling| {
+                if calling.state.handles.is_alive(birth) {
+                    call(calling)
+                } else {
+                    Err(Fault::Handle)
+                }
+            },
+        )
+    }
+
+    /// Checks that a call on a handle may be made now: for one that the kernel answers, and that may wait.
+    pub fn goes_on(&self, birth: Birth) -> io::Result<()> {
+        self.call_on(birth, |_| Ok(()))
     }
 
     /// Takes it out to end it; `Ok(None)`: it has ended.
     pub fn take(&self) -> Result<Option<State>, Error> {
         self.shared.is_ours()?;
         Ok(self.lock().take())
+    }
+
+    /// Its actions. Only for a moment: no other lock is taken meanwhile.
+    pub fn actions(&self) -> MutexGuard<'_, Actions> {
+        // It is pushed to and taken as a whole.
+        self.actions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the actions of its end, once. The state has been taken out and is gone.
+    pub fn run_actions(&self, ending: Ending) {
+        let actions = std::mem::take(&mut *self.actions());
+        actions.run(ending);
+    }
+
+    /// Looks at the state, if it has not ended.
+    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.lock().as_mut().map(look)
+    }
+
+    /// Closes such a file, whose handle is gone.
+    pub fn close_outside(&self, file: &Weak<std::fs::File>) {
+        if self.shared.is_ours().is_ok() {
+            if let Some(state) = self.lock().as_mut() {
+                state.outside.retain(|(_, kept)| Arc::as_ptr(kept) != file.as_ptr());
+            }
+        }
     }
 
     /// The conflict that has doomed it.
@@ -202,6 +325,9 @@ impl Drop for Tx {
         let Some(state) = state else { return };
         // In a child this changes nothing: what is staged is the parent's, which may go on.
         state.engine.abort();
+        if !self.shared.is_forked() {
+            self.run_actions(Ending::Aborted);
+        }
     }
 }
 
@@ -215,6 +341,14 @@ pub(crate) struct Calling<'a> {
 }
 
 impl Calling<'_> {
+    /// Keeps a file that is not served open until the transaction's end.
+    pub fn keep_outside(&mut self, file: std::fs::File) -> Weak<std::fs::File> {
+        let file = Arc::new(file);
+        let handle = Arc::downgrade(&file);
+        self.state.outside.push((self.state.handles.birth(), file));
+        handle
+    }
+
     /// The index of a site's mount in the engine's transaction, which serves it from here on.
     ///
     /// `Ok(None)`: it is not what the mount table says, as something was mounted just now.

@@ -4,8 +4,11 @@
 //! Guarantees: an area is opened (and what a dead process has left in it finished) when a transaction first
 //! touches its file system, and stays open as long as this value.
 
+use crate::error::Error;
 use crate::options::Options;
 use crate::outcome::Committed;
+use crate::participants;
+use crate::paused::{Paused, Token};
 use crate::shared::Shared;
 use crate::state::Then;
 use crate::transaction::Transaction;
@@ -19,6 +22,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Systx {
     pub(crate) shared: Arc<Shared>,
+    paused: Arc<Paused>,
 }
 
 impl Systx {
@@ -36,19 +40,33 @@ impl Systx {
     /// As of [`Systx::new`].
     #[doc(hidden)]
     pub fn with_area_name(name: impl AsRef<[u8]>) -> io::Result<Systx> {
-        let shared = Shared::new(name.as_ref())?;
-        Ok(Systx { shared: Arc::new(shared) })
+        let paused = Arc::default();
+        let shared = Shared::new(name.as_ref(), &paused)?;
+        participants::watch(&paused);
+        Ok(Systx { shared: Arc::new(shared), paused })
     }
 
     /// Begins a transaction.
     ///
     /// # Errors
-    /// [`Error::Forked`](crate::Error::Forked) in a child of the process that made this value,
-    /// [`Error::OtherUser`](crate::Error::OtherUser) in a thread that
+    /// [`Error::Forked`] in a child of the process that made this value,
+    /// [`Error::OtherUser`] in a thread that
     /// acts for another user.
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
         self.shared.is_ours()?;
         Transaction::begin(self.shared.clone(), options, None, Then::Over)
+    }
+
+    /// Goes on with a transaction that was paused. The token is used up.
+    ///
+    /// # Errors
+    /// [`Error::NotPaused`], [`Error::NoParticipant`] (the transaction stays paused), [`Error::Forked`],
+    /// [`Error::OtherUser`].
+    pub fn resume(&self, token: &Token) -> Result<Transaction, Error> {
+        self.shared.is_ours()?;
+        // Nothing else is put there.
+        let paused = self.paused.take(token)?.into_any().downcast::<Transaction>();
+        paused.map_err(|_| Error::NotPaused)?.resume()
     }
 
     /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the
@@ -85,6 +103,10 @@ impl Systx {
             let done = work(&tx);
             // A conflict that the work has met ends the try, also if the work has swallowed it.
             let ended = match (done, tx.conflict()) {
+                (Err(_), None) if tx.waits_for_change() => {
+                    before = tx.wait_for_change()?;
+                    continue;
+                }
                 (Err(error), None) => return Err(error),
                 (Ok(value), None) => tx.end(then).map(|committed| (value, committed)),
                 (_, Some(conflict)) => {

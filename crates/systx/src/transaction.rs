@@ -1,17 +1,23 @@
 //! One transaction: its begin, its two ends, and its file calls.
 
+use crate::actions::Ending;
 use crate::dir::Dir;
 use crate::error::Error;
+use crate::handles::Birth;
 use crate::kernel::Kernel;
 use crate::options::Options;
+use crate::order::Turn;
 use crate::outcome::Committed;
+use crate::paused::{Pausable, Token};
 use crate::shared::Shared;
-use crate::state::{Again, State, Then, Tx};
+use crate::state::{Again, Carried, State, Then, Tx};
 use crate::walk::Start;
+use std::any::Any;
 use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 use systx_engine::transaction::Transaction as Engine;
+use systx_os::Os;
 
 /// A transaction. Dropping it aborts it.
 ///
@@ -19,20 +25,79 @@ use systx_engine::transaction::Transaction as Engine;
 /// begins there, an absolute one at the thread's root, as in [`std::fs`]. Several threads may use it at once;
 /// each call takes effect as a whole.
 pub struct Transaction {
-    tx: Arc<Tx>,
+    pub(crate) tx: Arc<Tx>,
     /// The working directory, whatever it is at each call.
     here: Dir,
 }
 
 impl Transaction {
+    /// Has `action` run when the transaction has committed: once, when everything is public, behind those given before.
+    ///
+    /// It runs in the thread that commits, before [`Transaction::commit`] returns, with nothing locked; it may begin
+    /// another transaction. It runs also when the outcome names displaced objects or a pending publication, and not when
+    /// it is in doubt. A process that dies before it has come to it takes it along: a program that must know gives the
+    /// transaction a label and asks `systx log`. If it panics, the other actions run all the same, and the panic goes on
+    /// behind them: the transaction has committed.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] and others inside, as of each call.
+    pub fn on_commit(&self, action: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.tx.call(|_| {
+            self.tx.actions().on_commit(action);
+            Ok(())
+        })
+    }
+
+    /// Has `action` run when the transaction has ended without a commit, before those given before: by
+    /// [`Transaction::abort`], a drop, or a commit that fails. Otherwise as [`Transaction::on_commit`].
+    ///
+    /// With [`Systx::atomically`](crate::Systx::atomically) each try is a transaction with actions of its own.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn on_abort(&self, action: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.tx.call(|_| {
+            self.tx.actions().on_abort(action);
+            Ok(())
+        })
+    }
+
+    /// Stops it until [`Systx::resume`](crate::Systx::resume): meanwhile calls on it and its handles fail.
+    ///
+    /// Only threads that have taken part in it can resume it. When the last of them has ended, or the last
+    /// [`Systx`](crate::Systx) is dropped, it is aborted. It holds nothing that others wait for.
+    ///
+    /// # Errors
+    /// [`Error::Ended`], [`Error::NotPaused`] if no [`Systx`](crate::Systx) is left, and what has doomed it: it is aborted then.
+    pub fn pause(self) -> Result<Token, Error> {
+        self.tx.shared.is_ours()?;
+        let paused = self.tx.shared.paused.upgrade().ok_or(Error::NotPaused)?;
+        self.tx
+            .call(|calling| {
+                calling.state.is_paused = true;
+                Ok(())
+            })
+            .map_err(|error| Error::of(&error).cloned().unwrap_or(Error::Ended))?;
+        let os = &self.tx.shared.os;
+        let token = Token::new([os.random(), os.random()]);
+        paused.put(&token, Box::new(self));
+        Ok(token)
+    }
+
+    /// Goes on. It was taken out for that.
+    pub(crate) fn resume(self) -> Result<Transaction, Error> {
+        self.tx.with(|state| state.is_paused = false).ok_or(Error::Ended)?;
+        Ok(self)
+    }
+
     pub(crate) fn begin(
         shared: Arc<Shared>,
         options: &Options,
-        again: Option<Again>,
+        again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Transaction> {
         let tx = Tx::begin(shared, options, again, then)?;
-        let here = Dir::new(tx.clone(), Start::WorkingDirectory);
+        let here = Dir::new(tx.clone(), Start::WorkingDirectory, Birth::default());
         Ok(Transaction { tx, here })
     }
 
@@ -63,29 +128,74 @@ impl Transaction {
     }
 
     /// Commits. After a conflict the error comes with what a further try takes over, if there is to be one.
-    pub(crate) fn end(self, then: Then) -> Result<Committed, (Error, Option<Again>)> {
+    pub(crate) fn end(self, then: Then) -> Result<Committed, (Error, Option<Box<Again>>)> {
         let mut state = match self.tx.take() {
             Ok(Some(state)) => state,
             Ok(None) => return Err((Error::Ended, None)),
             Err(error) => return Err((error, None)),
         };
-        let again = then.again(&mut state);
         if let Some(doomed) = state.doomed.take() {
-            lose(state, &doomed);
-            return Err((doomed, again));
+            return Err(self.lost(state, doomed, then));
         }
-        let committed =
-            Engine::<Kernel>::commit(state.engine).map_err(|error| (Error::of_commit(error), again))?;
-        self.tx.shared.upkeep.after_commit(state.mounts.into_iter().map(|open| open.domain));
-        Ok(committed.into())
+        // In the order of their numbers. It holds nothing meanwhile.
+        if let Some(Err(error)) = state.turn.as_ref().map(Turn::wait) {
+            state.engine.abort();
+            self.tx.run_actions(Ending::Aborted);
+            return Err((Error::Order(error), None));
+        }
+        let mut again = then.again(&mut state);
+        let turn = match &mut again {
+            Some(again) => again.turn.take(),
+            None => state.turn.take(),
+        };
+        let (mounts, carried) = (state.mounts, state.carried);
+        match Engine::<Kernel>::commit(state.engine) {
+            Ok(committed) => {
+                turn.into_iter().for_each(Turn::pass);
+                self.tx.shared.upkeep.after_commit(mounts.into_iter().map(|open| open.domain));
+                carried.into_iter().for_each(Carried::move_offset);
+                drop(state.outside);
+                self.tx.run_actions(Ending::Committed);
+                Ok(committed.into())
+            }
+            Err(error) => {
+                let error = Error::of_commit(error);
+                let ending =
+                    if matches!(error, Error::InDoubt(_)) { Ending::InDoubt } else { Ending::Aborted };
+                match &mut again {
+                    Some(again) => again.turn = turn,
+                    None => turn.into_iter().for_each(Turn::lose),
+                }
+                drop(state.outside);
+                self.tx.run_actions(ending);
+                Err((error, again))
+            }
+        }
+    }
+
+    /// Ends it; what the one takes over that does its work again.
+    pub(crate) fn end_to_go_on(self) -> Option<Box<Again>> {
+        let mut state = self.tx.take().ok().flatten()?;
+        let again = Then::Again.again(&mut state);
+        state.engine.abort();
+        drop(state.outside);
+        self.tx.run_actions(Ending::Aborted);
+        again
+    }
+
+    /// The end of a transaction that a call has doomed.
+    fn lost(&self, mut state: State, doomed: Error, then: Then) -> (Error, Option<Box<Again>>) {
+        let again = then.again(&mut state);
+        state.turn.take().into_iter().for_each(Turn::lose);
+        lose(state, &doomed);
+        self.tx.run_actions(Ending::Aborted);
+        (doomed, again)
     }
 
     /// Aborts after a conflict; what a further try takes over, if there is to be one.
-    pub(crate) fn lose(self, conflict: &Error, then: Then) -> Option<Again> {
-        let mut state = self.tx.take().ok().flatten()?;
-        let again = then.again(&mut state);
-        lose(state, conflict);
-        again
+    pub(crate) fn lose(self, conflict: &Error, then: Then) -> Option<Box<Again>> {
+        let state = self.tx.take().ok().flatten()?;
+        self.lost(state, conflict.clone(), then).1
     }
 }
 
@@ -96,11 +206,28 @@ fn lose(state: State, error: &Error) {
     }
 }
 
+impl Pausable for Transaction {
+    fn has_me(&self) -> bool {
+        self.tx.with(|state| state.participants.has_me()).unwrap_or(false)
+    }
+
+    fn is_deserted(&self) -> bool {
+        self.tx.with(|state| state.participants.are_gone()).unwrap_or(true)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
 impl Drop for Transaction {
     fn drop(&mut self) {
         // Handles may outlive it. In a child process the staged files are the parent's.
         if let Ok(Some(state)) = self.tx.take() {
+            drop(state.turn);
             state.engine.abort();
+            drop(state.outside);
+            self.tx.run_actions(Ending::Aborted);
         }
     }
 }

@@ -3,9 +3,13 @@
 //! `cargo test -p systx-cli --test library [-- PART-OF-A-NAME]`.
 
 mod agreement;
+mod ending;
 mod host;
 #[path = "../machine/mod.rs"]
 mod machine;
+mod ordered;
+mod parts;
+mod pause;
 mod rights;
 mod ways;
 
@@ -25,8 +29,13 @@ fn main() {
         let place = PathBuf::from(std::env::args_os().nth(1).expect("a directory"));
         match role.to_str() {
             Some("add") => add(&place),
-            Some("transfer") => transfer_for_ever(&place),
+            Some("transfer") => transfer_for_ever(&place, 1),
+            Some("transfer-threads") => transfer_for_ever(&place, THREADS as u64),
             Some("rights") => rights::play(&place),
+            Some("order-threads") => ordered::play_threads(&place),
+            Some("order-serial") => ordered::play_serial(&place),
+            Some("order-third") => ordered::play_third(&place),
+            Some("order-hold") => ordered::play_hold(&place),
             _ => panic!("no role is called {role:?}"),
         }
         return;
@@ -39,12 +48,24 @@ fn main() {
         ("a_run_and_the_library_lose_no_update", beside_runs),
         ("threads_and_processes_lose_no_update", nobody_loses),
         ("a_sum_is_kept_whoever_is_killed", killed),
+        ("threads_of_killed_processes_keep_a_sum", killed_threads),
         ("one_transaction_spans_file_systems", over_file_systems),
         ("paths_lead_where_they_lead_outside", ways::paths),
         ("mounts_in_what_is_served_are_crossed", ways::mounts),
         ("what_is_not_served_can_be_read", ways::outside),
         ("rights_are_the_calling_threads", rights::matrix),
         ("a_transaction_that_has_ended_says_so", ended),
+        ("actions_run_once_behind_the_end", ending::actions),
+        ("handles_end_with_their_transaction", ending::handles),
+        ("a_descriptors_offset_moves_with_the_commit", ending::descriptors),
+        ("a_part_is_undone_alone_and_without_a_trace", parts::undone_alone),
+        ("handles_of_a_part_end_with_it_and_offsets_go_back", parts::handles),
+        ("what_an_undone_part_has_read_stays_read", parts::reads_stay),
+        ("a_paused_transaction_is_resumed_once_by_those_who_took_part", pause::paused),
+        ("who_waits_for_a_change_sleeps_until_there_is_one", pause::retry),
+        ("ordered_transactions_commit_by_number", ordered::threads),
+        ("ordered_programs_leave_what_they_leave_one_after_the_other", ordered::serial),
+        ("processes_of_a_group_commit_by_number_whoever_is_killed", ordered::processes),
         ("the_host_is_as_it_was", host::stays_as_it_was),
         ("a_forked_child_ends_nothing_of_its_parents", host::may_fork),
         ("a_host_that_closes_everything_keeps_its_own_files", host::may_close_everything),
@@ -281,19 +302,31 @@ fn transfer(systx: &Systx, tree: &Path, n: u64) -> std::io::Result<()> {
 }
 
 /// Until it is killed, or nobody listens any more; says after each transfer that it is done.
-fn transfer_for_ever(tree: &Path) {
+fn transfer_for_ever(tree: &Path, threads: u64) {
     let systx = systx();
-    let mut told = std::io::stdout();
-    for n in u64::from(std::process::id()).. {
-        transfer(&systx, tree, n).unwrap();
-        if told.write_all(b".").and_then(|()| told.flush()).is_err() {
-            return;
+    let work = |thread: u64| {
+        let mut told = std::io::stdout();
+        for n in (u64::from(std::process::id()) + thread).. {
+            transfer(&systx, tree, n).unwrap();
+            if told.write_all(b".").and_then(|()| told.flush()).is_err() {
+                return;
+            }
         }
-    }
+    };
+    let work = &work;
+    std::thread::scope(|scope| (0..threads).for_each(|thread| drop(scope.spawn(move || work(thread)))));
 }
 
 fn killed(dir: &Path) {
-    for kind in ["ext4", "btrfs"] {
+    killed_at_work(dir, "transfer", &["ext4", "btrfs"]);
+}
+
+fn killed_threads(dir: &Path) {
+    killed_at_work(dir, "transfer-threads", &["ext4", "xfs", "tmpfs"]);
+}
+
+fn killed_at_work(dir: &Path, role: &str, kinds: &[&'static str]) {
+    for kind in kinds.iter().copied() {
         let Some((_volume, tree)) = place(dir, kind) else { continue };
         for n in 0..ACCOUNTS {
             std::fs::write(tree.join(format!("account{n}")), "100\n").unwrap();
@@ -301,7 +334,7 @@ fn killed(dir: &Path) {
         let systx = systx();
         for round in 0..rounds(6, 300) {
             let mut processes: Vec<_> =
-                (0..3).map(|_| process("transfer", &tree).stdout(Stdio::piped()).spawn().unwrap()).collect();
+                (0..3).map(|_| process(role, &tree).stdout(Stdio::piped()).spawn().unwrap()).collect();
             // Each is at work; then they go, one at a point of its work that nobody chose.
             for process in &mut processes {
                 let mut done = vec![0; 1 + round % 3];

@@ -106,6 +106,8 @@ impl<O: Os> Transaction<O> {
         if self.ours().is_err() {
             return Err((CommitError::Forked, None));
         }
+        // Where it fails the transaction is one that can't commit.
+        let _ = self.release_all();
         if let Some(why) = self.take_refusal() {
             return Err((CommitError::Refused(why), self.failed_whole(failing, None)));
         }

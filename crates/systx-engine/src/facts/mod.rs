@@ -11,6 +11,7 @@ mod decide;
 mod look;
 mod lower_dir;
 mod read_committed;
+mod reads;
 mod refresh;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use crate::outcome::{Verb, VerbError};
 use crate::transaction::{Attr, Caller, Node, Transaction};
 use crate::workset::names::Change;
 use crate::workset::node::{node_of, Ix};
+use crate::workset::savepoint::Act;
 use crate::workset::staging::Spot;
 use crate::workset::Workset;
 use std::sync::Arc;
@@ -141,6 +142,7 @@ fn make<O: Os>(
     } else if in_slot {
         shape.flags = workset.flags_for_new(dir, new.kind())?;
     }
+    workset.before_change(dir)?;
     let (spot, slot) = workset.new_spot(dir, name)?;
     let (fd, stat) = make_at(workset, &spot, new, &shape)?;
     let ix = workset.staged_node(mount, &stat)?;
@@ -150,6 +152,7 @@ fn make<O: Os>(
         workset.hold(ix);
     }
     workset.name(dir, name, ix, slot);
+    workset.note_act(|| Act::Added(dir, name.into()));
     if !hidden {
         workset.touch(dir, Change::Real)?;
     }

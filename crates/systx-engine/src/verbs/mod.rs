@@ -11,4 +11,5 @@ mod listing;
 mod names;
 mod nodes;
 mod rename;
+mod savepoint;
 mod xattrs;

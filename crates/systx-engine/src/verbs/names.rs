@@ -4,7 +4,8 @@ use crate::objects::links_max;
 use crate::outcome::Verb;
 use crate::transaction::{Attr, Node, Transaction};
 use crate::workset::names::Change;
-use crate::workset::node::{node_of, Ix};
+use crate::workset::node::{node_of, Ix, NO_SLOT};
+use crate::workset::savepoint::{Act, Removed};
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os};
 
@@ -64,11 +65,13 @@ impl<O: Os> Transaction<O> {
         if let Some((home, _)) = self.workset.object(ix).names.first() {
             self.workset.may_arrive(*home, dir)?;
         }
+        self.workset.before_change(dir)?;
         if self.workset.object(ix).is_staged() {
             let fd = self.workset.any_fd(ix)?;
             let (spot, slot) = self.workset.new_spot(dir, name)?;
             self.workset.os().link(&fd, &spot.dir, &spot.name)?;
             self.workset.name(dir, name, ix, slot);
+            self.workset.note_act(|| Act::Added(dir, name.into()));
             self.workset.touch(dir, Change::Real)?;
         } else {
             if self.workset.is_gone(ix) {
@@ -79,7 +82,8 @@ impl<O: Os> Transaction<O> {
             if self.workset.attr(ix)?.nlink >= links_max(kind) {
                 return Err(Errno::MLINK.into());
             }
-            self.workset.name(dir, name, ix, crate::workset::node::NO_SLOT);
+            self.workset.name(dir, name, ix, NO_SLOT);
+            self.workset.note_act(|| Act::Added(dir, name.into()));
             self.workset.touch(dir, Change::Remembered)?;
         }
         self.workset.attr(ix)
@@ -120,7 +124,20 @@ pub(super) fn drop_name<O: Os>(workset: &mut Workset<O>, dir: Ix, name: &[u8], i
     if workset.object(ix).kind == FileType::Directory {
         workset.drop_sub_areas(ix)?;
     }
-    let mut change = Change::Remembered;
+    workset.before_change(dir)?;
+    let change = take_name(workset, dir, name, ix)?;
+    workset.reap(ix);
+    if workset.is_sub_area(name) {
+        Ok(())
+    } else {
+        workset.touch(dir, change)
+    }
+}
+
+/// Takes a name away without a trace in its directory's times. A staged object whose name may have to come back is kept.
+pub(super) fn take_name<O: Os>(workset: &mut Workset<O>, dir: Ix, name: &[u8], ix: Ix) -> Verb<Change> {
+    let slot = workset.entry(dir, name).map_or(NO_SLOT, |entry| entry.slot);
+    let (mut change, mut kept) = (Change::Remembered, None);
     if workset.object(ix).is_staged() {
         // An open file keeps its bytes by its descriptor. Whether a directory is open is unknown: it may be.
         match workset.object(ix).kind {
@@ -130,14 +147,14 @@ pub(super) fn drop_name<O: Os>(workset: &mut Workset<O>, dir: Ix, name: &[u8], i
             FileType::Directory => drop(workset.staged_dir(ix)?),
             _ => {}
         }
-        workset.discard(dir, name, ix)?;
+        if workset.may_be_undone() {
+            kept = Some(workset.keep(dir, name, ix)?);
+        } else {
+            workset.discard(dir, name, ix)?;
+        }
         change = Change::Real;
     }
     workset.unname(dir, name);
-    workset.reap(ix);
-    if workset.is_sub_area(name) {
-        Ok(())
-    } else {
-        workset.touch(dir, change)
-    }
+    workset.note_act(|| Act::Removed(Removed { dir, name: name.into(), ix, slot, kept }));
+    Ok(change)
 }

@@ -5,6 +5,7 @@ use crate::transaction::{Node, Transaction};
 use crate::verbs::names::drop_name;
 use crate::workset::names::Change;
 use crate::workset::node::{Ix, NO_SLOT};
+use crate::workset::savepoint::Act;
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, Os, Rename};
 
@@ -56,6 +57,8 @@ impl<O: Os> Transaction<O> {
         if how == Rename::Exchange {
             self.workset.may_arrive(to.0, from.0)?;
         }
+        self.workset.before_change(from.0)?;
+        self.workset.before_change(to.0)?;
         match (how, target) {
             (Rename::Exchange, Some(target)) => exchange(&mut self.workset, from, source, to, target),
             (_, Some(target)) => {
@@ -79,7 +82,7 @@ fn may_replace<O: Os>(workset: &mut Workset<O>, source: Ix, target: Ix) -> Verb<
 }
 
 /// Moves a name to one that is missing.
-fn shift<O: Os>(workset: &mut Workset<O>, from: Place<'_>, to: Place<'_>, ix: Ix) -> Verb<()> {
+pub(super) fn shift<O: Os>(workset: &mut Workset<O>, from: Place<'_>, to: Place<'_>, ix: Ix) -> Verb<()> {
     let mut slot = NO_SLOT;
     let staged = workset.object(ix).is_staged();
     if staged {
@@ -93,10 +96,11 @@ fn shift<O: Os>(workset: &mut Workset<O>, from: Place<'_>, to: Place<'_>, ix: Ix
     }
     workset.unname(from.0, from.1);
     workset.name(to.0, to.1, ix, slot);
+    workset.note_act(|| Act::Moved([(from.0, from.1.into()), (to.0, to.1.into())]));
     renamed(workset, from.0, to.0, if staged { Change::Real } else { Change::Remembered })
 }
 
-fn exchange<O: Os>(
+pub(super) fn exchange<O: Os>(
     workset: &mut Workset<O>,
     from: Place<'_>,
     source: Ix,
@@ -120,6 +124,7 @@ fn exchange<O: Os>(
     }
     workset.name(to.0, to.1, source, slots[0]);
     workset.name(from.0, from.1, target, slots[1]);
+    workset.note_act(|| Act::Exchanged([(from.0, from.1.into()), (to.0, to.1.into())]));
     let change = if staged == [true; 2] { Change::Real } else { Change::Remembered };
     renamed(workset, from.0, to.0, change)
 }

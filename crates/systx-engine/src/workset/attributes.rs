@@ -41,6 +41,8 @@ impl<O: Os> Workset<O> {
         let mut attr = Attr::from(&stat);
         if let Some(dir) = &self.object(ix).dir {
             attr.nlink = dir_links(stat.nlink.min(2), dir.subdirs);
+        } else {
+            attr.nlink -= self.kept_names(ix).min(attr.nlink);
         }
         Ok(attr)
     }
@@ -118,7 +120,7 @@ impl<O: Os> Workset<O> {
         match &self.object(ix).lower {
             Some(_) if self.is_in_subvolume(ix) => Err(Errno::ROFS.into()),
             Some(lower) if lower.stat.immutable || lower.stat.append_only => Err(Errno::PERM.into()),
-            _ => Ok(()),
+            _ => self.before_change(ix),
         }
     }
 

@@ -211,6 +211,7 @@ impl<O: Os> Workset<O> {
     /// Makes sure that bytes of a lower file can be changed.
     pub(crate) fn make_changeable(&mut self, ix: Ix) -> Verb<()> {
         self.may_change(ix)?;
+        self.before_bytes(ix)?;
         let object = self.object(ix);
         match (&object.lower, &object.data) {
             (Some(lower), Data::Base(_)) if lower.stat.size <= COPY_BYTES_MAX => {
@@ -297,6 +298,7 @@ impl<O: Os> Workset<O> {
         if size > i64::MAX as u64 {
             return Err(Errno::INVAL.into());
         }
+        self.before_bytes(ix)?;
         let object = self.object(ix);
         if let (Some(lower), Data::Base(_)) = (&object.lower, &object.data) {
             let same = lower.stat.size == size && size > 0;
@@ -378,7 +380,7 @@ impl<O: Os> Workset<O> {
 
     /// Releases private bytes that no name or descriptor reaches any more.
     pub(crate) fn reap(&mut self, ix: Ix) {
-        if self.object(ix).opens > 0 || !self.is_gone(ix) {
+        if self.object(ix).opens > 0 || !self.is_gone(ix) || self.may_be_undone() {
             return;
         }
         let (mount, slot) = (usize::from(self.object(ix).mount), self.object(ix).data.slot());

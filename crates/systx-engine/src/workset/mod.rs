@@ -17,6 +17,7 @@ pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod node;
 pub(crate) mod read_committed;
+pub(crate) mod savepoint;
 pub(crate) mod staging;
 pub(crate) mod sub_area;
 
@@ -28,6 +29,7 @@ use crate::types::Node;
 use crate::workset::node::{Entry, Ix, Object};
 use held::Held;
 use memory::Room;
+use savepoint::Savepoints;
 use staging::Staging;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -69,6 +71,7 @@ pub(crate) struct Workset<O: Os> {
     held: Held,
     /// For bytes of small files.
     room: Room,
+    savepoints: Savepoints,
 }
 
 /// Deleting fewer objects takes less time than a person notices.
@@ -109,6 +112,7 @@ impl<O: Os> Workset<O> {
             sub_users: Vec::new(),
             held: Held::default(),
             room: Room::default(),
+            savepoints: Savepoints::default(),
         };
         for mount in 0..workset.mounts.len() {
             workset.add_root(mount)?;
@@ -175,6 +179,11 @@ impl<O: Os> Workset<O> {
     /// Returns true if it can't become public any more.
     pub(crate) fn is_spoiled(&self) -> bool {
         self.spoiled.is_some()
+    }
+
+    /// Makes it one that can't become public any more. The first reason stays.
+    pub(crate) fn spoil(&mut self, why: String) {
+        self.spoiled.get_or_insert(why);
     }
 
     /// Takes the reason why it can't become public any more, if so.

@@ -222,6 +222,7 @@ pub(crate) enum Data<O: Os> {
 }
 
 /// A private copy.
+#[derive(Clone)]
 pub(crate) struct Private {
     pub slot: u32,
     /// It began empty: nothing of the committed file was copied.
@@ -249,6 +250,7 @@ impl<O: Os> Data<O> {
 }
 
 /// All bytes of a lower file, as the program sees them.
+#[derive(Clone)]
 pub(crate) struct Memory {
     pub bytes: Vec<u8>,
     /// The committed bytes, if all of them were read.

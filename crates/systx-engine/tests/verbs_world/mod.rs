@@ -3,6 +3,7 @@
 
 pub mod acts;
 
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,6 +32,16 @@ impl Scratch {
             std::fs::create_dir(&path).unwrap();
         }
         Linux::new().open_path(&path, Open::Directory).unwrap()
+    }
+
+    /// A directory with the same contents as another one.
+    pub fn copy_of(&self, dir: &Fd) -> Fd {
+        let copy = format!("copy-{:016x}", Linux::new().random());
+        let fd = self.open(&copy);
+        let from = format!("/proc/{}/fd/{}/.", std::process::id(), dir.as_raw_fd());
+        let done = std::process::Command::new("cp").arg("-a").arg(from).arg(self.0.join(&copy)).status();
+        assert!(done.unwrap().success());
+        fd
     }
 }
 

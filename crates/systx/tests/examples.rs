@@ -1,0 +1,230 @@
+//! The examples, as programs: raced, and killed.
+//!
+//! `cargo test -p systx --test examples [-- PART-OF-A-NAME]`. Needs root, for file systems of its own.
+
+use std::io::Write;
+use std::os::unix::fs::{symlink, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use systx_runner::{self as runner, Case, Tried};
+
+/// An example that `cargo test` has built beside this program.
+fn example(name: &str) -> Command {
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.parent().and_then(Path::parent).unwrap().join("examples").join(name);
+    assert!(built.exists(), "{}: built by `cargo test -p systx`", built.display());
+    Command::new(built)
+}
+
+fn said(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A command that gets a text on standard input.
+fn fed(command: &mut Command, text: &str) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child
+}
+
+/// A file system of its own, in memory.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let dir = std::env::temp_dir().join(format!("systx-examples-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "examples"]).arg(&dir).status();
+        assert!(mounted.unwrap().success());
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+fn toctou(dir: &Path) {
+    let (file, own, link) = (dir.join("report"), dir.join("own"), dir.join("link"));
+    std::fs::write(dir.join("shadow"), "secret").unwrap();
+    std::fs::write(&file, "harmless").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The attacker: the name is now a harmless file, and now a link to what only root may read.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                symlink(dir.join("shadow"), &link).unwrap();
+                std::fs::rename(&link, &file).unwrap();
+                std::fs::write(&own, "harmless").unwrap();
+                std::fs::rename(&own, &file).unwrap();
+            }
+        });
+        let run = |how: &str, times: &str| {
+            let told = said(example("toctou").arg(how).arg(&file).arg(times).output().unwrap());
+            numbers(&told)
+        };
+        // The attack works: plainly it hits in the end.
+        let hit = (0..100).any(|_| run("plain", "20000")[2] > 0);
+        let counted = run("systx", "2000");
+        over.store(true, Ordering::Relaxed);
+        assert!(hit, "the attack is one");
+        let [served, refused, hits] = counted[..] else { panic!("{counted:?}") };
+        assert_eq!((served + refused, hits), (2000, 0));
+        assert!(served > 0, "and something is served all the same");
+    });
+}
+
+fn maildir(dir: &Path) {
+    let mailbox = dir.join("mail");
+    for part in ["new", "cur"] {
+        std::fs::create_dir_all(mailbox.join(part)).unwrap();
+    }
+    let count = 12;
+    let names: Vec<_> = (0..count).map(|n| format!("message-{n}")).collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for half in names.chunks(count / 2) {
+            let mailbox = &mailbox;
+            scope.spawn(move || {
+                for name in half {
+                    let deliver = fed(example("maildir").arg("deliver").arg(mailbox).arg(name), "text\n");
+                    said(deliver.wait_with_output().unwrap());
+                    for flag in ["S", "R", "F"] {
+                        said(
+                            example("maildir").arg("flag").arg(mailbox).args([name, flag]).output().unwrap(),
+                        );
+                    }
+                }
+            });
+        }
+        let reader = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                let told = said(example("maildir").arg("list").arg(&mailbox).output().unwrap());
+                let mut seen: Vec<_> =
+                    told.lines().map(|line| line[4..].split(':').next().unwrap()).collect();
+                let all = seen.len();
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), all, "a message twice: {told}");
+                assert!(all >= most, "a message was gone for a while: {told}");
+                most = all;
+                if most == count {
+                    break;
+                }
+            }
+        });
+        reader.join().unwrap();
+    });
+    over.store(true, Ordering::Relaxed);
+    let told = said(example("maildir").arg("list").arg(&mailbox).output().unwrap());
+    let flagged = told.lines().filter(|line| line.starts_with("cur/") && line.ends_with(":2,FRS")).count();
+    assert_eq!(flagged, count, "{told}");
+}
+
+fn tempfile(dir: &Path) {
+    let texts: Vec<_> = (0..8).map(|n| format!("{n}").repeat(5000)).collect();
+    let all: Vec<_> = texts.iter().map(|text| fed(example("tempfile").arg(dir).arg("t"), text)).collect();
+    let mut paths: Vec<_> = all.into_iter().map(|child| said(child.wait_with_output().unwrap())).collect();
+    for (path, text) in paths.iter().zip(&texts) {
+        assert_eq!(std::fs::read_to_string(path.trim_end()).unwrap(), *text);
+        assert_eq!(std::fs::metadata(path.trim_end()).unwrap().mode() & 0o777, 0o600);
+    }
+    paths.sort_unstable();
+    paths.dedup();
+    assert_eq!(paths.len(), texts.len(), "each has a name of its own");
+    assert!(paths.iter().all(|path| numbers(path.rsplit('.').next().unwrap())[0] < texts.len() as u64));
+}
+
+fn editor(dir: &Path) {
+    let (file, link) = (dir.join("text"), dir.join("link"));
+    let text = |word: &str| format!("{word}\n").repeat(100_000);
+    std::fs::write(&file, text("old")).unwrap();
+    std::fs::hard_link(&file, &link).unwrap();
+    let before = std::fs::metadata(&file).unwrap();
+    let systx = systx::Systx::new().unwrap();
+    let mut seen = [0; 2];
+    let began = Instant::now();
+    said(example("editor").arg(&file).args(["neither", "nor"]).output().unwrap());
+    let takes_ns = began.elapsed().as_nanos() as u64;
+    for round in 0..300 {
+        if round >= 20 && !seen.contains(&0) {
+            break;
+        }
+        let words = if round % 2 == 0 { ["old", "new"] } else { ["new", "old"] };
+        let mut child = example("editor").arg(&file).args(words).stdout(Stdio::piped()).spawn().unwrap();
+        // Killed somewhere on its way, or when it is through.
+        let (began, instant_ns) = (Instant::now(), fastrand::u64(0..2 * takes_ns));
+        while (began.elapsed().as_nanos() as u64) < instant_ns {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // The next use finishes what it has left.
+        let now = systx.atomically(&systx::Options::new(), |tx| tx.read_to_string(&file)).unwrap();
+        let whole = words.map(|word| now == text(word));
+        assert!(whole.contains(&true), "neither old nor new: round {round}");
+        seen[usize::from(whole[1])] += 1;
+        said(example("editor").arg(&file).args(words).output().unwrap());
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), text(words[1]));
+    }
+    let after = std::fs::metadata(&file).unwrap();
+    assert_eq!((after.ino(), after.nlink()), (before.ino(), before.nlink()), "it is the same file");
+    assert!(!seen.contains(&0), "the old text {} times, the new one {} times", seen[0], seen[1]);
+}
+
+fn tokio(dir: &Path) {
+    let file = dir.join("number");
+    std::fs::write(&file, "0\n").unwrap();
+    assert_eq!(said(example("tokio").arg(&file).args(["6", "20"]).output().unwrap()), "120\n");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "120\n");
+}
+
+fn transfer(dir: &Path) {
+    let (a, b) = (dir.join("a"), dir.join("b"));
+    std::fs::write(&a, "100\n").unwrap();
+    std::fs::write(&b, "0\n").unwrap();
+    let moves: Vec<_> =
+        (0..8).map(|_| example("transfer").args([&a, &b]).arg("5").spawn().unwrap()).collect();
+    for mut one in moves {
+        assert!(one.wait().unwrap().success());
+    }
+    assert!(!example("transfer").args([&a, &b]).arg("61").stderr(Stdio::null()).status().unwrap().success());
+    let now = [&a, &b].map(|file| std::fs::read_to_string(file).unwrap());
+    assert_eq!(now, ["60\n", "40\n"]);
+}
+
+/// A case, in a file system of its own.
+type Body = fn(&Path);
+
+fn main() {
+    runner::in_a_mount_namespace();
+    let cases: [(&str, Body); 6] = [
+        ("a_checked_file_is_the_one_that_is_opened", toctou),
+        ("a_reader_of_a_mailbox_sees_each_message_once", maildir),
+        ("each_gets_a_file_of_its_own", tempfile),
+        ("tasks_of_an_async_program_lose_no_update", tokio),
+        ("transfers_of_many_processes_keep_the_sum", transfer),
+        ("an_editor_that_is_killed_leaves_the_old_text_or_the_new_one", editor),
+    ];
+    let cases = cases.map(|(name, case)| {
+        Case::new(name, move || {
+            fastrand::seed(runner::seed());
+            let scratch = Scratch::new();
+            case(&scratch.0);
+            Tried::Passed
+        })
+    });
+    runner::run(cases.into(), || ());
+}
