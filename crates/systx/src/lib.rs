@@ -45,6 +45,8 @@ mod options;
 mod outcome;
 mod permission;
 mod place;
+#[doc(hidden)]
+pub mod posix;
 mod served;
 mod shared;
 mod state;

@@ -1,0 +1,56 @@
+//! Programs in C over libsystx, compiled and run on scratch file systems.
+//!
+//! `cargo test -p systx-c --test c [-- PART-OF-A-NAME]`. Each case is a program beside this file. It runs in this
+//! process's mount namespace, as root.
+
+mod agreement;
+mod built;
+mod volume;
+
+use built::{Built, Compiler};
+use std::path::Path;
+use std::sync::Arc;
+use systx_runner::{self as runner, Tried};
+use volume::Volume;
+
+/// File systems that programs run on.
+const KINDS: [&str; 2] = ["tmpfs", "ext4"];
+
+/// A case: the library, a directory of its own, and what it has tried.
+type Case = fn(&Built, &Path) -> Tried;
+
+fn main() {
+    runner::in_a_mount_namespace();
+    let scratch = Arc::new(volume::Scratch::new());
+    let cases: [(&str, Case); 3] = [
+        ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
+        ("calls_answer_as_plain_ones", agreement::as_root),
+        ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
+    ];
+    let built = if runner::only_listed() { None } else { Built::new(scratch.path()).map(Arc::new) };
+    let case = |(name, case): (&'static str, Case)| {
+        let (built, scratch) = (built.clone(), scratch.clone());
+        runner::Case::new(name, move || {
+            let Some(built) = built else { return Tried::Skipped };
+            let dir = scratch.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            case(&built, &dir)
+        })
+    };
+    let cases = cases.map(case).into();
+    runner::run(cases, move || drop(scratch));
+}
+
+/// Runs a program on each kind of file system, in a directory of its own.
+fn on_each(built: &Built, dir: &Path, name: &str) -> Tried {
+    let program = built.program(Compiler::C, name, &[]);
+    let volumes: Vec<_> = KINDS.into_iter().filter_map(|kind| Volume::new(dir, kind, 64)).collect();
+    for volume in &volumes {
+        built.run(&program, &[volume.tree().as_os_str()]);
+    }
+    if volumes.is_empty() {
+        Tried::Skipped
+    } else {
+        Tried::Passed
+    }
+}
