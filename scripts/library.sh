@@ -4,6 +4,7 @@
 #   scripts/library.sh            optimized, into ${CARGO_TARGET_DIR:-target}/library
 #   scripts/library.sh link ARCHIVE DIRECTORY    only the shared library, from this archive
 set -eu
+[ "${1-}" != link ] || set -- link "$(realpath "$2")" "$(realpath -m "$3")"
 cd "$(dirname "$0")/.."
 cargo=${CARGO:-cargo}
 target=${CARGO_TARGET_DIR:-target}
