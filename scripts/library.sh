@@ -3,6 +3,7 @@
 # version script of its own, and linkers take no two).
 #   scripts/library.sh            optimized, into ${CARGO_TARGET_DIR:-target}/library
 #   scripts/library.sh link ARCHIVE DIRECTORY    only the shared library, from this archive
+#   scripts/library.sh pc PREFIX                 prints what pkg-config reads
 set -eu
 [ "${1-}" != link ] || set -- link "$(realpath "$2")" "$(realpath -m "$3")"
 cd "$(dirname "$0")/.."
@@ -26,16 +27,20 @@ link() { # ARCHIVE DIRECTORY
     ln -sf "$soname" "$2/libsystx.so"
 }
 
-if [ "${1-}" = link ]; then
+case ${1-} in
+link)
     link "$2" "$3"
     exit
-fi
+    ;;
+pc)
+    sed -e "s|@PREFIX@|$2|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$private|" crates/systx-c/systx.pc.in
+    exit
+    ;;
+esac
 "$cargo" build --profile library --locked -p systx-c
 out=$target/library
 cp "$out/libsystx_c.a" "$out/libsystx.a.new"
-# Without names of lines and variables it is a fifth.
+# Without names of lines and variables it is a fifth; functions keep theirs.
 "${STRIP:-strip}" --strip-debug "$out/libsystx.a.new" 2>/dev/null || true
 mv "$out/libsystx.a.new" "$out/libsystx.a"
 link "$out/libsystx.a" "$out"
-sed -e "s|@PREFIX@|${PREFIX:-/usr/local}|" -e "s|@VERSION@|$version|" -e "s|@PRIVATE@|$private|" \
-    crates/systx-c/systx.pc.in >"$out/systx.pc"

@@ -405,10 +405,13 @@ pub fn nothing() -> Answer<OwnedFd> {
 pub fn copy(fd: &OwnedFd) -> Answer<c_int> {
     // SAFETY: no memory is involved.
     let number = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, 3) };
-    if number < 0 {
-        Err(last_error())
-    } else {
-        Ok(number)
+    if number >= 0 {
+        return Ok(number);
+    }
+    match last_error() {
+        // So says the kernel where even the first number is above the limit.
+        Errno::INVAL => Err(Errno::MFILE),
+        error => Err(error),
     }
 }
 

@@ -38,7 +38,8 @@ impl Compiler {
 
 /// Returns true if a program can be run here; says so if not.
 pub fn have(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output();
+    let found = found.is_ok_and(|output| output.status.success());
     if !found {
         println!("skipped: there is no {program} here (scripts/deps.sh)");
     }

@@ -3,7 +3,9 @@
 #ifndef CHECK_H
 #define CHECK_H
 
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod built;
+mod interface;
 mod volume;
 
 use built::{Built, Compiler};
@@ -22,10 +23,15 @@ type Case = fn(&Built, &Path) -> Tried;
 fn main() {
     runner::in_a_mount_namespace();
     let scratch = Arc::new(volume::Scratch::new());
-    let cases: [(&str, Case); 3] = [
+    let cases: [(&str, Case); 8] = [
         ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
+        ("each_compiler_takes_the_header", interface::compilers),
+        ("exported_is_what_is_declared", interface::symbols),
+        ("each_function_has_its_manual_page", interface::manual),
         ("calls_answer_as_plain_ones", agreement::as_root),
         ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
+        ("bad_input_is_an_error_and_changes_nothing", bad_input),
+        ("threads_forks_and_outsiders_lose_nothing", |built, dir| on_each(built, dir, "together")),
     ];
     let built = if runner::only_listed() { None } else { Built::new(scratch.path()).map(Arc::new) };
     let case = |(name, case): (&'static str, Case)| {
@@ -53,4 +59,11 @@ fn on_each(built: &Built, dir: &Path, name: &str) -> Tried {
     } else {
         Tried::Passed
     }
+}
+
+fn bad_input(built: &Built, dir: &Path) -> Tried {
+    // Small enough to be filled.
+    let Some(volume) = Volume::new(dir, "tmpfs", 16) else { return Tried::Skipped };
+    built.run(&built.program(Compiler::C, "bad", &[]), &[volume.tree().as_os_str()]);
+    Tried::Passed
 }

@@ -78,7 +78,8 @@ fn each_file<O: Os>(os: &O, dir: &O::Fd, act: &mut dyn FnMut(&O::Fd) -> Result<(
 /// bytes, and the sync of what comes with them carries their names.
 fn each_file_by<O: Os>(os: &O, dir: &O::Fd, act: &mut dyn FnMut(O::Fd) -> Result<()>) -> Result<()> {
     let entries = os.read_dir(dir)?;
-    let is_token_file = |ino: u64| entries.iter().any(|entry| entry.ino == ino && tokens::is_base(&entry.name));
+    let is_token_file =
+        |ino: u64| entries.iter().any(|entry| entry.ino == ino && tokens::is_base(&entry.name));
     for entry in &entries {
         match entry.kind {
             FileType::File => match os.open(dir, &entry.name, Open::Read) {
