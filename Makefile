@@ -60,7 +60,7 @@ $(PROGRAM): $(shell find crates/systx-cli/src crates/systx-places/src crates/sys
 	CARGO='$(CARGO)' bash scripts/build.sh
 	@touch '$@'
 
-$(LIBRARY): $(shell find crates/systx-c crates/systx/src crates/systx-places/src crates/systx-os/src crates/systx-engine/src -name '*.rs') crates/systx-c/systx.map Cargo.lock
+$(LIBRARY): $(shell find crates/systx-c/src crates/systx/src crates/systx-places/src crates/systx-os/src crates/systx-engine/src -name '*.rs') crates/systx-c/systx.map Cargo.lock
 	@command -v '$(CARGO)' >/dev/null || { echo '$@ is not there or older than its sources: run make first, as the user who has cargo' >&2; exit 1; }
 	CARGO='$(CARGO)' bash scripts/library.sh
 

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod built;
+mod examples;
 mod interface;
 mod volume;
 
@@ -23,7 +24,7 @@ type Case = fn(&Built, &Path) -> Tried;
 fn main() {
     runner::in_a_mount_namespace();
     let scratch = Arc::new(volume::Scratch::new());
-    let cases: [(&str, Case); 8] = [
+    let cases: [(&str, Case); 12] = [
         ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
         ("each_compiler_takes_the_header", interface::compilers),
         ("exported_is_what_is_declared", interface::symbols),
@@ -32,6 +33,10 @@ fn main() {
         ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
         ("bad_input_is_an_error_and_changes_nothing", bad_input),
         ("threads_forks_and_outsiders_lose_nothing", |built, dir| on_each(built, dir, "together")),
+        ("amounts_are_kept_whoever_is_killed", examples::transfer),
+        ("a_privileged_open_is_not_led_astray", examples::toctou),
+        ("an_index_agrees_with_its_maildir", examples::maildir),
+        ("the_package_for_python_passes_its_tests", python),
     ];
     let built = if runner::only_listed() { None } else { Built::new(scratch.path()).map(Arc::new) };
     let case = |(name, case): (&'static str, Case)| {
@@ -65,5 +70,18 @@ fn bad_input(built: &Built, dir: &Path) -> Tried {
     // Small enough to be filled.
     let Some(volume) = Volume::new(dir, "tmpfs", 16) else { return Tried::Skipped };
     built.run(&built.program(Compiler::C, "bad", &[]), &[volume.tree().as_os_str()]);
+    Tried::Passed
+}
+
+fn python(built: &Built, dir: &Path) -> Tried {
+    if !built::have("python3") {
+        return Tried::Skipped;
+    }
+    let Some(volume) = Volume::new(dir, "tmpfs", 32) else { return Tried::Skipped };
+    let package = built::package().join("../../python");
+    let mut python = std::process::Command::new("python3");
+    python.args(["-B", "-W", "error", "-m", "unittest", "discover", "-s", "tests"]).current_dir(&package);
+    python.env("PYTHONPATH", &package).env("SYSTX_LIBRARY", built.lib.join("libsystx.so"));
+    built::must(python.env("SYSTX_TEST_DIR", volume.tree()));
     Tried::Passed
 }
