@@ -125,10 +125,7 @@ impl Running {
             tx.abort();
             return (Outcome::aborted(), None);
         }
-        let committed = match self.again {
-            true => tx.commit_try(),
-            false => tx.commit().map_err(|error| (error, None)),
-        };
+        let committed = if self.again { tx.commit_try() } else { tx.commit().map_err(|error| (error, None)) };
         match committed {
             Ok(committed) => (Outcome::of_commit(&committed), None),
             Err((error, retry)) => {
