@@ -31,6 +31,10 @@ impl FileType {
         FileType(kind)
     }
 
+    pub(crate) fn kind(self) -> systx_os::FileType {
+        self.0
+    }
+
     /// A directory.
     pub fn is_dir(&self) -> bool {
         self.0 == systx_os::FileType::Directory

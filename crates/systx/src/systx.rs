@@ -11,7 +11,7 @@ use crate::participants;
 use crate::paused::{Paused, Token};
 use crate::shared::Shared;
 use crate::state::Then;
-use crate::transaction::Transaction;
+use crate::transaction::{Retry, Transaction};
 use std::io;
 use std::sync::Arc;
 
@@ -67,6 +67,36 @@ impl Systx {
         // Nothing else is put there.
         let paused = self.paused.take(token)?.into_any().downcast::<Transaction>();
         paused.map_err(|_| Error::NotPaused)?.resume()
+    }
+
+    /// Begins a transaction that is begun again after a conflict, or that try.
+    ///
+    /// # Errors
+    /// As of [`Systx::begin`].
+    #[doc(hidden)]
+    pub fn begin_try(&self, options: &Options, before: Option<Retry>) -> io::Result<Transaction> {
+        self.shared.is_ours()?;
+        Transaction::begin(self.shared.clone(), options, before.map(|before| before.0), Then::Again)
+    }
+
+    /// Makes the checkpoints that are waited with.
+    #[doc(hidden)]
+    pub fn finish(&self) {
+        if !self.shared.is_forked() {
+            self.shared.upkeep.finish();
+        }
+    }
+
+    /// Returns true if both share everything.
+    #[doc(hidden)]
+    pub fn is(&self, other: &Systx) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Returns true in a child of the process that made this value.
+    #[doc(hidden)]
+    pub fn is_forked(&self) -> bool {
+        self.shared.is_forked()
     }
 
     /// Runs `work` as a transaction and commits it; after a conflict again, as often as the options say, the

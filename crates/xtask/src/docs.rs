@@ -44,9 +44,11 @@ struct Measure {
 
 impl Measure {
     fn add(&mut self, name: &str, text: &str) {
-        let is_counted = !["bench-results.md", "workloads.md", "SECURITY.md", "CONTRIBUTING.md"]
-            .iter()
-            .any(|other| name.ends_with(other));
+        // A manual of its own.
+        let is_counted =
+            !["bench-results.md", "workloads.md", "SECURITY.md", "CONTRIBUTING.md", "programming.md"]
+                .iter()
+                .any(|other| name.ends_with(other));
         let (mut code, mut paragraph, mut begins) = (false, String::new(), 0);
         for (n, line) in text.lines().enumerate() {
             if line.starts_with("```") {
