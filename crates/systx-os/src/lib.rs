@@ -15,6 +15,7 @@ pub mod linux;
 pub mod no_room;
 pub mod os;
 pub mod outside;
+pub mod own_file;
 pub mod process;
 pub mod progress;
 pub mod sandbox;
