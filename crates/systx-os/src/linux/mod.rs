@@ -34,7 +34,6 @@ pub use flags::{features, Features};
 pub use lease::prove_nothing;
 pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
-pub use open::find_by_path;
 pub use owner::OwnedByte;
 pub use umask::this_process_is_ours;
 
