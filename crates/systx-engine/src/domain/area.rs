@@ -187,7 +187,6 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
 /// Makes everything in the area; `format` last, so that an area without it is one that was never used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
     let used = identity::without_format(os, dir)?;
-    identity::mark(os, dir, info)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;

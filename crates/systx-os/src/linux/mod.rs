@@ -150,6 +150,9 @@ impl Os for Linux {
     fn set_project(&self, dir: &OwnedFd, name: &[u8], project: u32) -> Result<bool> {
         project::set(dir.as_fd(), name, project)
     }
+    fn made(&self, fd: &OwnedFd) -> Result<Option<Timestamp>> {
+        look::made(fd.as_fd())
+    }
     fn inode_flags(&self, object: &OwnedFd) -> Result<u32> {
         flags::get(object.as_fd())
     }
