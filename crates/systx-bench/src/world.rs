@@ -4,7 +4,7 @@ use crate::meter::Meter;
 use crate::{Outcome, Setup};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use systx_engine::domain::{Domain, Location};
+use systx_engine::domain::{Bounds, Domain, Location};
 use systx_engine::outcome::{Committed, Durability, Options, VerbError};
 use systx_engine::transaction::{Access, Caller, Node, Transaction};
 use systx_os::{Linux, Open};
@@ -52,8 +52,10 @@ impl World {
     pub fn open(path: &Path) -> Outcome<World> {
         let meter = Meter::new();
         let root = Arc::new(Linux::new().open_path(path, Open::Directory)?);
-        let domain =
-            Domain::open(&meter, Location { root: root.clone(), parent: &root, name: AREA.as_bytes() })?;
+        let domain = Domain::open(
+            &meter,
+            Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &root, name: AREA.as_bytes() },
+        )?;
         Ok(World { path: path.to_path_buf(), meter, domain })
     }
 

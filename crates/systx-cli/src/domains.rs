@@ -229,9 +229,9 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
     let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
         .iter()
-        .map(|mounted| &mounted.borrow().copy.root)
+        .map(|mounted| (&mounted.borrow().copy.root, mounted.borrow().lower.bounds))
         .zip(&names)
-        .map(|(root, name)| Location { root: root.clone(), parent: &**root, name })
+        .map(|((root, bounds), name)| Location { root: root.clone(), bounds, parent: &**root, name })
         .collect();
     let point = |n: usize| mounts.get(n).map_or(&b""[..], |mounted| &mounted.borrow().lower.point);
     let area_path = |n: usize| {

@@ -9,11 +9,10 @@
 //! The helper process and the session daemon have let go of standard error: their lines need a file. Pid 1 of the
 //! namespaces would find the file through the view, as a change of its own transaction: its lines need standard error.
 
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
+use systx_os::own_file::append;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::fmt::{self, MakeWriter};
@@ -64,7 +63,10 @@ pub fn begin() -> Result<(), String> {
             // Processes that change their directory find it, too.
             let file = std::path::absolute(Path::new(&file)).map_err(|e| format!("{FILE}: {e}"))?;
             append(&file).map_err(|e| {
-                format!("{FILE}: {}: {e}; name one in a directory that exists", file.display())
+                format!(
+                    "{FILE}: {}: {e}; name a file of your own, in a directory that exists, without links",
+                    file.display()
+                )
             })?;
             Some(file)
         }
@@ -75,10 +77,6 @@ pub fn begin() -> Result<(), String> {
     let _ = tracing_subscriber::registry().with(filter).with(lines).try_init();
     tracing::debug!(version = env!("CARGO_PKG_VERSION"), "begins");
     Ok(())
-}
-
-fn append(file: &Path) -> io::Result<std::fs::File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(file)
 }
 
 const INIT: &str = "init";

@@ -55,21 +55,6 @@ fn number(volume: &Volume) -> Vec<u8> {
     std::fs::read(volume.area().join("table")).unwrap()[48..64].to_vec()
 }
 
-/// The device as it is at this instant takes the place of the one that is mounted; or its file system is shut down.
-fn lose_cache(volume: &Volume) -> Option<()> {
-    if volume.kind == "btrfs" {
-        let copy = volume.image.with_extension("copy");
-        std::fs::copy(&volume.image, &copy).unwrap();
-        volume.unmount();
-        std::fs::rename(copy, &volume.image).unwrap();
-    } else {
-        volume.switch()?.off();
-        volume.unmount();
-    }
-    volume.mount();
-    Some(())
-}
-
 fn mounted_again(dir: &Path, kind: &'static str) {
     let Some(volume) = Volume::new(dir, kind, 320) else { return };
     let work = volume.point.join("work");
@@ -87,7 +72,7 @@ fn mounted_again(dir: &Path, kind: &'static str) {
             assert_eq!(code(&done), 0, "{kind}: {}", err(&done));
             numbers.push(number(&volume));
         }
-        if lose_cache(&volume).is_none() {
+        if volume.lose_cache().is_none() {
             return;
         }
         let said = recover();

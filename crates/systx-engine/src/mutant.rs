@@ -99,6 +99,10 @@ pub(crate) enum Mutant {
     LocksOfAnybody,
     /// Whichever file `format` says the handle of its directory is the area's.
     FormatOfAnybody,
+    /// The time at which an area was made is not compared.
+    MadeAtAnyTime,
+    /// Handles are opened from a part of a file system, and in other subvolumes.
+    HandlesLeadOut,
     /// What stands in the log under an identity that the area had before is redone.
     OldIdentityCounts,
     /// An area that was copied goes on as its original.
@@ -284,6 +288,8 @@ impl Mutant {
         Mutant::SignsNotNeeded,
         Mutant::LocksOfAnybody,
         Mutant::FormatOfAnybody,
+        Mutant::MadeAtAnyTime,
+        Mutant::HandlesLeadOut,
         Mutant::OldIdentityCounts,
         Mutant::AreaByItsName,
         Mutant::OwnAreaSetAside,

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
-use systx_engine::domain::{Domain, Location};
+use systx_engine::domain::{Bounds, Domain, Location};
 use systx_engine::outcome::{CommitError, Durability, Options, VerbError};
 use systx_engine::transaction::{Access, Caller, Transaction};
 use systx_os::host::{self, State};
@@ -69,7 +69,11 @@ impl Scratch {
     fn domain(&self) -> Arc<Domain<Host>> {
         let os = Guest::over(Linux::new());
         let root = Arc::new(os.open_path(&self.0, Open::Directory).unwrap());
-        Domain::open(&os, Location { root: root.clone(), parent: &root, name: b".area" }).unwrap()
+        Domain::open(
+            &os,
+            Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &root, name: b".area" },
+        )
+        .unwrap()
     }
 
     fn read(&self, name: &str) -> Vec<u8> {

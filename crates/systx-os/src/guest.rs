@@ -150,6 +150,7 @@ through! {
     on_one {
         fn stat_at(dir, name: &[u8]) -> Stat;
         fn handle(fd) -> Handle;
+        fn made(fd) -> Option<Timestamp>;
         fn handle_at(dir, name: &[u8]) -> Handle;
         fn read_dir(fd) -> Vec<Dirent>;
         fn read_link(fd) -> Vec<u8>;

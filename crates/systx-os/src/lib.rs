@@ -16,6 +16,7 @@ pub mod no_room;
 pub mod notice;
 pub mod os;
 pub mod outside;
+pub mod own_file;
 pub mod process;
 pub mod progress;
 pub mod sandbox;

@@ -74,6 +74,14 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn handle(&self, fd: &Self::Fd) -> Result<Handle>;
     /// File handle of `name` in `dir`.
     fn handle_at(&self, dir: &Self::Fd, name: &[u8]) -> Result<Handle>;
+    /// When the object behind `fd` was made, where the file system keeps that; no call sets it. The default knows of
+    /// none.
+    ///
+    /// Source: STATX_BTIME in statx(2).
+    fn made(&self, fd: &Self::Fd) -> Result<Option<Timestamp>> {
+        let _ = fd;
+        Ok(None)
+    }
     /// All entries of a directory but `.` and `..`, in the file system's order. `fd` may be O_PATH.
     fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
     /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).

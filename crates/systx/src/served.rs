@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use systx_engine::domain::{Domain, Location};
+use systx_engine::domain::{Bounds, Domain, Location};
 use systx_os::guest::GuestFd;
 use systx_os::sandbox::mounts;
 use systx_os::{Errno, Linux, Os};
@@ -122,7 +122,8 @@ impl Served {
         }
         let root = Arc::new(self.os.adopt(dir).map_err(|e| failed("looking at", e))?);
         let others: Vec<_> = open.iter().map(|known| known.domain.clone()).collect();
-        let location = Location { root: root.clone(), parent: &*root, name: &self.area };
+        let location =
+            Location { root: root.clone(), bounds: Bounds::at(&site.path), parent: &*root, name: &self.area };
         let domain = Domain::open_beside(&self.os, location, &others)
             .map_err(|e| Error::Refused(format!("{}: {e}", top.to_string_lossy())))?;
         domain.mounted_at(&site.top);

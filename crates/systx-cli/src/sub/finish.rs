@@ -6,7 +6,7 @@ use crate::report::Ending;
 use crate::words::shown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use systx_engine::domain::Location;
+use systx_engine::domain::{Bounds, Location};
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::Transaction;
 use systx_engine::upkeep::{finish_sub_areas, Remains};
@@ -50,8 +50,9 @@ struct Site {
 }
 
 impl Site {
+    /// This process may have root's rights, and nothing above the directory of an area is an inner one's.
     fn location(&self) -> Location<'_, Linux> {
-        Location { root: self.dir.clone(), parent: &*self.dir, name: &self.name }
+        Location { root: self.dir.clone(), bounds: Bounds::Directory, parent: &*self.dir, name: &self.name }
     }
 }
 
@@ -59,8 +60,6 @@ impl Site {
 fn finish(views: &[OwnedFd]) -> Result<()> {
     let os = Linux::new();
     systx_os::linux::prove_nothing();
-    // It may have root's rights, and nothing above the directory of an area is an inner one's.
-    systx_os::linux::find_by_path();
     // With fewer descriptors a large publication may fail, and with it the outer transaction.
     let _ = systx_os::linux::raise_nofile_limit();
     let mut sites: Vec<Site> = Vec::new();

@@ -38,6 +38,7 @@ use crate::failure::Result;
 use crate::words::shown;
 use path::depth;
 use planner::{Planner, COPIED};
+use systx_engine::domain::Bounds;
 use systx_os::sandbox::mounts::{Attributes, Mount};
 use systx_os::sandbox::root::{Base, Step};
 use systx_places::fate::{obstacle, Obstacle};
@@ -51,6 +52,8 @@ pub struct Lower {
     pub attributes: Attributes,
     /// Type of the file system.
     pub fs_type: String,
+    /// How far handles may lead from there.
+    pub bounds: Bounds,
 }
 
 /// The command's tree.

@@ -9,6 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::words::shown;
 use std::collections::HashMap;
 use std::ffi::CString;
+use systx_engine::domain::Bounds;
 use systx_os::sandbox::mounts::Mount;
 use systx_os::sandbox::root::{Base, Step};
 use systx_places::fate::{fate, Fate, SERVED};
@@ -301,6 +302,7 @@ impl Planner {
             point: mount.point.clone(),
             attributes: mount.attributes,
             fs_type: shown(&mount.fs_type),
+            bounds: Bounds::at(&mount.root),
         });
         self.windows.push((mount.device.clone(), mount.root.clone()));
         self.lower.len() - 1

@@ -136,6 +136,22 @@ impl Volume {
         Some(Switch(child))
     }
 
+    /// What was not on the device is lost, and it is mounted again in the same boot: the device as it is at this
+    /// instant takes the place of the one that is mounted, or its file system is shut down. `None`: that can't be had.
+    pub fn lose_cache(&self) -> Option<()> {
+        if self.kind == "btrfs" {
+            let copy = self.image.with_extension("copy");
+            std::fs::copy(&self.image, &copy).unwrap();
+            self.unmount();
+            std::fs::rename(copy, &self.image).unwrap();
+        } else {
+            self.switch()?.off();
+            self.unmount();
+        }
+        self.mount();
+        Some(())
+    }
+
     /// After a loss of power, with everybody dead: mounts anew what the device holds, as a boot would.
     pub fn boot(&self) {
         self.boot_of(&self.area());

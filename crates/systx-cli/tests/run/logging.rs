@@ -1,17 +1,19 @@
 //! `SYSTX_LOG`: what systx does, line by line, and nothing of it without.
 
 use super::place::word::hear;
-use super::place::{code, err, out, Place};
+use super::place::{code, err, must, out, Place};
 use super::Case;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader};
-use std::process::Output;
+use std::os::unix::fs::{chown, symlink};
+use std::process::{Command, Output};
 
 pub const ALL: &[(&str, Case)] = &[
     ("a_log_has_the_phases_of_a_commit_in_order", a_log_has_the_phases_in_order),
     ("without_a_filter_nothing_is_logged", without_a_filter_nothing_is_logged),
     ("a_log_file_is_for_systx_and_its_helper_alone", a_log_file_is_for_systx_and_its_helper_alone),
     ("a_log_that_can_not_be_written_is_refused_before_anything", a_wrong_log_is_refused),
+    ("a_log_file_that_another_user_has_planted_is_left_alone", a_planted_log_file_is_left_alone),
 ];
 
 /// One that changes a file, with these variables.
@@ -98,4 +100,40 @@ fn a_wrong_log_is_refused(p: &Place) {
         assert!(err(&output).starts_with("systx: SYSTX_LOG"), "{}", err(&output));
         assert!(!p.served.join("new").exists());
     }
+}
+
+/// A user who owns the directory knows the name in advance.
+fn a_planted_log_file_is_left_alone(p: &Place) {
+    let (dir, secret) = (p.beside.join("theirs"), p.beside.join("secret"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(&secret, "root's\n").unwrap();
+    let at = |name: &str| dir.join(name);
+    symlink(&secret, at("link")).unwrap();
+    symlink(&p.beside, at("dir")).unwrap();
+    std::fs::hard_link(&secret, at("name")).unwrap();
+    std::fs::write(at("file"), "").unwrap();
+    chown(at("file"), Some(61234), Some(61234)).unwrap();
+    must(Command::new("mkfifo").args([at("fifo"), at("read")]));
+    chown(at("read"), Some(61234), Some(61234)).unwrap();
+    let reader = OpenOptions::new().read(true).write(true).open(at("read")).unwrap();
+    let planted = ["link", "dir/secret", "dir/new", "name", "file", "read", "fifo"];
+    for (name, says) in planted.into_iter().zip([
+        "a symbolic link",
+        "a symbolic link",
+        "a symbolic link",
+        "a file with other names",
+        "another user's file",
+        "another user's file",
+        "a FIFO that nobody reads",
+    ]) {
+        let log = at(name);
+        let output = run(p, &[("SYSTX_LOG", "debug"), ("SYSTX_LOG_FILE", log.to_str().unwrap())]);
+        let said = err(&output);
+        assert_eq!((code(&output), out(&output).as_str()), (125, ""), "{name}: {said}");
+        assert!(said.contains(log.to_str().unwrap()) && said.contains(says), "{name}: {said}");
+    }
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "root's\n");
+    assert!(std::fs::read(at("file")).unwrap().is_empty() && !p.beside.join("new").exists());
+    assert!(!p.served.join("new").exists());
+    drop(reader);
 }

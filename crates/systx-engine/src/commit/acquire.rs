@@ -9,7 +9,7 @@ use super::decide::{Ask, Look, Shown, Subject};
 use super::Change;
 use crate::domain::Domain;
 use crate::id::ObjectId;
-use crate::objects::{identify, links_max, open_object, slot_name, Directories};
+use crate::objects::{identify, links_max, open_object, slot_name, Directories, Top};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::plan::Plan;
 use crate::publish::tokens::Token;
@@ -28,7 +28,7 @@ const HELD_MAX: usize = 256;
 /// Makes a staged object one of a project, with all that is in it if it is a directory. Directories among it.
 fn adopt<O: Os>(
     os: &O,
-    root: &O::Fd,
+    root: &Top<O>,
     slots: &O::Fd,
     slot: &[u8],
     project: u32,
@@ -48,7 +48,7 @@ fn adopt<O: Os>(
     let mut next = 0;
     while let Some(dir) = found.get(next).copied() {
         next += 1;
-        let dir = os.open_handle(root, &dir, Open::Directory)?;
+        let dir = root.open_handle(os, &dir, Open::Directory)?;
         for entry in os.read_dir(&dir)? {
             one(&dir, &entry.name, &mut found)?;
         }

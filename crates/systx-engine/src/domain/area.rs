@@ -9,9 +9,10 @@
 use super::identity;
 use super::identity::AreaError;
 use super::identity::{FORMAT, TEMPORARY};
+use super::location::Location;
 use crate::acl;
 use crate::id::AreaId;
-use std::sync::Arc;
+use crate::objects::Top;
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 
 /// `<area>.foreign-<number>`: what another user had put there.
@@ -24,8 +25,8 @@ const LOOKS_MAX: u32 = 1000;
 
 /// An open area.
 pub struct Area<O: Os> {
-    /// Root of the file system's mount, as far as this process can see it: for opening objects by handle.
-    pub root: Arc<O::Fd>,
+    /// The top directory.
+    pub(crate) root: Top<O>,
     /// The area.
     pub dir: O::Fd,
     /// Which it is.
@@ -60,13 +61,8 @@ impl<O: Os> Area<O> {
     /// # Errors
     ///
     /// [`AreaError`]; no foreign object is touched.
-    pub fn open(
-        os: &O,
-        root: Arc<O::Fd>,
-        parent: &O::Fd,
-        name: &[u8],
-        missing: Make,
-    ) -> Result<Option<Area<O>>, AreaError> {
+    pub fn open(os: &O, site: &Location<'_, O>, missing: Make) -> Result<Option<Area<O>>, AreaError> {
+        let Location { parent, name, .. } = *site;
         let moved = if missing == Make::IfMissing { make_directory(os, parent, name)? } else { None };
         let dir = match os.open(parent, name, Open::Directory) {
             Err(Errno::NOENT) if missing == Make::Never => return Ok(None),
@@ -84,7 +80,10 @@ impl<O: Os> Area<O> {
         if missing == Make::Never && os.stat_at(&dir, FORMAT) == Err(Errno::NOENT) {
             return Ok(None);
         }
-        let info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
+        let mut info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
+        let root = Top::new(os, site.root.clone(), site.bounds, info.kind);
+        let root = root.map_err(failed("look at the directory"))?;
+        info.open_by_handle &= root.takes_handles();
         let mut id = identity::of_area(os, &dir, &info)?;
         if id.is_none() && missing == Make::IfMissing {
             make(os, parent, &dir, &info)?;
@@ -188,7 +187,6 @@ fn check<O: Os>(os: &O, dir: &O::Fd) -> Result<(), AreaError> {
 /// Makes everything in the area; `format` last, so that an area without it is one that was never used.
 fn make<O: Os>(os: &O, parent: &O::Fd, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
     let used = identity::without_format(os, dir)?;
-    identity::mark(os, dir, info)?;
     inherit_nothing(os, dir)?;
     made(os.mkdir(dir, b"tx", 0o700)).map_err(failed("make the directory `tx`"))?;
     made(os.mkdir(dir, b"aside", 0o700)).map_err(failed("make the directory `aside`"))?;

@@ -3,15 +3,17 @@
 //! Guarantees: an area keeps its identity, 128 random bits, under every kernel and device number. What an
 //! area that was copied has to redo is never redone in the copy; a copy with nothing to redo gets an identity
 //! of its own. What tells a copy are *signs*: the UUID of the file system, its f_fsid, the handle of the
-//! area's directory. Each is compared with its own kind only: kernels differ in which they tell. Nor is a log
-//! ever redone that an archive has brought along: whoever made that can't know the handle of a directory that
-//! did not exist yet, so an area is its log's own only if its file says the right one, or if a living process
-//! has it locked. The directory of an area that is there any user may ask for its handle, but nobody for that
-//! of the file itself, behind a directory with mode 0700: the file says that, too. Does not: tell a copied device from its original, which has the same signs (see
-//! [`super::Peers`]).
+//! area's directory and the time at which that was made. Each is compared with its own kind only: kernels differ in
+//! which they tell. Nor is a log ever redone that an archive has brought along. Its maker can foretell the handle of a
+//! directory that does not exist yet (btrfs counts, and xfs gives neighbours one generation), but not the nanosecond
+//! at which it will be made, and no call sets that. So an area is its log's own only if its file says the right ones,
+//! or if a living process has it locked. Of a directory that is there any user may ask for both, but only the area's
+//! user for those of the file itself, behind a directory with mode 0700: the file says them, too. Does not: tell a
+//! copied device from its original, which has the same signs (see [`super::Peers`]).
 //!
 //! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that
-//! older segments of the log have instead · `uuid`, `fsid`, `handle`, `file`: the signs that were known. Before
+//! older segments of the log have instead · `uuid`, `fsid`, `handle`, `file`: the signs that were known,
+//! the last two of the directory and the file, each with the time at which it was made. Before
 //! version 2 an area was `systx area 1`, and the segments of its log said the UUID, the f_fsid, or zeros and
 //! a device number. That proves nothing: such an area goes on if there is nothing to redo, as a copy does.
 
@@ -19,7 +21,7 @@ use super::owners::{Owners, OwnersError};
 use crate::id::AreaId;
 use crate::log;
 use crate::mutant::{self, Mutant};
-use systx_os::{inode_flag, Errno, FsInfo, FsKind, Handle, Open, Os, Rename};
+use systx_os::{Errno, FsInfo, FsKind, Handle, Open, Os, Rename, Timestamp};
 
 pub(super) const FORMAT: &[u8] = b"format";
 
@@ -118,6 +120,7 @@ const LOOK_AGAIN_NS: u64 = 2_000_000;
 
 /// The contents of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for a moment")]
 enum Said {
     /// Of this version.
     Ours(Identity),
@@ -136,22 +139,66 @@ struct Identity {
 struct Signs {
     uuid: Option<[u8; 16]>,
     fsid: Option<u64>,
-    handle: Option<Handle>,
-    /// Handle of the file `format`.
-    file: Option<Handle>,
+    dir: Option<Made>,
+    /// Of the file `format`.
+    file: Option<Made>,
+}
+
+/// An object, and when it was made, where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Made {
+    handle: Handle,
+    when: Option<Timestamp>,
+}
+
+impl Made {
+    fn of<O: Os>(os: &O, fd: &O::Fd) -> Option<Made> {
+        Some(Made { handle: os.handle(fd).ok()?, when: os.made(fd).ok().flatten() })
+    }
+
+    /// Returns true if they can be the same object.
+    fn may_be(&self, now: &Made) -> bool {
+        let same_time = self.when.is_none() || now.when.is_none() || self.when == now.when;
+        self.handle == now.handle && (same_time || mutant::on(Mutant::MadeAtAnyTime))
+    }
+
+    /// Returns true if `was` does not say all that is known now.
+    fn is_lacked_by(now: Option<Made>, was: Option<Made>) -> bool {
+        let when = |made: Option<Made>| made.and_then(|made| made.when);
+        (was.is_none() && now.is_some()) || (when(was).is_none() && when(now).is_some())
+    }
+
+    fn encode(self) -> String {
+        let when = self.when.map(|when| format!(" {}.{:09}", when.sec, when.nsec));
+        format!("{} {}{}", self.handle.kind, hex(self.handle.as_bytes()), when.unwrap_or_default())
+    }
+
+    fn decode(text: &str) -> Option<Made> {
+        let mut words = text.split(' ');
+        let (kind, bytes) = (words.next()?.parse().ok()?, unhex(words.next()?)?);
+        let when = words.next().map(|when| {
+            let (sec, nsec) = when.split_once('.')?;
+            Some(Timestamp { sec: sec.parse().ok()?, nsec: nsec.parse().ok()? })
+        });
+        let when = match when {
+            Some(when) => Some(when?),
+            None => None,
+        };
+        Some(Made { handle: Handle::new(kind, &bytes)?, when })
+    }
 }
 
 impl Signs {
     fn of<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Signs {
         // In a view of a transaction numbers of objects last as long as the kernel remembers them.
         let lasts = info.life != FsInfo::LIVES_ONCE || info.kind == FsKind::Tmpfs;
-        let handle = os.handle(dir).ok().filter(|_| info.handles && lasts);
-        Signs { uuid: info.uuid, fsid: info.fsid, handle, file: None }
+        let dir = Made::of(os, dir).filter(|_| info.handles && lasts);
+        Signs { uuid: info.uuid, fsid: info.fsid, dir, file: None }
     }
 
-    /// With the handle of the file that says them.
-    fn in_file(self, file: Option<Handle>) -> Signs {
-        Signs { file: self.handle.and(file), ..self }
+    /// With the file that says them.
+    fn in_file(self, file: Option<Made>) -> Signs {
+        Signs { file: self.dir.and(file), ..self }
     }
 
     /// The sign that an area is not where it was made.
@@ -159,6 +206,7 @@ impl Signs {
         fn differ<T: PartialEq>(was: Option<T>, now: Option<T>) -> bool {
             matches!((was, now), (Some(was), Some(now)) if was != now)
         }
+        let another = |was: Option<Made>, now: Option<Made>| matches!((was, now), (Some(was), Some(now)) if !was.may_be(&now));
         if mutant::on(Mutant::KindsMixed) {
             let any = |s: &Signs| s.uuid.or(s.fsid.map(|fsid| u128::from(fsid).to_le_bytes()));
             return differ(any(self), any(now)).then_some("UUID");
@@ -169,9 +217,9 @@ impl Signs {
         [
             (differ(self.uuid, now.uuid), "the UUID of its file system is another one"),
             (differ(self.fsid, now.fsid), "the f_fsid of its file system is another one"),
-            (differ(self.handle, now.handle), "the inode of its directory is another one"),
+            (another(self.dir, now.dir), "the inode of its directory is another one"),
             (
-                differ(self.file, now.file) && !mutant::on(Mutant::FormatOfAnybody),
+                another(self.file, now.file) && !mutant::on(Mutant::FormatOfAnybody),
                 "the inode of its file `format` is another one",
             ),
         ]
@@ -181,8 +229,8 @@ impl Signs {
 
     /// What says, or leaves open, that the area was made elsewhere. Of a UUID kernels before Linux 6.9 tell nothing.
     fn unproven(&self, now: &Signs) -> Option<&'static str> {
-        let lacks = (self.handle.is_none() && now.handle.is_some())
-            || (self.file.is_none() && now.file.is_some())
+        let lacks = Made::is_lacked_by(now.dir, self.dir)
+            || Made::is_lacked_by(now.file, self.file)
             || (self.fsid.is_none() && now.fsid.is_some());
         let open = lacks && !mutant::on(Mutant::SignsNotNeeded);
         self.copied(now).or(open.then_some("its file `format` does not say where it was made"))
@@ -193,7 +241,7 @@ impl Signs {
         Signs {
             uuid: self.uuid.or(now.uuid),
             fsid: self.fsid.or(now.fsid),
-            handle: self.handle.or(now.handle),
+            dir: self.dir.or(now.dir),
             file: self.file.or(now.file),
         }
     }
@@ -210,9 +258,8 @@ impl Identity {
         line("before", self.id.was.map(|was| hex(&was)));
         line("uuid", self.signs.uuid.map(|uuid| hex(&uuid)));
         line("fsid", self.signs.fsid.map(|fsid| format!("{fsid:016x}")));
-        let told = |handle: Handle| format!("{} {}", handle.kind, hex(handle.as_bytes()));
-        line("handle", self.signs.handle.map(told));
-        line("file", self.signs.file.map(told));
+        line("handle", self.signs.dir.map(Made::encode));
+        line("file", self.signs.file.map(Made::encode));
         text.into_bytes()
     }
 
@@ -228,15 +275,11 @@ impl Identity {
         };
         let identity = value("identity")?;
         let (before, uuid, fsid) = (value("before"), value("uuid"), value("fsid"));
-        let (handle, file) = (value("handle"), value("file"));
+        let (dir, file) = (value("handle"), value("file"));
         let id = AreaId { id: sixteen(identity)?, was: before.and_then(sixteen) };
-        let read = |text: &str| {
-            let (kind, bytes) = text.split_once(' ')?;
-            Handle::new(kind.parse().ok()?, &unhex(bytes)?)
-        };
-        let (handle, file) = (handle.and_then(read), file.and_then(read));
+        let (dir, file) = (dir.and_then(Made::decode), file.and_then(Made::decode));
         let fsid = fsid.and_then(|text| u64::from_str_radix(text, 16).ok());
-        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, handle, file } };
+        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, dir, file } };
         // Whatever is not understood in full is of another version.
         (found.encode() == bytes).then_some(found)
     }
@@ -264,25 +307,6 @@ fn failed(what: &'static str) -> impl Fn(Errno) -> AreaError {
     move |e| AreaError::Os(what, e)
 }
 
-/// Says, or leaves open, that an archive has made the directory of an area. btrfs counts where others draw
-/// random bits, so that any user can foretell the handle of the next directory; but tar, cpio and rsync set no inode
-/// flags (bsdtar does).
-fn unmarked<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Option<&'static str> {
-    if info.kind != FsKind::Btrfs || mutant::on(Mutant::SignsNotNeeded) {
-        return None;
-    }
-    let is_marked = os.inode_flags(dir).is_ok_and(|flags| flags & inode_flag::NODUMP != 0);
-    (!is_marked).then_some("its directory was not made by systx")
-}
-
-/// Gives the directory of an area the flag that few archives have.
-pub(super) fn mark<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<(), AreaError> {
-    match info.kind {
-        FsKind::Btrfs => os.add_inode_flags(dir, inode_flag::NODUMP).map_err(failed("mark the directory")),
-        _ => Ok(()),
-    }
-}
-
 /// Writes the file of a new area, whose directory is `dir`, under a name of its own. The log of one that is in
 /// use stays the area's: programs that tidy a directory like /tmp delete files one by one, `format` among them.
 pub(super) fn write_new<O: Os>(
@@ -302,7 +326,7 @@ pub(super) fn write_new<O: Os>(
 
 fn write<O: Os>(os: &O, dir: &O::Fd, name: &[u8], identity: &Identity) -> Result<(), AreaError> {
     let file = os.create(dir, name, 0o600).map_err(failed("make the file `format`"))?;
-    let signs = identity.signs.in_file(os.handle(&file).ok());
+    let signs = identity.signs.in_file(Made::of(os, &file));
     let (bytes, mut done) = (Identity { signs, ..*identity }.encode(), 0);
     while done < bytes.len() {
         let write = os.pwrite(&file, &bytes[done..], done as u64);
@@ -318,8 +342,8 @@ fn replace<O: Os>(os: &O, dir: &O::Fd, identity: &Identity) -> Result<(), AreaEr
     os.fsync(dir).map_err(failed("sync the directory"))
 }
 
-/// What the file says, and its handle. `None`: it has not been made to its end.
-fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Handle>)>, AreaError> {
+/// What the file says, and which it is. `None`: it has not been made to its end.
+fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Made>)>, AreaError> {
     let file = os.open_if_there(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
     let Some(file) = file else { return Ok(None) };
     let mut bytes = [0; BYTES_MAX];
@@ -328,7 +352,7 @@ fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Handle>)>, Ar
         OLDER => Said::Older,
         bytes => Identity::decode(bytes).map(Said::Ours).ok_or(AreaError::Version)?,
     };
-    Ok(Some((said, os.handle(&file).ok())))
+    Ok(Some((said, Made::of(os, &file))))
 }
 
 /// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one.
@@ -341,9 +365,8 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     loop {
         let Some((found, file)) = read(os, dir)? else { return Ok(None) };
         let now = now.in_file(file);
-        let unmarked = unmarked(os, dir, info);
         let unproven = match found {
-            Said::Ours(Identity { id, signs }) => match signs.unproven(&now).or(unmarked) {
+            Said::Ours(Identity { id, signs }) => match signs.unproven(&now) {
                 None if signs.and(&now) == signs => return Ok(Some(id)),
                 unproven => unproven.is_some(),
             },
@@ -361,10 +384,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
         if read(os, dir)? != Some((found, file)) {
             continue;
         }
-        let id = settle(os, dir, &owners, found, (&now, unmarked))?;
-        // Behind the look at what its log has to redo.
-        unmarked.map_or(Ok(()), |_| mark(os, dir, info))?;
-        return Ok(Some(id));
+        return settle(os, dir, &owners, found, &now).map(Some);
     }
 }
 
@@ -438,10 +458,10 @@ fn settle<O: Os>(
     dir: &O::Fd,
     owners: &Owners<O>,
     found: Said,
-    (now, unmarked): (&Signs, Option<&'static str>),
+    now: &Signs,
 ) -> Result<AreaId, AreaError> {
     let (was, copied) = match found {
-        Said::Ours(Identity { id, signs }) => match signs.unproven(now).or(unmarked) {
+        Said::Ours(Identity { id, signs }) => match signs.unproven(now) {
             None => {
                 // Without room for the file the next opening tries again.
                 let _ = replace(os, dir, &Identity { id, signs: signs.and(now) });
@@ -477,14 +497,23 @@ mod tests {
     use super::*;
 
     fn signs() -> Signs {
-        let [handle, file] = [3, 5].map(|byte| Handle::new(-1, &[byte; 8]));
-        Signs { uuid: Some([1; 16]), fsid: Some(7), handle, file }
+        Signs { uuid: Some([1; 16]), fsid: Some(7), dir: made(3, 40), file: made(5, 50) }
+    }
+
+    fn made(byte: u8, nsec: u32) -> Option<Made> {
+        let handle = Handle::new(-1, &[byte; 8]).expect("is short");
+        Some(Made { handle, when: Some(Timestamp { sec: -7, nsec }) })
+    }
+
+    fn untimed(made: Option<Made>) -> Option<Made> {
+        made.map(|made| Made { when: None, ..made })
     }
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
         for was in [None, Some([9; 16])] {
-            for signs in [Signs::default(), signs(), Signs { uuid: None, ..signs() }] {
+            let partly = [Signs { uuid: None, ..signs() }, Signs { dir: untimed(signs().dir), ..signs() }];
+            for signs in [Signs::default(), signs()].into_iter().chain(partly) {
                 let identity = Identity { id: AreaId { id: [0xab; 16], was }, signs };
                 let bytes = identity.encode();
                 assert!(bytes.len() < BYTES_MAX);
@@ -506,20 +535,27 @@ mod tests {
         for now in [
             Signs { uuid: None, ..all },
             Signs { fsid: None, ..all },
-            Signs { handle: None, ..all },
+            Signs { dir: None, ..all },
             Signs { file: None, ..all },
+            Signs { dir: untimed(all.dir), ..all },
             Signs::default(),
             all,
         ] {
             assert_eq!(all.copied(&now), None, "{now:?}");
             assert_eq!(now.copied(&all), None, "{now:?}");
-            assert_eq!(now.and(&all), all);
+            assert_eq!(
+                now.unproven(&all).is_some(),
+                now.dir != all.dir || now.file != all.file || now.fsid != all.fsid
+            );
         }
         assert!(all.copied(&Signs { uuid: Some([2; 16]), ..all }).is_some_and(|sign| sign.contains("UUID")));
         assert!(all.copied(&Signs { fsid: Some(8), ..all }).is_some_and(|sign| sign.contains("f_fsid")));
-        let elsewhere = Signs { handle: Handle::new(-1, &[4; 8]), ..all };
+        let elsewhere = Signs { dir: made(4, 40), ..all };
         assert!(all.copied(&elsewhere).is_some_and(|sign| sign.contains("inode of its directory")));
-        let another = Signs { file: Handle::new(-1, &[4; 8]), ..all };
+        for (dir, says) in [(made(4, 40), "inode"), (made(3, 41), "inode")] {
+            assert!(all.copied(&Signs { dir, ..all }).is_some_and(|sign| sign.contains(says)));
+        }
+        let another = Signs { file: made(5, 51), ..all };
         assert!(all.copied(&another).is_some_and(|sign| sign.contains("inode of its file")));
     }
 }

@@ -5,6 +5,7 @@ use super::owners::OwnersError;
 use super::table::TableError;
 use crate::id::TxId;
 use crate::log::LogError;
+use crate::objects::Bounds;
 use crate::shown::Shown;
 use std::sync::Arc;
 use systx_os::{Errno, Os};
@@ -13,6 +14,8 @@ use systx_os::{Errno, Os};
 pub struct Location<'a, O: Os> {
     /// Root of the mount.
     pub root: Arc<O::Fd>,
+    /// How far handles may lead from there.
+    pub bounds: Bounds,
     /// Directory of the area.
     pub parent: &'a O::Fd,
     /// Name of the area.

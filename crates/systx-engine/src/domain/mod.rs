@@ -43,6 +43,7 @@ pub(crate) mod waits;
 #[cfg(test)]
 mod tests;
 
+pub use crate::objects::Bounds;
 pub use area::{Area, Make};
 pub(crate) use exact::changed_by;
 pub(crate) use held::Held;

@@ -132,7 +132,7 @@ impl<O: Os> Domain<O> {
 mod tests {
     use super::*;
     use crate::domain::shelf::SLOTS_MAX;
-    use crate::domain::Location;
+    use crate::domain::{Bounds, Location};
     use crate::objects::slot_name;
     use systx_sim::machine::{run_process, Machine};
 
@@ -143,7 +143,8 @@ mod tests {
         let os = machine.spawn("owner");
         let done = run_process(&os, || {
             let (root, name) = (os.root(0), b".systx");
-            let site = Location { root: Arc::new(os.root(0)), parent: &root, name };
+            let site =
+                Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent: &root, name };
             let domain = Domain::open(&os, site).expect("opens");
             let shelf = domain.shelf().expect("there is one");
             let sec = SEAL_MAX as i64 - 1;

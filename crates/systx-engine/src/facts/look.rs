@@ -60,7 +60,7 @@ impl<O: Os> Facts<O> {
     /// The root of a mount: no fact.
     pub(crate) fn root_unclaimed(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
         let os = self.domains[domain].os.clone();
-        let root = self.domains[domain].area.root.clone();
+        let root = self.domains[domain].area.root.fd();
         let handle = os.handle(&root)?;
         let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
         let dir = LowerDir::new(domain, root, handle, Vec::new());

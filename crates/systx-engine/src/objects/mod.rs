@@ -10,6 +10,7 @@ pub(crate) mod remove;
 pub(crate) use remove::{clear, remove_all};
 
 use crate::acl;
+use crate::mutant::{self, Mutant};
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub(crate) fn identify<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Option
 /// `Ok(None)`: the object is gone.
 pub(crate) fn open_object<O: Os>(
     os: &O,
-    root: &O::Fd,
+    root: &Top<O>,
     handle: &Handle,
     path: &[u8],
     name: &[u8],
@@ -71,6 +72,88 @@ pub(crate) fn open_object<O: Os>(
     }
 }
 
+/// How far the objects of a domain may be from its top directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bounds {
+    /// The directory is the top of its file system. Objects are opened by handle.
+    FileSystem,
+    /// It may be a part of one, as a bind mount shows. A handle leads anywhere on a file system, and those of a
+    /// log may be forged: unless it is the top of a subvolume of btrfs, objects are found by walking from it.
+    Directory,
+}
+
+impl Bounds {
+    /// Of a directory at this path from the root of its file system, where a leading slash may be left out.
+    pub fn at(path: &[u8]) -> Bounds {
+        match path {
+            b"" | b"/" => Bounds::FileSystem,
+            _ => Bounds::Directory,
+        }
+    }
+}
+
+/// Inode number of the top directory of each subvolume of btrfs (BTRFS_FIRST_FREE_OBJECTID).
+const SUBVOLUME_TOP: u64 = 256;
+
+/// The top directory of a domain: all that its records lead to lies below it.
+pub(crate) struct Top<O: Os> {
+    fd: Arc<O::Fd>,
+    bounds: Bounds,
+    /// Device of the directory on btrfs, where each subvolume has its own, and a handle leads to any.
+    subvolume: Option<u64>,
+}
+
+impl<O: Os> Top<O> {
+    /// On a file system of this kind.
+    pub fn new(os: &O, fd: Arc<O::Fd>, bounds: Bounds, kind: FsKind) -> Result<Top<O>> {
+        if kind != FsKind::Btrfs {
+            return Ok(Top { fd, bounds, subvolume: None });
+        }
+        let stat = os.stat(&fd)?;
+        let bounds = if stat.ino == SUBVOLUME_TOP { Bounds::FileSystem } else { bounds };
+        Ok(Top { fd, bounds, subvolume: Some(stat.dev) })
+    }
+
+    /// Returns true if objects may be opened by handle.
+    pub fn takes_handles(&self) -> bool {
+        self.bounds == Bounds::FileSystem || mutant::on(Mutant::HandlesLeadOut)
+    }
+
+    /// Of a whole file system that is not btrfs.
+    #[cfg(test)]
+    pub fn whole(fd: O::Fd) -> Top<O> {
+        Top { fd: Arc::new(fd), bounds: Bounds::FileSystem, subvolume: None }
+    }
+
+    /// Another owner of its descriptor.
+    pub fn fd(&self) -> Arc<O::Fd> {
+        self.fd.clone()
+    }
+
+    /// Opens an object by handle.
+    ///
+    /// # Errors
+    /// `EPERM` where handles may lead outside; `ESTALE` for an object of another subvolume.
+    pub fn open_handle(&self, os: &O, handle: &Handle, how: Open) -> Result<O::Fd> {
+        if !self.takes_handles() {
+            return Err(Errno::PERM);
+        }
+        let fd = os.open_handle(&self.fd, handle, how)?;
+        match self.subvolume {
+            Some(dev) if os.stat(&fd)?.dev != dev && !mutant::on(Mutant::HandlesLeadOut) => Err(Errno::STALE),
+            _ => Ok(fd),
+        }
+    }
+}
+
+impl<O: Os> core::ops::Deref for Top<O> {
+    type Target = O::Fd;
+
+    fn deref(&self) -> &O::Fd {
+        &self.fd
+    }
+}
+
 pub(crate) enum ByHandle<Fd> {
     Found(Fd),
     Gone,
@@ -78,8 +161,8 @@ pub(crate) enum ByHandle<Fd> {
     Forbidden,
 }
 
-pub(crate) fn by_handle<O: Os>(os: &O, root: &O::Fd, handle: &Handle, how: Open) -> Result<ByHandle<O::Fd>> {
-    match os.open_handle(root, handle, how) {
+pub(crate) fn by_handle<O: Os>(os: &O, root: &Top<O>, handle: &Handle, how: Open) -> Result<ByHandle<O::Fd>> {
+    match root.open_handle(os, handle, how) {
         Ok(fd) => Ok(ByHandle::Found(fd)),
         Err(Errno::STALE | Errno::NOENT) => Ok(ByHandle::Gone),
         Err(Errno::PERM | Errno::OPNOTSUPP) => Ok(ByHandle::Forbidden),
@@ -139,7 +222,7 @@ impl<O: Os> Directories<O> {
     ///
     /// The link count of one that is removed while it is kept here shows that, and so does every call that
     /// would make a name in it.
-    pub fn find(&mut self, os: &O, root: &O::Fd, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
+    pub fn find(&mut self, os: &O, root: &Top<O>, dir: &Handle, path: &[u8]) -> Result<Option<Arc<O::Fd>>> {
         self.find_by(dir, || open_object(os, root, dir, path, b"", Open::Path))
     }
 
@@ -201,14 +284,14 @@ pub(crate) fn links_max(kind: FsKind) -> u32 {
 mod tests {
     use super::*;
     use systx_os::FsKind;
-    use systx_sim::machine::{Call, Fault, Machine, Plant};
+    use systx_sim::machine::{Call, Fault, Machine, Plant, SimOs};
 
     #[test]
     fn a_directory_is_found_without_a_descriptor_to_spare() {
         let machine = Machine::with(FsKind::Ext4);
         machine.plant(0, &[("one", Plant::Dir), ("two", Plant::Dir)]).expect("planting");
         let os = machine.spawn("publisher");
-        let root = os.root(0);
+        let root = Top::<SimOs>::whole(os.root(0));
         let of = |name: &[u8]| os.handle_at(&root, name).expect("there");
         let mut directories = Directories::default();
         let mut find = |name: &[u8]| directories.find(&os, &root, &of(name), name).map(|dir| dir.is_some());

@@ -262,7 +262,7 @@ mod tests {
     fn a_step_that_was_taken_is_finished_though_its_directory_cant_be_opened() {
         let machine = Machine::with(FsKind::Ext4);
         let os = machine.spawn("owner");
-        let root = os.root(0);
+        let root = crate::objects::Top::<SimOs>::whole(os.root(0));
         for name in [&b"slots"[..], b"aside", b"d"] {
             os.mkdir(&root, name, 0o700).expect("works");
         }

@@ -8,7 +8,7 @@ use crate::domain::shelf::slots_there;
 use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
-use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories};
+use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories, Top};
 use crate::outcome::{Displaced, DisplacedKind, Durability};
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
@@ -33,8 +33,8 @@ pub(crate) enum Pass {
 /// The place in which one record is published.
 pub(crate) struct Site<'a, O: Os> {
     pub os: &'a O,
-    /// Root of the mount.
-    pub root: &'a O::Fd,
+    /// Top directory of the domain.
+    pub root: &'a Top<O>,
     /// `tx/<id>`.
     pub slots: &'a O::Fd,
     /// `aside/`.
@@ -198,7 +198,7 @@ impl<'a, O: Os> Site<'a, O> {
     /// A bare one, in which slots are emptied; each kind of publication has a constructor above.
     pub fn new(
         os: &'a O,
-        root: &'a O::Fd,
+        root: &'a Top<O>,
         slots: &'a O::Fd,
         aside: &'a O::Fd,
         id: TxId,

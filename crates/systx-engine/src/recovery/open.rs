@@ -126,8 +126,7 @@ impl<O: Os> Domain<O> {
         peers: &Peers<O>,
         make: Make,
     ) -> core::result::Result<Option<(Area<O>, FsInfo)>, OpenError> {
-        let area =
-            Area::open(os, site.root.clone(), site.parent, site.name, make).map_err(OpenError::Area)?;
+        let area = Area::open(os, site, make).map_err(OpenError::Area)?;
         let Some(area) = area else { return Ok(None) };
         let info = area.info;
         if !info.handles {

@@ -91,7 +91,7 @@ fn remove<O: Os>(os: &O, site: &Location<'_, O>) -> Result<Vec<String>, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Domain;
+    use crate::domain::{Bounds, Domain};
     use std::sync::Arc;
     use systx_os::FsKind;
     use systx_sim::machine::Machine;
@@ -101,7 +101,8 @@ mod tests {
         let machine = Machine::with(FsKind::Tmpfs);
         let os = machine.spawn("ends");
         let root = Arc::new(os.root(0));
-        let site = || Location { root: root.clone(), parent: &*root, name: b".area" };
+        let site =
+            || Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".area" };
         drop(Domain::open(&os, site()).expect("opens"));
         let aside =
             os.open(&os.open(&root, b".area", Open::Directory).unwrap(), b"aside", Open::Directory).unwrap();

@@ -107,7 +107,7 @@ impl<O: Os> Workset<O> {
             Some(Reach::Open(fd)) => return Ok(fd.clone()),
             Some(Reach::Handle(handle)) => {
                 let domain = &self.mounts[usize::from(object.mount)];
-                self.os.open_handle(&domain.area.root, handle, Open::Path)?
+                domain.area.root.open_handle(&self.os, handle, Open::Path)?
             }
             Some(Reach::Name) => {
                 let spot = self.spot(ix)?;

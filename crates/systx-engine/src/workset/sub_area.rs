@@ -190,7 +190,7 @@ impl<O: Os> Workset<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Domain, Location};
+    use crate::domain::{Bounds, Domain, Location};
     use crate::outcome::Options;
     use crate::transaction::Transaction;
     use crate::types::Caller;
@@ -208,7 +208,8 @@ mod tests {
             let shared = os.open(&root, b"shared", Open::Path).unwrap();
             os.chown(&shared, 0, 50).unwrap();
             os.chmod(&shared, 0o2777).unwrap();
-            let site = Location { root: root.clone(), parent: &*root, name: b".systx" };
+            let site =
+                Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".systx" };
             let domain = Domain::open(&os, site).unwrap();
             let mut tx = Transaction::begin(os.clone(), vec![domain], Options::default()).unwrap();
             let dir = tx.lookup(tx.root(0), b"shared").unwrap().unwrap().0;

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use systx_engine::domain::{Domain, Location};
+use systx_engine::domain::{Bounds, Domain, Location};
 use systx_engine::outcome::{Durability, Options};
 use systx_engine::transaction::{Access, Attr, Caller, Node, Transaction};
 use systx_os::{Errno, FileType, Linux, Open, Os};
@@ -61,7 +61,11 @@ pub fn bases() -> Vec<PathBuf> {
 pub fn domain(scratch: &Scratch, root: &str) -> Arc<Domain<Linux>> {
     let os = Linux::new();
     let root = Arc::new(scratch.open(root));
-    Domain::open(&os, Location { root: root.clone(), parent: &root, name: b".area" }).unwrap()
+    Domain::open(
+        &os,
+        Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &root, name: b".area" },
+    )
+    .unwrap()
 }
 
 pub fn begin(domain: &Arc<Domain<Linux>>) -> Transaction<Linux> {

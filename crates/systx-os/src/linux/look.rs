@@ -47,6 +47,12 @@ fn statx(dir: BorrowedFd<'_>, path: &std::ffi::CStr, flags: AtFlags) -> Result<S
     })
 }
 
+pub(super) fn made(fd: BorrowedFd<'_>) -> Result<Option<Timestamp>> {
+    let x = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME)?;
+    let made = Timestamp { sec: x.stx_btime.tv_sec, nsec: x.stx_btime.tv_nsec };
+    Ok(StatxFlags::from_bits_retain(x.stx_mask).contains(StatxFlags::BTIME).then_some(made))
+}
+
 pub(super) fn read_dir(fd: BorrowedFd<'_>) -> Result<Vec<Dirent>> {
     // Opened anew: the position of a directory belongs to the open file, which `fd` may share with another thread.
     let dir = open::reopen(fd, Open::Directory)?;

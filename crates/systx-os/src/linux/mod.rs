@@ -34,7 +34,6 @@ pub use flags::{features, Features};
 pub use lease::prove_nothing;
 pub use machine::{kernel_release, local_time, raise_nofile_limit, NofileLimit};
 pub use memory::MappedWords;
-pub use open::find_by_path;
 pub use owner::OwnedByte;
 pub use umask::this_process_is_ours;
 
@@ -150,6 +149,9 @@ impl Os for Linux {
     }
     fn set_project(&self, dir: &OwnedFd, name: &[u8], project: u32) -> Result<bool> {
         project::set(dir.as_fd(), name, project)
+    }
+    fn made(&self, fd: &OwnedFd) -> Result<Option<Timestamp>> {
+        look::made(fd.as_fd())
     }
     fn inode_flags(&self, object: &OwnedFd) -> Result<u32> {
         flags::get(object.as_fd())

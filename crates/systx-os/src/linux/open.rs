@@ -6,7 +6,6 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, CWD};
 
@@ -74,20 +73,7 @@ struct RawHandle {
 /// moment later it is stale.
 const INODE_IN_THE_MAKING: u32 = 1000;
 
-/// Set when this process finds objects by their paths alone.
-static BY_PATH: AtomicBool = AtomicBool::new(false);
-
-/// From now on this process opens nothing by handle, as if it were not permitted: for one with root's rights
-/// that is to reach nothing outside of one directory. A handle leads anywhere on a file system; a path is
-/// walked from that directory.
-pub fn find_by_path() {
-    BY_PATH.store(true, Ordering::Relaxed);
-}
-
 pub(super) fn open_handle(mount: BorrowedFd<'_>, handle: &Handle, how: Open) -> Result<OwnedFd> {
-    if BY_PATH.load(Ordering::Relaxed) {
-        return Err(Errno::PERM);
-    }
     let bytes = handle.as_bytes();
     let mut raw =
         RawHandle { handle_bytes: bytes.len() as u32, handle_type: handle.kind, f_handle: [0; 128] };

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use rustix::mount::{mount_change, MountPropagationFlags};
 use rustix::thread::{unshare_unsafe, UnshareFlags};
 use systx_os::linux::kernel_release;
-use systx_os::{FsInfo, FsKind, Linux, Os};
+use systx_os::{FsInfo, FsKind, Linux, Open, Os, Timestamp};
 
 use crate::place::{alone, Place};
 
@@ -27,7 +27,22 @@ fn probe(place: &Place) -> FsInfo {
     assert_ne!(quick.uuid, Some([0; 16]));
     let of_uuid = matches!(quick.kind, FsKind::Ext4 | FsKind::Ext4NoJournal | FsKind::Btrfs);
     assert_eq!(quick.fsid.is_some(), of_uuid);
+    when_it_was_made(place, &quick);
     quick
+}
+
+/// Small inodes have no room for that; all others have.
+fn when_it_was_made(place: &Place, info: &FsInfo) {
+    let os = Linux::new();
+    let made = os.made(&place.dir).unwrap();
+    assert!(made.is_some() || !info.file_stamps);
+    let then = Some(Timestamp { sec: 1, nsec: 1 });
+    os.utimens(&place.dir, then, then).unwrap();
+    os.mkdir(&place.dir, b"later", 0o700).unwrap();
+    let later = os.open(&place.dir, b"later", Open::Path).unwrap();
+    assert!(made.is_none() || os.made(&later).unwrap() >= made);
+    os.rmdir(&place.dir, b"later").unwrap();
+    assert_eq!(os.made(&place.dir).unwrap(), made, "it has changed");
 }
 
 #[test]

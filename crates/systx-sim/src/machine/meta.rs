@@ -21,6 +21,7 @@ pub(super) struct Meta {
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
+    pub(super) made: Timestamp,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) target: Vec<u8>,
     pub(super) immutable: bool,

@@ -250,6 +250,13 @@ impl Os for SimOs {
         self.call(Call::Chmod, b"", Some(fd.file), |s, _| s.chmod(self.process, fd.file, mode))
     }
 
+    // No point of its own: it never changes.
+    fn made(&self, fd: &SimFd) -> Result<Option<Timestamp>> {
+        let inner = self.machine.lock();
+        let id = inner.state.file(fd.file)?.id;
+        Ok(Some(inner.state.inode(id).meta.made))
+    }
+
     // No point of its own: nobody can change them from outside but by the hand.
     fn inode_flags(&self, fd: &SimFd) -> Result<u32> {
         let inner = self.machine.lock();

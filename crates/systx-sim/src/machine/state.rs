@@ -220,6 +220,7 @@ impl State {
             atime: zero,
             mtime: zero,
             ctime: zero,
+            made: self.timestamp(self.clock),
             xattrs: BTreeMap::new(),
             target: Vec::new(),
             immutable: false,

@@ -157,7 +157,7 @@ mod tests {
     use crate::view::ShownAs;
     use crate::wire::layout::{InHeader, OutHeader};
     use std::os::fd::OwnedFd;
-    use systx_engine::domain::{Domain, Location};
+    use systx_engine::domain::{Bounds, Domain, Location};
     use systx_engine::outcome::Options;
     use systx_engine::transaction::Transaction;
     use systx_os::fuse::Device;
@@ -170,7 +170,8 @@ mod tests {
         std::fs::write(scratch.join("file"), "content").unwrap();
         let os = Linux::new();
         let root = std::sync::Arc::new(os.open_path(scratch, Open::Directory).unwrap());
-        let location = Location { root: root.clone(), parent: &*root, name: b".area" };
+        let location =
+            Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".area" };
         let domain = Domain::open(&os, location).unwrap();
         let tx = Transaction::begin(os, vec![domain], Options::default()).unwrap();
         let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());

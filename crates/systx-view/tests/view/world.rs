@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use systx_engine::domain::{Domain, Location};
+use systx_engine::domain::{Bounds, Domain, Location};
 use systx_engine::outcome::Options;
 use systx_engine::transaction::Transaction;
 use systx_os::fuse::EventFd;
@@ -190,7 +190,8 @@ pub fn domain(below: &Path) -> Arc<Domain<Linux>> {
     let os = Linux::new();
     let window = Detached::of(below.as_os_str().as_encoded_bytes()).unwrap();
     let root = window.root.clone();
-    let location = Location { root: root.clone(), parent: &*root, name: AREA.as_bytes() };
+    let location =
+        Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: AREA.as_bytes() };
     Domain::open(&os, location).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! Parties of a transaction over several file systems that are away for a while, for good, or come back as they were.
 
 use super::review::*;
-use crate::domain::{decisions, Domain, Location, OpenError};
+use crate::domain::{decisions, Bounds, Domain, Location, OpenError};
 use crate::id::TxId;
 use crate::log::{outline, Cell};
 use crate::outcome::Recovered;
@@ -438,8 +438,12 @@ fn of_two_areas_of_one_identity_the_second_is_refused_and_neither_decides() {
     let os = machine.spawn("both");
     run_process(&os, || {
         let roots = [Arc::new(os.root(0)), Arc::new(os.root(1))];
-        let site =
-            |fs: usize| Location { root: roots[fs].clone(), parent: &*roots[fs], name: super::world::AREA };
+        let site = |fs: usize| Location {
+            root: roots[fs].clone(),
+            bounds: Bounds::FileSystem,
+            parent: &*roots[fs],
+            name: super::world::AREA,
+        };
         for (one, other) in [(0, 1), (1, 0)] {
             let Err((1, OpenError::Twin { first: 0, id })) = open_all(&os, &[site(one), site(other)]) else {
                 panic!("both are used")

@@ -1,19 +1,22 @@
-//! Areas of subtransactions that were not made by one: nothing is obeyed in there.
+//! Areas and logs that nobody of systx has made: nothing is obeyed in there.
 
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::outcome::{Isolation, Options};
 use crate::transaction::{Caller, SetAttr, Transaction};
 use crate::upkeep::finish_sub_areas;
 use std::sync::Arc;
 use systx_os::{Errno, FsInfo, FsKind, Open, Os, Rename};
-use systx_sim::machine::{FsSpec, Machine, SimOs};
+use systx_sim::machine::{Crash, FsSpec, Machine, Plant, SimFd, SimOs};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, umask: 0 };
 
 fn begin(os: &SimOs, isolation: Isolation) -> Transaction<SimOs> {
     let root = Arc::new(os.root(0));
-    let domain =
-        Domain::open(os, Location { root: root.clone(), parent: &*root, name: b".area" }).expect("opens");
+    let domain = Domain::open(
+        os,
+        Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".area" },
+    )
+    .expect("opens");
     Transaction::begin(os.clone(), vec![domain], Options { isolation, ..Options::default() }).unwrap()
 }
 
@@ -105,7 +108,7 @@ fn the_log_of_a_subtransaction_is_never_replayed_without_its_table() {
     let os = machine.spawn("writes");
     let root = Arc::new(os.root(0));
     os.mkdir(&root, b"made", 0o755).unwrap();
-    let site = || Location { root: root.clone(), parent: &*root, name: b".area" };
+    let site = || Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".area" };
     let domain = Domain::open(&os, site()).expect("opens");
     let mut tx = Transaction::begin(os.clone(), vec![domain.clone()], Options::default()).unwrap();
     let made = tx.lookup(tx.root(0), b"made").unwrap().unwrap().0;
@@ -123,7 +126,73 @@ fn the_log_of_a_subtransaction_is_never_replayed_without_its_table() {
     );
     // An area without a log holds no unfinished work.
     os.mkdir(&root, b".new", 0o700).unwrap();
-    let new = || Location { root: root.clone(), parent: &*root, name: b".new" };
+    let new = || Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".new" };
     assert_eq!(finish_sub_areas(&os, &[new()]).unwrap(), []);
     assert!(os.stat_at(&root, b".new").is_err());
+}
+
+/// Root of a container without the right to open handles can write any log into its volume. A privileged systx that
+/// has the volume's area must not take it further: a handle in it leads anywhere on the file system.
+#[test]
+fn a_log_in_a_part_of_a_file_system_reaches_nothing_outside_of_it() {
+    for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+        let machine = Machine::with(kind);
+        machine
+            .plant(0, &[("f", Plant::File(b"f")), ("part", Plant::Dir), ("part/f", Plant::File(b"f"))])
+            .unwrap();
+        machine.settle();
+        let os = machine.spawn("forges");
+        let mut tx = begin(&os, Isolation::Serializable);
+        let (top, wide) = (tx.root(0), SetAttr { mode: Some(0o777), ..Default::default() });
+        let part = tx.lookup(top, b"part").unwrap().unwrap().0;
+        for dir in [top, part] {
+            let file = tx.lookup(dir, b"f").unwrap().unwrap().0;
+            tx.setattr(file, &wide).unwrap();
+            tx.mkdir(dir, b"new", 0o755, ROOT).unwrap();
+        }
+        tx.commit().unwrap();
+        os.exit();
+        machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+        let os = machine.spawn("recovers");
+        let top = os.root(0);
+        let part = Arc::new(os.open(&top, b"part", Open::Directory).unwrap());
+        os.rename((&top, b".area"), (&part, b".area"), Rename::NoReplace).unwrap();
+        let site =
+            Location { root: part.clone(), bounds: Bounds::at(b"/part"), parent: &*part, name: b".area" };
+        let opened = Domain::open(&os, site).map(drop);
+        let mode = |dir, name: &[u8]| os.stat_at(dir, name).map(|stat| stat.perm());
+        let outside = (mode(&top, b"f"), mode(&top, b"new"));
+        assert_eq!(outside, (Ok(0o644), Err(Errno::NOENT)), "{kind:?}: reached outside: {opened:?}");
+    }
+}
+
+/// What belongs to the part is found there by its path.
+#[test]
+fn a_log_in_a_part_of_a_file_system_is_redone_in_it() {
+    let machine = Machine::with(FsKind::Ext4);
+    machine
+        .plant(0, &[("part", Plant::Dir), ("part/d", Plant::Dir), ("part/d/f", Plant::File(b"f"))])
+        .unwrap();
+    machine.settle();
+    let os = machine.spawn("commits");
+    let part = |os: &SimOs| Arc::new(os.open(&os.root(0), b"part", Open::Directory).unwrap());
+    let open = |os: &SimOs, part: &Arc<SimFd>| {
+        let bounds = Bounds::at(b"part");
+        Domain::open(os, Location { root: part.clone(), bounds, parent: &**part, name: b".area" }).unwrap()
+    };
+    let domain = open(&os, &part(&os));
+    let mut tx = Transaction::begin(os.clone(), vec![domain], Options::default()).unwrap();
+    let d = tx.lookup(tx.root(0), b"d").unwrap().unwrap().0;
+    let file = tx.lookup(d, b"f").unwrap().unwrap().0;
+    tx.setattr(file, &SetAttr { mode: Some(0o777), ..Default::default() }).unwrap();
+    tx.mkdir(d, b"new", 0o755, ROOT).unwrap();
+    tx.commit().unwrap();
+    os.exit();
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    let os = machine.spawn("recovers");
+    let part = part(&os);
+    drop(open(&os, &part));
+    let d = os.open(&part, b"d", Open::Path).unwrap();
+    assert_eq!(os.stat_at(&d, b"f").map(|stat| stat.perm()), Ok(0o777), "lost");
+    assert!(os.stat_at(&d, b"new").is_ok(), "lost");
 }

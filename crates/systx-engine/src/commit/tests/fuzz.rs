@@ -6,7 +6,7 @@
 use super::stuck::{change, make, ROOT};
 use super::world::*;
 use crate::domain::layout::NEXT_WORD;
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::outcome::{CommitError, Committed, Durability, Options};
 use crate::recovery::open_existing;
 use crate::transaction::{Access, Transaction};
@@ -339,7 +339,7 @@ fn damage(machine: &Machine, rng: &mut fastrand::Rng) -> Result<(String, String)
 /// Everything that the commands ask of an area that is there, whatever comes of it.
 fn use_it(os: &SimOs) {
     let root = os.root(0);
-    let site = Location { root: Arc::new(os.root(0)), parent: &root, name: AREA };
+    let site = Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent: &root, name: AREA };
     let found = open_existing(os, &[site], &[]);
     for domain in found.into_iter().flatten().flatten() {
         let _ = domain.finish_in_flight();

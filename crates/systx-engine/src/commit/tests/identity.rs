@@ -2,7 +2,7 @@
 
 use super::stuck::make;
 use super::world::*;
-use crate::domain::{Area, AreaError, Domain, Make, OpenError};
+use crate::domain::{Area, AreaError, Bounds, Domain, Location, Make, OpenError};
 use crate::log::format::{name, Header, HeaderRead};
 use std::sync::Arc;
 use systx_os::{FsInfo, FsKind, Open, Os, Rename};
@@ -162,11 +162,16 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
     let written =
         |half: u64| core::array::from_fn(|n| half.to_le_bytes().get(n).copied().unwrap_or_default());
     let older = [[0, 0, 0, 0, 0, 0, 0, 0, 3, 8, 0, 0, 0, 0, 0, 0], written(0x77), UUID].map(Some);
-    let formats = [("none", None), ("no signs", None), ("guessed", None)];
-    for (format, says) in formats.into_iter().chain(older.map(|says| ("older", says))) {
+    let guessed = [("guessed", None), ("guessed on xfs", None), ("without a time", None)];
+    let formats = [("none", None), ("no signs", None)].into_iter().chain(guessed);
+    for (format, says) in formats.chain(older.map(|says| ("older", says))) {
         for done in [false, true] {
             // There a handle can be foretold.
-            let kind = if format == "guessed" { FsKind::Btrfs } else { FsKind::Ext4 };
+            let kind = match format {
+                "guessed" | "without a time" => FsKind::Btrfs,
+                "guessed on xfs" => FsKind::Xfs,
+                _ => FsKind::Ext4,
+            };
             let machine = begun(kind, SINCE_6_9);
             commits(&machine, "one").expect("opens");
             if done {
@@ -185,12 +190,14 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
             match (format, says) {
                 ("none", _) => os.unlink(&area, b"format").expect("removes"),
                 (_, Some(says)) => make_older(&machine, says),
-                ("guessed", _) => {
+                ("guessed" | "guessed on xfs" | "without a time", _) => {
                     let handle = os.handle(&area).expect("has one");
                     let hex: String = handle.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
                     let (signs, rest) = text.split_once("handle ").expect("has it");
-                    let (_, of_file) = rest.split_once('\n').expect("ends");
-                    let text = format!("{signs}handle {} {hex}\n{of_file}", handle.kind);
+                    let (of_dir, of_file) = rest.split_once('\n').expect("ends");
+                    let time = of_dir.rsplit_once(' ').expect("has a time").1;
+                    let time = if format == "without a time" { String::new() } else { format!(" {time}") };
+                    let text = format!("{signs}handle {} {hex}{time}\n{of_file}", handle.kind);
                     os.pwrite(&file, text.as_bytes(), 0).expect("writes");
                 }
                 _ => {
@@ -423,8 +430,17 @@ fn who_comes_while_an_area_gets_its_identity_is_given_the_same() {
         let os = machine.spawn("first");
         machine.kill_at(&os, cut);
         let takes_over = |os: &SimOs| {
-            let area =
-                Area::open(os, Arc::new(os.root(0)), &os.root(0), AREA, Make::IfMissing).expect("opens");
+            let area = Area::open(
+                os,
+                &Location {
+                    root: Arc::new(os.root(0)),
+                    bounds: Bounds::FileSystem,
+                    parent: &os.root(0),
+                    name: AREA,
+                },
+                Make::IfMissing,
+            )
+            .expect("opens");
             area.expect("is there").id
         };
         let first = run_process(&os, || takes_over(&os));

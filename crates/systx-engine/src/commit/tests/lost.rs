@@ -2,7 +2,7 @@
 
 use super::stuck::{make, ROOT};
 use super::world::*;
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{CommitError, Committed, Durability, Options, Verb};
 use crate::transaction::{Access, SetAttr, Transaction};
@@ -39,7 +39,10 @@ fn host(os: &SimOs) -> Host {
 
 fn opened(host: &Host, os: &SimOs) -> Result<Arc<Domain<Host>>, CommitError> {
     let root = Arc::new(host.adopt(os.root(0)).expect("opens"));
-    let opened = Domain::open(host, Location { root: root.clone(), parent: &root, name: AREA });
+    let opened = Domain::open(
+        host,
+        Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &root, name: AREA },
+    );
     opened.map_err(|e| CommitError::Refused(e.to_string()))
 }
 

@@ -189,6 +189,12 @@ fn check_of(mutant: Mutant) -> Check {
             "identity::nothing_is_redone_under_an_identity_that_an_area_had_before",
             "redone from an archive",
         ),
+        Mutant::MadeAtAnyTime => {
+            check("identity::a_log_that_an_archive_has_brought_is_not_redone", "redone from an archive")
+        }
+        Mutant::HandlesLeadOut => {
+            check("forged::a_log_in_a_part_of_a_file_system_reaches_nothing_outside_of_it", "reached outside")
+        }
         Mutant::AreaByItsName => check(
             "forged::a_directory_that_is_called_as_areas_are_is_a_directory_like_others",
             "an area because of its name",
@@ -510,6 +516,8 @@ noticed! {
     a_lock_that_anybody_may_have_is_noticed: LocksOfAnybody,
     a_format_of_anybody_is_noticed: FormatOfAnybody,
     an_old_identity_that_counts_is_noticed: OldIdentityCounts,
+    a_time_of_making_that_is_not_compared_is_noticed: MadeAtAnyTime,
+    a_handle_that_leads_out_is_noticed: HandlesLeadOut,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
     an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
     a_log_replayed_without_its_table_is_noticed: ReplayWithoutTable,

@@ -3,9 +3,10 @@
 use super::world::{machine, public, AREA};
 use crate::bytes::{sector_crc, write_all};
 use crate::commit::{aborted, run, Draft, Failing};
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::facts::{Facts, LowerDir};
 use crate::id::{ObjectId, TxId};
+use crate::objects::Top;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
 use crate::plan::Plan;
 use crate::publish::publish;
@@ -21,8 +22,10 @@ pub(super) type Mounts = Vec<Arc<Domain<SimOs>>>;
 /// Opens the domains on these file systems, in this order.
 pub(super) fn open(os: &SimOs, systems: &[usize]) -> Mounts {
     let roots: Vec<_> = systems.iter().map(|fs| Arc::new(os.root(*fs))).collect();
-    let sites: Vec<_> =
-        roots.iter().map(|root| Location { root: root.clone(), parent: &**root, name: AREA }).collect();
+    let sites: Vec<_> = roots
+        .iter()
+        .map(|root| Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &**root, name: AREA })
+        .collect();
     open_all(os, &sites).map_err(|(n, e)| format!("{n}: {e}")).expect("opens")
 }
 
@@ -160,7 +163,7 @@ fn a_file_that_an_outsider_cut_stays_cut() {
     let os = machine.spawn("owner");
     run_process(&os, || {
         let domain = open(&os, &[0]).remove(0);
-        let root = os.root(0);
+        let root = Top::<SimOs>::whole(os.root(0));
         let file = os.handle_at(&root, b"f").expect("there");
         // It was empty, the record makes it 2048 bytes long, and the outsider has cut it to 512 meanwhile.
         let at = At { dir: os.handle(&root).expect("has one"), path: Vec::new(), name: b"f".to_vec() };
@@ -187,7 +190,7 @@ fn growth_of_a_file_that_an_outsider_has_written_anew_is_left_out_and_reported()
     let os = machine.spawn("helper");
     run_process(&os, || {
         let domain = open(&os, &[0]).remove(0);
-        let root = os.root(0);
+        let root = Top::<SimOs>::whole(os.root(0));
         let file = os.handle_at(&root, b"f").expect("there");
         let at = At { dir: os.handle(&root).expect("has one"), path: Vec::new(), name: b"f".to_vec() };
         let new = [[7; 512], [8; 512]].concat();

@@ -3,7 +3,7 @@
 use crate::bytes::{sector_crc, write_all};
 use crate::commit::{run, Draft, Failing, OnShelf};
 use crate::domain::shelf::{first_slot, SLOTS_MAX};
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
@@ -92,7 +92,10 @@ pub(super) fn machine_where(kind: FsKind, finds: Finds) -> Machine {
 
 pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, crate::domain::OpenError> {
     let root = os.root(0);
-    Domain::open(os, Location { root: Arc::new(os.root(0)), parent: &root, name: AREA })
+    Domain::open(
+        os,
+        Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent: &root, name: AREA },
+    )
 }
 
 /// Returns what all others see: the tree without our area.

@@ -292,7 +292,9 @@ impl Scratch {
         Scratch { os, path, dir }
     }
     fn area(&self, make: Make) -> Result<Option<Area<Linux>>, AreaError> {
-        Area::open(&self.os, self.dir.clone(), &self.dir, b"area", make)
+        let site =
+            Location { root: self.dir.clone(), bounds: Bounds::Directory, parent: &*self.dir, name: b"area" };
+        Area::open(&self.os, &site, make)
     }
     fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path.join("area").join(name), text).unwrap();

@@ -1,7 +1,7 @@
 //! Whom a conflict names.
 
 use crate::domain::layout::RING;
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Options, Party, VerbError};
 use crate::recovery::open_all;
 use crate::transaction::{Access, Caller, SetAttr, Transaction};
@@ -29,7 +29,12 @@ fn open(os: &SimOs) -> Arc<Domain<SimOs>> {
 /// The domains on these file systems.
 fn open_all_of(os: &SimOs, systems: &[usize]) -> Vec<Arc<Domain<SimOs>>> {
     let roots: Vec<_> = systems.iter().map(|fs| Arc::new(os.root(*fs))).collect();
-    let sites = roots.iter().map(|root| Location { root: root.clone(), parent: &**root, name: b".systx" });
+    let sites = roots.iter().map(|root| Location {
+        root: root.clone(),
+        bounds: Bounds::FileSystem,
+        parent: &**root,
+        name: b".systx",
+    });
     let sites: Vec<_> = sites.collect();
     open_all(os, &sites).map_err(|(n, e)| format!("{n}: {e}")).expect("opens")
 }
@@ -300,7 +305,7 @@ fn a_stamp_taken_while_somebody_makes_a_name_does_not_hide_it() {
     std::fs::create_dir(&scratch).unwrap();
     let os = Linux::new();
     let top = Arc::new(os.open_path(&scratch, Open::Directory).unwrap());
-    let site = Location { root: top.clone(), parent: &*top, name: b".systx" };
+    let site = Location { root: top.clone(), bounds: Bounds::FileSystem, parent: &*top, name: b".systx" };
     let domain = open_all(&os, &[site]).map_err(|(_, e)| e.to_string()).unwrap().remove(0);
     if !domain.info.dir_stamps {
         println!("skipped: the stamps of directories are not exact in {}", scratch.display());

@@ -1,6 +1,6 @@
 //! Read committed in the engine: what becomes a fact, what is reported, what is forgotten.
 
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::facts::read_committed::COPIED_BYTES_MAX;
 use crate::outcome::{CommitError, Durability, Isolation, Options, Verb, VerbError};
 use crate::recovery::open_all;
@@ -27,7 +27,8 @@ fn play(body: impl FnOnce(&World)) {
     let os = machine.spawn("ours");
     run_process(&os, || {
         let root = Arc::new(os.root(0));
-        let site = Location { root: root.clone(), parent: &*root, name: b".systx" };
+        let site =
+            Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &*root, name: b".systx" };
         let domain = open_all(&os, &[site]).map_err(|(n, e)| format!("{n}: {e}")).expect("opens").remove(0);
         body(&World { os: os.clone(), domain });
     })

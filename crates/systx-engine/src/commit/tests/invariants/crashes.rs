@@ -3,7 +3,7 @@
 use super::super::world::AREA;
 use super::book::Book;
 use super::watch::{is_public, Moment, Rule, Verdict};
-use crate::domain::{Domain, Location};
+use crate::domain::{Bounds, Domain, Location};
 use crate::outcome::Displaced;
 use crate::recovery::open_all;
 use std::sync::Arc;
@@ -46,8 +46,10 @@ pub(super) struct Aftermath {
 /// Opens every file system's domain.
 pub(super) fn open_each(os: &SimOs, systems: usize) -> Result<Vec<Arc<Domain<SimOs>>>, String> {
     let roots: Vec<_> = (0..systems).map(|fs| Arc::new(os.root(fs))).collect();
-    let sites: Vec<_> =
-        roots.iter().map(|root| Location { root: root.clone(), parent: &**root, name: AREA }).collect();
+    let sites: Vec<_> = roots
+        .iter()
+        .map(|root| Location { root: root.clone(), bounds: Bounds::FileSystem, parent: &**root, name: AREA })
+        .collect();
     open_all(os, &sites).map_err(|(fs, why)| format!("file system {fs} can't be opened: {why}"))
 }
 

@@ -1,0 +1,191 @@
+//! Logs that nobody of systx has written where they are: forged by the root of a container in the part of a file
+//! system that it has, or brought by an archive. Nothing is redone that reaches outside of the part, or that an
+//! archive has made.
+//!
+//! `cargo test -p systx-cli --test forged [-- PART-OF-A-NAME]`
+
+mod machine;
+
+use machine::volume::Volume;
+use machine::{code, err, have, must, out, shell, verb, AREA};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::UNIX_EPOCH;
+use systx_os::{Linux, Open, Os};
+
+fn main() {
+    machine::main(&[
+        ("a_log_in_a_bind_mount_reaches_nothing_outside_of_it_on_ext4", |dir| bound(dir, "ext4")),
+        ("a_log_in_a_bind_mount_reaches_nothing_outside_of_it_on_xfs", |dir| bound(dir, "xfs")),
+        ("a_log_in_a_bind_mount_reaches_nothing_outside_of_it_on_btrfs", |dir| bound(dir, "btrfs")),
+        ("a_log_in_a_subvolume_reaches_no_other", in_a_subvolume),
+        ("what_is_committed_in_a_bind_mount_is_redone_in_it_on_ext4", |dir| redone(dir, "ext4")),
+        ("what_is_committed_in_a_bind_mount_is_redone_in_it_on_xfs", |dir| redone(dir, "xfs")),
+        ("an_archive_that_foretells_every_handle_is_not_replayed_on_ext4", |dir| foretold(dir, "ext4")),
+        ("an_archive_that_foretells_every_handle_is_not_replayed_on_xfs", |dir| foretold(dir, "xfs")),
+        ("an_archive_that_foretells_every_handle_is_not_replayed_on_btrfs", |dir| foretold(dir, "btrfs")),
+    ]);
+}
+
+/// What a file is, as far as a redo changes it.
+fn look(file: &Path) -> (String, u32) {
+    let mode = file.metadata().unwrap().mode() & 0o7777;
+    (std::fs::read_to_string(file).unwrap(), mode)
+}
+
+/// A volume with a file `secret` and a directory `part` with a file `own`, both lost after a commit has changed them:
+/// a redo is due.
+fn with_a_log(dir: &Path, kind: &'static str, make_part: &[&str]) -> Option<Volume> {
+    let volume = Volume::new(dir, kind, 320)?;
+    must(Command::new(make_part[0]).args(&make_part[1..]).arg(volume.point.join("part")));
+    let begin = "echo old >secret; echo old >part/own; chmod 600 secret part/own; sync -f .";
+    must(Command::new("sh").args(["-ec", begin]).current_dir(&volume.point));
+    // A run over the whole does not serve subvolumes in it.
+    let files = if make_part[0] == "mkdir" { "secret part/own" } else { "secret" };
+    let script = format!("for f in {files}; do echo forged >>$f; chmod 4755 $f; done; echo >new");
+    let done = shell(&volume.point, &script);
+    assert_eq!(code(&done), 0, "{}", err(&done));
+    volume.lose_cache()?;
+    assert_eq!(look(&volume.point.join("secret")), ("old\n".into(), 0o600), "nothing is to be redone");
+    Some(volume)
+}
+
+/// How much of its `format` the maker of an area knows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Knows {
+    /// All, as root of a container does.
+    Everything,
+    /// All but when it will be unpacked.
+    Handles,
+}
+
+/// Makes an area that was copied say that it is where it was made.
+fn forge(area: &Path, knows: Knows) {
+    let format = area.join("format");
+    let os = Linux::new();
+    let told = |path: &Path, rest: &str| {
+        let handle = os.handle(&os.open_path(path, Open::Path).unwrap()).unwrap();
+        let hex: String = handle.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        let time = path.metadata().unwrap().created().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        let now = format!("{}.{:09}", time.as_secs(), time.subsec_nanos());
+        match rest.split(' ').nth(2) {
+            Some(_) if knows == Knows::Everything => format!("{} {hex} {now}", handle.kind),
+            Some(then) => format!("{} {hex} {then}", handle.kind),
+            None => format!("{} {hex}", handle.kind),
+        }
+    };
+    let fsid = os.fs_info(&os.open_path(area, Open::Directory).unwrap()).unwrap().fsid;
+    let text = std::fs::read_to_string(&format).unwrap();
+    let lines = text.lines().map(|line| match line.split_once(' ') {
+        // Each subvolume has its own.
+        Some(("fsid", _)) => format!("fsid {:016x}\n", fsid.unwrap()),
+        Some(("handle", rest)) => format!("handle {}\n", told(area, rest)),
+        Some(("file", rest)) => format!("file {}\n", told(&format, rest)),
+        _ => format!("{line}\n"),
+    });
+    let lines: String = lines.collect();
+    std::fs::write(&format, lines).unwrap();
+    // The flag that bsdtar puts back.
+    must(Command::new("chattr").arg("+d").arg(area));
+}
+
+/// The one window on the file system that is left.
+fn window(volume: &Volume, dir: &Path, options: &[&str]) -> PathBuf {
+    let window = dir.join("window");
+    std::fs::create_dir_all(&window).unwrap();
+    must(Command::new("mount").args(options).arg(&window));
+    must(Command::new("umount").arg(&volume.point));
+    window
+}
+
+/// Mounts the whole file system again, and takes the window away.
+fn whole(volume: &Volume, window: &Path) {
+    let device = must(Command::new("findmnt").args(["-no", "SOURCE"]).arg(window));
+    let device = device.trim().split('[').next().unwrap().to_owned();
+    let mut mount = Command::new("mount");
+    if volume.kind == "btrfs" {
+        mount.args(["-o", "subvolid=5"]);
+    }
+    must(mount.arg(device).arg(&volume.point));
+    must(Command::new("umount").arg(window));
+}
+
+fn reaches_nothing_outside(volume: &Volume, window: &Path) {
+    let said = verb("recover", &[]);
+    let then = shell(window, "echo more >more");
+    whole(volume, window);
+    let found = look(&volume.point.join("secret"));
+    let said = format!("{}{}{}", out(&said), err(&said), err(&then));
+    assert_eq!(found, ("old\n".into(), 0o600), "outside of {}: {said}", window.display());
+    assert!(!volume.point.join("new").exists(), "outside of {}: {said}", window.display());
+}
+
+fn bound(dir: &Path, kind: &'static str) {
+    let Some(volume) = with_a_log(dir, kind, &["mkdir"]) else { return };
+    let part = volume.point.join("part");
+    std::fs::rename(volume.area(), part.join(AREA)).unwrap();
+    let window = window(&volume, dir, &["--bind", part.to_str().unwrap()]);
+    reaches_nothing_outside(&volume, &window);
+}
+
+fn in_a_subvolume(dir: &Path) {
+    if !have("btrfs") || !have("chattr") {
+        return;
+    }
+    let Some(volume) = with_a_log(dir, "btrfs", &["btrfs", "-q", "subvolume", "create"]) else { return };
+    let part = volume.point.join("part");
+    must(Command::new("mv").arg(volume.area()).arg(&part));
+    forge(&part.join(AREA), Knows::Everything);
+    let device = must(Command::new("findmnt").args(["-no", "SOURCE"]).arg(&volume.point));
+    let window = window(&volume, dir, &["-o", "subvol=part", device.trim()]);
+    reaches_nothing_outside(&volume, &window);
+}
+
+/// What a log in such a part has of its own is found by the paths in it.
+fn redone(dir: &Path, kind: &'static str) {
+    let Some(volume) = Volume::new(dir, kind, 320) else { return };
+    let part = volume.point.join("part");
+    std::fs::create_dir(&part).unwrap();
+    let begin = "mkdir d; echo old >d/f; chmod 600 d/f; echo old >gone; echo old >d/moved; sync -f .";
+    must(Command::new("sh").args(["-ec", begin]).current_dir(&part));
+    let bind = ["--bind", part.to_str().unwrap()];
+    let within = window(&volume, dir, &bind);
+    let script =
+        "echo new >>d/f; chmod 640 d/f; rm gone; mv d/moved .; mkdir d/new; echo new >d/new/f; mv d e";
+    for script in [script, "echo again >>e/f; chmod 644 e/new/f"] {
+        let done = shell(&within, script);
+        assert_eq!(code(&done), 0, "{}", err(&done));
+    }
+    whole(&volume, &within);
+    if volume.lose_cache().is_none() {
+        return;
+    }
+    let within = window(&volume, dir, &bind);
+    let said = verb("recover", &[]);
+    let at = |name: &str| look(&within.join(name));
+    assert_eq!(code(&said), 0, "{}{}", out(&said), err(&said));
+    assert_eq!(at("e/f"), ("old\nnew\nagain\n".into(), 0o640), "{}", out(&said));
+    assert_eq!(at("e/new/f"), ("new\n".into(), 0o644), "{}", out(&said));
+    assert!(at("moved").0 == "old\n" && !within.join("gone").exists() && !within.join("d").exists());
+    whole(&volume, &within);
+}
+
+/// btrfs counts objects, and xfs gives neighbours one generation. The time at which root will unpack it is not known
+/// to the nanosecond, and no program can set it.
+fn foretold(dir: &Path, kind: &'static str) {
+    if !have("chattr") {
+        return;
+    }
+    let Some(volume) = with_a_log(dir, kind, &["mkdir"]) else { return };
+    let archive = dir.join("archive.tar");
+    let tar =
+        |how: &str| must(Command::new("tar").arg("-C").arg(&volume.point).arg(how).arg(&archive).arg(AREA));
+    tar("-cf");
+    std::fs::remove_dir_all(volume.area()).unwrap();
+    tar("-xf");
+    forge(&volume.area(), Knows::Handles);
+    let said = verb("recover", &[]);
+    assert_eq!(look(&volume.point.join("secret")), ("old\n".into(), 0o600), "{}", out(&said));
+    assert!(err(&said).contains("a copied area is not replayed"), "{}{}", out(&said), err(&said));
+}
