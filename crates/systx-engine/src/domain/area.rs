@@ -33,7 +33,7 @@ pub struct Area<O: Os> {
     /// Properties of the file system.
     pub info: FsInfo,
     /// `tx/`: a directory a transaction.
-    pub tx: O::Fd,
+    pub tx: Arc<O::Fd>,
     /// `aside/`: displaced objects.
     pub aside: O::Fd,
     /// Where another user's object went that had the area's name.
@@ -99,7 +99,7 @@ impl<O: Os> Area<O> {
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
-        Ok(Some(Area { root, dir, id, info, tx, aside, moved }))
+        Ok(Some(Area { root, dir, id, info, tx: Arc::new(tx), aside, moved }))
     }
 }
 
