@@ -74,8 +74,16 @@ impl Transaction {
             lose(state, &doomed);
             return Err((doomed, again));
         }
-        let committed =
-            Engine::<Kernel>::commit(state.engine).map_err(|error| (Error::of_commit(error), again))?;
+        // Without a sync it waits for nothing, as any other call.
+        let loose = state.engine.options().durability == systx_engine::outcome::Durability::None;
+        let in_call = loose.then(Kernel::in_call);
+        let committed = Engine::<Kernel>::commit(state.engine);
+        drop(in_call);
+        let committed = committed.map_err(|error| {
+            let error = Error::of_commit(error);
+            self.tx.shared.settle_after(&error);
+            (error, again)
+        })?;
         self.tx.shared.upkeep.after_commit(state.mounts.into_iter().map(|open| open.domain));
         Ok(committed.into())
     }
