@@ -42,6 +42,7 @@ demo: ## four transactions on a scratch file system: committed, aborted, in conf
 	bash demo/run.sh
 
 bench: ## measure, against the plain program in the same run
+	bash scripts/speed.sh
 	bash scripts/bench.sh
 	bash scripts/workloads.sh
 

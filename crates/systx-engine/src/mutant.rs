@@ -125,6 +125,8 @@ pub(crate) enum Mutant {
     ListingStampLate,
     /// Types that a listing has shown are not compared.
     TypesNotCompared,
+    /// A name that this process has looked at before still has the same object, whatever its stamp says.
+    KnownByName,
     /// A redo knows the old end of a file only while it redoes the record that let it grow.
     OldEndsForgotten,
     /// A redo puts back what a later record cuts off.
@@ -300,6 +302,7 @@ impl Mutant {
         Mutant::XattrsNotCompared,
         Mutant::ListingStampLate,
         Mutant::TypesNotCompared,
+        Mutant::KnownByName,
         Mutant::TypesNotAnnounced,
         Mutant::OldEndsForgotten,
         Mutant::PastLaterCut,

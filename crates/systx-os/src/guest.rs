@@ -5,12 +5,17 @@
 //! descriptor that is not known to be the one that was opened: it answers `EBADF`, and nothing was changed; a lost
 //! descriptor is not closed, as its number is another's or nobody's; a mapping and an owned byte don't hang on
 //! descriptors and stay. New descriptors get high numbers, which a program that opens its own does not come to soon.
+//! Within one call of the program into the library ([`Guest::in_call`]) a descriptor is looked at once for all that only
+//! looks; for what changes something, each time.
 //! Does not: open a lost one again (who knows its name does), or help against a thread that closes between the look and
 //! the call: a program that does that while it works with files loses its own as well.
 
+use std::cell::Cell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::Os;
 use crate::types::*;
@@ -31,6 +36,35 @@ pub struct GuestFd<K: Os> {
     fd: Option<K::Fd>,
     is: (u64, u64),
     trusting: bool,
+    /// The call in which it was looked at last.
+    looked_at: AtomicU64,
+}
+
+/// Numbers of calls that a thread takes at once.
+const CALLS_TAKEN: u64 = 1 << 20;
+
+/// The first that no thread has taken.
+static CALLS: AtomicU64 = AtomicU64::new(CALLS_TAKEN);
+
+thread_local! {
+    /// The call that this thread is in; 0: none.
+    static CALL: Cell<u64> = const { Cell::new(0) };
+    /// The last call that it was in.
+    static LAST_CALL: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A call of the program into the library, by this thread, until it is dropped.
+#[derive(Debug)]
+pub struct InCall {
+    outer: u64,
+    /// It belongs to its thread.
+    _here: PhantomData<*const ()>,
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        CALL.set(self.outer);
+    }
 }
 
 impl<K: Os> Deref for GuestFd<K> {
@@ -49,6 +83,19 @@ impl<K: Os> GuestFd<K> {
         !self.trusting && !self.os.still(self, self.is)
     }
 
+    /// The descriptor, for a look: if it is the one that was opened, as of this call or of now.
+    fn known(&self) -> Result<&K::Fd> {
+        let call = CALL.get();
+        if call == 0 {
+            return self.held();
+        }
+        if self.looked_at.load(Ordering::Relaxed) != call {
+            self.held()?;
+            self.looked_at.store(call, Ordering::Relaxed);
+        }
+        Ok(self)
+    }
+
     /// The descriptor, if it is still the one that was opened.
     fn held(&self) -> Result<&K::Fd> {
         if self.is_lost() {
@@ -61,7 +108,7 @@ impl<K: Os> GuestFd<K> {
 
 impl<K: Os> Drop for GuestFd<K> {
     fn drop(&mut self) {
-        let lost = self.is_lost();
+        let lost = self.known().is_err();
         if let Some(fd) = self.fd.take() {
             if lost {
                 // The number is not ours any more.
@@ -98,7 +145,20 @@ impl<K: Os> Guest<K> {
     pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
         let fd = self.os.lift(fd);
         let is = self.os.identity(&fd)?;
-        Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting })
+        let looked_at = AtomicU64::new(CALL.get());
+        Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting, looked_at })
+    }
+
+    /// Begins a call of the program into the library. What its own thread does with descriptors it does before or
+    /// after; what another thread does meanwhile, no look would always notice.
+    pub fn in_call() -> InCall {
+        let last = LAST_CALL.get();
+        let next = match (last + 1) % CALLS_TAKEN {
+            0 | 1 => CALLS.fetch_add(CALLS_TAKEN, Ordering::Relaxed) + 1,
+            _ => last + 1,
+        };
+        LAST_CALL.set(next);
+        InCall { outer: CALL.replace(next), _here: PhantomData }
     }
 }
 
@@ -116,6 +176,8 @@ impl Guest<Linux> {
 macro_rules! through {
     (
         opening { $(fn $opens:ident($on:ident $(, $open_arg:ident: $open_type:ty)*);)* }
+        making { $(fn $makes:ident($in:ident $(, $make_arg:ident: $make_type:ty)*);)* }
+        looks { $(fn $look:ident($at:ident $(, $look_arg:ident: $look_type:ty)*) -> $seen:ty;)* }
         on_one { $(fn $name:ident($fd:ident $(, $arg:ident: $type:ty)*) -> $out:ty;)* }
         without { $(fn $free:ident($($free_arg:ident: $free_type:ty),*) $(-> $free_out:ty)?;)* }
         $($rest:item)*
@@ -125,7 +187,13 @@ macro_rules! through {
             type Mem = K::Mem;
             type Owned = K::Owned;
             $(fn $opens(&self, $on: &Self::Fd $(, $open_arg: $open_type)*) -> Result<Self::Fd> {
-                self.adopt(self.os.$opens($on.held()? $(, $open_arg)*)?)
+                self.adopt(self.os.$opens($on.known()? $(, $open_arg)*)?)
+            })*
+            $(fn $makes(&self, $in: &Self::Fd $(, $make_arg: $make_type)*) -> Result<Self::Fd> {
+                self.adopt(self.os.$makes($in.held()? $(, $make_arg)*)?)
+            })*
+            $(fn $look(&self, $at: &Self::Fd $(, $look_arg: $look_type)*) -> Result<$seen> {
+                self.os.$look($at.known()? $(, $look_arg)*)
             })*
             $(fn $name(&self, $fd: &Self::Fd $(, $arg: $type)*) -> Result<$out> {
                 self.os.$name($fd.held()? $(, $arg)*)
@@ -143,11 +211,13 @@ through! {
         fn open(dir, name: &[u8], how: Open);
         fn reopen(fd, how: Open);
         fn open_handle(mount, handle: &Handle, how: Open);
-        fn create(dir, name: &[u8], mode: u32);
-        fn tmpfile(dir, mode: u32);
         fn dup(fd);
     }
-    on_one {
+    making {
+        fn create(dir, name: &[u8], mode: u32);
+        fn tmpfile(dir, mode: u32);
+    }
+    looks {
         fn stat_at(dir, name: &[u8]) -> Stat;
         fn handle(fd) -> Handle;
         fn made(fd) -> Option<Timestamp>;
@@ -156,37 +226,40 @@ through! {
         fn read_link(fd) -> Vec<u8>;
         fn may_change_names(dir) -> ();
         fn project_passed_on(dir) -> Option<u32>;
-        fn set_project(dir, name: &[u8], project: u32) -> bool;
         fn inode_flags(object) -> u32;
-        fn add_inode_flags(object, flags: u32) -> ();
         fn encryption_policy(dir) -> Option<Vec<u8>>;
         fn statfs(fd) -> StatFs;
+        fn pread(fd, buf: &mut [u8], offset: u64) -> usize;
+        fn seek(fd, offset: u64, to: Seek) -> u64;
+        fn getxattr(fd, name: &[u8]) -> Vec<u8>;
+        fn getxattr_at(dir, of: &[u8], name: &[u8]) -> Vec<u8>;
+        fn listxattr(fd) -> Vec<Vec<u8>>;
+        fn lease(fd, lease: Lease) -> ();
+        fn lease_held(fd) -> Lease;
+        fn byte_owned(owners, byte: u64) -> bool;
+    }
+    on_one {
+        fn set_project(dir, name: &[u8], project: u32) -> bool;
+        fn add_inode_flags(object, flags: u32) -> ();
         fn fs_info(scratch) -> FsInfo;
         fn mkdir(dir, name: &[u8], mode: u32) -> ();
         fn mknod(dir, name: &[u8], mode: u32, rdev: u64) -> ();
         fn symlink(dir, name: &[u8], target: &[u8]) -> ();
         fn unlink(dir, name: &[u8]) -> ();
         fn rmdir(dir, name: &[u8]) -> ();
-        fn pread(fd, buf: &mut [u8], offset: u64) -> usize;
         fn pwrite(fd, buf: &[u8], offset: u64) -> usize;
         fn truncate(fd, size: u64) -> ();
         fn fallocate(fd, mode: Fallocate, offset: u64, len: u64) -> ();
         fn compare_exchange(fd, offset: u64, before: &[u8], after: &[u8]) -> bool;
         fn append(fd, bytes: &[u8]) -> (u64, usize);
-        fn seek(fd, offset: u64, to: Seek) -> u64;
         fn chmod(fd, mode: u32) -> ();
         fn chown(fd, uid: u32, gid: u32) -> ();
         fn utimens(fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> ();
-        fn getxattr(fd, name: &[u8]) -> Vec<u8>;
         fn setxattr(fd, name: &[u8], value: &[u8], mode: SetXattr) -> ();
         fn removexattr(fd, name: &[u8]) -> ();
-        fn listxattr(fd) -> Vec<Vec<u8>>;
         fn write_out(fd, writing: Writing) -> ();
-        fn lease(fd, lease: Lease) -> ();
-        fn lease_held(fd) -> Lease;
         fn map(fd, words: usize) -> K::Mem;
         fn own_byte(owners, byte: u64) -> K::Owned;
-        fn byte_owned(owners, byte: u64) -> bool;
     }
     without {
         fn boot_id() -> Result<[u8; 16]>;
@@ -207,16 +280,22 @@ through! {
         let stat = self.os.stat(fd)?;
         // Where both come from one call they agree; a kernel that names devices twofold is asked in its other way.
         if (stat.dev, stat.ino) == fd.is || !fd.is_lost() {
-Ok(stat)
-} else {
-Err(Errno::BADF)
-}
+            Ok(stat)
+        } else {
+            Err(Errno::BADF)
+        }
+    }
+    fn stat_again(&self, dir: &Self::Fd, name: &[u8], before: Sight) -> Result<Stat> {
+        match self.os.stat_at(dir, name) {
+            Ok(stat) if stat.sight() == before => Ok(stat),
+            found => dir.known().and(found),
+        }
     }
     fn identity(&self, fd: &Self::Fd) -> Result<(u64, u64)> {
-        fd.held().map(|_| fd.is)
+        fd.known().map(|_| fd.is)
     }
     fn is_lost(&self, fd: &Self::Fd) -> bool {
-        fd.is_lost()
+        fd.known().is_err()
     }
     fn link(&self, fd: &Self::Fd, dir: &Self::Fd, name: &[u8]) -> Result<()> {
         self.os.link(fd.held()?, dir.held()?, name)

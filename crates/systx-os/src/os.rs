@@ -70,6 +70,12 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn stat(&self, fd: &Self::Fd) -> Result<Stat>;
     /// Attributes of `name` in `dir`, not following a link.
     fn stat_at(&self, dir: &Self::Fd, name: &[u8]) -> Result<Stat>;
+    /// The same of a name that was looked at before. The answer `before` proves by itself that `dir` is what it was;
+    /// any other is as of [`Os::stat_at`].
+    fn stat_again(&self, dir: &Self::Fd, name: &[u8], before: Sight) -> Result<Stat> {
+        let _ = before;
+        self.stat_at(dir, name)
+    }
     /// File handle of the object behind `fd`. `EOPNOTSUPP` where the file system has none.
     fn handle(&self, fd: &Self::Fd) -> Result<Handle>;
     /// File handle of `name` in `dir`.
@@ -201,6 +207,10 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn utimens(&self, fd: &Self::Fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> Result<()>;
     /// Value of an extended attribute; `ENODATA` when there is none.
     fn getxattr(&self, fd: &Self::Fd, name: &[u8]) -> Result<Vec<u8>>;
+    /// The same of a name in `dir`, which may be looked up twice meanwhile.
+    fn getxattr_at(&self, dir: &Self::Fd, of: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        self.getxattr(&self.open(dir, of, Open::Path)?, name)
+    }
     /// Sets an extended attribute.
     fn setxattr(&self, fd: &Self::Fd, name: &[u8], value: &[u8], mode: SetXattr) -> Result<()>;
     /// Removes an extended attribute.

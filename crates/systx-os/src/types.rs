@@ -11,7 +11,7 @@ pub type Result<T> = core::result::Result<T, Errno>;
 /// Identity of a file-system object: inode number and generation, as name_to_handle_at(2) gives them.
 ///
 /// Two objects of one file system that ever existed have different handles. Compared bytewise.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Handle {
     /// The file system's handle type.
     pub kind: i32,
@@ -19,6 +19,13 @@ pub struct Handle {
     pub len: u8,
     /// The bytes; those past `len` are 0. Handles of ext4, xfs, btrfs and tmpfs fit.
     pub bytes: [[u8; 10]; 4],
+}
+
+/// In one go: as derived, each of the small arrays would be hashed with its length.
+impl core::hash::Hash for Handle {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        state.write(self.as_bytes());
+    }
 }
 
 impl Handle {
@@ -184,6 +191,21 @@ impl Stat {
     pub fn perm(&self) -> u32 {
         self.mode & 0o7777
     }
+    /// The part by which an object that was not changed since is known again.
+    pub fn sight(&self) -> Sight {
+        Sight { dev: self.dev, ino: self.ino, ctime: self.ctime }
+    }
+}
+
+/// A state of an object: where change times move with each change, nothing else ever has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Device of the file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Status change time.
+    pub ctime: Timestamp,
 }
 
 /// A part of a commit, for [`Os::phase`](crate::Os::phase).

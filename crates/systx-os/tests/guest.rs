@@ -2,9 +2,10 @@
 //!
 //! Without the test harness: its threads are a host of their own. Each case is a function; its name is the promise.
 
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use systx_os::{Errno, Lease, Linux, Open, Os};
+use systx_os::{Errno, Guest, Lease, Linux, Open, Os};
 use systx_runner::{self as runner, Tried};
 
 const ALL: &[(&str, Case)] = &[
@@ -13,6 +14,7 @@ const ALL: &[(&str, Case)] = &[
     ("a_broken_lease_sends_its_host_no_signal", a_broken_lease_sends_its_host_no_signal),
     ("a_child_that_is_forked_meanwhile_shares_no_owned_byte", a_child_shares_no_owned_byte),
     ("an_exchange_copies_no_memory_of_many_threads", an_exchange_copies_no_memory_of_many_threads),
+    ("a_lost_descriptor_is_noticed_at_the_next_call_and_by_each_change", a_lost_descriptor_is_noticed),
 ];
 
 type Case = fn(&Scratch);
@@ -218,4 +220,37 @@ fn a_child_shares_no_owned_byte(scratch: &Scratch) {
         assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
     }
     assert_eq!(owned, Ok(false), "its owner has given it back");
+}
+
+/// Within one call of the program what only looks is not looked after each time; what changes something is.
+fn a_lost_descriptor_is_noticed(scratch: &Scratch) {
+    let os = Guest::over(Linux::new());
+    let (ours, theirs) = (scratch.0.join("ours"), scratch.0.join("theirs"));
+    for (dir, name) in [(&ours, "a"), (&theirs, "a")] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join(name), "1").unwrap();
+    }
+    let dir = os.open_path(&ours, Open::Directory).unwrap();
+    let before = os.stat_at(&dir, b"a").unwrap();
+    let other = std::fs::File::open(&theirs).unwrap();
+    let call = Guest::<Linux>::in_call();
+    assert_eq!(os.stat_at(&dir, b"a").unwrap().ino, before.ino);
+    // SAFETY: numbers only. What has the first one's number is another directory from here on: that is what is tested.
+    let taken = unsafe { libc::dup2(other.as_raw_fd(), dir.as_raw_fd()) };
+    assert_eq!(taken, dir.as_raw_fd());
+    assert_eq!(os.mkdir(&dir, b"made", 0o700), Err(Errno::BADF));
+    assert_eq!(os.unlink(&dir, b"a"), Err(Errno::BADF));
+    drop(call);
+    assert!(theirs.join("a").exists() && !theirs.join("made").exists());
+    for looked in [os.stat_at(&dir, b"a"), os.stat_again(&dir, b"a", before.sight())] {
+        assert_eq!(looked.map(|stat| stat.ino), Err(Errno::BADF));
+    }
+    let _call = Guest::<Linux>::in_call();
+    assert_eq!(os.stat_at(&dir, b"a").map(|stat| stat.ino), Err(Errno::BADF));
+    assert!(os.is_lost(&dir));
+    // The number is the program's now: it is not closed.
+    let number = dir.as_raw_fd();
+    drop(dir);
+    // SAFETY: asks for the flags of a number.
+    assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
 }

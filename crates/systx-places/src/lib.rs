@@ -8,6 +8,7 @@
 pub mod fate;
 pub mod owned;
 pub mod path;
+pub mod register;
 pub mod site;
 
 use std::borrow::Cow;

@@ -83,6 +83,29 @@ impl Table {
         self.mounts.iter().rfind(|mount| mount.parent == id && mount.point == point)
     }
 
+    /// Returns true if something is mounted below a directory.
+    pub fn bears(&self, dir: &[u8]) -> bool {
+        self.mounts.iter().any(|mount| mount.point != dir && is_below(&mount.point, dir).is_some())
+    }
+
+    /// The sites of root's areas, or of those that there may be.
+    pub fn sites(&self) -> Vec<Site> {
+        let served = self.mounts.iter().filter(|mount| fate(mount, Seen::Directory) == Fate::Served);
+        let mut sites: Vec<_> = served.filter_map(|mount| self.site(0, &mount.point, mount.id)).collect();
+        sites.iter_mut().for_each(|site| site.rest.clear());
+        sites.sort_by(|a, b| a.top.cmp(&b.top));
+        sites.dedup_by(|a, b| a.top == b.top);
+        sites
+    }
+
+    /// The site of an area in this very directory, which is on the mount `id`.
+    pub fn site_in(&self, top: &[u8], id: u64) -> Option<Site> {
+        let mount = self.mount(id)?;
+        let root = mount.root.strip_prefix(b"/").unwrap_or(&mount.root);
+        let path = join(root, is_below(top, &mount.point)?);
+        Some(Site { mount: id, top: top.to_vec(), path, rest: Vec::new() })
+    }
+
     /// The site of a directory at `path`, which is on the mount `id`. `None`: the file system is not served,
     /// or it is an ordinary user's and no directory on the way is the user's.
     ///

@@ -26,6 +26,12 @@ pub(crate) enum Opened {
     Outside(OwnedFd),
 }
 
+/// The bytes of a file, or the file of another file system.
+pub(crate) enum Whole {
+    Bytes(Vec<u8>),
+    Outside(OwnedFd),
+}
+
 /// A directory of the transaction.
 #[derive(Clone, Copy)]
 struct Inside {
@@ -46,7 +52,8 @@ impl Calling<'_> {
     }
 
     fn maker(&mut self) -> Answer<Caller> {
-        Ok(Caller { uid: self.caller.uid, gid: self.caller.gid, umask: self.umask()? })
+        let caller = self.caller()?;
+        Ok(Caller { uid: caller.uid, gid: caller.gid, umask: self.umask()? })
     }
 
     /// The name of a new object, where it is missing.
@@ -94,6 +101,34 @@ impl Calling<'_> {
         }
     }
 
+    /// open(2), read(2) to the end, close(2).
+    pub fn read_whole(&mut self, start: &Start, path: &[u8]) -> Answer<Whole> {
+        let node = match self.open(start, path, &OpenOptions::new().read(true))? {
+            Opened::Inside(node) => node,
+            Opened::Outside(fd) => return Ok(Whole::Outside(fd)),
+        };
+        let read = self.read_to_end(node);
+        self.state.engine.close(node);
+        read.map(Whole::Bytes)
+    }
+
+    fn read_to_end(&mut self, node: Node) -> Answer<Vec<u8>> {
+        // A file of the transaction is as long as it says.
+        let size = usize::try_from(self.state.engine.getattr(node)?.size).map_err(|_| Errno::FBIG)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(size).map_err(|_| Errno::NOMEM)?;
+        bytes.resize(size, 0);
+        let mut end = 0;
+        while end < size {
+            match self.state.engine.read_at(node, &mut bytes[end..], end as u64)? {
+                0 => break,
+                n => end += n,
+            }
+        }
+        bytes.truncate(end);
+        Ok(bytes)
+    }
+
     fn open_file(
         &mut self,
         dir: &Place,
@@ -116,7 +151,8 @@ impl Calling<'_> {
         if options.create {
             if let Place::Inside { node, .. } = dir {
                 let dir = self.state.engine.getattr(*node)?;
-                permission::open_to_create(&self.caller, self.shared.protected, &dir, &attr)?;
+                let caller = self.caller()?;
+                permission::open_to_create(&caller, self.shared.protected, &dir, &attr)?;
             }
         }
         self.may(node, &attr, want | if options.truncate { WRITE } else { 0 })?;
@@ -143,8 +179,13 @@ impl Calling<'_> {
             Err(error) => return Err(error.into()),
         }
         let attr = self.state.engine.getattr(node)?;
-        let lost = permission::privileges_lost(&self.caller, &attr);
-        if lost != 0 && !self.caller.has(Capability::Fsetid) {
+        // Most files have none, whoever asks.
+        if attr.mode & permission::SET_IDS == 0 {
+            return Ok(());
+        }
+        let caller = self.caller()?;
+        let lost = permission::privileges_lost(&caller, &attr);
+        if lost != 0 && !caller.has(Capability::Fsetid) {
             let mode = Some(attr.mode & 0o7777 & !lost);
             self.state.engine.setattr(node, &SetAttr { mode, kill_priv: true, ..SetAttr::default() })?;
         }
@@ -193,7 +234,8 @@ impl Calling<'_> {
             return Err(Errno::XDEV.into());
         }
         let list = self.list_of(*node, attr)?;
-        permission::link(&self.caller, self.shared.protected, attr, list.as_ref())?;
+        let caller = self.caller()?;
+        permission::link(&caller, self.shared.protected, attr, list.as_ref())?;
         let dir = self.changeable(&end.dir)?;
         if object.kind() == FileType::Directory {
             return Err(Errno::PERM.into());
@@ -207,7 +249,8 @@ impl Calling<'_> {
         let dir = self.changeable(dir)?;
         // Something is mounted there.
         let Object::Inside { attr, .. } = object else { return Err(Errno::BUSY.into()) };
-        permission::take(&self.caller, &dir.attr, attr)?;
+        let caller = self.caller()?;
+        permission::take(&caller, &dir.attr, attr)?;
         Ok(dir.node)
     }
 
@@ -353,17 +396,19 @@ impl Calling<'_> {
 
     /// chmod(2) of an object with these attributes.
     pub fn set_mode(&mut self, node: Node, attr: &Attr, mode: u32) -> Answer<()> {
-        let mode = permission::chmod(&self.caller, attr, mode)?;
+        let caller = self.caller()?;
+        let mode = permission::chmod(&caller, attr, mode)?;
         self.state.engine.setattr(node, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
         Ok(())
     }
 
     /// chown(2) of an object with these attributes.
     pub fn set_owner(&mut self, node: Node, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> Answer<()> {
-        permission::chown(&self.caller, attr, uid, gid)?;
+        let caller = self.caller()?;
+        permission::chown(&caller, attr, uid, gid)?;
         let kill_priv = FileType::from_mode(attr.mode) != Some(FileType::Directory);
         if kill_priv || uid.is_some() || gid.is_some() {
-            let lost = if kill_priv { permission::privileges_lost(&self.caller, attr) } else { 0 };
+            let lost = if kill_priv { permission::privileges_lost(&caller, attr) } else { 0 };
             let mode = (lost != 0).then_some(attr.mode & 0o7777 & !lost);
             self.state.engine.setattr(node, &SetAttr { mode, uid, gid, kill_priv, ..SetAttr::default() })?;
         }

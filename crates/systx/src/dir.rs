@@ -1,5 +1,6 @@
 //! A directory of a transaction, and the calls by path that begin there.
 
+use crate::calls::Whole;
 use crate::dir_entry::DirEntry;
 use crate::file::File;
 use crate::handles::Birth;
@@ -111,9 +112,14 @@ impl Dir {
     /// # Errors
     /// As open(2) and read(2).
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-        let mut all = Vec::new();
-        self.open(path)?.read_to_end(&mut all)?;
-        Ok(all)
+        match self.call(|calling, start| calling.read_whole(start, bytes(path.as_ref())))? {
+            Whole::Bytes(all) => Ok(all),
+            Whole::Outside(fd) => {
+                let mut all = Vec::new();
+                std::fs::File::from(fd).read_to_end(&mut all)?;
+                Ok(all)
+            }
+        }
     }
 
     /// Reads a whole file of UTF-8.
@@ -121,9 +127,8 @@ impl Dir {
     /// # Errors
     /// As [`Dir::read`]; [`io::ErrorKind::InvalidData`].
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> io::Result<String> {
-        let mut all = String::new();
-        self.open(path)?.read_to_string(&mut all)?;
-        Ok(all)
+        let all = String::from_utf8(self.read(path)?);
+        all.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
     }
 
     /// Writes a whole file.

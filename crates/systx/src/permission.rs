@@ -20,6 +20,8 @@ pub(crate) const SEARCH: u32 = 1;
 const STICKY: u32 = 0o1000;
 const SETGID: u32 = 0o2000;
 const SETUID: u32 = 0o4000;
+/// The bits that let a program run as another user or group.
+pub(crate) const SET_IDS: u32 = SETUID | SETGID;
 const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
 const ANY_EXECUTE: u32 = 0o111;
@@ -31,14 +33,19 @@ fn judge(may: bool, error: Errno) -> Judged {
 }
 
 /// Returns true if the mode's group bits are a list's mask, so that a list may have a say.
-pub(crate) fn asks_for_a_list(caller: &Caller, attr: &Attr) -> bool {
-    caller.uid != attr.uid && attr.mode & GROUP_BITS != 0
+pub(crate) fn asks_for_a_list(uid: u32, attr: &Attr) -> bool {
+    uid != attr.uid && attr.mode & GROUP_BITS != 0
+}
+
+/// Returns true if the object is the user's and its mode says yes, which needs neither groups nor capabilities.
+pub(crate) fn owner_may(uid: u32, attr: &Attr, want: u32) -> bool {
+    uid == attr.uid && attr.mode >> 6 & want == want
 }
 
 /// Checks an access to an object with this access list.
 pub(crate) fn access(caller: &Caller, attr: &Attr, list: Option<&Acl>, want: u32) -> Judged {
     let is_in = |group| caller.is_in(group);
-    let granted = match list.filter(|_| asks_for_a_list(caller, attr)) {
+    let granted = match list.filter(|_| asks_for_a_list(caller.uid, attr)) {
         Some(list) => list.permits(caller.uid, attr.uid, attr.gid, want, &is_in),
         None => {
             let shift = match () {
@@ -186,6 +193,18 @@ mod tests {
         assert!(access(&user(3, &[2]), &file, None, READ).is_ok());
         assert!(access(&user(3, &[2]), &file, None, WRITE).is_err(), "the others' bit is not the group's");
         assert!(access(&user(3, &[]), &file, None, READ | WRITE).is_ok());
+    }
+
+    #[test]
+    fn an_owner_may_what_the_whole_judgement_says() {
+        for (mode, uid, want) in (0..0o1000)
+            .flat_map(|mode| [0, 1].into_iter().flat_map(move |uid| (0..8).map(move |w| (mode, uid, w))))
+        {
+            let file = attr(FILE | mode, 1, 2);
+            if owner_may(uid, &file, want) {
+                assert!(access(&user(uid, &[]), &file, None, want).is_ok(), "{mode:o} {uid} {want}");
+            }
+        }
     }
 
     #[test]

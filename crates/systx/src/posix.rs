@@ -156,12 +156,11 @@ impl Calling<'_> {
 
     /// utimensat(2): vfs_utimes in linux/fs.
     fn set_times(&mut self, node: Node, attr: &Attr, atime: Time, mtime: Time) -> Answer<()> {
+        let caller = self.caller()?;
         match (atime, mtime) {
             (Time::Omit, Time::Omit) => return Ok(()),
-            (Time::Now, Time::Now) if !permission::is_owner(&self.caller, attr) => {
-                self.may(node, attr, WRITE)?
-            }
-            _ if !permission::is_owner(&self.caller, attr) => return Err(Errno::PERM.into()),
+            (Time::Now, Time::Now) if !permission::is_owner(&caller, attr) => self.may(node, attr, WRITE)?,
+            _ if !permission::is_owner(&caller, attr) => return Err(Errno::PERM.into()),
             _ => {}
         }
         let set = SetAttr { atime: atime.set(), mtime: mtime.set(), ..SetAttr::default() };
@@ -174,7 +173,7 @@ impl Calling<'_> {
         match () {
             () if name.starts_with(b"security.") || name.starts_with(b"system.") => Ok(()),
             () if name.starts_with(b"trusted.") => {
-                let may = self.caller.has(Capability::SysAdmin);
+                let may = self.caller()?.has(Capability::SysAdmin);
                 may.then_some(()).ok_or(Errno::NODATA.into())
             }
             () => self.may(node, attr, READ),
@@ -186,7 +185,7 @@ impl Calling<'_> {
     fn may_set(&mut self, node: Node, attr: &Attr, name: &[u8]) -> Answer<()> {
         const STICKY: u32 = 0o1000;
         let is_dir = FileType::from_mode(attr.mode) == Some(FileType::Directory);
-        let caller = &self.caller;
+        let caller = &*self.caller()?;
         let may = match () {
             () if name == acl::CAPABILITY => caller.has(Capability::Setfcap),
             () if name.starts_with(b"security.") || name.starts_with(b"trusted.") => {
@@ -206,7 +205,7 @@ impl Calling<'_> {
 
     fn names_of_attributes(&mut self, node: Node) -> Answer<Vec<Vec<u8>>> {
         let mut names = self.state.engine.listxattr(node)?;
-        let sees_trusted = self.caller.has(Capability::SysAdmin);
+        let sees_trusted = self.caller()?.has(Capability::SysAdmin);
         names.retain(|name| sees_trusted || !name.starts_with(b"trusted."));
         Ok(names)
     }
@@ -274,13 +273,13 @@ impl Dir {
     pub fn posix_access(&self, path: &[u8], link: Link, want: u32, identity: Identity) -> io::Result<()> {
         self.call(|calling, start| {
             if identity == Identity::Real {
-                calling.caller = Caller::really_now()?;
+                calling.set_caller(Caller::really_now()?);
             }
             match calling.at(start, path, link)? {
                 Object::Inside { node, attr, .. } => calling.may(node, &attr, want),
                 Object::Outside(_) if want & WRITE != 0 => Err(Errno::ROFS.into()),
                 Object::Outside(outside) => {
-                    Ok(permission::access(&calling.caller, &Attr::from(outside.stat()), None, want)?)
+                    Ok(permission::access(&*calling.caller()?, &Attr::from(outside.stat()), None, want)?)
                 }
             }
         })

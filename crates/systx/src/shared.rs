@@ -8,6 +8,7 @@ use crate::served::Served;
 use crate::upkeep::Upkeep;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use systx_engine::outcome::ConflictKind;
 use systx_os::caller::{fs_uid, Protected};
 use systx_os::{Guest, Linux, Os};
 use systx_places::area_name;
@@ -44,7 +45,7 @@ impl Shared {
     pub fn new(area: &[u8], paused: &Arc<Paused>) -> io::Result<Shared> {
         let os = Guest::over(Linux::new());
         let uid = fs_uid();
-        let served = Served::new(os.clone(), area_name(area, uid).into_owned())?;
+        let served = Served::new(os.clone(), uid, area_name(area, uid).into_owned())?;
         let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
         let (name, order, paused) = (name_of(area), Mutex::default(), Arc::downgrade(paused));
         Ok(Shared { os, uid, lineage, protected, served, upkeep, name, order, paused })
@@ -80,5 +81,14 @@ impl Shared {
             return Err(Error::OtherUser);
         }
         Ok(())
+    }
+
+    /// Settles what a dead process has left in doubt, if that is what a transaction has met: its next try need not.
+    pub fn settle_after(&self, error: &Error) {
+        if let Error::Conflict(conflict) = error {
+            if matches!(conflict.of_engine().what, ConflictKind::HeldPrepared | ConflictKind::HeldInDoubt) {
+                self.served.settle();
+            }
+        }
     }
 }

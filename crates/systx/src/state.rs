@@ -23,7 +23,7 @@ use systx_engine::transaction::{Node, Transaction};
 use systx_os::caller::Caller;
 use systx_os::guest::GuestFd;
 use systx_os::{Errno, Linux};
-use systx_places::site::Site;
+use systx_places::site::{Site, Table};
 
 /// The engine's transaction with its way into the file systems.
 pub(crate) struct State {
@@ -234,10 +234,12 @@ impl Tx {
         if let Some(doomed) = &state.doomed {
             return Err(doomed.clone().into());
         }
-        let caller = Caller::now()?;
-        let answer = call(&mut Calling { shared: &self.shared, state, caller, links: 0 });
+        let in_call = Kernel::in_call();
+        let answer = call(&mut Calling { shared: &self.shared, state, caller: None, table: None, links: 0 });
+        drop(in_call);
         if let Err(Fault::Ends(error)) = &answer {
             state.doomed = Some(error.clone());
+            self.shared.settle_after(error);
         }
         answer.map_err(io::Error::from)
     }
@@ -266,8 +268,15 @@ impl Tx {
 
     /// Takes it out to end it; `Ok(None)`: it has ended.
     pub fn take(&self) -> Result<Option<State>, Error> {
-        self.shared.is_ours()?;
-        Ok(self.lock().take())
+        if self.shared.is_forked() {
+            return Err(Error::Forked);
+        }
+        let mut state = self.lock();
+        // One that has touched nothing needs no rights for its end.
+        if state.as_ref().is_some_and(|state| !state.mounts.is_empty()) {
+            self.shared.is_ours()?;
+        }
+        Ok(state.take())
     }
 
     /// Its actions. Only for a moment: no other lock is taken meanwhile.
@@ -335,7 +344,10 @@ impl Drop for Tx {
 pub(crate) struct Calling<'a> {
     pub shared: &'a Shared,
     pub state: &'a mut State,
-    pub caller: Caller,
+    /// The thread, once its groups and capabilities were asked for; its user is `shared.uid`.
+    caller: Option<Arc<Caller>>,
+    /// The mounts, as of the first question in this call.
+    table: Option<Arc<Table>>,
     /// Symbolic links that its present walk has followed.
     pub links: u32,
 }
@@ -349,17 +361,50 @@ impl Calling<'_> {
         handle
     }
 
+    /// The calling thread.
+    pub fn caller(&mut self) -> Answer<Arc<Caller>> {
+        match &self.caller {
+            Some(caller) => Ok(caller.clone()),
+            None => Ok(self.caller.insert(Arc::new(Caller::now()?)).clone()),
+        }
+    }
+
+    /// The user that [`Calling::caller`] is, which takes no call to know.
+    pub fn caller_uid(&self) -> u32 {
+        self.caller.as_ref().map_or(self.shared.uid, |caller| caller.uid)
+    }
+
+    /// Goes on as another one than the thread.
+    pub fn set_caller(&mut self, caller: Caller) {
+        self.caller = Some(Arc::new(caller));
+    }
+
+    /// The mounts.
+    pub fn table(&mut self) -> Answer<Arc<Table>> {
+        match &self.table {
+            Some(table) => Ok(table.clone()),
+            None => Ok(self.table.insert(self.shared.served.table()?).clone()),
+        }
+    }
+
     /// The index of a site's mount in the engine's transaction, which serves it from here on.
     ///
     /// `Ok(None)`: it is not what the mount table says, as something was mounted just now.
     pub fn serve(&mut self, site: &Site) -> Answer<Option<usize>> {
-        let Some(open) = self.shared.served.open(site).map_err(Fault::Ends)? else { return Ok(None) };
+        match self.shared.served.open(site).map_err(Fault::Ends)? {
+            Some(open) => self.serve_open(open).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The same of a domain that is open.
+    pub fn serve_open(&mut self, open: Open) -> Answer<usize> {
         if let Some(mount) = self.state.mounts.iter().position(|known| known.is(&open)) {
-            return Ok(Some(mount));
+            return Ok(mount);
         }
         let mount = self.state.engine.add_mount(open.domain.clone())?;
         self.state.mounts.push(open);
-        Ok(Some(mount))
+        Ok(mount)
     }
 
     /// The umask for new objects.

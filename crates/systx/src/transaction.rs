@@ -159,7 +159,12 @@ impl Transaction {
             None => state.turn.take(),
         };
         let (mounts, carried) = (state.mounts, state.carried);
-        match Engine::<Kernel>::commit(state.engine) {
+        // Without a sync it waits for nothing, as any other call.
+        let loose = state.engine.options().durability == systx_engine::outcome::Durability::None;
+        let in_call = loose.then(Kernel::in_call);
+        let committed = Engine::<Kernel>::commit(state.engine);
+        drop(in_call);
+        match committed {
             Ok(committed) => {
                 turn.into_iter().for_each(Turn::pass);
                 self.tx.shared.upkeep.after_commit(mounts.into_iter().map(|open| open.domain));
@@ -170,6 +175,7 @@ impl Transaction {
             }
             Err(error) => {
                 let error = Error::of_commit(error);
+                self.tx.shared.settle_after(&error);
                 let ending =
                     if matches!(error, Error::InDoubt(_)) { Ending::InDoubt } else { Ending::Aborted };
                 match &mut again {

@@ -6,7 +6,7 @@
 //! does. A host that ends without `finish` leaves the checkpoint to the next use of systx.
 
 use crate::kernel::Kernel;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use systx_engine::domain::Domain;
@@ -35,9 +35,10 @@ struct State {
     hurries: bool,
 }
 
-/// A checkpoint of a domain, at a time on the monotonic clock in nanoseconds.
+/// A checkpoint of a domain, at a time on the monotonic clock in nanoseconds. One that is to be opened anew has to be
+/// closed first, and is not waited with.
 struct Promise {
-    domain: Arc<Domain<Kernel>>,
+    domain: Weak<Domain<Kernel>>,
     at: u64,
 }
 
@@ -50,8 +51,14 @@ impl Desk {
 impl Upkeep {
     /// Takes on the checkpoints that are owed in these domains.
     pub fn after_commit(&self, domains: impl IntoIterator<Item = Arc<Domain<Kernel>>>) {
-        let promised = domains.into_iter().filter_map(|domain| match domain.promise() {
-            Ok(Some(at)) => Some(Promise { domain, at }),
+        let mut state = self.desk.state();
+        // One that is still to begin covers this commit, too.
+        let waits = |state: &State, domain: &Arc<Domain<Kernel>>| {
+            state.thread.is_some() && state.promised.iter().any(|promise| promise.is_of(domain))
+        };
+        let promised = domains.into_iter().filter(|domain| !waits(&state, domain));
+        let promised = promised.filter_map(|domain| match domain.promise() {
+            Ok(Some(at)) => Some(Promise { domain: Arc::downgrade(&domain), at }),
             // None is owed, or another process makes it. A table that makes no sense is reported by commits.
             _ => None,
         });
@@ -59,7 +66,6 @@ impl Upkeep {
         if promised.is_empty() {
             return;
         }
-        let mut state = self.desk.state();
         state.promised.extend(promised);
         if state.thread.is_some() {
             self.desk.changed.notify_all();
@@ -91,16 +97,24 @@ impl Upkeep {
 }
 
 impl Promise {
+    fn is_of(&self, domain: &Arc<Domain<Kernel>>) -> bool {
+        std::ptr::eq(self.domain.as_ptr(), Arc::as_ptr(domain))
+    }
+
     fn keep(self) {
-        let _ = self.domain.keep_promise(self.at);
+        if let Some(domain) = self.domain.upgrade() {
+            let _ = domain.keep_promise(self.at);
+        }
     }
 }
 
 fn keep_promises(desk: &Desk) {
     let mut state = desk.state();
     loop {
-        let now = |promise: &Promise| promise.at.saturating_sub(promise.domain.os.monotonic_ns());
-        let Some(left_ns) = state.promised.iter().map(now).min() else {
+        let left = |promise: &Promise| {
+            promise.domain.upgrade().map_or(0, |domain| promise.at.saturating_sub(domain.os.monotonic_ns()))
+        };
+        let Some(left_ns) = state.promised.iter().map(left).min() else {
             state.thread = None;
             return;
         };
@@ -111,7 +125,7 @@ fn keep_promises(desk: &Desk) {
         }
         let hurries = state.hurries;
         let (due, later) =
-            std::mem::take(&mut state.promised).into_iter().partition(|p| hurries || now(p) == 0);
+            std::mem::take(&mut state.promised).into_iter().partition(|p| hurries || left(p) == 0);
         state.promised = later;
         drop(state);
         let due: Vec<Promise> = due;

@@ -6,7 +6,7 @@
 //! searched with the caller's permission; a name inside is a fact, also if it is missing. Outside, the kernel
 //! walks, one name at a time. Does not: open what it finds.
 
-use crate::permission::{access, asks_for_a_list, follow, SEARCH};
+use crate::permission::{access, asks_for_a_list, follow, owner_may, SEARCH};
 use crate::place::Place;
 use crate::state::{Answer, Calling, Fault};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use systx_engine::acl::{self, Acl};
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::{Attr, Node};
-use systx_os::outside::{self, Outside};
+use systx_os::outside::{self, Key, Outside};
 use systx_os::{Errno, FileType, Os};
 
 /// Most bytes of a path, without its NUL (PATH_MAX).
@@ -213,7 +213,7 @@ impl Calling<'_> {
 
     /// The access list of an object, if it may have a say in what the caller may do.
     pub fn list_of(&mut self, node: Node, attr: &Attr) -> Answer<Option<Acl>> {
-        if !asks_for_a_list(&self.caller, attr) {
+        if !asks_for_a_list(self.caller_uid(), attr) {
             return Ok(None);
         }
         match self.state.engine.getxattr(node, acl::ACCESS) {
@@ -226,8 +226,12 @@ impl Calling<'_> {
     /// Checks an access of the caller to an object of the transaction; `want` are bits of
     /// [`permission`](crate::permission).
     pub fn may(&mut self, node: Node, attr: &Attr, want: u32) -> Answer<()> {
+        if owner_may(self.caller_uid(), attr, want) {
+            return Ok(());
+        }
         let list = self.list_of(node, attr)?;
-        Ok(access(&self.caller, attr, list.as_ref(), want)?)
+        let caller = self.caller()?;
+        Ok(access(&caller, attr, list.as_ref(), want)?)
     }
 
     fn may_search(&mut self, place: &Place) -> Answer<()> {
@@ -252,13 +256,43 @@ impl Calling<'_> {
         if let Some(covering) = self.mounted_at(node, mount, name)? {
             return Ok(Some(covering));
         }
-        let found = self.state.engine.lookup(node, name)?;
-        Ok(found.map(|(node, attr)| Object::Inside { node, attr, mount }))
+        let Some((node, attr)) = self.state.engine.lookup(node, name)? else { return Ok(None) };
+        if let Some((node, attr)) = self.own_top(node, &attr, mount)? {
+            return Ok(Some(Object::Inside { node, attr, mount }));
+        }
+        Ok(Some(Object::Inside { node, attr, mount }))
+    }
+
+    /// A user's directory that has an area of its own, as something is mounted below the one above: the same however it
+    /// is reached.
+    fn own_top(&mut self, node: Node, attr: &Attr, mount: u64) -> Answer<Option<(Node, Attr)>> {
+        if self.shared.uid == 0 || FileType::from_mode(attr.mode) != Some(FileType::Directory) {
+            return Ok(None);
+        }
+        let table = self.table()?;
+        let index = self.state.engine.mount_of(node);
+        let top = &self.state.mounts[index].top;
+        if !table.bears(top) {
+            return Ok(None);
+        }
+        let below = self.state.engine.path_of(node);
+        let path = [top.strip_suffix(b"/").unwrap_or(top), b"/", &below].concat();
+        let Some(site) = table.site(self.shared.uid, &path, mount).filter(|site| site.top == path) else {
+            return Ok(None);
+        };
+        let ino = self.state.engine.ino(node);
+        let Some(index) = self.serve(&site)? else { return Ok(None) };
+        let root = self.state.engine.root(index);
+        // Else it was made or moved there by the transaction.
+        if self.state.engine.ino(root) != ino {
+            return Ok(None);
+        }
+        Ok(Some((root, self.state.engine.getattr(root)?)))
     }
 
     /// The root of what is mounted over a name.
     fn mounted_at(&mut self, dir: Node, mount: u64, name: &[u8]) -> Answer<Option<Object>> {
-        let table = self.shared.served.table()?;
+        let table = self.table()?;
         if !table.may_be_a_point(name) {
             return Ok(None);
         }
@@ -300,7 +334,7 @@ impl Calling<'_> {
             Place::Inside { node, mount } => (*node, *mount),
         };
         if self.state.tops.get(&mount) == Some(&node) {
-            let table = self.shared.served.table()?;
+            let table = self.table()?;
             let point = &table.mount(mount).ok_or(Errno::STALE)?.point;
             if point == b"/" {
                 return Ok(at);
@@ -332,7 +366,8 @@ impl Calling<'_> {
             (Place::Inside { node: dir, .. }, Object::Inside { node, attr, .. }) => {
                 if way == Way::Last {
                     let dir = self.state.engine.getattr(*dir)?;
-                    follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), attr.uid)?;
+                    let caller = self.caller()?;
+                    follow(&caller, self.shared.protected, (dir.mode, dir.uid), attr.uid)?;
                 }
                 self.state.engine.readlink(*node)?
             }
@@ -341,7 +376,8 @@ impl Calling<'_> {
                 if way == Way::Last {
                     let dir = Outside::of(dir)?;
                     let dir = dir.stat();
-                    follow(&self.caller, self.shared.protected, (dir.mode, dir.uid), outside.stat().uid)?;
+                    let caller = self.caller()?;
+                    follow(&caller, self.shared.protected, (dir.mode, dir.uid), outside.stat().uid)?;
                 }
                 outside.target()?
             }
@@ -360,7 +396,7 @@ impl Calling<'_> {
     ///
     /// A mount point has no symbolic link on its way, so the names before it are taken from the path.
     fn mount_on_the_way(&mut self, rest: &mut Rest, last: Last) -> Answer<Place> {
-        let table = self.shared.served.table()?;
+        let table = self.table()?;
         // Behind `..` the path is elsewhere. A name that is to change belongs to the directory above.
         let plain = rest.names.iter().take_while(|name| !matches!(&***name, b"." | b"..")).count();
         let plain = if last == Last::Name { plain.min(rest.names.len().saturating_sub(1)) } else { plain };
@@ -381,8 +417,28 @@ impl Calling<'_> {
         let key = outside::key_at(path)?;
         match self.state.entered.get(&key) {
             Some(known) => Ok(known.clone()),
-            None => self.enter(Arc::new(outside::open_at_path(path)?)),
+            None => match self.enter_top(key)? {
+                Some(place) => Ok(place),
+                None => self.enter(Arc::new(outside::open_at_path(path)?)),
+            },
         }
+    }
+
+    /// The top of a file system that is open already. Of an ordinary user's directory the owners of those above have a
+    /// say.
+    fn enter_top(&mut self, key: Key) -> Answer<Option<Place>> {
+        let (_, _, mount) = key;
+        if self.shared.uid != 0 {
+            return Ok(None);
+        }
+        let table = self.table()?;
+        let Some(open) = self.shared.served.top(&table, key) else { return Ok(None) };
+        let index = self.serve_open(open)?;
+        let node = self.state.engine.root(index);
+        self.state.tops.insert(mount, node);
+        let place = Place::Inside { node, mount };
+        self.state.entered.insert(key, place.clone());
+        Ok(Some(place))
     }
 
     /// A directory that the kernel has opened, as a place of the transaction if its file system is served.
@@ -396,7 +452,7 @@ impl Calling<'_> {
         }
         let (_, ino, mount) = key;
         let path = outside::path_of(&fd)?;
-        let table = self.shared.served.table()?;
+        let table = self.table()?;
         let Some(site) = table.site(self.shared.uid, &path, mount) else { return Ok(Place::Outside(fd)) };
         let Some(index) = self.serve(&site)? else { return Ok(Place::Outside(fd)) };
         let mut node = self.state.engine.root(index);

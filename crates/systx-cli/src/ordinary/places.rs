@@ -19,10 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use systx_os::sandbox::mounts::Mount;
 use systx_os::{Linux, Os};
+use systx_places::register::HABITUAL;
 use systx_places::site::is_open_to_all;
 
-/// Directories in which everybody makes files. /dev/shm is the command's own.
-pub const HABITUAL: [&str; 2] = ["/tmp", "/var/tmp"];
 /// Variables that say where programs keep files.
 const TOLD_BY: [&str; 7] = [
     "HOME",

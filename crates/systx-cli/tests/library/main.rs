@@ -36,6 +36,8 @@ fn main() {
             Some("order-serial") => ordered::play_serial(&place),
             Some("order-third") => ordered::play_third(&place),
             Some("order-hold") => ordered::play_hold(&place),
+            Some("transfer between") => transfer_between(&place, Path::new(&std::env::var(OTHER).unwrap())),
+            Some("nested") => nested(&place),
             _ => panic!("no role is called {role:?}"),
         }
         return;
@@ -49,6 +51,10 @@ fn main() {
         ("threads_and_processes_lose_no_update", nobody_loses),
         ("a_sum_is_kept_whoever_is_killed", killed),
         ("threads_of_killed_processes_keep_a_sum", killed_threads),
+        ("a_sum_over_two_file_systems_is_kept_whoever_is_killed", killed_between),
+        ("a_host_that_lives_on_gets_out_of_a_doubt", doubt_of_another),
+        ("a_users_directory_is_one_however_it_is_reached", nested_mounts),
+        ("a_table_that_makes_no_sense_is_opened_anew", condemned),
         ("one_transaction_spans_file_systems", over_file_systems),
         ("paths_lead_where_they_lead_outside", ways::paths),
         ("mounts_in_what_is_served_are_crossed", ways::mounts),
@@ -359,6 +365,141 @@ fn killed_at_work(dir: &Path, role: &str, kinds: &[&'static str]) {
             assert_eq!(sum.unwrap(), 100 * ACCOUNTS as i64, "{kind}, round {round}");
         }
     }
+}
+
+/// Environment of a further process: a second place.
+const OTHER: &str = "SYSTX_LIBRARY_OTHER";
+
+fn transfer_between(a: &Path, b: &Path) {
+    let systx = systx();
+    let mut told = std::io::stdout();
+    for n in 0.. {
+        let (from, to) = if n % 2 == 0 { (a, b) } else { (b, a) };
+        let number = |tx: &systx::Dir, tree: &Path| -> std::io::Result<i64> {
+            Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
+        };
+        let done = systx.atomically(&Options::new().retries(10_000), |tx| {
+            let (has, gets) = (number(tx, from)?, number(tx, to)?);
+            tx.write(from.join("account"), format!("{}\n", has - 3))?;
+            tx.write(to.join("account"), format!("{}\n", gets + 3))
+        });
+        done.unwrap();
+        if told.write_all(b".").and_then(|()| told.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn killed_between(dir: &Path) {
+    let Some((_one, a)) = place(dir, "ext4") else { return };
+    let Some((_other, b)) = place(dir, "xfs") else { return };
+    for tree in [&a, &b] {
+        std::fs::write(tree.join("account"), "100\n").unwrap();
+    }
+    let account = |tx: &systx::Dir, tree: &Path| -> std::io::Result<i64> {
+        Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
+    };
+    for round in 0..rounds(20, 300) {
+        let mut process =
+            process("transfer between", &a).env(OTHER, &b).stdout(Stdio::piped()).spawn().unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut vec![0; 1 + round % 3]).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        // The next use comes to one of the two file systems alone, first.
+        let systx = systx();
+        let first = if round % 2 == 0 { &a } else { &b };
+        let seen = systx.atomically(&Options::new(), |tx| account(tx, first));
+        assert!(seen.is_ok(), "round {round}: {}", seen.unwrap_err());
+        let sum = systx
+            .atomically(&Options::new(), |tx| Ok::<_, std::io::Error>(account(tx, &a)? + account(tx, &b)?));
+        assert_eq!(sum.unwrap(), 200, "round {round}");
+    }
+}
+
+/// What it has open is the participant alone; the other one dies beside it.
+fn doubt_of_another(dir: &Path) {
+    let Some((_one, a)) = place(dir, "ext4") else { return };
+    let Some((_other, b)) = place(dir, "xfs") else { return };
+    for tree in [&a, &b] {
+        std::fs::write(tree.join("account"), "100\n").unwrap();
+    }
+    let account = |tx: &systx::Dir, tree: &Path| -> std::io::Result<i64> {
+        Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
+    };
+    let (at_a, at_b) = (systx(), systx());
+    let read = |systx: &Systx, tree: &Path| {
+        systx.atomically(&Options::new().retries(100), |tx| account(tx, tree)).unwrap()
+    };
+    assert_eq!(read(&at_a, &a) + read(&at_b, &b), 200);
+    for round in 0..rounds(20, 300) {
+        let mut process =
+            process("transfer between", &a).env(OTHER, &b).stdout(Stdio::piped()).spawn().unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut vec![0; 1 + round % 3]).unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let sum = if round % 2 == 0 {
+            read(&at_a, &a) + read(&at_b, &b)
+        } else {
+            read(&at_b, &b) + read(&at_a, &a)
+        };
+        assert_eq!(sum, 200, "round {round}");
+    }
+}
+
+/// The memory that the processes of a domain share is damaged under a host that goes on.
+fn condemned(dir: &Path) {
+    use std::os::unix::fs::FileExt;
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    let systx = systx();
+    let add = || {
+        systx.atomically(&Options::new(), |tx| {
+            let before: u32 = match tx.read_to_string(tree.join("n")) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+                text => text?.parse().expect("a number"),
+            };
+            tx.write(tree.join("n"), (before + 1).to_string())?;
+            Ok::<_, std::io::Error>(before + 1)
+        })
+    };
+    for n in 1..=3 {
+        assert_eq!(add().unwrap(), n);
+    }
+    let area = tree.parent().unwrap().join(AREA);
+    let table = std::fs::OpenOptions::new().write(true).open(area.join("table")).unwrap();
+    // Every entry is said to be active, and none makes sense.
+    table.write_all_at(&[0xff; 8], 32 * 8).unwrap();
+    table.write_all_at(&[0xff; 64 * 64 * 8], 200 * 8).unwrap();
+    let first = add().expect_err("it makes no sense").to_string();
+    assert_eq!(add().unwrap_or_else(|e| panic!("after {first}: {e}")), 4);
+    assert_eq!(std::fs::read_to_string(tree.join("n")).unwrap(), "4");
+}
+
+fn nested_mounts(dir: &Path) {
+    use std::os::unix::fs::chown;
+    use std::os::unix::process::CommandExt;
+    let Some((_volume, tree)) = place(dir, "ext4") else { return };
+    let own = tree.join("own");
+    for name in ["", "project", "mounted"] {
+        std::fs::create_dir(own.join(name)).unwrap();
+        chown(own.join(name), Some(machine::user::USER), Some(machine::user::USER)).unwrap();
+    }
+    must(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(own.join("mounted")));
+    let user = machine::user::USER;
+    let status = process("nested", &own).uid(user).gid(user).status().unwrap();
+    must(Command::new("umount").arg(own.join("mounted")));
+    assert!(status.success());
+}
+
+/// As an ordinary user, in whose directory something is mounted.
+fn nested(own: &Path) {
+    let systx = systx();
+    std::env::set_current_dir(own.join("project")).unwrap();
+    let tx = systx.begin(&loosely()).unwrap();
+    tx.write(own.join("project/f"), "by the whole path").unwrap();
+    assert_eq!(tx.read("f").unwrap(), b"by the whole path");
+    tx.write("g", "from here").unwrap();
+    assert_eq!(tx.read(own.join("project/g")).unwrap(), b"from here");
+    tx.commit().unwrap();
 }
 
 fn over_file_systems(dir: &Path) {

@@ -94,7 +94,8 @@ impl<O: Os> Commit<'_, O> {
         for part in parts.map(|(_, part)| part) {
             let Reclaimed { displaced, is_empty } = reclaim_part(part);
             done.displaced.extend(part.domain.shown_all(displaced));
-            if is_empty && !recorded {
+            let has_slots = part.change.as_ref().is_some_and(|change| change.body.has_slots());
+            if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
                 part.domain.discard_staging(part.id());
             }

@@ -219,8 +219,7 @@ fn no_entries<O: Os>(draft: &mut Draft<O>, body: &Body) -> Result<Entries<O>, Co
         domain.clear_shelf(*id);
     }
     let held = acquire::check(domain, plan, &body.steps, None, directories, Moment::Prepare)?;
-    let slots = Arc::new(domain.no_slots().map_err(fail("opening the area"))?);
-    Ok(Entries { slots, sealed: None, held })
+    Ok(Entries { slots: domain.no_slots(), sealed: None, held })
 }
 
 fn fail(doing: &'static str) -> impl Fn(Errno) -> CommitError {

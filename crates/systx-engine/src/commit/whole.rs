@@ -67,6 +67,8 @@ enum UseOf {
     Steps,
     /// None: there are no steps, or the record carries all that they need.
     Nothing,
+    /// There is nothing.
+    Absent,
 }
 
 impl<O: Os> Staged<O> {
@@ -165,7 +167,11 @@ impl<O: Os> Transaction<O> {
             domain: domain.clone(),
             id,
             on_shelf: self.workset.staging_there(mount).is_some_and(|staging| staging.shelf.is_some()),
-            use_of: if used { UseOf::Steps } else { UseOf::Nothing },
+            use_of: match self.workset.staging_there(mount) {
+                _ if used => UseOf::Steps,
+                Some(_) => UseOf::Nothing,
+                None => UseOf::Absent,
+            },
             unused,
             _noted,
         }

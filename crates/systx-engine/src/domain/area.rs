@@ -13,6 +13,7 @@ use super::location::Location;
 use crate::acl;
 use crate::id::AreaId;
 use crate::objects::Top;
+use std::sync::Arc;
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 
 /// `<area>.foreign-<number>`: what another user had put there.
@@ -34,7 +35,7 @@ pub struct Area<O: Os> {
     /// Properties of the file system.
     pub info: FsInfo,
     /// `tx/`: a directory a transaction.
-    pub tx: O::Fd,
+    pub tx: Arc<O::Fd>,
     /// `aside/`: displaced objects.
     pub aside: O::Fd,
     /// Where another user's object went that had the area's name.
@@ -98,7 +99,7 @@ impl<O: Os> Area<O> {
         }
         let tx = os.open(&dir, b"tx", Open::Directory).map_err(failed("open the directory `tx`"))?;
         let aside = os.open(&dir, b"aside", Open::Directory).map_err(failed("open the directory `aside`"))?;
-        Ok(Some(Area { root, dir, id, info, tx, aside, moved }))
+        Ok(Some(Area { root, dir, id, info, tx: Arc::new(tx), aside, moved }))
     }
 }
 

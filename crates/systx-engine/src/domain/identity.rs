@@ -355,6 +355,19 @@ fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Made>)>, Area
     Ok(Some((said, Made::of(os, &file))))
 }
 
+/// The identity that an area of this user says it has, whether it is that one or a copy. `None`: there is none, or it
+/// can't be read.
+pub fn said_at<O: Os>(os: &O, parent: &O::Fd, name: &[u8]) -> Option<[u8; 16]> {
+    let dir = os.open(parent, name, Open::Directory).ok()?;
+    if os.stat(&dir).ok()?.uid != os.uid() {
+        return None;
+    }
+    match read(os, &dir).ok()?? {
+        (Said::Ours(Identity { id, .. }), _) => Some(id.id),
+        (Said::Older, _) => None,
+    }
+}
+
 /// The identity of an area; one that has none yet, or that was copied and has nothing to redo, gets one.
 /// `None`: its file is not there yet.
 ///

@@ -10,6 +10,7 @@ use super::decisions::{self, Kept};
 use super::exact::KnownRecords;
 use super::owners::{Claim, Owners, OwnersError};
 use super::records::Shown;
+use super::remembered::{Most, Remembered};
 use super::shelf::Shelf;
 use super::slots::SlotState;
 use super::table::Table;
@@ -50,6 +51,7 @@ pub struct Domain<O: Os> {
     pub(super) known: KnownRecords,
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
+    pub(crate) remembered: Remembered<O>,
     claim: Claim<O>,
     /// Of the process that owns it: see [`Domain::is_ours`].
     lineage: u64,
@@ -92,6 +94,7 @@ impl<O: Os> Domain<O> {
             shown: Mutex::default(),
             known: KnownRecords::default(),
             finishing: Mutex::new(()),
+            remembered: Remembered::default(),
             claim,
         }
     }
@@ -104,11 +107,11 @@ impl<O: Os> Domain<O> {
         Ok(())
     }
 
-    /// Returns true if an owner has active entries that it (or its successor) has to finish.
+    /// Returns true if an owner has active entries: what is prepared, too, must look as what it is, left by the dead.
     pub(crate) fn has_slots(&self, ix: OwnerIx) -> Result<bool> {
         for slot in self.table.slots().in_flight() {
             let slot = self.checked(slot)?;
-            if slot.info.owner == ix && slot.seen.state() != SlotState::Prepared {
+            if slot.info.owner == ix {
                 return Ok(true);
             }
         }
@@ -156,6 +159,17 @@ impl<O: Os> Domain<O> {
     /// A number for a new transaction.
     pub fn new_tx(&self) -> TxId {
         self.table.new_tx()
+    }
+
+    /// Sets how much this process remembers between transactions.
+    pub fn remember(&self, most: Most) {
+        self.remembered.set_most(most);
+    }
+
+    /// Returns true if nothing durable can be committed here any more: the table was condemned, or a sync of the log has
+    /// failed. Opening it once more recovers first, when this one is closed.
+    pub fn is_spent(&self) -> bool {
+        self.table.condemned() || self.log.is_poisoned()
     }
 
     /// Returns true for our own area, which no transaction sees.

@@ -34,8 +34,8 @@ impl<O: Os> Domain<O> {
     }
 
     /// Stands for the slots of a record that has none.
-    pub(crate) fn no_slots(&self) -> Result<O::Fd> {
-        self.os.dup(&self.area.tx)
+    pub(crate) fn no_slots(&self) -> Arc<O::Fd> {
+        self.area.tx.clone()
     }
 
     /// Gives the staging directory its final name `tx/<id>`: the last act before the record is written. The

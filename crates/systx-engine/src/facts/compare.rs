@@ -10,7 +10,7 @@ use crate::outcome::ConflictKind;
 use crate::paths::join;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Stat};
+use systx_os::{Dirent, Errno, Handle, Open, Os, Result, Sight, Stat};
 
 /// Files that are open already, by identity.
 pub(crate) type OpenFiles<O> = HashMap<Handle, Arc<<O as Os>::Fd>>;
@@ -61,7 +61,14 @@ impl<O: Os> Facts<O> {
             // itself is gone.
             return Ok(seen.object.is_some().then_some(ConflictKind::NameRemoved));
         };
-        let now = if seen.name.is_empty() { os.stat(&dir) } else { os.stat_at(&dir, &seen.name) };
+        let now = match &seen.object {
+            _ if seen.name.is_empty() => os.stat(&dir),
+            Some(known) => {
+                let ctime = seen.data.as_ref().map_or(known.stat.ctime, |data| data.ctime);
+                os.stat_again(&dir, &seen.name, Sight { ctime, ..known.stat.sight() })
+            }
+            None => os.stat_at(&dir, &seen.name),
+        };
         let now = match now {
             Ok(stat) => Some(stat),
             Err(Errno::NOENT | Errno::STALE) => None,
@@ -77,8 +84,17 @@ impl<O: Os> Facts<O> {
         if now.immutable || now.append_only {
             self.fixed.borrow_mut().insert(*handle);
         }
-        if verdict != Name::Unclear {
-            return Ok(verdict.difference());
+        match verdict {
+            Name::HoldsButBytes => {
+                let at = Place { seen, dir: &dir, handle };
+                let differ = match &seen.data {
+                    Some(data) => self.data_differs(at, data, &now, open)?,
+                    None => false,
+                };
+                return Ok(differ.then_some(ConflictKind::ContentsInDoubt));
+            }
+            Name::Unclear => {}
+            Name::Holds | Name::Differs(_) => return Ok(verdict.difference()),
         }
         if !seen.name.is_empty() && os.handle_at(&dir, &seen.name).ok() != Some(*handle) {
             return Ok(Some(ConflictKind::NameReplaced));

@@ -26,6 +26,8 @@ pub(super) enum Stamps {
 pub(super) enum Name {
     /// The fact still holds.
     Holds,
+    /// It does but for the bytes that were delivered, into which a process may have stored.
+    HoldsButBytes,
     /// It does not, for this reason.
     Differs(ConflictKind),
     /// The identity of the object has to be looked at; if that is the same, the rest is compared.
@@ -37,7 +39,7 @@ impl Name {
     pub fn difference(self) -> Option<ConflictKind> {
         match self {
             Name::Differs(what) => Some(what),
-            Name::Holds | Name::Unclear => None,
+            Name::Holds | Name::HoldsButBytes | Name::Unclear => None,
         }
     }
 }
@@ -63,10 +65,12 @@ pub(super) fn name(then: Option<Then<'_>>, now: Option<&Stat>, stamps: Stamps) -
     let stamp: Timestamp = then.data.map_or(then.stat.ctime, |data| data.ctime);
     let unmoved = stamps == Stamps::Trusted && (now.ino, now.ctime) == (then.stat.ino, stamp);
     let hot = then.data.is_some_and(|data| data.hot);
-    if unmoved && !hot && attributes(then.stat, now).is_none() {
-        Name::Holds
-    } else {
+    if !unmoved || attributes(then.stat, now).is_some() {
         Name::Unclear
+    } else if hot {
+        Name::HoldsButBytes
+    } else {
+        Name::Holds
     }
 }
 
@@ -192,8 +196,9 @@ mod tests {
                     let data = hot.map(|hot| data(&then, hot));
                     let seen = Then { stat: &then, data: data.as_ref() };
                     let same = matches!(what, "nothing" | "access time");
-                    let holds = same && stamps == Stamps::Trusted && hot != Some(true);
-                    let expected = if holds { Name::Holds } else { Name::Unclear };
+                    let holds = if hot == Some(true) { Name::HoldsButBytes } else { Name::Holds };
+                    let is_known = same && stamps == Stamps::Trusted;
+                    let expected = if is_known { holds } else { Name::Unclear };
                     assert_eq!(name(Some(seen), Some(&now), stamps), expected, "{what} {stamps:?} {hot:?}");
                 }
             }

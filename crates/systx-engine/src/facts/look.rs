@@ -1,12 +1,13 @@
 //! First touches: wait for who is publishing it, look, refresh, and only then deliver (docs/protocol.md R1, R3).
 
-use super::decide::links;
+use super::decide::{self, links};
 use super::lower_dir::visible_names;
 use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
     Seen, Which,
 };
 use crate::bytes::{copy_from, read_up_to};
+use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
@@ -61,7 +62,7 @@ impl<O: Os> Facts<O> {
     pub(crate) fn root_unclaimed(&mut self, domain: usize) -> Verb<(Found, Arc<LowerDir<O>>)> {
         let os = self.domains[domain].os.clone();
         let root = self.domains[domain].area.root.fd();
-        let handle = os.handle(&root)?;
+        let handle = self.domains[domain].remembered.root(|| os.handle(&root))?;
         let stat = self.touch(domain, &[ObjectId::attr(&handle)], &Vec::new, |_| os.stat(&root))?;
         let dir = LowerDir::new(domain, root, handle, Vec::new());
         let known = Arc::new(Known { handle, stat });
@@ -87,9 +88,11 @@ impl<O: Os> Facts<O> {
 
     /// Looks at a name that is shared.
     pub(crate) fn entry_named(&mut self, dir: &Arc<LowerDir<O>>, name: &Name) -> Verb<Option<Found>> {
-        let (fd, os) = (self.opened_now(dir)?, self.domains[dir.domain].os.clone());
+        let fd = self.opened_now(dir)?;
         let stamp = dir.stamp().is_some();
-        let (found, claims) = self.first_look(dir, name, || look_at(&os, &fd, name), |found| *found)?;
+        let in_domain = self.domains[dir.domain].clone();
+        let look = || look_knowing(&in_domain, dir, &fd, name);
+        let (found, claims) = self.first_look(dir, name, look, |found| *found)?;
         let stamped = found.is_none() && stamp;
         if found.is_none() && !stamp {
             self.missed(dir, &fd)?;
@@ -168,10 +171,20 @@ impl<O: Os> Facts<O> {
 
     /// Opens the directory behind a fact as a base for names.
     pub fn dir(&mut self, fact: FactIx) -> Verb<Arc<LowerDir<O>>> {
-        let fd = self.present_fd(fact)?;
         let seen = &self.seen[fact.0 as usize];
         let handle = seen.object.as_ref().map(|known| known.handle).ok_or(Errno::NOENT)?;
-        Ok(LowerDir::new(seen.dir.domain, fd, handle, self.path(fact)))
+        let domain = self.domains[seen.dir.domain].clone();
+        let index = seen.dir.domain;
+        let open = domain.remembered.dir(&handle).filter(|fd| !self.lost && !domain.os.is_lost(fd));
+        let fd = match open {
+            Some(fd) => fd,
+            None => {
+                let fd = self.present_fd(fact)?;
+                domain.remembered.set_dir(&handle, &fd);
+                fd
+            }
+        };
+        Ok(LowerDir::new(index, fd, handle, self.path(fact)))
     }
 
     /// The names of a directory, without the area of the domain.
@@ -208,14 +221,19 @@ impl<O: Os> Facts<O> {
 
     /// Value of an extended attribute; `None` when there is none.
     pub fn xattr(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Vec<u8>>> {
-        let fd = match self.present_fd(fact) {
-            Err(VerbError::Os(Errno::STALE)) if self.lost => return Ok(None),
-            fd => fd?,
+        let value = match self.xattr_of_unmoved(fact, name)? {
+            Some(value) => value,
+            None => {
+                let fd = match self.present_fd(fact) {
+                    Err(VerbError::Os(Errno::STALE)) if self.lost => return Ok(None),
+                    fd => fd?,
+                };
+                let os = self.os_of(fact).clone();
+                let (domain, id) = self.attr_of(fact)?;
+                let path = self.path(fact);
+                self.touch(domain, &[id], &|| path.clone(), |_| current_xattr(&os, &fd, name))?
+            }
         };
-        let os = self.os_of(fact).clone();
-        let (domain, id) = self.attr_of(fact)?;
-        let path = self.path(fact);
-        let value = self.touch(domain, &[id], &|| path.clone(), |_| current_xattr(&os, &fd, name))?;
         let seen = &mut self.seen[fact.0 as usize];
         if !seen.claimed {
             return Ok(value);
@@ -232,6 +250,31 @@ impl<O: Os> Facts<O> {
                 Ok(value)
             }
         }
+    }
+
+    /// The same without opening the object, by its name: what has an unmoved stamp behind it is the object of the fact.
+    /// `None`: it has not.
+    fn xattr_of_unmoved(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Option<Vec<u8>>>> {
+        let (domain, id) = self.attr_of(fact)?;
+        let seen = &self.seen[fact.0 as usize];
+        let Some(known) = seen.object.clone() else { return Ok(None) };
+        let trusted = self.domains[domain].info.file_stamps && !self.lost && seen.claimed;
+        if !trusted || seen.name.is_empty() || known.stat.kind() == FileType::Symlink {
+            return Ok(None);
+        }
+        let Some(dir) = self.opened(&seen.dir)? else { return Ok(None) };
+        let (of, os, path) = (seen.name.clone(), self.os_of(fact).clone(), self.path(fact));
+        self.touch(domain, &[id], &|| path.clone(), |_| {
+            let value = match os.getxattr_at(&dir, &of, name) {
+                Ok(value) => Some(value),
+                Err(Errno::NODATA) => None,
+                Err(_) => return Ok(None),
+            };
+            match os.stat_again(&dir, &of, known.stat.sight()) {
+                Ok(now) if now.sight() == known.stat.sight() => Ok(Some(value)),
+                _ => Ok(None),
+            }
+        })
     }
 
     /// Names of all extended attributes.
@@ -292,7 +335,9 @@ impl<O: Os> Facts<O> {
             let _ = os.seek(&fd, 0, Seek::Data);
             let stamp = os.stat(&fd);
             // Only now: a process that opens the file for writing later moves the stamp with its first store.
-            let _ = os.lease(&fd, Lease::None);
+            if !hot {
+                let _ = os.lease(&fd, Lease::None);
+            }
             let stamp = stamp?;
             if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
                 return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
@@ -428,6 +473,41 @@ fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
             Err(e) => return Err(e),
         }
     }
+}
+
+/// The same of a name whose object this process may know. An unmoved stamp says that nothing at all happened to it.
+fn look_knowing<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>, fd: &O::Fd, name: &Name) -> Result<Look> {
+    let (os, remembered) = (&domain.os, &domain.remembered);
+    if !domain.info.file_stamps || !remembered.takes_names() {
+        return look_at(os, fd, name);
+    }
+    if let Some((handle, then)) = remembered.name(&dir.handle, name) {
+        match os.stat_again(fd, name, then.sight()) {
+            Ok(now) if is_same(&then, &now) => return Ok(Some((handle, now))),
+            // Changed perhaps, but the same: a handle that was there before and is there now has had one number.
+            Ok(now) if now.ino == then.ino && os.handle_at(fd, name) == Ok(handle) => {
+                remembered.set_name(&dir.handle, name, (handle, now));
+                return Ok(Some((handle, now)));
+            }
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+    let found = look_at(os, fd, name)?;
+    if let Some((handle, stat)) = found {
+        // For the next transaction handle and attributes have to be of one object.
+        if os.handle_at(fd, name) == Ok(handle) {
+            remembered.set_name(&dir.handle, name, (handle, stat));
+        }
+    }
+    Ok(found)
+}
+
+fn is_same(then: &Stat, now: &Stat) -> bool {
+    let then = decide::Then { stat: then, data: None };
+    let verdict = decide::name(Some(then), Some(now), decide::Stamps::Trusted);
+    verdict == decide::Name::Holds || mutant::on(Mutant::KnownByName)
 }
 
 /// Which conflict objects a look at a name claims.

@@ -15,6 +15,7 @@ mod owner;
 mod reboot;
 mod rebuild;
 mod stuck;
+mod undecided;
 mod wait;
 
 pub use crate::outcome::Recovered;

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags, UTIME_OMIT};
 
-use super::raw::{c_string, check, is_unavailable, permissions, FdPath};
+use super::raw::{c_string, check, is_unavailable, permissions, FdPath, Name};
 use crate::types::{Errno, Result, SetXattr, Timestamp};
 
 /// fchmodat2(2). Minimum kernel version: 6.6.
@@ -78,6 +78,14 @@ pub(super) fn getxattr(fd: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>> {
         Err(Errno::BADF) => rustix::fs::getxattr(FdPath::new(fd).as_c_str(), &name, buf),
         result => result,
     })
+}
+
+/// Of a name, never through a symbolic link. What is mounted over the name is asked in its place: callers look what
+/// answers.
+pub(super) fn getxattr_at(dir: BorrowedFd<'_>, of: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+    let (_, name) = (Name::new(of)?, c_string(name)?);
+    let path = [FdPath::new(dir).as_c_str().to_bytes(), b"/", of].concat();
+    growing(|buf| rustix::fs::lgetxattr(path.as_slice(), &name, buf))
 }
 
 pub(super) fn removexattr(fd: BorrowedFd<'_>, name: &[u8]) -> Result<()> {

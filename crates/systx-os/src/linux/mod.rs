@@ -237,6 +237,9 @@ impl Os for Linux {
     fn getxattr(&self, fd: &OwnedFd, name: &[u8]) -> Result<Vec<u8>> {
         attributes::getxattr(fd.as_fd(), name)
     }
+    fn getxattr_at(&self, dir: &OwnedFd, of: &[u8], name: &[u8]) -> Result<Vec<u8>> {
+        attributes::getxattr_at(dir.as_fd(), of, name)
+    }
     fn setxattr(&self, fd: &OwnedFd, name: &[u8], value: &[u8], mode: SetXattr) -> Result<()> {
         attributes::setxattr(fd.as_fd(), name, value, mode)
     }

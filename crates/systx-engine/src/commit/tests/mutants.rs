@@ -231,6 +231,10 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::types_that_a_listing_has_shown_are_compared",
             "a type was listed and changed by an outsider, and committed",
         ),
+        Mutant::KnownByName => check(
+            "repeatable::a_name_that_was_looked_at_before_has_the_object_that_it_has_now",
+            "the object before",
+        ),
         Mutant::TypesNotAnnounced => check(
             "repeatable::a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types",
             "two commits are shown at one time",
@@ -497,6 +501,7 @@ noticed! {
     read_attributes_that_are_not_compared_are_noticed: XattrsNotCompared,
     a_listing_that_is_older_than_its_stamp_is_noticed: ListingStampLate,
     types_that_are_not_compared_are_noticed: TypesNotCompared,
+    a_name_that_is_taken_for_what_it_was_is_noticed: KnownByName,
     types_that_are_not_announced_are_noticed: TypesNotAnnounced,
     old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
     what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,

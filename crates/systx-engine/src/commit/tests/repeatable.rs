@@ -5,7 +5,7 @@ use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
 use crate::domain::Domain;
 use crate::outcome::{CommitError, Committed, Options, Verb, VerbError};
-use crate::transaction::{Access, Node, Transaction};
+use crate::transaction::{Access, Node, SetAttr, Transaction};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Open, Os, Rename, SetXattr, Timestamp};
 use systx_sim::machine::{run_process, Machine, Plant, SimOs};
@@ -344,4 +344,69 @@ fn a_directory_that_takes_the_place_of_an_empty_one_has_the_time_of_its_last_cha
             );
         }
     }
+}
+
+/// What a process remembers of a name spares calls, and shows nothing that is not there any more.
+#[test]
+fn a_name_that_was_looked_at_before_has_the_object_that_it_has_now() {
+    type Act = fn(&SimOs) -> Result<(), Errno>;
+    let replaced: Act = |os| {
+        let w = os.open_path(0, "w", Open::Path)?;
+        // As long, as old, and under the same name.
+        let before = os.stat_at(&w, b"f")?;
+        let file = os.create(&w, b"other", 0o644)?;
+        os.pwrite(&file, b"g", 0)?;
+        os.utimens(&file, Some(before.atime), Some(before.mtime))?;
+        os.rename((&w, b"other"), (&w, b"f"), Rename::Replace)
+    };
+    let made_again: Act = |os| {
+        let w = os.open_path(0, "w", Open::Path)?;
+        os.unlink(&w, b"f")?;
+        os.unlink(&w, b"again")?;
+        let file = os.create(&w, b"f", 0o644)?;
+        os.pwrite(&file, b"g", 0).map(drop)
+    };
+    let directories_exchanged: Act = |os| {
+        let root = os.root(0);
+        os.mkdir(&root, b"v", 0o755)?;
+        let v = os.open(&root, b"v", Open::Path)?;
+        let file = os.create(&v, b"f", 0o644)?;
+        os.pwrite(&file, b"g", 0)?;
+        os.rename((&root, b"v"), (&root, b"w"), Rename::Exchange)
+    };
+    for (n, act) in [replaced, made_again, directories_exchanged].into_iter().enumerate() {
+        let machine = world();
+        let os = machine.spawn("owner");
+        let run = || {
+            let domain = open(&os).expect("opens");
+            let seen = |domain: &Arc<Domain<SimOs>>| {
+                let mut t = Transaction::begin(os.clone(), vec![domain.clone()], Options::default())?;
+                let w = t.lookup(t.root(0), b"w")?.expect("it is there").0;
+                let f = file(&mut t, w)?;
+                t.open(f, Access::Read, false)?;
+                let mut bytes = [0];
+                t.read_at(f, &mut bytes, 0)?;
+                t.close(f);
+                t.setattr(f, &SetAttr { mode: Some(0o600), ..SetAttr::default() })?;
+                let ended = t.commit().map_err(|e| e.to_string());
+                Ok::<_, VerbError>((bytes, ended.map(drop)))
+            };
+            for _ in 0..2 {
+                assert_eq!(seen(&domain).expect("looks"), (*b"f", Ok(())));
+            }
+            as_outsider(&machine, act);
+            let now = seen(&domain);
+            assert!(matches!(&now, Ok(([b'g'], Ok(())))), "the object before, in case {n}: {now:?}");
+        };
+        run_process(&os, run).expect("lives");
+        assert_eq!(as_outsider_reads(&machine, "w/f"), (b"g".to_vec(), 0o600));
+    }
+}
+
+fn as_outsider_reads(machine: &Machine, path: &str) -> (Vec<u8>, u32) {
+    let os = machine.outsider("reader");
+    let file = os.open_path(0, path, Open::Read).expect("opens");
+    let mut bytes = [0; 8];
+    let n = os.pread(&file, &mut bytes, 0).expect("reads");
+    (bytes[..n].to_vec(), os.stat(&file).expect("stats").perm())
 }

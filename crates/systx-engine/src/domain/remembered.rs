@@ -1,0 +1,106 @@
+//! Names and directories of a file system, as a process knows them beyond its transactions.
+//!
+//! Owns: the handles that names had, and open directories. Guarantees: nothing here is a fact. A name is looked at in
+//! each transaction; where its object has not changed since (docs/protocol.md, R3) the handle needs no call of its own.
+//! An open directory is the object that its handle says. Does not: keep files open, as others could get no lease on
+//! them then; keep more than was asked for.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use systx_os::{Handle, Os, Result, Stat};
+
+/// Most names, and most directories that are kept open: for a process with one transaction, none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Most {
+    /// Names.
+    pub names: usize,
+    /// Open directories.
+    pub open: usize,
+}
+
+impl Most {
+    /// In tests few, so that there are more.
+    const AT_FIRST: Most = if cfg!(test) { Most { names: 6, open: 2 } } else { Most { names: 0, open: 0 } };
+}
+
+/// What is remembered of one domain.
+pub(crate) struct Remembered<O: Os> {
+    state: Mutex<State<O>>,
+    root: OnceLock<Handle>,
+}
+
+struct State<O: Os> {
+    most: Most,
+    names: HashMap<Handle, HashMap<Arc<[u8]>, (Handle, Stat)>>,
+    /// How many they are.
+    count: usize,
+    open: HashMap<Handle, Arc<O::Fd>>,
+}
+
+impl<O: Os> Default for Remembered<O> {
+    fn default() -> Remembered<O> {
+        let (names, open) = (HashMap::new(), HashMap::new());
+        let state = Mutex::new(State { most: Most::AT_FIRST, names, count: 0, open });
+        Remembered { state, root: OnceLock::new() }
+    }
+}
+
+impl<O: Os> Remembered<O> {
+    fn state(&self) -> MutexGuard<'_, State<O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets how much is remembered.
+    pub fn set_most(&self, most: Most) {
+        self.state().most = most;
+    }
+
+    /// The handle of the root, which is open as long as the domain.
+    pub fn root(&self, ask: impl FnOnce() -> Result<Handle>) -> Result<Handle> {
+        match self.root.get() {
+            Some(handle) => Ok(*handle),
+            None => ask().map(|handle| *self.root.get_or_init(|| handle)),
+        }
+    }
+
+    /// Returns true if names are worth remembering.
+    pub fn takes_names(&self) -> bool {
+        self.state().most.names > 0
+    }
+
+    /// The object that a name of a directory had, and its attributes then.
+    pub fn name(&self, dir: &Handle, name: &[u8]) -> Option<(Handle, Stat)> {
+        self.state().names.get(dir)?.get(name).copied()
+    }
+
+    /// Remembers the object of a name. One too many, and all others are forgotten: they are asked for again.
+    pub fn set_name(&self, dir: &Handle, name: &Arc<[u8]>, object: (Handle, Stat)) {
+        let state = &mut *self.state();
+        if state.count >= state.most.names {
+            state.names.clear();
+            state.count = 0;
+        }
+        if state.names.entry(*dir).or_default().insert(name.clone(), object).is_none() {
+            state.count += 1;
+        }
+    }
+
+    /// A directory that is open.
+    pub fn dir(&self, handle: &Handle) -> Option<Arc<O::Fd>> {
+        self.state().open.get(handle).cloned()
+    }
+
+    /// Keeps a directory open. One too many, and all others are let go.
+    pub fn set_dir(&self, handle: &Handle, fd: &Arc<O::Fd>) {
+        let mut state = self.state();
+        if state.most.open == 0 {
+            return;
+        }
+        let full = state.open.len() >= state.most.open;
+        let gone = if full { std::mem::take(&mut state.open) } else { HashMap::new() };
+        state.open.insert(*handle, fd.clone());
+        drop(state);
+        // Closed without the lock.
+        drop(gone);
+    }
+}
