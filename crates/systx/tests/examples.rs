@@ -55,6 +55,15 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
+/// Ends a thread beside the test, also where the test panics: the scope would wait for it.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn toctou(dir: &Path) {
     let (file, own, link) = (dir.join("report"), dir.join("own"), dir.join("link"));
     std::fs::write(dir.join("shadow"), "secret").unwrap();
@@ -70,6 +79,7 @@ fn toctou(dir: &Path) {
                 std::fs::rename(&own, &file).unwrap();
             }
         });
+        let ends = Ends(&over);
         let run = |how: &str, times: &str| {
             let told = said(example("toctou").arg(how).arg(&file).arg(times).output().unwrap());
             numbers(&told)
@@ -77,7 +87,7 @@ fn toctou(dir: &Path) {
         // The attack works: plainly it hits in the end.
         let hit = (0..100).any(|_| run("plain", "20000")[2] > 0);
         let counted = run("systx", "2000");
-        over.store(true, Ordering::Relaxed);
+        drop(ends);
         assert!(hit, "the attack is one");
         let [served, refused, hits] = counted[..] else { panic!("{counted:?}") };
         assert_eq!((served + refused, hits), (2000, 0));
@@ -95,7 +105,7 @@ fn maildir(dir: &Path) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for half in names.chunks(count / 2) {
-            let mailbox = &mailbox;
+            let (mailbox, ends) = (&mailbox, Ends(&over));
             scope.spawn(move || {
                 for name in half {
                     let deliver = fed(example("maildir").arg("deliver").arg(mailbox).arg(name), "text\n");
@@ -106,6 +116,8 @@ fn maildir(dir: &Path) {
                         );
                     }
                 }
+                // The reader goes on until it has seen all of them.
+                std::mem::forget(ends);
             });
         }
         let reader = scope.spawn(|| {
@@ -127,7 +139,6 @@ fn maildir(dir: &Path) {
         });
         reader.join().unwrap();
     });
-    over.store(true, Ordering::Relaxed);
     let told = said(example("maildir").arg("list").arg(&mailbox).output().unwrap());
     let flagged = told.lines().filter(|line| line.starts_with("cur/") && line.ends_with(":2,FRS")).count();
     assert_eq!(flagged, count, "{told}");
