@@ -11,7 +11,7 @@ use std::sync::Arc;
 use systx::posix::{self, Errno, Opened, Wanted};
 use systx::OpenOptions;
 
-/// What open(2) is asked for.
+/// The options and the kind of object that open(2) is asked for.
 fn options(flags: c_int, mode: mode_t) -> Answer<(OpenOptions, Wanted)> {
     let has = |flag: c_int| flags & flag == flag;
     let wanted = match () {

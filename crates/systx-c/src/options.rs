@@ -1,4 +1,4 @@
-//! What a transaction begins with, as C says it.
+//! The options of a transaction, as C gives them.
 
 use crate::border::{Answer, In, Text};
 use libc::{c_char, size_t};

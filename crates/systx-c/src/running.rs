@@ -25,7 +25,7 @@ pub struct Running {
     opened: AtomicBool,
 }
 
-/// What a further try takes over.
+/// The state that a further try takes over.
 pub struct Again {
     systx: Systx,
     retry: Retry,

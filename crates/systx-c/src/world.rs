@@ -1,4 +1,4 @@
-//! What a process has for all of its threads.
+//! State of a process that all of its threads share.
 //!
 //! Owns: [`World`]. Guarantees: a forked child finds none, and makes its own; no lock that a thread of the parent
 //! held is waited for. A world is never freed: threads refer to it.

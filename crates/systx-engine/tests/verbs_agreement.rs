@@ -391,7 +391,7 @@ impl Both {
     }
 }
 
-/// What was done, to be printed if the test fails.
+/// The calls that were made, to be printed if the test fails.
 struct Log(Vec<String>);
 
 impl Drop for Log {
@@ -402,7 +402,7 @@ impl Drop for Log {
     }
 }
 
-/// Whether parts of the transaction are undone or kept on their own.
+/// Returns true if parts of the transaction may be undone on their own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Parts {
     None,

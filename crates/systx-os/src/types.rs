@@ -342,7 +342,7 @@ pub enum Rename {
     Exchange,
 }
 
-/// What lseek(2) looks for.
+/// The kind of range that lseek(2) looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// Bytes that were written.

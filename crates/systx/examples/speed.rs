@@ -51,7 +51,7 @@ fn main() -> io::Result<()> {
     let systx = Systx::new()?;
     let quick = Options::new().durability(Durability::None);
     let durable = Options::new();
-    lines.show("begin and commit, nothing touched", || Ok(drop(systx.begin(&quick)?.commit()?)))?;
+    lines.show("begin and commit, nothing touched", || Ok(systx.begin(&quick)?.commit().map(drop)?))?;
 
     let mut page = [0; 512];
     let plain = fs::File::open(&large)?;
@@ -67,13 +67,13 @@ fn main() -> io::Result<()> {
     lines.show("transaction: begin, fstat of the path, commit", || {
         let tx = systx.begin(&quick)?;
         tx.metadata(&deep)?;
-        Ok(drop(tx.commit()?))
+        Ok(tx.commit().map(drop)?)
     })?;
     lines.show("plain: a whole small file", || fs::read(&deep).map(drop))?;
     lines.show("transaction: begin, the whole small file, commit", || {
         let tx = systx.begin(&quick)?;
         tx.read(&deep)?;
-        Ok(drop(tx.commit()?))
+        Ok(tx.commit().map(drop)?)
     })?;
     let thousand = |read: &mut dyn FnMut(&mut [u8], u64) -> io::Result<()>| {
         let mut page = [0; 4096];
@@ -85,13 +85,13 @@ fn main() -> io::Result<()> {
         let file = tx.open(&large)?;
         thousand(&mut |page, at| file.read_exact_at(page, at))?;
         drop(file);
-        Ok(drop(tx.commit()?))
+        Ok(tx.commit().map(drop)?)
     })?;
 
     let overwrite = |path: &Path, options: &Options| -> io::Result<()> {
         let tx = systx.begin(options)?;
         tx.open_with(path, &OpenOptions::new().write(true))?.write_all_at(&[b'y'; 512], 512)?;
-        Ok(drop(tx.commit()?))
+        Ok(tx.commit().map(drop)?)
     };
     let plain = fs::OpenOptions::new().write(true).open(&shared)?;
     lines.show("plain: pwrite of 512 bytes", || plain.write_all_at(&page, 512))?;

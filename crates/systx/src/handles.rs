@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Birth(u64);
 
-/// What a transaction knows of its subtransactions and handles.
+/// State of a transaction's parts and handles.
 #[derive(Default)]
 pub(crate) struct Handles {
     now: Birth,

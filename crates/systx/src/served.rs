@@ -21,7 +21,7 @@ use systx_os::{Errno, Linux, Os};
 use systx_places::register;
 use systx_places::site::{Site, Table};
 
-/// What each domain remembers between transactions.
+/// Bounds of what each domain remembers between transactions.
 const REMEMBERED: Most = Most { names: 4096, open: 128 };
 
 /// An open domain.

@@ -42,7 +42,7 @@ pub(crate) struct State {
     pub handles: Handles,
     /// Descriptors of the program whose offsets move when it commits.
     pub carried: Vec<Carried>,
-    /// Its place among ordered transactions.
+    /// The place among ordered transactions.
     pub turn: Option<Turn>,
     pub participants: Participants,
     /// Until it is resumed no call is made in it.
@@ -279,7 +279,7 @@ impl Tx {
         Ok(state.take())
     }
 
-    /// Its actions. Only for a moment: no other lock is taken meanwhile.
+    /// The actions. Only for a moment: no other lock is taken meanwhile.
     pub fn actions(&self) -> MutexGuard<'_, Actions> {
         // It is pushed to and taken as a whole.
         self.actions.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,4 +1,4 @@
-//! What happens at the end of a transaction: actions, handles, descriptors.
+//! Actions, handles and descriptors at the end of a transaction.
 
 use super::{loosely, place, systx};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use systx::{Error, OpenOptions, Options, Systx, Transaction};
 use systx_os::host;
 
-/// What actions have said.
+/// Lines that actions have printed.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<String>>>);
 

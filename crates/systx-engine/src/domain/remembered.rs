@@ -23,15 +23,19 @@ impl Most {
     const AT_FIRST: Most = if cfg!(test) { Most { names: 6, open: 2 } } else { Most { names: 0, open: 0 } };
 }
 
-/// What is remembered of one domain.
+/// Names and directories of one domain that are remembered.
 pub(crate) struct Remembered<O: Os> {
     state: Mutex<State<O>>,
     root: OnceLock<Handle>,
 }
 
+/// The object that each name had, and its attributes then.
+type Names = HashMap<Arc<[u8]>, (Handle, Stat)>;
+
 struct State<O: Os> {
     most: Most,
-    names: HashMap<Handle, HashMap<Arc<[u8]>, (Handle, Stat)>>,
+    /// By directory.
+    names: HashMap<Handle, Names>,
     /// How many they are.
     count: usize,
     open: HashMap<Handle, Arc<O::Fd>>,

@@ -1,4 +1,4 @@
-//! What was read, as open objects: for those who want to know when it changes.
+//! Objects that were read, opened for a caller that waits until one changes.
 
 use super::Facts;
 use crate::objects::open_object;

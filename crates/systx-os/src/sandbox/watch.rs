@@ -23,7 +23,7 @@ use rustix::io::Errno;
 pub struct Watch {
     /// Destination of the descriptor that reports its calls: [`super::calls::Reception`].
     pub to: OwnedFd,
-    /// Its network.
+    /// The network of the command.
     pub network: Network,
 }
 

@@ -58,7 +58,7 @@ pub(super) enum Claimed {
     Full,
 }
 
-/// Whose turn it is, as one transaction sees it.
+/// The turn, as one transaction sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TurnOf {
     This,
@@ -172,7 +172,7 @@ impl<M: Words> Table<M> {
         Ok(claimed)
     }
 
-    /// Whose turn it is, as the transaction with `number` sees it.
+    /// The turn, as the transaction with `number` sees it.
     pub fn turn_of(&self, number: u64, me: OwnerIx, alive: Alive<'_>) -> Result<TurnOf, Corrupt> {
         self.locked(me, alive, || {
             let counter = self.load(COUNTER);
