@@ -18,20 +18,19 @@ pub struct Most {
     pub open: usize,
 }
 
-impl Most {
-    /// In tests few, so that there are more.
-    const AT_FIRST: Most = if cfg!(test) { Most { names: 6, open: 2 } } else { Most { names: 0, open: 0 } };
-}
-
 /// What is remembered of one domain.
 pub(crate) struct Remembered<O: Os> {
     state: Mutex<State<O>>,
     root: OnceLock<Handle>,
 }
 
+/// Names of a directory, each with its object and the attributes that it had.
+type Names = HashMap<Arc<[u8]>, (Handle, Stat)>;
+
 struct State<O: Os> {
     most: Most,
-    names: HashMap<Handle, HashMap<Arc<[u8]>, (Handle, Stat)>>,
+    /// By directory.
+    names: HashMap<Handle, Names>,
     /// How many they are.
     count: usize,
     open: HashMap<Handle, Arc<O::Fd>>,
@@ -40,7 +39,7 @@ struct State<O: Os> {
 impl<O: Os> Default for Remembered<O> {
     fn default() -> Remembered<O> {
         let (names, open) = (HashMap::new(), HashMap::new());
-        let state = Mutex::new(State { most: Most::AT_FIRST, names, count: 0, open });
+        let state = Mutex::new(State { most: Most::default(), names, count: 0, open });
         Remembered { state, root: OnceLock::new() }
     }
 }
