@@ -18,18 +18,13 @@ pub struct Most {
     pub open: usize,
 }
 
-impl Most {
-    /// In tests few, so that there are more.
-    const AT_FIRST: Most = if cfg!(test) { Most { names: 6, open: 2 } } else { Most { names: 0, open: 0 } };
-}
-
 /// Names and directories of one domain that are remembered.
 pub(crate) struct Remembered<O: Os> {
     state: Mutex<State<O>>,
     root: OnceLock<Handle>,
 }
 
-/// The object that each name had, and its attributes then.
+/// Names and directories of one domain that are remembered.
 type Names = HashMap<Arc<[u8]>, (Handle, Stat)>;
 
 struct State<O: Os> {
@@ -44,7 +39,7 @@ struct State<O: Os> {
 impl<O: Os> Default for Remembered<O> {
     fn default() -> Remembered<O> {
         let (names, open) = (HashMap::new(), HashMap::new());
-        let state = Mutex::new(State { most: Most::AT_FIRST, names, count: 0, open });
+        let state = Mutex::new(State { most: Most::default(), names, count: 0, open });
         Remembered { state, root: OnceLock::new() }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
-use crate::domain::Domain;
+use crate::domain::{Domain, Most};
 use crate::outcome::{CommitError, Committed, Options, Verb, VerbError};
 use crate::transaction::{Access, Node, SetAttr, Transaction};
 use std::sync::Arc;
@@ -379,6 +379,7 @@ fn a_name_that_was_looked_at_before_has_the_object_that_it_has_now() {
         let os = machine.spawn("owner");
         let run = || {
             let domain = open(&os).expect("opens");
+            domain.remember(Most { names: 6, open: 2 });
             let seen = |domain: &Arc<Domain<SimOs>>| {
                 let mut t = Transaction::begin(os.clone(), vec![domain.clone()], Options::default())?;
                 let w = t.lookup(t.root(0), b"w")?.expect("it is there").0;
