@@ -9,6 +9,7 @@ use super::base::Base;
 use super::Change;
 use crate::domain::Domain;
 use crate::mutant::{self, Mutant};
+use crate::publish::tokens;
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsKind, Open, Os, Result};
 
@@ -73,11 +74,19 @@ fn each_file<O: Os>(os: &O, dir: &O::Fd, act: &mut dyn FnMut(&O::Fd) -> Result<(
     each_file_by(os, dir, &mut |fd| act(&fd))
 }
 
-/// Every regular file below a directory of ours.
+/// Every regular file below a directory of ours, but for tokens that an ordinary user has no right to open: they have no
+/// bytes, and the sync of what comes with them carries their names.
 fn each_file_by<O: Os>(os: &O, dir: &O::Fd, act: &mut dyn FnMut(O::Fd) -> Result<()>) -> Result<()> {
-    for entry in os.read_dir(dir)? {
+    let entries = os.read_dir(dir)?;
+    let is_token_file =
+        |ino: u64| entries.iter().any(|entry| entry.ino == ino && tokens::is_base(&entry.name));
+    for entry in &entries {
         match entry.kind {
-            FileType::File => act(os.open(dir, &entry.name, Open::Read)?)?,
+            FileType::File => match os.open(dir, &entry.name, Open::Read) {
+                Err(Errno::ACCESS) if is_token_file(entry.ino) => {}
+                file => act(file?)?,
+            },
+            FileType::Directory if tokens::is_directory(&os.stat_at(dir, &entry.name)?) => {}
             FileType::Directory => each_file_by(os, &os.open(dir, &entry.name, Open::Path)?, act)?,
             _ => {}
         }

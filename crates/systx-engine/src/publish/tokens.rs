@@ -9,7 +9,7 @@
 use crate::objects::{identify, slot_name};
 
 use std::cell::OnceCell;
-use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
+use systx_os::{Errno, FileType, Handle, Open, Os, Result, Stat, Timestamp};
 
 /// Type of a token: rename(2) replaces a directory by a directory only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,21 @@ pub(crate) fn token_name(slot: u32) -> Vec<u8> {
     [slot_name(slot).as_slice(), b"l"].concat()
 }
 
+/// Begin of the names of token files.
+const BASE: &str = "token.";
+
 fn token_file(k: u32) -> Vec<u8> {
-    format!("token.{k}").into_bytes()
+    format!("{BASE}{k}").into_bytes()
+}
+
+/// Returns true if this is the name of a token file.
+pub(crate) fn is_base(name: &[u8]) -> bool {
+    name.starts_with(BASE.as_bytes())
+}
+
+/// Returns true if an object of a staging directory with these attributes is a directory's token.
+pub(crate) fn is_directory(stat: &Stat) -> bool {
+    stat.kind() == FileType::Directory && stat.perm() == 0 && stat.mtime == EPOCH
 }
 
 impl TokenHandles {
@@ -74,7 +87,7 @@ impl TokenHandles {
             Err(Errno::NOENT) => return Ok(false),
             Err(e) => return Err(e),
         };
-        Ok(stat.kind() == FileType::Directory && stat.perm() == 0 && stat.mtime == EPOCH)
+        Ok(is_directory(&stat))
     }
 }
 
