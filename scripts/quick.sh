@@ -8,4 +8,4 @@ long="mutants interleaving invariants disturbed outsider tests::crash contention
 redone survives_each_loss interleavings"
 skip=()
 for name in $long; do skip+=(--skip "$name"); done
-exec "${CARGO:-cargo}" test --locked -p systx-os -p systx-engine -p systx-view -p systx-places -p systx -p systx-cli --lib --bins -- "${skip[@]}" "$@"
+exec "${CARGO:-cargo}" test --locked -p systx-os -p systx-engine -p systx-view -p systx-places -p systx -p systx-c -p systx-cli --lib --bins -- "${skip[@]}" "$@"

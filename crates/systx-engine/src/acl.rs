@@ -9,7 +9,7 @@ use systx_os::Errno;
 /// The list that goes with the mode.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The list that new objects in a directory get.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Privileges of a program file.
 pub const CAPABILITY: &[u8] = b"security.capability";

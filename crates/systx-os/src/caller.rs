@@ -20,6 +20,10 @@ pub enum Capability {
     Fowner = 3,
     /// CAP_FSETID: keeps set-id bits where others lose them.
     Fsetid = 4,
+    /// CAP_SYS_ADMIN: sees and sets attributes `trusted.*`, sets `security.*`.
+    SysAdmin = 21,
+    /// CAP_SETFCAP: gives capabilities to files.
+    Setfcap = 31,
 }
 
 /// Identity and capabilities of a thread, for access to files.
@@ -44,6 +48,17 @@ impl Caller {
         let groups = rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect();
         let capabilities = rustix::thread::capabilities(None)?.effective.bits();
         Ok(Caller { uid, gid, groups, capabilities })
+    }
+
+    /// The calling thread as access(2) judges it: by its real user and group.
+    ///
+    /// Source: access(2), access_override_creds in linux/fs/open.c.
+    pub fn really_now() -> Result<Caller> {
+        let uid = rustix::process::getuid().as_raw();
+        let groups = rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect();
+        let permitted = rustix::thread::capabilities(None)?.permitted.bits();
+        let capabilities = if uid == 0 { permitted } else { 0 };
+        Ok(Caller { uid, gid: rustix::process::getgid().as_raw(), groups, capabilities })
     }
 
     /// Returns true if the thread has a capability.

@@ -17,6 +17,9 @@ use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
 use systx_os::caller::Capability;
 use systx_os::{Errno, FileType, Rename};
 
+/// A path, and where it begins.
+pub(crate) type Path<'a> = (&'a Start, &'a [u8]);
+
 /// An open file.
 pub(crate) enum Opened {
     Inside(Node),
@@ -174,10 +177,10 @@ impl Calling<'_> {
         Ok(())
     }
 
-    /// link(2): a symbolic link is not followed. The order of checks is that of do_linkat in linux/fs.
-    pub fn make_link(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
-        let object = self.find(start, from, Last::Stay)?;
-        let end = self.walk(start, to, Last::Name)?;
+    /// linkat(2). The order of checks is that of do_linkat in linux/fs.
+    pub fn make_link(&mut self, from: Path<'_>, last: Last, to: Path<'_>) -> Answer<()> {
+        let object = self.find(from.0, from.1, last)?;
+        let end = self.walk(to.0, to.1, Last::Name)?;
         let name = Self::missing(&end, false)?;
         let (Object::Inside { node, attr, mount }, Place::Inside { node: dir, mount: there }) =
             (&object, &end.dir)
@@ -248,10 +251,10 @@ impl Calling<'_> {
         Ok(self.state.engine.rmdir(dir, name)?)
     }
 
-    /// renameat2(2) without flags. The order of checks is that of do_renameat2 in linux/fs.
-    pub fn rename(&mut self, start: &Start, from: &[u8], to: &[u8]) -> Answer<()> {
-        let old = self.walk(start, from, Last::Name)?;
-        let new = self.walk(start, to, Last::Name)?;
+    /// renameat2(2). The order of checks is that of do_renameat2 in linux/fs.
+    pub fn rename(&mut self, from: Path<'_>, to: Path<'_>, how: Rename) -> Answer<()> {
+        let old = self.walk(from.0, from.1, Last::Name)?;
+        let new = self.walk(to.0, to.1, Last::Name)?;
         let (
             Place::Inside { node: old_dir, mount: old_mount },
             Place::Inside { node: new_dir, mount: new_mount },
@@ -266,10 +269,23 @@ impl Calling<'_> {
         if across || self.state.engine.mount_of(old_dir) != self.state.engine.mount_of(new_dir) {
             return Err(Errno::XDEV.into());
         }
-        let (Some(name), Some(new_name)) = (&old.name, &new.name) else { return Err(Errno::BUSY.into()) };
+        let (Some(name), Some(new_name)) = (&old.name, &new.name) else {
+            let is_there = how == Rename::NoReplace && old.name.is_some();
+            return Err(if is_there { Errno::EXIST } else { Errno::BUSY }.into());
+        };
         let Some(object) = &old.object else { return Err(Errno::NOENT.into()) };
+        match (how, &new.object) {
+            (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST.into()),
+            (Rename::Exchange, None) => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
         let is_dir = object.kind() == FileType::Directory;
-        if !is_dir && (old.slash || new.slash) {
+        let is_exchange = how == Rename::Exchange;
+        let other_is_dir =
+            new.object.as_ref().is_some_and(|other| other.kind() == FileType::Directory) && is_exchange;
+        if (!is_dir && (old.slash || (new.slash && !is_exchange)))
+            || (is_exchange && !other_is_dir && new.slash)
+        {
             return Err(Errno::NOTDIR.into());
         }
         let node = |object: &Object| match object {
@@ -281,7 +297,7 @@ impl Calling<'_> {
             return Err(Errno::INVAL.into());
         }
         if target.flatten().is_some_and(|target| self.is_within(old_dir, target)) {
-            return Err(Errno::NOTEMPTY.into());
+            return Err(if is_exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
         }
         if moved.is_some() && target == Some(moved) {
             return Ok(());
@@ -291,13 +307,13 @@ impl Calling<'_> {
             Some(object) => self.take(&new.dir, object)?,
             None => self.changeable(&new.dir)?.node,
         };
-        // Its `..` changes.
-        if let Object::Inside { node, attr, .. } = object {
-            if is_dir && old_dir != new_dir {
+        // The `..` of a directory changes.
+        for (object, is_dir) in [(Some(object), is_dir), (new.object.as_ref(), other_is_dir)] {
+            if let (Some(Object::Inside { node, attr, .. }), true) = (object, is_dir && old_dir != new_dir) {
                 self.may(*node, attr, WRITE)?;
             }
         }
-        Ok(self.state.engine.rename(old_dir, name, new_dir, new_name, Rename::Replace)?)
+        Ok(self.state.engine.rename(old_dir, name, new_dir, new_name, how)?)
     }
 
     /// Returns true if `dir` is `top` or below it.

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use systx_os::Errno;
+use systx_os::{Errno, Rename};
 
 /// A directory: relative paths begin there, absolute ones at the calling thread's root.
 ///
@@ -22,9 +22,9 @@ use systx_os::Errno;
 /// inside; after it each call fails with the same.
 #[derive(Clone)]
 pub struct Dir {
-    tx: Arc<Tx>,
-    start: Start,
-    birth: Birth,
+    pub(crate) tx: Arc<Tx>,
+    pub(crate) start: Start,
+    pub(crate) birth: Birth,
 }
 
 fn bytes(path: &Path) -> &[u8] {
@@ -36,7 +36,7 @@ impl Dir {
         Dir { tx, start, birth }
     }
 
-    fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>) -> io::Result<T> {
+    pub(crate) fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>) -> io::Result<T> {
         self.tx.call_on(self.birth, |calling| call(calling, &self.start))
     }
 
@@ -241,7 +241,9 @@ impl Dir {
     /// # Errors
     /// As rename(2).
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
-        self.call(|calling, start| calling.rename(start, bytes(from.as_ref()), bytes(to.as_ref())))
+        self.call(|calling, start| {
+            calling.rename((start, bytes(from.as_ref())), (start, bytes(to.as_ref())), Rename::Replace)
+        })
     }
 
     /// Gives an object one more name; a symbolic link is not followed.
@@ -249,7 +251,9 @@ impl Dir {
     /// # Errors
     /// As link(2).
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
-        self.call(|calling, start| calling.make_link(start, bytes(original.as_ref()), bytes(link.as_ref())))
+        self.call(|calling, start| {
+            calling.make_link((start, bytes(original.as_ref())), Last::Stay, (start, bytes(link.as_ref())))
+        })
     }
 
     /// Makes a symbolic link at `link` to `target`.

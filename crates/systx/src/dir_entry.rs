@@ -13,6 +13,11 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
+    /// Returns the type as the system's interface has it.
+    pub(crate) fn kind(&self) -> systx_os::FileType {
+        self.kind.kind()
+    }
+
     pub(crate) fn new(name: &[u8], kind: systx_os::FileType, ino: u64) -> DirEntry {
         DirEntry { name: OsStr::from_bytes(name).to_owned(), kind: FileType::new(kind), ino }
     }

@@ -17,20 +17,20 @@ use systx_os::Errno;
 /// An open file. Clones share the offset, as descriptors made by dup(2) do.
 #[derive(Clone)]
 pub struct File {
-    open: Arc<Open>,
+    pub(crate) open: Arc<Open>,
 }
 
-struct Open {
-    tx: Arc<Tx>,
+pub(crate) struct Open {
+    pub tx: Arc<Tx>,
     birth: Birth,
-    target: Target,
+    pub target: Target,
     reads: bool,
-    writes: bool,
+    pub writes: bool,
     appends: bool,
     offset: Arc<Mutex<u64>>,
 }
 
-enum Target {
+pub(crate) enum Target {
     Inside(Node),
     /// Of a file system that the transaction does not serve. The transaction closes it.
     Outside(Weak<std::fs::File>),
@@ -71,12 +71,12 @@ impl File {
         File { open: Arc::new(open) }
     }
 
-    fn offset(&self) -> MutexGuard<'_, u64> {
+    pub(crate) fn offset(&self) -> MutexGuard<'_, u64> {
         self.open.offset.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call on the node, or its answer outside.
-    fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         inside: impl FnOnce(&mut Calling<'_>, Node) -> Answer<T>,
         outside: impl FnOnce(&std::fs::File) -> io::Result<T>,
@@ -93,11 +93,11 @@ impl File {
         file.upgrade().ok_or_else(|| Error::Ended.into())
     }
 
-    fn may_read(&self) -> io::Result<()> {
+    pub(crate) fn may_read(&self) -> io::Result<()> {
         self.open.reads.then_some(()).ok_or(Errno::BADF.into())
     }
 
-    fn may_write(&self) -> io::Result<()> {
+    pub(crate) fn may_write(&self) -> io::Result<()> {
         self.open.writes.then_some(()).ok_or(Errno::BADF.into())
     }
 
@@ -159,7 +159,7 @@ impl File {
         Ok(())
     }
 
-    fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub(crate) fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.may_read()?;
         match &self.open.target {
             Target::Inside(node) => self.open.tx.call_on(self.open.birth, |calling| {
@@ -170,7 +170,7 @@ impl File {
         }
     }
 
-    fn write_to(&self, bytes: &[u8], offset: u64) -> io::Result<(u64, usize)> {
+    pub(crate) fn write_to(&self, bytes: &[u8], offset: u64) -> io::Result<(u64, usize)> {
         self.may_write()?;
         let appends = self.open.appends;
         let inside = |calling: &mut Calling<'_>, node| {

@@ -51,6 +51,8 @@ mod participants;
 mod paused;
 mod permission;
 mod place;
+#[doc(hidden)]
+pub mod posix;
 mod retry;
 mod served;
 mod shared;

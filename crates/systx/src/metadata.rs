@@ -18,20 +18,25 @@ impl From<Attr> for Metadata {
 
 impl From<&Stat> for Metadata {
     fn from(stat: &Stat) -> Metadata {
-        Metadata(Attr {
-            ino: stat.ino,
-            size: stat.size,
-            blocks: stat.blocks,
-            atime: stat.atime,
-            mtime: stat.mtime,
-            ctime: stat.ctime,
-            mode: stat.mode,
-            nlink: stat.nlink,
-            uid: stat.uid,
-            gid: stat.gid,
-            rdev: stat.rdev,
-            blksize: stat.blksize,
-        })
+        Metadata(attr_of(stat))
+    }
+}
+
+/// Attributes as the engine has them.
+pub(crate) fn attr_of(stat: &Stat) -> Attr {
+    Attr {
+        ino: stat.ino,
+        size: stat.size,
+        blocks: stat.blocks,
+        atime: stat.atime,
+        mtime: stat.mtime,
+        ctime: stat.ctime,
+        mode: stat.mode,
+        nlink: stat.nlink,
+        uid: stat.uid,
+        gid: stat.gid,
+        rdev: stat.rdev,
+        blksize: stat.blksize,
     }
 }
 
@@ -42,6 +47,10 @@ pub struct FileType(systx_os::FileType);
 impl FileType {
     pub(crate) fn new(kind: systx_os::FileType) -> FileType {
         FileType(kind)
+    }
+
+    pub(crate) fn kind(self) -> systx_os::FileType {
+        self.0
     }
 
     /// A directory.

@@ -14,6 +14,8 @@ pub struct OpenOptions {
     pub(crate) create_new: bool,
     pub(crate) no_follow: bool,
     pub(crate) mode: u32,
+    /// Takes what open(2) takes, and [`std::fs::OpenOptions`] refuses.
+    pub(crate) posix: bool,
 }
 
 impl Default for OpenOptions {
@@ -34,6 +36,7 @@ impl OpenOptions {
             create_new: false,
             no_follow: false,
             mode: 0o666,
+            posix: false,
         }
     }
 
@@ -90,7 +93,8 @@ impl OpenOptions {
     pub(crate) fn access(&self) -> Result<Access, Errno> {
         let writes = self.write || self.append;
         let needs_writing = self.truncate || self.create || self.create_new;
-        if (needs_writing && !writes) || (self.truncate && self.append && !self.create_new) {
+        let odd = (needs_writing && !writes) || (self.truncate && self.append && !self.create_new);
+        if odd && !self.posix {
             return Err(Errno::INVAL);
         }
         match (self.read, writes) {

@@ -36,6 +36,11 @@ impl Open {
         [&*self.root, &self.domain.area.dir].iter().any(|fd| os.is_lost(fd))
     }
 
+    /// Device and mount.
+    pub fn device_and_mount(&self) -> (u64, u64) {
+        (self.key.0, self.key.2)
+    }
+
     /// Returns true if both are one.
     pub fn is(&self, other: &Open) -> bool {
         self.key == other.key

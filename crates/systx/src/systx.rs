@@ -11,7 +11,7 @@ use crate::participants;
 use crate::paused::{Paused, Token};
 use crate::shared::Shared;
 use crate::state::Then;
-use crate::transaction::Transaction;
+use crate::transaction::{Retry, Transaction};
 use std::io;
 use std::sync::Arc;
 
@@ -55,6 +55,36 @@ impl Systx {
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
         self.shared.is_ours()?;
         Transaction::begin(self.shared.clone(), options, None, Then::Over)
+    }
+
+    /// Begins a transaction that is begun again after a conflict, or that try.
+    ///
+    /// # Errors
+    /// As of [`Systx::begin`].
+    #[doc(hidden)]
+    pub fn begin_try(&self, options: &Options, before: Option<Retry>) -> io::Result<Transaction> {
+        self.shared.is_ours()?;
+        Transaction::begin(self.shared.clone(), options, before.map(|before| before.0), Then::Again)
+    }
+
+    /// Makes the checkpoints that are waited with.
+    #[doc(hidden)]
+    pub fn finish(&self) {
+        if !self.shared.is_forked() {
+            self.shared.upkeep.finish();
+        }
+    }
+
+    /// Returns true if both share everything.
+    #[doc(hidden)]
+    pub fn is(&self, other: &Systx) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Returns true in a child of the process that made this value.
+    #[doc(hidden)]
+    pub fn is_forked(&self) -> bool {
+        self.shared.is_forked()
     }
 
     /// Goes on with a transaction that was paused. The token is used up.

@@ -19,6 +19,10 @@ use std::sync::Arc;
 use systx_engine::transaction::Transaction as Engine;
 use systx_os::Os;
 
+/// The mounts and the age that a further try takes over.
+#[doc(hidden)]
+pub struct Retry(pub(crate) Box<Again>);
+
 /// A transaction. Dropping it aborts it.
 ///
 /// It dereferences to the [`Dir`] that stands for the working directory of the calling thread: a relative path
@@ -125,6 +129,21 @@ impl Transaction {
     /// [`Error::Conflict`] inside; the transaction can only end then.
     pub fn check(&self) -> io::Result<()> {
         self.tx.call(|calling| Ok(calling.state.engine.still_true()?))
+    }
+
+    /// Sleeps until something that was read has changed, and ends it, for a further try.
+    ///
+    /// # Errors
+    /// Of watching; it has ended then.
+    #[doc(hidden)]
+    pub fn wait_try(self) -> io::Result<Option<Retry>> {
+        self.wait_for_change().map(|again| again.map(Retry))
+    }
+
+    /// Commits; after a conflict with what a further try takes over.
+    #[doc(hidden)]
+    pub fn commit_try(self) -> Result<Committed, (Error, Option<Retry>)> {
+        self.end(Then::Again).map_err(|(error, again)| (error, again.map(Retry)))
     }
 
     /// Commits. After a conflict the error comes with what a further try takes over, if there is to be one.

@@ -82,7 +82,10 @@ impl Upkeep {
             let _ = thread.join();
         }
         // It may have ended before it saw the last of them.
-        let left = std::mem::take(&mut self.desk.state().promised);
+        let mut state = self.desk.state();
+        state.hurries = false;
+        let left = std::mem::take(&mut state.promised);
+        drop(state);
         left.into_iter().for_each(Promise::keep);
     }
 }

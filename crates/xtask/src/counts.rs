@@ -6,7 +6,8 @@ use crate::{Kept, Report};
 use std::path::Path;
 
 /// The crates that are shipped.
-const CRATES: [&str; 6] = ["systx-os", "systx-engine", "systx-view", "systx-places", "systx", "systx-cli"];
+const CRATES: [&str; 7] =
+    ["systx-os", "systx-engine", "systx-view", "systx-places", "systx", "systx-c", "systx-cli"];
 
 /// A function fits on a screen or two.
 const FUNCTION_LINES_MAX: usize = 80;

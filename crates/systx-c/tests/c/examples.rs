@@ -1,0 +1,154 @@
+//! The examples, killed and raced.
+
+use super::built::{must, Built, Compiler};
+use super::volume::Volume;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{chown, symlink};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use systx_runner::Tried;
+
+fn example(built: &Built, name: &str) -> std::path::PathBuf {
+    built.program(Compiler::C, &format!("../../examples/{name}"), &[])
+}
+
+fn volume(dir: &Path) -> Option<Volume> {
+    Volume::new(dir, "ext4", 64).or_else(|| Volume::new(dir, "tmpfs", 64))
+}
+
+const ACCOUNTS: usize = 5;
+const FUNDS: i64 = 1000;
+
+fn sum(tree: &Path) -> i64 {
+    let number = |n| fs::read_to_string(tree.join(n)).unwrap().trim().parse::<i64>().unwrap();
+    (0..ACCOUNTS).map(|n| number(n.to_string())).sum()
+}
+
+/// Four processes; one after the other is killed as soon as it has changed something, and another one takes its place.
+pub fn transfer(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "transfer"));
+    for n in 0..ACCOUNTS {
+        fs::write(tree.join(n.to_string()), format!("{}\n", FUNDS / ACCOUNTS as i64)).unwrap();
+    }
+    let start = |seed: usize| -> Child {
+        let mut command = built.command(&program);
+        command.arg(&tree).args([ACCOUNTS.to_string(), "1000000".into(), seed.to_string()]).spawn().unwrap()
+    };
+    let mut running: Vec<_> = (0..4).map(start).collect();
+    for seed in 4..40 {
+        let before: Vec<_> = (0..ACCOUNTS).map(|n| fs::read(tree.join(n.to_string())).ok()).collect();
+        let now = || (0..ACCOUNTS).map(|n| fs::read(tree.join(n.to_string())).ok());
+        while now().eq(before.iter().cloned()) {
+            assert!(running.iter_mut().all(|child| child.try_wait().unwrap().is_none()), "one has ended");
+        }
+        let mut killed = running.remove(seed % running.len());
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        running.push(start(seed));
+    }
+    for child in &mut running {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // The next use of systx finishes what the dead have left.
+    let last = built.run(&program, &[tree.as_os_str(), "5".as_ref(), "1".as_ref(), "1".as_ref()]);
+    assert_eq!((last.as_str(), sum(&tree)), ("", FUNDS));
+    Tried::Passed
+}
+
+const USER: u32 = 1000;
+
+/// An attacker puts a link to root's file, and a hard link to it, in the place of the user's own.
+pub fn toctou(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "toctou"));
+    let (secret, home) = (tree.join("secret"), tree.join("home"));
+    fs::write(&secret, "secret").unwrap();
+    fs::create_dir(&home).unwrap();
+    let (own, link, place) = (home.join("own"), home.join("link"), home.join("place"));
+    let done = AtomicBool::new(false);
+    let written = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                // The user's.
+                fs::write(&own, "").unwrap();
+                chown(&own, Some(USER), Some(USER)).unwrap();
+                fs::rename(&own, &place).unwrap();
+                // Links to what is not.
+                symlink(&secret, &link).unwrap();
+                fs::rename(&link, &place).unwrap();
+                fs::hard_link(&secret, &link).unwrap();
+                fs::rename(&link, &place).unwrap();
+            }
+        });
+        while !place.exists() {}
+        let args = [USER.to_string(), "written".into(), "2000".into()];
+        let output = built.command(&program).arg(&place).args(&args).output();
+        done.store(true, Ordering::Release);
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
+    });
+    println!("written {written} times, never into what is root's");
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    // It does write where nobody interferes.
+    fs::remove_file(&place).unwrap();
+    fs::write(&place, "").unwrap();
+    chown(&place, Some(USER), Some(USER)).unwrap();
+    let said = built.run(&program, &[place.as_os_str(), "1000".as_ref(), "x".as_ref(), "3".as_ref()]);
+    assert_eq!((said.trim(), fs::read_to_string(&place).unwrap().as_str()), ("3", "xxx"));
+    Tried::Passed
+}
+
+const DELIVERIES: usize = 8;
+
+/// Deliveries at once beside a reader that marks; some are killed.
+pub fn maildir(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "maildir"));
+    let command = |verb: &str| {
+        let mut command = built.command(&program);
+        command.arg(verb).arg(&tree);
+        command
+    };
+    must(&mut command("make"));
+    let names = |sub: &str| -> BTreeSet<String> {
+        let entries = fs::read_dir(tree.join(sub)).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let mut delivered = 0;
+    let mut seen = 0;
+    for round in 0..4 {
+        let deliver = |n: usize| {
+            let mut child = command("deliver").stdin(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(format!("message {round} {n}\n").as_bytes()).unwrap();
+            child
+        };
+        let mut children: Vec<_> = (0..DELIVERIES).map(deliver).collect();
+        // Before, in or after its transaction.
+        let _ = children[round].kill();
+        let said = must(&mut command("see"));
+        seen += said.trim().parse::<usize>().unwrap();
+        for mut child in children {
+            delivered += usize::from(child.wait().unwrap().success());
+        }
+        let all: BTreeSet<String> = names("new")
+            .into_iter()
+            .chain(names("cur").iter().map(|name| name.strip_suffix(":2,S").unwrap().to_owned()))
+            .collect();
+        let index: Vec<String> =
+            fs::read_to_string(tree.join("index")).unwrap_or_default().lines().map(String::from).collect();
+        assert_eq!(index.len(), all.len(), "{index:?}");
+        assert_eq!(index.into_iter().collect::<BTreeSet<_>>(), all);
+    }
+    let last = must(&mut command("see"));
+    seen += last.trim().parse::<usize>().unwrap();
+    assert!(names("new").is_empty() && names("cur").len() == seen);
+    // One that was killed may have committed before it could say so.
+    assert!((delivered..=delivered + 4).contains(&seen), "{seen} seen, {delivered} delivered");
+    Tried::Passed
+}

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Run by `cargo test -p systx-c --test c python`: SYSTX_LIBRARY is the library, SYSTX_TEST_DIR a directory."""
+
+import errno
+import os
+import threading
+import unittest
+
+import systx
+
+TOP = os.environ["SYSTX_TEST_DIR"]
+
+
+class Place(unittest.TestCase):
+    def setUp(self):
+        self.dir = os.path.join(TOP, self.id())
+        os.mkdir(self.dir)
+        os.chdir(self.dir)
+
+    def put(self, name, text):
+        with open(name, "w") as file:
+            file.write(text)
+
+    def said(self, name):
+        with open(name) as file:
+            return file.read()
+
+
+class Transactions(Place):
+    def test_commits_all_or_nothing(self):
+        self.put("old", "old\n")
+        with systx.transaction() as tx:
+            self.assertEqual(tx.read_text("old"), "old\n")
+            tx.write_text("old", "new\n")
+            with tx.open("made", "x") as file:
+                file.write("inside\n")
+            self.assertEqual(self.said("old"), "old\n")
+            self.assertFalse(os.path.exists("made"))
+        self.assertEqual((self.said("old"), self.said("made")), ("new\n", "inside\n"))
+        self.assertEqual(tx.outcome.code, "committed")
+        with self.assertRaises(KeyError):
+            with systx.transaction() as tx:
+                file = tx.open("old", "w")
+                file.write("lost")
+                raise KeyError
+        self.assertTrue(file.closed)
+        self.assertEqual(self.said("old"), "new\n")
+        self.assertEqual(tx.outcome.code, "aborted")
+
+    def test_files_left_open_are_handed_over(self):
+        with systx.transaction() as tx:
+            file = tx.open("made", "w")
+            file.write("in the buffer")
+        self.assertTrue(file.closed)
+        self.assertEqual(self.said("made"), "in the buffer")
+
+    def test_a_conflict_is_an_exception(self):
+        self.put("read", "1")
+        with self.assertRaises(systx.Conflict) as caught:
+            with systx.transaction() as tx:
+                tx.write_text("written", tx.read_text("read"))
+                self.put("read", "22")
+        self.assertEqual(caught.exception.errno, errno.ECANCELED)
+        self.assertTrue(caught.exception.outcome.can_retry)
+        self.assertTrue(caught.exception.outcome.path.endswith("read"))
+        self.assertFalse(os.path.exists("written"))
+        # Also if a call meets it.
+        with self.assertRaises(systx.Conflict):
+            with systx.transaction() as tx:
+                tx.read_text("read")
+                self.put("read", "333")
+                with self.assertRaises(systx.Conflict):
+                    tx.check()
+                tx.read_text("read")
+
+    def test_retries(self):
+        self.put("read", "1")
+        tries = []
+
+        @systx.retry(label="twice")
+        def copy(tx, to, *, more):
+            text = tx.read_text("read")
+            tries.append(text)
+            if len(tries) == 1:
+                self.put("read", "22")
+            tx.write_text(to, text + more)
+            return len(text)
+
+        self.assertEqual(copy("written", more="!"), 2)
+        self.assertEqual((tries, self.said("written")), (["1", "22"], "22!"))
+        self.assertEqual(copy.__name__, "copy")
+
+        @systx.retry(times=2)
+        def never(tx):
+            tx.read_text("read")
+            self.put("read", self.said("read") + "x")
+
+        with self.assertRaises(systx.Conflict):
+            never()
+        self.assertEqual(self.said("read"), "22xxx")
+
+    def test_threads_lose_no_update(self):
+        self.put("sum", "0")
+
+        @systx.retry(times=10000, durable=False)
+        def add(tx):
+            tx.write_text("sum", str(int(tx.read_text("sum")) + 1))
+
+        threads = [threading.Thread(target=lambda: [add() for _ in range(10)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.said("sum"), "40")
+
+    def test_a_nested_one_joins(self):
+        with systx.transaction() as tx:
+            tx.write_text("outer", "1")
+            with systx.transaction() as inner:
+                inner.write_text("inner", "2")
+            self.assertFalse(os.path.exists("inner"))
+        self.assertEqual(self.said("inner"), "2")
+        with self.assertRaises(systx.TransactionError):
+            with systx.transaction() as tx:
+                tx.write_text("outer", "lost")
+                with self.assertRaises(KeyError):
+                    with systx.transaction():
+                        raise KeyError
+        self.assertEqual(self.said("outer"), "1")
+
+    def test_a_part_is_undone_alone(self):
+        with systx.transaction() as tx:
+            tx.write_text("outer", "1")
+            with self.assertRaises(KeyError):
+                with tx.part() as part:
+                    file = part.open("undone", "w")
+                    file.write("2")
+                    raise KeyError
+            self.assertFalse(tx.exists("undone"))
+            with tx.part() as part:
+                part.write_text("kept", "3")
+        self.assertEqual(sorted(os.listdir()), ["kept", "outer"])
+
+    def test_waits_for_a_change(self):
+        calls = []
+
+        @systx.retry()
+        def take(tx):
+            calls.append(1)
+            if not tx.exists("work"):
+                tx.write_text("forgotten", "")
+                tx.retry()
+            tx.unlink("work")
+            return "taken"
+
+        said = []
+        thread = threading.Thread(target=lambda: said.append(take()))
+        thread.start()
+        self.put("work", "x")
+        thread.join()
+        self.assertEqual(said, ["taken"])
+        self.assertEqual(os.listdir(), [])
+
+    def test_what_is_wrong_is_said(self):
+        with self.assertRaises(OSError) as caught:
+            systx.Transaction.stat(systx.transaction(), "x")
+        self.assertEqual(caught.exception.errno, errno.EINVAL)
+        with self.assertRaises(ValueError):
+            systx.transaction(unsupported="maybe")
+        with systx.transaction() as tx:
+            for mode in ("", "rw", "rr", "bt", "b", "q", "rbt"):
+                with self.assertRaises(ValueError):
+                    tx.open("x", mode)
+            with self.assertRaises(FileNotFoundError) as missing:
+                tx.open("missing")
+            self.assertEqual(missing.exception.filename, "missing")
+            with self.assertRaises(ValueError):
+                tx.open("a\0b")
+            with self.assertRaises(ValueError):
+                tx.open("x", "rb", encoding="utf-8")
+            with self.assertRaises(ValueError):
+                tx.open("x", "w", 0)
+        self.assertEqual(systx.version(), (0, 1, 0))
+
+
+class Calls(Place):
+    def test_the_calls_of_os(self):
+        self.put("file", "0123456789")
+        with systx.transaction() as tx:
+            tx.makedirs("a/b/c")
+            tx.makedirs("a/b/c", exist_ok=True)
+            with self.assertRaises(FileExistsError):
+                tx.makedirs("a/b/c")
+            tx.rename("file", "a/file")
+            tx.link("a/file", "second")
+            tx.symlink("a/file", "link")
+            self.assertEqual(tx.readlink("link"), "a/file")
+            self.assertEqual(sorted(tx.listdir()), ["a", "link", "second"])
+            self.assertEqual(dict(tx.entries("a")), {"b": 4, "file": 8})
+            tx.rmdir("a/b/c")
+            tx.truncate("second", 4)
+            tx.chmod("second", 0o604)
+            tx.utime("second", ns=(1_000_000_005, 2_000_000_007))
+            found = tx.stat("link")
+            self.assertEqual((found.st_size, found.st_mode, found.st_nlink), (4, 0o100604, 2))
+            self.assertEqual((found.st_mtime_ns, found.st_mtime), (2_000_000_007, 2.000000007))
+            self.assertEqual(found.st_dev, os.stat("file").st_dev)
+            self.assertEqual(tx.lstat("link").st_size, 6)
+            self.assertTrue(tx.access("link", os.R_OK) and not tx.access("missing", os.F_OK))
+            self.assertTrue(tx.is_dir("a") and not tx.is_dir("second") and not tx.exists("x"))
+            tx.setxattr("second", "user.note", b"n")
+            self.assertEqual(tx.getxattr("second", "user.note"), b"n")
+            self.assertIn("user.note", tx.listxattr("second"))
+            with self.assertRaises(IsADirectoryError):
+                tx.unlink("a")
+            with self.assertRaises(IsADirectoryError):
+                tx.open("a", "w")
+        self.assertEqual(sorted(os.listdir()), ["a", "link", "second"])
+        self.assertEqual((self.said("second"), os.getxattr("second", "user.note")), ("0123", b"n"))
+        self.assertEqual(os.stat("link").st_mtime_ns, 2_000_000_007)
+
+    def test_files_are_as_those_of_open(self):
+        self.put("file", "one\ntwo\nthree\n")
+        with systx.transaction() as tx:
+            with tx.open("file") as file:
+                self.assertEqual([line.strip() for line in file], ["one", "two", "three"])
+            with tx.open("file", "r+b") as file:
+                self.assertEqual(file.readline(), b"one\n")
+                file.seek(0)
+                file.write(b"ONE")
+                file.seek(-6, os.SEEK_END)
+                self.assertEqual((file.read(), file.tell()), (b"three\n", 14))
+                file.truncate(8)
+            with tx.open("file", "a", encoding="latin-1") as file:
+                file.write("f\u00fcnf\n")
+            with tx.open("raw", "wb", 0) as file:
+                self.assertEqual(file.write(b"abc"), 3)
+                with self.assertRaises(OSError):
+                    file.fileno()
+                with self.assertRaises(OSError):
+                    file.read(1)
+            self.assertEqual(tx.read_bytes("file"), b"ONE\ntwo\nf\xfcnf\n")
+        with open("file", "rb") as file:
+            self.assertEqual(file.read(), b"ONE\ntwo\nf\xfcnf\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
