@@ -30,6 +30,9 @@ class Options(ctypes.Structure):
         ("unsupported", c_uint32),
         ("label", c_char_p),
         ("retries", c_uint32),
+        ("policy", c_uint32),
+        ("sequence", c_uint64),
+        ("stall_ms", c_uint32),
         ("reserved", c_uint32),
     ]
 
@@ -101,6 +104,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sys_xbegin": (c_int, [c_uint32, POINTER(Options)]),
     "sys_xend": (c_int, []),
     "sys_xabort": (c_int, []),
+    "sys_xretry": (c_int, []),
     "sys_xcheck": (c_int, []),
     "sys_xoutcome": (c_int, [POINTER(OutcomeStruct)]),
     "systx_version": (c_uint32, []),

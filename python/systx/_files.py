@@ -122,7 +122,11 @@ class OpenFiles:
             self._all.add(raw)
             return raw  # type: ignore[return-value]
         size = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
-        layers = {os.O_RDONLY: io.BufferedReader, os.O_WRONLY: io.BufferedWriter, os.O_RDWR: io.BufferedRandom}
+        layers: dict[int, Any] = {
+            os.O_RDONLY: io.BufferedReader,
+            os.O_WRONLY: io.BufferedWriter,
+            os.O_RDWR: io.BufferedRandom,
+        }
         file: Any = layers[flags & (os.O_WRONLY | os.O_RDWR)](raw, size)
         if not binary:
             file = io.TextIOWrapper(file, encoding, errors, newline, line_buffering=buffering == 1)

@@ -10,7 +10,7 @@ import functools
 import os
 import stat as modes
 from types import TracebackType
-from typing import IO, Any, Callable, Iterator, Optional, TypeVar, Union
+from typing import IO, Any, Callable, Iterator, NoReturn, Optional, TypeVar, Union
 
 from . import _calls
 from ._calls import AT_FDCWD, StrPath, call, encoded
@@ -18,8 +18,8 @@ from ._files import OpenFiles
 
 T = TypeVar("T")
 
-_AGAIN = 1
-_CODES = ("running", "committed", "displaced", "pending", "aborted", "conflict", "failed", "refused", "in doubt")
+_AGAIN, _PART = 1, 2
+_CODES = ("running", "committed", "displaced", "pending", "aborted", "conflict", "failed", "refused", "in doubt", "order")
 # Most bytes of a path, and of an attribute.
 _TARGET_BYTES, _XATTR_BYTES = 4096, 65536
 
@@ -64,6 +64,10 @@ def _lost(number: int) -> TransactionError:
     return error
 
 
+class _Wait(BaseException):
+    """Leaves the block of a transaction that waits."""
+
+
 class Transaction:
     """A transaction of the calling thread; made by `transaction`.
 
@@ -92,6 +96,8 @@ class Transaction:
                     self.abort()
                     raise
                 lost = self._end("sys_xend")
+            elif kind is _Wait and not self._flags & _PART:
+                self._end("sys_xretry")
             else:
                 self.abort()
         finally:
@@ -119,6 +125,15 @@ class Transaction:
     def abort(self) -> None:
         """Forgets everything that was done. In the block, raise an exception instead."""
         self._end("sys_xabort")
+
+    def retry(self) -> NoReturn:
+        """In a function that `systx.retry` decorates: forgets what was done, sleeps until something that was read
+        changes, by any program, and calls the function again."""
+        raise _Wait
+
+    def part(self) -> "Transaction":
+        """Begins, with the block of `with`, a part of the transaction that an exception undoes alone."""
+        return Transaction(self._options, _PART)
 
     @property
     def outcome(self) -> Optional[Outcome]:
@@ -383,6 +398,8 @@ def retry(
                     if left <= 0:
                         raise
                     left -= 1
+                except _Wait:
+                    pass
 
         return wrapped
 

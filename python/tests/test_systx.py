@@ -128,6 +128,39 @@ class Transactions(Place):
                         raise KeyError
         self.assertEqual(self.said("outer"), "1")
 
+    def test_a_part_is_undone_alone(self):
+        with systx.transaction() as tx:
+            tx.write_text("outer", "1")
+            with self.assertRaises(KeyError):
+                with tx.part() as part:
+                    file = part.open("undone", "w")
+                    file.write("2")
+                    raise KeyError
+            self.assertFalse(tx.exists("undone"))
+            with tx.part() as part:
+                part.write_text("kept", "3")
+        self.assertEqual(sorted(os.listdir()), ["kept", "outer"])
+
+    def test_waits_for_a_change(self):
+        calls = []
+
+        @systx.retry()
+        def take(tx):
+            calls.append(1)
+            if not tx.exists("work"):
+                tx.write_text("forgotten", "")
+                tx.retry()
+            tx.unlink("work")
+            return "taken"
+
+        said = []
+        thread = threading.Thread(target=lambda: said.append(take()))
+        thread.start()
+        self.put("work", "x")
+        thread.join()
+        self.assertEqual(said, ["taken"])
+        self.assertEqual(os.listdir(), [])
+
     def test_what_is_wrong_is_said(self):
         with self.assertRaises(OSError) as caught:
             systx.Transaction.stat(systx.transaction(), "x")

@@ -36,6 +36,10 @@ extern "C" {
 /* Flags of sys_xbegin and systx_atomically. */
 #define SYSTX_AGAIN 1u /* After a conflict the thread begins again, with the age of the try that lost. */
 
+#define SYSTX_PART 2u /* In a transaction: what follows up to the end can be undone alone. */
+#define SYSTX_ORDERED 4u /* It commits by its number, systx_options.sequence. */
+#define SYSTX_RESET 8u /* And the count goes on from this number. */
+
 /* systx_options.durability */
 #define SYSTX_DURABLE 0u     /* On stable storage when sys_xend returns. */
 #define SYSTX_NOT_DURABLE 1u /* All or nothing as long as the machine stays up. */
@@ -44,12 +48,25 @@ extern "C" {
 #define SYSTX_UNSUPPORTED_ABORT 0u /* EOPNOTSUPP; the transaction can't commit any more. */
 #define SYSTX_UNSUPPORTED_DENY 1u  /* EPERM; the transaction goes on. */
 
+/* systx_options.policy: the winner of a conflict. */
+#define SYSTX_OLDEST 0u          /* One that has lost often enough. */
+#define SYSTX_FIRST_COMMITTER 1u /* None waits for another. */
+
+/* systx_options.stall_ms: the commit of an ordered transaction never waits. */
+#define SYSTX_NO_STALL 0xffffffffu
+
+/* A function that systx_atomically runs returns it to wait until something that it has read changes. */
+#define SYSTX_RETRY (-0x7fffffff - 1)
+
 struct systx_options {
 	size_t size;          /* sizeof (struct systx_options) */
 	uint32_t durability;
 	uint32_t unsupported;
 	const char *label;    /* What others read about it; NULL: the name of the program. */
 	uint32_t retries;     /* systx_atomically: most further tries; 0: 100. */
+	uint32_t policy;
+	uint64_t sequence;    /* SYSTX_ORDERED: the number. */
+	uint32_t stall_ms;    /* SYSTX_ORDERED: longest wait for those before it; 0: a minute. */
 	uint32_t reserved;    /* 0 */
 };
 
@@ -62,6 +79,7 @@ struct systx_options {
 #define SYSTX_CONFLICT 5u  /* What it had read or written was changed by others. */
 #define SYSTX_FAILED 6u    /* A system call of the commit has failed. */
 #define SYSTX_REFUSED 7u   /* It can't commit, for the reason in the message. */
+#define SYSTX_ORDER 9u     /* Its number keeps it from committing. Nothing was changed. */
 #define SYSTX_IN_DOUBT 8u  /* The log could not be synced: whether it has committed shows after `systx recover`. */
 
 struct systx_outcome {
@@ -92,6 +110,9 @@ int sys_xcheck(void);
 int sys_xoutcome(struct systx_outcome *outcome);
 int sys_xpause(struct systx_token *token);
 int sys_xresume(const struct systx_token *token);
+int sys_xretry(void);
+int systx_on_commit(void (*action)(void *), void *with);
+int systx_on_abort(void (*action)(void *), void *with);
 int systx_push(void);
 int systx_pop(void);
 int systx_atomically(uint32_t flags, const struct systx_options *options, int (*work)(void *), void *with);
@@ -102,6 +123,7 @@ uint32_t systx_version(void);
 int systx_open(const char *path, int flags, ...);
 int systx_openat(int dirfd, const char *path, int flags, ...);
 int systx_creat(const char *path, mode_t mode);
+int systx_adopt(int fd);
 int systx_close(int fd);
 int systx_dup(int fd);
 int systx_mkostemp(char *path, int flags);

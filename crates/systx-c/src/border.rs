@@ -46,10 +46,10 @@ extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// As of pthread.h, in glibc and musl.
+/// The value of pthread.h, in glibc and musl.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
-/// As long as it lives, pthread_cancel(3) waits.
+/// Keeps pthread_cancel(3) waiting.
 struct Uncancelled {
     before: c_int,
 }
@@ -299,6 +299,28 @@ impl<T: Plain> Out<T> {
     }
 }
 
+/// A function of C to call later, with its argument.
+pub(crate) struct Action {
+    function: extern "C" fn(*mut c_void),
+    with: *mut c_void,
+}
+
+// SAFETY: the pointer is only given back; that it may be used in the thread that ends the transaction is C's promise.
+unsafe impl Send for Action {}
+
+impl Action {
+    /// # Errors
+    /// `EFAULT`: there is none.
+    pub(crate) fn new(function: Option<extern "C" fn(*mut c_void)>, with: *mut c_void) -> Answer<Action> {
+        let function = function.ok_or(Errno::FAULT)?;
+        Ok(Action { function, with })
+    }
+
+    pub(crate) fn run(self) {
+        (self.function)(self.with)
+    }
+}
+
 /// The buffers of readv(2) and writev(2).
 #[repr(transparent)]
 pub struct Iovecs(*const iovec);
@@ -431,7 +453,7 @@ pub fn close(number: c_int) {
     unsafe { libc::close(number) };
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes of the kernel.
 pub fn random<const N: usize>() -> Answer<[u8; N]> {
     let mut bytes = [0; N];
     // SAFETY: the pointer is to a local variable of that many bytes.

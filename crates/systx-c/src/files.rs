@@ -1,6 +1,6 @@
 //! Open files: `systx_openat`, `systx_read` and what else works with a descriptor.
 
-use crate::border::{border, Answer, Bytes, Room, Text, MOVED_BYTES_MAX};
+use crate::border::{border, descriptor, Answer, Bytes, Room, Text, MOVED_BYTES_MAX};
 use crate::numbers::{refusal, Handle};
 use crate::subject::{handle, Base};
 use crate::world::World;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use systx::posix::{self, Errno, Opened, Wanted};
 use systx::OpenOptions;
 
-/// The options and the kind of object that open(2) is asked for.
+/// The flags of open(2), understood.
 fn options(flags: c_int, mode: mode_t) -> Answer<(OpenOptions, Wanted)> {
     let has = |flag: c_int| flags & flag == flag;
     let wanted = match () {
@@ -77,6 +77,26 @@ pub extern "C" fn systx_open(path: Text, flags: c_int, mode: mode_t) -> c_int {
 pub extern "C" fn systx_creat(path: Text, mode: mode_t) -> c_int {
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
     border(|| open(libc::AT_FDCWD, path.bytes()?, flags, mode))
+}
+
+/// A descriptor of the program's own, in the transaction: with its rights and its offset.
+#[no_mangle]
+pub extern "C" fn systx_adopt(fd: c_int) -> c_int {
+    border(|| {
+        let running = crate::thread::current()?;
+        running.goes_on()?;
+        let number = World::now().ok_or(Errno::INVAL)?.numbers.take()?;
+        let fd = descriptor(&fd)?;
+        let opened = match running.here.file_of(fd) {
+            Ok(file) => Opened::File(file),
+            // No regular file: it may be a directory.
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                Opened::Dir(running.here.dir_of(fd).map_err(refusal)?)
+            }
+            Err(error) => return Err(refusal(error)),
+        };
+        number.is(&running, opened)
+    })
 }
 
 /// close(2).

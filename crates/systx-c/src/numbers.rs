@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use systx::posix::{Errno, Opened};
-use systx::{Dir, File};
+use systx::{Dir, File, OrderError};
 
 /// An open file or directory.
 pub struct Handle {
@@ -39,6 +39,8 @@ impl Handle {
 
 pub struct Numbers {
     nothing: OwnedFd,
+    /// Device and inode of it.
+    identity: (u64, u64),
     open: RwLock<HashMap<c_int, Arc<Handle>>>,
 }
 
@@ -70,8 +72,9 @@ impl Taken<'_> {
 }
 
 impl Numbers {
-    pub fn new(nothing: OwnedFd) -> Numbers {
-        Numbers { nothing, open: RwLock::default() }
+    pub fn new(nothing: OwnedFd) -> Answer<Numbers> {
+        let identity = identity(nothing.as_raw_fd())?;
+        Ok(Numbers { nothing, identity, open: RwLock::default() })
     }
 
     fn look(&self) -> RwLockReadGuard<'_, HashMap<c_int, Arc<Handle>>> {
@@ -101,8 +104,7 @@ impl Numbers {
     pub fn close(&self, number: c_int) -> Answer<()> {
         let handle = self.change().remove(&number).ok_or(Errno::BADF)?;
         drop(handle);
-        let ours = identity(self.nothing.as_raw_fd())?;
-        if identity(number) != Ok(ours) {
+        if identity(number) != Ok(self.identity) {
             return Err(Errno::BADF);
         }
         close(number);
@@ -126,6 +128,10 @@ pub fn refusal(error: std::io::Error) -> Errno {
     match systx::Error::of(&error) {
         None => number_of(&error),
         Some(systx::Error::Ended) => Errno::BADF,
+        Some(systx::Error::Paused) => Errno::BUSY,
+        Some(systx::Error::NotPaused | systx::Error::NoParticipant) => Errno::PERM,
+        Some(systx::Error::Order(OrderError::Full)) => Errno::AGAIN,
+        Some(systx::Error::Order(OrderError::Used { .. } | OrderError::Taken { .. })) => Errno::EXIST,
         Some(systx::Error::Forked | systx::Error::OtherUser) => Errno::PERM,
         Some(systx::Error::InDoubt(_)) => Errno::IO,
         Some(_) => Errno::CANCELED,

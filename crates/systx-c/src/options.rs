@@ -1,9 +1,10 @@
-//! The options of a transaction, as C gives them.
+//! Options of a begin, as C gives them.
 
 use crate::border::{Answer, In, Text};
 use libc::{c_char, size_t};
+use std::time::Duration;
 use systx::posix::Errno;
-use systx::{Durability, Options, Unsupported};
+use systx::{Durability, Options, Policy, Unsupported};
 
 /// `struct systx_options`.
 #[derive(Clone, Copy)]
@@ -20,36 +21,55 @@ pub struct systx_options {
     pub label: *const c_char,
     /// Of `systx_atomically`: most tries after the first; 0: 100.
     pub retries: u32,
+    /// SYSTX_OLDEST or SYSTX_FIRST_COMMITTER.
+    pub policy: u32,
+    /// With SYSTX_ORDERED: the number.
+    pub sequence: u64,
+    /// With SYSTX_ORDERED: the longest that the commit waits for those before it, in milliseconds; 0: a minute.
+    pub stall_ms: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 /// Size of the structure in the first version.
-const LEAST_BYTES: usize = 32;
+const LEAST_BYTES: usize = 48;
+/// SYSTX_NO_STALL.
+const NO_STALL: u32 = u32::MAX;
 
 /// The begin of a transaction.
 pub struct Begin {
     pub options: Options,
     /// After a conflict it is begun again.
     pub again: bool,
+    /// In a transaction it is a part that can be undone alone.
+    pub part: bool,
+    pub ordered: bool,
     pub retries: u32,
 }
 
 /// SYSTX_AGAIN.
-const AGAIN: u32 = 1;
-/// As of `Options::new`.
+pub const AGAIN: u32 = 1;
+/// SYSTX_PART.
+const PART: u32 = 2;
+/// SYSTX_ORDERED.
+const ORDERED: u32 = 4;
+/// SYSTX_RESET.
+const RESET: u32 = 8;
+/// The default, that of `Options::new`.
 const RETRIES: u32 = 100;
 
 impl Begin {
     /// # Errors
     /// `EINVAL` for flags and values that are not known; those of [`In::sized`].
     pub fn new(flags: u32, options: &In<systx_options>) -> Answer<Begin> {
-        if flags & !AGAIN != 0 {
+        if flags & !(AGAIN | PART | ORDERED | RESET) != 0 {
             return Err(Errno::INVAL);
         }
-        let again = flags & AGAIN != 0;
-        if options.is_null() {
-            return Ok(Begin { options: Options::new(), again, retries: RETRIES });
+        let (again, part, ordered) = (flags & AGAIN != 0, flags & PART != 0, flags & ORDERED != 0);
+        let resets = flags & RESET != 0;
+        if options.is_null() || resets && !ordered {
+            let plain = Begin { options: Options::new(), again, part, ordered, retries: RETRIES };
+            return if ordered || resets { Err(Errno::INVAL) } else { Ok(plain) };
         }
         let given = options.sized(LEAST_BYTES)?;
         let durability = match given.durability {
@@ -62,15 +82,29 @@ impl Begin {
             1 => Unsupported::Deny,
             _ => return Err(Errno::INVAL),
         };
+        let policy = match given.policy {
+            0 => Policy::Oldest,
+            1 => Policy::FirstCommitter,
+            _ => return Err(Errno::INVAL),
+        };
         if given.reserved != 0 {
             return Err(Errno::INVAL);
         }
-        let mut options = Options::new().durability(durability).unsupported(unsupported);
+        let mut options = Options::new().durability(durability).unsupported(unsupported).policy(policy);
+        if ordered {
+            let number = given.sequence;
+            options = if resets { options.sequence_from(number) } else { options.sequence(number) };
+            match given.stall_ms {
+                0 => {}
+                NO_STALL => options = options.stall(Duration::ZERO),
+                longest => options = options.stall(Duration::from_millis(longest.into())),
+            }
+        }
         if !given.label.is_null() {
             let label = Text::of(given.label);
             options = options.label(String::from_utf8_lossy(label.bytes()?));
         }
         let retries = if given.retries == 0 { RETRIES } else { given.retries };
-        Ok(Begin { options, again, retries })
+        Ok(Begin { options, again, part, ordered, retries })
     }
 }

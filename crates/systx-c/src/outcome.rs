@@ -42,9 +42,9 @@ pub enum Code {
     #[default]
     Running = 0,
     Committed = 1,
-    /// The same, and objects of others are at some of the paths.
+    /// Committed, with objects of others at some of the paths.
     Displaced = 2,
-    /// The same, and not all is public yet.
+    /// Committed, and not all is public yet.
     Pending = 3,
     /// By the program.
     Aborted = 4,
@@ -53,6 +53,8 @@ pub enum Code {
     Failed = 6,
     Refused = 7,
     InDoubt = 8,
+    /// A number in a sequence keeps it from committing.
+    Order = 9,
 }
 
 /// The report on a transaction. It owns the strings that C is given.
@@ -129,13 +131,14 @@ impl Outcome {
             Error::Conflict(conflict) => (Code::Conflict, 0, path(conflict.path())),
             Error::Failed(failed) => (Code::Failed, failed.raw_os_error(), path(failed.path())),
             Error::InDoubt(_) => (Code::InDoubt, 0, None),
-            Error::Ended => return Outcome::aborted(),
+            Error::Order(_) => (Code::Order, 0, None),
+            Error::Ended | Error::Retry => return Outcome::aborted(),
             _ => (Code::Refused, 0, None),
         };
         Outcome { code, error: number, path: at, message: text(error.to_string()), ..Outcome::default() }
     }
 
-    /// The same for C; its strings live as long as this value.
+    /// Fills the structure of C; the strings live as long as this value.
     pub fn for_c(&self) -> systx_outcome {
         systx_outcome {
             size: 0,

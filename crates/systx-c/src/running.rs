@@ -1,14 +1,15 @@
 //! A transaction that C has begun.
 
-use crate::border::Answer;
+use crate::border::{Action, Answer};
 use crate::numbers::refusal;
 use crate::options::Begin;
 use crate::outcome::Outcome;
 use crate::world::{held, World};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use systx::posix::{Errno, Retry};
-use systx::{Dir, Systx, Transaction};
+use systx::posix::{Errno, OpenPart, Retry};
+use systx::{Dir, Error, Sub, Systx, Token, Transaction};
 
 pub struct Running {
     /// The working directory, whatever it is at each call.
@@ -25,7 +26,7 @@ pub struct Running {
     opened: AtomicBool,
 }
 
-/// The state that a further try takes over.
+/// The age and mounts for a further try.
 pub struct Again {
     systx: Systx,
     retry: Retry,
@@ -105,6 +106,67 @@ impl Running {
         held(&self.tx).is_none()
     }
 
+    /// A call on the transaction, with nothing locked: actions of the program may run in it. It is this thread's alone.
+    fn with<T>(&self, call: impl FnOnce(&Transaction) -> io::Result<T>) -> Answer<T> {
+        let tx = held(&self.tx).take().ok_or(Errno::CANCELED)?;
+        let answer = call(&tx);
+        *held(&self.tx) = Some(tx);
+        answer.map_err(refusal)
+    }
+
+    /// Begins a part that can be undone alone.
+    pub fn begin_part(&self) -> Answer<Option<OpenPart>> {
+        self.with(|tx| tx.sub().map(Sub::leave))
+    }
+
+    pub fn end_part(&self, part: OpenPart, end: End) -> Answer<()> {
+        self.with(|tx| {
+            let part = Sub::of(tx, part);
+            match end {
+                End::Commit => part.commit(),
+                End::Abort => part.abort(),
+            }
+        })
+    }
+
+    /// Has an action run at the end.
+    pub fn act(&self, end: End, action: Action) -> Answer<()> {
+        self.goes_on()?;
+        self.with(|tx| match end {
+            End::Commit => tx.on_commit(move || action.run()),
+            End::Abort => tx.on_abort(move || action.run()),
+        })
+    }
+
+    /// Stops it; `Err`: it has ended.
+    pub fn pause(&self) -> Result<u128, Outcome> {
+        let tx = held(&self.tx).take();
+        let paused = tx.ok_or(Error::Ended).and_then(Transaction::pause);
+        paused.map(|token| token.to_bits()).map_err(|error| Outcome::of_error(&error))
+    }
+
+    /// Goes on, in a thread that has taken part.
+    pub fn resume(&self, token: u128) -> Result<(), Error> {
+        *held(&self.tx) = Some(self.systx.resume(&Token::from_bits(token))?);
+        Ok(())
+    }
+
+    /// Sleeps until something that it has read changes, and ends it.
+    pub fn wait(self: &Arc<Running>, world: &World) -> Answer<Option<Again>> {
+        let tx = held(&self.tx).take().ok_or(Errno::CANCELED)?;
+        let waited = tx.wait_try();
+        self.close(world);
+        let retry = waited.map_err(refusal)?;
+        Ok(retry.map(|retry| Again { systx: self.systx.clone(), retry }))
+    }
+
+    /// Gives back its numbers.
+    pub fn close(self: &Arc<Running>, world: &World) {
+        if self.opened.load(Ordering::Acquire) {
+            world.numbers.close_all_of(self);
+        }
+    }
+
     /// Ends it, and gives back its numbers.
     pub fn end(self: &Arc<Running>, world: &World, end: End) -> (Outcome, Option<Again>) {
         let tx = held(&self.tx).take();
@@ -112,9 +174,7 @@ impl Running {
             None => (Outcome::aborted(), None),
             Some(tx) => self.end_of(tx, end),
         };
-        if self.opened.load(Ordering::Acquire) {
-            world.numbers.close_all_of(self);
-        }
+        self.close(world);
         ended
     }
 

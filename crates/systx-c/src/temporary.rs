@@ -9,7 +9,7 @@ use systx::posix::Errno;
 
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const WANTED: &[u8; 6] = b"XXXXXX";
-/// Tries for an unused name: the number that glibc makes.
+/// The number that glibc makes.
 const TRIES: usize = 62 * 62 * 62;
 
 /// Puts names in place of the six X until `make` finds one that is free.

@@ -3,7 +3,7 @@
 //! Owns: the stack of each thread, the tokens of paused transactions. Guarantees: a thread that ends aborts what it is
 //! in; a forked child is in nothing.
 
-use crate::border::{random, Answer};
+use crate::border::Answer;
 use crate::options::Begin;
 use crate::outcome::{Code, Outcome};
 use crate::running::{Again, End, Running};
@@ -11,7 +11,7 @@ use crate::world::{held, World};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use systx::posix::Errno;
+use systx::posix::{Errno, OpenPart};
 
 /// Bytes of a token: as many as no one guesses.
 const TOKEN_BYTES: usize = 16;
@@ -30,6 +30,8 @@ pub struct Current {
     running: Arc<Running>,
     /// Begins without an end.
     depth: u32,
+    /// Parts that can be undone alone, with the depth of their begins.
+    parts: Vec<(u32, OpenPart)>,
 }
 
 impl Drop for Current {
@@ -127,24 +129,41 @@ pub fn can_retry() -> bool {
 
 /// Begins a transaction, or joins the one that the thread is in.
 pub fn begin(begin: &Begin) -> Answer<()> {
-    let before = with(|thread| {
-        match &mut thread.current {
-            Some(current) if current.running.is_lost() => return Err(Errno::CANCELED),
-            Some(current) => {
-                current.depth = current.depth.checked_add(1).ok_or(Errno::AGAIN)?;
-                return Ok(None);
-            }
-            None => {}
+    let joined = with(|thread| match &mut thread.current {
+        // A number is that of a whole.
+        Some(_) if begin.ordered => Err(Errno::INVAL),
+        Some(current) if current.running.is_lost() => Err(Errno::CANCELED),
+        Some(current) => {
+            current.depth = current.depth.checked_add(1).ok_or(Errno::AGAIN)?;
+            Ok(Some(current.running.clone()))
         }
-        Ok(Some(thread.again.take()))
+        None => Ok(None),
     })?;
-    let Some(before) = before else { return Ok(()) };
+    if let Some(running) = joined {
+        return if begin.part { begin_part(&running) } else { Ok(()) };
+    }
+    let again = with(|thread| Ok(thread.again.take()))?;
     let world = World::make()?;
-    let running = Running::begin(world, begin, before)?;
-    let current = Current { running, depth: 1 };
+    let running = Running::begin(world, begin, again)?;
+    let current = Current { running, depth: 1, parts: Vec::new() };
     with(|thread| {
         thread.world = Some(world);
         (thread.current, thread.shown) = (Some(current), None);
+        Ok(())
+    })
+}
+
+fn begin_part(running: &Running) -> Answer<()> {
+    let part = running.begin_part();
+    with(|thread| {
+        let current = thread.current.as_mut().ok_or(Errno::INVAL)?;
+        match part {
+            Ok(part) => current.parts.extend(part.map(|part| (current.depth, part))),
+            Err(error) => {
+                current.depth -= 1;
+                return Err(error);
+            }
+        }
         Ok(())
     })
 }
@@ -159,32 +178,65 @@ pub fn end(end: End) -> Answer<()> {
         if current.depth == 1 {
             return Ok(None);
         }
+        let is_part = current.parts.last().is_some_and(|(depth, _)| *depth == current.depth);
+        let part = if is_part { current.parts.pop() } else { None };
         current.depth -= 1;
-        Ok(Some(current.running.clone()))
+        Ok(Some((current.running.clone(), part)))
     })?;
-    if let Some(running) = inner {
-        return match end {
-            End::Abort => {
-                running.doom();
-                Ok(())
-            }
-            End::Commit if running.is_lost() => Err(Errno::CANCELED),
-            End::Commit => Ok(()),
-        };
+    if let Some((running, part)) = inner {
+        return end_inner(&running, part.map(|(_, part)| part), end);
     }
     let current = with(|thread| thread.current.take().ok_or(Errno::INVAL))?;
     let world = World::now().ok_or(Errno::INVAL)?;
     let (outcome, again) = current.running.end(world, end);
     let code = outcome.code;
-    with(|thread| {
-        (thread.last, thread.again, thread.shown) = (Some(outcome), again, None);
-        Ok(())
-    })?;
+    ended(outcome, again)?;
     match (end, code) {
         (End::Abort, _) | (_, Code::Committed | Code::Displaced | Code::Pending) => Ok(()),
         (_, Code::InDoubt) => Err(Errno::IO),
         _ => Err(Errno::CANCELED),
     }
+}
+
+/// Remembers the end of the thread's transaction.
+fn ended(outcome: Outcome, again: Option<Again>) -> Answer<()> {
+    with(|thread| {
+        (thread.last, thread.again, thread.shown) = (Some(outcome), again, None);
+        Ok(())
+    })
+}
+
+fn end_inner(running: &Running, part: Option<OpenPart>, end: End) -> Answer<()> {
+    if running.is_lost() {
+        return if end == End::Abort { Ok(()) } else { Err(Errno::CANCELED) };
+    }
+    match (part, end) {
+        (Some(part), end) => running.end_part(part, end),
+        (None, End::Abort) => {
+            running.doom();
+            Ok(())
+        }
+        (None, End::Commit) => Ok(()),
+    }
+}
+
+/// Forgets what was done, sleeps until something that was read changes, and ends the transaction.
+///
+/// # Errors
+/// `EINVAL`: the thread is in none, or in an inner begin.
+pub fn retry() -> Answer<()> {
+    let current = with(|thread| {
+        let current = thread.current.take_if(|current| current.depth == 1);
+        current.ok_or(Errno::INVAL)
+    })?;
+    let world = World::now().ok_or(Errno::INVAL)?;
+    let waited = current.running.wait(world);
+    let (again, answer) = match waited {
+        Ok(again) => (again, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    ended(Outcome::aborted(), again)?;
+    answer
 }
 
 /// Calls `show` with the report on the transaction that the thread is in, or else on its last.
@@ -203,28 +255,51 @@ pub fn outcome<T>(show: impl FnOnce(&Outcome) -> Answer<T>) -> Answer<T> {
 }
 
 /// Takes the thread out of its transaction.
-pub fn pause() -> Answer<systx_token> {
-    let token = systx_token { bytes: random()? };
-    with(|thread| {
-        let world = thread.world.ok_or(Errno::INVAL)?;
-        let current = thread.current.take().ok_or(Errno::INVAL)?;
-        held(&world.paused.0).insert(token, current);
-        Ok(token)
-    })
-}
-
-/// Puts the thread into a transaction that was paused in this process.
 ///
 /// # Errors
-/// `EBUSY`: it is in one. `EPERM`: the token is none, or is used.
+/// `EINVAL`: it is in none. `ECANCELED`: it can't go on, and has ended.
+pub fn pause() -> Answer<systx_token> {
+    let (world, current) = with(|thread| {
+        let world = thread.world.ok_or(Errno::INVAL)?;
+        Ok((world, thread.current.take().ok_or(Errno::INVAL)?))
+    })?;
+    match current.running.pause() {
+        Ok(bits) => {
+            let token = systx_token { bytes: bits.to_ne_bytes() };
+            held(&world.paused.0).insert(token, current);
+            Ok(token)
+        }
+        Err(outcome) => {
+            current.running.close(world);
+            ended(outcome, None)?;
+            Err(Errno::CANCELED)
+        }
+    }
+}
+
+/// Puts the thread into a transaction that it has taken part in.
+///
+/// # Errors
+/// `EBUSY`: it is in one. `EPERM`: the token is none, or is used, or of a transaction of other threads.
 pub fn resume(token: systx_token) -> Answer<()> {
     with(|thread| {
         if thread.current.is_some() {
             return Err(Errno::BUSY);
         }
         let world = World::now().ok_or(Errno::PERM)?;
-        let current = held(&world.paused.0).remove(&token).ok_or(Errno::PERM)?;
-        (thread.world, thread.current, thread.shown) = (Some(world), Some(current), None);
+        let mut paused = held(&world.paused.0);
+        let known = paused.get(&token).ok_or(Errno::PERM)?;
+        match known.running.resume(u128::from_ne_bytes(token.bytes)) {
+            Ok(()) => thread.current = paused.remove(&token),
+            Err(error) => {
+                // It was aborted when the last of its threads had ended.
+                if !matches!(error, systx::Error::NoParticipant) {
+                    paused.remove(&token).into_iter().for_each(|gone| gone.running.close(world));
+                }
+                return Err(Errno::PERM);
+            }
+        }
+        (thread.world, thread.shown) = (Some(world), None);
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Begin, end, and what is between them but files: the names of the papers.
 
-use crate::border::{border, set_errno, In, Out};
-use crate::options::{systx_options, Begin};
+use crate::border::{border, set_errno, Action, In, Out};
+use crate::options::{systx_options, Begin, AGAIN};
 use crate::outcome::{systx_outcome, LEAST_BYTES};
 use crate::running::End;
 use crate::thread::{self, systx_token};
@@ -54,6 +54,31 @@ pub extern "C" fn sys_xresume(token: In<systx_token>) -> c_int {
     border(|| thread::resume(token.get()?).map(|()| 0))
 }
 
+/// Forgets what was done, and sleeps until something that was read changes.
+#[no_mangle]
+pub extern "C" fn sys_xretry() -> c_int {
+    border(|| thread::retry().map(|()| 0))
+}
+
+fn act(end: End, function: Option<extern "C" fn(*mut c_void)>, with: *mut c_void) -> c_int {
+    border(|| {
+        let action = Action::new(function, with)?;
+        thread::current()?.act(end, action).map(|()| 0)
+    })
+}
+
+/// Has a function run when the thread's transaction has committed.
+#[no_mangle]
+pub extern "C" fn systx_on_commit(action: Option<extern "C" fn(*mut c_void)>, with: *mut c_void) -> c_int {
+    act(End::Commit, action, with)
+}
+
+/// Has a function run when the thread's transaction, or the part of it, was aborted.
+#[no_mangle]
+pub extern "C" fn systx_on_abort(action: Option<extern "C" fn(*mut c_void)>, with: *mut c_void) -> c_int {
+    act(End::Abort, action, with)
+}
+
 /// Sets the thread's transaction aside.
 #[no_mangle]
 pub extern "C" fn systx_push() -> c_int {
@@ -77,6 +102,9 @@ pub extern "C" fn systx_finish() -> c_int {
     })
 }
 
+/// SYSTX_RETRY: what such a function returns to wait.
+const RETRY: c_int = c_int::MIN;
+
 /// A function of C that is run as a transaction.
 pub type Work = extern "C" fn(*mut c_void) -> c_int;
 
@@ -88,7 +116,6 @@ pub extern "C" fn systx_atomically(
     work: Option<Work>,
     with: *mut c_void,
 ) -> c_int {
-    const AGAIN: u32 = 1;
     let mut retries = 0;
     let known = border(|| {
         work.ok_or(Errno::FAULT)?;
@@ -113,6 +140,12 @@ pub extern "C" fn systx_atomically(
         match said {
             0 if sys_xend() == 0 => return 0,
             0 => {}
+            RETRY if !joins && !lost => {
+                if sys_xretry() != 0 {
+                    return -1;
+                }
+                continue;
+            }
             said => {
                 sys_xabort();
                 if !lost {

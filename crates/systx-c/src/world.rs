@@ -51,7 +51,7 @@ impl World {
         let world = World {
             first: Systx::new().map_err(|error| number_of(&error))?,
             others: Mutex::default(),
-            numbers: Numbers::new(nothing()?),
+            numbers: Numbers::new(nothing()?)?,
             streams: Streams::default(),
             paused: Paused::default(),
         };

@@ -7,7 +7,7 @@ use libc::{c_int, size_t};
 use systx::posix::{Errno, SetXattr};
 
 const LINK: c_int = libc::AT_SYMLINK_NOFOLLOW;
-/// As of linux/limits.h.
+/// The longest name (linux/limits.h).
 const NAME_BYTES_MAX: usize = 255;
 
 fn at(path: &Text, flags: c_int) -> Answer<Subject> {

@@ -21,6 +21,7 @@ use systx_engine::transaction::{Attr, Node, SetAttr, SetTime};
 use systx_os::caller::{Caller, Capability};
 use systx_os::outside::Outside;
 
+pub use crate::sub::OpenPart;
 pub use crate::transaction::Retry;
 pub use systx_os::{Errno, FileType, Rename, Seek, SetXattr, Stat, Timestamp};
 

@@ -111,6 +111,24 @@ impl Sub<'_> {
     }
 }
 
+/// A part that is open, apart from its transaction: for the C interface.
+#[doc(hidden)]
+pub struct OpenPart(Part);
+
+impl<'t> Sub<'t> {
+    /// Leaves it open.
+    #[doc(hidden)]
+    pub fn leave(mut self) -> Option<OpenPart> {
+        self.part.take().map(OpenPart)
+    }
+
+    /// Goes on with one that was left open in this transaction.
+    #[doc(hidden)]
+    pub fn of(tx: &'t Transaction, part: OpenPart) -> Sub<'t> {
+        Sub { tx, part: Some(part.0) }
+    }
+}
+
 impl Drop for Sub<'_> {
     fn drop(&mut self) {
         // A transaction that can't go on is undone as a whole; so is one of which a part could not be.

@@ -131,6 +131,15 @@ impl Transaction {
         self.tx.call(|calling| Ok(calling.state.engine.still_true()?))
     }
 
+    /// Sleeps until something that was read has changed, and ends it, for a further try.
+    ///
+    /// # Errors
+    /// Of watching; it has ended then.
+    #[doc(hidden)]
+    pub fn wait_try(self) -> io::Result<Option<Retry>> {
+        self.wait_for_change().map(|again| again.map(Retry))
+    }
+
     /// Commits; after a conflict with what a further try takes over.
     #[doc(hidden)]
     pub fn commit_try(self) -> Result<Committed, (Error, Option<Retry>)> {

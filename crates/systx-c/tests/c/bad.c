@@ -89,6 +89,11 @@ static void each_by_number(int fd, int error)
 	FAILS(systx_fremovexattr(fd, "user.x"), error);
 }
 
+static void never(void *with)
+{
+	CHECK(with == (void *)buf && 0);
+}
+
 static void in_no_transaction(void)
 {
 	char name[] = "tmp-XXXXXX";
@@ -101,6 +106,10 @@ static void in_no_transaction(void)
 	FAILS(sys_xcheck(), EINVAL);
 	FAILS(sys_xpause(&token), EINVAL);
 	FAILS(sys_xresume(&token), EPERM);
+	FAILS(sys_xretry(), EINVAL);
+	FAILS(systx_on_commit(never, NULL), EINVAL);
+	FAILS(systx_on_abort(never, NULL), EINVAL);
+	FAILS(systx_adopt(0), EINVAL);
 	FAILS(systx_push(), EINVAL);
 	FAILS(systx_pop(), EINVAL);
 	each_by_path("old", "x", EINVAL);
@@ -120,7 +129,9 @@ static void options(void)
 	struct systx_options wrong;
 	memset(&larger, 0, sizeof larger);
 	memset(&wrong, 0, sizeof wrong);
-	FAILS(sys_xbegin(2, NULL), EINVAL);
+	FAILS(sys_xbegin(16, NULL), EINVAL);
+	FAILS(sys_xbegin(SYSTX_ORDERED, NULL), EINVAL);
+	FAILS(sys_xbegin(SYSTX_RESET, NULL), EINVAL);
 	FAILS(sys_xbegin(0x80000000u, NULL), EINVAL);
 	FAILS(sys_xbegin(0, &wrong), EINVAL);
 	wrong.size = sizeof wrong - 8;
@@ -134,6 +145,11 @@ static void options(void)
 	wrong.unsupported = 2;
 	FAILS(sys_xbegin(0, &wrong), EINVAL);
 	wrong.unsupported = SYSTX_UNSUPPORTED_DENY;
+	wrong.unsupported = 0;
+	wrong.policy = 2;
+	FAILS(sys_xbegin(0, &wrong), EINVAL);
+	wrong.policy = SYSTX_FIRST_COMMITTER;
+	FAILS(sys_xbegin(SYSTX_RESET, &wrong), EINVAL);
 	wrong.reserved = 1;
 	FAILS(sys_xbegin(0, &wrong), EINVAL);
 	FAILS(systx_atomically(0, &wrong, NULL, NULL), EFAULT);
@@ -185,6 +201,10 @@ static void null_pointers(void)
 	FAILS(systx_mkostemp(NIL, 0), EFAULT);
 	FAILS(systx_mkdtemp(NIL), EFAULT);
 	FAILS(sys_xoutcome((struct systx_outcome *)null), EFAULT);
+	FAILS(systx_on_commit(NULL, NULL), EFAULT);
+	FAILS(systx_on_abort(NULL, NULL), EFAULT);
+	FAILS(systx_adopt(-1), EBADF);
+	FAILS(systx_adopt(1000), EBADF);
 	FAILS(sys_xpause((struct systx_token *)null), EFAULT);
 	FAILS(sys_xresume((struct systx_token *)null), EFAULT);
 	/* No listing of ours: it is not looked at. */
@@ -238,26 +258,49 @@ static void closed_plainly(void)
 	CHECK(write(plain, "mine", 4) == 4 && close(plain) == 0 && unlink("other") == 0);
 }
 
+static int fd_of_both, steps[2];
+
 static void *resume(void *with)
 {
-	struct systx_token *given = with;
+	struct systx_token *given = (struct systx_token *)with;
+	char go;
+	/* It takes part. */
+	CHECK(systx_pread(fd_of_both, buf, 1, 0) == 1);
+	CHECK(write(steps[1], "!", 1) == 1);
+	while (read(steps[0], &go, 1) != 1 || go != '?')
+		CHECK(write(steps[1], &go, 1) == 1);
 	FAILS(systx_open("old", O_RDONLY), EINVAL);
+	FAILS(systx_pread(fd_of_both, buf, 1, 0), EBUSY);
 	CHECK(sys_xresume(given) == 0);
+	CHECK(systx_pread(fd_of_both, buf, 1, 0) == 1);
 	FAILS(sys_xresume(given), EBUSY);
 	CHECK(put_inside("made", "by two threads") == 0);
 	CHECK(sys_xend() == 0);
 	return NULL;
 }
 
+static void *a_stranger(void *with)
+{
+	FAILS(sys_xresume((struct systx_token *)with), EPERM);
+	return NULL;
+}
+
 static void tokens(void)
 {
 	struct systx_token forged;
-	pthread_t thread;
+	pthread_t thread, stranger;
 	memset(&forged, 7, sizeof forged);
 	FAILS(sys_xresume(&forged), EPERM);
 	CHECK(sys_xbegin(0, NULL) == 0);
 	FAILS(sys_xresume(&forged), EBUSY);
 	CHECK(put_inside("other", "1") == 0);
+	fd_of_both = systx_open("old", O_RDONLY);
+	CHECK(fd_of_both >= 0 && pipe(steps) == 0);
+	CHECK(pthread_create(&thread, NULL, resume, &token) == 0);
+	char go = ' ';
+	while (go != '!') {
+		CHECK(read(steps[0], &go, 1) == 1);
+	}
 	CHECK(sys_xpause(&token) == 0);
 	FAILS(sys_xend(), EINVAL);
 	FAILS(systx_open("old", O_RDONLY), EINVAL);
@@ -276,7 +319,9 @@ static void tokens(void)
 	/* Meanwhile another one. */
 	CHECK(sys_xbegin(0, NULL) == 0 && put_inside("between", "2") == 0 && sys_xend() == 0);
 	CHECK(says("between", "2") && access("other", F_OK) == -1);
-	CHECK(pthread_create(&thread, NULL, resume, &token) == 0 && pthread_join(thread, NULL) == 0);
+	CHECK(pthread_create(&stranger, NULL, a_stranger, &token) == 0 && pthread_join(stranger, NULL) == 0);
+	CHECK(write(steps[1], "?", 1) == 1 && pthread_join(thread, NULL) == 0);
+	CHECK(close(steps[0]) == 0 && close(steps[1]) == 0);
 	CHECK(says("other", "1") && says("made", "by two threads"));
 	FAILS(sys_xresume(&token), EPERM);
 	CHECK(unlink("other") == 0 && unlink("made") == 0 && unlink("between") == 0);

@@ -90,6 +90,7 @@ static void list(const char *path)
 {
 	char *names[500];
 	size_t count = 0;
+	memset(names, 0, sizeof names);
 	errno = 0;
 	LISTING *dir = X(opendir)(path);
 	printf("%s: %d, %d\n", path, dir != NULL, errno);
@@ -107,8 +108,10 @@ static void list(const char *path)
 				   (found.st_ino == entry->d_ino || dots);
 			snprintf(name, sizeof name, "%s %d %d", entry->d_name, entry->d_type, same);
 			/* The area of the transactions is no name of theirs. */
-			if (strncmp(name, ".systx", 6) != 0)
+			if (strncmp(name, ".systx", 6) != 0) {
+				free(names[count]);
 				names[count++] = strdup(name);
+			}
 		}
 		printf("%zu names, %d\n", count, errno);
 		X(rewinddir)(dir);
@@ -116,6 +119,8 @@ static void list(const char *path)
 	qsort(names, count, sizeof *names, by_name);
 	for (size_t n = 0; n < count; n++)
 		printf("    %s\n", names[n]);
+	for (size_t n = 0; n < sizeof names / sizeof *names; n++)
+		free(names[n]);
 	T(X(closedir)(dir));
 }
 

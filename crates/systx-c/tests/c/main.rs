@@ -24,7 +24,7 @@ type Case = fn(&Built, &Path) -> Tried;
 fn main() {
     runner::in_a_mount_namespace();
     let scratch = Arc::new(volume::Scratch::new());
-    let cases: [(&str, Case); 12] = [
+    let cases: [(&str, Case); 13] = [
         ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
         ("each_compiler_takes_the_header", interface::compilers),
         ("exported_is_what_is_declared", interface::symbols),
@@ -33,6 +33,7 @@ fn main() {
         ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
         ("bad_input_is_an_error_and_changes_nothing", bad_input),
         ("threads_forks_and_outsiders_lose_nothing", |built, dir| on_each(built, dir, "together")),
+        ("parts_actions_order_and_waiting_are_those_of_rust", |built, dir| on_each(built, dir, "more")),
         ("amounts_are_kept_whoever_is_killed", examples::transfer),
         ("a_privileged_open_is_not_led_astray", examples::toctou),
         ("an_index_agrees_with_its_maildir", examples::maildir),

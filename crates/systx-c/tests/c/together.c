@@ -249,6 +249,34 @@ static void cancelled_threads(void)
 	}
 }
 
+static int open_descriptors(void)
+{
+	int count = 0;
+	DIR *dir = opendir("/proc/self/fd");
+	CHECK(dir != NULL);
+	while (readdir(dir))
+		count++;
+	CHECK(closedir(dir) == 0);
+	return count;
+}
+
+/* What is left open is closed, however it ends. */
+static void no_descriptor_is_left(void)
+{
+	struct systx_options options = loosely();
+	int before = 0;
+	put("shared", "abc");
+	for (int n = 0; n < 300; n++) {
+		if (n == 100)
+			before = open_descriptors();
+		CHECK(sys_xbegin(0, &options) == 0);
+		int fd = systx_open("shared", O_RDWR);
+		CHECK(fd >= 0 && systx_open(".", O_RDONLY) >= 0 && systx_dup(fd) >= 0 && systx_write(fd, "X", 1) == 1);
+		CHECK((n % 2 ? sys_xend() : sys_xabort()) == 0);
+	}
+	CHECK(open_descriptors() == before);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2 && chdir(argv[1]) == 0);
@@ -260,6 +288,7 @@ int main(int argc, char **argv)
 	ends_of_threads();
 	forks();
 	cancelled_threads();
+	no_descriptor_is_left();
 	CHECK(systx_finish() == 0);
 	return 0;
 }
