@@ -20,7 +20,7 @@ generation() {
             END { print NR == 1 && $1 == all ? last : text }')
 }
 
-# One round. Everything of it runs in a pid namespace, so that one SIGKILL ends all of it at once: systx, its twin
+# One round. Everything of it runs in a pid namespace, so that one SIGKILL ends all of it at once: systx, its helper
 # process that would have finished the work, and the command. Sets `took` (µs from the command's end to systx's end).
 round() { # generation, µs from the command's end to the kill; empty: don't kill
     local start run init status=0
@@ -65,7 +65,7 @@ done
 check "both outcomes were seen: $old × all old, $new × all new, no mixture after recovery" test "$old" -gt 0 -a "$new" -gt 0
 say "in $mixed of $n rounds the kill had left a half-published tree, and recovery finished it"
 
-# Killed alone, systx is followed by its twin, which finishes the work at once: nobody calls `systx recover`.
+# Killed alone, systx is followed by its helper, which finishes the work at once: nobody calls `systx recover`.
 for ((n = 1; n <= 3; n++)); do
     G=$now systx run --only "$fs" -- bash -ec "$step" >"$scratch/kill.log" 2>&1 </dev/null &
     run=$!
@@ -81,4 +81,4 @@ for ((n = 1; n <= 3; n++)); do
     [ "$found" = "$now" ] || [ "$found" = $((now + 1)) ] || fail "10 s after systx alone was killed: $found"
     now=$found
 done
-ok "systx alone killed, $((n - 1)) times: its twin left no mixture, without recovery by anybody else"
+ok "systx alone killed, $((n - 1)) times: its helper left no mixture, without recovery by anybody else"

@@ -31,7 +31,7 @@ life() {
     shift 3
     case $last in
         cut) told=redone ;;
-        unit | twin) told=nothing ;;
+        unit | helper) told=nothing ;;
     esac
     case $order in
         ab) images="ext4 xfs" ;;
@@ -54,7 +54,7 @@ must() { grep -q "^vm| $1" "$scratch/console" || { echo "vm: life $lives FAILED:
 life bookworm ab unit
 must 'Linux 6\.1\.'
 must 'uuids 0 0'
-life bookworm ab twin
+life bookworm ab helper
 life bookworm ab cut
 life bookworm ba cut
 must 'uuids 0 0'
@@ -65,5 +65,5 @@ life trixie ab cut
 life bookworm ab cut
 life bookworm ba unit
 life trixie ab cut
-life trixie ba twin frozen=1
+life trixie ba helper frozen=1
 echo "vm: $lives lives in $SECONDS s: all passed"

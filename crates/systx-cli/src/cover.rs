@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use systx_engine::domain::Domain;
-use systx_os::sandbox::twin::{Call, Taken, Twin, WORDS_MAX};
+use systx_os::sandbox::helper::{Call, Helper, Taken, WORDS_MAX};
 use systx_os::sandbox::vigil::{Vigil, Woken};
 use systx_os::{Linux, Open, Os};
 use tracing::debug;
@@ -39,7 +39,7 @@ impl Promised {
 /// over, so that a process is at work here all the time and no other takes the table for one of an earlier
 /// boot.
 pub fn promise<'a>(
-    twin: &Twin,
+    helper: &Helper,
     held: &[Mounted],
     served: impl IntoIterator<Item = (&'a Mounted, &'a Arc<Domain<Linux>>)>,
 ) -> Promised {
@@ -59,12 +59,12 @@ pub fn promise<'a>(
     }
     let promised = Promised(promised);
     if !promised.is_nothing() {
-        twin.leave(&promised.0);
+        helper.leave(&promised.0);
     }
     promised
 }
 
-/// For tests of what a redo does: as if every twin were killed.
+/// For tests of what a redo does: as if every helper were killed.
 fn is_left_to_others() -> bool {
     std::env::var_os("SYSTX_CHECKPOINT").is_some_and(|value| value == "never")
 }
@@ -83,10 +83,10 @@ fn ends_with_us(held: &[Mounted]) -> bool {
     std::process::id() == 1 || is_apart || held.iter().any(has_program)
 }
 
-/// Lets go of the twin, unless something was left to it.
-pub fn end(twin: Twin, promised: &Promised) {
+/// Lets go of the helper, unless something was left to it.
+pub fn end(helper: Helper, promised: &Promised) {
     if promised.is_nothing() {
-        twin.reap();
+        helper.reap();
     }
 }
 

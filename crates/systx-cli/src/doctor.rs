@@ -123,7 +123,7 @@ fn look(area: &Area) -> Vec<Line> {
         user_namespaces(),
         isolation(),
         hooks(),
-        twin(),
+        helper(),
     ];
     if let Some(places) = places {
         // Without a user namespace nothing can be looked at, and that is said.
@@ -235,12 +235,12 @@ fn hooks() -> Line {
     }
 }
 
-fn twin() -> Line {
+fn helper() -> Line {
     if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-        line("twin", Holds::Yes, "survives the end of a service or session, in a cgroup of its own", None)
+        line("helper", Holds::Yes, "survives the end of a service or session, in a cgroup of its own", None)
     } else {
         line(
-            "twin",
+            "helper",
             Holds::Weaker,
             "ends with its service or session; then the next use of systx recovers",
             Some("Use cgroup v2"),

@@ -194,7 +194,7 @@ pub struct Refused {
     /// Any user may have brought it about: by what has the area's name, or by leaving no room for an area.
     pub by_anybody: bool,
     /// The identity that another area has, too.
-    twin: Option<[u8; 16]>,
+    copy: Option<[u8; 16]>,
 }
 
 /// Opens the domains of mounts, making areas where there are none; that finishes what is in the way.
@@ -224,7 +224,7 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
             let doing = format!("{}: asking for the area's name", mounted.borrow().point());
             Failure::new(doing, e)
         };
-        name.map_err(|e: Errno| Refused { mount, why: why(e), by_anybody: false, twin: None })
+        name.map_err(|e: Errno| Refused { mount, why: why(e), by_anybody: false, copy: None })
     };
     let names = mounts.iter().enumerate().map(named).collect::<Result<Vec<_>, _>>()?;
     let locations: Vec<_> = mounts
@@ -247,7 +247,7 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
                     .hint("that user or root can remove what has it")
             }
             e @ OpenError::Area(_) => not_opened(&area_path(n), &e),
-            OpenError::Twin { first, .. } => {
+            OpenError::Copy { first, .. } => {
                 let why = format!(
                 "the area is the same as that of {}: a copy of a file system is not used beside its original",
                 shown(point(first))
@@ -265,11 +265,11 @@ fn open_by<M: Borrow<Mounted>, D: MayBe>(
             attributes.nosuid && attributes.nodev
         });
         let by_anybody = is_untrusted || may_be_anybodys(&e);
-        let twin = match &e {
-            OpenError::Twin { id, .. } => Some(*id),
+        let copy = match &e {
+            OpenError::Copy { id, .. } => Some(*id),
             _ => None,
         };
-        Refused { mount: n, why: words(n, e), by_anybody, twin }
+        Refused { mount: n, why: words(n, e), by_anybody, copy }
     };
     let domains = open(os, &locations, doubted).map_err(failed)?;
     for (n, domain) in domains.iter().enumerate() {
@@ -498,7 +498,7 @@ fn as_many<M: Borrow<Mounted>, D>(
         match open(mounts, &doubted) {
             Ok(domains) => return domains,
             Err(refused) => {
-                doubted.extend(refused.twin);
+                doubted.extend(refused.copy);
                 let mount = mounts.remove(refused.mount);
                 failed.push(LeftOut { point: mount.borrow().lower.point.clone(), why: refused.why });
             }

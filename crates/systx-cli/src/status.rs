@@ -198,7 +198,7 @@ pub fn recover(args: &Recover) -> Answer {
     let mut out = String::new();
     let mut values = Vec::new();
     for (mounted, domain) in &found.open {
-        // Of session daemons that went with the machine, or together with their twins.
+        // Of session daemons that went with the machine, or together with their helpers.
         socket::sweep(&Linux::new(), &domain.area.dir);
         let Finished { recovered, error } = finish(domain);
         let error = error.or(settled(domain).err());

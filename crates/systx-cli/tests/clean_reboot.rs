@@ -28,10 +28,10 @@ fn main() {
         ("an_ordinary_users_commits_are_not_done_again", an_ordinary_users),
         ("what_recover_has_seen_is_not_done_again_after_a_loss_of_power", recovered_before_a_power_loss),
         ("what_a_killed_publisher_has_removed_is_gone_when_recover_returns", killed_in_the_last_phase),
-        ("while_a_twin_waits_another_boot_id_does_nothing_again", seen_from_a_container),
-        ("a_twin_watches_before_the_command_that_leaves_it_a_checkpoint_goes_on", watched_first),
+        ("while_a_helper_waits_another_boot_id_does_nothing_again", seen_from_a_container),
+        ("a_helper_watches_before_the_command_that_leaves_it_a_checkpoint_goes_on", watched_first),
         ("recover_waits_for_what_another_process_publishes", recover_waits),
-        ("a_twin_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
+        ("a_helper_that_is_told_to_end_makes_its_checkpoint_first", told_to_end),
     ]);
 }
 
@@ -131,7 +131,7 @@ fn unmounted_behind_many(dir: &Path) {
     }
     must(Command::new("chmod").arg("603").arg(served.join("f")));
     std::fs::write(served.join("f"), "0\n1\n2\n3\n").unwrap();
-    // `umount` must succeed at once; the device is closed when the twins are gone.
+    // `umount` must succeed at once; the device is closed when the helpers are gone.
     volume.boot();
     assert!(recover().contains("nothing to do"));
     assert_eq!(std::fs::read_to_string(served.join("f")).unwrap(), "0\n1\n2\n3\n");
@@ -298,9 +298,9 @@ fn told_to_end(dir: &Path) {
     std::fs::create_dir(&served).unwrap();
     std::fs::write(served.join("f"), "").unwrap();
     let mut tell = Tell::new(dir);
-    // SIGTERM is held back: from here on the twin waits for it.
-    let waits = |twin: &Held| {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", twin.pid)).unwrap_or_default();
+    // SIGTERM is held back: from here on the helper waits for it.
+    let waits = |helper: &Held| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", helper.pid)).unwrap_or_default();
         let held = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t"));
         held.and_then(|held| u64::from_str_radix(held, 16).ok()).is_some_and(|held| held >> 14 & 1 == 1)
     };
@@ -311,25 +311,25 @@ fn told_to_end(dir: &Path) {
         assert!(tell.wait(&child));
         let family = children(child.id());
         assert!(child.wait().unwrap().success());
-        let Some(twin) = family.iter().find(|one| !one.gone_within(0)) else { continue };
-        while !waits(twin) && !twin.gone_within(0) {}
-        if twin.gone_within(0) {
+        let Some(helper) = family.iter().find(|one| !one.gone_within(0)) else { continue };
+        while !waits(helper) && !helper.gone_within(0) {}
+        if helper.gone_within(0) {
             continue;
         }
-        twin.signal(rustix::process::Signal::TERM);
-        twin.gone();
+        helper.signal(rustix::process::Signal::TERM);
+        helper.gone();
         volume.boot();
         let said = recover();
         assert!(said.contains("nothing to do"), "told to end, and its checkpoint was not made: {said}");
         return;
     }
-    panic!("no twin waits");
+    panic!("no helper waits");
 }
 
 /// Bytes of the file `owners` from here on are those of watchers.
 const WATCHERS: u64 = 1024;
 
-/// The command waits, for a moment at most, for the end of a pipe whose other end the twin has. Each of its
+/// The command waits, for a moment at most, for the end of a pipe whose other end the helper has. Each of its
 /// locks takes some time, so that a lock that comes too late is seen to be.
 fn watched_first(dir: &Path) {
     if !have("strace") {
@@ -362,7 +362,7 @@ fn watched_first(dir: &Path) {
             line.contains("F_OFD_SETLK")
                 && start.and_then(|n| n.parse().ok()).is_some_and(|n: u64| n >= WATCHERS)
         };
-        // The twin is another process; where it was cut by another one's line, its end is the next line of it.
+        // The helper is another process; where it was cut by another one's line, its end is the next line of it.
         let Some(asked) = lines.iter().position(|(pid, line)| *pid != first && is_watch(line)) else {
             continue;
         };
@@ -380,7 +380,7 @@ fn watched_first(dir: &Path) {
         assert!(held < waits, "the command goes on before anybody watches:\n{text}");
         return;
     }
-    panic!("never is a checkpoint left to a twin in time");
+    panic!("never is a checkpoint left to a helper in time");
 }
 
 /// A checkpoint that is due within a second gives no process a reason to take the table for one of an earlier

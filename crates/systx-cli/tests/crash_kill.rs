@@ -21,37 +21,39 @@ use std::process::Child;
 
 fn main() {
     machine::main(&[
-        ("the_twin_alone_finishes_for_a_killed_owner", |dir| killed(dir, Root, "ext4", Kill::Owner)),
-        ("the_twin_alone_finishes_for_a_killed_owner_of_a_users_run", |dir| {
+        ("the_helper_alone_finishes_for_a_killed_owner", |dir| killed(dir, Root, "ext4", Kill::Owner)),
+        ("the_helper_alone_finishes_for_a_killed_owner_of_a_users_run", |dir| {
             killed(dir, User, "ext4", Kill::Owner)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin", |dir| killed(dir, Root, "ext4", Kill::OwnerAndTwin)),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_xfs", |dir| {
-            killed(dir, Root, "xfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper", |dir| {
+            killed(dir, Root, "ext4", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_btrfs", |dir| {
-            killed(dir, Root, "btrfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_on_xfs", |dir| {
+            killed(dir, Root, "xfs", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_ext4_without_a_journal", |dir| {
-            killed(dir, Root, "ext4-nj", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_on_btrfs", |dir| {
+            killed(dir, Root, "btrfs", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_on_tmpfs", |dir| {
-            killed(dir, Root, "tmpfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_on_ext4_without_a_journal", |dir| {
+            killed(dir, Root, "ext4-nj", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run", |dir| {
-            killed(dir, User, "ext4", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_on_tmpfs", |dir| {
+            killed(dir, Root, "tmpfs", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_xfs", |dir| {
-            killed(dir, User, "xfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_of_a_users_run", |dir| {
+            killed(dir, User, "ext4", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_btrfs", |dir| {
-            killed(dir, User, "btrfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_of_a_users_run_on_xfs", |dir| {
+            killed(dir, User, "xfs", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_ext4_without_a_journal", |dir| {
-            killed(dir, User, "ext4-nj", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_of_a_users_run_on_btrfs", |dir| {
+            killed(dir, User, "btrfs", Kill::OwnerAndHelper)
         }),
-        ("recover_finishes_for_a_killed_owner_and_twin_of_a_users_run_on_tmpfs", |dir| {
-            killed(dir, User, "tmpfs", Kill::OwnerAndTwin)
+        ("recover_finishes_for_a_killed_owner_and_helper_of_a_users_run_on_ext4_without_a_journal", |dir| {
+            killed(dir, User, "ext4-nj", Kill::OwnerAndHelper)
+        }),
+        ("recover_finishes_for_a_killed_owner_and_helper_of_a_users_run_on_tmpfs", |dir| {
+            killed(dir, User, "tmpfs", Kill::OwnerAndHelper)
         }),
         ("a_commit_over_two_file_systems_is_on_both_or_on_neither_after_a_kill", |dir| {
             on_both_or_on_neither(dir, Root)
@@ -65,17 +67,17 @@ fn main() {
         ("recover_finishes_when_everything_of_a_users_run_is_killed_at_once", |dir| {
             killed(dir, User, "ext4", Kill::Everything)
         }),
-        ("the_twin_finishes_for_an_owner_killed_before_any_call", |dir| {
-            before_any_call(dir, Root, Twin::Lives)
+        ("the_helper_finishes_for_an_owner_killed_before_any_call", |dir| {
+            before_any_call(dir, Root, Helper::Lives)
         }),
-        ("the_twin_finishes_for_an_owner_of_a_users_run_killed_before_any_call", |dir| {
-            before_any_call(dir, User, Twin::Lives)
+        ("the_helper_finishes_for_an_owner_of_a_users_run_killed_before_any_call", |dir| {
+            before_any_call(dir, User, Helper::Lives)
         }),
         ("recover_finishes_for_an_owner_killed_before_any_call", |dir| {
-            before_any_call(dir, Root, Twin::Dies)
+            before_any_call(dir, Root, Helper::Dies)
         }),
         ("recover_finishes_for_an_owner_of_a_users_run_killed_before_any_call", |dir| {
-            before_any_call(dir, User, Twin::Dies)
+            before_any_call(dir, User, Helper::Dies)
         }),
     ]);
 }
@@ -110,7 +112,7 @@ fn end(mut bench: Bench, what: &str) {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kill {
     Owner,
-    OwnerAndTwin,
+    OwnerAndHelper,
     Everything,
 }
 
@@ -118,12 +120,12 @@ impl Kill {
     /// Words before the command line: for everything systx is pid 1 of a namespace.
     fn words(self) -> &'static [&'static str] {
         match self {
-            Kill::Owner | Kill::OwnerAndTwin => &[],
+            Kill::Owner | Kill::OwnerAndHelper => &[],
             Kill::Everything => &["unshare", "--pid", "--fork"],
         }
     }
 
-    /// Kills after `us` microseconds, and waits for the dead. Returns how long a twin was at work that died later.
+    /// Kills after `us` microseconds, and waits for the dead. Returns how long a helper was at work that died later.
     fn strike(self, mut child: Child, us: u64) -> Option<u64> {
         if self == Kill::Everything {
             let owner = systx_below(child.id());
@@ -138,9 +140,9 @@ impl Kill {
         }
         let family = children(child.id());
         let_pass(us);
-        // Half of the time a twin that dies is at work already.
-        let head_start = (self == Kill::OwnerAndTwin && fastrand::bool()).then(|| fastrand::u64(..3000));
-        if self == Kill::OwnerAndTwin && head_start.is_none() {
+        // Half of the time a helper that dies is at work already.
+        let head_start = (self == Kill::OwnerAndHelper && fastrand::bool()).then(|| fastrand::u64(..3000));
+        if self == Kill::OwnerAndHelper && head_start.is_none() {
             family.iter().for_each(Held::kill);
         }
         child.kill().unwrap();
@@ -154,7 +156,7 @@ impl Kill {
     }
 }
 
-/// At random instants. A twin that lives finishes by itself, else `systx recover` does.
+/// At random instants. A helper that lives finishes by itself, else `systx recover` does.
 fn killed(dir: &Path, who: Who, kind: &'static str, kill: Kill) {
     let Some(mut bench) = bench(dir, who, kind) else { return };
     bench.aim();
@@ -171,7 +173,7 @@ fn killed(dir: &Path, who: Who, kind: &'static str, kill: Kill) {
             bench.look_before_recovery();
             bench.account.recover();
         }
-        bench.settled(&format!("round {round}, {kill:?} killed after {us} µs, twin {head_start:?} later"));
+        bench.settled(&format!("round {round}, {kill:?} killed after {us} µs, helper {head_start:?} later"));
     }
     end(bench, &format!("{kind}, {kill:?} killed"));
 }
@@ -233,7 +235,7 @@ fn on_both_or_on_neither(dir: &Path, who: Who) {
             apart += usize::from(pair.apart());
             pair.account.recover();
         }
-        let what = format!("round {round}, {inject:?} or after {us} µs, twin lives: {alone}");
+        let what = format!("round {round}, {inject:?} or after {us} µs, helper lives: {alone}");
         pair.settled(&what, inject.is_none());
     }
     let Pair { stayed, went_on, account, .. } = pair;
@@ -249,18 +251,18 @@ fn on_both_or_on_neither(dir: &Path, who: Who) {
 
 /// Fate of the helper process: it dies before the owner does, or it has to do the work.
 #[derive(PartialEq)]
-enum Twin {
+enum Helper {
     Dies,
     Lives,
 }
 
 /// Kills the owner before each of some calls, or of all.
-fn before_any_call(dir: &Path, who: Who, twin: Twin) {
+fn before_any_call(dir: &Path, who: Who, helper: Helper) {
     if !have("strace") {
         return;
     }
     let Some(mut bench) = bench(dir, who, "ext4") else { return };
-    let want = who.rounds(if twin == Twin::Dies { 30 } else { 24 }, 1 << 20);
+    let want = who.rounds(if helper == Helper::Dies { 30 } else { 24 }, 1 << 20);
     let mut calls = calls(&mut bench, &dir.join("trace"));
     fastrand::shuffle(&mut calls);
     for (round, (name, count)) in calls.iter().enumerate() {
@@ -272,22 +274,22 @@ fn before_any_call(dir: &Path, who: Who, twin: Twin) {
         let child = bench.start(&["strace", "-qq", "-o", "/dev/null", "-e", &filter, "-e", &kill]);
         let told = bench.tell.wait(&child);
         let family = systx_below(child.id()).map(|owner| children(owner.pid)).unwrap_or_default();
-        if twin == Twin::Dies {
+        if helper == Helper::Dies {
             family.iter().for_each(Held::kill);
         }
         child.wait_with_output().unwrap();
         family.iter().for_each(Held::gone);
         // Before the command's last words the family is not known here; then nothing is published, either.
-        if !told || twin == Twin::Dies {
+        if !told || helper == Helper::Dies {
             bench.look_before_recovery();
             bench.account.recover();
         }
         bench.settled(&format!("owner killed before {name} number {count}"));
     }
-    if twin == Twin::Lives {
+    if helper == Helper::Lives {
         return end(bench, "owner killed before a call");
     }
     // The few of a sample may all miss it.
     assert!(bench.mixed > 0 || want < 30, "no kill was in the middle of publication");
-    end(bench, "owner and twin killed before a call");
+    end(bench, "owner and helper killed before a call");
 }

@@ -305,7 +305,7 @@ fn is_whole(tree: &Path) {
     assert!(!tree.join("goes").exists());
 }
 
-/// Kills a run of [`SCRIPT`] with some names published, and some not, together with its twin. False: it can't
+/// Kills a run of [`SCRIPT`] with some names published, and some not, together with its helper. False: it can't
 /// be done here.
 fn cut_off(dir: &Path, tree: &Path, run: &dyn Fn(&str) -> Command) -> bool {
     if !have("strace") {

@@ -19,7 +19,7 @@ fn main() {
     machine::main_without_strays(&[
         ("a_displaced_object_is_told_and_kept_until_it_is_pruned", a_displaced_object_is_told_and_kept),
         ("prune_asks_and_takes_only_yes", prune_asks_and_takes_only_yes),
-        ("what_a_twin_displaced_is_told_by_status", what_a_twin_displaced_is_told_by_status),
+        ("what_a_helper_displaced_is_told_by_status", what_a_helper_displaced_is_told_by_status),
         ("what_recover_displaced_is_told_again_until_pruned", what_recover_displaced_is_told_again),
         ("what_was_displaced_is_told_once_by_a_quiet_recovery", quietly_it_is_told_once),
         ("what_a_redo_displaced_is_told_once_by_its_whole_path", a_redo_tells_it_once),
@@ -184,12 +184,12 @@ fn prune_asks_and_takes_only_yes(dir: &Path) {
     assert!(w.aside().is_empty() && w.reports().is_empty());
 }
 
-/// A run in mid-publication, of which an outsider has taken a name, is killed; with its twin or without.
-fn killed(w: &World, twin: bool) -> PathBuf {
+/// A run in mid-publication, of which an outsider has taken a name, is killed; with its helper or without.
+fn killed(w: &World, helper: bool) -> PathBuf {
     let stopped = w.stopped().expect("stands");
     let taken = w.take_one();
     let family = children(stopped.owner.pid);
-    if twin {
+    if helper {
         family.iter().for_each(Held::kill);
     }
     stopped.owner.kill();
@@ -198,7 +198,7 @@ fn killed(w: &World, twin: bool) -> PathBuf {
     taken
 }
 
-fn what_a_twin_displaced_is_told_by_status(dir: &Path) {
+fn what_a_helper_displaced_is_told_by_status(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let taken = killed(&w, false);
     w.displaced(&taken);
@@ -414,10 +414,10 @@ fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {
     let Some((volume, quota)) = Volume::with_quota(dir) else { return };
     let Some(w) = world_on(dir, volume) else { return };
     let stopped = w.stopped().expect("stands");
-    let twin = children(stopped.owner.pid);
+    let helper = children(stopped.owner.pid);
     quota.limit("16K");
     let output = stopped.go_on();
-    twin.iter().for_each(Held::gone);
+    helper.iter().for_each(Held::gone);
     let text = err(&output);
     assert_eq!(code(&output), 125, "{text}");
     // Not every file system leaves it its table: then its last words say what it knows.

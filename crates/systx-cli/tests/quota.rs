@@ -353,13 +353,13 @@ fn a_quota_met_while_publishing_loses_nothing(dir: &Path) {
                 }
             };
             let done = published(w);
-            let twin = children(stopped.owner.pid);
+            let helper = children(stopped.owner.pid);
             if done > 0 {
                 between += 1;
                 w.leave(Some(0), Some(0));
             }
             let output = stopped.go_on();
-            twin.iter().for_each(Held::gone);
+            helper.iter().for_each(Held::gone);
             match code(&output) {
                 0 => seen[0] += 1,
                 125 => {

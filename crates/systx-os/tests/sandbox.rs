@@ -12,11 +12,11 @@ use std::sync::Arc;
 use systx_os::fuse::EventFd;
 use systx_os::process::{Ended, Signals};
 use systx_os::sandbox::apart;
+use systx_os::sandbox::helper;
 use systx_os::sandbox::join::{join, Entry, Guest};
 use systx_os::sandbox::own;
 use systx_os::sandbox::root::{Base, Root, Step};
 use systx_os::sandbox::spawn::{spawn, Child, Command, Last, News};
-use systx_os::sandbox::twin;
 use systx_runner::{self as runner, Tried};
 
 const ALL: &[(&str, Case)] = &[
@@ -35,7 +35,7 @@ const ALL: &[(&str, Case)] = &[
     ("a_killed_parent_takes_the_command_along", a_killed_parent_takes_the_command_along),
     ("mounts_stay_inside", mounts_stay_inside),
     ("who_joins_is_inside_and_goes_with_pid_1", who_joins_is_inside_and_goes_with_pid_1),
-    ("a_twin_works_only_after_an_undismissed_death", a_twin_works_only_after_an_undismissed_death),
+    ("a_helper_works_only_after_an_undismissed_death", a_helper_works_only_after_an_undismissed_death),
 ];
 
 fn main() {
@@ -274,19 +274,19 @@ fn mounts_stay_inside(dir: &Path) {
     assert_eq!(std::fs::read("/proc/self/mountinfo").unwrap(), before);
 }
 
-fn a_twin_works_only_after_an_undismissed_death(dir: &Path) {
+fn a_helper_works_only_after_an_undismissed_death(dir: &Path) {
     for (name, dismiss) in [("dismissed", true), ("killed", false)] {
         let file = dir.join(name);
         let systx = fork(|| {
-            let twin = twin::start(&[], |_| std::fs::write(&file, "done").unwrap()).unwrap();
+            let helper = helper::start(&[], |_| std::fs::write(&file, "done").unwrap()).unwrap();
             if dismiss {
-                twin.reap();
+                helper.reap();
             }
             let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
         });
         systx_os::process::wait(&systx).unwrap();
         if dismiss {
-            assert!(!file.exists(), "a dismissed twin was waited for and has done nothing");
+            assert!(!file.exists(), "a dismissed helper was waited for and has done nothing");
         } else {
             wait_for(&file);
         }

@@ -1,11 +1,11 @@
 //! `systx run`: one command, one transaction.
 //!
 //! Owns: the order of things. Guarantees: every way out says how it ended; no mount and no process is left
-//! behind, because mounts live in the command's own namespace and its processes die with its pid 1; the twin
+//! behind, because mounts live in the command's own namespace and its processes die with its pid 1; the helper
 //! alone may stay for a second ([`cover`]). Does not: decide anything about the transaction's fate but that
 //! status 0 commits.
 //!
-//! Mounts → twin → domains → (transaction → view → command → wait → commit), once or several times → report.
+//! Mounts → helper → domains → (transaction → view → command → wait → commit), once or several times → report.
 //! Whatever forks comes before the first thread, or when there is no other one left. The domains stay open
 //! over all tries, since the age that a later try inherits is their owner's.
 
@@ -33,7 +33,7 @@ use systx_engine::contention::Age;
 use systx_engine::outcome::Party;
 use systx_os::linux::NofileLimit;
 use systx_os::process::{self, Deadline, Ended, Signals, Terminal};
-use systx_os::sandbox::twin::{self, Twin};
+use systx_os::sandbox::helper::{self, Helper};
 use systx_os::{Errno, Linux, Os};
 use systx_view::Trouble;
 
@@ -100,16 +100,16 @@ pub fn run(args: &Run) -> u8 {
     say(&Told::new(&ending, &ours).having(&seen), args.voice(), status)
 }
 
-/// All tries, with a twin. An error is one of ours, before the commit.
+/// All tries, with a helper. An error is one of ours, before the commit.
 fn guarded(args: &Run, from: Standpoint, notices: &mut Notices, leaving: &mut Leaving) -> Result<Ending> {
     let scope = Scope::take(from, &args.only, args.voice())?;
     let lower = scope.lower();
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| cover::called(call, lower, &args.area));
-    let twin = twin.map_err(failed("starting the twin"))?;
-    let ended = tries(args, &scope, &twin, notices, leaving);
+    let helper = helper::start(&keep, |call| cover::called(call, lower, &args.area));
+    let helper = helper.map_err(failed("starting the helper"))?;
+    let ended = tries(args, &scope, &helper, notices, leaving);
     if matches!(&ended, Ok(done) if done.left.staged) {
-        twin.bequeath();
+        helper.bequeath();
         return ended.map(|done| done.ending);
     }
     let (ending, promised) = match ended {
@@ -117,14 +117,14 @@ fn guarded(args: &Run, from: Standpoint, notices: &mut Notices, leaving: &mut Le
             let promised = std::mem::take(&mut left.promised);
             if promised.is_nothing() {
                 // The mounts come apart while it ends.
-                twin.dismiss();
+                helper.dismiss();
             }
             drop(left);
             (Ok(ending), promised)
         }
         Err(why) => (Err(why), Promised::default()),
     };
-    cover::end(twin, &promised);
+    cover::end(helper, &promised);
     ending
 }
 
@@ -152,7 +152,7 @@ struct Left {
 fn tries(
     args: &Run,
     scope: &Scope,
-    twin: &Twin,
+    helper: &Helper,
     notices: &mut Notices,
     leaving: &mut Leaving,
 ) -> Result<Done> {
@@ -163,11 +163,11 @@ fn tries(
     };
     life::finish_others(args.voice(), &served.domains);
     let Done { ending, mut left } = tries_of(args, &served, notices, leaving)?;
-    // Staged files are deleted by a twin that sees to the rest, too; what is inside of another transaction
+    // Staged files are deleted by a helper that sees to the rest, too; what is inside of another transaction
     // ends with that one.
     if !left.staged && served.depth == 1 {
         left.promised =
-            cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(&served.domains));
+            cover::promise(helper, scope.lower(), served.lower.iter().copied().zip(&served.domains));
     }
     Ok(Done { ending, left })
 }
@@ -266,7 +266,7 @@ fn attempt(
         Err(ending) => {
             match &ending {
                 Ending::Conflict(conflict) => tx.lose(conflict),
-                // An ordinary user's twin ends with the service that this process is, any twin with the container.
+                // An ordinary user's helper ends with the service that this process is, any helper with the container.
                 // That of a subtransaction with the outer one.
                 _ if ordinary::is_ordinary() || std::process::id() == 1 || served.depth > 1 => tx.abort(),
                 _ => left.staged = tx.abandon(),

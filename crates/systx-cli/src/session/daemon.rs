@@ -30,7 +30,7 @@ use std::sync::Arc;
 use systx_engine::domain::Domain;
 use systx_engine::transaction::Transaction;
 use systx_os::process::{self, Deadline, Signals, Streams};
-use systx_os::sandbox::{apart, twin};
+use systx_os::sandbox::{apart, helper};
 use systx_os::{Linux, Open, Os};
 
 /// The options of a transaction that begins.
@@ -96,18 +96,18 @@ fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<()> {
     let lower = scope.lower();
     std::env::set_current_dir("/").map_err(at(b"/"))?;
     let keep: Vec<_> = lower.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| {
+    let helper = helper::start(&keep, |call| {
         cover::called(call, lower, terms.area);
         sweep(lower, terms.area);
     });
-    let twin = twin.map_err(failed("starting the twin"))?;
+    let helper = helper.map_err(failed("starting the helper"))?;
     let mut notices = Notices::default();
     let signals = Signals::hold().map_err(failed("holding signals"))?;
     let mut promised = Promised::default();
     let ended = held_open(
         terms,
         &scope,
-        &twin,
+        &helper,
         &signals,
         Held { server, notices: &mut notices, promised: &mut promised },
     );
@@ -116,7 +116,7 @@ fn kept(terms: &Terms<'_>, server: &mut Server) -> Result<()> {
         Err(why) => notices.ended(&Ending::Failed(why.clone())),
     }
     // Not while it waits for a word that it had a conflict: then nothing is left to be finished.
-    cover::end(twin, &promised);
+    cover::end(helper, &promised);
     drop(scope);
     let (ending, end, seen) = ended?;
     let ours = ours(terms, notices.id().map_or(0, |id| id.0));
@@ -139,7 +139,7 @@ struct Held<'a> {
 fn held_open(
     terms: &Terms<'_>,
     scope: &Scope,
-    twin: &twin::Twin,
+    helper: &helper::Helper,
     signals: &Signals,
     Held { server, notices, promised }: Held<'_>,
 ) -> Result<(Ending, End, Seen)> {
@@ -168,7 +168,7 @@ fn held_open(
         let (ending, seen, left) = kept.end(&end, terms, fails)?;
         let Some(mut tx) = left else {
             server.close(&end);
-            *promised = cover::promise(twin, scope.lower(), served.lower.iter().copied().zip(domains));
+            *promised = cover::promise(helper, scope.lower(), served.lower.iter().copied().zip(domains));
             return Ok((ending, end, seen));
         };
         // There is nothing to wait for any more.

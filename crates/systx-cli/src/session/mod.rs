@@ -7,12 +7,12 @@
 //! itself ([`client`]): so the command is a descendant of its user's shell, and terminal, streams and job
 //! control are as without systx, while pid 1 ends it as it ends everything inside. Guarantees: one session
 //! daemon a transaction; when it dies, however, so does everything inside, and nothing has happened; there is
-//! nothing to clean up that its twin would not. Does not: survive the machine: an open transaction is in
+//! nothing to clean up that its helper would not. Does not: survive the machine: an open transaction is in
 //! memory.
 //!
 //! ```text
 //! systx begin ──► session daemon (own session) ──► pid 1 of the namespaces
-//!                   │  └──► twin                  ┆ kills, when it ends
+//!                   │  └──► helper                ┆ kills, when it ends
 //!                   └─socket─ systx exec ──► guest ──► the command
 //! ```
 
@@ -42,9 +42,9 @@ use systx_os::process::Signals;
 use systx_os::{streams, Linux};
 use wire::{Answer, Form, Line, Look, Message, Request, Verdict, VERSION};
 
-/// How often, and how many times, it is looked whether a twin has finished its work.
-const TWIN_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
-const TWIN_LOOKS_MAX: u32 = 1000;
+/// How often, and how many times, it is looked whether a helper has finished its work.
+const HELPER_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
+const HELPER_LOOKS_MAX: u32 = 1000;
 
 /// Killed by SIGKILL, as shells count it.
 const KILLED: u8 = 137;
@@ -312,10 +312,10 @@ fn left_behind(look: &Look, area: &Area) -> Ending {
             let listed = domain.transactions().unwrap_or_default();
             listed.iter().any(|one| one.tx.0 == *id && one.state.is_some())
         };
-        let mut patience = TWIN_LOOKS_MAX;
+        let mut patience = HELPER_LOOKS_MAX;
         while in_flight() && patience > 0 {
             patience -= 1;
-            std::thread::sleep(TWIN_LOOK);
+            std::thread::sleep(HELPER_LOOK);
         }
         let past = domain.history().unwrap_or_default();
         past.iter().any(|past| past.tx.0 == *id && past.at >= look.since)

@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of things and the words. Where the image of a transaction is (it may have one on each of
 //! several file systems) → a transaction over just those → is all as it was left ([`systx_engine::undo`]) →
-//! put back → commit. Guarantees: an undo is committed as a run is, twin included; one that is refused names
+//! put back → commit. Guarantees: an undo is committed as a run is, helper included; one that is refused names
 //! everything that stands in its way ([`later`]). Does not: know what was read.
 
 mod later;
@@ -26,7 +26,7 @@ use systx_engine::outcome::{Options, VerbError};
 use systx_engine::transaction::Transaction;
 use systx_engine::undo::area::{ImageError, OpenImage, IMAGES_MAX};
 use systx_os::process::Signals;
-use systx_os::sandbox::twin::{self, Twin};
+use systx_os::sandbox::helper::{self, Helper};
 use systx_os::{Errno, Linux};
 
 /// Why an inner run keeps nothing.
@@ -54,11 +54,11 @@ fn undone(args: &args::Undo, notices: &mut Notices) -> Result<Ending> {
     let parts = parts(args)?;
     let mounts = &parts.mounts;
     let keep: Vec<_> = mounts.iter().flat_map(|mounted| mounted.copy.descriptors()).collect();
-    let twin = twin::start(&keep, |call| cover::called(call, mounts, &args.area));
-    let twin = twin.map_err(failed("starting the twin"))?;
+    let helper = helper::start(&keep, |call| cover::called(call, mounts, &args.area));
+    let helper = helper.map_err(failed("starting the helper"))?;
     let mut promised = Promised::default();
-    let ending = taken_back(args, &twin, &parts, notices, &mut promised);
-    cover::end(twin, &promised);
+    let ending = taken_back(args, &helper, &parts, notices, &mut promised);
+    cover::end(helper, &promised);
     ending
 }
 
@@ -149,7 +149,7 @@ fn unknown(id: TxId, found: &Existing) -> Failure {
 /// The transaction of the undo.
 fn taken_back(
     args: &args::Undo,
-    twin: &Twin,
+    helper: &Helper,
     Parts { mounts, keys }: &Parts,
     notices: &mut Notices,
     promised: &mut Promised,
@@ -200,7 +200,7 @@ fn taken_back(
             ending
         }
     };
-    *promised = cover::promise(twin, mounts, mounts.iter().zip(&domains));
+    *promised = cover::promise(helper, mounts, mounts.iter().zip(&domains));
     Ok(ending)
 }
 

@@ -41,7 +41,7 @@ fn a_killed_view_server_ends_the_command(dir: &Path) {
     let mut child = command.env("TELL", &tell.path).env("WAIT", &wait).spawn().unwrap();
     assert!(tell.wait(&child));
     let family = children(child.id());
-    assert!(family.len() >= 2, "twin and pid 1");
+    assert!(family.len() >= 2, "helper and pid 1");
     child.kill().unwrap();
     child.wait().unwrap();
     family.iter().for_each(Held::gone);

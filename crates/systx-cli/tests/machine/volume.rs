@@ -100,7 +100,7 @@ impl Volume {
         self.closed();
     }
 
-    /// The same, once a twin that has nothing to do has ended: it may be the last to know that its owner has.
+    /// The same, once a helper that has nothing to do has ended: it may be the last to know that its owner has.
     fn unmount_behind_the_last(&self) {
         let mut last = String::new();
         let mut unmounted = || {

@@ -173,7 +173,7 @@ fn standard_streams_are_the_commands(p: &Place) {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"through\n").unwrap();
-    // Returns at the end of both streams: neither systx nor its twin keeps them.
+    // Returns at the end of both streams: neither systx nor its helper keeps them.
     let output = child.wait_with_output().unwrap();
     assert_eq!((out(&output).as_str(), err(&output).as_str()), ("through\n", "e\n"));
 }

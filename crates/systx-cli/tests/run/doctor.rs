@@ -22,7 +22,7 @@ const OF_THE_MACHINE: [&str; 8] = [
     "user namespaces",
     "isolation",
     "recovery at boot",
-    "twin",
+    "helper",
 ];
 const OF_A_MOUNT: [&str; 7] = [
     "area",

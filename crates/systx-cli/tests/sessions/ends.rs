@@ -45,13 +45,13 @@ fn a_killed_daemon_is_an_abort_without_a_trace(p: &Place) {
     assert_eq!((code, said), (137, told));
     open.daemon.gone();
     while processes(&mark) > 0 || p.mount.join(AREA).join("open").exists() {
-        // The twin's work.
+        // The helper's work.
         std::thread::yield_now();
     }
     assert_eq!(p.picture(), before);
     assert_eq!(all(&open.verb("commit", &[])).0, 125);
     assert_eq!(out(&systx(p, "list", &[]).output().unwrap()), "");
-    // A socket of one whose twin was killed, too, goes with the next who looks.
+    // A socket of one whose helper was killed, too, goes with the next who looks.
     let stale = p.mount.join(AREA).join("open");
     std::fs::create_dir(&stale).unwrap();
     drop(std::os::unix::net::UnixListener::bind(stale.join(format!("4711.{}", std::process::id()))).unwrap());
@@ -246,7 +246,7 @@ fn a_killed_pid_1_is_an_abort(p: &Place) {
     let child = open.waiting(1, "echo x > x;", "true");
     let (pid, words) = (open.daemon.pid, format!("/proc/{0}/task/{0}/children", open.daemon.pid));
     let children = std::fs::read_to_string(words).unwrap();
-    // The twin has a name of its own.
+    // The helper has a name of its own.
     let is_init =
         |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap().trim() == "systx";
     let init = children.split_whitespace().find(is_init).unwrap();

@@ -40,7 +40,7 @@ fn what_several_commands_do_takes_effect_at_once(p: &Place) {
 }
 
 fn begin_prints_the_number(p: &Place) {
-    // Returns at the end of both streams: neither the session daemon nor its twin nor pid 1 keeps them.
+    // Returns at the end of both streams: neither the session daemon nor its helper nor pid 1 keeps them.
     let begun = systx(p, "begin", &["--only", "."]).output().unwrap();
     let (code, id, said) = all(&begun);
     assert!(code == 0 && said.is_empty() && id.trim().parse::<u64>().is_ok_and(|id| id > 0), "{id}{said}");

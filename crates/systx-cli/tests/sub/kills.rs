@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 
 pub const ALL: &[(&str, Case)] = &[
     ("killed_before_any_call_it_is_there_as_a_whole_or_not_at_all", killed_before_any_call),
-    ("its_twin_finishes_it_while_the_outer_one_goes_on", its_twin_finishes_it),
-    ("killed_with_its_twin_it_is_finished_at_the_end_of_the_outer_one", killed_with_its_twin),
+    ("its_helper_finishes_it_while_the_outer_one_goes_on", its_helper_finishes_it),
+    ("killed_with_its_helper_it_is_finished_at_the_end_of_the_outer_one", killed_with_its_helper),
     ("of_two_file_systems_it_is_on_both_or_on_neither", on_both_or_on_neither),
     ("an_ordinary_users_is_there_as_a_whole_or_not_at_all", an_ordinary_users),
     ("the_outer_one_killed_at_any_instant_leaves_nothing_of_either", the_outer_one_killed),
@@ -112,22 +112,22 @@ fn kill_before(bench: &mut Bench, calls: &[(String, usize)], next: &str) {
 
 fn killed_before_any_call(dir: &Path) {
     let Some((mut bench, calls)) = bench(dir) else { return };
-    // The outer one ends at once: the twin is killed with it, wherever it is.
+    // The outer one ends at once: the helper is killed with it, wherever it is.
     kill_before(&mut bench, &sample(calls, 60), "true");
     end(&bench, "killed before calls");
 }
 
-/// Until no twin is left, and then which generation it is, by a file that only one of the two has.
-const WHEN_THE_TWIN_IS_GONE: &str =
-    "while grep -qs systx-twin /proc/[0-9]*/comm; do :; done; if [ -e link.$G ]; then echo new; else echo old; fi";
+/// Until no helper is left, and then which generation it is, by a file that only one of the two has.
+const WHEN_THE_HELPER_IS_GONE: &str =
+    "while grep -qs systx-helper /proc/[0-9]*/comm; do :; done; if [ -e link.$G ]; then echo new; else echo old; fi";
 
-fn its_twin_finishes_it(dir: &Path) {
+fn its_helper_finishes_it(dir: &Path) {
     let Some((mut bench, calls)) = bench(dir) else { return };
-    kill_before(&mut bench, &sample(calls, 30), WHEN_THE_TWIN_IS_GONE);
-    end(&bench, "killed before calls, the twin at work");
+    kill_before(&mut bench, &sample(calls, 30), WHEN_THE_HELPER_IS_GONE);
+    end(&bench, "killed before calls, the helper at work");
 }
 
-/// The inner `systx` of a running transaction. Its twin and its pid 1 have the same words, and are its children.
+/// The inner `systx` of a running transaction. Its helper and its pid 1 have the same words, and are its children.
 fn inner_systx(pid: u32) -> Option<Held> {
     let begins = [systx().as_os_str().as_encoded_bytes(), b"\0run\0--sub\0"].concat();
     let is_it =
@@ -138,7 +138,7 @@ fn inner_systx(pid: u32) -> Option<Held> {
     })
 }
 
-fn killed_with_its_twin(dir: &Path) {
+fn killed_with_its_helper(dir: &Path) {
     let Some(volume) = Volume::new(dir, "ext4", 256) else { return };
     let mut bench = Bench::new(dir, volume, Account::root());
     bench.aim();
@@ -153,7 +153,7 @@ fn killed_with_its_twin(dir: &Path) {
         let family = inner.as_ref().map(|inner| children(inner.pid)).unwrap_or_default();
         let us = bench.instant();
         let_pass(us);
-        // Half of the time the twin is at work already when it is killed.
+        // Half of the time the helper is at work already when it is killed.
         let head_start = fastrand::bool().then(|| fastrand::u64(..3000));
         if head_start.is_none() {
             family.iter().for_each(Held::kill);
@@ -165,9 +165,9 @@ fn killed_with_its_twin(dir: &Path) {
         }
         let output = child.wait_with_output().unwrap();
         assert_eq!(code(&output), 0, "{}", err(&output));
-        bench.settled(&format!("round {round}, killed after {us} µs, twin {head_start:?} later"));
+        bench.settled(&format!("round {round}, killed after {us} µs, helper {head_start:?} later"));
     }
-    end(&bench, "killed with its twin");
+    end(&bench, "killed with its helper");
 }
 
 fn on_both_or_on_neither(dir: &Path) {

@@ -6,7 +6,7 @@ use super::*;
 
 pub const ALL: &[(&str, Case)] = &[
     ("killed_anywhere_a_transaction_can_be_undone_if_and_only_if_it_has_committed", killed_while_it_is_kept),
-    ("the_twin_of_a_killed_run_gives_its_image_to_its_commit_or_removes_it", the_twin_settles_the_image),
+    ("the_helper_of_a_killed_run_gives_its_image_to_its_commit_or_removes_it", the_helper_settles_the_image),
     ("killed_anywhere_an_undo_has_happened_or_not", killed_while_it_is_undone),
     ("after_a_power_failure_what_had_committed_can_be_undone", after_a_power_failure),
 ];
@@ -17,7 +17,7 @@ const CHANGES: &str = "rm -r d; echo more >> f; mkdir n; echo n > n/n; printf X 
 /// Directories that stay, and whose names change.
 const MOVED: [&str; 1] = [""];
 
-/// The twin may be at work still, and others leave it what it works on.
+/// The helper may be at work still, and others leave it what it works on.
 fn settled(volume: &Volume) {
     let quiet = format!("{}: 0 running, 0 in flight", volume.point.display());
     let tries = (0..1000).map(|_| out(&verb("status", &[])));
@@ -83,7 +83,7 @@ fn killed_while_it_is_kept(dir: &Path) {
 }
 
 /// No other process finishes it.
-fn the_twin_settles_the_image(dir: &Path) {
+fn the_helper_settles_the_image(dir: &Path) {
     let Some((volume, tree)) = served(dir, "ext4") else { return };
     if !have("strace") {
         return;

@@ -9,7 +9,7 @@ use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
     ("recover_finishes_what_was_killed_in_mid_commit", recover_finishes_what_was_killed),
-    ("the_twin_finishes_what_was_killed_in_mid_commit", the_twin_finishes_what_was_killed),
+    ("the_helper_finishes_what_was_killed_in_mid_commit", the_helper_finishes_what_was_killed),
     ("the_next_run_finishes_what_was_killed_in_mid_commit", the_next_run_finishes_what_was_killed),
     ("recover_finds_an_area_that_is_not_in_the_topmost_directory", an_area_below_the_topmost_directory),
     ("a_directory_moved_before_recovery_costs_no_change", a_directory_moved_before_recovery),
@@ -55,10 +55,10 @@ fn is_whole(w: &World) {
     assert!(!w.tree.join("goes").exists());
 }
 
-/// Kills the owner of a run, and its twin if it is not to do its work.
-pub fn kill(stopped: Stopped, twin_too: bool) {
+/// Kills the owner of a run, and its helper if it is not to do its work.
+pub fn kill(stopped: Stopped, helper_too: bool) {
     let family = children(stopped.owner.pid);
-    if twin_too {
+    if helper_too {
         family.iter().for_each(Held::kill);
     }
     stopped.owner.kill();
@@ -77,7 +77,7 @@ fn recover_finishes_what_was_killed(dir: &Path) {
     is_whole(&w);
 }
 
-fn the_twin_finishes_what_was_killed(dir: &Path) {
+fn the_helper_finishes_what_was_killed(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let Some(stopped) = in_the_middle(&w) else { return };
     kill(stopped, false);

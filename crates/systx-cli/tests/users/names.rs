@@ -87,7 +87,7 @@ fn as_plainly(dir: &Path) {
     }
 }
 
-/// Killed with its twin behind each rename, and so between any two names that change.
+/// Killed with its helper behind each rename, and so between any two names that change.
 fn killed(dir: &Path) {
     let Some(w) = world(dir) else { return };
     if !have("strace") {

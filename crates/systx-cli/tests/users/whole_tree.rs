@@ -529,7 +529,7 @@ fn killed_in_mid_commit_it_is_finished(dir: &Path) {
             &["run", "--", "sh", "-c", "for i in 0 1 2 3 4 5; do echo $i >/tmp/d/f$i; done; echo h >~/h"],
         )
     };
-    for twin_too in [true, false] {
+    for helper_too in [true, false] {
         let setup = || assert_eq!(code(&plain(&w, USER, "rm -rf /tmp/d ~/h; mkdir /tmp/d")), 0);
         setup();
         assert_eq!(code(&run(&w, &[], "true")), 0);
@@ -544,8 +544,8 @@ fn killed_in_mid_commit_it_is_finished(dir: &Path) {
             assert_eq!(code(&stopped.go_on()), 0);
             setup();
         };
-        kill(stopped, twin_too);
-        if twin_too {
+        kill(stopped, helper_too);
+        if helper_too {
             // Also where there is no home in which it was noted.
             let recovered = verb(&w, USER, &["recover"]).env("HOME", "/nonexistent").output().unwrap();
             assert!(published() < NAMES || out(&recovered).contains("/tmp"), "{}", out(&recovered));

@@ -48,7 +48,7 @@ pub enum OpenError {
     /// The area of a subtransaction has a log without its table.
     NoTable,
     /// Its area has the identity of another one within reach: one is a copy, and it is unknown which.
-    Twin {
+    Copy {
         /// Index of that one among those to be opened.
         first: usize,
         /// The identity.
@@ -75,7 +75,7 @@ impl core::fmt::Display for OpenError {
                 f,
                 "the area of a subtransaction has lost its table, without which its log is not replayed; run the outer transaction again"
             ),
-            OpenError::Twin { .. } => f.write_str("the area has the same identity as another one: a copy of a file system is not used beside its original"),
+            OpenError::Copy { .. } => f.write_str("the area has the same identity as another one: a copy of a file system is not used beside its original"),
             OpenError::Os(doing, e) => write!(f, "{doing}: {e}"),
         }
     }

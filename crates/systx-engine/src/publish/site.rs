@@ -150,7 +150,7 @@ impl<'a, O: Os> Site<'a, O> {
 
     /// For a commit whose owner is dead, or that a recovery could not publish to its end (`Pass::Redo`), from
     /// its slot in flight.
-    pub fn twin(
+    pub fn helper(
         domain: &'a Domain<O>,
         slots: &'a O::Fd,
         body: &'a Body,

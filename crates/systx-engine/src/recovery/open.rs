@@ -63,10 +63,10 @@ fn open_each<O: Os>(os: &O, sites: &[Location<'_, O>], doubted: &[[u8; 16]], mak
         // Several mounts may lead to one area.
         let place = |area: &Area<O>| os.stat(&area.dir).map(|stat| (stat.dev, stat.ino));
         if let Some((area, _)) = &found {
-            let is_twin = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(area);
-            let twin = areas.iter().position(|other| other.as_ref().is_some_and(|(other, _)| is_twin(other)));
-            if let Some(first) = twin.filter(|_| !mutant::on(Mutant::TwinsWelcome)) {
-                return Err((n, OpenError::Twin { first, id: area.id.id }));
+            let is_copy = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(area);
+            let copy = areas.iter().position(|other| other.as_ref().is_some_and(|(other, _)| is_copy(other)));
+            if let Some(first) = copy.filter(|_| !mutant::on(Mutant::TwinsWelcome)) {
+                return Err((n, OpenError::Copy { first, id: area.id.id }));
             }
         }
         areas.push(found);
@@ -99,7 +99,7 @@ impl<O: Os> Domain<O> {
     /// parties of each other's commits.
     ///
     /// # Errors
-    /// [`OpenError`], with the index among `others` of a twin; nothing was changed.
+    /// [`OpenError`], with the index among `others` of a copy; nothing was changed.
     pub fn open_beside(
         os: &O,
         site: Location<'_, O>,
@@ -111,9 +111,9 @@ impl<O: Os> Domain<O> {
         let (area, info) = found.ok_or(OpenError::Os("making the area", Errno::NOENT))?;
         // Several mounts may lead to one area.
         let place = |area: &Area<O>| os.stat(&area.dir).map(|stat| (stat.dev, stat.ino));
-        let is_twin = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(&area);
-        if let Some(first) = others.iter().position(|other| is_twin(&other.area)) {
-            return Err(OpenError::Twin { first, id: area.id.id });
+        let is_copy = |other: &Area<O>| other.id.id == area.id.id && place(other) != place(&area);
+        if let Some(first) = others.iter().position(|other| is_copy(&other.area)) {
+            return Err(OpenError::Copy { first, id: area.id.id });
         }
         let dir = os.dup(&area.dir).map_err(|e| OpenError::Os("opening the area", e))?;
         peers.add_area(area.id.id, PeerArea::new(dir, area.id, info.life));

@@ -194,7 +194,7 @@ fn forward<O: Os>(
     let slots = slots.as_ref().unwrap_or(&domain.area.tx);
     let chains = if slot.info.redo { chains_of(domain, body) } else { None };
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
-    let mut site = Site::twin(domain, slots, body, durability, pass, &leaves);
+    let mut site = Site::helper(domain, slots, body, durability, pass, &leaves);
     match publish(&mut site, body) {
         Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
         Err(pending) => {

@@ -5,7 +5,7 @@
 //! caller's and ends when the file system answers. Not even SIGKILL ends such a wait. Does not: say anything
 //! of a moment later.
 
-use super::{close_all_but, exit_now, require_one_thread, twin, withdraw, Side};
+use super::{close_all_but, exit_now, helper, require_one_thread, withdraw, Side};
 use crate::process;
 use crate::types::Result;
 use crate::Linux;
@@ -36,7 +36,7 @@ pub fn answer(dirs: &[OwnedFd], trial: Trial, limit: Duration) -> Result<Vec<boo
 /// A process that tries it below `dir`.
 fn start(dir: &OwnedFd, trial: Trial) -> Result<OwnedFd> {
     // SAFETY: one thread (checked); the child's side ends in `exit_now`.
-    match unsafe { twin::clone3_apart() }? {
+    match unsafe { helper::clone3_apart() }? {
         Side::Child => {
             withdraw();
             // SAFETY: only `dir` is used from here on.

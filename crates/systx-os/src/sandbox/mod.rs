@@ -1,18 +1,18 @@
-//! The kernel side of `systx run`: a command in namespaces of its own, and the twin that watches over its
+//! The kernel side of `systx run`: a command in namespaces of its own, and the helper that watches over its
 //! commit.
 //!
 //! Owns: reading the mount table ([`mounts`]), the steps that build the command's root ([`root`]), the two
 //! processes of a command, its pid 1 and itself ([`spawn`]), commands that come into namespaces that are
 //! there ([`join`]), the process that holds such namespaces open ([`apart`]), the user namespace of who has
 //! no privileges ([`own`]), calls that reach what is outside ([`watch`], [`calls`], [`inside`]), threads that
-//! look into a view of their own process ([`few`]), the twin ([`twin`]), and processes that try whether a
+//! look into a view of their own process ([`few`]), the helper ([`helper`]), and processes that try whether a
 //! file system answers ([`answers`]). Guarantees: no process of a command outlives its pid 1, its pid 1 never
 //! outlives `systx`, and mounts live in the command's own mount namespace, so that nothing is left to clean
 //! up however any of them dies. Does not: decide what is mounted where, or know what a transaction is.
 //!
 //! ```text
 //! systx ──clone3──► pid 1 of the namespaces ──clone3──► the command
-//!   └────clone3──► twin (own session)
+//!   └────clone3──► helper (own session)
 //! ```
 //!
 //! Who holds namespaces open starts pid 1 alone; who joins has a guest in place of pid 1.
@@ -26,13 +26,13 @@ pub mod answers;
 pub mod apart;
 pub mod calls;
 pub mod few;
+pub mod helper;
 pub mod inside;
 pub mod join;
 pub mod mounts;
 pub mod own;
 pub mod root;
 pub mod spawn;
-pub mod twin;
 pub mod vigil;
 pub mod watch;
 

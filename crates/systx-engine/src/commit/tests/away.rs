@@ -445,7 +445,7 @@ fn of_two_areas_of_one_identity_the_second_is_refused_and_neither_decides() {
             name: super::world::AREA,
         };
         for (one, other) in [(0, 1), (1, 0)] {
-            let Err((1, OpenError::Twin { first: 0, id })) = open_all(&os, &[site(one), site(other)]) else {
+            let Err((1, OpenError::Copy { first: 0, id })) = open_all(&os, &[site(one), site(other)]) else {
                 panic!("both are used")
             };
             let domains = open_all_doubting(&os, &[site(one)], &[id]).map_err(|(_, e)| e).expect("opens");

@@ -174,7 +174,7 @@ fn a_checkpoint_beside_a_commit_does_not_take_its_number_for_free() {
 fn of_ten_commits_a_second_one_a_second_makes_a_checkpoint() {
     let machine = machine(FsKind::Ext4);
     within(&machine, "owner", |domain| {
-        let _twin = watched(domain);
+        let _helper = watched(domain);
         let (mut made, mut taken_on) = (0, Vec::new());
         let mut keep = |taken_on: &mut Vec<u64>| {
             let now = domain.os.monotonic_ns();
@@ -202,7 +202,7 @@ fn of_ten_commits_a_second_one_a_second_makes_a_checkpoint() {
 fn who_commits_behind_a_checkpoint_that_was_made_sooner_gets_another_one() {
     let machine = machine(FsKind::Ext4);
     within(&machine, "owner", |domain| {
-        let _twin = watched(domain);
+        let _helper = watched(domain);
         let commit = |name: &[u8]| {
             make(domain, name).expect("commits");
             domain.promise().expect("sound")
@@ -238,14 +238,14 @@ fn nobody_relies_on_a_promise_of_one_who_was_killed() {
     within(&machine, "second", |domain| {
         assert!(at > domain.os.monotonic_ns(), "its time has not come");
         assert_eq!(commit(domain, b"three"), Some(at), "it relies on one who was killed");
-        let _twin = watched(domain);
+        let _helper = watched(domain);
         assert_eq!(commit(domain, b"four"), None, "somebody is there to make it");
     });
     // Killed while its helper process is alive: that one can't know whose promise it is.
-    within(&machine, "twin", |domain| {
+    within(&machine, "helper", |domain| {
         domain.keep_all_promises().expect("makes a checkpoint");
         assert_eq!(domain.owed().expect("sound"), None);
-        let _twin = watched(domain);
+        let _helper = watched(domain);
         assert!(commit(domain, b"five").is_some(), "what was promised is made already");
     });
 }
@@ -257,14 +257,14 @@ fn beside_one_who_watches_nothing_is_done_again_in_another_life() {
         // Where no mark says that the mode was set.
         let machine = machine(FsKind::Btrfs);
         let old = mode(&machine);
-        let os = machine.spawn("twin");
-        let twin = run_process(&os, || {
+        let os = machine.spawn("helper");
+        let helper = run_process(&os, || {
             let domain = open(&os).expect("opens");
             chmod(&domain, 0o700, Durability::Durable);
             watches.then(|| watched(&domain)).flatten()
         })
         .expect("lives");
-        assert_eq!(twin.is_some(), watches);
+        assert_eq!(helper.is_some(), watches);
         let outsider = machine.spawn("outsider");
         run_process(&outsider, || {
             let file = outsider.open_path(0, "w/attr", Open::Path).expect("opens");

@@ -15,35 +15,35 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, CWD};
 use rustix::io::Errno;
 
-/// Why a twin is to work.
+/// Why a helper is to work.
 pub enum Call {
     /// This process has died.
     Died,
-    /// This process goes, and has left it these words ([`Twin::leave`]).
+    /// This process goes, and has left it these words ([`Helper::leave`]).
     Left(Vec<u64>, Taken),
 }
 
-/// To be dropped when the twin has taken over: until then [`Twin::leave`] waits.
+/// To be dropped when the helper has taken over: until then [`Helper::leave`] waits.
 pub struct Taken {
     _told: OwnedFd,
 }
 
-/// Words that can be left to a twin.
+/// Words that can be left to a helper.
 pub const WORDS_MAX: usize = 500;
 
-/// The parent's end of a twin.
-pub struct Twin {
+/// The parent's end of a helper.
+pub struct Helper {
     leave: OwnedFd,
     taken: OwnedFd,
     pidfd: OwnedFd,
 }
 
-/// Starts a twin that keeps only the descriptors in `keep` and runs `work` if this process dies, or leaves it
+/// Starts a helper that keeps only the descriptors in `keep` and runs `work` if this process dies, or leaves it
 /// something.
 ///
 /// # Errors
 /// `EBUSY` when this process has more than one thread; else what pipe, pidfd_open or clone3 answer.
-pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
+pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Helper> {
     require_one_thread()?;
     let me = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
     let (wait, leave) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -51,24 +51,24 @@ pub fn start(keep: &[BorrowedFd<'_>], work: impl FnOnce(Call)) -> Result<Twin> {
     // SAFETY: one thread (checked); the child's side is `watch`, which never returns.
     match unsafe { clone3_apart() }? {
         Side::Child => watch(keep, &wait, &me, Taken { _told: told }, work),
-        Side::Parent(pidfd, _) => Ok(Twin { leave, taken, pidfd }),
+        Side::Parent(pidfd, _) => Ok(Helper { leave, taken, pidfd }),
     }
 }
 
-impl Twin {
+impl Helper {
     /// Dismisses the helper process: it is not needed any more.
     pub fn dismiss(&self) {
         // It can only have died before us.
         let _ = rustix::io::write(&self.leave, &[DISMISSED]);
     }
 
-    /// Leaves the work to the twin: it begins when this process is gone.
+    /// Leaves the work to the helper: it begins when this process is gone.
     pub fn bequeath(self) {
         // The end of the pipe stays open as long as this process lives.
         core::mem::forget(self.leave);
     }
 
-    /// Leaves something to be done to the twin, which begins at once; not more than [`WORDS_MAX`]. Returns
+    /// Leaves something to be done to the helper, which begins at once; not more than [`WORDS_MAX`]. Returns
     /// when it has taken over, or is gone, or after a moment in which it did not get to run.
     pub fn leave(&self, words: &[u64]) {
         let mut message = vec![LEFT];
@@ -79,7 +79,7 @@ impl Twin {
         let _ = rustix::event::poll(&mut taken, Some(&Timespec { tv_sec: 0, tv_nsec: TAKES_MAX_NS }));
     }
 
-    /// Dismisses the twin and waits until it is gone.
+    /// Dismisses the helper and waits until it is gone.
     pub fn reap(self) {
         self.dismiss();
         // ECHILD when our parent made us ignore SIGCHLD.
@@ -91,10 +91,10 @@ impl Twin {
 const DISMISSED: u8 = 1;
 const LEFT: u8 = 2;
 
-/// Longest wait for a twin that takes over, in nanoseconds.
+/// Longest wait for a helper that takes over, in nanoseconds.
 const TAKES_MAX_NS: i64 = 100_000_000;
 
-/// clone3(2) into the cgroup for twins, where that can be.
+/// clone3(2) into the cgroup for helpers, where that can be.
 ///
 /// # Safety
 /// As of [`clone3`].
@@ -109,7 +109,7 @@ pub(super) unsafe fn clone3_apart() -> Result<Side> {
     }
 }
 
-/// A cgroup for twins, so that stopping a service's or a session's group does not take them along.
+/// A cgroup for helpers, so that stopping a service's or a session's group does not take them along.
 fn cgroup() -> Option<OwnedFd> {
     const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
     if rustix::fs::statfs(c"/sys/fs/cgroup").ok()?.f_type as u64 != CGROUP2_SUPER_MAGIC {
@@ -121,7 +121,7 @@ fn cgroup() -> Option<OwnedFd> {
     open().or_else(|_| rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)).and_then(|()| open())).ok()
 }
 
-/// The life of the twin.
+/// The life of the helper.
 fn watch(
     keep: &[BorrowedFd<'_>],
     wait: &OwnedFd,
@@ -130,7 +130,7 @@ fn watch(
     work: impl FnOnce(Call),
 ) -> ! {
     withdraw();
-    let _ = rustix::thread::set_name(c"systx-twin");
+    let _ = rustix::thread::set_name(c"systx-helper");
     let ours = [wait.as_raw_fd(), systx.as_raw_fd(), taken._told.as_raw_fd()];
     let mut fds: Vec<_> = keep.iter().map(AsRawFd::as_raw_fd).chain(ours).collect();
     // SAFETY: what `work` may use is in `keep`; the copies of all other values are never touched or dropped again.
