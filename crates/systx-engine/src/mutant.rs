@@ -45,7 +45,7 @@ pub(crate) enum Mutant {
     TokensOfFiles,
     /// Changes of a file that loses the name by which it is found are not synced.
     LinksNotSynced,
-    /// `tx/<id>.<owner>~` is made under its final name at once, and a shelf's seal is not looked at.
+    /// `tx/<id>.<owner>~` is made under its final name at once, and a shared staging directory's seal is not looked at.
     NoSeal,
     /// A `tx/<id>` without a number yet is not announced.
     SealNotNoted,

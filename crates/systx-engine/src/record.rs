@@ -36,8 +36,8 @@ pub struct Body {
     pub companions: Vec<Share>,
     /// The command, for messages.
     pub command: String,
-    /// Set if the slots are on a shelf instead of in `tx/<id>`.
-    pub shelved: Option<Shelved>,
+    /// Set if the slots are in a shared staging directory instead of in `tx/<id>`.
+    pub shared_slots: Option<SharedSlots>,
     /// Something that is taken out has other names: what is left of it in the slots goes before the commit is
     /// done, as it counts as a link.
     pub linked: bool,
@@ -69,8 +69,8 @@ pub struct Share {
 
 /// Where the slots of a small transaction are (docs/protocol.md §1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shelved {
-    /// The owner whose shelf it is, of the body's table.
+pub struct SharedSlots {
+    /// The owner whose shared staging directory it is, of the body's table.
     pub owner: u32,
     /// The seal that says that all of them were made.
     pub seal: u64,

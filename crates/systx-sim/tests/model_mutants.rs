@@ -5,7 +5,7 @@ const TESTS: [&str; 8] = [
     include_str!("model_cooperation.rs"),
     include_str!("model_crash.rs"),
     include_str!("model_redo.rs"),
-    include_str!("model_shelf.rs"),
+    include_str!("model_shared_staging.rs"),
     include_str!("model_mark.rs"),
     include_str!("model_participants.rs"),
     include_str!("model_liveness.rs"),

@@ -132,12 +132,12 @@ fn what_many_files_of_an_aborted_command_took_is_given_back(p: &Place) {
     let area = p.mount.join(AREA);
     // Staged objects are in `tx`, or in a shared staging directory with their token.
     let staged = || {
-        let shelves = std::fs::read_dir(&area).unwrap().map(|entry| entry.unwrap().path());
-        let shelves =
-            shelves.filter(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"slots."));
+        let shared_stagings = std::fs::read_dir(&area).unwrap().map(|entry| entry.unwrap().path());
+        let shared_stagings = shared_stagings
+            .filter(|path| path.file_name().unwrap().as_encoded_bytes().starts_with(b"slots."));
         let names =
             |dir: std::path::PathBuf| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
-        let all = shelves.chain([area.join("tx")]).flat_map(names);
+        let all = shared_stagings.chain([area.join("tx")]).flat_map(names);
         all.filter(|name| name != "token").collect::<Vec<_>>()
     };
     let others = staged();

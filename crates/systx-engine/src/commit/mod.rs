@@ -21,7 +21,7 @@ mod whole;
 
 pub(crate) use prepare::Draft;
 #[cfg(test)]
-use prepare::{Failing, OnShelf};
+use prepare::{Failing, InSharedStaging};
 
 use crate::domain::{Domain, Place, Sealed, SlotIx, SlotState};
 use crate::facts::{Facts, OpenFiles};

@@ -4,7 +4,7 @@ use super::acquire::Moment;
 use super::base::Base;
 use super::validate::builds_on_unsynced;
 use super::{acquire, barrier, targets, Change, Part};
-use crate::domain::shelf::{first_slot, Shelf};
+use crate::domain::shared_staging::{first_slot, SharedStaging};
 use crate::domain::{Domain, Sealed};
 use crate::facts::Facts;
 use crate::id::{Objects, TxId};
@@ -14,7 +14,7 @@ use crate::objects::{slot_name, Directories};
 use crate::outcome::{CommitError, Durability};
 use crate::plan::{Plan, Staged};
 use crate::publish::tokens::{self, TokenHandles};
-use crate::record::{Act, Body, Share, Shelved, Step, BODY_VERSION};
+use crate::record::{Act, Body, Share, SharedSlots, Step, BODY_VERSION};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Os};
@@ -33,7 +33,7 @@ pub(crate) struct Draft<O: Os> {
     /// Staging directory, if the transaction staged anything.
     pub slots: Option<Arc<O::Fd>>,
     /// Set if that is the shared one.
-    pub on_shelf: Option<OnShelf<O>>,
+    pub in_shared_staging: Option<InSharedStaging<O>>,
     /// The fate of what is staged where the commit fails.
     pub failing: Failing,
 }
@@ -46,8 +46,8 @@ pub(crate) enum Failing {
 }
 
 /// A transaction's entries in the shared staging directory of its process.
-pub(crate) struct OnShelf<O: Os> {
-    pub shelf: Arc<Shelf<O>>,
+pub(crate) struct InSharedStaging<O: Os> {
+    pub shared_staging: Arc<SharedStaging<O>>,
     /// Entries below this number are used up.
     pub end: u32,
 }
@@ -108,11 +108,11 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
     };
     acquire::space(&draft.domain, &draft.plan.steps)?;
     let mut body = body_of(&mut draft, command);
-    let token_of = |on: &OnShelf<O>| TokenHandles::of(on.shelf.token_handle);
-    let tokens = draft.on_shelf.as_ref().map(token_of).unwrap_or_default();
+    let token_of = |on: &InSharedStaging<O>| TokenHandles::of(on.shared_staging.token_handle);
+    let tokens = draft.in_shared_staging.as_ref().map(token_of).unwrap_or_default();
     let Entries { slots, sealed, held } =
         if body.has_slots() { make_entries(&mut draft, &mut body)? } else { no_entries(&mut draft, &body)? };
-    let ways = usize::from(sealed.is_some()) + usize::from(body.shelved.is_some());
+    let ways = usize::from(sealed.is_some()) + usize::from(body.shared_slots.is_some());
     invariant!("P3", ways == usize::from(body.has_slots()), "staging entries are sealed in exactly one way");
     let Draft { id, plan, directories, .. } = draft;
     Ok(Change {
@@ -144,7 +144,7 @@ fn body_of<O: Os>(draft: &mut Draft<O>, command: &str) -> Body {
         participants: Vec::new(),
         companions: Vec::new(),
         command: command.to_owned(),
-        shelved: None,
+        shared_slots: None,
         linked: plan.linked,
         steps: std::mem::take(&mut plan.steps),
         times: std::mem::take(&mut plan.times),
@@ -163,7 +163,7 @@ struct Entries<O: Os> {
 
 /// Makes tokens, checks what the steps need, and seals.
 fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<O>, CommitError> {
-    let Draft { domain, id, plan, directories, slots, on_shelf, .. } = draft;
+    let Draft { domain, id, plan, directories, slots, in_shared_staging, .. } = draft;
     let (os, id) = (&domain.os, *id);
     let slots = match slots.take() {
         Some(slots) => slots,
@@ -173,7 +173,7 @@ fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<
         // An object that can't go now goes with the others.
         let _ = os.unlink(&slots, &slot_name(*slot));
     }
-    let token = on_shelf.as_ref().map(|on| &on.shelf.token);
+    let token = in_shared_staging.as_ref().map(|on| &on.shared_staging.token);
     tokens::make(os, &slots, &plan.tokens, token).map_err(fail("making tokens"))?;
     let held = acquire::check(domain, plan, &body.steps, Some(&slots), directories, Moment::Prepare)?;
     if plan.staged != Staged::default() {
@@ -181,9 +181,9 @@ fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<
     }
     // Metadata survives a power loss as a prefix: where `tx/<id>`, or the seal, is found, all of its slots and
     // tokens have been.
-    let sealed = match on_shelf {
+    let sealed = match in_shared_staging {
         Some(on) => {
-            body.shelved = Some(seal_on_shelf(domain, id, plan, &body.steps, on)?);
+            body.shared_slots = Some(seal_in_shared_staging(domain, id, plan, &body.steps, on)?);
             None
         }
         None => Some(domain.seal_staging(id).map_err(fail("sealing the staging directory"))?),
@@ -192,23 +192,25 @@ fn make_entries<O: Os>(draft: &mut Draft<O>, body: &mut Body) -> Result<Entries<
 }
 
 /// Seals entries in the shared staging directory.
-fn seal_on_shelf<O: Os>(
+fn seal_in_shared_staging<O: Os>(
     domain: &Domain<O>,
     id: TxId,
     plan: &Plan,
     steps: &[Step],
-    on: &OnShelf<O>,
-) -> Result<Shelved, CommitError> {
+    on: &InSharedStaging<O>,
+) -> Result<SharedSlots, CommitError> {
     let os = &domain.os;
     // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
     let kept: HashSet<u32> = steps.iter().map(|step| step.slot).collect();
     for slot in (first_slot(id)..on.end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
-        let _ = os.unlink(&on.shelf.dir, &slot_name(slot));
+        let _ = os.unlink(&on.shared_staging.dir, &slot_name(slot));
     }
     // A person may have deleted it by hand, with its contents.
-    let same = domain.shelf().filter(|now| Arc::ptr_eq(now, &on.shelf)).ok_or(Errno::NOENT);
-    let seal = same.and_then(|shelf| shelf.seal(os)).map_err(fail("sealing the staged objects"))?;
-    Ok(Shelved { owner: domain.me().0, seal })
+    let same = domain.shared_staging().filter(|now| Arc::ptr_eq(now, &on.shared_staging)).ok_or(Errno::NOENT);
+    let seal = same
+        .and_then(|shared_staging| shared_staging.seal(os))
+        .map_err(fail("sealing the staged objects"))?;
+    Ok(SharedSlots { owner: domain.me().0, seal })
 }
 
 /// The record carries everything: what was staged to get there is not needed any more.
@@ -216,7 +218,7 @@ fn no_entries<O: Os>(draft: &mut Draft<O>, body: &Body) -> Result<Entries<O>, Co
     let Draft { domain, id, plan, directories, slots, failing, .. } = draft;
     if slots.is_some() && *failing == Failing::Goes {
         domain.discard_staging(*id);
-        domain.clear_shelf(*id);
+        domain.clear_shared_staging(*id);
     }
     let held = acquire::check(domain, plan, &body.steps, None, directories, Moment::Prepare)?;
     Ok(Entries { slots: domain.no_slots(), sealed: None, held })

@@ -5,7 +5,7 @@
 //! left behind by a transaction that has ended, but for one whose outcome is in doubt; one that stays after a
 //! failed commit has all that it had before. Does not: know the phases (`commit/mod.rs`).
 
-use super::prepare::{Draft, Failing, OnShelf};
+use super::prepare::{Draft, Failing, InSharedStaging};
 use super::{aborted, run};
 use crate::domain::{Domain, Sealed};
 use crate::id::TxId;
@@ -51,7 +51,7 @@ struct Staged<O: Os> {
     /// Number of the transaction there.
     id: TxId,
     /// True if it is in the shared staging directory.
-    on_shelf: bool,
+    in_shared_staging: bool,
     use_of: UseOf,
     /// Staging entries that the commit may have let go of, as no step needs them: only of a transaction that
     /// may stay.
@@ -81,8 +81,8 @@ impl<O: Os> Staged<O> {
         };
         if goes {
             self.domain.discard_staging(self.id);
-            if self.on_shelf {
-                self.domain.clear_shelf(self.id);
+            if self.in_shared_staging {
+                self.domain.clear_shared_staging(self.id);
             }
         }
     }
@@ -166,7 +166,10 @@ impl<O: Os> Transaction<O> {
         Staged {
             domain: domain.clone(),
             id,
-            on_shelf: self.workset.staging_there(mount).is_some_and(|staging| staging.shelf.is_some()),
+            in_shared_staging: self
+                .workset
+                .staging_there(mount)
+                .is_some_and(|staging| staging.shared_staging.is_some()),
             use_of: match self.workset.staging_there(mount) {
                 _ if used => UseOf::Steps,
                 Some(_) => UseOf::Nothing,
@@ -179,7 +182,8 @@ impl<O: Os> Transaction<O> {
 
     fn draft(&self, mount: usize, plan: Plan, directories: Directories<O>, failing: Failing) -> Draft<O> {
         let staging = self.workset.staging_there(mount);
-        let on_shelf = staging.and_then(|s| Some(OnShelf { shelf: s.shelf.clone()?, end: s.next }));
+        let in_shared_staging = staging
+            .and_then(|s| Some(InSharedStaging { shared_staging: s.shared_staging.clone()?, end: s.next }));
         Draft {
             mount,
             domain: self.workset.mounts()[mount].clone(),
@@ -188,7 +192,7 @@ impl<O: Os> Transaction<O> {
             plan,
             directories,
             slots: staging.map(|staging| staging.dir.clone()),
-            on_shelf,
+            in_shared_staging,
             failing,
         }
     }

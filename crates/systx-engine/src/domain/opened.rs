@@ -11,7 +11,7 @@ use super::exact::KnownRecords;
 use super::owners::{Claim, Owners, OwnersError};
 use super::records::Shown;
 use super::remembered::{Most, Remembered};
-use super::shelf::Shelf;
+use super::shared_staging::SharedStaging;
 use super::slots::SlotState;
 use super::table::Table;
 use super::Area;
@@ -42,7 +42,7 @@ pub struct Domain<O: Os> {
     pub(crate) key: [u8; 16],
     area_handle: Handle,
     pub(super) barrier: Mutex<Option<Arc<O::Fd>>>,
-    pub(super) shelf: Mutex<Option<Arc<Shelf<O>>>>,
+    pub(super) shared_staging: Mutex<Option<Arc<SharedStaging<O>>>>,
     /// Where the file system is mounted, for messages.
     pub(super) point: OnceLock<Vec<u8>>,
     /// What of this process's transactions others see.
@@ -89,7 +89,7 @@ impl<O: Os> Domain<O> {
             peers,
             area_handle,
             barrier: Mutex::new(None),
-            shelf: Mutex::new(None),
+            shared_staging: Mutex::new(None),
             point: OnceLock::new(),
             shown: Mutex::default(),
             known: KnownRecords::default(),

@@ -58,7 +58,7 @@ impl<O: Os> Domain<O> {
             return;
         }
         let (from, to) = (id.to_string(), self.staging_name(id));
-        // There is none where the record carries everything, or the shelf has it.
+        // There is none where the record carries everything, or the shared staging directory has it.
         let _ = self.os.rename((&self.area.tx, from.as_bytes()), (&self.area.tx, &to), Rename::NoReplace);
     }
 

@@ -17,7 +17,7 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &mut Draft<O>) -> Verb<()> {
     if workset.has_met_token(draft.mount) {
-        workset.leave_shelf(draft.mount)?;
+        workset.leave_shared_staging(draft.mount)?;
     }
     let carried = carry(workset, draft, &diff.made);
     workset.let_go_of_closed();
@@ -32,7 +32,7 @@ pub(super) fn plan_small<O: Os>(workset: &mut Workset<O>, diff: &Diff, draft: &m
         }
     }
     if count != Staged::default() {
-        workset.leave_shelf(draft.mount)?;
+        workset.leave_shared_staging(draft.mount)?;
     }
     draft.plan.staged = count;
     Ok(())

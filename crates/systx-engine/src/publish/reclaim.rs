@@ -26,7 +26,7 @@ pub(crate) fn reclaim<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<()> 
             _ => {}
         }
     }
-    for k in (0u32..).take_while(|_| body.has_tokens() && body.shelved.is_none()) {
+    for k in (0u32..).take_while(|_| body.has_tokens() && body.shared_slots.is_none()) {
         match site.os.unlink(site.slots, format!("token.{k}").as_bytes()) {
             Ok(()) => {}
             Err(Errno::NOENT) => break,

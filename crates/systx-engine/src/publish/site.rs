@@ -4,7 +4,7 @@ use super::targets::{self, Targets};
 use super::tokens::TokenHandles;
 use super::ways::{self, Base, Ways};
 use crate::domain::reports;
-use crate::domain::shelf::slots_there;
+use crate::domain::shared_staging::slots_there;
 use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};

@@ -92,7 +92,7 @@ impl TokenHandles {
 }
 
 /// Makes the tokens of a transaction in its slot directory. Slots that hold something already are left.
-/// `shared`: the token file of a shelf, where there is only one.
+/// `shared`: the token file of a shared staging directory, where there is only one.
 pub(crate) fn make<O: Os>(
     os: &O,
     slots: &O::Fd,

@@ -9,7 +9,7 @@
 //! Guarantees: no place is missing where no outsider renames anything. Does not: look whether the object is
 //! there; the caller compares identities, so that a place too many does no harm.
 
-use crate::domain::shelf::SlotsOf;
+use crate::domain::shared_staging::SlotsOf;
 use crate::paths::join;
 use crate::record::{Act, Body, Step};
 use std::collections::{HashMap, HashSet};
@@ -61,7 +61,7 @@ impl Ways {
     /// Adds those of another record of the log. `holds`: whether a slot of its holds something; most are empty by now.
     pub fn add(&mut self, body: &Body, holds: impl Fn(u32) -> bool) {
         let record = self.records.len();
-        self.records.push(SlotsOf { id: body.id, table: body.table, shelved: body.shelved });
+        self.records.push(SlotsOf { id: body.id, table: body.table, shared_slots: body.shared_slots });
         let mut taken: HashMap<u32, Place> = HashMap::new();
         for step in body.steps.iter().filter(|step| renames(&step.act)) {
             match &step.act {

@@ -51,7 +51,7 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
     }
     domain.discard_unsealed_of(ix)?;
     domain.discard_sealed_of(ix)?;
-    domain.clear_shelf_of(ix)?;
+    domain.clear_shared_staging_of(ix)?;
     Ok(recovered)
 }
 
@@ -176,7 +176,7 @@ fn forward<O: Os>(
     let name = body.id.to_string();
     if !slot.info.durable
         && body.has_slots()
-        && body.shelved.is_none()
+        && body.shared_slots.is_none()
         && domain.os.stat_at(&domain.area.tx, name.as_bytes()) == Err(Errno::NOENT)
     {
         // Without a header the slots go before the transaction is done: its owner got as far as that.

@@ -13,7 +13,7 @@ use super::stuck::{builds_on, Stuck};
 use crate::domain::decisions::{self, Kept};
 use crate::domain::history::{self, Past};
 use crate::domain::marks;
-use crate::domain::shelf::{slots_there, sweep_shelves, SlotsOf};
+use crate::domain::shared_staging::{slots_there, sweep_shared_stagings, SlotsOf};
 use crate::domain::{Area, OpenError, Peers};
 use crate::id::{Lsn, TxId};
 use crate::invariant::invariant;
@@ -359,7 +359,7 @@ fn ways_of<O: Os>(os: &O, area: &Area<O>, records: &Understood<O>) -> Ways {
     let mut ways = Ways::default();
     for n in 0..records.replay().records.len() {
         let Ok(Some(body)) = records.body(os, n) else { continue };
-        let of = SlotsOf { id: body.id, table: body.table, shelved: body.shelved };
+        let of = SlotsOf { id: body.id, table: body.table, shared_slots: body.shared_slots };
         let slots = slots_there(os, &area.dir, &of).ok().flatten();
         let holds = |slot| {
             slots
@@ -510,9 +510,10 @@ pub(crate) fn sweep<O: Os>(os: &O, area: &Area<O>, kept: &HashSet<TxId>) -> Resu
             Err(e) => return Err(e),
         }
     }
-    // A record that is kept may have its slots there still. As its shelf is of another table, its seal does not move.
+    // A record that is kept may have its slots there still. As its shared staging directory is of another table, its
+    // seal does not move.
     if kept.is_empty() {
-        sweep_shelves(os, &area.dir)?;
+        sweep_shared_stagings(os, &area.dir)?;
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Slots that a power loss took, made again from the record.
 //!
 //! Metadata survives as a prefix and a slot directory gets its final name last, so a missing `tx/<id>` says
-//! that none of the record's steps on names survived. On a shelf the seal says so. (Not so on ext4 without a
-//! journal: docs/limits.md.)
+//! that none of the record's steps on names survived. On a shared staging directory the seal says so. (Not so on ext4
+//! without a journal: docs/limits.md.)
 
 use crate::bytes::write_all;
-use crate::domain::shelf::sealed_shelf_of;
+use crate::domain::shared_staging::sealed_shared_staging_of;
 use crate::domain::Area;
 use crate::mutant::{self, Mutant};
 use crate::objects::{remove_all, slot_name};
@@ -35,8 +35,8 @@ pub(super) fn slots_of<O: Os>(os: &O, area: &Area<O>, body: &Body) -> Result<Slo
     }
     // Its shared staging directory stays until no record can be redone, and its seal never moves back: a
     // second question gets the same answer.
-    if let Some(shelf) = sealed_shelf_of(os, &area.dir, body)? {
-        return Ok(SlotDir { dir: Some(shelf), lost: false });
+    if let Some(shared_staging) = sealed_shared_staging_of(os, &area.dir, body)? {
+        return Ok(SlotDir { dir: Some(shared_staging), lost: false });
     }
     let temporary = format!("{name}.r~");
     match os.mkdir(&area.tx, temporary.as_bytes(), 0o700) {

@@ -93,7 +93,7 @@ mod tests {
             participants: Vec::new(),
             companions: Vec::new(),
             command: String::new(),
-            shelved: None,
+            shared_slots: None,
             linked: false,
             steps: vec![Step { slot: 0, at, act }],
             times: Vec::new(),

@@ -5,7 +5,7 @@ use crate::corrupt::Corrupt;
 use crate::domain::history::{self, Past};
 use crate::domain::layout::NEXT_WORD;
 use crate::domain::marks;
-use crate::domain::shelf::shelf_of;
+use crate::domain::shared_staging::shared_staging_of;
 use crate::domain::Domain;
 use crate::id::{Lsn, OwnerIx};
 use crate::invariant::invariant;
@@ -162,7 +162,7 @@ impl<O: Os> Domain<O> {
         let (slots, own) = match self.os.open(&self.area.tx, body.id.to_string().as_bytes(), Open::Directory)
         {
             Ok(slots) => (slots, true),
-            Err(Errno::NOENT) => match shelf_of(&self.os, &self.area.dir, body)? {
+            Err(Errno::NOENT) => match shared_staging_of(&self.os, &self.area.dir, body)? {
                 Some(slots) => (slots, false),
                 None => return Ok(false),
             },

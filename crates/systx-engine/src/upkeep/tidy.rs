@@ -107,7 +107,7 @@ impl<O: Os> Domain<O> {
             owners.push(self.checked(slot)?.info.owner);
         }
         owners.extend(self.os.read_dir(&self.area.tx)?.iter().filter_map(|entry| staging_owner(&entry.name)));
-        owners.extend(self.dead_shelves()?);
+        owners.extend(self.dead_shared_stagings()?);
         owners.extend(self.dead_sealers());
         owners.sort_unstable_by_key(|ix| ix.0);
         owners.dedup();

@@ -198,7 +198,8 @@ impl<O: Os> Workset<O> {
 
     /// Returns true if so much is staged that deleting it takes a while.
     pub(crate) fn has_much_staged(&self) -> bool {
-        let slots = self.staging.iter().flatten().filter(|s| s.shelf.is_none()).map(|s| s.next as usize);
+        let slots =
+            self.staging.iter().flatten().filter(|s| s.shared_staging.is_none()).map(|s| s.next as usize);
         let staged = self.nodes.iter().filter(|object| object.is_staged() && !object.names.is_empty());
         slots.sum::<usize>().max(staged.count()) >= MUCH_STAGED
     }

@@ -4,7 +4,7 @@
 //! program sees to the place where the object is.
 
 use super::Workset;
-use crate::domain::shelf::{first_slot, Shelf, SLOTS_MAX};
+use crate::domain::shared_staging::{first_slot, SharedStaging, SLOTS_MAX};
 use crate::id::ObjectId;
 use crate::id::TxId;
 use crate::outcome::Verb;
@@ -20,8 +20,8 @@ pub(crate) struct Staging<O: Os> {
     pub dir: Arc<O::Fd>,
     /// The next slot.
     pub next: u32,
-    /// Set if it is the shelf, which it shares with others.
-    pub shelf: Option<Arc<Shelf<O>>>,
+    /// Set if it is the shared staging directory, which it shares with others.
+    pub shared_staging: Option<Arc<SharedStaging<O>>>,
 }
 
 /// Where a staged object really is.
@@ -41,13 +41,16 @@ impl<O: Os> Workset<O> {
         if self.staging[mount].is_none() {
             let id = self.ids[mount];
             let domain = &self.mounts[mount];
-            let staging = match domain.shelf() {
-                Some(shelf) => {
-                    Staging { id, dir: shelf.dir.clone(), next: first_slot(id), shelf: Some(shelf) }
-                }
+            let staging = match domain.shared_staging() {
+                Some(shared_staging) => Staging {
+                    id,
+                    dir: shared_staging.dir.clone(),
+                    next: first_slot(id),
+                    shared_staging: Some(shared_staging),
+                },
                 None => {
                     let dir = Arc::new(domain.begin_staging_of(id)?);
-                    Staging { id, dir, next: 0, shelf: None }
+                    Staging { id, dir, next: 0, shared_staging: None }
                 }
             };
             self.staging[mount] = Some(staging);
@@ -58,8 +61,8 @@ impl<O: Os> Workset<O> {
     /// A slot that nothing uses.
     pub(crate) fn new_slot(&mut self, mount: usize) -> Result<u32, Errno> {
         let staging = self.staging(mount)?;
-        if staging.shelf.is_some() && staging.next == first_slot(staging.id) + SLOTS_MAX {
-            self.leave_shelf(mount)?;
+        if staging.shared_staging.is_some() && staging.next == first_slot(staging.id) + SLOTS_MAX {
+            self.leave_shared_staging(mount)?;
         }
         let staging = self.staging(mount)?;
         staging.next += 1;
@@ -67,9 +70,11 @@ impl<O: Os> Workset<O> {
     }
 
     /// Gets a directory of its own, with the slots that are used, if it has none: there are too many for the
-    /// shelf, or their contents need a barrier.
-    pub(crate) fn leave_shelf(&mut self, mount: usize) -> Result<(), Errno> {
-        let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shelf.is_some()) else { return Ok(()) };
+    /// shared staging directory, or their contents need a barrier.
+    pub(crate) fn leave_shared_staging(&mut self, mount: usize) -> Result<(), Errno> {
+        let Some(staging) = self.staging[mount].as_mut().filter(|s| s.shared_staging.is_some()) else {
+            return Ok(());
+        };
         let own = self.mounts[mount].begin_staging_of(staging.id)?;
         for slot in first_slot(staging.id)..staging.next {
             let name = slot_name(slot);
@@ -82,7 +87,7 @@ impl<O: Os> Workset<O> {
                 }
             }
         }
-        (staging.dir, staging.shelf) = (Arc::new(own), None);
+        (staging.dir, staging.shared_staging) = (Arc::new(own), None);
         Ok(())
     }
 
@@ -90,8 +95,11 @@ impl<O: Os> Workset<O> {
     /// name: as a token it could not be told from an object that is taken out, and its seal would be a change
     /// of a fact.
     pub(crate) fn has_met_token(&self, mount: usize) -> bool {
-        let Some(shelf) = self.staging[mount].as_ref().and_then(|s| s.shelf.as_ref()) else { return false };
-        let token = ObjectId::attr(&shelf.token_handle);
+        let Some(shared_staging) = self.staging[mount].as_ref().and_then(|s| s.shared_staging.as_ref())
+        else {
+            return false;
+        };
+        let token = ObjectId::attr(&shared_staging.token_handle);
         self.facts.read_set(mount).any(|object| object == token)
     }
 
@@ -205,8 +213,8 @@ impl<O: Os> Workset<O> {
         for (domain, staging) in self.mounts.iter().zip(&self.staging) {
             if let Some(staging) = staging {
                 domain.discard_staging(staging.id);
-                if staging.shelf.is_some() {
-                    domain.clear_shelf(staging.id);
+                if staging.shared_staging.is_some() {
+                    domain.clear_shared_staging(staging.id);
                 }
             }
         }

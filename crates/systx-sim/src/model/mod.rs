@@ -11,7 +11,7 @@
 //! | [`cooperation`] | up to three transactions, kill, helper, hash collisions, ring overrun | strict serializability, opacity, no deadlock |
 //! | [`outsiders`] | a transaction, a cooperating reader, an outsider's calls | serializability of writing outsiders |
 //! | [`crash`] | a transaction, an outsider, kills, power losses, recovery that crashes | I4, I5, I6, I8, all or nothing |
-//! | [`shelf`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
+//! | [`shared_staging`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
 //! | [`mark`] | a transaction that sets attributes, an outsider who puts them back, power losses, also in recovery | (c) for attributes, I8 |
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
@@ -34,7 +34,7 @@ pub mod mark;
 pub mod outsiders;
 pub mod participants;
 pub mod redo;
-pub mod shelf;
+pub mod shared_staging;
 mod workloads;
 
 /// Returns true if the larger configurations are requested.
@@ -96,12 +96,12 @@ pub enum Mutant {
     BarrierBeforeRename,
     /// `tx/<id>` goes at D, while its record may still be redone.
     DirectoryRemovedAtDone,
-    // shelf
+    // shared staging directory
     /// The seal is put before the slots are made.
     SealBeforeSlots,
     /// A transaction gets the number of its seal before its slots are made.
     SealNumberedEarly,
-    /// A shelf is used again after a reboot.
+    /// A shared staging directory is used again after a reboot.
     ShelfOfAllBoots,
     // mark
     /// Attributes with their old values are set, whatever the mark says.

@@ -178,7 +178,7 @@ fn recover_beside_every_call(kind: Kind, durability: Durability) {
     let whole = done.pending.is_none() && done.displaced.is_empty() && public(&world) == after;
     assert!(whole, "what a live commit had staged was taken from it: {done:?}");
     let seen = *counts.lock().expect("nobody panicked");
-    // Slots on a shelf have no directory to be seen.
+    // Slots in a shared staging directory have no directory to be seen.
     let seals = kind != Kind::Small;
     assert!(!seals || seen.iter().all(|n| *n > 0), "sealed without and with a number: {seen:?}");
 }

@@ -32,7 +32,7 @@ mod redone;
 mod reference;
 mod repeatable;
 mod review;
-mod shelf;
+mod shared_staging;
 mod stuck;
 mod times;
 mod world;

@@ -77,7 +77,7 @@ fn make(
         plan,
         directories: Default::default(),
         slots: Some(Arc::new(slots)),
-        on_shelf: None,
+        in_shared_staging: None,
         failing: Failing::Goes,
     })
 }
@@ -118,7 +118,7 @@ fn rewrite(mounts: &Mounts, name: &[u8], old: &[u8], new: &[u8]) -> Result<Commi
         plan,
         directories: Default::default(),
         slots: None,
-        on_shelf: None,
+        in_shared_staging: None,
         failing: Failing::Goes,
     };
     run(&mut facts, vec![draft], Durability::Durable, "test")
@@ -149,7 +149,7 @@ fn body(id: TxId, steps: Vec<Step>) -> Body {
         participants: Vec::new(),
         companions: Vec::new(),
         command: String::new(),
-        shelved: None,
+        shared_slots: None,
         linked: false,
         steps,
         times: Vec::new(),

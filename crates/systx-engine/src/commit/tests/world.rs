@@ -1,8 +1,8 @@
 //! The world of these tests: one tree, and one transaction that takes a step of every kind in it.
 
 use crate::bytes::{sector_crc, write_all};
-use crate::commit::{run, Draft, Failing, OnShelf};
-use crate::domain::shelf::{first_slot, SLOTS_MAX};
+use crate::commit::{run, Draft, Failing, InSharedStaging};
+use crate::domain::shared_staging::{first_slot, SLOTS_MAX};
 use crate::domain::{Bounds, Domain, Location};
 use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
@@ -207,17 +207,18 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         }
     }
     let (was_replaced, was_removed) = (read(&mut facts, &replaced)?, read(&mut facts, &removed)?);
-    let (id, slots, base, shelf) = match (kind, domain.shelf()) {
-        (Kind::Small, Some(shelf)) => {
+    let (id, slots, base, shared_staging) = match (kind, domain.shared_staging()) {
+        (Kind::Small, Some(shared_staging)) => {
             let id = domain.new_tx();
-            (id, os.dup(&shelf.dir).map_err(os_failed)?, first_slot(id), Some(shelf))
+            (id, os.dup(&shared_staging.dir).map_err(os_failed)?, first_slot(id), Some(shared_staging))
         }
         _ => {
             let (id, slots) = domain.begin_staging().map_err(os_failed)?;
             (id, slots, 0, None)
         }
     };
-    let on_shelf = shelf.map(|shelf| OnShelf { shelf, end: base + SLOTS_MAX });
+    let in_shared_staging =
+        shared_staging.map(|shared_staging| InSharedStaging { shared_staging, end: base + SLOTS_MAX });
     let mut m = Maker { os, dir: dir.clone(), slots, plan: Plan::default() };
 
     if kind == Kind::Everything {
@@ -323,7 +324,7 @@ pub(super) fn transact(os: &SimOs, kind: Kind, durability: Durability) -> Result
         plan,
         directories: Default::default(),
         slots: Some(Arc::new(m.slots)),
-        on_shelf,
+        in_shared_staging,
         failing: Failing::Goes,
     };
     run(&mut facts, vec![draft], durability, "test")

@@ -5,7 +5,7 @@ use super::super::format::{
 };
 use super::*;
 use crate::record::{
-    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Share, Shelved, Small,
+    Act, At, Before, Body, Change, DirectoryTime, Patch, PatchRange, Piece, Read, Share, SharedSlots, Small,
     Source, Step, Was, BODY_VERSION,
 };
 use systx_os::{Handle, Timestamp};
@@ -245,7 +245,7 @@ fn the_bytes_of_a_body_never_change() {
         participants: vec![Share { area: UUID, id: TxId(3) }],
         companions: vec![Share { area: [1; 16], id: TxId(4) }],
         command: "make".to_owned(),
-        shelved: Some(Shelved { owner: 4, seal: 5 }),
+        shared_slots: Some(SharedSlots { owner: 4, seal: 5 }),
         linked: true,
         steps: steps.map(|(act, slot)| Step { slot, at: at(b"name"), act }).collect(),
         times: vec![DirectoryTime { step: 2, mtime: time(10), before: time(11) }],

@@ -123,7 +123,7 @@ pub fn body(n: u64, bytes: usize) -> Body {
         participants: Vec::new(),
         companions: Vec::new(),
         command: "x".repeat(bytes),
-        shelved: None,
+        shared_slots: None,
         linked: false,
         steps: Vec::new(),
         times: Vec::new(),

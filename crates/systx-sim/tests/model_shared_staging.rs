@@ -1,13 +1,13 @@
-//! Slots on a shelf: the seal proves what the name `tx/<id>` proves elsewhere.
+//! Slots in a shared staging directory: the seal proves what the name `tx/<id>` proves elsewhere.
 
 use systx_sim::model::checker::{explore, Report};
-use systx_sim::model::shelf::{Shelf, NOTHING, PROOF};
+use systx_sim::model::shared_staging::{SharedStaging, NOTHING, PROOF};
 use systx_sim::model::Mutant;
 
 const STATES_MAX: usize = 1_000_000;
 
 fn explored(mutant: Option<Mutant>) -> Report {
-    explore(&Shelf { losses: 1, mutant }, STATES_MAX)
+    explore(&SharedStaging { losses: 1, mutant }, STATES_MAX)
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn seals_are_numbered_when_they_are_put() {
 }
 
 #[test]
-fn no_boot_goes_on_with_the_shelf_of_another() {
+fn no_boot_goes_on_with_the_shared_staging_of_another() {
     let report = explored(Some(Mutant::ShelfOfAllBoots));
     assert!(report.breaks(PROOF), "{report}");
 }

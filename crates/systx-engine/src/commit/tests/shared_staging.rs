@@ -1,5 +1,5 @@
-//! Small transactions one after the other, whose slots share a shelf: cut at every call, continued by
-//! recoveries that are cut themselves, and by the next owner of the same index.
+//! Small transactions one after the other, whose slots share a shared staging directory: cut at every call, continued
+//! by recoveries that are cut themselves, and by the next owner of the same index.
 
 use super::stuck::{change, ROOT};
 use super::world::{machine, open, public};
@@ -90,17 +90,19 @@ fn recovered(machine: &Machine, name: &str) -> Tree {
 }
 
 /// Returns the names in all shared staging directories, but for their token files.
-fn on_shelves(domain: &Domain<SimOs>) -> Vec<String> {
+fn in_shared_stagings(domain: &Domain<SimOs>) -> Vec<String> {
     let (os, mut found) = (&domain.os, Vec::new());
-    for shelf in os.read_dir(&domain.area.dir).expect("readable") {
-        if !shelf.name.starts_with(b"slots.") {
+    for shared_staging in os.read_dir(&domain.area.dir).expect("readable") {
+        if !shared_staging.name.starts_with(b"slots.") {
             continue;
         }
-        let dir = os.open(&domain.area.dir, &shelf.name, Open::Directory).expect("opens");
+        let dir = os.open(&domain.area.dir, &shared_staging.name, Open::Directory).expect("opens");
         let names = os.read_dir(&dir).expect("readable").into_iter().map(|entry| entry.name);
         let names = names.filter(|name| name != b"token.0" && name != b"target");
         found.extend(
-            names.map(|name| String::from_utf8_lossy(&[&shelf.name, &b"/"[..], &name].concat()).into()),
+            names.map(|name| {
+                String::from_utf8_lossy(&[&shared_staging.name, &b"/"[..], &name].concat()).into()
+            }),
         );
     }
     found
@@ -113,13 +115,17 @@ fn undisturbed(fs: FsKind) -> (Machine, u64) {
     let os = machine.spawn("owner");
     run_process(&os, || play(&os, &Mutex::new(0))).expect("lives");
     assert_eq!(taken(&public(&machine), "undisturbed"), ALL.len());
-    let shelves = || {
+    let shared_stagings = || {
         let domain = open(&os).expect("opens");
         let names = domain.os.read_dir(&domain.area.dir).expect("readable");
         names.iter().filter(|entry| entry.name.starts_with(b"slots.")).count()
     };
     let points = os.points();
-    assert_eq!(run_process(&os, shelves).expect("lives"), 1, "all of them on one shelf");
+    assert_eq!(
+        run_process(&os, shared_stagings).expect("lives"),
+        1,
+        "all of them in one shared staging directory"
+    );
     (world, points)
 }
 
@@ -172,20 +178,20 @@ fn power_loss_at_every_call(fs: FsKind, crashes: &[Crash], every: u64) {
 }
 
 #[test]
-fn transactions_on_one_shelf_survive_a_power_loss_at_every_call_on_ext4() {
+fn transactions_in_one_shared_staging_survive_a_power_loss_at_every_call_on_ext4() {
     let crashes = [&Crash::WORST[..], &[Crash::Random; 3]].concat();
     power_loss_at_every_call(FsKind::Ext4, &crashes, 2);
 }
 
 #[test]
-fn transactions_on_one_shelf_survive_a_power_loss_at_every_call_on_xfs() {
+fn transactions_in_one_shared_staging_survive_a_power_loss_at_every_call_on_xfs() {
     power_loss_at_every_call(FsKind::Xfs, &[Crash::Random; 3], 3);
 }
 
 /// A process that was there before recovers; then the next owner of the index goes on with the shared staging
 /// directory, and loses power.
 #[test]
-fn the_next_owner_of_an_index_goes_on_with_the_shelf_of_a_killed_one() {
+fn the_next_owner_of_an_index_goes_on_with_the_shared_staging_of_a_killed_one() {
     let (world, points) = undisturbed(FsKind::Ext4);
     for point in (0..points).step_by(3) {
         let mut rng = fastrand::Rng::with_seed(point);
@@ -219,7 +225,7 @@ fn the_next_owner_of_an_index_goes_on_with_the_shelf_of_a_killed_one() {
 
 /// A recovering process need not become the next owner of the dead one's index.
 #[test]
-fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
+fn a_recovery_leaves_nothing_in_the_shared_staging_of_a_killed_owner() {
     let (world, points) = undisturbed(FsKind::Ext4);
     let mut left = 0;
     for point in (0..points).step_by(3) {
@@ -232,11 +238,11 @@ fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
         let _ = run_process(&os, || play(&os, &Mutex::new(0)));
         machine.clear_plans();
         let done = run_process(&other, || {
-            left += on_shelves(&domain).len();
+            left += in_shared_stagings(&domain).len();
             domain.checkpoint().expect("makes a checkpoint");
             domain.finish_dead().expect("recovers");
             domain.checkpoint().expect("makes a checkpoint");
-            let left = on_shelves(&domain);
+            let left = in_shared_stagings(&domain);
             assert!(left.is_empty(), "killed at call {point} of {points}: {left:?} belongs to nobody");
         });
         done.expect("lives");
@@ -247,7 +253,7 @@ fn a_recovery_leaves_nothing_on_the_shelf_of_a_killed_owner() {
 /// An object that can't be deleted stays in the shared staging directory; it keeps no process out, at the
 /// next use or after the next boot.
 #[test]
-fn an_immutable_object_on_the_shelf_of_the_dead_keeps_nobody_out() {
+fn an_immutable_object_in_the_shared_staging_of_the_dead_keeps_nobody_out() {
     let (world, points) = undisturbed(FsKind::Ext4);
     let mut met = 0;
     for point in (0..points).step_by(5) {
@@ -261,7 +267,7 @@ fn an_immutable_object_on_the_shelf_of_the_dead_keeps_nobody_out() {
         machine.clear_plans();
         let left = run_process(&other, || {
             domain.finish_in_flight().expect("recovers");
-            on_shelves(&domain)
+            in_shared_stagings(&domain)
         });
         let left = left.expect("lives");
         for slot in &left {
@@ -289,10 +295,10 @@ fn a_hard_link_of_the_token_file_is_removed_like_any_file() {
     let done = run_process(&os, || {
         let domain = open(&os).expect("opens");
         work(&domain, 0).expect("commits");
-        let shelf = domain.shelf().expect("there is one");
+        let shared_staging = domain.shared_staging().expect("there is one");
         let w = os.open(&os.root(0), b"w", Open::Directory).expect("opens");
         for name in [&b"copy"[..], b"other"] {
-            os.link(&shelf.token, &w, name).expect("links");
+            os.link(&shared_staging.token, &w, name).expect("links");
         }
         change(&domain, |t, w| {
             t.unlink(w, b"copy")?;
@@ -306,10 +312,12 @@ fn a_hard_link_of_the_token_file_is_removed_like_any_file() {
     done.expect("lives");
 }
 
-fn delete_shelves(os: &SimOs) {
+fn delete_shared_stagings(os: &SimOs) {
     let area = os.open(&os.root(0), b".systx", Open::Directory).expect("opens");
-    for shelf in os.read_dir(&area).expect("readable").iter().filter(|e| e.name.starts_with(b"slots.")) {
-        let dir = os.open(&area, &shelf.name, Open::Directory).expect("opens");
+    for shared_staging in
+        os.read_dir(&area).expect("readable").iter().filter(|e| e.name.starts_with(b"slots."))
+    {
+        let dir = os.open(&area, &shared_staging.name, Open::Directory).expect("opens");
         for entry in os.read_dir(&dir).expect("readable") {
             let done = match entry.kind {
                 FileType::Directory => os.rmdir(&dir, &entry.name),
@@ -317,13 +325,13 @@ fn delete_shelves(os: &SimOs) {
             };
             done.expect("works");
         }
-        os.rmdir(&area, &shelf.name).expect("works");
+        os.rmdir(&area, &shared_staging.name).expect("works");
     }
 }
 
 /// An outsider deletes the shared staging directory before the last of its entries is sealed.
 #[test]
-fn a_shelf_that_is_deleted_while_a_commit_is_prepared_aborts_it() {
+fn a_shared_staging_that_is_deleted_while_a_commit_is_prepared_aborts_it() {
     let world = world(FsKind::Ext4);
     let create = |domain: &Arc<Domain<SimOs>>| super::stuck::make(domain, b"made");
     let traced = world.fork();
@@ -344,7 +352,7 @@ fn a_shelf_that_is_deleted_while_a_commit_is_prepared_aborts_it() {
         let process = os.process();
         machine.set_hook(move |_, info| {
             if (info.process, info.point) == (process, point) {
-                delete_shelves(&him);
+                delete_shared_stagings(&him);
             }
         });
         let told = run_process(&os, || create(&open(&os).expect("opens"))).expect("lives");

@@ -1,29 +1,28 @@
-//! The shelf: one directory for the slots of all small transactions of an owner, `slots.<table>.<owner>` in
-//! the area.
+//! The shared staging directory: one directory for the slots of all small transactions of an owner,
+//! `slots.<table>.<owner>` in the area.
 //!
 //! To make, name and delete a directory costs more than everything else that a small commit does. So the
-//! first [`SLOTS_MAX`] slots of a transaction stand on the shelf, under numbers that no other transaction
-//! has, and there is no `tx/<id>`. What the final name of `tx/<id>` proves is proved by a *seal* instead: a
-//! number that the shelf's token file gets as its modification time when all slots of a transaction are made,
-//! before its record is written with that number. Metadata survive a power loss as a prefix: where the token
-//! file has this number or a higher one, all these slots have been there, and one that is missing was
-//! emptied.
+//! first [`SLOTS_MAX`] slots of a transaction stand in the shared staging directory, under numbers that no other
+//! transaction has, and there is no `tx/<id>`. What the final name of `tx/<id>` proves is proved by a *seal* instead: a
+//! number that the shared staging directory's token file gets as its modification time when all slots of a transaction
+//! are made, before its record is written with that number. Metadata survive a power loss as a prefix: where the token
+//! file has this number or a higher one, all these slots have been there, and one that is missing was emptied.
 //!
 //! Owns: the directory, its seals, and the way from a record to its slots there. Guarantees: seals ascend,
-//! also from one process to the next with the same index; a shelf is of one table, so that no seal that a
-//! power loss took is given again. Does not: exist where metadata survive in any other way.
+//! also from one process to the next with the same index; a shared staging directory is of one table, so that no seal
+//! that a power loss took is given again. Does not: exist where metadata survive in any other way.
 
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{remove_all, slot_number};
 
-use crate::record::{Body, Shelved};
+use crate::record::{Body, SharedSlots};
 use std::sync::{Arc, Mutex, PoisonError};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result, Timestamp};
 
-/// Slots of one transaction on a shelf; one with more has a directory of its own.
+/// Slots of one transaction in a shared staging directory; one with more has a directory of its own.
 pub(crate) const SLOTS_MAX: u32 = 16;
-/// Beginning of a shelf's name.
+/// Beginning of a shared staging directory's name.
 const PREFIX: &str = "slots.";
 pub(super) const TOKEN: &[u8] = b"token.0";
 /// Seconds that every inode has room for: beyond that the kernel puts what fits, which would seal nothing.
@@ -34,11 +33,11 @@ pub(super) const SEAL_MAX: u64 = i32::MAX as u64;
 pub(crate) struct SlotsOf {
     pub id: TxId,
     pub table: [u8; 16],
-    pub shelved: Option<Shelved>,
+    pub shared_slots: Option<SharedSlots>,
 }
 
-/// A shelf of this process.
-pub(crate) struct Shelf<O: Os> {
+/// A shared staging directory of this process.
+pub(crate) struct SharedStaging<O: Os> {
     pub dir: Arc<O::Fd>,
     /// The file that all tokens on it are names of, and that has the seal.
     pub token: O::Fd,
@@ -47,7 +46,8 @@ pub(crate) struct Shelf<O: Os> {
     pub(super) seal: Mutex<u64>,
 }
 
-/// The first of the numbers that a transaction's slots have on a shelf. They come round after 268 million transactions.
+/// The first of the numbers that a transaction's slots have in a shared staging directory. They come round after 268
+/// million transactions.
 pub(crate) fn first_slot(id: TxId) -> u32 {
     let blocks = u64::from(u32::MAX / SLOTS_MAX);
     (id.0 % blocks) as u32 * SLOTS_MAX
@@ -58,7 +58,7 @@ pub(super) fn name_of(table: &[u8; 16], owner: impl std::fmt::Display) -> String
     format!("{PREFIX}{table}.{owner}")
 }
 
-/// The first slot of the transaction that an entry of a shelf belongs to; `None`: it belongs to all.
+/// The first slot of the transaction that an entry of a shared staging directory belongs to; `None`: it belongs to all.
 pub(super) fn owner_of(name: &[u8]) -> Option<u32> {
     // The token of LINKs is a slot's name and `l`.
     let slot = slot_number(name.strip_suffix(b"l").unwrap_or(name))?;
@@ -77,7 +77,7 @@ pub(super) fn remove_slot<O: Os>(os: &O, dir: &O::Fd, name: &[u8], kind: FileTyp
     gone(os.rmdir(dir, name))
 }
 
-impl<O: Os> Shelf<O> {
+impl<O: Os> SharedStaging<O> {
     pub(super) fn sealed(&self) -> u64 {
         *self.seal.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,42 +95,44 @@ impl<O: Os> Shelf<O> {
     }
 }
 
-/// The shelf that a record's slots are on; `None`: on none, or it is gone.
-pub(crate) fn shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
-    let Some(Shelved { owner, .. }) = body.shelved else { return Ok(None) };
+/// The shared staging directory that a record's slots are on; `None`: on none, or it is gone.
+pub(crate) fn shared_staging_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
+    let Some(SharedSlots { owner, .. }) = body.shared_slots else { return Ok(None) };
     os.open_if_there(area, name_of(&body.table, owner).as_bytes(), Open::Directory)
 }
 
 /// The directory of a record's slots, whatever is in it; `None`: it has none, or it is gone.
 pub(crate) fn slots_there<O: Os>(os: &O, area: &O::Fd, of: &SlotsOf) -> Result<Option<O::Fd>> {
-    if let Some(Shelved { owner, .. }) = of.shelved {
-        let shelf = os.open_if_there(area, name_of(&of.table, owner).as_bytes(), Open::Directory)?;
-        if shelf.is_some() {
-            return Ok(shelf);
+    if let Some(SharedSlots { owner, .. }) = of.shared_slots {
+        let shared_staging = os.open_if_there(area, name_of(&of.table, owner).as_bytes(), Open::Directory)?;
+        if shared_staging.is_some() {
+            return Ok(shared_staging);
         }
     }
-    // Where a recovery makes the slots of a shelf again, too.
+    // Where a recovery makes the slots of a shared staging directory again, too.
     let tx = os.open(area, b"tx", Open::Directory)?;
     os.open_if_there(&tx, of.id.to_string().as_bytes(), Open::Directory)
 }
 
-/// The shelf of a record, where all its slots have been there; `None` if a power loss took them before they
-/// were sealed.
-pub(crate) fn sealed_shelf_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
-    let (Some(shelved), Some(dir)) = (&body.shelved, shelf_of(os, area, body)?) else { return Ok(None) };
+/// The shared staging directory of a record, where all its slots have been there; `None` if a power loss took them
+/// before they were sealed.
+pub(crate) fn sealed_shared_staging_of<O: Os>(os: &O, area: &O::Fd, body: &Body) -> Result<Option<O::Fd>> {
+    let (Some(shared_slots), Some(dir)) = (&body.shared_slots, shared_staging_of(os, area, body)?) else {
+        return Ok(None);
+    };
     let seal = match os.stat_at(&dir, TOKEN) {
         Err(Errno::NOENT) => return Ok(None),
         stat => u64::try_from(stat?.mtime.sec),
     };
-    let sealed = seal.is_ok_and(|seal| seal >= shelved.seal) || mutant::on(Mutant::NoSeal);
+    let sealed = seal.is_ok_and(|seal| seal >= shared_slots.seal) || mutant::on(Mutant::NoSeal);
     Ok(sealed.then_some(dir))
 }
 
-/// Deletes the shelves of tables before this one, when no record is left that may need one.
-pub(crate) fn sweep_shelves<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
+/// Deletes the shared staging directories of tables before this one, when no record is left that may need one.
+pub(crate) fn sweep_shared_stagings<O: Os>(os: &O, area: &O::Fd) -> Result<()> {
     for entry in os.read_dir(area)? {
         if entry.kind == FileType::Directory && entry.name.starts_with(PREFIX.as_bytes()) {
-            // As in `clear_shelf_of`.
+            // As in `clear_shared_staging_of`.
             let _ = remove_slot(os, area, &entry.name, entry.kind);
         }
     }

@@ -1,8 +1,8 @@
-//! The shelves of a domain: this process's own, and what the dead have left on theirs.
+//! The shared staging directories of a domain: this process's own, and what the dead have left on theirs.
 //!
 //! Guarantees: nothing goes that a slot in flight or a record may need.
 
-use super::shelf::{first_slot, name_of, owner_of, remove_slot, Shelf, SEAL_MAX, TOKEN};
+use super::shared_staging::{first_slot, name_of, owner_of, remove_slot, SharedStaging, SEAL_MAX, TOKEN};
 use super::Domain;
 use crate::id::{OwnerIx, TxId, OWNERS};
 use crate::log::Entry;
@@ -12,27 +12,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use systx_os::{Errno, FsKind, Open, Os, Rename, Result, Timestamp};
 
 impl<O: Os> Domain<O> {
-    /// The shelf of this process, made at the first need; `None` where there is none, or it can't be made.
-    pub(crate) fn shelf(&self) -> Option<Arc<Shelf<O>>> {
+    /// The shared staging directory of this process, made at the first need; `None` where there is none, or it can't be
+    /// made.
+    pub(crate) fn shared_staging(&self) -> Option<Arc<SharedStaging<O>>> {
         if !matches!(self.info.kind, FsKind::Ext4 | FsKind::Xfs) || !self.is_ours() {
             return None;
         }
-        let mut shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared_staging = self.shared_staging.lock().unwrap_or_else(PoisonError::into_inner);
         // A person may have deleted it by hand.
-        let there = |shelf: &Arc<Shelf<O>>| {
-            shelf.sealed() < SEAL_MAX && self.os.stat(&shelf.token).is_ok_and(|stat| stat.nlink > 0)
+        let there = |shared_staging: &Arc<SharedStaging<O>>| {
+            shared_staging.sealed() < SEAL_MAX
+                && self.os.stat(&shared_staging.token).is_ok_and(|stat| stat.nlink > 0)
         };
-        if !shelf.as_ref().is_some_and(there) {
-            *shelf = self.open_shelf().ok().map(Arc::new);
+        if !shared_staging.as_ref().is_some_and(there) {
+            *shared_staging = self.open_shared_staging().ok().map(Arc::new);
         }
-        shelf.clone()
+        shared_staging.clone()
     }
 
-    fn open_shelf(&self) -> Result<Shelf<O>> {
+    fn open_shared_staging(&self) -> Result<SharedStaging<O>> {
         let (os, area) = (&self.os, &self.area.dir);
         let name = name_of(&self.table.id(), self.me().0);
         let dir = match os.open(area, name.as_bytes(), Open::Directory) {
-            Err(Errno::NOENT) => self.make_shelf(&name)?,
+            Err(Errno::NOENT) => self.make_shared_staging(&name)?,
             dir => dir?,
         };
         let token = os.open(&dir, TOKEN, Open::Path)?;
@@ -41,11 +43,11 @@ impl<O: Os> Domain<O> {
             return Err(Errno::OVERFLOW);
         }
         let token_handle = os.handle(&token)?;
-        Ok(Shelf { dir: Arc::new(dir), token, token_handle, seal: Mutex::new(seal) })
+        Ok(SharedStaging { dir: Arc::new(dir), token, token_handle, seal: Mutex::new(seal) })
     }
 
     /// It gets its name when its token file says that nothing is sealed.
-    fn make_shelf(&self, name: &str) -> Result<O::Fd> {
+    fn make_shared_staging(&self, name: &str) -> Result<O::Fd> {
         let (os, area) = (&self.os, &self.area.dir);
         let temporary = format!("{name}~");
         match os.mkdir(area, temporary.as_bytes(), 0o700) {
@@ -62,21 +64,21 @@ impl<O: Os> Domain<O> {
         Ok(dir)
     }
 
-    /// Deletes what a transaction of this process has on the shelf and no record promises.
-    pub(crate) fn clear_shelf(&self, id: TxId) {
+    /// Deletes what a transaction of this process has in the shared staging directory and no record promises.
+    pub(crate) fn clear_shared_staging(&self, id: TxId) {
         if !self.is_ours() {
             return;
         }
-        let shelf = self.shelf.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(shelf) = shelf else { return };
-        let Ok(listed) = self.os.read_dir(&shelf.dir) else { return };
+        let shared_staging = self.shared_staging.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(shared_staging) = shared_staging else { return };
+        let Ok(listed) = self.os.read_dir(&shared_staging.dir) else { return };
         for entry in listed.iter().filter(|entry| owner_of(&entry.name) == Some(first_slot(id))) {
-            let _ = remove_slot(&self.os, &shelf.dir, &entry.name, entry.kind);
+            let _ = remove_slot(&self.os, &shared_staging.dir, &entry.name, entry.kind);
         }
     }
 
-    /// The dead on whose shelves something is left.
-    pub(crate) fn dead_shelves(&self) -> Result<Vec<OwnerIx>> {
+    /// The dead in whose shared staging directories something is left.
+    pub(crate) fn dead_shared_stagings(&self) -> Result<Vec<OwnerIx>> {
         let (os, area) = (&self.os, &self.area.dir);
         let ours = name_of(&self.table.id(), "");
         let mut left = Vec::new();
@@ -94,9 +96,9 @@ impl<O: Os> Domain<O> {
         Ok(left)
     }
 
-    /// Deletes what a dead owner, whose index this process holds, left on its shelf: all that belongs to no
-    /// slot in flight and to no record that is needed.
-    pub(crate) fn clear_shelf_of(&self, dead: OwnerIx) -> Result<()> {
+    /// Deletes what a dead owner, whose index this process holds, left in its shared staging directory: all that
+    /// belongs to no slot in flight and to no record that is needed.
+    pub(crate) fn clear_shared_staging_of(&self, dead: OwnerIx) -> Result<()> {
         let os = &self.os;
         let name = name_of(&self.table.id(), dead.0);
         let dir = match os.open(&self.area.dir, name.as_bytes(), Open::Directory) {
@@ -131,7 +133,7 @@ impl<O: Os> Domain<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::shelf::SLOTS_MAX;
+    use crate::domain::shared_staging::SLOTS_MAX;
     use crate::domain::{Bounds, Location};
     use crate::objects::slot_name;
     use systx_sim::machine::{run_process, Machine};
@@ -146,15 +148,15 @@ mod tests {
             let site =
                 Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent: &root, name };
             let domain = Domain::open(&os, site).expect("opens");
-            let shelf = domain.shelf().expect("there is one");
+            let shared_staging = domain.shared_staging().expect("there is one");
             let sec = SEAL_MAX as i64 - 1;
-            os.utimens(&shelf.token, None, Some(Timestamp { sec, nsec: 0 })).expect("works");
+            os.utimens(&shared_staging.token, None, Some(Timestamp { sec, nsec: 0 })).expect("works");
             // The next owner of the index finds it in this state.
-            *domain.shelf.lock().expect("nobody panicked") = None;
-            let shelf = domain.shelf().expect("one more");
-            assert_eq!(shelf.seal(&os), Ok(SEAL_MAX));
-            assert_eq!(shelf.seal(&os), Err(Errno::OVERFLOW));
-            assert!(domain.shelf().is_none(), "there are no more seals");
+            *domain.shared_staging.lock().expect("nobody panicked") = None;
+            let shared_staging = domain.shared_staging().expect("one more");
+            assert_eq!(shared_staging.seal(&os), Ok(SEAL_MAX));
+            assert_eq!(shared_staging.seal(&os), Err(Errno::OVERFLOW));
+            assert!(domain.shared_staging().is_none(), "there are no more seals");
         });
         done.expect("lives");
     }

@@ -1,5 +1,5 @@
 //! Two small transactions of one process, or of one before and one after a power loss, whose slots are on a
-//! shelf.
+//! shared staging directory.
 //!
 //! Guarantees, if the exploration is clean: at whatever moment the power is lost, the seal on the disk proves
 //! of each record whether its slots were there ([`PROOF`], [`NOTHING`]), as `tx/<id>` does for a directory of
@@ -11,7 +11,7 @@ use super::Mutant;
 
 /// One configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct Shelf {
+pub struct SharedStaging {
     /// Power losses.
     pub losses: u8,
     /// The rule that is left out.
@@ -19,9 +19,9 @@ pub struct Shelf {
 }
 
 /// The seal is there, the slots are not.
-pub const PROOF: &str = "shelf: its seal is there, but a slot never was";
+pub const PROOF: &str = "shared staging: its seal is there, but a slot never was";
 /// The seal is not there, and yet.
-pub const NOTHING: &str = "shelf: its seal is not there, but a step was taken";
+pub const NOTHING: &str = "shared staging: its seal is not there, but a step was taken";
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Phase {
@@ -40,7 +40,7 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Tx {
     phase: Phase,
-    /// Number of the seal, and the boot of the shelf.
+    /// Number of the seal, and the boot of the shared staging directory.
     seal: (u8, u8),
     recorded: bool,
 }
@@ -50,7 +50,7 @@ struct Tx {
 struct Data {
     made: [bool; 2],
     taken: [bool; 2],
-    /// Of each boot's shelf.
+    /// Of each boot's shared staging directory.
     seals: [u8; 2],
 }
 
@@ -78,13 +78,13 @@ impl State {
     }
 }
 
-impl Shelf {
+impl SharedStaging {
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    /// The shelf that is used in this boot.
-    fn shelf(&self, state: &State) -> u8 {
+    /// The shared staging directory that is used in this boot.
+    fn shared_staging(&self, state: &State) -> u8 {
         if self.is(Mutant::ShelfOfAllBoots) {
             0
         } else {
@@ -94,12 +94,12 @@ impl Shelf {
 
     fn give(&self, state: &mut State, n: usize) {
         state.given += 1;
-        state.tx[n].seal = (state.given, self.shelf(state));
+        state.tx[n].seal = (state.given, self.shared_staging(state));
     }
 
     fn put_seal(&self, state: &mut State, n: usize) {
-        let (number, shelf) = state.tx[n].seal;
-        state.change(|data| data.seals[usize::from(shelf)] = number);
+        let (number, shared_staging) = state.tx[n].seal;
+        state.change(|data| data.seals[usize::from(shared_staging)] = number);
     }
 
     fn step(&self, state: &State, n: usize, emit: &mut Emit<'_, State>) {
@@ -146,7 +146,7 @@ impl Shelf {
     }
 }
 
-impl Model for Shelf {
+impl Model for SharedStaging {
     type State = State;
 
     fn initial(&self) -> State {
@@ -166,7 +166,7 @@ impl Model for Shelf {
             for tx in next.tx.iter_mut().filter(|tx| tx.phase != Phase::Idle) {
                 tx.phase = Phase::Dead;
             }
-            next.given = data.seals[usize::from(self.shelf(&next))];
+            next.given = data.seals[usize::from(self.shared_staging(&next))];
             emit(next, format_args!("power lost, {at} changes survive"));
         }
     }
