@@ -8,9 +8,9 @@
 //! Owns: [`Age`], and the way from a transaction's end to its priority. Guarantees: only a transaction that
 //! goes on holds the priority. Does not: promise anything against outsiders, or decide whether to try again.
 
-use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::priority::PRIORITY_AGAIN_NS;
 use crate::domain::waits::{self, AtEnd, Next, Try, TryEnd};
-use crate::domain::{become_senior, Contender, Domain, Until};
+use crate::domain::{take_priority, Contender, Domain, Until};
 use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Conflict, Party};
@@ -33,7 +33,8 @@ pub(crate) struct Contention {
 type Reads<'a> = &'a dyn Fn(usize) -> Vec<ObjectId>;
 
 impl Contention {
-    /// Of a first try with these numbers. Mounts that share an area share one place for a senior, and so one age.
+    /// Of a first try with these numbers. Mounts that share an area share one place for a holder of priority, and so
+    /// one age.
     pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId]) -> Contention {
         let first = |key| mounts.iter().position(|domain| domain.key == key);
         let age = mounts.iter().filter_map(|domain| first(domain.key).map(|n| ids[n])).collect();
@@ -70,7 +71,7 @@ impl Contention {
         self.age.clone()
     }
 
-    /// The end of a try: becomes senior if it lost to another transaction and is tried again; else is it no more.
+    /// The end of a try: takes priority if it lost to another transaction and is tried again; else it has it no more.
     pub fn end<O: Os>(&self, mounts: &[Arc<Domain<O>>], reads: Reads<'_>, lost: Option<&Conflict>) {
         let lost = lost.is_some_and(|conflict| conflict.with != Party::Outsider);
         let end = if lost && !mutant::on(Mutant::AgeNotKept) { TryEnd::Lost } else { TryEnd::Otherwise };
@@ -79,7 +80,7 @@ impl Contention {
             AtEnd::Ask => self.ask(mounts, reads),
             AtEnd::Resign => {
                 for (mount, domain) in mounts.iter().enumerate() {
-                    domain.table.senior().resign(self.age(mount));
+                    domain.table.priority().resign(self.age(mount));
                 }
             }
             AtEnd::Nothing => {}
@@ -100,8 +101,8 @@ impl Contention {
         let Some(domain) = mounts.first() else { return };
         let now_ns = domain.os.monotonic_ns();
         let ran_ns = self.began_ns.map_or(0, |began_ns| now_ns.saturating_sub(began_ns));
-        let [least, most] = SENIORITY_AGAIN_NS;
+        let [least, most] = PRIORITY_AGAIN_NS;
         // Without an answer, the work competes like any other.
-        let _ = become_senior(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));
+        let _ = take_priority(&asking, Until::Anew(ran_ns.saturating_mul(2).clamp(least, most)));
     }
 }

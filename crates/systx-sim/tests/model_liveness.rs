@@ -22,12 +22,12 @@ fn no_deadlock_and_at_most_one_more_loss() {
 }
 
 #[test]
-fn without_seniority_a_transaction_starves() {
+fn without_priority_a_transaction_starves() {
     killed(Rivals::Loop, Mutant::NoSenior, STARVED);
 }
 
 #[test]
-fn a_senior_that_waits_for_its_number_stops_who_holds_it() {
+fn a_holder_that_waits_for_its_number_stops_who_holds_it() {
     killed(Rivals::Ordered, Mutant::SeniorBeforeNumber, DEADLOCK);
 }
 
@@ -42,6 +42,6 @@ fn who_waits_for_a_prepared_slot_may_be_what_it_waits_for() {
 }
 
 #[test]
-fn a_prepared_transaction_that_stays_senior_stops_everybody() {
+fn a_prepared_transaction_that_keeps_priority_stops_everybody() {
     killed(Rivals::Prepared, Mutant::SeniorUntilDone, DEADLOCK);
 }

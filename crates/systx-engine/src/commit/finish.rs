@@ -168,7 +168,7 @@ impl<O: Os> Commit<'_, O> {
             if let Some(Number { slot, .. }) = part.numbered {
                 let _ = part.domain.free_slot(slot);
             }
-            part.domain.table.senior().resign(part.age);
+            part.domain.table.priority().resign(part.age);
         }
         self.enter(Phase::Withdrawn);
         error

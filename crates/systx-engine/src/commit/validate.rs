@@ -1,8 +1,8 @@
 //! V: validation and numbering under the commit lock (docs/protocol.md §3, V1–V5).
 
 use super::{Commit, Number, Numbered, Part};
-use crate::domain::senior::SENIORITY_NS;
-use crate::domain::{become_senior, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
+use crate::domain::priority::PRIORITY_NS;
+use crate::domain::{take_priority, Contender, Domain, Held, Place, SlotInfo, SlotIx, SlotState};
 use crate::domain::{Unsynced, Until, Who};
 use crate::id::Footprint;
 use crate::invariant::invariant;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use systx_os::{Errno, Os};
 use tracing::debug_span;
 
-/// After so many lost rounds a transaction asks to become senior, and again after as many.
-const ROUNDS_BEFORE_SENIOR: u32 = 3;
+/// After so many lost rounds a transaction asks for priority, and again after as many.
+const ROUNDS_BEFORE_PRIORITY: u32 = 3;
 
 /// The obstacle to a number.
 #[derive(Debug)]
 enum Obstacle {
-    /// A senior transaction that overlaps ours, until it is numbered or its time is up.
-    Senior { part: usize },
+    /// A holder of priority that overlaps ours, until it is numbered or its time is up.
+    Holder { part: usize },
     /// An in-flight transaction that overlaps ours.
     InFlight { part: usize, slot: SlotIx },
     /// No free slot.
@@ -57,14 +57,14 @@ impl<O: Os> Commit<'_, O> {
             drop(held);
             self.overcome(obstacle)?;
             round += 1;
-            if round % ROUNDS_BEFORE_SENIOR == 0 {
-                self.become_senior().map_err(|error| failed("becoming senior", error))?;
+            if round % ROUNDS_BEFORE_PRIORITY == 0 {
+                self.take_priority().map_err(|error| failed("taking priority", error))?;
             }
         }
     }
 
     /// Asks wherever more than the root of a mount was touched.
-    fn become_senior(&self) -> systx_os::Result<()> {
+    fn take_priority(&self) -> systx_os::Result<()> {
         let used: Vec<_> =
             self.parts.iter().filter(|part| part.change.is_some() || part.objects.read.len() > 1).collect();
         let mut asking = Vec::with_capacity(used.len());
@@ -73,7 +73,7 @@ impl<O: Os> Commit<'_, O> {
             together.iter().for_each(|part| footprint.merge(&part.footprint));
             asking.push(Contender { domain: &*together[0].domain, age: together[0].age, footprint });
         }
-        become_senior(&asking, Until::Once(SENIORITY_NS)).map(drop)
+        take_priority(&asking, Until::Once(PRIORITY_NS)).map(drop)
     }
 
     /// V1–V4, under the locks.
@@ -81,9 +81,9 @@ impl<O: Os> Commit<'_, O> {
         let broken = |error| failed("reading the domain table", error);
         for (n, (part, held)) in self.parts.iter().zip(held).enumerate() {
             let domain = &part.domain;
-            if let Some(senior) = domain.senior_other_than(held, part.age).map_err(broken)? {
-                if part.objects.may_overlap(&senior) {
-                    return Ok(Some(Obstacle::Senior { part: n }));
+            if let Some(holder) = domain.holder_other_than(held, part.age).map_err(broken)? {
+                if part.objects.may_overlap(&holder) {
+                    return Ok(Some(Obstacle::Holder { part: n }));
                 }
             }
             for slot in domain.table.slots().in_flight() {
@@ -129,9 +129,9 @@ impl<O: Os> Commit<'_, O> {
         invariant!("I10", waits, "a transaction waits for others only while it has no number");
         let _waiting = debug_span!("wait", why = ?obstacle).entered();
         match obstacle {
-            Obstacle::Senior { part } => {
-                let waited = self.parts[part].domain.await_senior();
-                waited.map_err(|error| failed("waiting for a senior transaction", error))?;
+            Obstacle::Holder { part } => {
+                let waited = self.parts[part].domain.await_holder();
+                waited.map_err(|error| failed("waiting for a holder of priority", error))?;
             }
             Obstacle::InFlight { part, slot } => {
                 let Part { domain, objects, .. } = &self.parts[part];
@@ -199,7 +199,7 @@ impl<O: Os> Commit<'_, O> {
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }
-            table.senior().resign(part.age);
+            table.priority().resign(part.age);
         }
         Ok(())
     }

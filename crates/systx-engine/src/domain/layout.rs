@@ -13,7 +13,7 @@
 //! | 25–28 | when the last checkpoint began, when one was tried, its error, when one is promised | by whoever makes one |
 //! | 32 | bitmap of slots that may be in flight | under the commit lock |
 //! | 40–79 | `unsynced` | see `unsynced.rs` |
-//! | 80–135 | senior | under the commit lock; given up by its owner |
+//! | 80–135 | priority | under the commit lock; given up by its owner |
 //! | 136–199 | the log writer's words | see `log/` |
 //! | 200… | slots, ring, owners' records, what they have sealed, what is on the disk, further records | see their files |
 //!
@@ -62,12 +62,12 @@ pub const BITMAP_WORD: usize = 32;
 pub const UNSYNCED_BASE: usize = 40;
 /// Words of `unsynced`: epoch on a line of its own, two signatures.
 pub const UNSYNCED_LEN: usize = 8 + 2 * Signature::WORDS;
-/// Senior.
-pub const SENIOR_BASE: usize = UNSYNCED_BASE + UNSYNCED_LEN;
-/// Words of the senior: one line, three signatures.
-pub const SENIOR_LEN: usize = 8 + FOOTPRINT_WORDS;
+/// Priority.
+pub const PRIORITY_BASE: usize = UNSYNCED_BASE + UNSYNCED_LEN;
+/// Words of the holder: one line, three signatures.
+pub const PRIORITY_LEN: usize = 8 + FOOTPRINT_WORDS;
 /// The log writer's words.
-pub const LOG_BASE: usize = SENIOR_BASE + SENIOR_LEN;
+pub const LOG_BASE: usize = PRIORITY_BASE + PRIORITY_LEN;
 /// How many they are.
 pub const LOG_LEN: usize = 64;
 /// Slots.
@@ -111,7 +111,7 @@ pub const WORDS: usize = FURTHER_BASE + FURTHER * RECORD_LEN;
 pub(crate) const FOOTPRINT_WORDS: usize = 3 * Signature::WORDS;
 
 const _: () = assert!(crate::log::WORDS <= LOG_LEN);
-const _: () = assert!(UNSYNCED_BASE == 40 && SENIOR_BASE == 80 && LOG_BASE == 136 && SLOTS_BASE == 200);
+const _: () = assert!(UNSYNCED_BASE == 40 && PRIORITY_BASE == 80 && LOG_BASE == 136 && SLOTS_BASE == 200);
 const _: () = assert!(RING_BASE % 8 == 0 && RECORDS_BASE % 8 == 0 && ON_DISK_BASE % 8 == 0 && SLOTS <= 64);
 
 /// Stores a signature. Release: a reader who (Acquire) sees one of these words also sees what invalidated the place

@@ -1,7 +1,7 @@
 //! The domain: one user on one file system, and how his processes cooperate there.
 //!
 //! Owns: the area on disk ([`Area`]), who takes part ([`Owners`]) and the table in shared memory ([`Table`]):
-//! commit lock, in-flight slots, ring, `unsynced`, senior, owners' records. docs/protocol.md §1 says what
+//! commit lock, in-flight slots, ring, `unsynced`, priority, owners' records. docs/protocol.md §1 says what
 //! they mean. Guarantees: each part stays usable when processes die at any instruction; what stands in shared
 //! memory is checked before it is used. Does not: run the protocol (`commit`), open itself or wait for others
 //! (`recovery`), make checkpoints (`upkeep`).
@@ -9,6 +9,7 @@
 //! Lock order: there is one lock, the commit lock. Who holds it waits for nothing but its own disk.
 
 pub mod area;
+mod contender;
 pub mod decisions;
 mod exact;
 mod held;
@@ -23,14 +24,13 @@ pub(crate) mod on_disk;
 mod opened;
 mod own_slots;
 pub mod owners;
+pub mod priority;
 pub mod records;
 mod remembered;
 pub mod reports;
 pub mod ring;
 pub mod sealed;
 mod sealing;
-pub mod senior;
-mod seniority;
 pub(crate) mod shared_staging;
 mod shared_stagings;
 pub mod slots;
@@ -46,6 +46,7 @@ mod tests;
 
 pub use crate::objects::Bounds;
 pub use area::{Area, Make};
+pub(crate) use contender::{take_priority, Contender, Until};
 pub(crate) use exact::changed_by;
 pub(crate) use held::Held;
 pub use identity::{said_at, AreaError};
@@ -55,12 +56,11 @@ pub use opened::{Domain, Peers};
 pub(crate) use opened::{Owned, PeerArea};
 pub(crate) use own_slots::PROBE_NS;
 pub use owners::{watch, Claim, Owners, OwnersError};
+pub use priority::{Holder, PriorityPlace};
 pub use records::{Record, Records};
 pub use remembered::Most;
 pub use ring::{Ring, Scan, Who};
 pub(crate) use sealed::Sealed;
-pub use senior::{Senior, SeniorPlace};
-pub(crate) use seniority::{become_senior, Contender, Until};
 pub use slots::{InFlight, Moved, Place, Seen, SlotInfo, SlotIx, SlotState, Slots};
 pub use table::{Initializer, Opened, Table, TableError};
 pub(crate) use told::Announced;

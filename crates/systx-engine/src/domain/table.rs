@@ -29,10 +29,10 @@ use super::area::Area;
 use super::layout::*;
 use super::on_disk::OnDisk;
 use super::owners::{Owners, OwnersError};
+use super::priority::PriorityPlace;
 use super::records::Records;
 use super::ring::Ring;
 use super::sealing::Sealing;
-use super::senior::SeniorPlace;
 use super::slots::Slots;
 use super::unsynced::Unsynced;
 use crate::corrupt::Corrupt;
@@ -378,9 +378,9 @@ impl<O: Os> Table<O> {
         OnDisk::new(&*self.mem)
     }
 
-    /// The senior.
-    pub fn senior(&self) -> SeniorPlace<'_, O::Mem> {
-        SeniorPlace::new(&*self.mem)
+    /// The holder of priority.
+    pub fn priority(&self) -> PriorityPlace<'_, O::Mem> {
+        PriorityPlace::new(&*self.mem)
     }
 
     /// The owners' records.

@@ -3,7 +3,7 @@
 //!
 //! Owns: the verdicts. Guarantees: of two that both ask for the priority the older gets it, so they do not wait
 //! in a circle; a transaction whose end may take any time is waited for by none. Does not: look into the table
-//! ([`super::senior`], [`super::slots`]), or wait (`recovery/wait.rs`, `commit/validate.rs`).
+//! ([`super::priority`], [`super::slots`]), or wait (`recovery/wait.rs`, `commit/validate.rs`).
 
 use super::slots::SlotState;
 use crate::id::TxId;

@@ -31,7 +31,7 @@ pub struct Liveness {
 }
 
 /// P6.
-pub const STARVED: &str = "starvation: T3 loses again although it is senior";
+pub const STARVED: &str = "starvation: T3 loses again although it has priority";
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Phase {
@@ -55,7 +55,7 @@ struct Tx {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     tx: [Tx; 3],
-    senior: Option<u8>,
+    holder: Option<u8>,
     number: u8,
     owner_died: bool,
     prepared: bool,
@@ -82,8 +82,8 @@ impl Liveness {
     fn lose(&self, s: &mut State, tx: &mut Tx, i: usize) {
         tx.losses = (tx.losses + 1).min(3);
         tx.phase = Phase::Start;
-        if s.senior.is_none() && !self.is(Mutant::NoSenior) {
-            s.senior = Some(i as u8);
+        if s.holder.is_none() && !self.is(Mutant::NoSenior) {
+            s.holder = Some(i as u8);
         }
     }
 
@@ -114,8 +114,8 @@ impl Liveness {
                 for q in (0..3).filter(|&q| q != i) {
                     s.tx[q].stale |= matches!(s.tx[q].phase, Phase::Running | Phase::Validate);
                 }
-                if s.senior == Some(i as u8) {
-                    s.senior = None;
+                if s.holder == Some(i as u8) {
+                    s.holder = None;
                 }
                 s.number += u8::from(self.number(i).is_some());
                 s.prepared &= !self.prepared(i);
@@ -135,13 +135,13 @@ impl Liveness {
             if s.owner_died && !self.is(Mutant::NoErrorForDeadNumber) {
                 go("V1: the owner of the number is dead", &|_, tx| tx.phase = Phase::Failed);
             }
-            if tx.stale && s.senior.is_none() && self.is(Mutant::SeniorBeforeNumber) {
-                go("lost while it waited for its number: senior", &|s, tx| self.lose(s, tx, i));
+            if tx.stale && s.holder.is_none() && self.is(Mutant::SeniorBeforeNumber) {
+                go("lost while it waited for its number: priority", &|s, tx| self.lose(s, tx, i));
             }
             return;
         }
-        if s.senior.is_some_and(|senior| senior != i as u8) {
-            return; // V1 comes before V2: who waits for a senior does not get to see a prepared slot.
+        if s.holder.is_some_and(|holder| holder != i as u8) {
+            return; // V1 comes before V2: who waits for a holder of priority does not get to see a prepared slot.
         }
         if blocked {
             if s.prepared && !self.is(Mutant::WaitForPrepared) {
@@ -155,8 +155,8 @@ impl Liveness {
         }
         go("V5", &|s, tx| {
             tx.phase = Phase::InFlight;
-            if s.senior == Some(i as u8) && !self.is(Mutant::SeniorUntilDone) {
-                s.senior = None;
+            if s.holder == Some(i as u8) && !self.is(Mutant::SeniorUntilDone) {
+                s.holder = None;
             }
             s.prepared |= self.prepared(i);
         });
@@ -171,7 +171,7 @@ impl Model for Liveness {
 
     fn initial(&self) -> State {
         let tx = Tx { phase: Phase::Start, stale: false, losses: 0 };
-        State { tx: [tx; 3], senior: None, number: 0, owner_died: false, prepared: false }
+        State { tx: [tx; 3], holder: None, number: 0, owner_died: false, prepared: false }
     }
 
     fn successors(&self, s: &State, emit: &mut Emit<'_, State>) {

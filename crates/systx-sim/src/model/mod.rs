@@ -16,7 +16,7 @@
 //! | [`redo`], [`chain`] | two transactions that depend on each other, power losses, checkpoint | I3, I7, I8, I12 |
 //! | [`participants`] | two file systems, mounted in any order | all or nothing on both |
 //! | [`away`] | two file systems of which one never comes back, stays away, is rolled back; checkpoints, orderly shutdowns | I8, all or nothing, no doubt for ever |
-//! | [`liveness`] | rivals that loop, a senior, ordered and prepared ones | no deadlock, at most one more loss |
+//! | [`liveness`] | rivals that loop, a holder of priority, ordered and prepared ones | no deadlock, at most one more loss |
 //!
 //! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p
 //! systx-sim` takes the larger ones: more kills, power losses and outsider's calls.
@@ -156,12 +156,12 @@ pub enum Mutant {
     // liveness
     /// A transaction that keeps losing never gets priority.
     NoSenior,
-    /// An ordered transaction may be senior before its number is up.
+    /// An ordered transaction may have priority before its number is up.
     SeniorBeforeNumber,
     /// A transaction that waits for a number of a dead owner waits on.
     NoErrorForDeadNumber,
     /// A prepared slot is waited for instead of conflicting at once.
     WaitForPrepared,
-    /// Seniority ends at D instead of V5.
+    /// Priority ends at D instead of V5.
     SeniorUntilDone,
 }

@@ -8,7 +8,7 @@
 
 use super::world::open;
 use crate::contention::Age;
-use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::priority::PRIORITY_AGAIN_NS;
 use crate::domain::Domain;
 use crate::id::TxId;
 use crate::outcome::{CommitError, Conflict, ConflictKind, Options, Verb, VerbError};
@@ -167,7 +167,7 @@ fn who_is_slow_and_tried_again_is_overtaken_once() {
         assert_eq!(counted(&machine), TIMES + 1, "seed {seed}: an update is lost");
         let slow = *slow.lock().expect("nobody panicked");
         assert!(slow >= 2, "seed {seed}: it loses once");
-        assert!(slow <= 3, "seed {seed}: loses again although it is senior: {slow} tries");
+        assert!(slow <= 3, "seed {seed}: loses again although it has priority: {slow} tries");
     }
 }
 
@@ -192,11 +192,11 @@ fn loser(machine: &Machine, name: &str) -> (SimOs, Arc<Domain<SimOs>>, Option<Ag
     (os, domain, age)
 }
 
-fn senior_of(domain: &Domain<SimOs>) -> Option<TxId> {
+fn holder_of(domain: &Domain<SimOs>) -> Option<TxId> {
     let held = domain.lock().expect("locks");
     let now = domain.os.monotonic_ns();
-    let senior = domain.table.senior().current(held.proof(), now, &|ix| domain.alive(ix)).expect("sound");
-    senior.map(|senior| senior.age)
+    let holder = domain.table.priority().current(held.proof(), now, &|ix| domain.alive(ix)).expect("sound");
+    holder.map(|holder| holder.age)
 }
 
 #[test]
@@ -216,8 +216,8 @@ fn a_loser_that_asks_for_its_age_at_its_end_has_priority_for_as_long_as_it_ran()
         assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
         let held = domain.lock().expect("locks");
         let now_ns = os.monotonic_ns();
-        let senior = domain.table.senior().current(held.proof(), now_ns, &|ix| domain.alive(ix));
-        senior.expect("sound").expect("it lost").length_ns
+        let holder = domain.table.priority().current(held.proof(), now_ns, &|ix| domain.alive(ix));
+        holder.expect("sound").expect("it lost").length_ns
     });
     assert!(lasts_ns.expect("not killed") >= 2 * RAN_NS);
 }
@@ -233,32 +233,32 @@ fn takes_ns(machine: &Machine) -> u64 {
 }
 
 #[test]
-fn a_senior_that_stands_still_holds_others_up_for_its_time_and_not_longer() {
+fn a_holder_that_stands_still_holds_others_up_for_its_time_and_not_longer() {
     let machine = machine(1);
     let (_os, domain, _) = loser(&machine, "stopped");
-    assert!(senior_of(&domain).is_some());
+    assert!(holder_of(&domain).is_some());
     let took = takes_ns(&machine);
-    let [least, most] = SENIORITY_AGAIN_NS;
+    let [least, most] = PRIORITY_AGAIN_NS;
     assert!((least / 2..most).contains(&took), "{took} ns");
     assert_eq!(counted(&machine), 2);
 }
 
 #[test]
-fn a_senior_that_is_killed_holds_nobody_up() {
+fn a_holder_that_is_killed_holds_nobody_up() {
     let machine = machine(1);
     let (os, domain, _) = loser(&machine, "killed");
-    assert!(senior_of(&domain).is_some());
+    assert!(holder_of(&domain).is_some());
     os.exit();
     let took = takes_ns(&machine);
-    assert!(took < SENIORITY_AGAIN_NS[0] / 2, "{took} ns");
+    assert!(took < PRIORITY_AGAIN_NS[0] / 2, "{took} ns");
     assert_eq!(counted(&machine), 2);
 }
 
 #[test]
-fn who_gives_up_or_is_tried_no_more_is_senior_no_more() {
+fn who_gives_up_or_is_tried_no_more_has_priority_no_more() {
     let machine = machine(1);
     let (os, domain, age) = loser(&machine, "quitter");
-    assert!(senior_of(&domain).is_some());
+    assert!(holder_of(&domain).is_some());
     run_process(&os, || {
         let mounts = vec![domain.clone()];
         let mut t = Transaction::begin(os.clone(), mounts, Options::default()).expect("begins");
@@ -266,7 +266,7 @@ fn who_gives_up_or_is_tried_no_more_is_senior_no_more() {
         t.abort();
     })
     .expect("not killed");
-    assert_eq!(senior_of(&domain), None);
+    assert_eq!(holder_of(&domain), None);
     // One that is not tried again does not ask.
     let rival = machine.spawn("rival");
     run_process(&os, || {
@@ -280,17 +280,17 @@ fn who_gives_up_or_is_tried_no_more_is_senior_no_more() {
         assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
     })
     .expect("not killed");
-    assert_eq!(senior_of(&domain), None);
+    assert_eq!(holder_of(&domain), None);
 }
 
 #[test]
 fn an_older_loser_takes_the_place_of_a_younger_one_who_keeps_its_age_for_later() {
     let machine = machine(1);
     let (_first_os, first, first_age) = loser(&machine, "first");
-    let older = senior_of(&first);
-    first.table.senior().resign(older.expect("has lost"));
+    let older = holder_of(&first);
+    first.table.priority().resign(older.expect("has lost"));
     let (_second_os, second, _) = loser(&machine, "second");
-    let younger = senior_of(&second);
+    let younger = holder_of(&second);
     assert!(older.is_some() && younger > older, "{older:?} {younger:?}");
     // The older one loses again: to a change that was numbered before it asked.
     let mut age = first_age;
@@ -305,7 +305,7 @@ fn an_older_loser_takes_the_place_of_a_younger_one_who_keeps_its_age_for_later()
         with: crate::outcome::Party::Unknown,
     };
     t.lose(&conflict);
-    assert_eq!(senior_of(&first), older);
+    assert_eq!(holder_of(&first), older);
     attempt(&first, &mut age, || ()).expect("nobody is in its way");
-    assert_eq!(senior_of(&first), None);
+    assert_eq!(holder_of(&first), None);
 }

@@ -98,7 +98,7 @@ fn check_of(mutant: Mutant) -> Check {
         ),
         Mutant::AgeNotKept => check(
             "contention::who_is_slow_and_tried_again_is_overtaken_once",
-            "loses again although it is senior",
+            "loses again although it has priority",
         ),
         Mutant::HelperPublishesValidated => {
             check("outsider::a_kill_before_the_commit_point_is_an_abort", "killed before call")

@@ -3,7 +3,7 @@
 use super::model::{info_of, only, signature_of, Plain};
 use crate::acl;
 use crate::domain::layout::*;
-use crate::domain::senior::SENIORITY_AGAIN_NS;
+use crate::domain::priority::PRIORITY_AGAIN_NS;
 use crate::domain::*;
 use crate::id::{Footprint, Lsn, ObjectId, Objects, OwnerIx, TxId, OWNERS};
 use crate::lock::{Locked, RobustLock};
@@ -165,54 +165,54 @@ fn a_ring_entry_that_is_gone_or_damaged_is_an_overrun() {
     assert_eq!(scan(8, 12), Scan::Overrun);
 }
 
-fn senior(age: u64, deadline_ns: u64) -> Senior {
+fn holder(age: u64, deadline_ns: u64) -> Holder {
     let footprint = Footprint { read: signature_of(age), ..Footprint::EMPTY };
-    Senior { age: TxId(age), owner: ME, deadline_ns, length_ns: 1000, footprint }
+    Holder { age: TxId(age), owner: ME, deadline_ns, length_ns: 1000, footprint }
 }
 
 #[test]
-fn there_is_one_senior_until_its_time_is_over_or_it_dies() {
+fn there_is_one_holder_until_its_time_is_over_or_it_dies() {
     let mem = Plain::new(WORDS);
-    let place = SeniorPlace::new(&mem);
+    let place = PriorityPlace::new(&mem);
     let lock = locked(&mem);
     let alive = |_: OwnerIx| true;
-    assert!(place.try_become(&lock, &senior(1, 100), 10, &alive).unwrap());
-    assert_eq!(place.current(&lock, 99, &alive), Ok(Some(senior(1, 100))));
-    assert!(!place.try_become(&lock, &senior(2, 200), 99, &alive).unwrap());
-    assert!(place.try_become(&lock, &senior(1, 900), 99, &alive).unwrap());
+    assert!(place.try_become(&lock, &holder(1, 100), 10, &alive).unwrap());
+    assert_eq!(place.current(&lock, 99, &alive), Ok(Some(holder(1, 100))));
+    assert!(!place.try_become(&lock, &holder(2, 200), 99, &alive).unwrap());
+    assert!(place.try_become(&lock, &holder(1, 900), 99, &alive).unwrap());
     assert_eq!(place.current(&lock, 100, &alive), Ok(None), "its deadline does not move");
-    assert!(place.try_become(&lock, &senior(2, 200), 100, &alive).unwrap());
+    assert!(place.try_become(&lock, &holder(2, 200), 100, &alive).unwrap());
     place.resign(TxId(1));
-    assert_eq!(place.current(&lock, 100, &alive), Ok(Some(senior(2, 200))));
-    mem.store(SENIOR_BASE + 2, 1101, SeqCst);
+    assert_eq!(place.current(&lock, 100, &alive), Ok(Some(holder(2, 200))));
+    mem.store(PRIORITY_BASE + 2, 1101, SeqCst);
     assert_eq!(place.current(&lock, 100, &alive), Ok(None), "a deadline of a clock that is ahead");
-    let longest = SENIORITY_AGAIN_NS[1];
-    mem.store(SENIOR_BASE + 3, u64::MAX, SeqCst);
-    mem.store(SENIOR_BASE + 2, 101 + longest, SeqCst);
-    assert_eq!(place.current(&lock, 100, &alive), Ok(None), "nobody is senior for so long");
-    mem.store(SENIOR_BASE + 2, 200, SeqCst);
+    let longest = PRIORITY_AGAIN_NS[1];
+    mem.store(PRIORITY_BASE + 3, u64::MAX, SeqCst);
+    mem.store(PRIORITY_BASE + 2, 101 + longest, SeqCst);
+    assert_eq!(place.current(&lock, 100, &alive), Ok(None), "nobody has priority for so long");
+    mem.store(PRIORITY_BASE + 2, 200, SeqCst);
     assert_eq!(place.current(&lock, 100, &|_| false), Ok(None));
-    mem.store(SENIOR_BASE + 1, 0, SeqCst);
+    mem.store(PRIORITY_BASE + 1, 0, SeqCst);
     assert!(place.current(&lock, 100, &alive).is_err());
     place.resign(TxId(2));
     assert_eq!(place.current(&lock, 100, &alive), Ok(None));
 }
 
 #[test]
-fn who_is_older_takes_the_place_of_a_younger_senior() {
+fn who_is_older_takes_the_place_of_a_younger_holder() {
     let mem = Plain::new(WORDS);
-    let place = SeniorPlace::new(&mem);
+    let place = PriorityPlace::new(&mem);
     let lock = locked(&mem);
     let alive = |_: OwnerIx| true;
     let open_to = |age| place.is_open_to(&lock, TxId(age), 10, &alive).unwrap();
     assert!(open_to(9));
-    assert!(place.try_become(&lock, &senior(5, 100), 10, &alive).unwrap());
+    assert!(place.try_become(&lock, &holder(5, 100), 10, &alive).unwrap());
     assert_eq!([4, 5, 6].map(open_to), [true, true, false]);
-    assert!(!place.try_become(&lock, &senior(6, 100), 10, &alive).unwrap());
-    assert!(place.try_become(&lock, &senior(4, 900), 10, &alive).unwrap());
-    assert_eq!(place.current(&lock, 10, &alive), Ok(Some(senior(4, 900))), "with a time of its own");
+    assert!(!place.try_become(&lock, &holder(6, 100), 10, &alive).unwrap());
+    assert!(place.try_become(&lock, &holder(4, 900), 10, &alive).unwrap());
+    assert_eq!(place.current(&lock, 10, &alive), Ok(Some(holder(4, 900))), "with a time of its own");
     place.resign(TxId(5));
-    assert!(!open_to(5), "only the senior itself resigns");
+    assert!(!open_to(5), "only the holder itself resigns");
 }
 
 #[test]

@@ -5,12 +5,12 @@
 //! for none of the others. Does not: decide which transaction asks.
 
 use super::PROBE_NS;
-use super::{Domain, Held, Senior};
+use super::{Domain, Held, Holder};
 use crate::id::{Footprint, TxId};
 use systx_os::{Os, Result};
 use tracing::debug;
 
-/// The share of one domain in what asks to be senior.
+/// The share of one domain in what asks for priority.
 pub(crate) struct Contender<'a, O: Os> {
     pub domain: &'a Domain<O>,
     /// The transaction as which it began there.
@@ -18,7 +18,7 @@ pub(crate) struct Contender<'a, O: Os> {
     pub footprint: Footprint,
 }
 
-/// When a seniority ends.
+/// When a priority ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// This many nanoseconds after it was first asked for.
@@ -29,7 +29,7 @@ pub(crate) enum Until {
 
 /// Asks for the priority: no younger transaction that overlaps commits before us for a while. The domains
 /// come in the order of their keys, each once. Returns true if it is granted.
-pub(crate) fn become_senior<O: Os>(asking: &[Contender<'_, O>], until: Until) -> Result<bool> {
+pub(crate) fn take_priority<O: Os>(asking: &[Contender<'_, O>], until: Until) -> Result<bool> {
     let mut held = Vec::with_capacity(asking.len());
     for one in asking {
         held.push(one.domain.lock()?);
@@ -37,42 +37,42 @@ pub(crate) fn become_senior<O: Os>(asking: &[Contender<'_, O>], until: Until) ->
     let (Until::Once(length_ns) | Until::Anew(length_ns)) = until;
     for (Contender { domain, age, .. }, held) in asking.iter().zip(&held) {
         let now = domain.os.monotonic_ns();
-        let place = domain.table.senior();
+        let place = domain.table.priority();
         if !domain.checked(place.is_open_to(held.proof(), *age, now, &|ix| domain.alive(ix)))? {
-            asking.iter().for_each(|one| one.domain.table.senior().resign(one.age));
+            asking.iter().for_each(|one| one.domain.table.priority().resign(one.age));
             return Ok(false);
         }
     }
     for (Contender { domain, age, footprint }, held) in asking.iter().zip(&held) {
-        let (now, place) = (domain.os.monotonic_ns(), domain.table.senior());
+        let (now, place) = (domain.os.monotonic_ns(), domain.table.priority());
         if let Until::Anew(_) = until {
             place.resign(*age);
         }
         let deadline_ns = now.saturating_add(length_ns);
-        let wanted = Senior { age: *age, owner: domain.me(), deadline_ns, length_ns, footprint: *footprint };
+        let wanted = Holder { age: *age, owner: domain.me(), deadline_ns, length_ns, footprint: *footprint };
         domain.checked(place.try_become(held.proof(), &wanted, now, &|ix| domain.alive(ix)))?;
     }
     Ok(true)
 }
 
 impl<O: Os> Domain<O> {
-    /// Footprint of a senior transaction that did not begin as `me`.
-    pub(crate) fn senior_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
+    /// Footprint of the holder of priority, if that did not begin as `me`.
+    pub(crate) fn holder_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
         let now = self.os.monotonic_ns();
-        let senior = self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?;
-        Ok(senior.filter(|s| s.age != me).map(|s| s.footprint))
+        let holder = self.checked(self.table.priority().current(held.proof(), now, &|ix| self.alive(ix)))?;
+        Ok(holder.filter(|s| s.age != me).map(|s| s.footprint))
     }
 
-    /// Waits a while for the senior to get past its validation.
-    pub(crate) fn await_senior(&self) -> Result<()> {
-        let senior = {
+    /// Waits a while for the holder to get past its validation.
+    pub(crate) fn await_holder(&self) -> Result<()> {
+        let holder = {
             let held = self.lock()?;
             let now = self.os.monotonic_ns();
-            self.checked(self.table.senior().current(held.proof(), now, &|ix| self.alive(ix)))?
+            self.checked(self.table.priority().current(held.proof(), now, &|ix| self.alive(ix)))?
         };
-        if let Some(senior) = senior {
-            debug!(age = senior.age.0, "waiting for an older transaction");
-            self.table.senior().wait(senior.age, PROBE_NS);
+        if let Some(holder) = holder {
+            debug!(age = holder.age.0, "waiting for an older transaction");
+            self.table.priority().wait(holder.age, PROBE_NS);
         }
         Ok(())
     }

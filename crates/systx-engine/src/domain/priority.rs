@@ -1,9 +1,9 @@
-//! The senior: the one transaction that nobody may commit against, so that it does not starve.
+//! The holder of priority: the one transaction that nobody may commit against, so that it does not starve.
 //!
 //! It is known by its *age*: the number of its first try, which its later tries keep. Who is older takes the
 //! place of who is younger, so the oldest of those who lose is never overtaken.
 //!
-//! Owns: one record. Guarantees: at most one senior; it ends at its deadline, with its owner, when it
+//! Owns: one record. Guarantees: at most one holder; it ends at its deadline, with its owner, when it
 //! resigns, or when somebody older comes. Does not: decide who asks (`commit/validate.rs`, `contention.rs`).
 //!
 //! | age word | means | by |
@@ -13,7 +13,7 @@
 //!
 //! Written and looked at under the commit lock; only `resign` may come at any time.
 
-use super::layout::{load_footprint, store_footprint, SENIOR_BASE};
+use super::layout::{load_footprint, store_footprint, PRIORITY_BASE};
 use super::waits::{self, Priority};
 use crate::corrupt::{owner_from, Corrupt};
 use crate::id::{Footprint, OwnerIx, TxId};
@@ -21,16 +21,16 @@ use crate::lock::Locked;
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
-/// How long a senior may keep others out that is in its commit, in nanoseconds.
-pub const SENIORITY_NS: u64 = 2_000_000_000;
+/// How long a holder of priority may keep others out that is in its commit, in nanoseconds.
+pub const PRIORITY_NS: u64 = 2_000_000_000;
 
 /// The bounds of the same for one that begins again, in nanoseconds: twice the time that it ran before it
 /// lost, within these.
-pub const SENIORITY_AGAIN_NS: [u64; 2] = [5_000_000_000, 60_000_000_000];
+pub const PRIORITY_AGAIN_NS: [u64; 2] = [5_000_000_000, 60_000_000_000];
 
 /// The holder of the priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Senior {
+pub struct Holder {
     /// The transaction as which it began.
     pub age: TxId,
     /// Owner of the transaction.
@@ -43,25 +43,25 @@ pub struct Senior {
     pub footprint: Footprint,
 }
 
-/// The senior of a table.
+/// The place of the holder of priority in a table.
 #[derive(Debug)]
-pub struct SeniorPlace<'m, M: Words> {
+pub struct PriorityPlace<'m, M: Words> {
     mem: &'m M,
     base: usize,
 }
 
-impl<'m, M: Words> SeniorPlace<'m, M> {
+impl<'m, M: Words> PriorityPlace<'m, M> {
     /// At its place in the table.
-    pub fn new(mem: &'m M) -> SeniorPlace<'m, M> {
-        Self::at(mem, SENIOR_BASE)
+    pub fn new(mem: &'m M) -> PriorityPlace<'m, M> {
+        Self::at(mem, PRIORITY_BASE)
     }
 
     /// At word `base`.
-    pub fn at(mem: &'m M, base: usize) -> SeniorPlace<'m, M> {
-        SeniorPlace { mem, base }
+    pub fn at(mem: &'m M, base: usize) -> PriorityPlace<'m, M> {
+        PriorityPlace { mem, base }
     }
 
-    /// The senior at `now_ns`; `None` when there is none, its time is over or its owner is dead.
+    /// The holder of priority at `now_ns`; `None` when there is none, its time is over or its owner is dead.
     ///
     /// # Errors
     /// [`Corrupt`]: its owner cannot exist.
@@ -70,28 +70,28 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         _lock: &Locked,
         now_ns: u64,
         alive: &dyn Fn(OwnerIx) -> bool,
-    ) -> Result<Option<Senior>, Corrupt> {
+    ) -> Result<Option<Holder>, Corrupt> {
         // Pairs with the Release store in `try_become`.
         let age = self.mem.load(self.base, Ordering::Acquire);
         let deadline_ns = self.mem.load(self.base + 2, Ordering::Acquire);
-        let length_ns = self.mem.load(self.base + 3, Ordering::Acquire).min(SENIORITY_AGAIN_NS[1]);
+        let length_ns = self.mem.load(self.base + 3, Ordering::Acquire).min(PRIORITY_AGAIN_NS[1]);
         if !waits::counts(TxId(age), deadline_ns, length_ns, now_ns) {
             return Ok(None);
         }
         let owner = self.mem.load(self.base + 1, Ordering::Acquire);
-        let owner = owner_from("the senior's owner", self.base + 1, owner)?;
+        let owner = owner_from("the holder's owner", self.base + 1, owner)?;
         if !alive(owner) {
             return Ok(None);
         }
         let footprint = load_footprint(self.mem, self.base + 8);
-        Ok(Some(Senior { age: TxId(age), owner, deadline_ns, length_ns, footprint }))
+        Ok(Some(Holder { age: TxId(age), owner, deadline_ns, length_ns, footprint }))
     }
 
     /// Returns true if a transaction of that age may hold the priority now: no older one holds it.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]: as [`SeniorPlace::current`].
+    /// [`Corrupt`]: as [`PriorityPlace::current`].
     pub fn is_open_to(
         &self,
         lock: &Locked,
@@ -99,7 +99,7 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         now_ns: u64,
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<bool, Corrupt> {
-        let holder = self.current(lock, now_ns, alive)?.map(|senior| senior.age);
+        let holder = self.current(lock, now_ns, alive)?.map(|holder| holder.age);
         Ok(waits::priority(holder, age) != Priority::Refused)
     }
 
@@ -108,11 +108,11 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]: as [`SeniorPlace::current`].
+    /// [`Corrupt`]: as [`PriorityPlace::current`].
     pub fn try_become(
         &self,
         lock: &Locked,
-        wanted: &Senior,
+        wanted: &Holder,
         now_ns: u64,
         alive: &dyn Fn(OwnerIx) -> bool,
     ) -> Result<bool, Corrupt> {
@@ -135,8 +135,8 @@ impl<'m, M: Words> SeniorPlace<'m, M> {
         Ok(true)
     }
 
-    /// Ends the seniority of `age`, if it is the senior. Needs no lock. Who waits for the senior waits with a
-    /// timeout on [`SeniorPlace::wait`] and is woken here.
+    /// Ends the priority of `age`, if it is the holder. Needs no lock. Who waits for the holder waits with a
+    /// timeout on [`PriorityPlace::wait`] and is woken here.
     pub fn resign(&self, age: TxId) {
         if age.0 != 0 && self.mem.compare_exchange(self.base, age.0, 0).is_ok() {
             self.mem.wake(self.base);
