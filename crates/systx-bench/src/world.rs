@@ -123,7 +123,7 @@ impl Work {
     /// Commits; anything but a whole commit is an error here.
     pub fn commit(self) -> Outcome<Committed> {
         let done = self.0.commit()?;
-        match (&done.pending, done.displaced.is_empty()) {
+        match (&done.pending, done.conflict_copies.is_empty()) {
             (None, true) => Ok(done),
             _ => Err(format!("not a clean commit: {done:?}").into()),
         }

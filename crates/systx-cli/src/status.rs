@@ -6,7 +6,7 @@
 use crate::args::{Area, Json, Prune, Recover, Status};
 use crate::domains::{self, Mounted};
 use crate::failure::{at, bytes, failed, Failure, Result};
-use crate::report::displaced_json;
+use crate::report::conflict_copy_json;
 use crate::session;
 use crate::session::bound::Bound;
 use crate::session::socket::{self, Found};
@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use systx_engine::domain::reports::Report;
 use systx_engine::domain::Domain;
 use systx_engine::id::TxId;
-use systx_engine::outcome::{Displaced, DisplacedKind};
+use systx_engine::outcome::{ConflictCopy, ConflictCopyKind};
 use systx_engine::recovery::Recovered;
 use systx_engine::upkeep::Listed;
 use systx_os::{Errno, Linux};
@@ -221,7 +221,7 @@ pub fn recover(args: &Recover) -> Answer {
         // A log of boots has it once; `status` says it for as long as it is kept.
         domain.reports_were_told();
         earlier.retain(|report| !(args.quiet && report.told));
-        earlier.retain(|report| !recovered.displaced.iter().any(|d| is_of(report, d)));
+        earlier.retain(|report| !recovered.conflict_copies.iter().any(|d| is_of(report, d)));
         out += &earlier.iter().map(|report| reported(&mounted.point(), report)).collect::<String>();
         let mut value = recovered_json(mounted, &recovered, error.as_ref());
         value["reported_earlier"] = reports_json(&earlier);
@@ -285,9 +285,9 @@ fn decide_by_hand(args: &Recover) -> Result<()> {
     Ok(())
 }
 
-fn is_of(report: &Report, displaced: &Displaced) -> bool {
+fn is_of(report: &Report, conflict_copy: &ConflictCopy) -> bool {
     (&report.path, &report.aside, report.what.as_str())
-        == (&displaced.path, &displaced.aside, displaced.what.fragment())
+        == (&conflict_copy.path, &conflict_copy.aside, conflict_copy.what.fragment())
 }
 
 /// One displaced object for people, of a publication that may be long over.
@@ -299,7 +299,7 @@ fn reported(point: &str, report: &Report) -> String {
 
 fn reports_json(reports: &[Report]) -> Value {
     let one = |r: &Report| {
-        let code = DisplacedKind::of_fragment(&r.what).map(DisplacedKind::code);
+        let code = ConflictCopyKind::of_fragment(&r.what).map(ConflictCopyKind::code);
         let mut value = json!({ "id": r.tx.0, "aside": r.aside, "what": r.what, "code": code });
         put(&mut value, "path", &r.path);
         value
@@ -374,7 +374,7 @@ fn describe(mounted: &Mounted, recovered: &Recovered, error: Option<&Failure>) -
             recovered.finished, recovered.aborted
         );
     }
-    for d in &recovered.displaced {
+    for d in &recovered.conflict_copies {
         let aside =
             d.aside.as_ref().map_or(String::new(), |name| format!("; kept as aside/{name} in the area"));
         out += &format!("{point}: displaced: {}: {}{aside}\n", shown(&d.path), d.what);
@@ -389,7 +389,7 @@ fn recovered_json(mounted: &Mounted, recovered: &Recovered, error: Option<&Failu
     let mut value = json!({
         "finished": recovered.finished,
         "aborted": recovered.aborted,
-        "displaced": recovered.displaced.iter().map(displaced_json).collect::<Vec<_>>(),
+        "displaced": recovered.conflict_copies.iter().map(conflict_copy_json).collect::<Vec<_>>(),
         "unfinished": recovered.unfinished,
         "error": error.map(Failure::to_string),
     });

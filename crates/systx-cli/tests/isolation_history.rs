@@ -153,7 +153,7 @@ impl<'a> Recorder<'a> {
         let status = child.wait().unwrap().code();
         let complete = self.now();
         let ops = said.strip_suffix("end\n").unwrap_or(&said);
-        let (outcome, displaced) = match (killed, status) {
+        let (outcome, conflict_copies) = match (killed, status) {
             (false, Some(0)) => (Outcome::Committed, String::new()),
             (false, Some(76)) => (Outcome::Committed, told.clone()),
             (false, Some(75)) => (Outcome::Aborted, String::new()),
@@ -165,9 +165,9 @@ impl<'a> Recorder<'a> {
         transaction.complete = (!killed).then_some(complete);
         // Appends that became conflict copies are not in the list: an outsider took their place, and that was
         // reported.
-        if !displaced.is_empty() {
-            println!("displaced: {}", displaced.trim());
-            let value: serde_json::Value = serde_json::from_str(&displaced).unwrap();
+        if !conflict_copies.is_empty() {
+            println!("displaced: {}", conflict_copies.trim());
+            let value: serde_json::Value = serde_json::from_str(&conflict_copies).unwrap();
             let paths: Vec<String> =
                 value["displaced"].as_array().unwrap().iter().map(|d| d["path"].to_string()).collect();
             let named = |key: &str| {

@@ -280,7 +280,7 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
             let expected = match tx.code {
                 0 => 1..=1,
                 // Left out, and that very object named; or aside with it.
-                76 if tx.displaced.iter().any(|path| path.ends_with(&format!("/{object}"))) => 0..=1,
+                76 if tx.conflict_copies.iter().any(|path| path.ends_with(&format!("/{object}"))) => 0..=1,
                 76 => 1..=1,
                 _ => 0..=0,
             };
@@ -291,7 +291,7 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
                 ));
             }
         }
-        assert_eq!(tx.code == 76, !tx.displaced.is_empty(), "{}: {:?}", tx.token, tx.displaced);
+        assert_eq!(tx.code == 76, !tx.conflict_copies.is_empty(), "{}: {:?}", tx.token, tx.conflict_copies);
     }
     let (acts, transients) =
         outsiders.iter().fold((0, 0), |(acts, transients), o| (acts + o.acts, transients + o.transients));
@@ -314,7 +314,7 @@ struct Done {
     /// The lists that it appended to.
     appended: Vec<String>,
     /// Conflict copies that it reported.
-    displaced: Vec<String>,
+    conflict_copies: Vec<String>,
 }
 
 fn work(
@@ -354,10 +354,10 @@ fn work(
             println!("status {code}: {}", told.trim());
         }
         let told: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
-        let displaced = told["displaced"].as_array().into_iter().flatten();
-        let displaced = displaced.map(|one| one["path"].as_str().unwrap().to_owned()).collect();
+        let conflict_copies = told["displaced"].as_array().into_iter().flatten();
+        let conflict_copies = conflict_copies.map(|one| one["path"].as_str().unwrap().to_owned()).collect();
         let appended = objects.into_iter().filter(|o| o.starts_with('a')).collect();
-        done.push(Done { code, token, appended, displaced });
+        done.push(Done { code, token, appended, conflict_copies });
     }
     done
 }

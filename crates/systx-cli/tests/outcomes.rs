@@ -93,7 +93,7 @@ impl World {
     }
 
     /// Checks that all is there, but for one name that is an outsider's; ours is aside.
-    fn displaced(&self, taken: &Path) {
+    fn conflict_copies(&self, taken: &Path) {
         for path in published(&self.served) {
             let text = std::fs::read_to_string(&path).unwrap();
             assert_eq!(text.starts_with("theirs"), path == *taken, "{}: {text}", path.display());
@@ -156,7 +156,7 @@ fn a_displaced_object_is_told_and_kept(dir: &Path) {
     assert_eq!(code(&output), 76, "{}", err(&output));
     names(&err(&output), &taken);
     assert!(err(&output).contains("committed"), "{}", err(&output));
-    w.displaced(&taken);
+    w.conflict_copies(&taken);
     w.told_by_status(&taken);
     w.prune();
 }
@@ -177,7 +177,7 @@ fn prune_asks_and_takes_only_yes(dir: &Path) {
         let output = prune(no);
         assert_eq!((code(&output), out(&output).as_str()), (0, ""));
         names(&err(&output), &taken);
-        w.displaced(&taken);
+        w.conflict_copies(&taken);
         w.told_by_status(&taken);
     }
     assert!(out(&prune("y\n")).contains("removed aside/"));
@@ -201,7 +201,7 @@ fn killed(w: &World, helper: bool) -> PathBuf {
 fn what_a_helper_displaced_is_told_by_status(dir: &Path) {
     let Some(w) = world(dir) else { return };
     let taken = killed(&w, false);
-    w.displaced(&taken);
+    w.conflict_copies(&taken);
     w.told_by_status(&taken);
     names(&recover(), &taken);
     w.prune();
@@ -212,7 +212,7 @@ fn what_recover_displaced_is_told_again(dir: &Path) {
     let taken = killed(&w, true);
     assert!(published(&w.served).len() < NAMES);
     names(&recover(), &taken);
-    w.displaced(&taken);
+    w.conflict_copies(&taken);
     names(&recover(), &taken);
     // The log of boots had it already.
     assert_eq!(out(&verb("recover", &["--quiet"])), "");
@@ -245,11 +245,11 @@ fn a_redo_tells_it_once(dir: &Path) {
     w.volume.boot();
     let taken = w.take_one();
     let told = out(&verb("recover", &["--quiet"]));
-    let displaced: Vec<_> = told.lines().filter(|line| line.contains(" displaced: ")).collect();
-    assert_eq!(displaced.len(), 1, "{told}");
-    names(displaced[0], &taken);
+    let conflict_copies: Vec<_> = told.lines().filter(|line| line.contains(" displaced: ")).collect();
+    assert_eq!(conflict_copies.len(), 1, "{told}");
+    names(conflict_copies[0], &taken);
     assert_eq!(out(&verb("recover", &["--quiet"])), "");
-    w.displaced(&taken);
+    w.conflict_copies(&taken);
     w.told_by_status(&taken);
     w.prune();
 }
@@ -261,7 +261,7 @@ fn what_the_next_user_displaced_is_told_by_status(dir: &Path) {
     let output = shell(&w.served, "true");
     assert_eq!(code(&output), 0, "{}", err(&output));
     assert!(err(&output).contains("displaced: 1. See `systx status`"), "{}", err(&output));
-    w.displaced(&taken);
+    w.conflict_copies(&taken);
     w.told_by_status(&taken);
     w.prune();
 }
@@ -347,19 +347,19 @@ fn recover_tells_programs_what_was_displaced(dir: &Path) {
     let taken = killed(&w, true);
     let first = recovered(&w);
     assert_eq!((&first["finished"], &first["reported_earlier"]), (&json!(1), &json!([])));
-    let displaced = &first["displaced"][0];
-    assert_eq!(keys(displaced), ["aside", "code", "path", "what"]);
+    let conflict_copy = &first["displaced"][0];
+    assert_eq!(keys(conflict_copy), ["aside", "code", "path", "what"]);
     assert_eq!(
-        (displaced["path"].as_str(), first["displaced"].as_array().unwrap().len()),
+        (conflict_copy["path"].as_str(), first["displaced"].as_array().unwrap().len()),
         (taken.to_str(), 1)
     );
-    assert!(w.volume.area().join("aside").join(displaced["aside"].as_str().unwrap()).exists());
+    assert!(w.volume.area().join("aside").join(conflict_copy["aside"].as_str().unwrap()).exists());
     // Until it is pruned it is reported as an earlier one.
     let again = recovered(&w);
     assert_eq!((&again["finished"], &again["displaced"]), (&json!(0), &json!([])));
     let earlier = again["reported_earlier"].as_array().unwrap();
     assert_eq!((earlier.len(), keys(&earlier[0])), (1, vec!["aside", "code", "id", "path", "what"]));
-    assert!(["aside", "code", "path", "what"].iter().all(|field| earlier[0][field] == displaced[field]));
+    assert!(["aside", "code", "path", "what"].iter().all(|field| earlier[0][field] == conflict_copy[field]));
     assert!(earlier[0]["id"].as_u64().is_some_and(|id| id > 0));
     w.prune();
 }

@@ -2,7 +2,7 @@
 
 mod kind;
 
-pub use kind::{ConflictKind, DisplacedKind};
+pub use kind::{ConflictCopyKind, ConflictKind};
 
 use crate::id::TxId;
 use crate::shown::Shown;
@@ -114,13 +114,13 @@ pub type Verb<T> = core::result::Result<T, VerbError>;
 
 /// An object that could not go where it belongs because an outsider took the place after the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Displaced {
+pub struct ConflictCopy {
     /// Where it would have gone (or was).
     pub path: Vec<u8>,
     /// Name of what was kept, below `aside/` of the area; `None` when nothing had to be kept.
     pub aside: Option<String>,
     /// Why it is there.
-    pub what: DisplacedKind,
+    pub what: ConflictCopyKind,
 }
 
 /// A commit that is past its commit point.
@@ -129,7 +129,7 @@ pub struct Committed {
     /// Number of steps taken; 0 for a read-only transaction.
     pub steps: u64,
     /// Conflict copies: objects that outsiders displaced.
-    pub displaced: Vec<Displaced>,
+    pub conflict_copies: Vec<ConflictCopy>,
     /// Publication could not be finished yet (full disk and the like); it is retried by everybody who comes by.
     pub pending: Option<String>,
     /// Something else that the user should look at.
@@ -189,7 +189,7 @@ pub struct Recovered {
     /// Transactions of dead owners that were taken back before their commit point.
     pub aborted: u64,
     /// Conflict copies that it made.
-    pub displaced: Vec<Displaced>,
+    pub conflict_copies: Vec<ConflictCopy>,
     /// Transactions that could not be finished, each with its reason.
     pub unfinished: Vec<String>,
 }
@@ -199,7 +199,7 @@ impl Recovered {
     pub fn merge(&mut self, other: Recovered) {
         self.finished += other.finished;
         self.aborted += other.aborted;
-        self.displaced.extend(other.displaced);
+        self.conflict_copies.extend(other.conflict_copies);
         self.unfinished.extend(other.unfinished);
     }
 

@@ -50,7 +50,7 @@ fn who_has_a_file_open_that_is_written_anew_writes_into_what_is_there() {
             open = Some(std::fs::File::options().read(true).write(true).open(path).unwrap());
         });
         let done = t.commit().unwrap();
-        assert!(done.displaced.is_empty(), "{done:?}");
+        assert!(done.conflict_copies.is_empty(), "{done:?}");
         let path = scratch.0.join("lower/big");
         let mut open = open.unwrap();
         assert_eq!(open.metadata().unwrap().ino(), std::fs::metadata(&path).unwrap().ino());

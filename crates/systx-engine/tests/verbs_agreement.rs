@@ -446,7 +446,11 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     let Both { t, plain, handles, .. } = both;
     drop(handles);
     let done = t.commit().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", log.join("\n")));
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "seed {seed}: {done:?}\n{}", log.join("\n"));
+    assert!(
+        done.conflict_copies.is_empty() && done.pending.is_none(),
+        "seed {seed}: {done:?}\n{}",
+        log.join("\n")
+    );
     let (a, mut b) = (real(&plain), real(&lower));
     for (path, theirs) in &mut b {
         // Names that came and went leave no trace in a committed directory, not even in its time.

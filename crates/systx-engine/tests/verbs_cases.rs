@@ -55,7 +55,7 @@ fn a_large_file_is_changed_in_place_and_only_where_it_changed() {
             std::fs::read_dir(private).unwrap().map(|f| f.unwrap().metadata().unwrap().blocks()).sum();
         assert!(blocks * 512 < 1 << 20, "only what changed was copied");
         let done = t.commit().unwrap();
-        assert!(done.displaced.is_empty(), "{done:?}");
+        assert!(done.conflict_copies.is_empty(), "{done:?}");
         assert!(std::fs::read(&path).unwrap() == expected);
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!((meta.ino(), meta.mtime(), meta.mtime_nsec()), (ino, mtime.sec, i64::from(mtime.nsec)));
@@ -436,7 +436,7 @@ fn a_new_directory_that_was_removed_keeps_its_attributes_for_whoever_is_in_it() 
             assert!(t.readdir(node).unwrap().is_empty());
             assert_eq!(t.create(node, b"g", 0o600, me).unwrap_err(), Errno::NOENT.into(), "{inside}");
         }
-        assert!(t.commit().unwrap().displaced.is_empty());
+        assert!(t.commit().unwrap().conflict_copies.is_empty());
         for name in ["b", "c", "d"] {
             assert_eq!(std::fs::read_dir(scratch.0.join("lower").join(name)).unwrap().count(), 2);
         }

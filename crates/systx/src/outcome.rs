@@ -34,7 +34,7 @@ pub struct Displaced {
 
 impl From<outcome::Committed> for Committed {
     fn from(committed: outcome::Committed) -> Committed {
-        let displaced = committed.displaced.into_iter().map(|displaced| Displaced {
+        let displaced = committed.conflict_copies.into_iter().map(|displaced| Displaced {
             path: PathBuf::from(OsString::from_vec(displaced.path)),
             aside: displaced.aside,
             what: displaced.what.to_string(),

@@ -53,7 +53,7 @@ pub fn finish_others(voice: Voice, domains: &[Arc<Domain<Linux>>]) {
         if !recovered.is_empty() {
             let _ = domain.settle_images();
         }
-        let count = recovered.displaced.len();
+        let count = recovered.conflict_copies.len();
         if count > 0 && !voice.json {
             eprintln!(
                 "systx: finished an earlier transaction that was cut off; objects displaced: {count}. See `systx status`."

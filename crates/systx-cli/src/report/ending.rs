@@ -66,7 +66,7 @@ impl Ending {
     pub fn code(&self) -> u8 {
         match self {
             Ending::Committed(c, _) if c.pending.is_some() => OURS,
-            Ending::Committed(c, _) if !c.displaced.is_empty() => DISPLACED,
+            Ending::Committed(c, _) if !c.conflict_copies.is_empty() => DISPLACED,
             Ending::Committed(_, status) | Ending::DryRun(_, status) => *status,
             Ending::Part(c, _) => Ending::Committed(c.clone(), 0).code(),
             Ending::Aborted(ended) | Ending::Open(ended) => ended.code(),

@@ -37,7 +37,7 @@ impl Ending {
         }
         let outcome = match self {
             Ending::Committed(c, _) if c.pending.is_some() => "pending",
-            Ending::Committed(c, _) if !c.displaced.is_empty() => "displaced",
+            Ending::Committed(c, _) if !c.conflict_copies.is_empty() => "displaced",
             Ending::Committed(..) | Ending::Part(..) | Ending::Mute(..) => "committed",
             Ending::TooLate(_) | Ending::Expired(_) => "timed-out",
             Ending::Open(_) => "open",
@@ -70,7 +70,7 @@ impl Ending {
                 if let Some(warning) = &c.warning {
                     value["warning"] = warning.as_str().into();
                 }
-                value["displaced"] = c.displaced.iter().map(displaced_json).collect();
+                value["displaced"] = c.conflict_copies.iter().map(conflict_copy_json).collect();
             }
             Ending::DryRun(_, status) => value["exit"] = (*status).into(),
             Ending::Aborted(Ended::Exited(status)) | Ending::Open(Ended::Exited(status)) => {
@@ -97,7 +97,7 @@ impl Ending {
 }
 
 /// One displaced object for programs.
-pub fn displaced_json(d: &systx_engine::outcome::Displaced) -> Value {
+pub fn conflict_copy_json(d: &systx_engine::outcome::ConflictCopy) -> Value {
     let mut value = json!({ "aside": d.aside, "what": d.what.fragment(), "code": d.what.code() });
     put(&mut value, "path", &d.path);
     value

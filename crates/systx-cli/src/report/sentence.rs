@@ -21,7 +21,7 @@ struct Phrases {
     /// The way to find out whether it is committed.
     doubt_ended_by: &'static str,
     /// Where its displaced objects are found.
-    displaced_at: &'static str,
+    conflict_copies_at: &'static str,
 }
 
 const ALONE: Phrases = Phrases {
@@ -31,7 +31,7 @@ const ALONE: Phrases = Phrases {
         "The next systx command here, a boot or a login with hooks finishes it; `systx recover` does it now.",
     doubt_ended_by:
         "Run `systx recover` to learn whether it is committed; don't run the command again before.",
-    displaced_at: "Look at them, then remove them with `systx prune`.",
+    conflict_copies_at: "Look at them, then remove them with `systx prune`.",
 };
 
 const INSIDE: Phrases = Phrases {
@@ -39,7 +39,7 @@ const INSIDE: Phrases = Phrases {
     in_place: "committed: all changes are part of the outer transaction.",
     finished_by: "The next subtransaction finishes it, or the end of the outer transaction, which can't commit before.",
     doubt_ended_by: "The outer transaction finishes it, or can't commit.",
-    displaced_at: "At the end of the outer transaction they are in the directory that this one has served, as systx-displaced.1 and so on.",
+    conflict_copies_at: "At the end of the outer transaction they are in the directory that this one has served, as systx-displaced.1 and so on.",
 };
 
 /// Discarded changes that are named; the others are counted.
@@ -66,7 +66,7 @@ impl Ending {
         match self {
             Ending::Committed(done, status) => committed(done, *status, phrases),
             Ending::Part(done, rest) => {
-                let committed = if done.pending.is_some() || !done.displaced.is_empty() { committed(done, 0, phrases) } else { "committed: what was chosen is in place.".into() };
+                let committed = if done.pending.is_some() || !done.conflict_copies.is_empty() { committed(done, 0, phrases) } else { "committed: what was chosen is in place.".into() };
                 format!("{committed} {}", discarded(rest))
             }
             Ending::Mute(ending, why) => format!(
@@ -138,8 +138,8 @@ fn committed(done: &Committed, status: u8, phrases: &Phrases) -> String {
     if let Some(why) = &done.pending {
         return format!("committed, publication pending: {why}. {}", phrases.finished_by);
     }
-    if !done.displaced.is_empty() {
-        return displaced(done, phrases);
+    if !done.conflict_copies.is_empty() {
+        return conflict_copies(done, phrases);
     }
     match status {
         0 if done.steps == 0 => "committed; there was nothing to change.".into(),
@@ -148,16 +148,16 @@ fn committed(done: &Committed, status: u8, phrases: &Phrases) -> String {
     }
 }
 
-fn displaced(done: &Committed, phrases: &Phrases) -> String {
-    let count = done.displaced.len();
+fn conflict_copies(done: &Committed, phrases: &Phrases) -> String {
+    let count = done.conflict_copies.len();
     let mut text = format!("committed, {count} object{} displaced:", if count == 1 { "" } else { "s" });
-    for one in &done.displaced {
+    for one in &done.conflict_copies {
         text += &format!("\n  {}: {}", shown(&one.path), one.what);
         if let Some(aside) = &one.aside {
             text += &format!("; kept as aside/{aside} in the area");
         }
     }
-    format!("{text}\n{}", phrases.displaced_at)
+    format!("{text}\n{}", phrases.conflict_copies_at)
 }
 
 fn discarded(rest: &[Discarded]) -> String {

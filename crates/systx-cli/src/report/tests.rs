@@ -4,7 +4,7 @@ use super::*;
 use serde_json::json;
 use systx_engine::id::TxId;
 use systx_engine::outcome::{
-    CommitError, Committed, Conflict, ConflictKind, Displaced, DisplacedKind, Party,
+    CommitError, Committed, Conflict, ConflictCopy, ConflictCopyKind, ConflictKind, Party,
 };
 use systx_os::process::Ended;
 
@@ -23,8 +23,9 @@ fn overtaken() -> Overtaken {
 
 #[test]
 fn exit_codes_are_those_of_the_contract() {
-    let displaced = vec![Displaced { path: b"a".to_vec(), aside: None, what: DisplacedKind::Replaced }];
-    let committed = Committed { steps: 3, displaced, ..Committed::default() };
+    let conflict_copies =
+        vec![ConflictCopy { path: b"a".to_vec(), aside: None, what: ConflictCopyKind::Replaced }];
+    let committed = Committed { steps: 3, conflict_copies, ..Committed::default() };
     assert_eq!(Ending::Committed(Committed::default(), 0).code(), 0);
     assert_eq!(Ending::Committed(Committed::default(), 3).code(), 3);
     assert_eq!(Ending::TooLate("5m".into()).code(), 124);
@@ -131,10 +132,10 @@ fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
         committed(Some("no room")),
         Ending::Committed(
             Committed {
-                displaced: vec![Displaced {
+                conflict_copies: vec![ConflictCopy {
                     path: b"a".to_vec(),
                     aside: None,
-                    what: DisplacedKind::Replaced,
+                    what: ConflictCopyKind::Replaced,
                 }],
                 ..Committed::default()
             },
@@ -157,14 +158,16 @@ fn of_a_transaction_in_another_one_nothing_is_said_to_be_settled() {
 
 #[test]
 fn a_name_keeps_its_bytes_in_json_and_its_lines_in_words() {
-    let displaced =
-        Displaced { path: b"/a\n\x1b[2J\xff".to_vec(), aside: None, what: DisplacedKind::Replaced };
-    let value = displaced_json(&displaced);
+    let conflict_copy =
+        ConflictCopy { path: b"/a\n\x1b[2J\xff".to_vec(), aside: None, what: ConflictCopyKind::Replaced };
+    let value = conflict_copy_json(&conflict_copy);
     assert_eq!(value["path_hex"], "2f610a1b5b324aff");
     assert_eq!(value["code"], "replaced");
     assert!(!value.to_string().contains(|c: char| c.is_control()));
-    let ending =
-        Ending::Committed(Committed { steps: 1, displaced: vec![displaced], ..Committed::default() }, 0);
+    let ending = Ending::Committed(
+        Committed { steps: 1, conflict_copies: vec![conflict_copy], ..Committed::default() },
+        0,
+    );
     let text = ending.sentence(&ours());
     assert!(text.contains("\n  \"/a\\n\\033[2J\\377\": replaced by another program meanwhile"), "{text}");
 }

@@ -5,7 +5,7 @@ use crate::domain::SlotState;
 use crate::invariant::invariant;
 use crate::log::Cell;
 use crate::mutant::{self, Mutant};
-use crate::outcome::{CommitError, Committed, Displaced, Durability};
+use crate::outcome::{CommitError, Committed, ConflictCopy, Durability};
 use crate::publish::site::{Opened, Pass, Site};
 use crate::publish::{publish, reclaim, Pending};
 use crate::shown::Shown;
@@ -44,11 +44,11 @@ impl<O: Os> Commit<'_, O> {
             };
             let mut site = Site::living(domain, &change.slots, &change.body, self.durability, opened);
             match publish(&mut site, &change.body) {
-                Ok(displaced) => {
-                    if displaced.is_empty() && self.durability == Durability::Durable {
+                Ok(conflict_copies) => {
+                    if conflict_copies.is_empty() && self.durability == Durability::Durable {
                         change.base.after_steps(domain, &change.body);
                     }
-                    done.displaced.extend(domain.shown_all(displaced));
+                    done.conflict_copies.extend(domain.shown_all(conflict_copies));
                 }
                 Err(Pending { path, error }) => {
                     let path = domain.shown(&path);
@@ -92,8 +92,8 @@ impl<O: Os> Commit<'_, O> {
         let recorded = which == Recorded::Yes;
         let parts = self.parts.iter().enumerate().filter(|(n, _)| self.is_recorded(*n) == recorded);
         for part in parts.map(|(_, part)| part) {
-            let Reclaimed { displaced, is_empty } = reclaim_part(part);
-            done.displaced.extend(part.domain.shown_all(displaced));
+            let Reclaimed { conflict_copies, is_empty } = reclaim_part(part);
+            done.conflict_copies.extend(part.domain.shown_all(conflict_copies));
             let has_slots = part.change.as_ref().is_some_and(|change| change.body.has_slots());
             if is_empty && !recorded && has_slots {
                 // Without a header nothing is ever redone.
@@ -178,7 +178,7 @@ impl<O: Os> Commit<'_, O> {
 /// The staging entries of a part after their reclaiming.
 #[derive(Default)]
 struct Reclaimed {
-    displaced: Vec<Displaced>,
+    conflict_copies: Vec<ConflictCopy>,
     /// Nothing is left in them.
     is_empty: bool,
 }
@@ -191,5 +191,5 @@ fn reclaim_part<O: Os>(part: &Part<O>) -> Reclaimed {
     let mut site = Site::new(&domain.os, root, &change.slots, aside, change.id, Pass::First);
     site.area = Some(&domain.area.dir);
     let is_empty = reclaim::reclaim(&mut site, &change.body).is_ok();
-    Reclaimed { displaced: site.displaced, is_empty }
+    Reclaimed { conflict_copies: site.conflict_copies, is_empty }
 }

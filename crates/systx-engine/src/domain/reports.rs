@@ -8,7 +8,7 @@
 
 use crate::bytes::read_file;
 use crate::id::TxId;
-use crate::outcome::Displaced;
+use crate::outcome::ConflictCopy;
 use crate::paths::unescape;
 use systx_os::{Errno, Open, Os, Result};
 
@@ -37,7 +37,7 @@ fn file_of(id: TxId) -> Vec<u8> {
 }
 
 /// Adds a line, unless it is there.
-pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced) -> Result<()> {
+pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, conflict_copy: &ConflictCopy) -> Result<()> {
     let name = file_of(id);
     let fd = match os.open(area, &name, Open::ReadWrite) {
         Err(Errno::NOENT) => os.create(area, &name, 0o600),
@@ -45,9 +45,9 @@ pub(crate) fn keep<O: Os>(os: &O, area: &O::Fd, id: TxId, displaced: &Displaced)
     }?;
     let line = format!(
         "{}\t{}\t{}\n",
-        displaced.what,
-        displaced.aside.as_deref().unwrap_or_default(),
-        displaced.path.escape_ascii()
+        conflict_copy.what,
+        conflict_copy.aside.as_deref().unwrap_or_default(),
+        conflict_copy.path.escape_ascii()
     );
     let known = read_file(os, &fd)?;
     if known.split_inclusive(|b| *b == b'\n').any(|known| known == line.as_bytes()) {

@@ -5,7 +5,7 @@
 use super::records::Shown;
 use super::{Domain, Record};
 use crate::id::TxId;
-use crate::outcome::{Displaced, Party, Recovered};
+use crate::outcome::{ConflictCopy, Party, Recovered};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ impl<O: Os> Domain<O> {
     }
 
     /// Completes the paths of conflict copies likewise.
-    pub(crate) fn shown_all(&self, mut displaced: Vec<Displaced>) -> Vec<Displaced> {
-        displaced.iter_mut().for_each(|d| d.path = self.shown(&d.path));
-        displaced
+    pub(crate) fn shown_all(&self, mut conflict_copies: Vec<ConflictCopy>) -> Vec<ConflictCopy> {
+        conflict_copies.iter_mut().for_each(|d| d.path = self.shown(&d.path));
+        conflict_copies
     }
 
     /// Returns what the opening has recovered. The mount point was not known then; here the paths have it.
     pub fn recovered_by_opening(&self) -> Recovered {
         let recovered = self.recovered.clone();
-        Recovered { displaced: self.shown_all(recovered.displaced), ..recovered }
+        Recovered { conflict_copies: self.shown_all(recovered.conflict_copies), ..recovered }
     }
 
     /// Says what this process does, for `systx list` and for messages to others, until the value is dropped.

@@ -66,7 +66,7 @@ kinds! {
 
 kinds! {
     /// Why a step of a commit was not taken, or what it took out is kept.
-    DisplacedKind {
+    ConflictCopyKind {
         NameTaken, "name-taken", "the name was taken by another program";
         NameChanged, "name-changed", "the name was changed by another program";
         NameRemoved, "name-removed", "the name was removed by another program";
@@ -108,10 +108,10 @@ kinds! {
     }
 }
 
-impl DisplacedKind {
+impl ConflictCopyKind {
     /// Returns the kind with this fragment, as it stands in a report; `None`: another version of systx has written it.
-    pub fn of_fragment(fragment: &str) -> Option<DisplacedKind> {
-        DisplacedKind::ALL.iter().copied().find(|kind| kind.fragment() == fragment)
+    pub fn of_fragment(fragment: &str) -> Option<ConflictCopyKind> {
+        ConflictCopyKind::ALL.iter().copied().find(|kind| kind.fragment() == fragment)
     }
 }
 
@@ -143,26 +143,26 @@ mod tests {
     fn codes_and_fragments_are_distinct_and_fit_into_their_places() {
         let of_code = |c: char| c.is_ascii_lowercase() || c == '-';
         are_distinct_and_plain(ConflictKind::ALL.iter().map(|kind| kind.code()), of_code);
-        are_distinct_and_plain(DisplacedKind::ALL.iter().map(|kind| kind.code()), of_code);
+        are_distinct_and_plain(ConflictCopyKind::ALL.iter().map(|kind| kind.code()), of_code);
         // A report has a line for each, with tabs between its fields.
         let of_fragment = |c: char| !c.is_control();
         are_distinct_and_plain(ConflictKind::ALL.iter().map(|kind| kind.fragment()), of_fragment);
-        are_distinct_and_plain(DisplacedKind::ALL.iter().map(|kind| kind.fragment()), of_fragment);
+        are_distinct_and_plain(ConflictCopyKind::ALL.iter().map(|kind| kind.fragment()), of_fragment);
     }
 
     #[test]
     fn the_document_has_all_codes() {
         let codes: Vec<_> = ConflictKind::ALL.iter().map(|kind| kind.code()).collect();
         assert_eq!(documented("Of `conflict`, `code`:\n"), codes);
-        let codes: Vec<_> = DisplacedKind::ALL.iter().map(|kind| kind.code()).collect();
+        let codes: Vec<_> = ConflictCopyKind::ALL.iter().map(|kind| kind.code()).collect();
         assert_eq!(documented("Of `displaced`, `code`:\n"), codes);
     }
 
     #[test]
     fn a_fragment_of_a_report_has_its_kind_again() {
-        for kind in DisplacedKind::ALL {
-            assert_eq!(DisplacedKind::of_fragment(kind.fragment()), Some(*kind));
+        for kind in ConflictCopyKind::ALL {
+            assert_eq!(ConflictCopyKind::of_fragment(kind.fragment()), Some(*kind));
         }
-        assert_eq!(DisplacedKind::of_fragment("of a later version"), None);
+        assert_eq!(ConflictCopyKind::of_fragment("of a later version"), None);
     }
 }

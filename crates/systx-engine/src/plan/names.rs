@@ -177,8 +177,8 @@ fn plan_arriving<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ways: &W
         Some(Via::Slot(slot)) => slot,
         None => entry.slot,
     };
-    let displaced = entry.before.filter(|_| ways.leaves(n).is_none());
-    let act = match displaced {
+    let public = entry.before.filter(|_| ways.leaves(n).is_none());
+    let act = match public {
         None => Act::Place { small: None },
         Some(before) => {
             let ours = match workset.object(now).lower.as_ref() {

@@ -6,7 +6,7 @@ use super::site::{Found, Pass, Site};
 use crate::acl::CAPABILITY;
 use crate::mutant::{self, Mutant};
 use crate::objects::{current_xattr, DIRECTORIES_MAX};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Act, Body, Change, Step};
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Result, SetXattr, Timestamp};
@@ -32,7 +32,7 @@ pub(super) fn change<O: Os>(
     let later = |site: &Site<'_, O>| site.changed_later.is_some_and(|later| later(object));
     let Some(fd) = fd else {
         if !site.are_set && !later(site) && !site.may_have_removed(object) {
-            site.report(step, None, DisplacedKind::AttributesGone);
+            site.report(step, None, ConflictCopyKind::AttributesGone);
         }
         return Ok(());
     };
@@ -50,7 +50,7 @@ pub(super) fn change<O: Os>(
             continue;
         }
         if apply(site, object, &fd, change)? == Value::Theirs && !later(site) {
-            site.report(step, None, DisplacedKind::AttributeLeft);
+            site.report(step, None, ConflictCopyKind::AttributeLeft);
         }
     }
     Ok(())

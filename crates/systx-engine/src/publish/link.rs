@@ -11,7 +11,7 @@ use super::site::Site;
 use super::tokens::token_name;
 use super::{pending, Pending};
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Act, At, Body, Step};
 use systx_os::{Errno, Handle, Open, Os, Result};
 
@@ -45,7 +45,7 @@ fn link<O: Os>(site: &mut Site<'_, O>, step: &Step, object: &Handle, found: &At)
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         // No link left: everybody else has removed it since.
         Err(Errno::NOENT) => {
-            site.report(step, None, DisplacedKind::LinkedRemoved);
+            site.report(step, None, ConflictCopyKind::LinkedRemoved);
             Ok(())
         }
         Err(e) => Err(e),

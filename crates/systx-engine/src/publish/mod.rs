@@ -27,7 +27,7 @@ pub(crate) mod ways;
 
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
-use crate::outcome::Displaced;
+use crate::outcome::ConflictCopy;
 use crate::record::{Act, Body, Step};
 use crate::shown::Shown;
 use site::Site;
@@ -48,8 +48,8 @@ pub(crate) struct Pending {
 ///
 /// # Errors
 /// [`Pending`] at the first step that fails for a reason that may pass.
-pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<Displaced>, Pending> {
-    invariant!("I6", site.displaced.is_empty(), "a report is about this publication alone");
+pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<ConflictCopy>, Pending> {
+    invariant!("I6", site.conflict_copies.is_empty(), "a report is about this publication alone");
     invariant!("I5", site.id == body.id, "a step acts on the entries of its own transaction");
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
@@ -87,7 +87,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         // An object that can't go now goes with the rest.
         let _ = reclaim::reclaim_links(site, body);
     }
-    Ok(std::mem::take(&mut site.displaced))
+    Ok(std::mem::take(&mut site.conflict_copies))
 }
 
 /// Syncs before the last known name of a file goes, where objects are found by names alone: the file won't be

@@ -9,7 +9,7 @@ use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
@@ -34,7 +34,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         // In a redo a later record of ours may have removed it, and be on the disk.
         let later = site.changed_later.is_some_and(|later| later(&patch.file));
         if !later && !site.may_have_removed(&patch.file) {
-            site.report(step, None, DisplacedKind::ContentsGone);
+            site.report(step, None, ConflictCopyKind::ContentsGone);
         }
         return Ok(());
     };
@@ -73,7 +73,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     // A sector that a later record of the same log wrote is no outsider's: a redo can't tell the two apart
     // and stays silent.
     if theirs && !redo {
-        site.report(step, None, DisplacedKind::ContentsLeft);
+        site.report(step, None, ConflictCopyKind::ContentsLeft);
     }
     Ok(())
 }

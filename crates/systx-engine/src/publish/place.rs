@@ -4,7 +4,7 @@ use super::decide::{is_restored, may_be_lost, of_small, opened, Sector, SmallEnd
 use super::site::{Pass, Site};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Small, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Open, Os, Rename, Result, Stat, Timestamp};
 
@@ -25,12 +25,12 @@ pub(super) fn place<O: Os>(site: &mut Site<'_, O>, step: &Step, small: Option<&S
         Ok(()) => {}
         // Taken already, whatever keeps it from being taken again.
         Err(_) if identify(os, site.slots, &slot)?.is_none() => {}
-        Err(Errno::EXIST) => site.displace(step, DisplacedKind::NameTaken)?,
+        Err(Errno::EXIST) => site.set_aside(step, ConflictCopyKind::NameTaken)?,
         // It was removed since it was opened.
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            site.displace(step, DisplacedKind::DirectoryGone)?
+            site.set_aside(step, ConflictCopyKind::DirectoryGone)?
         }
-        Err(Errno::XDEV) => site.displace(step, DisplacedKind::NameOnOtherMount)?,
+        Err(Errno::XDEV) => site.set_aside(step, ConflictCopyKind::NameOnOtherMount)?,
         Err(e) => return Err(e),
     }
     match (site.pass, small) {
@@ -273,7 +273,7 @@ mod tests {
         let step = Step { slot: 0, at, act: Act::Place { small: None } };
         let take = || {
             let mut site = Site::new(&os, &root, &slots, &aside, TxId(1), Pass::First);
-            place(&mut site, &step, None).map(|()| site.displaced.len())
+            place(&mut site, &step, None).map(|()| site.conflict_copies.len())
         };
         let shut = |errno| {
             let (call, effect) = (Some(Call::OpenHandle), Effect::Fail(errno));

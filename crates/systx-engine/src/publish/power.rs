@@ -9,7 +9,7 @@
 use super::site::Site;
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::Step;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use systx_os::{Errno, Handle, Lease, Open, Os, Result};
 const CHUNK_BYTES: usize = 256 * 1024;
 
 /// The text about changes that are not made.
-pub(super) const DROPPED: DisplacedKind = DisplacedKind::PowerNotGiven;
+pub(super) const DROPPED: ConflictCopyKind = ConflictCopyKind::PowerNotGiven;
 
 /// A file whose bytes are the validated ones, and stay so until this is dropped.
 pub(super) struct Hold<'a, O: Os> {

@@ -9,7 +9,7 @@ use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects;
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Act, Body, Read, Step, Was};
 use std::collections::HashMap;
 use systx_os::{Errno, Handle, Lease, Open, Os, Result};
@@ -75,7 +75,7 @@ fn empty_rewritten<O: Os>(site: &mut Site<'_, O>, step: &Step, before: &Handle, 
     if untouched {
         gone(site.os.unlink(site.slots, &slot))
     } else {
-        site.displace(step, DisplacedKind::WrittenAnewKept)
+        site.set_aside(step, ConflictCopyKind::WrittenAnewKept)
     }
 }
 
@@ -93,7 +93,7 @@ fn empty_slot<O: Os>(
     // The process that took it out may have been killed before it compared it.
     if let Some(read) = taken::of_step(read) {
         if !taken::may_go(site.os, site.slots, &slot, read, None)? {
-            return site.displace(step, taken::CHANGED);
+            return site.set_aside(step, taken::CHANGED);
         }
     }
     // Two processes may reclaim the same record: what is gone is gone.
@@ -118,14 +118,14 @@ fn empty_slot<O: Os>(
             done => return gone(done),
         }
     }
-    match site.displace(step, TREE_CHANGED) {
+    match site.set_aside(step, TREE_CHANGED) {
         Err(Errno::PERM | Errno::ACCESS | Errno::BUSY) => stays(site, step),
         done => done,
     }
 }
 
 /// The text about a removed directory that is not as it was.
-const TREE_CHANGED: DisplacedKind = DisplacedKind::TreeChanged;
+const TREE_CHANGED: ConflictCopyKind = ConflictCopyKind::TreeChanged;
 
 /// The objects that may be deleted with a directory, and how they were read, if they were.
 type Known<'r> = HashMap<Handle, Option<&'r Read>>;
@@ -133,7 +133,7 @@ type Known<'r> = HashMap<Handle, Option<&'r Read>>;
 /// An object that can't be deleted or moved, as an outsider protects it, must not keep the log from being
 /// cut.
 fn stays<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Result<()> {
-    site.report(step, None, DisplacedKind::NotDeletable);
+    site.report(step, None, ConflictCopyKind::NotDeletable);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use super::site::{OldEnds, Pass, Site};
 use super::{pending, Pending};
 use crate::bytes::{read_up_to, write_all};
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
@@ -39,18 +39,18 @@ pub(super) fn set_aside_or_wait<O: Os>(
 }
 
 /// Returns the meaning of the kernel's answer; `None`: it may pass.
-fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<DisplacedKind> {
+fn reason<O: Os>(site: &Site<'_, O>, step: &Step, error: Errno) -> Option<ConflictCopyKind> {
     Some(match error {
-        Errno::PERM => DisplacedKind::NotPermitted,
-        Errno::ACCESS => DisplacedKind::NoPermission,
-        Errno::MLINK => DisplacedKind::TooManyLinks,
-        Errno::BUSY => DisplacedKind::MountedOn,
-        Errno::FBIG => DisplacedKind::TooLarge,
-        Errno::TXTBSY => DisplacedKind::Running,
-        Errno::XDEV => DisplacedKind::OtherMountOrProject,
-        Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE => DisplacedKind::RefusedByFileSystem,
+        Errno::PERM => ConflictCopyKind::NotPermitted,
+        Errno::ACCESS => ConflictCopyKind::NoPermission,
+        Errno::MLINK => ConflictCopyKind::TooManyLinks,
+        Errno::BUSY => ConflictCopyKind::MountedOn,
+        Errno::FBIG => ConflictCopyKind::TooLarge,
+        Errno::TXTBSY => ConflictCopyKind::Running,
+        Errno::XDEV => ConflictCopyKind::OtherMountOrProject,
+        Errno::OPNOTSUPP | Errno::TOOBIG | Errno::RANGE => ConflictCopyKind::RefusedByFileSystem,
         // An inode has room for so many extended attributes, whatever is free.
-        Errno::NOSPC if sets_xattr(step) && has_room(site) => DisplacedKind::NoRoomForAttributes,
+        Errno::NOSPC if sets_xattr(step) && has_room(site) => ConflictCopyKind::NoRoomForAttributes,
         _ => return None,
     })
 }
@@ -68,7 +68,7 @@ fn has_room<O: Os>(site: &Site<'_, O>) -> bool {
 ///
 /// # Errors
 /// It can't be kept either, now: the step stays to be done.
-fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: DisplacedKind) -> Result<()> {
+fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: ConflictCopyKind) -> Result<()> {
     if site.pass == Pass::Redo {
         // Opened here once more: a lease of our own would keep us out.
         site.patch_targets.clear();
@@ -83,17 +83,17 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Displace
     let is_token = |site: &Site<'_, O>, held: &Handle| site.tokens.is_token(site.os, site.slots, &slot, held);
     match &step.act {
         Act::Place { .. } | Act::Link { .. } => match held(site)? {
-            Some(_) => return site.displace(step, why),
+            Some(_) => return site.set_aside(step, why),
             None => site.report(step, None, why),
         },
         Act::Replace { before, .. } => match held(site)? {
-            Some(held) if held != *before => return site.displace(step, why),
+            Some(held) if held != *before => return site.set_aside(step, why),
             // Taken: whatever failed came after it.
             _ => {}
         },
         Act::Remove { before, .. } | Act::Take { before, .. } => match held(site)? {
             Some(held) if held == *before => {}
-            Some(held) if !is_token(site, &held)? => return site.displace(step, why),
+            Some(held) if !is_token(site, &held)? => return site.set_aside(step, why),
             Some(_) => {
                 drop_token(site.os, site.slots, &slot)?;
                 site.report(step, None, why);
@@ -102,7 +102,7 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Displace
         },
         Act::Patch(patch) if in_slot(patch) => {
             if held(site)?.is_some() {
-                return site.displace(step, why);
+                return site.set_aside(step, why);
             }
         }
         Act::Patch(patch) => {

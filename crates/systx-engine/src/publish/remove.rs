@@ -4,7 +4,7 @@ use super::site::Site;
 use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Act, Body, Read, Step};
 use systx_os::{Errno, FileType, Handle, Open, Os, Rename, Result};
 
@@ -51,7 +51,7 @@ pub(super) fn take_out<O: Os>(
             // Where handles can't be opened, one that somebody has moved looks like one that is gone: then
             // the name stays.
             if dir.is_none() && matches!(why, Why::Remove(_)) && site.walks() {
-                site.report(step, None, DisplacedKind::NotRemoved);
+                site.report(step, None, ConflictCopyKind::NotRemoved);
             }
             return theirs_is_later(site, step, why);
         };
@@ -75,12 +75,12 @@ pub(super) fn take_out<O: Os>(
         }
     }
     // The slot holds something foreign: it goes back where it was.
-    let Some(dir) = dir else { return site.displace(step, DisplacedKind::SourceDirectoryGone) };
+    let Some(dir) = dir else { return site.set_aside(step, ConflictCopyKind::SourceDirectoryGone) };
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::NoReplace) {
-        Ok(()) if matches!(why, Why::Move(_)) => site.report(step, None, DisplacedKind::NotMovedReplaced),
+        Ok(()) if matches!(why, Why::Move(_)) => site.report(step, None, ConflictCopyKind::NotMovedReplaced),
         Ok(()) => {}
         Err(Errno::EXIST | Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            return site.displace(step, DisplacedKind::ReplacedTwice)
+            return site.set_aside(step, ConflictCopyKind::ReplacedTwice)
         }
         Err(e) => return Err(e),
     }
@@ -113,7 +113,7 @@ fn put_has_happened<O: Os>(
     // taken, and it is the outsider's.
     match site.open(moved, &put.at.path, &put.at.name, Open::Path)? {
         Some(_) => {}
-        None => site.displace(put, DisplacedKind::ReplacementRemoved)?,
+        None => site.set_aside(put, ConflictCopyKind::ReplacementRemoved)?,
     }
     Ok(true)
 }
@@ -123,7 +123,7 @@ fn put_has_happened<O: Os>(
 fn theirs_is_later<O: Os>(site: &mut Site<'_, O>, step: &Step, why: Why<'_>) -> Result<()> {
     drop_token(site.os, site.slots, &slot_name(step.slot))?;
     if matches!(why, Why::Move(_)) {
-        site.report(step, None, DisplacedKind::NotMovedGone);
+        site.report(step, None, ConflictCopyKind::NotMovedGone);
     }
     Ok(())
 }

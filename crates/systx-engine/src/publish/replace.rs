@@ -4,7 +4,7 @@ use super::site::Site;
 use super::taken;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Read, Step};
 use systx_os::{Errno, Handle, Os, Rename, Result};
 
@@ -22,26 +22,26 @@ pub(super) fn replace<O: Os>(
         return Ok(());
     }
     let Some(dir) = site.directory(&step.at)? else {
-        return site.displace(step, DisplacedKind::DirectoryGone);
+        return site.set_aside(step, ConflictCopyKind::DirectoryGone);
     };
     let named = identify(site.os, &dir, &step.at.name)?;
     if held != *ours {
         // A crash came between the exchange that brought something foreign out and the one that puts it back.
         return match named {
             Some(named) if named == *ours => put_back(site, step, &dir, ours),
-            _ => site.displace(step, DisplacedKind::Replaced),
+            _ => site.set_aside(step, ConflictCopyKind::Replaced),
         };
     }
     if named != Some(*before) {
-        return site.displace(step, DisplacedKind::NameChanged);
+        return site.set_aside(step, ConflictCopyKind::NameChanged);
     }
     let looked = read.map(|read| taken::look(site, &dir, &step.at.name, read)).transpose()?;
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
         Ok(()) => {}
         Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-            return site.displace(step, DisplacedKind::NameRemoved)
+            return site.set_aside(step, ConflictCopyKind::NameRemoved)
         }
-        Err(Errno::XDEV) => return site.displace(step, DisplacedKind::NameOnOtherMount),
+        Err(Errno::XDEV) => return site.set_aside(step, ConflictCopyKind::NameOnOtherMount),
         Err(e) => return Err(e),
     }
     match identify(site.os, site.slots, &slot)? {
@@ -63,12 +63,12 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
-                return site.displace(step, DisplacedKind::ReplacedAndRemoved)
+                return site.set_aside(step, ConflictCopyKind::ReplacedAndRemoved)
             }
             Err(e) => return Err(e),
         }
         if identify(site.os, site.slots, &slot)? == Some(last_put) || mutant::on(Mutant::ExchangeBackOnce) {
-            return site.displace(step, DisplacedKind::NameChanged);
+            return site.set_aside(step, ConflictCopyKind::NameChanged);
         }
         last_put = theirs;
     }

@@ -9,7 +9,7 @@ use crate::domain::{Area, Domain};
 use crate::id::TxId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{by_handle, identify, slot_name, walk, ByHandle, Directories, Top};
-use crate::outcome::{Displaced, DisplacedKind, Durability};
+use crate::outcome::{ConflictCopy, ConflictCopyKind, Durability};
 use crate::record::{Act, At, Body, Step};
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -51,7 +51,7 @@ pub(crate) struct Site<'a, O: Os> {
     pub patch_targets: Targets<O>,
     /// Files that are patched stay open under their leases, in `patch_targets`.
     pub keeps_targets: bool,
-    pub displaced: Vec<Displaced>,
+    pub conflict_copies: Vec<ConflictCopy>,
     /// Objects whose times a redo sets, as it found them.
     pub found: HashMap<Handle, Found<O>>,
     /// In a redo: files that records have let grow so far.
@@ -216,7 +216,7 @@ impl<'a, O: Os> Site<'a, O> {
             tokens: TokenHandles::default(),
             patch_targets: Targets::<O>::new(),
             keeps_targets: false,
-            displaced: Vec::new(),
+            conflict_copies: Vec::new(),
             found: HashMap::new(),
             old_ends: HashMap::new(),
             directories: Directories::default(),
@@ -351,7 +351,7 @@ impl<'a, O: Os> Site<'a, O> {
     }
 
     /// Sets what the slot holds aside. That rename is the decision: a later redo finds the slot empty.
-    pub fn displace(&mut self, step: &Step, what: DisplacedKind) -> Result<()> {
+    pub fn set_aside(&mut self, step: &Step, what: ConflictCopyKind) -> Result<()> {
         let slot = slot_name(step.slot);
         for n in 0u32.. {
             let name = if n == 0 {
@@ -363,16 +363,17 @@ impl<'a, O: Os> Site<'a, O> {
                 continue;
             }
             // Noted first: a process that is cut off right after the rename has reported it.
-            let displaced = Displaced { path: self.path_of(&step.at), aside: Some(name.clone()), what };
+            let conflict_copies =
+                ConflictCopy { path: self.path_of(&step.at), aside: Some(name.clone()), what };
             if !mutant::on(Mutant::DisplacedNotNoted) {
-                self.note(&displaced);
+                self.note(&conflict_copies);
             }
             match self.os.rename((self.slots, &slot), (self.aside, name.as_bytes()), Rename::NoReplace) {
                 Ok(()) => {
                     if mutant::on(Mutant::DisplacedNotNoted) {
-                        self.note(&displaced);
+                        self.note(&conflict_copies);
                     }
-                    self.displaced.push(displaced);
+                    self.conflict_copies.push(conflict_copies);
                     return Ok(());
                 }
                 // A helper has done it, and noted it as we have.
@@ -385,17 +386,17 @@ impl<'a, O: Os> Site<'a, O> {
     }
 
     /// Reports without anything to keep.
-    pub fn report(&mut self, step: &Step, aside: Option<String>, what: DisplacedKind) {
+    pub fn report(&mut self, step: &Step, aside: Option<String>, what: ConflictCopyKind) {
         let path = self.path_of(&step.at);
-        let displaced = Displaced { path, aside, what };
-        self.note(&displaced);
-        self.displaced.push(displaced);
+        let conflict_copies = ConflictCopy { path, aside, what };
+        self.note(&conflict_copies);
+        self.conflict_copies.push(conflict_copies);
     }
 
-    fn note(&self, displaced: &Displaced) {
+    fn note(&self, conflict_copy: &ConflictCopy) {
         if let Some(area) = self.area {
             // On a full disk there is no line; what was kept is listed all the same.
-            let _ = reports::keep(self.os, area, self.id, displaced);
+            let _ = reports::keep(self.os, area, self.id, conflict_copy);
         }
     }
 }

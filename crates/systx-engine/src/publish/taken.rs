@@ -11,7 +11,7 @@ use super::site::{Pass, Site};
 use crate::bytes::read_up_to;
 use crate::mutant::{self, Mutant};
 use crate::objects::slot_name;
-use crate::outcome::DisplacedKind;
+use crate::outcome::ConflictCopyKind;
 use crate::record::{Read, Step, Was};
 use systx_os::{Errno, FileType, Lease, Open, Os, Result, Stat};
 use xxhash_rust::xxh3::Xxh3;
@@ -102,14 +102,14 @@ pub(super) fn keep_if_changed<O: Os>(
     };
     // With another name it is not gone.
     if differs && stat.nlink == 1 {
-        site.displace(step, CHANGED)
+        site.set_aside(step, CHANGED)
     } else {
         Ok(())
     }
 }
 
 /// The text about a file that was changed.
-pub(super) const CHANGED: DisplacedKind = DisplacedKind::ReadThenChanged;
+pub(super) const CHANGED: ConflictCopyKind = ConflictCopyKind::ReadThenChanged;
 
 /// Returns true if a file that is about to be deleted may be: it is as it was read, or has another name.
 /// `dir` and `name`: where it lies. `pass`: `None` if the step that took it has moved its change time.

@@ -196,7 +196,7 @@ fn forward<O: Os>(
     let leaves = |act: &Act| chains.as_ref().is_some_and(|(n, chains)| chains.leave(*n, act));
     let mut site = Site::helper(domain, slots, body, durability, pass, &leaves);
     match publish(&mut site, body) {
-        Ok(displaced) => recovered.displaced.extend(domain.shown_all(displaced)),
+        Ok(conflict_copies) => recovered.conflict_copies.extend(domain.shown_all(conflict_copies)),
         Err(pending) => {
             let pending = Pending { path: domain.shown(&pending.path), ..pending };
             tell_stuck(body.id, &pending, recovered);
@@ -212,7 +212,7 @@ fn forward<O: Os>(
         done(domain, slot, body, recovered)?;
     }
     let reclaimed = reclaim::reclaim(&mut site, body).is_ok();
-    recovered.displaced.extend(domain.shown_all(std::mem::take(&mut site.displaced)));
+    recovered.conflict_copies.extend(domain.shown_all(std::mem::take(&mut site.conflict_copies)));
     if !slot.info.durable {
         if reclaimed {
             domain.discard_staging(body.id);

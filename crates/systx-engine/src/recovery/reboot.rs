@@ -21,7 +21,7 @@ use crate::log;
 use crate::log::{Cell, Entry, Replay, Understood};
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, remove_all, slot_name};
-use crate::outcome::{Displaced, Recovered};
+use crate::outcome::{ConflictCopy, Recovered};
 use crate::publish::reclaim::reclaim;
 use crate::publish::site::{Around, Carried, OldEnds, Site};
 use crate::publish::targets::{self, Targets};
@@ -391,7 +391,7 @@ struct Redo<'a, O: Os> {
     /// See [`Site::old_ends`].
     old_ends: HashMap<Handle, OldEnds>,
     /// Conflict copies of a try of this record that was cut off: the next one may find it done.
-    met: Vec<Displaced>,
+    met: Vec<ConflictCopy>,
 }
 
 impl<O: Os> Redo<'_, O> {
@@ -482,12 +482,12 @@ impl<O: Os> Redo<'_, O> {
         let published = publish(&mut site, body);
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);
-        self.met.append(&mut site.displaced);
-        let displaced = published?;
-        self.met.retain(|met| !displaced.contains(met));
-        recovered.displaced.extend(self.met.drain(..).chain(displaced));
+        self.met.append(&mut site.conflict_copies);
+        let conflict_copies = published?;
+        self.met.retain(|met| !conflict_copies.contains(met));
+        recovered.conflict_copies.extend(self.met.drain(..).chain(conflict_copies));
         let reclaimed = reclaim(&mut site, body);
-        recovered.displaced.append(&mut site.displaced);
+        recovered.conflict_copies.append(&mut site.conflict_copies);
         recovered.finished += 1;
         Ok(if reclaimed.is_ok() { Reclaimed::All } else { Reclaimed::Not })
     }

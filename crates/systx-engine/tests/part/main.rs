@@ -37,7 +37,7 @@ fn commit(mut t: Transaction<Linux>, lower: &Path, choice: &Choice) -> Vec<Strin
     assert_eq!(left, chosen, "what is left is what was said");
     let shown = seen(&mut t);
     let done = t.commit().unwrap();
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     let root = Linux::new().open_path(lower, Open::Directory).unwrap();
     same_but_for_the_area(shown, real(&root), "shown last, and committed");
     chosen

@@ -112,7 +112,7 @@ impl World {
         assert_eq!(view.trouble(), None);
         assert_eq!(view.is_direct(), self.place.direct, "root may use passthrough");
         let committed = view.finish().commit().unwrap();
-        assert_eq!((&committed.displaced[..], &committed.pending), (&[][..], &None));
+        assert_eq!((&committed.conflict_copies[..], &committed.pending), (&[][..], &None));
         fs::remove_dir_all(self.below.join(AREA)).unwrap();
     }
 

@@ -50,7 +50,7 @@ fn beside<T>(machine: &Machine, work: impl FnOnce(&SimOs, &mut Transaction<SimOs
         let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
         let got = work(&os, &mut t).expect("nothing is in doubt");
         let done = t.commit().expect("nothing conflicts");
-        assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
         got
     });
     os.exit();
@@ -162,7 +162,7 @@ fn who_looks_twice_beside_a_commit_that_stands_still_anywhere_sees_it_whole() {
         let (owner, reader) = (machine.spawn("owner"), machine.spawn("reader"));
         let commits = || {
             let done = transact(&owner, Kind::Small, Durability::None).expect("commits");
-            assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+            assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
         };
         let looks = || {
             let domain = open(&reader).expect("opens");

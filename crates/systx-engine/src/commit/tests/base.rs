@@ -124,7 +124,7 @@ fn chmod(t: &mut T, w: Node, name: &[u8], mode: u32) -> Verb<()> {
 
 fn commits(machine: &Machine, what: impl FnOnce(&mut T, Node) -> Verb<()>) -> Committed {
     let done = within(machine, |domain| change(domain, what)).expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     done
 }
 

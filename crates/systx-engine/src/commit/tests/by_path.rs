@@ -3,7 +3,7 @@
 
 use super::stuck::change;
 use super::world::{open, Finds};
-use crate::outcome::{CommitError, Committed, Displaced, Verb, VerbError};
+use crate::outcome::{CommitError, Committed, ConflictCopy, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr};
 use systx_sim::machine::{run_process, Crash, Machine, SimFd, SimOs, Tree};
@@ -216,7 +216,7 @@ fn commit(os: &SimOs, what: fn(&mut T, Node) -> Verb<()>) -> Result<Committed, C
 fn commits(machine: &Machine, (name, what): &Case) -> u64 {
     let os = machine.spawn_as("owner", USER);
     let done = run_process(&os, || commit(&os, *what)).expect("lives").expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{name}: {done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{name}: {done:?}");
     let points = os.points();
     os.exit();
     points
@@ -233,18 +233,18 @@ fn public(machine: &Machine) -> Tree {
 }
 
 /// Recovers with a process of the user's. What was displaced, of which there is nothing without an outsider.
-fn recovered(machine: &Machine) -> (Tree, Vec<Displaced>) {
+fn recovered(machine: &Machine) -> (Tree, Vec<ConflictCopy>) {
     let os = machine.spawn_as("helper", USER);
-    let displaced = run_process(&os, || {
+    let conflict_copies = run_process(&os, || {
         let domain = open(&os).expect("opens");
         let mut recovered = domain.recovered.clone();
         recovered.merge(domain.finish_dead().expect("recovers"));
         assert_eq!(recovered.unfinished, [""; 0]);
-        recovered.displaced
+        recovered.conflict_copies
     });
     os.exit();
     machine.check().expect("consistent file system");
-    (public(machine), displaced.expect("lives"))
+    (public(machine), conflict_copies.expect("lives"))
 }
 
 /// Returns the paths that are neither as before nor as they are to be.
@@ -295,10 +295,10 @@ fn a_kill_at_every_call_leaves_all_or_nothing() {
             machine.kill_at(&os, point % 60);
             let _ = run_process(&os, || open(&os).map(|domain| domain.finish_dead().map(drop)));
             machine.clear_plans();
-            let (tree, displaced) = recovered(&machine);
+            let (tree, conflict_copies) = recovered(&machine);
             let what = format!("{}, killed at call {point} of {points}", case.0);
             assert_eq!(mixture(&before, &after, &tree), None, "{what}: a mixture");
-            assert_eq!(displaced, [], "{what}: displaced without an outsider");
+            assert_eq!(conflict_copies, [], "{what}: displaced without an outsider");
             seen[usize::from(tree == after)] += 1;
         }
         assert!(seen.iter().all(|n| *n > 0), "{}: {seen:?}", case.0);
@@ -328,10 +328,10 @@ fn a_power_loss_at_every_call_leaves_all_or_nothing() {
                     if random > 0 && rng.bool() {
                         machine.power_loss(Crash::Random, &mut rng);
                     }
-                    let (tree, displaced) = recovered(&machine);
+                    let (tree, conflict_copies) = recovered(&machine);
                     let what = format!("{kind:?}, {}, {crash:?} at call {point} of {points}", case.0);
                     assert_eq!(mixture(&before, &after, &tree), None, "{what}: a mixture");
-                    assert_eq!(displaced, [], "{what}: displaced without an outsider");
+                    assert_eq!(conflict_copies, [], "{what}: displaced without an outsider");
                     assert!(point < points || tree == after, "{what}: reported durable, and lost");
                     seen[usize::from(tree == after)] += 1;
                 }
@@ -400,11 +400,11 @@ fn a_redo_finds_what_later_commits_have_renamed_or_removed() {
                     let machine = killed_at(&begun, second, point);
                     let mut rng = fastrand::Rng::with_seed(point << 4 | n);
                     machine.power_loss(crash, &mut rng);
-                    let (tree, displaced) = recovered(&machine);
+                    let (tree, conflict_copies) = recovered(&machine);
                     let what =
                         format!("{kind:?}, {}, {}, {crash:?} at call {point} of {points}", first.0, second.0);
                     assert_eq!(mixture(&before, &after, &tree), None, "{what}: reported durable, and lost");
-                    assert_eq!(displaced, [], "{what}: displaced without an outsider");
+                    assert_eq!(conflict_copies, [], "{what}: displaced without an outsider");
                     assert!(point < points || tree == after, "{what}: reported durable, and lost");
                 }
             }
@@ -443,7 +443,7 @@ fn what_somebody_renames_behind_the_final_look_is_found_by_the_living() {
         let what = format!("renamed at call {point} of {points}: {told:?}");
         let Ok(done) = told else { continue };
         met += 1;
-        assert!(done.displaced.is_empty(), "{what}");
+        assert!(done.conflict_copies.is_empty(), "{what}");
         assert_eq!(look("w/x/sub/h").map(|l| l.mode), Some(0o600), "{what}");
         assert_eq!(look("w/x/sub/made").map(|l| l.content), Some(b"made".to_vec()), "{what}");
         assert_eq!(look("w/x/sub/deep/i").map(|l| l.content[600]), Some(b'n'), "{what}");

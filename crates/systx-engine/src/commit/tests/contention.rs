@@ -65,7 +65,7 @@ fn attempt(
     *age = Some(t.will_be_tried_again());
     match increment(&mut t, between) {
         Ok(()) => match t.commit() {
-            Ok(done) => assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}"),
+            Ok(done) => assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}"),
             Err(CommitError::Conflict(conflict)) => return Err(conflict),
             Err(why) => panic!("a commit fails: {why}"),
         },

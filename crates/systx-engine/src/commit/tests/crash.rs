@@ -3,7 +3,7 @@
 mod part;
 
 use super::world::*;
-use crate::outcome::{CommitError, Displaced, Durability};
+use crate::outcome::{CommitError, ConflictCopy, Durability};
 use systx_os::{Errno, FsKind, Os};
 use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Tree};
 
@@ -19,7 +19,7 @@ fn undisturbed_in(world: &Machine, kind: Kind, durability: Durability) -> (Tree,
     let before = public(&machine);
     let os = machine.spawn("owner");
     let done = run_process(&os, || transact(&os, kind, durability)).expect("not killed").expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     let points = os.points();
     os.exit();
     (before, public(&machine), points)
@@ -175,7 +175,7 @@ fn recover_beside_every_call(kind: Kind, durability: Durability) {
     let done = run_process(&os, || transact(&os, kind, durability)).expect("not killed");
     world.clear_hook();
     let done = done.unwrap_or_else(|e| panic!("what a live commit had staged was taken from it: {e}"));
-    let whole = done.pending.is_none() && done.displaced.is_empty() && public(&world) == after;
+    let whole = done.pending.is_none() && done.conflict_copies.is_empty() && public(&world) == after;
     assert!(whole, "what a live commit had staged was taken from it: {done:?}");
     let seen = *counts.lock().expect("nobody panicked");
     // Slots in a shared staging directory have no directory to be seen.
@@ -429,9 +429,13 @@ fn any_failing_call(kind: Kind) {
         let at = format!("{error:?} at call {point} of {points}: {told:?}, then {later:?}");
         match told {
             Ok(done) => {
-                let displaced: Vec<_> = done.displaced.into_iter().chain(later).collect();
-                seen[if done.pending.is_some() { 1 } else { 2 * usize::from(!displaced.is_empty()) }] += 1;
-                judge(&before, &after, &tree, &displaced, &machine, &at);
+                let conflict_copies: Vec<_> = done.conflict_copies.into_iter().chain(later).collect();
+                seen[if done.pending.is_some() {
+                    1
+                } else {
+                    2 * usize::from(!conflict_copies.is_empty())
+                }] += 1;
+                judge(&before, &after, &tree, &conflict_copies, &machine, &at);
             }
             Err(CommitError::InDoubt { .. }) => assert!(tree == before || tree == after, "{at}"),
             Err(_) => {
@@ -528,9 +532,9 @@ fn what_becomes_immutable_at_any_call_is_refused_or_displaced() {
             let at = format!("{path} at call {point} of {points}: {told:?}, then {later:?}");
             match told {
                 Ok(done) => {
-                    let displaced: Vec<_> = done.displaced.into_iter().chain(later).collect();
-                    seen[usize::from(!displaced.is_empty())] += 1;
-                    judge(&before, &after, &tree, &displaced, &machine, &at);
+                    let conflict_copies: Vec<_> = done.conflict_copies.into_iter().chain(later).collect();
+                    seen[usize::from(!conflict_copies.is_empty())] += 1;
+                    judge(&before, &after, &tree, &conflict_copies, &machine, &at);
                 }
                 Err(_) => {
                     seen[2] += 1;
@@ -545,12 +549,20 @@ fn what_becomes_immutable_at_any_call_is_refused_or_displaced() {
 
 /// Checks that the reported conflict copies explain every difference: everything else is as after; what is
 /// reported as kept is kept; and a path with a conflict copy is as before, or a part of it is as after.
-fn judge(before: &Tree, after: &Tree, tree: &Tree, displaced: &[Displaced], machine: &Machine, at: &str) {
+fn judge(
+    before: &Tree,
+    after: &Tree,
+    tree: &Tree,
+    conflict_copies: &[ConflictCopy],
+    machine: &Machine,
+    at: &str,
+) {
     // Two names of one object, and the two ends of a move.
     let pairs = [("w/moved", "w/dst/moved"), ("w/dirmoved", "w/dirmovedto"), ("w/link", "w/linked")];
     let below =
         |path: &str, of: &str| path == of || path.strip_prefix(of).is_some_and(|rest| rest.starts_with('/'));
-    let told: Vec<String> = displaced.iter().map(|d| String::from_utf8_lossy(&d.path).into_owned()).collect();
+    let told: Vec<String> =
+        conflict_copies.iter().map(|d| String::from_utf8_lossy(&d.path).into_owned()).collect();
     let explained = |path: &str| {
         told.iter().any(|told| {
             let other = pairs.iter().find_map(|(a, b)| match told {
@@ -580,7 +592,7 @@ fn judge(before: &Tree, after: &Tree, tree: &Tree, displaced: &[Displaced], mach
         assert!(before.contains_key(path) || after.contains_key(path), "{path} came from nowhere: {at}");
     }
     let everything = machine.tree(0);
-    for kept in displaced.iter().filter_map(|d| d.aside.as_ref()) {
+    for kept in conflict_copies.iter().filter_map(|d| d.aside.as_ref()) {
         assert!(everything.contains_key(&format!(".systx/aside/{kept}")), "aside/{kept} is not there: {at}");
     }
 }
@@ -590,7 +602,7 @@ fn settled<T>(
     machine: &Machine,
     told: &Result<T, CommitError>,
     rng: &mut fastrand::Rng,
-) -> (Tree, Vec<Displaced>) {
+) -> (Tree, Vec<ConflictCopy>) {
     if matches!(told, Err(CommitError::InDoubt { .. })) {
         machine.power_loss(Crash::Random, rng);
     }
@@ -604,7 +616,7 @@ fn settled<T>(
     let recovered = recovered.expect("not killed");
     assert!(recovered.unfinished.is_empty(), "{:?}", recovered.unfinished);
     os.exit();
-    (public(machine), recovered.displaced)
+    (public(machine), recovered.conflict_copies)
 }
 
 /// Returns what is neither as before nor as after, path by path.

@@ -41,7 +41,7 @@ fn commit(os: &SimOs, body: impl FnOnce(&mut Transaction<SimOs>) -> Verb<()>) {
     let mut t = begin(os).expect("begins");
     body(&mut t).expect("not doomed");
     let done = t.commit().expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
 }
 
 /// Kills the transaction before each of its calls, and then lets it end; `each` gets the number of the call.
@@ -235,7 +235,7 @@ fn a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out() {
         ];
         let report = Schedule::run_falling(&[], bodies);
         assert!(report.ended.iter().all(|ended| *ended == Ended::Finished), "stopped at {stop}: {report:?}");
-        let whole = |done: &Committed| done.displaced.is_empty() && done.pending.is_none();
+        let whole = |done: &Committed| done.conflict_copies.is_empty() && done.pending.is_none();
         let (changed, taken) = (changed.expect("ends"), taken.expect("ends"));
         match (&changed, &taken) {
             // One after the other.

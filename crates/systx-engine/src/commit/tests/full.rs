@@ -67,7 +67,7 @@ fn who_finds_all_slots_taken_waits(seed: u64, kind: Kind, durability: Durability
         }
         let done = transact(&os, kind, durability).expect("commits");
         assert!(is_freed.load(SeqCst), "seed {seed}: it is committed without a slot");
-        assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
         ended.store(true, SeqCst);
     });
     let processes: Vec<(SimOs, Body)> = vec![(crowd, takes), (next, commits)];

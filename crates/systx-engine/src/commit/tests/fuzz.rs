@@ -70,7 +70,7 @@ fn undoable(domain: &Arc<Domain<SimOs>>, name: &[u8]) -> Result<Committed, Commi
 }
 
 /// An outsider's file comes to a name at which the commit places one: it is displaced.
-fn displaced(machine: &Machine) {
+fn conflict_copies(machine: &Machine) {
     let os = machine.spawn("owner");
     let outsider = machine.outsider("outsider");
     let mut acted = false;
@@ -134,7 +134,7 @@ fn bases() -> Vec<Base> {
         within(machine, "owner", |os| transact(os, Kind::Everything, Durability::Durable).map(drop));
         within(machine, "owner", |os| make(&open(os).expect("opens"), b"one").map(drop));
     });
-    add("displaced", FsKind::Ext4, &displaced);
+    add("displaced", FsKind::Ext4, &conflict_copies);
     add("undoable", FsKind::Ext4, &|machine| {
         within(machine, "owner", |os| undoable(&open(os).expect("opens"), b"made").map(drop));
         within(machine, "owner", |os| open(os).expect("opens").checkpoint());

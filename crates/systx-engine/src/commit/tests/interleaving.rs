@@ -216,7 +216,7 @@ fn transaction(
         Ok(t) => match t.commit() {
             Ok(done) => {
                 // Under a mutant only the history is to show the fault.
-                assert!(mutant::any() || done.displaced.is_empty(), "{done:?}");
+                assert!(mutant::any() || done.conflict_copies.is_empty(), "{done:?}");
                 assert!(done.pending.is_none(), "{done:?}");
                 Outcome::Committed
             }

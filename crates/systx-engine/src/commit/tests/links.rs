@@ -53,7 +53,7 @@ fn undisturbed(fs: FsKind, count: usize) -> (Machine, Tree, Tree, u64) {
     machine.set_word_points(false);
     let os = machine.spawn("owner");
     let done = run_process(&os, || work(&os, count)).expect("lives").expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     let (before, after, points) = (public(&world), public(&machine), os.points());
     for n in 1..count {
         assert_eq!(after[&format!("w/l{n:02}")].same_as, Some(format!("w/f{n:02}")));

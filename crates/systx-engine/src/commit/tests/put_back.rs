@@ -38,7 +38,7 @@ fn set(t: &mut Transaction<SimOs>, w: Node) -> Verb<()> {
 
 fn commit(os: &SimOs) {
     let done = change(&open(os).expect("opens"), set).expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
 }
 
 fn look(machine: &Machine) -> [Look; 2] {
@@ -72,7 +72,7 @@ fn recover(machine: &Machine, what: &str) {
     let left = run_process(&os, || {
         let domain = open(&os).expect("opens");
         let told = domain.recovered.clone();
-        assert!(told.unfinished.is_empty() && told.displaced.is_empty(), "{what}: {told:?}");
+        assert!(told.unfinished.is_empty() && told.conflict_copies.is_empty(), "{what}: {told:?}");
         domain.finish_dead().expect("recovers");
         domain.checkpoint().expect("is made");
         domain.os.read_dir(&domain.area.tx).expect("readable")

@@ -3,7 +3,7 @@
 
 use super::stuck::change;
 use super::world::*;
-use crate::outcome::{CommitError, Committed, DisplacedKind, Recovered};
+use crate::outcome::{CommitError, Committed, ConflictCopyKind, Recovered};
 use crate::transaction::{Access, SetAttr};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
@@ -143,8 +143,8 @@ fn a_file_that_was_replaced_between_two_records_is_not_changed_by_the_second() {
         }
     });
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
-    let told: Vec<_> = recovered.displaced.iter().map(|displaced| displaced.what).collect();
-    assert!(told.contains(&DisplacedKind::ContentsGone), "{recovered:?}");
+    let told: Vec<_> = recovered.conflict_copies.iter().map(|conflict_copies| conflict_copies.what).collect();
+    assert!(told.contains(&ConflictCopyKind::ContentsGone), "{recovered:?}");
     assert_eq!(machine.look(0, "w/a").expect("it is there").content, b"theirs");
 }
 
@@ -159,7 +159,10 @@ fn a_file_that_nobody_may_open_any_more_is_not_changed_by_the_second_of_two_reco
         });
         assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
         assert_eq!((&sector(&machine, "w/a", 0)[..], &sector(&machine, "w/a", 1)[..]), ("first.", "......"));
-        assert!(recovered.displaced.iter().any(|displaced| displaced.aside.is_some()), "{recovered:?}");
+        assert!(
+            recovered.conflict_copies.iter().any(|conflict_copies| conflict_copies.aside.is_some()),
+            "{recovered:?}"
+        );
     }
 }
 
@@ -182,7 +185,7 @@ fn a_file_that_one_record_changes_and_the_next_writes_anew_is_no_outsiders() {
     });
     let recovered = recover(&machine, 1, |_, _| {});
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (3, &[][..]));
-    assert_eq!(recovered.displaced, []);
+    assert_eq!(recovered.conflict_copies, []);
     assert_eq!(
         (&sector(&machine, "w/large", 0)[..], &sector(&machine, "w/large", 1)[..]),
         ("nnnnnn", "thirdn")
@@ -199,7 +202,10 @@ fn a_change_that_is_refused_is_set_aside_also_where_an_earlier_one_was_not() {
         }
     });
     assert_eq!((recovered.finished, &recovered.unfinished[..]), (2, &[][..]));
-    assert!(recovered.displaced.iter().any(|displaced| displaced.aside.is_some()), "{recovered:?}");
+    assert!(
+        recovered.conflict_copies.iter().any(|conflict_copies| conflict_copies.aside.is_some()),
+        "{recovered:?}"
+    );
 }
 
 #[test]
@@ -245,13 +251,13 @@ fn what_is_displaced_before_descriptors_run_out_is_told_once() {
             }
         })
     };
-    let wanted = told(None).displaced;
+    let wanted = told(None).conflict_copies;
     assert_eq!(wanted.len(), 1);
     for at in 0..80 {
         let recovered = told(Some(at));
         // Else it waits for the next process that opens the domain.
         if recovered.finished == 2 {
-            assert_eq!(recovered.displaced, wanted, "at call {at}");
+            assert_eq!(recovered.conflict_copies, wanted, "at call {at}");
         }
     }
 }

@@ -276,7 +276,7 @@ fn client(os: &SimOs, domain: &Arc<Domain<SimOs>>, rng: &mut fastrand::Rng, done
     match t.commit() {
         // Those that changed nothing have no LSN: what they saw is the history checker's to judge.
         Ok(told) if told.steps > 0 => {
-            assert!(told.displaced.is_empty() && told.pending.is_none(), "{told:?}");
+            assert!(told.conflict_copies.is_empty() && told.pending.is_none(), "{told:?}");
             done.lock().expect("sound").push(Done { id, steps });
         }
         Ok(_) | Err(CommitError::Conflict(_)) => {}

@@ -49,7 +49,7 @@ fn play(os: &SimOs, told: &Mutex<usize>) {
     let domain = open(os).expect("opens");
     for n in ALL {
         let done = work(&domain, n).expect("commits");
-        assert!(done.pending.is_none() && done.displaced.is_empty(), "{done:?}");
+        assert!(done.pending.is_none() && done.conflict_copies.is_empty(), "{done:?}");
         *told.lock().expect("nobody panicked") = n + 1;
     }
 }

@@ -185,7 +185,7 @@ fn what_a_later_record_has_set_is_not_told_as_somebody_elses() {
         let before = public(&machine);
         machine.power_loss(crash, &mut fastrand::Rng::with_seed(1));
         inside(&machine, "next", |_, recovered| {
-            assert!(recovered.displaced.is_empty(), "{crash:?} {recovered:?}")
+            assert!(recovered.conflict_copies.is_empty(), "{crash:?} {recovered:?}")
         });
         assert_eq!(public(&machine), before, "{crash:?}");
     }

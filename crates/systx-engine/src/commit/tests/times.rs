@@ -53,7 +53,7 @@ fn hidden(fs: FsKind) -> (u64, u64) {
         });
         let done = run_process(&os, || work(&os, &shown)).expect("lives").expect("commits");
         machine.clear_hook();
-        assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
         if !public(&machine).contains_key("w/theirs") {
             return (hidden, at);
         }

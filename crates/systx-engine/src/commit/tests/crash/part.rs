@@ -93,7 +93,7 @@ fn undisturbed(size: Size) -> (Machine, Tree, Tree, u64, u64) {
     let machine = copy(&world);
     let os = machine.spawn("owner");
     let (done, first) = run_process(&os, || transact(&os, size)).expect("not killed").expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     let points = os.points();
     os.exit();
     let after = public(&machine);

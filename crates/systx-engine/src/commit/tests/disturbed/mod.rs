@@ -108,7 +108,10 @@ impl Play {
         let told = run_process(&os, || transact(&os, (&steps, durability), &first)).expect("lives");
         let mut calls = quiet.take_trace();
         let told = told.unwrap_or_else(|e| panic!("undisturbed: {e}, {steps:?}"));
-        assert!(told.displaced.is_empty() && told.pending.is_none(), "undisturbed: {told:?}, {steps:?}");
+        assert!(
+            told.conflict_copies.is_empty() && told.pending.is_none(),
+            "undisturbed: {told:?}, {steps:?}"
+        );
         if told.steps == 0 {
             return None;
         }
@@ -151,7 +154,7 @@ fn recover(machine: &Machine) -> Result<Found, String> {
     machine.check()?;
     let end = Shot::of(machine);
     let left = end.all.keys().filter(|path| path.starts_with(".systx/tx/")).cloned().collect();
-    let reported = recovered.displaced.into_iter().filter_map(|d| d.aside);
+    let reported = recovered.conflict_copies.into_iter().filter_map(|d| d.aside);
     let reported = reported.chain(told.into_iter().filter_map(|r| r.aside)).collect();
     Ok(Found { end, left, reported, kept, unfinished: recovered.unfinished })
 }
@@ -276,7 +279,7 @@ fn disturbed(
     }
     let mut reported = found.reported.clone();
     match &told {
-        Some(Ok(done)) => reported.extend(done.displaced.iter().filter_map(|d| d.aside.clone())),
+        Some(Ok(done)) => reported.extend(done.conflict_copies.iter().filter_map(|d| d.aside.clone())),
         // A process that is killed right after it set something aside has not reported it: it is listed all
         // the same.
         None => reported.extend(found.kept.iter().cloned()),

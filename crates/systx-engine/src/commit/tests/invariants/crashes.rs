@@ -4,7 +4,7 @@ use super::super::world::AREA;
 use super::book::Book;
 use super::watch::{is_public, Moment, Rule, Verdict};
 use crate::domain::{Bounds, Domain, Location};
-use crate::outcome::Displaced;
+use crate::outcome::ConflictCopy;
 use crate::recovery::open_all;
 use std::sync::Arc;
 use systx_os::Os;
@@ -38,7 +38,7 @@ pub(super) struct Aftermath {
     /// Objects that are set aside, and are not reported.
     pub unreported: Vec<String>,
     /// Conflict copies.
-    pub displaced: Vec<Displaced>,
+    pub conflict_copies: Vec<ConflictCopy>,
     /// Everything but log and table, the area included.
     pub whole: Vec<Tree>,
 }
@@ -61,7 +61,7 @@ fn trees(machine: &Machine, systems: usize) -> Vec<Tree> {
 fn come_by<T>(
     machine: &Machine,
     systems: usize,
-    displaced: &mut Vec<Displaced>,
+    conflict_copies: &mut Vec<ConflictCopy>,
     more: impl FnOnce(&[Arc<Domain<SimOs>>]) -> Result<T, String>,
 ) -> Result<T, String> {
     let os = machine.spawn("next");
@@ -69,7 +69,8 @@ fn come_by<T>(
         let domains = open_each(&os, systems)?;
         for domain in &domains {
             let finished = domain.finish_dead().map_err(|e| format!("can't recover: {e:?}"))?;
-            displaced.extend(domain.recovered.displaced.iter().cloned().chain(finished.displaced));
+            conflict_copies
+                .extend(domain.recovered.conflict_copies.iter().cloned().chain(finished.conflict_copies));
             let unfinished: Vec<_> = domain.recovered.unfinished.iter().chain(&finished.unfinished).collect();
             if !unfinished.is_empty() {
                 return Err(format!("unfinished: {unfinished:?}"));
@@ -92,14 +93,14 @@ impl Aftermath {
             How::Power(crash) => machine.power_loss(crash, &mut rng),
             How::PowerAfterSync => machine.power_loss(Crash::Everything, &mut rng),
         }
-        let mut displaced = Vec::new();
-        come_by(&machine, systems, &mut displaced, |_| Ok(()))?;
+        let mut conflict_copies = Vec::new();
+        come_by(&machine, systems, &mut conflict_copies, |_| Ok(()))?;
         let found = trees(&machine, systems);
         let again = match how {
             How::KillAndRedo => {
                 machine.settle();
                 machine.power_loss(Crash::Everything, &mut rng);
-                come_by(&machine, systems, &mut displaced, |_| Ok(()))?;
+                come_by(&machine, systems, &mut conflict_copies, |_| Ok(()))?;
                 Some(trees(&machine, systems))
             }
             _ => None,
@@ -111,10 +112,10 @@ impl Aftermath {
             in_flight: Vec::new(),
             staged: Vec::new(),
             unreported: Vec::new(),
-            displaced: Vec::new(),
+            conflict_copies: Vec::new(),
             whole: Vec::new(),
         };
-        come_by(&machine, systems, &mut displaced, |domains| {
+        come_by(&machine, systems, &mut conflict_copies, |domains| {
             for (fs, domain) in domains.iter().enumerate() {
                 let failed = |e| format!("can't read the area: {e:?}");
                 end.list(fs, domain).map_err(failed)?;
@@ -122,9 +123,9 @@ impl Aftermath {
             Ok(())
         })?;
         machine.check()?;
-        let told: Vec<_> = displaced.iter().filter_map(|d| d.aside.clone()).collect();
+        let told: Vec<_> = conflict_copies.iter().filter_map(|d| d.aside.clone()).collect();
         end.unreported.retain(|name| !told.contains(name));
-        end.displaced = displaced;
+        end.conflict_copies = conflict_copies;
         end.whole = (0..systems)
             .map(|fs| machine.tree_of(fs, |p| p != ".systx/log" && p != ".systx/table"))
             .collect();

@@ -108,7 +108,7 @@ fn grow(os: &SimOs, systems: usize, top: &str, n: usize, durability: Durability)
         Ok(t)
     };
     let done = body().map_err(crate::commit::aborted)?.commit()?;
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     Ok(())
 }
 

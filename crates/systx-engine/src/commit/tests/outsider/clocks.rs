@@ -33,7 +33,7 @@ fn every_step(days: i64, finds: Finds) -> Machine {
     let os = machine.spawn("owner");
     let told = run_process(&os, || transact(&os, Kind::Everything, Durability::Durable));
     let done = told.expect("lives").expect("commits");
-    assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+    assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     os.exit();
     machine
 }

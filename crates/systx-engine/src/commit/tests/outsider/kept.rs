@@ -162,7 +162,7 @@ fn bytes_are_kept(finds: Finds) {
                     let what = format!("{target} before call {at}, {opens:?}, time set back: {back}");
                     assert_ne!(there, Some(false), "{what}: an acknowledged write is lost");
                     if let (Some(_), Ok(committed)) = (there, told) {
-                        assert!(!committed.displaced.is_empty(), "{what}: kept, and not reported");
+                        assert!(!committed.conflict_copies.is_empty(), "{what}: kept, and not reported");
                         kept[n] += 1;
                     }
                 }
@@ -229,7 +229,7 @@ fn of_two_files_that_come_to_a_name_within_its_exchange_the_later_one_stays() {
     let tree = public(&machine);
     assert!(!tree.contains_key("o/second"), "he has acted twice");
     assert_eq!(tree["w/replaced"].content, SECOND, "an older file of his is at the name: {committed:?}");
-    assert!(committed.displaced.iter().any(|d| d.aside.is_some()), "{committed:?}");
+    assert!(committed.conflict_copies.iter().any(|d| d.aside.is_some()), "{committed:?}");
 }
 
 #[test]

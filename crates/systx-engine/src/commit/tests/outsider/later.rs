@@ -29,7 +29,7 @@ pub(super) fn commit(machine: &Machine, body: impl FnOnce(&mut Transaction<SimOs
         let dir = below(&mut t).expect("is there");
         body(&mut t, dir).expect("works");
         let done = t.commit().expect("commits");
-        assert!(done.displaced.is_empty() && done.pending.is_none(), "{done:?}");
+        assert!(done.conflict_copies.is_empty() && done.pending.is_none(), "{done:?}");
     };
     run_process(&os, run).expect("lives");
     os.exit();

@@ -171,11 +171,11 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         machine.power_loss(Crash::Everything, &mut fastrand::Rng::with_seed(at));
     }
     let mut reports: Vec<_> = match &told {
-        Some(Ok(Committed { displaced, pending, .. })) => {
+        Some(Ok(Committed { conflict_copies, pending, .. })) => {
             if let Some(why) = pending {
                 return Err(format!("publication waits: {why}"));
             }
-            displaced.clone()
+            conflict_copies.clone()
         }
         _ => Vec::new(),
     };
@@ -190,7 +190,7 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
         }
         let reports = domain.reports().map_err(|e| e.to_string())?;
         if domain.table.slots().in_flight().next().is_none() && recovered.unfinished.is_empty() {
-            Ok((recovered.displaced, reports))
+            Ok((recovered.conflict_copies, reports))
         } else {
             Err(format!("left over: {recovered:?}"))
         }
@@ -253,8 +253,11 @@ fn run_one(stage: &Stage, act: Act, target: &'static str, at: u64, then: Then) -
     let refused = (act, target) == (Act::WriteOpenSinceBefore, "attr");
     match &told {
         Some(Ok(done)) => {
-            if early && !done.displaced.is_empty() {
-                return Err(format!("changed before the final look, and displaced: {:?}", done.displaced));
+            if early && !done.conflict_copies.is_empty() {
+                return Err(format!(
+                    "changed before the final look, and displaced: {:?}",
+                    done.conflict_copies
+                ));
             }
             committed(&seen)
         }

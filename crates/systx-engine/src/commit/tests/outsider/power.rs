@@ -147,7 +147,7 @@ fn power_is_given(finds: Finds) {
                 let what = format!("{durability:?}, before call {at}, held open {held}, killed {kill:?}");
                 judge(&machine, Wrote::of(wrote.load(Ordering::Relaxed)), &what);
                 match told {
-                    Ok(Ok(done)) if done.displaced.is_empty() => given += 1,
+                    Ok(Ok(done)) if done.conflict_copies.is_empty() => given += 1,
                     Ok(Ok(_)) => dropped += 1,
                     Ok(Err(CommitError::Conflict(_))) => refused += 1,
                     // The outsider was first: nothing is validated. Or the commit was killed.
@@ -187,7 +187,7 @@ fn redo_gives_power(world: &Machine) {
             let f = public(&machine)["w/f"].clone();
             if wrote {
                 kept += 1;
-                assert!(!told.displaced.is_empty(), "{crash:?}: dropped, and not reported");
+                assert!(!told.conflict_copies.is_empty(), "{crash:?}: dropped, and not reported");
             } else {
                 redone += 1;
                 assert_eq!((f.mode & 0o7777, f.owner.0, &f.content[..]), (0o4755, 0, VALIDATED), "{crash:?}");
@@ -223,7 +223,7 @@ fn what_follows_power_that_a_redo_does_not_give_is_set() {
     machine.power_loss(Crash::DataWithoutNames, &mut fastrand::Rng::with_seed(1));
     let helper = machine.spawn("helper");
     let told = run_process(&helper, || open(&helper).expect("opens").recovered.clone()).expect("lives");
-    assert!(!told.displaced.is_empty(), "the power is dropped, and that is reported");
+    assert!(!told.conflict_copies.is_empty(), "the power is dropped, and that is reported");
     let f = public(&machine)["w/f"].clone();
     assert_eq!(
         (f.mode & 0o7777, f.content.ends_with(b"later one\n")),

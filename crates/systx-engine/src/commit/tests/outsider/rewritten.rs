@@ -179,7 +179,7 @@ fn run(stage: &Stage, act: Act, at: u64, then: Then) -> Result<(), String> {
         .collect();
     let reported = match &told {
         Some(Ok(done)) if done.pending.is_some() => return Err(format!("waits: {done:?}")),
-        Some(Ok(done)) => done.displaced.iter().any(|d| d.path == PATH.as_bytes()),
+        Some(Ok(done)) => done.conflict_copies.iter().any(|d| d.path == PATH.as_bytes()),
         _ => !aside.is_empty(),
     };
     if !aside.is_empty() && !reported {
