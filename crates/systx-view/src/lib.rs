@@ -6,7 +6,7 @@
 //! writes private files by itself (passthrough), as soon as all of their bytes are private.
 //!
 //! Hops: [`serve`] reads requests → [`dispatch`] turns each into a verb → the engine. [`wire`] is the
-//! protocol, [`files`] the rule for passthrough, [`listings`] that for directory offsets, [`habits`] that for
+//! protocol, [`files`] the rule for passthrough, [`listings`] that for directory offsets, [`readahead`] that for
 //! the contents of a listing.
 //!
 //! Guarantees: a program inside sees what the plain system call would give, permission checks included (the
@@ -17,9 +17,9 @@
 mod call;
 pub mod dispatch;
 pub mod files;
-pub mod habits;
 pub mod listings;
 pub mod nodes;
+pub mod readahead;
 pub mod serve;
 pub mod view;
 pub mod wire;

@@ -3,8 +3,8 @@
 mod read_committed;
 
 use crate::files::Files;
-use crate::habits::Habits;
 use crate::listings::Listings;
+use crate::readahead::Readahead;
 use crate::wire::{flag, Agreed};
 use read_committed::ReadCommitted;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -74,7 +74,7 @@ pub struct View<O: Os> {
     pub(crate) files: Files<Backing>,
     pub(crate) listings: Listings,
     pub(crate) read_committed: ReadCommitted,
-    pub(crate) habits: Habits,
+    pub(crate) readahead: Readahead,
     direct: bool,
     trouble: Option<Trouble>,
     alarm: EventFd,
@@ -168,7 +168,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 stack_depth,
             });
         }
-        let (files, listings, habits) = (Files::default(), Listings::default(), Habits::default());
+        let (files, listings, readahead) = (Files::default(), Listings::default(), Readahead::default());
         let known = Node(connections.len() as u64);
         let (direct, beside) = (true, Beside::default());
         let (trouble, silenced, written) = (None, None, Written::default());
@@ -179,7 +179,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             files,
             listings,
             read_committed: ReadCommitted::default(),
-            habits,
+            readahead,
             direct,
             trouble,
             alarm,

@@ -21,7 +21,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
         if self.is_read_committed() {
             return self.list(&call, args, reply, Detail::Nothing);
         }
-        let files = self.habits.wants_files(call.thread, call.node, args.offset);
+        let files = self.readahead.wants_files(call.thread, call.node, args.offset);
         self.list(&call, args, reply, if files { Detail::All } else { Detail::AllButFiles })
     }
 
@@ -50,9 +50,9 @@ impl<O: Os<Fd: AsFd>> View<O> {
                 break;
             }
         }
-        self.habits.hidden(call.thread, call.node, hidden);
+        self.readahead.hidden(call.thread, call.node, hidden);
         if reply.body_bytes() == 0 {
-            self.habits.ended(call.thread);
+            self.readahead.ended(call.thread);
             self.listings.ended(call.node);
         }
         Ok(())
@@ -90,7 +90,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
 ///
 /// Sent attributes count as read: size and times of a regular file would make its later change a conflict for
 /// a program that only listed its directory. So new ones are sent to readers of directories that look at
-/// files anyway: see [`Habits`](crate::habits::Habits).
+/// files anyway: see [`Readahead`](crate::readahead::Readahead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
     /// For READDIR.

@@ -33,7 +33,7 @@ impl<O: Os<Fd: AsFd>> View<O> {
             None => reply.no_entry(lasts),
         }
         if self.listings.has(call.node) {
-            self.habits.looked_up(call.thread);
+            self.readahead.looked_up(call.thread);
         }
         Ok(())
     }
