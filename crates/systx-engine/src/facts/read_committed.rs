@@ -38,11 +38,11 @@ pub(super) struct Watched<O: Os> {
 }
 
 /// The object of a name when it was looked at, and a descriptor (O_PATH) of it.
-pub(crate) type Glance<O> = Option<(Arc<Known>, Arc<<O as Os>::Fd>)>;
+pub(crate) type Unvalidated<O> = Option<(Arc<Known>, Arc<<O as Os>::Fd>)>;
 
 impl<O: Os> Facts<O> {
     /// Looks at a name now. A directory that is gone has none.
-    pub(crate) fn glance(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Glance<O>> {
+    pub(crate) fn read_unvalidated(&mut self, dir: &Arc<LowerDir<O>>, name: &[u8]) -> Verb<Unvalidated<O>> {
         let Some(fd) = self.opened(dir)? else { return Ok(None) };
         let os = self.domains[dir.domain].os.clone();
         let known = |(known, _): &(Arc<Known>, Arc<O::Fd>)| (known.handle, known.stat);
@@ -204,7 +204,7 @@ impl<O: Os> Facts<O> {
 }
 
 /// Opens what a name is, and looks at that: of one object, whatever becomes of the name meanwhile.
-fn hold<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Glance<O>> {
+fn hold<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Unvalidated<O>> {
     match os.open(dir, name, Open::Path) {
         Ok(fd) => {
             let known = Known { handle: os.handle(&fd)?, stat: os.stat(&fd)? };

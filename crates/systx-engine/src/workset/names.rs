@@ -73,7 +73,7 @@ impl<O: Os> Workset<O> {
             return Ok(None);
         }
         if self.reads_committed() {
-            return self.glance(dir, name);
+            return self.read_unvalidated(dir, name);
         }
         self.claim_name(dir, name)
     }

@@ -134,12 +134,12 @@ impl<O: Os> Workset<O> {
     }
 
     /// Returns the object at a name now, without adding it to the read set.
-    pub(super) fn glance(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
+    pub(super) fn read_unvalidated(&mut self, dir: Ix, name: &[u8]) -> Verb<Option<Ix>> {
         if self.is_gone(dir) {
             return Ok(None);
         }
         let Some(base) = self.dir_now(dir)? else { return Ok(None) };
-        match self.facts.glance(&base, name)? {
+        match self.facts.read_unvalidated(&base, name)? {
             Some((known, fd)) => {
                 let ix = self.meet(dir, &base, name, known)?;
                 if self.object(ix).claim == Claim::Unclaimed {
@@ -394,7 +394,7 @@ impl<O: Os> Workset<O> {
         if let Some((parent, name)) = object.names.first().cloned() {
             let base = self.dir_now(parent)?;
             let found = match base {
-                Some(base) => self.facts.glance(&base, &name)?,
+                Some(base) => self.facts.read_unvalidated(&base, &name)?,
                 None => None,
             };
             let found = found.map(|(known, _)| known);
