@@ -117,7 +117,7 @@ impl Life {
     }
 
     /// Starts namespaces without a command, with the way in for those that come. A failure aborts the transaction.
-    pub fn of_visitors(
+    pub fn of_guests(
         tx: Transaction<Linux>,
         served: &Opened<'_>,
         network: Option<Policy>,

@@ -196,7 +196,7 @@ fn inhabited(
 ) -> Result<Kept> {
     // Pid 1 gets what this process has.
     process::let_go_of_streams(Streams::All).map_err(failed("opening /dev/null"))?;
-    let (life, entry) = Life::of_visitors(tx, served, terms.network, signals)?;
+    let (life, entry) = Life::of_guests(tx, served, terms.network, signals)?;
     Ok(Kept { life, entry })
 }
 
