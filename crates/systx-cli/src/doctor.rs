@@ -31,11 +31,11 @@ struct Line {
     mount: Option<Vec<u8>>,
     holds: Holds,
     text: String,
-    remedy: Option<&'static str>,
+    hint: Option<&'static str>,
 }
 
-fn line(subject: &str, holds: Holds, text: impl Into<String>, remedy: Option<&'static str>) -> Line {
-    Line { subject: subject.into(), mount: None, holds, text: text.into(), remedy }
+fn line(subject: &str, holds: Holds, text: impl Into<String>, hint: Option<&'static str>) -> Line {
+    Line { subject: subject.into(), mount: None, holds, text: text.into(), hint }
 }
 
 /// A guarantee of one mount.
@@ -44,16 +44,16 @@ fn line_of(
     subject: &str,
     holds: Holds,
     text: impl Into<String>,
-    remedy: Option<&'static str>,
+    hint: Option<&'static str>,
 ) -> Line {
-    Line { mount: Some(point.to_vec()), ..line(subject, holds, text, remedy) }
+    Line { mount: Some(point.to_vec()), ..line(subject, holds, text, hint) }
 }
 
 /// All lines for people, and whether everything that is needed is there.
 pub fn text(area: &Area) -> Said {
     let mut out = String::new();
     let lines = look(area);
-    for Line { subject, mount, holds, text, remedy } in &lines {
+    for Line { subject, mount, holds, text, hint } in &lines {
         let mark = match holds {
             Holds::Yes => "ok  ",
             Holds::Weaker => "weak",
@@ -61,8 +61,8 @@ pub fn text(area: &Area) -> Said {
         };
         let place = mount.as_ref().map_or_else(String::new, |point| format!(" on {}", shown(point)));
         out += &format!("{mark} {subject}{place}: {text}");
-        if let Some(remedy) = remedy {
-            out += &format!(". {remedy}");
+        if let Some(hint) = hint {
+            out += &format!(". {hint}");
         }
         out.push('\n');
     }
@@ -80,8 +80,7 @@ pub fn json(area: &Area) -> Said {
                 Holds::Weaker => "weaker",
                 Holds::No => "no",
             };
-            let mut value =
-                json!({ "subject": l.subject, "holds": holds, "text": l.text, "remedy": l.remedy });
+            let mut value = json!({ "subject": l.subject, "holds": holds, "text": l.text, "remedy": l.hint });
             if let Some(point) = &l.mount {
                 put(&mut value, "mount", point);
             }
@@ -149,7 +148,7 @@ fn privilege(os: &Linux, places: Option<&Places>) -> Line {
     let subject = "privilege";
     match (os.uid(), ordinary::is_nobody()) {
         (0, _) => line(subject, Holds::Yes, "root: `systx run` serves the whole tree", None),
-        (_, Some(refusal)) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
+        (_, Some(refusal)) => line(subject, Holds::No, refusal.text, Some(refusal.hint)),
         (uid, None) => {
             let served = places.map_or(&[][..], |places| &places.found);
             let served: Vec<_> = served.iter().map(|place| shown(place)).collect();
@@ -186,7 +185,7 @@ fn kernel() -> Line {
 fn fuse() -> Line {
     match ordinary::fuse() {
         Ok(()) => line("FUSE", Holds::Yes, "/dev/fuse opens", None),
-        Err(refusal) => line("FUSE", Holds::No, refusal.text, Some(refusal.remedy)),
+        Err(refusal) => line("FUSE", Holds::No, refusal.text, Some(refusal.hint)),
     }
 }
 
@@ -209,13 +208,13 @@ fn user_namespaces() -> Line {
     if ordinary::is_ordinary() {
         return match ordinary::enter() {
             Ok(()) => line(subject, Holds::Yes, "allowed", None),
-            Err(refusal) => line(subject, Holds::No, refusal.text, Some(refusal.remedy)),
+            Err(refusal) => line(subject, Holds::No, refusal.text, Some(refusal.hint)),
         };
     }
     match ordinary::forbidden_by_settings() {
         None => line(subject, Holds::Yes, "allowed (not needed as root)", None),
         Some(refusal) => {
-            line(subject, Holds::Weaker, format!("{}; root needs none", refusal.text), Some(refusal.remedy))
+            line(subject, Holds::Weaker, format!("{}; root needs none", refusal.text), Some(refusal.hint))
         }
     }
 }
@@ -282,7 +281,7 @@ fn file_system(os: &Linux, mounted: &Mounted, area: &Area) -> Vec<Line> {
 fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec<Line>) {
     let name = domains::area_name(area);
     let (root, name) = (&mounted.copy.root, &*name);
-    let add = |holds, text: String, remedy| line_of(&mounted.lower.point, "area", holds, text, remedy);
+    let add = |holds, text: String, hint| line_of(&mounted.lower.point, "area", holds, text, hint);
     let stat = match os.stat_at(root, name) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => {
@@ -293,8 +292,8 @@ fn our_area(os: &Linux, mounted: &Mounted, area: &Area) -> (Option<OwnedFd>, Vec
     let foreign = format!("{} belongs to user {}: not used", shown(name), stat.uid);
     match stat.kind() {
         _ if stat.uid != os.uid() && os.uid() == 0 => {
-            let remedy = Some("The next `systx run` moves it away");
-            (None, vec![add(Holds::Weaker, foreign, remedy)])
+            let hint = Some("The next `systx run` moves it away");
+            (None, vec![add(Holds::Weaker, foreign, hint)])
         }
         _ if stat.uid != os.uid() => (None, vec![add(Holds::No, foreign, Some("Move it away"))]),
         FileType::Directory if stat.perm() & 0o077 == 0 => {
@@ -342,7 +341,7 @@ fn special(point: &[u8], features: Features) -> Option<Line> {
 }
 
 fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
-    let (holds, text, remedy) = match info.kind {
+    let (holds, text, hint) = match info.kind {
         FsKind::Ext4NoJournal => (
             Holds::Weaker,
             "ext4 without a journal: it can damage the file system itself",
@@ -354,12 +353,12 @@ fn describe(point: &[u8], info: &FsInfo) -> Vec<Line> {
         FsKind::Tmpfs => (Holds::Yes, "tmpfs: nothing on it survives, half a commit neither", None),
         FsKind::Other(_) => (Holds::Weaker, "the file system is not on the list of tested ones", None),
     };
-    let mut lines = vec![line_of(point, "power loss", holds, text, remedy)];
-    let mut add = |subject, is: bool, yes: &str, otherwise: Holds, no: &str, remedy| {
+    let mut lines = vec![line_of(point, "power loss", holds, text, hint)];
+    let mut add = |subject, is: bool, yes: &str, otherwise: Holds, no: &str, hint| {
         lines.push(if is {
             line_of(point, subject, Holds::Yes, yes, None)
         } else {
-            line_of(point, subject, otherwise, no, remedy)
+            line_of(point, subject, otherwise, no, hint)
         });
     };
     add(

@@ -27,18 +27,18 @@ pub struct Refusal {
     /// As a fragment of a sentence.
     pub text: String,
     /// A sentence without its full stop.
-    pub remedy: &'static str,
+    pub hint: &'static str,
 }
 
 impl Refusal {
-    fn new(text: impl Into<String>, remedy: &'static str) -> Refusal {
-        Refusal { text: text.into(), remedy }
+    fn new(text: impl Into<String>, hint: &'static str) -> Refusal {
+        Refusal { text: text.into(), hint }
     }
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
-        format!("{}. {}", refusal.text, refusal.remedy).into()
+        format!("{}. {}", refusal.text, refusal.hint).into()
     }
 }
 
@@ -68,7 +68,7 @@ pub fn is_nobody() -> Option<Refusal> {
 pub fn fuse() -> Result<(), Refusal> {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     opened.map(drop).map_err(|e| {
-        let remedy = match e.kind() {
+        let hint = match e.kind() {
             std::io::ErrorKind::PermissionDenied if is_ordinary() => {
                 "Let everybody open it, as most systems do: chmod 0666 /dev/fuse"
             }
@@ -76,7 +76,7 @@ pub fn fuse() -> Result<(), Refusal> {
             std::io::ErrorKind::PermissionDenied => "Give the container the device: --device /dev/fuse",
             _ => "Load the module: modprobe fuse; and give a container the device: --device /dev/fuse",
         };
-        Refusal::new(format!("/dev/fuse: {e}"), remedy)
+        Refusal::new(format!("/dev/fuse: {e}"), hint)
     })
 }
 
@@ -84,7 +84,7 @@ pub fn fuse() -> Result<(), Refusal> {
 /// every program. A capability of the program file opens two of the three.
 pub fn forbidden_by_settings() -> Option<Refusal> {
     let says = |path: &str, value: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == value);
-    let (text, remedy) = if says("/proc/sys/user/max_user_namespaces", "0") {
+    let (text, hint) = if says("/proc/sys/user/max_user_namespaces", "0") {
         (
             "no user namespaces are allowed here (user.max_user_namespaces)",
             "As root: sysctl user.max_user_namespaces=10000",
@@ -104,7 +104,7 @@ pub fn forbidden_by_settings() -> Option<Refusal> {
     } else {
         return None;
     };
-    Some(Refusal::new(text, remedy))
+    Some(Refusal::new(text, hint))
 }
 
 /// Why there is no user namespace.
@@ -114,11 +114,11 @@ fn forbidden(entry: Entry, error: Errno) -> Refusal {
         Entry::Map => "mapping the user into a user namespace",
         Entry::Mount => "mounting in a user namespace",
     };
-    let remedy = match error {
+    let hint = match error {
         Errno::NOSPC => "As root: raise sysctl user.max_user_namespaces",
         _ => "A container's seccomp profile, a chroot or a security module may forbid it: allow it there, or run as root",
     };
-    forbidden_by_settings().unwrap_or_else(|| Refusal::new(format!("{what}: {error}"), remedy))
+    forbidden_by_settings().unwrap_or_else(|| Refusal::new(format!("{what}: {error}"), hint))
 }
 
 /// The mount that a directory is on. `None`: it came just now.
