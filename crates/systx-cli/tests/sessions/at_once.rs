@@ -8,7 +8,7 @@ use std::process::{Child, Command};
 pub const ALL: &[(&str, Case)] = &[
     ("of_two_ends_at_once_one_happens_and_the_other_is_told_whose_it_was", two_ends_at_once),
     ("a_run_that_keeps_its_transaction_open_tells_who_ended_it_meanwhile", a_run_and_an_end_at_once),
-    ("a_keeper_that_was_killed_in_mid_commit_does_not_pass_for_an_abort", a_daemon_killed_in_mid_commit),
+    ("a_daemon_that_was_killed_in_mid_commit_does_not_pass_for_an_abort", a_daemon_killed_in_mid_commit),
 ];
 
 /// A way to end a transaction that makes `d` and `e`, and which of them is there then.

@@ -5,8 +5,8 @@ use super::{all, begin, nobody_is_kept, systx};
 use std::process::Command;
 
 pub const ALL: &[(&str, Case)] = &[
-    ("a_killed_keeper_is_an_abort_without_a_trace", a_killed_daemon_is_an_abort_without_a_trace),
-    ("a_keeper_that_is_asked_to_end_aborts", a_daemon_that_is_asked_to_end_aborts),
+    ("a_killed_daemon_is_an_abort_without_a_trace", a_killed_daemon_is_an_abort_without_a_trace),
+    ("a_daemon_that_is_asked_to_end_aborts", a_daemon_that_is_asked_to_end_aborts),
     ("an_end_kills_what_still_runs_inside_and_says_so", an_end_kills_what_still_runs_inside),
     ("a_command_inside_is_asked_to_end_before_it_is_killed", a_command_inside_is_asked_to_end),
     ("who_is_stopped_holds_up_no_end", who_is_stopped_holds_up_no_end),

@@ -11,7 +11,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("a_path_means_what_it_means_to_its_user", a_path_means_what_it_means),
     ("a_part_that_is_none_changes_nothing", a_part_that_is_none),
     ("a_conflict_with_what_only_the_rest_has_read_is_named", a_conflict_is_named),
-    ("a_part_whose_keeper_is_killed_is_there_in_whole_or_not_at_all", a_killed_part),
+    ("a_part_whose_daemon_is_killed_is_there_in_whole_or_not_at_all", a_killed_part),
 ];
 
 /// A change, a removal, a rename, and new files in new directories.
