@@ -12,8 +12,8 @@
 
 mod alone;
 
-use alone::place::{code, err, out, Place, AREA, SYSTX};
-use alone::{long, role, Case};
+use alone::place::{code, err, must, out, Place, AREA, SYSTX};
+use alone::{long, meet, role, turn, Case};
 use rustix::process::{kill_process, Pid, Signal};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -28,6 +28,10 @@ use std::time::Instant;
 fn main() {
     let cases: &[(&str, Case)] = &[
         ("no_acknowledged_update_of_an_outsider_is_lost", no_acknowledged_update_of_an_outsider_is_lost),
+        (
+            "a_store_through_a_mapping_made_meanwhile_is_seen",
+            a_store_through_a_mapping_made_meanwhile_is_seen,
+        ),
         ("owners_in_three_pid_namespaces_die_and_stop", owners_in_three_pid_namespaces_die_and_stop),
     ];
     alone::enter(&["tmpfs", "ext4"], cases, &[("change", change), ("namespace", namespace)]);
@@ -302,6 +306,27 @@ fn no_acknowledged_update_of_an_outsider_is_lost(p: &Place) {
 }
 
 /// Writes the outsider's record as it is at the start.
+/// A program maps a file that a transaction has read, looks at a page and stores into it. On tmpfs the look makes the
+/// page writable, so the store moves no time.
+fn a_store_through_a_mapping_made_meanwhile_is_seen(p: &Place) {
+    if !Command::new("xfs_io").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        println!("skipped: no xfs_io");
+        return;
+    }
+    let acts = ["cat f", "rm f", "mv copy f", "echo new > f", "printf ours | dd of=f conv=notrunc", "mv f g"];
+    for (n, act) in (0..).zip(acts) {
+        p.write("f", &"x".repeat(40_000));
+        let inside = format!("cp f copy; {} {act}", turn(n));
+        let meeting = meet(p, n, &[], &["sh", "-c", &inside]);
+        let mut store = Command::new("xfs_io");
+        store.args(["-c", "mmap -rw 0 40000", "-c", "mread 2500 8", "-c", "mwrite -S 0x68 2500 8", "f"]);
+        must(store.current_dir(&p.served).stdout(Stdio::null()));
+        let end = meeting.end();
+        assert_eq!(code(&end), 75, "{act}: {}", err(&end));
+        assert!(p.read("f").contains("hhhhhhhh"), "{act}: the store is gone");
+    }
+}
+
 fn him_first(him: &Outsider<'_>) {
     let file = OpenOptions::new().write(true).open(him.path('r')).unwrap();
     file.write_all_at(&him.record_bytes(), 0).unwrap();

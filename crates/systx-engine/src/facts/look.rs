@@ -14,7 +14,7 @@ use crate::objects::{current_names, current_xattr};
 use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
 use std::sync::Arc;
-use systx_os::{Dirent, Errno, FileType, FsInfo, Handle, Lease, Open, Os, Result, Seek, Stat};
+use systx_os::{Dirent, Errno, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Result, Seek, Stat};
 
 /// Up to this many missing names in a directory are compared one by one. (In tests few, so that they have
 /// both.)
@@ -524,14 +524,15 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectI
 }
 
 /// Returns true if a process may store into an own file without moving its stamp: it has the file open or
-/// mapped for writing.
+/// mapped for writing, or, on tmpfs, may map it later.
 ///
 /// A lease that is granted is left to the caller to release.
 ///
 /// Source: F_RDLCK is granted if and only if no process has (measured). Another user's file can't be leased:
-/// `EACCES`.
+/// `EACCES`. tmpfs doesn't ask to be told of the first store into a page (vma_needs_dirty_tracking() in
+/// mm/mmap.c): one that was read through a shared mapping is writable at once.
 fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
-    if !info.leases {
+    if !info.leases || info.kind == FsKind::Tmpfs {
         return true;
     }
     matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))
