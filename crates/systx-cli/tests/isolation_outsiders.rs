@@ -32,6 +32,7 @@ fn main() {
             "a_store_through_a_mapping_made_meanwhile_is_seen",
             a_store_through_a_mapping_made_meanwhile_is_seen,
         ),
+        ("a_write_to_a_part_that_is_cut_off_stays", a_write_to_a_part_that_is_cut_off_stays),
         ("owners_in_three_pid_namespaces_die_and_stop", owners_in_three_pid_namespaces_die_and_stop),
     ];
     alone::enter(&["tmpfs", "ext4"], cases, &[("change", change), ("namespace", namespace)]);
@@ -324,6 +325,25 @@ fn a_store_through_a_mapping_made_meanwhile_is_seen(p: &Place) {
         let end = meeting.end();
         assert_eq!(code(&end), 75, "{act}: {}", err(&end));
         assert!(p.read("f").contains("hhhhhhhh"), "{act}: the store is gone");
+    }
+}
+
+/// A program that has a file open writes to it while a commit, which will cut it, publishes other steps. Before the last
+/// comparison that is a conflict, behind the cut it stands there, and between the two the file keeps its size.
+fn a_write_to_a_part_that_is_cut_off_stays(p: &Place) {
+    std::fs::create_dir(p.served.join("new")).unwrap();
+    for n in 0..4 {
+        p.write("log", &"x".repeat(9000));
+        let log = OpenOptions::new().write(true).open(p.served.join("log")).unwrap();
+        let made = format!("{n}.1");
+        let inside = format!("truncate -s 1000 log; for i in $(seq 1000); do echo > new/{n}.$i; done");
+        let mut systx = p.systx(&[], &["sh", "-c", &inside]);
+        let mut systx = systx.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        while !p.served.join("new").join(&made).exists() && systx.try_wait().unwrap().is_none() {}
+        log.write_all_at(b"his", 5000).unwrap();
+        let end = systx.wait_with_output().unwrap();
+        assert!(p.read("log").contains("his"), "{}: {}", code(&end), err(&end));
+        assert!([0, 75, 76].contains(&code(&end)), "{}", err(&end));
     }
 }
 

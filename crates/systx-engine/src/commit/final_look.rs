@@ -39,11 +39,13 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn final_look(&mut self) -> Result<Leases<O>, CommitError> {
         let os = self.parts[0].domain.os.clone();
         let mut leases = Leases { os, held: Vec::new() };
-        let targets =
-            self.parts.iter().filter_map(|p| p.change.as_ref()).flat_map(|c| c.patch_targets.values());
-        for target in targets {
-            if leases.os.lease(target, Lease::Write).is_ok() {
-                leases.held.push(target.clone());
+        for change in self.parts.iter_mut().filter_map(|p| p.change.as_mut()) {
+            for (file, target) in &change.patch_targets {
+                if leases.os.lease(target, Lease::Write).is_ok() {
+                    leases.held.push(target.clone());
+                } else if let Ok(stat) = leases.os.stat(target) {
+                    change.shared.insert(*file, stat.mtime);
+                }
             }
         }
         for part in &mut self.parts {

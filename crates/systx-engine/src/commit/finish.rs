@@ -38,6 +38,7 @@ impl<O: Os> Commit<'_, O> {
             change.base.before_steps(domain);
             let opened = Opened {
                 patch_targets: std::mem::take(&mut change.patch_targets),
+                shared: std::mem::take(&mut change.shared),
                 directories: std::mem::take(&mut change.directories),
                 tokens: std::mem::take(&mut change.tokens),
                 held: std::mem::take(&mut change.held),

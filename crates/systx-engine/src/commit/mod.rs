@@ -38,7 +38,7 @@ use decide::Look;
 use final_look::Leases;
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Handle, Os, Phase};
+use systx_os::{Handle, Os, Phase, Timestamp};
 use tracing::{debug, debug_span};
 use validate::failed;
 
@@ -75,6 +75,8 @@ pub(crate) struct Change<O: Os> {
     pub body_at: Option<BodyAt>,
     /// Files changed in place, open for writing since V5.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
+    /// Of those that another process has open too: the modification time, from before the last comparison.
+    pub shared: HashMap<Handle, Timestamp>,
     /// Directories whose names change, open since P.
     pub directories: Directories<O>,
     /// Objects of other steps, open since P: where handles can't be opened, as many as there is room for.

@@ -122,6 +122,7 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
         body,
         body_at: None,
         patch_targets,
+        shared: HashMap::new(),
         directories,
         held,
         tokens,

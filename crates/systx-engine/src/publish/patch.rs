@@ -46,7 +46,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     let lease = WriteLease::hold(os, &target, since);
     let sharing = lease.sharing;
     let stays_open = since == Since::Now && sharing == Sharing::Exclusive && site.keeps_targets;
-    let size = os.stat(&target)?.size;
+    let stat = os.stat(&target)?;
+    let size = stat.size;
     let redo = site.pass == Pass::Redo;
     if redo && patch.size_after > patch.size_before {
         site.old_ends.entry(patch.file).or_default().insert(patch.size_before);
@@ -57,7 +58,13 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, sharing };
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
     let state = Target { resize, size: found, sharing, pass: site.pass, ends: compares_ends(site, patch) };
-    let verdict = state.verdict(file.answer(state.question(), size)?);
+    // What is cut off is in no record: an outsider's write to it shows by the time alone.
+    let written = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
+    let answer = match state.question() {
+        Question::Nothing if resize == Resize::Cut && found == Size::Before && written => Answer::Foreign,
+        question => file.answer(question, size)?,
+    };
+    let verdict = state.verdict(answer);
     let mut theirs = verdict.is_reported();
     if verdict == Verdict::Set {
         os.truncate(&target, patch.size_after)?;

@@ -49,6 +49,8 @@ pub(crate) struct Site<'a, O: Os> {
     pub tokens: TokenHandles,
     /// Files opened for writing before the commit point, or by an earlier record of a redo.
     pub patch_targets: Targets<O>,
+    /// Of those that another process had open too: the modification time at the final look.
+    pub shared: HashMap<Handle, Timestamp>,
     /// Files that are patched stay open under their leases, in `patch_targets`.
     pub keeps_targets: bool,
     pub conflict_copies: Vec<ConflictCopy>,
@@ -106,6 +108,8 @@ pub(crate) struct Around<'a> {
 pub(crate) struct Opened<O: Os> {
     /// See [`Site::patch_targets`].
     pub patch_targets: Targets<O>,
+    /// See [`Site::shared`].
+    pub shared: HashMap<Handle, Timestamp>,
     /// See [`Site::directories`].
     pub directories: Directories<O>,
     /// See [`Site::tokens`].
@@ -134,13 +138,14 @@ impl<'a, O: Os> Site<'a, O> {
         opened: Opened<O>,
     ) -> Site<'a, O> {
         let (root, aside) = (&domain.area.root, &domain.area.aside);
-        let Opened { patch_targets, directories, tokens, held } = opened;
+        let Opened { patch_targets, shared, directories, tokens, held } = opened;
         Site {
             area: Some(&domain.area.dir),
             is_own: true,
             marks: domain.marks().filter(|_| durability == Durability::Durable),
             body: Some(body),
             patch_targets,
+            shared,
             directories,
             tokens,
             held,
@@ -215,6 +220,7 @@ impl<'a, O: Os> Site<'a, O> {
             pass,
             tokens: TokenHandles::default(),
             patch_targets: Targets::<O>::new(),
+            shared: HashMap::new(),
             keeps_targets: false,
             conflict_copies: Vec::new(),
             found: HashMap::new(),
