@@ -200,6 +200,8 @@ pub(crate) enum Mutant {
     FlagsNotPassedOn,
     /// V5: files to be patched are opened for writing while the commit prepares.
     TargetsEarly,
+    /// U: an outsider's write to what is cut off is not looked for.
+    CutsUnseen,
 }
 
 /// Returns true if a rule is left out.
@@ -342,5 +344,6 @@ impl Mutant {
         Mutant::LostUnseen,
         Mutant::FlagsNotPassedOn,
         Mutant::TargetsEarly,
+        Mutant::CutsUnseen,
     ];
 }

@@ -43,6 +43,7 @@ impl<O: Os> Commit<'_, O> {
             for (file, target) in &change.patch_targets {
                 if leases.os.lease(target, Lease::Write).is_ok() {
                     leases.held.push(target.clone());
+                    change.shared.remove(file);
                 } else if let Ok(stat) = leases.os.stat(target) {
                     change.shared.insert(*file, stat.mtime);
                 }

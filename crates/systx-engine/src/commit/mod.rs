@@ -75,7 +75,8 @@ pub(crate) struct Change<O: Os> {
     pub body_at: Option<BodyAt>,
     /// Files changed in place, open for writing since V5.
     pub patch_targets: HashMap<Handle, Arc<O::Fd>>,
-    /// Of those that another process has open too: the modification time, from before the last comparison.
+    /// Of files changed in place without a lease: the modification time, from before the last comparison. Of those that
+    /// do not stay open, where they are cut.
     pub shared: HashMap<Handle, Timestamp>,
     /// Directories whose names change, open since P.
     pub directories: Directories<O>,

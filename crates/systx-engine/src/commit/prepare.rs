@@ -102,7 +102,7 @@ pub(super) fn prepare<O: Os>(
 /// P2, P3: tokens, directories, space.
 fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitError> {
     let patch_targets = if mutant::on(Mutant::TargetsEarly) {
-        targets::open(&draft.domain, &draft.plan, &draft.plan.steps)?
+        targets::open(&draft.domain, &draft.plan, &draft.plan.steps)?.open
     } else {
         HashMap::new()
     };

@@ -14,17 +14,27 @@ use crate::record::{Act, Step};
 use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
 use std::collections::HashMap;
 use std::sync::Arc;
-use systx_os::{Errno, Handle, Open, Os};
+use systx_os::{Errno, Handle, Open, Os, Timestamp};
 
-/// Files that stay open, and so under a lease, from here to their step; more are opened again by then.
-const OPEN_MAX: usize = 1024;
+/// Files that stay open, and so under a lease, from here to their step; more are opened again by then. (In tests few, so
+/// that there are more.)
+const OPEN_MAX: usize = if cfg!(test) { 8 } else { 1024 };
+
+/// The files that a commit changes in place.
+pub(super) struct Targets<O: Os> {
+    /// As many as stay open.
+    pub open: HashMap<Handle, Arc<O::Fd>>,
+    /// Of those that it cuts: the modification time.
+    pub cut: HashMap<Handle, Timestamp>,
+}
 
 impl<O: Os> Commit<'_, O> {
     /// Opens every file that is changed in place. Nothing is in the log yet.
     pub(super) fn open_targets(&mut self) -> Result<(), CommitError> {
         for part in &mut self.parts {
             if let (Some(change), false) = (&mut part.change, mutant::on(Mutant::TargetsEarly)) {
-                change.patch_targets = open(&part.domain, &change.plan, &change.body.steps)?;
+                let Targets { open, cut } = open(&part.domain, &change.plan, &change.body.steps)?;
+                (change.patch_targets, change.shared) = (open, cut);
                 change.base.look_through(&change.patch_targets);
             }
         }
@@ -41,8 +51,8 @@ pub(super) fn open<O: Os>(
     domain: &Domain<O>,
     plan: &Plan,
     steps: &[Step],
-) -> Result<HashMap<Handle, Arc<O::Fd>>, CommitError> {
-    let mut targets = HashMap::new();
+) -> Result<Targets<O>, CommitError> {
+    let (mut targets, mut cut) = (HashMap::new(), HashMap::new());
     let mut open_max = OPEN_MAX;
     for step in steps {
         let Act::Patch(patch) = &step.act else { continue };
@@ -71,12 +81,18 @@ pub(super) fn open<O: Os>(
                 return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
             }
         };
+        if patch.size_after < patch.size_before {
+            let doing = "looking at";
+            let stat =
+                domain.os.stat(&fd).map_err(|error| CommitError::Failed { doing, path: path(), error })?;
+            cut.insert(patch.file, stat.mtime);
+        }
         // It can be opened: beyond the bound that has to do until its step.
         if targets.len() < open_max {
             targets.insert(patch.file, Arc::new(fd));
         }
     }
-    Ok(targets)
+    Ok(Targets { open: targets, cut })
 }
 
 /// Opens a file on which another process may hold a lease for a moment, because it looks at the bytes.

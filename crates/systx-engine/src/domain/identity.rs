@@ -5,8 +5,8 @@
 //! of its own. What tells a copy are *signs*: the UUID of the file system, its f_fsid, the handle of the
 //! area's directory and the time at which that was made. Each is compared with its own kind only: kernels differ in
 //! which they tell. Nor is a log ever redone that an archive has brought along. Its maker can foretell the handle of a
-//! directory that does not exist yet (btrfs counts, and xfs gives neighbours one generation), but not the nanosecond
-//! at which it will be made, and no call sets that. So an area is its log's own only if its file says the right ones,
+//! directory that does not exist yet (btrfs counts, and xfs gives neighbours one generation), but not the instant at
+//! which it will be made (the kernel counts ticks, mostly of 4 ms), and no call sets that. So an area is its log's own only if its file says the right ones,
 //! or if a living process has it locked. Of a directory that is there any user may ask for both, but only the area's
 //! user for those of the file itself, behind a directory with mode 0700: the file says them, too. Does not: tell a
 //! copied device from its original, which has the same signs (see [`super::Peers`]).

@@ -59,7 +59,8 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
     let state = Target { resize, size: found, sharing, pass: site.pass, ends: compares_ends(site, patch) };
     // What is cut off is in no record: an outsider's write to it shows by the time alone.
-    let written = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
+    let written =
+        site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime) && !mutant::on(Mutant::CutsUnseen);
     let answer = match state.question() {
         Question::Nothing if resize == Resize::Cut && found == Size::Before && written => Answer::Foreign,
         question => file.answer(question, size)?,

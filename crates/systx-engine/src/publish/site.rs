@@ -49,7 +49,7 @@ pub(crate) struct Site<'a, O: Os> {
     pub tokens: TokenHandles,
     /// Files opened for writing before the commit point, or by an earlier record of a redo.
     pub patch_targets: Targets<O>,
-    /// Of those that another process had open too: the modification time at the final look.
+    /// Of files without a lease since then: the modification time at the final look, or before it.
     pub shared: HashMap<Handle, Timestamp>,
     /// Files that are patched stay open under their leases, in `patch_targets`.
     pub keeps_targets: bool,

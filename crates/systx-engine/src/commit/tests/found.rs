@@ -5,8 +5,10 @@ use crate::commit::aborted;
 use crate::facts::Facts;
 use crate::outcome::{CommitError, Committed, Durability, Options, Party, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, Transaction};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use systx_os::{FsKind, Open, Os};
-use systx_sim::machine::{run_process, Crash, Ended, Machine, Plant, Schedule, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, Ended, Machine, Plant, Schedule, SimOs};
 
 /// Virtual time of a call.
 const CALL_NS: u64 = 1000;
@@ -250,4 +252,58 @@ fn a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out() {
         }
     }
     assert!(seen.iter().all(|n| *n > 0), "each of them wins: {seen:?}");
+}
+
+/// A commit cuts more files than it keeps open. Nothing keeps an outsider from those, and what it writes to the part
+/// that goes is in no record.
+#[test]
+fn an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept() {
+    let names: Vec<_> = (0..12).map(|n| format!("f{n}")).collect();
+    let plants: Vec<_> = names.iter().map(|name| (&name[..], Plant::File(b"old and long"))).collect();
+    let world = world(&plants);
+    let cuts = |t: &mut Transaction<SimOs>| -> Verb<()> {
+        for name in &names {
+            let file = node(t, name.as_bytes())?;
+            t.open(file, Access::Write, true)?;
+            t.write_at(file, b"x", 0)?;
+            t.close(file);
+        }
+        Ok(())
+    };
+    // The outsider opens, writes and closes before this one of the commit's cuts.
+    let mut kept = 0;
+    for (n, name) in names.iter().flat_map(|name| (0..names.len() as u32).map(move |n| (n, name))) {
+        let machine = copy(&world);
+        let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
+        let (owner, path, wrote) = (os.process(), name.clone(), Arc::new(AtomicBool::new(false)));
+        let (mut cut, writes) = (0, wrote.clone());
+        machine.set_hook(move |_, info| {
+            if info.process != owner || info.call != Call::Truncate {
+                return;
+            }
+            if cut == n {
+                // A lease that the commit holds keeps the outsider out until all is done.
+                if let Ok(fd) = outsider.open_path(0, &path, Open::ReadWrite) {
+                    writes.store(outsider.pwrite(&fd, b"theirs", 4).is_ok(), Ordering::Relaxed);
+                }
+            }
+            cut += 1;
+        });
+        let done = run_process(&os, || {
+            let mut t = begin(&os).expect("begins");
+            cuts(&mut t).expect("not doomed");
+            t.commit()
+        });
+        machine.clear_hook();
+        // Written before the final look.
+        let Ok(done) = done.expect("lives") else { continue };
+        let found = machine.look(0, name).expect("is there").content;
+        if wrote.load(Ordering::Relaxed) {
+            assert!(found.windows(6).any(|part| part == b"theirs"), "{name} at {n}: lost: {found:?}");
+            kept += u32::from(!done.conflict_copies.is_empty());
+        } else {
+            assert!(found == b"x" && done.conflict_copies.is_empty(), "{name} at {n}: {found:?}, {done:?}");
+        }
+    }
+    assert!(kept > 0, "some are written to before they are cut");
 }

@@ -375,6 +375,9 @@ fn check_of(mutant: Mutant) -> Check {
             "found::a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out",
             "counted as an outsider's",
         ),
+        Mutant::CutsUnseen => {
+            check("found::an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept", ": lost: ")
+        }
         Mutant::GapsCovered => check(
             "covering::a_checkpoint_over_a_commit_without_durability_syncs_that_one_too",
             "covered by a checkpoint without a record, and lost",
@@ -555,4 +558,5 @@ noticed! {
     a_lost_descriptor_that_is_used_is_noticed: LostUnseen,
     flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
     files_that_are_opened_for_writing_too_early_are_noticed: TargetsEarly,
+    writes_to_what_is_cut_off_that_are_not_looked_for_are_noticed: CutsUnseen,
 }
