@@ -198,7 +198,7 @@ impl<O: Os> Commit<'_, O> {
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
         self.enter(Phase::Decide);
         let lsn = self.lsn();
-        debug_span!("open_targets", lsn).in_scope(|| self.open_targets())?;
+        self.open_targets()?;
         let logged = debug_span!("log", lsn).in_scope(|| self.log(numbered))?;
         invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
         let leases = debug_span!("final_look", lsn).in_scope(|| self.final_look())?;
