@@ -117,7 +117,7 @@ pub extern "C" fn systx_faccessat(dirfd: c_int, path: Text, mode: c_int, flags: 
             return Err(Errno::OPNOTSUPP);
         };
         let asked = base.dir.posix_access(&path, link_of(flags), mode as u32, identity);
-        asked.map(|()| 0).map_err(crate::numbers::refusal)
+        asked.map(|()| 0).map_err(crate::errors::refusal)
     })
 }
 

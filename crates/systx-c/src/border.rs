@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::OnceLock;
 use systx::posix::Errno;
 
 pub type Answer<T> = Result<T, Errno>;
@@ -80,6 +81,14 @@ pub fn set_errno(value: c_int) {
     unsafe { *libc::__errno_location() = value };
 }
 
+/// The function that hears of a panic.
+static TOLD: OnceLock<fn()> = OnceLock::new();
+
+/// Has `told` called in a thread whose call has panicked.
+pub fn on_panic(told: fn()) {
+    TOLD.get_or_init(|| told);
+}
+
 /// Makes one call for C.
 pub fn border<T: Fails>(call: impl FnOnce() -> Answer<T>) -> T {
     let _uncancelled = Uncancelled::new();
@@ -90,7 +99,9 @@ pub fn border<T: Fails>(call: impl FnOnce() -> Answer<T>) -> T {
         Err(panic) => {
             // Its destructor may panic, too.
             std::mem::forget(panic);
-            crate::thread::broken();
+            if let Some(told) = TOLD.get() {
+                told();
+            }
             (Errno::IO.raw_os_error(), T::FAILED)
         }
     };
@@ -195,11 +206,11 @@ unsafe impl Plain for libc::dirent {}
 // SAFETY: the same.
 unsafe impl Plain for libc::timespec {}
 // SAFETY: the same.
-unsafe impl Plain for crate::options::systx_options {}
+unsafe impl Plain for crate::structures::systx_options {}
 // SAFETY: the same.
-unsafe impl Plain for crate::outcome::systx_outcome {}
+unsafe impl Plain for crate::structures::systx_outcome {}
 // SAFETY: the same.
-unsafe impl Plain for crate::thread::systx_token {}
+unsafe impl Plain for crate::structures::systx_token {}
 
 /// A value of zeros.
 pub fn zeros<T: Plain>() -> T {

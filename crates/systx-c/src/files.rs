@@ -1,7 +1,8 @@
 //! Open files: `systx_openat`, `systx_read` and what else works with a descriptor.
 
 use crate::border::{border, descriptor, Answer, Bytes, Room, Text, MOVED_BYTES_MAX};
-use crate::numbers::{refusal, Handle};
+use crate::errors::refusal;
+use crate::numbers::Handle;
 use crate::subject::{handle, Base};
 use crate::world::World;
 use libc::{c_int, mode_t, off_t, size_t};

@@ -1,43 +1,21 @@
 //! Listings: `systx_opendir` and its relatives.
 //!
-//! Owns: the open listings. Guarantees: a pointer that is none of them is an error, and never looked at.
+//! Guarantees: a pointer that is none of them is an error, and never looked at.
 
-use crate::border::{border, zeros, Answer, Text};
+use crate::border::{border, Answer, Text};
+use crate::errors::{held, refusal};
 use crate::files::open;
-use crate::numbers::{refusal, Handle};
+use crate::numbers::Handle;
+use crate::streams::Stream;
 use crate::subject::handle;
-use crate::world::{held, World};
+use crate::world::World;
 use libc::{c_char, c_int, dirent};
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use systx::posix::{Entry, Errno};
-
-/// SYSTX_DIR: C sees a pointer only.
-pub struct Stream {
-    number: c_int,
-    handle: Arc<Handle>,
-    /// `None`: it is read at the next look.
-    entries: Option<std::vec::IntoIter<Entry>>,
-    /// The entry that C was given last.
-    given: Box<dirent>,
-}
-
-#[derive(Default)]
-pub(crate) struct Streams(Mutex<HashMap<usize, Arc<Mutex<Stream>>>>);
-
-impl Streams {
-    fn add(&self, number: c_int, handle: Arc<Handle>) -> *mut Stream {
-        let stream = Stream { number, handle, entries: None, given: Box::new(zeros()) };
-        let stream = Arc::new(Mutex::new(stream));
-        let name = Arc::as_ptr(&stream) as usize;
-        held(&self.0).insert(name, stream);
-        name as *mut Stream
-    }
-}
+use systx::posix::Errno;
 
 fn stream(name: *mut Stream) -> Answer<Arc<Mutex<Stream>>> {
     let world = World::now().ok_or(Errno::BADF)?;
-    held(&world.streams.0).get(&(name as usize)).cloned().ok_or(Errno::BADF)
+    world.streams.get(name).ok_or(Errno::BADF)
 }
 
 /// opendir(3).
@@ -118,7 +96,7 @@ pub extern "C" fn systx_rewinddir(dir: *mut Stream) -> c_int {
 pub extern "C" fn systx_closedir(dir: *mut Stream) -> c_int {
     border(|| {
         let world = World::now().ok_or(Errno::BADF)?;
-        let stream = held(&world.streams.0).remove(&(dir as usize)).ok_or(Errno::BADF)?;
+        let stream = world.streams.remove(dir).ok_or(Errno::BADF)?;
         let stream = held(&stream);
         // Its transaction may have ended, and the number be another's.
         let is_its = |handle: &Arc<Handle>| Arc::ptr_eq(handle, &stream.handle);

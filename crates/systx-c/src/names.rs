@@ -1,7 +1,7 @@
 //! Names: directories, links, renames.
 
 use crate::border::{border, Answer, Room, Text};
-use crate::numbers::refusal;
+use crate::errors::refusal;
 use crate::subject::{only, path_of, Base};
 use libc::{c_int, c_uint, mode_t, size_t};
 use std::os::unix::ffi::OsStrExt;

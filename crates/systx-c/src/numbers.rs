@@ -7,13 +7,12 @@
 
 use crate::border::{close, copy, identity, Answer};
 use crate::running::Running;
-use crate::world::number_of;
 use libc::c_int;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use systx::posix::{Errno, Opened};
-use systx::{Dir, File, OrderError};
+use systx::{Dir, File};
 
 /// An open file or directory.
 pub struct Handle {
@@ -120,20 +119,5 @@ impl Numbers {
             // One that the program has closed plainly needs nothing more.
             let _ = self.close(number);
         }
-    }
-}
-
-/// The number of an error of a call. An error that is the transaction's own is `ECANCELED`: it can only end.
-pub fn refusal(error: std::io::Error) -> Errno {
-    match systx::Error::of(&error) {
-        None => number_of(&error),
-        Some(systx::Error::Ended) => Errno::BADF,
-        Some(systx::Error::Paused) => Errno::BUSY,
-        Some(systx::Error::NotPaused | systx::Error::NoParticipant) => Errno::PERM,
-        Some(systx::Error::Order(OrderError::Full)) => Errno::AGAIN,
-        Some(systx::Error::Order(OrderError::Used { .. } | OrderError::Taken { .. })) => Errno::EXIST,
-        Some(systx::Error::Forked | systx::Error::OtherUser) => Errno::PERM,
-        Some(systx::Error::InDoubt(_)) => Errno::IO,
-        Some(_) => Errno::CANCELED,
     }
 }

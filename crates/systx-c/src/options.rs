@@ -1,35 +1,10 @@
 //! Options of a begin, as C gives them.
 
 use crate::border::{Answer, In, Text};
-use libc::{c_char, size_t};
+use crate::structures::systx_options;
 use std::time::Duration;
 use systx::posix::Errno;
 use systx::{Durability, Options, Policy, Unsupported};
-
-/// `struct systx_options`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types, reason = "the name in C")]
-pub struct systx_options {
-    /// In bytes, as the program was compiled.
-    pub size: size_t,
-    /// SYSTX_DURABLE or SYSTX_NOT_DURABLE.
-    pub durability: u32,
-    /// SYSTX_UNSUPPORTED_ABORT or SYSTX_UNSUPPORTED_DENY.
-    pub unsupported: u32,
-    /// Null: the name of the program.
-    pub label: *const c_char,
-    /// Of `systx_atomically`: most tries after the first; 0: 100.
-    pub retries: u32,
-    /// SYSTX_OLDEST or SYSTX_FIRST_COMMITTER.
-    pub policy: u32,
-    /// With SYSTX_ORDERED: the number.
-    pub sequence: u64,
-    /// With SYSTX_ORDERED: the longest that the commit waits for those before it, in milliseconds; 0: a minute.
-    pub stall_ms: u32,
-    /// Zero.
-    pub reserved: u32,
-}
 
 /// Size of the structure in the first version.
 const LEAST_BYTES: usize = 48;

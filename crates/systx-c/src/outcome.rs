@@ -1,35 +1,10 @@
 //! The end of a transaction, as C reads it.
 
-use libc::{c_char, size_t};
+use crate::structures::systx_outcome;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use systx::{Committed, Error};
-
-/// `struct systx_outcome`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-#[allow(non_camel_case_types, reason = "the name in C")]
-pub struct systx_outcome {
-    /// In bytes, as the program was compiled.
-    pub size: size_t,
-    /// SYSTX_RUNNING and its likes.
-    pub code: u32,
-    /// Of SYSTX_FAILED: the number of the error.
-    pub error: i32,
-    /// 1 if a further try can help.
-    pub can_retry: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// Number of changes that were made public.
-    pub steps: u64,
-    /// Objects of others whose place was taken first.
-    pub displaced: u64,
-    /// The object that it is about, or null.
-    pub path: *const c_char,
-    /// A sentence.
-    pub message: *const c_char,
-}
 
 /// Size of the structure in the first version.
 pub const LEAST_BYTES: usize = 56;

@@ -1,15 +1,23 @@
 //! A transaction that C has begun.
 
 use crate::border::{Action, Answer};
-use crate::numbers::refusal;
+use crate::errors::{held, refusal};
 use crate::options::Begin;
 use crate::outcome::Outcome;
-use crate::world::{held, World};
+use crate::users::Users;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use systx::posix::{Errno, OpenPart, Retry};
 use systx::{Dir, Error, Sub, Systx, Token, Transaction};
+
+/// The process that a transaction is in.
+pub trait Home: Sync {
+    /// Gives back the numbers of a transaction that has ended.
+    fn close_all_of(&self, running: &Arc<Running>);
+    /// Returns false in a forked child.
+    fn is_here(&self) -> bool;
+}
 
 pub struct Running {
     /// The working directory, whatever it is at each call.
@@ -40,9 +48,9 @@ pub enum End {
 }
 
 impl Running {
-    pub fn begin(world: &World, begin: &Begin, before: Option<Again>) -> Answer<Arc<Running>> {
+    pub fn begin(users: &Users, begin: &Begin, before: Option<Again>) -> Answer<Arc<Running>> {
         let before = Mutex::new(before);
-        let (systx, tx) = world
+        let (systx, tx) = users
             .systx(|systx| {
                 if !begin.again {
                     return systx.begin(&begin.options);
@@ -130,7 +138,7 @@ impl Running {
     }
 
     /// Has an action run at the end.
-    pub fn act(&self, end: End, action: Action) -> Answer<()> {
+    pub(crate) fn act(&self, end: End, action: Action) -> Answer<()> {
         self.goes_on()?;
         self.with(|tx| match end {
             End::Commit => tx.on_commit(move || action.run()),
@@ -152,29 +160,29 @@ impl Running {
     }
 
     /// Sleeps until something that it has read changes, and ends it.
-    pub fn wait(self: &Arc<Running>, world: &World) -> Answer<Option<Again>> {
+    pub fn wait(self: &Arc<Running>, home: &dyn Home) -> Answer<Option<Again>> {
         let tx = held(&self.tx).take().ok_or(Errno::CANCELED)?;
         let waited = tx.wait_try();
-        self.close(world);
+        self.close(home);
         let retry = waited.map_err(refusal)?;
         Ok(retry.map(|retry| Again { systx: self.systx.clone(), retry }))
     }
 
     /// Gives back its numbers.
-    pub fn close(self: &Arc<Running>, world: &World) {
+    pub fn close(self: &Arc<Running>, home: &dyn Home) {
         if self.opened.load(Ordering::Acquire) {
-            world.numbers.close_all_of(self);
+            home.close_all_of(self);
         }
     }
 
     /// Ends it, and gives back its numbers.
-    pub fn end(self: &Arc<Running>, world: &World, end: End) -> (Outcome, Option<Again>) {
+    pub fn end(self: &Arc<Running>, home: &dyn Home, end: End) -> (Outcome, Option<Again>) {
         let tx = held(&self.tx).take();
         let ended = match tx {
             None => (Outcome::aborted(), None),
             Some(tx) => self.end_of(tx, end),
         };
-        self.close(world);
+        self.close(home);
         ended
     }
 

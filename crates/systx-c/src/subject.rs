@@ -3,7 +3,8 @@
 //! A call belongs to the transaction of its descriptor, if that is of one, and else to the one that the thread is in.
 
 use crate::border::{descriptor, Answer, Text};
-use crate::numbers::{refusal, Handle};
+use crate::errors::refusal;
+use crate::numbers::Handle;
 use crate::running::Running;
 use crate::thread;
 use crate::world::World;

@@ -1,8 +1,8 @@
 //! Files and directories with names that no one else has.
 
 use crate::border::{border, random, Answer, TextMut};
+use crate::errors::refusal;
 use crate::files::open;
-use crate::numbers::refusal;
 use crate::subject::Base;
 use libc::{c_char, c_int};
 use systx::posix::Errno;

@@ -1,51 +1,18 @@
 //! The transaction that the calling thread is in.
 //!
-//! Owns: the stack of each thread, the tokens of paused transactions. Guarantees: a thread that ends aborts what it is
-//! in; a forked child is in nothing.
+//! Owns: the stack of each thread. Guarantees: a forked child is in nothing.
 
-use crate::border::Answer;
+use crate::border::{on_panic, Answer};
+use crate::current::Current;
+use crate::errors::held;
 use crate::options::Begin;
 use crate::outcome::{Code, Outcome};
 use crate::running::{Again, End, Running};
-use crate::world::{held, World};
+use crate::structures::systx_token;
+use crate::world::World;
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use systx::posix::{Errno, OpenPart};
-
-/// Bytes of a token: as many as no one guesses.
-const TOKEN_BYTES: usize = 16;
-
-/// `struct systx_token`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(C)]
-#[allow(non_camel_case_types, reason = "the name in C")]
-pub struct systx_token {
-    /// Random.
-    pub bytes: [u8; TOKEN_BYTES],
-}
-
-/// A transaction that a thread is in.
-pub struct Current {
-    running: Arc<Running>,
-    /// Begins without an end.
-    depth: u32,
-    /// Parts that can be undone alone, with the depth of their begins.
-    parts: Vec<(u32, OpenPart)>,
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        // The thread has ended. A child's is forgotten.
-        if let Some(world) = World::now().filter(|_| !self.running.has_ended()) {
-            self.running.end(world, End::Abort);
-        }
-    }
-}
-
-/// Transactions that no thread is in.
-#[derive(Default)]
-pub struct Paused(Mutex<HashMap<systx_token, Current>>);
 
 #[derive(Default)]
 struct Thread {
@@ -144,8 +111,9 @@ pub fn begin(begin: &Begin) -> Answer<()> {
     }
     let again = with(|thread| Ok(thread.again.take()))?;
     let world = World::make()?;
-    let running = Running::begin(world, begin, again)?;
-    let current = Current { running, depth: 1, parts: Vec::new() };
+    on_panic(broken);
+    let running = Running::begin(&world.users, begin, again)?;
+    let current = Current { running, home: world, depth: 1, parts: Vec::new() };
     with(|thread| {
         thread.world = Some(world);
         (thread.current, thread.shown) = (Some(current), None);

@@ -1,10 +1,11 @@
 //! Begin, end, and what is between them but files: the names of the papers.
 
 use crate::border::{border, set_errno, Action, In, Out};
-use crate::options::{systx_options, Begin, AGAIN};
-use crate::outcome::{systx_outcome, LEAST_BYTES};
+use crate::options::{Begin, AGAIN};
+use crate::outcome::LEAST_BYTES;
 use crate::running::End;
-use crate::thread::{self, systx_token};
+use crate::structures::{systx_options, systx_outcome, systx_token};
+use crate::thread;
 use crate::world::World;
 use libc::{c_int, c_void};
 use systx::posix::Errno;
@@ -96,7 +97,7 @@ pub extern "C" fn systx_pop() -> c_int {
 pub extern "C" fn systx_finish() -> c_int {
     border(|| {
         if let Some(world) = World::now() {
-            world.finish();
+            world.users.finish();
         }
         Ok(0)
     })

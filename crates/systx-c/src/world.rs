@@ -4,20 +4,18 @@
 //! held is waited for. A world is never freed: threads refer to it.
 
 use crate::border::{nothing, Answer};
-use crate::listing::Streams;
+use crate::current::Paused;
+use crate::errors::number_of;
 use crate::numbers::Numbers;
-use crate::thread::Paused;
-use std::io;
+use crate::running::{Home, Running};
+use crate::streams::Streams;
+use crate::users::Users;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 use systx::posix::Errno;
-use systx::Systx;
 
 pub struct World {
-    /// For the user who came first; this one also tells a fork.
-    first: Systx,
-    /// For users that threads have acted for since.
-    others: Mutex<Vec<Systx>>,
+    pub users: Users,
     pub numbers: Numbers,
     pub streams: Streams,
     pub paused: Paused,
@@ -25,21 +23,11 @@ pub struct World {
 
 static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Locks what is consistent between any two statements.
-pub fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-/// The number of an error that is no transaction's own.
-pub fn number_of(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
-}
-
 impl World {
     /// That of this process, if it has one.
     pub fn now() -> Option<&'static World> {
         let world = crate::border::leaked(&WORLD)?;
-        (!world.first.is_forked()).then_some(world)
+        (!world.users.is_forked()).then_some(world)
     }
 
     /// That of this process, which is made if need be.
@@ -49,8 +37,7 @@ impl World {
             return Ok(world);
         }
         let world = World {
-            first: Systx::new().map_err(|error| number_of(&error))?,
-            others: Mutex::default(),
+            users: Users::new().map_err(|error| number_of(&error))?,
             numbers: Numbers::new(nothing()?)?,
             streams: Streams::default(),
             paused: Paused::default(),
@@ -60,26 +47,14 @@ impl World {
         let _ = WORLD.compare_exchange(before, made, Ordering::AcqRel, Ordering::Acquire);
         World::now().ok_or(Errno::IO)
     }
+}
 
-    /// Transactions for the user that the calling thread acts for.
-    pub fn systx<T>(&self, begin: impl Fn(&Systx) -> io::Result<T>) -> io::Result<(Systx, T)> {
-        let is_others = |error: &io::Error| matches!(systx::Error::of(error), Some(systx::Error::OtherUser));
-        let others = held(&self.others).clone();
-        for systx in std::iter::once(&self.first).chain(&others) {
-            match begin(systx) {
-                Err(error) if is_others(&error) => {}
-                done => return done.map(|begun| (systx.clone(), begun)),
-            }
-        }
-        let systx = Systx::new()?;
-        held(&self.others).push(systx.clone());
-        begin(&systx).map(|begun| (systx, begun))
+impl Home for World {
+    fn close_all_of(&self, running: &Arc<Running>) {
+        self.numbers.close_all_of(running);
     }
 
-    /// Makes the checkpoints that are waited with.
-    pub fn finish(&self) {
-        self.first.finish();
-        let others = held(&self.others).clone();
-        others.iter().for_each(Systx::finish);
+    fn is_here(&self) -> bool {
+        World::now().is_some_and(|now| std::ptr::eq(now, self))
     }
 }

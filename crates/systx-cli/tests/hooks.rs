@@ -157,10 +157,15 @@ fn make_install_writes_no_hooks(dir: &Path) {
     if !have("make") {
         return;
     }
-    // The Makefile's own words, with the program that is there in place of one that would be built.
-    let built = dir.join("target/release");
+    // The Makefile's own words, with the program that is there in place of one that would be built, and any files for
+    // the library.
+    let (built, library) = (dir.join("target/release"), dir.join("target/library"));
     std::fs::create_dir_all(&built).unwrap();
+    std::fs::create_dir_all(&library).unwrap();
     std::fs::copy(systx(), built.join("systx")).unwrap();
+    for name in ["libsystx.a", "libsystx.so.0"] {
+        std::fs::write(library.join(name), name).unwrap();
+    }
     let to = dir.join("to");
     // Root has no cargo.
     let make = |target: &Path| {
@@ -189,7 +194,8 @@ fn make_install_writes_no_hooks(dir: &Path) {
     assert!(files.contains(&to.join("usr/bin/systx")), "{files:?}");
     for file in files {
         let place = file.strip_prefix(&to).unwrap();
-        assert!(place.starts_with("usr/bin") || place.starts_with("usr/share"), "{}", place.display());
+        let known = ["usr/bin", "usr/share", "usr/lib", "usr/include"];
+        assert!(known.iter().any(|known| place.starts_with(known)), "{}", place.display());
         let name = place.to_str().unwrap();
         assert!(!name.contains("systemd") && !name.contains("profile.d"), "{name}");
     }

@@ -9,10 +9,9 @@
 use super::identity;
 use super::identity::AreaError;
 use super::identity::{FORMAT, TEMPORARY};
-use super::location::Location;
 use crate::acl;
 use crate::id::AreaId;
-use crate::objects::Top;
+use crate::objects::{Bounds, Top};
 use std::sync::Arc;
 use systx_os::{Errno, FileType, FsInfo, Open, Os, Rename, Stat};
 
@@ -23,6 +22,18 @@ const WRITABLE_FOR_ALL: u32 = 0o002;
 /// How often an opening looks again for what it finds changed under its hands: another user may put something
 /// there and take it away.
 const LOOKS_MAX: u32 = 1000;
+
+/// Where a domain is to be opened.
+pub struct Location<'a, O: Os> {
+    /// Root of the mount.
+    pub root: Arc<O::Fd>,
+    /// How far handles may lead from there.
+    pub bounds: Bounds,
+    /// Directory of the area.
+    pub parent: &'a O::Fd,
+    /// Name of the area.
+    pub name: &'a [u8],
+}
 
 /// An open area.
 pub struct Area<O: Os> {

@@ -1,26 +1,12 @@
-//! Where a domain is to be opened, and why it can't be.
+//! Why a domain can't be opened.
 
 use super::identity::AreaError;
 use super::owners::OwnersError;
 use super::table::TableError;
 use crate::id::TxId;
 use crate::log::LogError;
-use crate::objects::Bounds;
 use crate::shown::Shown;
-use std::sync::Arc;
-use systx_os::{Errno, Os};
-
-/// Where a domain is to be opened.
-pub struct Location<'a, O: Os> {
-    /// Root of the mount.
-    pub root: Arc<O::Fd>,
-    /// How far handles may lead from there.
-    pub bounds: Bounds,
-    /// Directory of the area.
-    pub parent: &'a O::Fd,
-    /// Name of the area.
-    pub name: &'a [u8],
-}
+use systx_os::Errno;
 
 /// Why a domain can't be opened. Nothing was changed.
 #[derive(Debug)]
