@@ -1,5 +1,5 @@
 //! Counts of the shipped crates: long functions, `match` on true and false, bool parameters, lines of code, and
-//! how dense reasons stand beside it.
+//! how dense reasons stand beside it, above all where an order matters.
 
 use crate::rust::{self, Source};
 use crate::{Kept, Report};
@@ -37,6 +37,13 @@ struct Bounds {
 const BOUNDS: Bounds =
     Bounds { long_functions: 0, matches_on_bool: 0, bool_parameters: 20, density_min: 2.5 };
 
+/// Directories whose code keeps an order, so that a reader must learn why a step comes before the next one.
+const ORDERED: [&str; 3] =
+    ["crates/systx-engine/src/commit", "crates/systx-engine/src/publish", "crates/systx-engine/src/recovery"];
+
+/// Lines of comments per 100 lines of code, in each of [`ORDERED`]: at least.
+const ORDERED_DENSITY_MIN: f64 = 5.0;
+
 /// The counts of one or more crates.
 #[derive(Default)]
 struct Counts {
@@ -49,6 +56,12 @@ struct Counts {
 }
 
 impl Counts {
+    fn of<'s>(sources: impl IntoIterator<Item = &'s Source>) -> Counts {
+        let mut counts = Counts::default();
+        sources.into_iter().for_each(|source| counts.add(source));
+        counts
+    }
+
     fn add(&mut self, source: &Source) {
         let name = &source.name;
         self.functions += source.functions.len();
@@ -111,24 +124,38 @@ impl Group {
     }
 }
 
-/// The counts of a crate; `None`: it is not there yet.
-fn of_crate(root: &Path, name: &str) -> Result<Option<Counts>, String> {
+/// Judges a directory among [`ORDERED`] by those of the sources that are in it. One without any is a fault: it has
+/// moved, and nothing would be judged any more.
+fn judge_ordered(dir: &str, sources: &[Source]) -> Report {
+    let is_in = |source: &&Source| Path::new(&source.name).starts_with(dir);
+    let (mut report, counts) = (Report::default(), Counts::of(sources.iter().filter(is_in)));
+    let (density, least) = (counts.density(), ORDERED_DENSITY_MIN);
+    let text = format!("lines of // comments per 100 in {dir}: {density:.1} (at least {least})");
+    report.bound(text, Kept::at_most(least, density));
+    report
+}
+
+/// The production code of a crate; `None`: it is not there yet.
+fn sources_of(root: &Path, name: &str) -> Result<Option<Vec<Source>>, String> {
     let dir = root.join("crates").join(name);
     if !dir.exists() {
         return Ok(None);
     }
-    let mut counts = Counts::default();
-    rust::load(root, &dir)?.iter().for_each(|source| counts.add(source));
-    Ok(Some(counts))
+    rust::load(root, &dir).map(Some)
 }
 
 /// Checks the shipped crates.
 pub fn check(root: &Path) -> Result<Report, String> {
     let (mut all, mut said, mut groups) = (Counts::default(), Vec::new(), Vec::new());
+    let mut ordered = Vec::new();
     for group in &GROUPS {
         let mut lines = 0;
         for name in group.crates {
-            let Some(counts) = of_crate(root, name)? else { continue };
+            let Some(sources) = sources_of(root, name)? else { continue };
+            let home = format!("crates/{name}/");
+            let dirs = ORDERED.iter().filter(|dir| dir.starts_with(&home));
+            ordered.extend(dirs.map(|dir| judge_ordered(dir, &sources)));
+            let counts = Counts::of(&sources);
             let (functions, density) = (counts.functions, counts.density());
             let text = format!(
                 "{functions} functions, {} lines of code, {density:.1} of comments per 100",
@@ -142,7 +169,7 @@ pub fn check(root: &Path) -> Result<Report, String> {
     }
     let mut report = all.judge(&BOUNDS);
     report.said.splice(0..0, said);
-    for group in groups {
+    for group in groups.into_iter().chain(ordered) {
         report.said.extend(group.said);
         report.faults.extend(group.faults);
     }
@@ -152,7 +179,8 @@ pub fn check(root: &Path) -> Result<Report, String> {
 /// Prints everything that counts, with its place.
 pub fn list(root: &Path) -> Result<(), String> {
     for name in GROUPS.iter().flat_map(|group| group.crates) {
-        let Some(counts) = of_crate(root, name)? else { continue };
+        let Some(sources) = sources_of(root, name)? else { continue };
+        let counts = Counts::of(&sources);
         let all = [counts.long_functions, counts.matches_on_bool, counts.bool_parameters];
         all.iter().flatten().for_each(|line| println!("{line}"));
     }
@@ -184,6 +212,18 @@ pub fn proof() -> Result<(), String> {
     ] {
         if !faults(&text)?.first().is_some_and(|fault| fault.starts_with(what)) {
             return Err(what.into());
+        }
+    }
+    let steps = |n: usize| format!("{reason}fn steps() {{\n{}}}\n", lines(n - 2));
+    // 5.0 per 100 in the directory that counts, and beside it one whose name begins the same, without any.
+    let (enough, fewer) = (steps(20), steps(21));
+    for (home, text, is_refused) in
+        [("of/dir", &enough, false), ("of/dir", &fewer, true), ("of/dir2", &enough, true)]
+    {
+        let sources =
+            [Source::parse(&format!("{home}/a.rs"), text)?, Source::parse("of/dir3/a.rs", "fn f() {}\n")?];
+        if judge_ordered("of/dir", &sources).faults.is_empty() == is_refused {
+            return Err(format!("lines of // comments in {home}, of {} lines", text.lines().count()));
         }
     }
     Ok(())

@@ -23,11 +23,13 @@ pub(super) fn stage_barrier<O: Os>(domain: &Domain<O>, change: &Change<O>, base:
         (staged.files, staged.others) = (0, 0);
     }
     let needed = staged.files + staged.others > 0 || base.is_unsynced();
+    // Tmpfs itself does not survive a power loss, so there is nothing to promise.
     if !needed || domain.info.kind == FsKind::Tmpfs {
         return Ok(());
     }
     let files = base.files(domain, change)?;
     sync(domain, change, staged.files, files.as_deref())?;
+    // Only after the sync: a commit that finds these times noted goes without one of its own.
     base.synced(domain);
     Ok(())
 }
@@ -41,6 +43,7 @@ fn sync<O: Os>(
 ) -> Result<()> {
     let os = &domain.os;
     let ordered = matches!(domain.info.kind, FsKind::Ext4 | FsKind::Xfs);
+    // Syncing single files is enough only where names and attributes follow them in order (ext4, xfs).
     let (Some(others), true) = (others, staged_files <= FILES_ONE_BY_ONE_MAX && ordered) else {
         domain.sync_everything()?;
         if domain.info.kind != FsKind::Btrfs && staged_files <= FILES_ONE_BY_ONE_MAX {
@@ -86,6 +89,7 @@ fn each_file_by<O: Os>(os: &O, dir: &O::Fd, act: &mut dyn FnMut(O::Fd) -> Result
                 Err(Errno::ACCESS) if is_token_file(entry.ino) => {}
                 file => act(file?)?,
             },
+            // An ordinary user can't enter a token, as it has mode 0; nothing is in it.
             FileType::Directory if tokens::is_directory(&os.stat_at(dir, &entry.name)?) => {}
             FileType::Directory => each_file_by(os, &os.open(dir, &entry.name, Open::Path)?, act)?,
             _ => {}

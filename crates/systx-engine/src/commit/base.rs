@@ -192,6 +192,7 @@ impl<O: Os> Base<O> {
             let (names, bytes) = (!object.names_known, object.lacks_bytes());
             object.names_known = true;
             object.bytes_known |= object.bytes;
+            // The time of the look is noted: what was changed since then may not have been synced.
             if exact && names {
                 domain.table.on_disk().note(ObjectId::attr(&object.handle), object.stat.ctime);
             }
@@ -236,6 +237,7 @@ impl<O: Os> Base<O> {
             }
             let is_patched =
                 body.steps.iter().any(|step| matches!(&step.act, Act::Patch(p) if p.file == *id));
+            // Without the lease an outsider's store may lie between our last write and this look.
             let ours_alone = os.lease_held(&object.fd) == Ok(Lease::Write);
             if now.nlink == 0 || !object.has_attributes_of(&now, body) || (is_patched && !ours_alone) {
                 continue;

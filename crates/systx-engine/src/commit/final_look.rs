@@ -39,6 +39,7 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn final_look(&mut self) -> Result<Leases<O>, CommitError> {
         let os = self.parts[0].domain.os.clone();
         let mut leases = Leases { os, held: Vec::new() };
+        // Leases are taken before the comparison: a store between the two would otherwise go unseen.
         for change in self.parts.iter_mut().filter_map(|p| p.change.as_mut()) {
             for (file, target) in &change.patch_targets {
                 if leases.os.lease(target, Lease::Write).is_ok() {

@@ -120,6 +120,7 @@ impl<O: Os> Commit<'_, O> {
             // Unsynced: it only spares a later recovery the question. An error leaves the question.
             let _ = part.domain.append_cell(Cell::Committed { id: change.id });
         }
+        // Before the entry is free: from then on a durable commit may build on this one, which V4 must see.
         if !self.is_recorded(n) {
             part.domain.table.unsynced().add(&part.footprint.changed());
         } else if let Some(change) = &part.change {
@@ -160,6 +161,7 @@ impl<O: Os> Commit<'_, O> {
                 // Unsynced: without a header of the coordinator the participant is aborted anyway.
                 let _ = part.domain.append_cell(Cell::Abort { lsn });
             } else if let Err(why) = part.domain.append_and_sync(Cell::Abort { lsn }) {
+                // The entry is free only behind a synced ABORT: without it a redo may still go forward (I8).
                 self.leave();
                 return why;
             }

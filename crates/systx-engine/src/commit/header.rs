@@ -16,6 +16,7 @@ impl<O: Os> Commit<'_, O> {
         let coordinator = self.coordinator();
         for part in self.parts.iter_mut().enumerate().filter(|(n, _)| *n != coordinator).map(|(_, part)| part)
         {
+            // Its file system forgets everything with the power, so a promise in its log would help no recovery (C3).
             if !part.promises() {
                 continue;
             }
@@ -49,6 +50,7 @@ impl<O: Os> Commit<'_, O> {
     pub(super) fn sync_header(&mut self) -> Result<(), CommitError> {
         let part = &self.parts[self.coordinator()];
         match part.change.as_ref().and_then(|c| c.header) {
+            // Not tried again: the kernel reports a write error once, so that the next sync would prove nothing.
             Some(pos) => part.domain.sync_log(pos).map_err(|e| CommitError::InDoubt { error: e.error }),
             None => Ok(()),
         }
@@ -58,6 +60,7 @@ impl<O: Os> Commit<'_, O> {
 impl<O: Os> Change<O> {
     /// Writes the body, without a lock.
     pub(super) fn write_body(&mut self, domain: &Domain<O>) -> Result<BodyAt, CommitError> {
+        // A forked child is no owner: it would append under its parent's index, beside it.
         domain.may_use_log().map_err(log_failed)?;
         // The last chance to find out that the table has no room, too.
         let full = |error| LogError::Os { doing: "reserving room for the file table", segment: 0, error };
@@ -85,6 +88,7 @@ fn append<O: Os>(
                 change.header = Some(pos);
                 return Ok(());
             }
+            // A sync of the log does not reach the segment of such a body any more, and the header must not outlive it.
             Err(LogError::Moved) => change.body_at = None,
             Err(e) => return Err(log_failed(e)),
         }

@@ -137,6 +137,7 @@ pub(crate) fn run<O: Os>(
     durability: Durability,
     command: &str,
 ) -> Result<Committed, CommitError> {
+    // With degree 2 not all that was seen is in R, so V4 could not know that it must be synced (I12).
     if durability == Durability::Durable && !mutant::on(Mutant::NoV4) {
         let doing = "syncing what was read";
         facts.sync_met().map_err(|error| CommitError::Failed { doing, path: Vec::new(), error })?;
@@ -172,9 +173,11 @@ fn read_only<O: Os>(
     durability: Durability,
 ) -> Result<Committed, CommitError> {
     facts.refresh_all().map_err(aborted)?;
+    // The ring shows cooperating commits only: what outsiders changed is found by comparing everything.
     facts.check_all_named().map_err(aborted)?;
     for draft in drafts.iter().filter(|_| durability == Durability::Durable && !mutant::on(Mutant::NoV4)) {
         let objects = Objects { read: facts.read_set(draft.mount).collect(), ..Objects::default() };
+        // Asked again after each sync: a `none` commit may have come in while it ran.
         while draft.domain.builds_on_unsynced(&objects) {
             draft.domain.sync_unsynced().map_err(|error| CommitError::Failed {
                 doing: "syncing what was read",
@@ -198,9 +201,11 @@ impl<O: Os> Commit<'_, O> {
         self.parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.sealed = None);
         self.enter(Phase::Decide);
         let lsn = self.lsn();
+        // Sooner, opening for writing would break the lease under which another commit takes the file out (C5).
         self.open_targets()?;
         let logged = debug_span!("log", lsn).in_scope(|| self.log(numbered))?;
         invariant!("I4", self.are_headers_there(), "the final look comes after the header is in the log");
+        // Behind the sync, which takes long: an outsider's change during it is still found, and aborts the commit.
         let leases = debug_span!("final_look", lsn).in_scope(|| self.final_look())?;
         debug_span!("commit_point", lsn).in_scope(|| self.commit_point(logged, leases))
     }
@@ -231,9 +236,12 @@ impl<O: Os> Commit<'_, O> {
             self.compare_all(Look::BeforeRecord, &OpenFiles::<O>::new())?;
         }
         self.prepare_participants()?;
+        // The coordinator's header decides for all, so every participant's PREPARED is on the disk by then. No entry is
+        // free yet: records that overlap stand in the log in LSN order (I3).
         if !mutant::on(Mutant::LateHeader) {
             self.append_header()?;
         }
+        // No step may run for a header that a power loss can still take away (I4).
         if !mutant::on(Mutant::HeaderNotSynced) && !mutant::on(Mutant::PublishBeforeSync) {
             self.sync_header()?;
         }
@@ -246,9 +254,11 @@ impl<O: Os> Commit<'_, O> {
         invariant!("I4", self.are_headers_there(), "what is decided is in the log");
         let sealed = |part: &Part<O>| part.change.as_ref().is_some_and(|change| change.sealed.is_some());
         invariant!("P3", !self.parts.iter().any(sealed), "an active entry says that tx/<id> is in use");
+        // The coordinator first: a successor publishes a participant that is PUBLISHING without asking further.
         for n in self.coordinator_first() {
             if let Some(Number { slot, .. }) = self.parts[n].numbered {
                 let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
+                // Behind the coordinator's all is decided: an error at another's entry must not abort it any more.
                 if n == self.coordinator() {
                     moved.map_err(|error| failed("passing the commit point", error))?;
                 }

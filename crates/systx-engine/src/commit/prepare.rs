@@ -106,6 +106,7 @@ fn stage<O: Os>(mut draft: Draft<O>, command: &str) -> Result<Change<O>, CommitE
     } else {
         HashMap::new()
     };
+    // Asked now, as after the commit point a full disk would leave the publication pending.
     acquire::space(&draft.domain, &draft.plan.steps)?;
     let mut body = body_of(&mut draft, command);
     let token_of = |on: &InSharedStaging<O>| TokenHandles::of(on.shared_staging.token_handle);
@@ -204,6 +205,7 @@ fn seal_in_shared_staging<O: Os>(
     // Unlike `tx/<id>` it does not go with the record: nothing stays there that no step empties.
     let kept: HashSet<u32> = steps.iter().map(|step| step.slot).collect();
     for slot in (first_slot(id)..on.end).filter(|slot| !kept.contains(slot) && !plan.unused.contains(slot)) {
+        // An entry that can't go now costs space only: no record names it.
         let _ = os.unlink(&on.shared_staging.dir, &slot_name(slot));
     }
     // A person may have deleted it by hand, with its contents.
@@ -251,10 +253,13 @@ fn record<O: Os>(
     parts: &mut [Part<O>],
     durability: Durability,
 ) -> Result<(), CommitError> {
+    // A transaction that has lost by now ends here, before it has cost others a flush of the disk.
     facts.refresh_all().map_err(super::aborted)?;
+    // A disk that is rolled back gives numbers again; only the nonce tells the records of two transactions apart (C11).
     if let Some(nonce) = parts.first().map(|part| part.domain.os.random()) {
         parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.body.nonce = nonce);
     }
+    // Before any body is written: a participant that names no coordinator would decide for itself.
     if parts.iter().filter(|part| part.change.is_some()).count() > 1 {
         name_each_other(parts);
     }
@@ -263,6 +268,7 @@ fn record<O: Os>(
         let unsynced = durability == Durability::Durable && builds_on_unsynced(part);
         let Some(change) = &mut part.change else { continue };
         if durability == Durability::Durable {
+            // Looked at before the flush, which then covers what was seen; V6 or F find later changes (C10).
             let mut base = Base::look(&domain, change).map_err(fail("looking at what is changed"))?;
             let doing = "writing out what is staged and changed";
             if unsynced && base.is_unsynced() {
@@ -273,6 +279,7 @@ fn record<O: Os>(
             barrier::stage_barrier(&domain, change, &mut base).map_err(fail(doing))?;
             change.base = base;
         }
+        // Behind the barrier: the record must not survive a power loss without the objects that it names.
         change.write_body(&domain)?;
     }
     Ok(())

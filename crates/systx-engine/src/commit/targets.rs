@@ -81,6 +81,7 @@ pub(super) fn open<O: Os>(
                 return Err(CommitError::Failed { doing: "opening for writing", path: path(), error })
             }
         };
+        // No record has the bytes that are cut off: only this time, from before V6, shows an outsider's write to them.
         if patch.size_after < patch.size_before {
             let doing = "looking at";
             let stat =
@@ -97,6 +98,7 @@ pub(super) fn open<O: Os>(
 
 /// Opens a file on which another process may hold a lease for a moment, because it looks at the bytes.
 fn past_leases<O: Os, T>(os: &O, open: impl Fn() -> systx_os::Result<T>) -> systx_os::Result<T> {
+    // Bounded, since the entry is held meanwhile and an outsider may keep its lease for as long as it likes (I10).
     for _ in 1..LEASE_ROUNDS {
         match open() {
             Err(Errno::AGAIN) => os.pause(LEASE_PAUSE_NS),

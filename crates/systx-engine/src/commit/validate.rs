@@ -49,6 +49,8 @@ impl<O: Os> Commit<'_, O> {
                 lock_of.push(held.len() - 1);
             }
             let held_by: Vec<&Held<'_, O>> = lock_of.into_iter().map(|n| &held[n]).collect();
+            // All locks are held by now, so the number is taken at one instant in all domains, and nothing comes
+            // between the look for obstacles and it.
             let obstacle = match self.obstacle(&held_by)? {
                 None => return self.number(&held_by).map(|()| Numbered(())),
                 Some(obstacle) => obstacle,
@@ -57,6 +59,7 @@ impl<O: Os> Commit<'_, O> {
             drop(held);
             self.overcome(obstacle)?;
             round += 1;
+            // Short commits could otherwise make a long one refresh for ever (V3).
             if round % ROUNDS_BEFORE_PRIORITY == 0 {
                 self.take_priority().map_err(|error| failed("taking priority", error))?;
             }
@@ -81,11 +84,13 @@ impl<O: Os> Commit<'_, O> {
         let broken = |error| failed("reading the domain table", error);
         for (n, (part, held)) in self.parts.iter().zip(held).enumerate() {
             let domain = &part.domain;
+            // V1: the holder has lost often enough; one more commit that overlaps it could make it lose again.
             if let Some(holder) = domain.holder_other_than(held, part.age).map_err(broken)? {
                 if part.objects.may_overlap(&holder) {
                     return Ok(Some(Obstacle::Holder { part: n }));
                 }
             }
+            // V2: its steps are still to come, so only waiting puts them before ours (I2).
             for slot in domain.table.slots().in_flight() {
                 let slot = domain.checked(slot).map_err(broken)?;
                 let overlaps =
@@ -94,12 +99,14 @@ impl<O: Os> Commit<'_, O> {
                     return Ok(Some(Obstacle::InFlight { part: n, slot: slot.ix }));
                 }
             }
+            // Looked for before V5: a full domain would stop that after others have given their numbers.
             if domain.checked(domain.table.slots().find_free(held.proof())).map_err(broken)?.is_none() {
                 return Ok(Some(Obstacle::Full { part: n }));
             }
             if self.stale(part) && !mutant::on(Mutant::NoV3) {
                 return Ok(Some(Obstacle::Stale));
             }
+            // V4: a power loss would take back what ours was computed from, and keep ours (I12).
             let unsynced = self.durability == Durability::Durable && builds_on_unsynced(part);
             if unsynced && !mutant::on(Mutant::NoV4) {
                 return Ok(Some(Obstacle::Unsynced { part: n }));
@@ -150,11 +157,14 @@ impl<O: Os> Commit<'_, O> {
                 let waited = self.parts[part].domain.await_any_slot();
                 waited.map_err(|error| failed("waiting for a free slot", error))?;
             }
+            // A refresh compares facts, which reads files: without the lock, under which others would wait for it.
             Obstacle::Stale => self.facts.refresh_all().map_err(super::aborted)?,
+            // A syncfs may take seconds, for which the lock would stop every commit of the domain.
             Obstacle::Unsynced { part } => {
                 let synced = self.parts[part].domain.sync_unsynced();
                 synced.map_err(|error| failed("syncing what this transaction builds on", error))?;
             }
+            // The body is written again in the present segment: once the entry names it, the log is kept from there on.
             Obstacle::Left { part } => {
                 let Part { domain, change, .. } = &mut self.parts[part];
                 if let Some(change) = change {
@@ -192,13 +202,17 @@ impl<O: Os> Commit<'_, O> {
             if mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }
+            // Filled before `next` moves: a reader whose snapshot is the new `next` would otherwise never hear of this
+            // commit, and could read half of it (R1).
             let filled = table.slots().fill(held.proof(), slot, &info, SlotState::Validated);
             filled.map_err(|_| failed("filling a slot", Errno::UCLEAN))?;
             part.numbered = Some(Number { slot, lsn });
+            // Before `next`, too: a refresh scans the ring up to there once, and would miss this filter.
             table.ring().put(held.proof(), lsn, Who { tx, pid }, &part.footprint.changed());
             if !mutant::on(Mutant::NextBeforeSlot) {
                 table.advance_next(held.proof());
             }
+            // From here on the entry keeps others out, so that the priority can go to the next one that has lost.
             table.priority().resign(part.age);
         }
         Ok(())

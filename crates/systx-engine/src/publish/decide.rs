@@ -53,11 +53,13 @@ impl Known<'_> {
     /// The state of a sector that a patch changes.
     pub fn judge(&self, present: &[u8]) -> Sector {
         let (before, n) = self.before;
+        // Asked first: a sector that is new already is not written again, so a second pass changes nothing (I5).
         if present == self.after {
             Sector::After
         } else if is_pre_image(before, n, present) {
             Sector::Before
         } else if self.is_cut(present) {
+            // Before zeros: a cut sector is known to be ours and is written, a lost one is only reported.
             Sector::Cut
         } else if is_zeros(present) {
             Sector::Lost
@@ -81,6 +83,7 @@ pub(super) fn of_small(ours: &[u8], present: &[u8]) -> Sector {
     if present == ours {
         Sector::After
     } else if ours.starts_with(present) || is_zeros(present) {
+        // Bytes that were never synced are zeros after a power loss, or the file ends before them.
         Sector::Lost
     } else {
         Sector::Foreign
@@ -215,6 +218,7 @@ impl Size {
     pub fn of(patch: &Patch, now: u64) -> Size {
         let (before, after) = (patch.size_before, patch.size_after);
         match now {
+            // The old size comes first: where a patch leaves the size as it is, both are the same.
             _ if now == before => Size::Before,
             _ if now == after => Size::After,
             _ if before < now && now < after && now % SECTOR_BYTES as u64 == 0 => Size::HalfwayAtSector,
@@ -271,8 +275,11 @@ impl Target {
     /// Decides what is done about the size.
     pub fn verdict(&self, answer: Answer) -> Verdict {
         match (self.size, answer) {
+            // Another size would mix the outsider's bytes with ours, or cut them off.
             (Size::Before, Answer::Foreign) => Verdict::Rewritten,
+            // All that is to be appended is there already; another append would bring it twice (I5).
             (Size::After | Size::Beyond, Answer::Ours) => Verdict::Keep,
+            // Before any verdict that sets the size, which would cut off what another process appends meanwhile (I6).
             _ if self.appends() => Verdict::Append,
             (Size::Before, _) if self.resize == Resize::No => Verdict::Keep,
             (Size::Before, _) | (Size::HalfwayAtSector | Size::HalfwayWithin, Answer::Ours) => Verdict::Set,

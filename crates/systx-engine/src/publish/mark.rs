@@ -20,6 +20,7 @@ use systx_os::Os;
 
 /// Returns true if all attributes of a record were set by an earlier pass.
 pub(super) fn is_there<O: Os>(site: &Site<'_, O>, body: &Body) -> Result<bool, Pending> {
+    // The owner takes the steps for the first time: no pass before it can have made a mark.
     let Some(marks) = site.marks.filter(|_| !site.is_own && has_one(body)) else { return Ok(false) };
     let found = identify(site.os, marks, &name_of(body));
     let found = found.map_err(|error| Pending { path: Vec::new(), error })?.is_some();
@@ -29,6 +30,7 @@ pub(super) fn is_there<O: Os>(site: &Site<'_, O>, body: &Body) -> Result<bool, P
 /// Makes it. Where there is no room for it, a redo goes by values.
 pub(super) fn make<O: Os>(site: &Site<'_, O>, body: &Body) {
     if let Some(marks) = site.marks.filter(|_| has_one(body)) {
+        // Not synced: one that survives proves that the attributes did, and one that is lost does no harm.
         let _ = site.os.create(marks, &name_of(body), 0);
     }
 }

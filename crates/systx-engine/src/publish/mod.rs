@@ -51,29 +51,36 @@ pub(crate) struct Pending {
 pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<ConflictCopy>, Pending> {
     invariant!("I6", site.conflict_copies.is_empty(), "a report is about this publication alone");
     invariant!("I5", site.id == body.id, "a step acts on the entries of its own transaction");
+    // Noted before a step moves them: a time is set only over the one before the record, or ours.
     if site.pass == site::Pass::Redo {
         attr::note_mtimes(site, body).map_err(|error| Pending { path: Vec::new(), error })?;
     }
     hidden::none(site, body)?;
+    // Asked before the first step: with a mark each difference in an attribute is an outsider's, and stays.
     site.are_set = mark::is_there(site, body)?;
     if mutant::on(Mutant::MarkEarly) {
         mark::make(site, body);
     }
+    // Before the first step, which may take away the name under which a LINK's object is found.
     link::bring(site, body)?;
+    // Before the first step, too, since each one moves the time of its directory.
     let mut times = times::watch(site, body);
     for (n, step) in body.steps.iter().enumerate() {
         if site.is_own {
             site.os.steps_taken(n, body.steps.len());
         }
+        // The rule of chains: an outsider came between this record and a later one (C10).
         if site.leaves.is_some_and(|leaves| leaves(&step.act)) {
             continue;
         }
+        // An earlier pass has decided it: bytes that were kept in `aside/` don't go into the file as well (I5).
         if refused::was_set_aside(site, n, step).map_err(|error| pending(step, error))? {
             continue;
         }
         times.before(site, step);
         trace!(n, act = name(&step.act), path = %Shown(&crate::paths::join(&step.at.path, &step.at.name)), "step");
         let done = site.with_room(|site| take(site, body, step));
+        // Also of a step that failed: a part of it may have moved the time.
         times.after(site, step);
         if let Err(error) = done {
             refused::set_aside_or_wait(site, n, step, error)?;

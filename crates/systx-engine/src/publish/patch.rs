@@ -43,6 +43,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
         NewBytes::InSlot(slot) => Some(slot),
         NewBytes::Reclaimed => return Ok(()),
     };
+    // Before size and bytes are read: under the lease none can change between that and the writes.
     let lease = WriteLease::hold(os, &target, since);
     let sharing = lease.sharing;
     let stays_open = since == Since::Now && sharing == Sharing::Exclusive && site.keeps_targets;
@@ -67,6 +68,7 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     };
     let verdict = state.verdict(answer);
     let mut theirs = verdict.is_reported();
+    // Set before the bytes are written: from then on a file that ends sooner was cut by an outsider.
     if verdict == Verdict::Set {
         os.truncate(&target, patch.size_after)?;
     }
@@ -273,12 +275,14 @@ impl<O: Os> Patching<'_, O> {
             }
         }
         let size = self.os.stat(self.target)?.size;
+        // An outsider has cut it: the end is not where the program saw it, so an append would be misplaced.
         if size < patch.size_before {
             return Ok(true);
         }
         // An earlier pass may have been cut off in here.
         let mut present = vec![0; (size - patch.size_before).min(tail.len() as u64) as usize];
         let done = read_up_to(self.os, self.target, &mut present, patch.size_before)?;
+        // Another process has appended since: how much of ours is behind that can't be told.
         if present[..done] != tail[..done] {
             return Ok(true);
         }
@@ -287,9 +291,11 @@ impl<O: Os> Patching<'_, O> {
         let mut rest = &tail[done..];
         while !rest.is_empty() {
             let (landed, written) = self.os.append(self.target, rest)?;
+            // The kernel appends at the end of that moment, so another process's append came between.
             theirs |= landed != expected;
             expected = landed + written as u64;
             rest = rest.get(written..).unwrap_or_default();
+            // A full disk: the publication stays pending instead of asking for ever.
             if written == 0 {
                 return Err(Errno::NOSPC);
             }
@@ -396,6 +402,7 @@ impl<'a, O: Os> WriteLease<'a, O> {
 impl<O: Os> Drop for WriteLease<'_, O> {
     fn drop(&mut self) {
         if self.taken {
+            // An error has no consequence: closing the file releases the lease, too.
             let _ = self.os.lease(self.target, Lease::None);
         }
     }

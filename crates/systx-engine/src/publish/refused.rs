@@ -93,8 +93,10 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
         },
         Act::Remove { before, .. } | Act::Take { before, .. } => match held(site)? {
             Some(held) if held == *before => {}
+            // An outsider's object came out and could not be put back: it is kept and reported (I6).
             Some(held) if !is_token(site, &held)? => return site.set_aside(step, why),
             Some(_) => {
+                // Without its token the step is decided: a later pass must not take the object out after all.
                 drop_token(site.os, site.slots, &slot)?;
                 site.report(step, None, why);
             }
@@ -157,6 +159,7 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
     }
     let slot =
         if in_slot(patch) { Some(os.open(site.slots, &slot_name(step.slot), Open::Read)?) } else { None };
+    // Only old sectors count here, and those are recognized without the ends that a power loss cuts at.
     let ends = OldEnds::new();
     for range in &patch.ranges {
         for chunk in chunks(range, patch.size_after) {
@@ -199,9 +202,11 @@ fn patch_name<O: Os>(site: &Site<'_, O>, n: usize) -> String {
 fn keep_patch<O: Os>(site: &Site<'_, O>, n: usize, patch: &Patch) -> Result<String> {
     let (os, name) = (site.os, patch_name(site, n));
     let fd = match os.create(site.aside, name.as_bytes(), 0o600) {
+        // A pass before this one has left it: it gets the same bytes once more.
         Err(Errno::EXIST) => os.open(site.aside, name.as_bytes(), Open::ReadWrite)?,
         made => made?,
     };
+    // The size is set by itself, since holes are not written, also where one is the end.
     os.truncate(&fd, patch.size_after)?;
     for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
         for chunk in chunks(range, patch.size_after) {

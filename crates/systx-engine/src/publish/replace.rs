@@ -17,7 +17,9 @@ pub(super) fn replace<O: Os>(
     read: Option<&Read>,
 ) -> Result<()> {
     let slot = slot_name(step.slot);
+    // The entry was set aside or reclaimed: either way an earlier pass has decided the step.
     let Some(held) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
+    // The exchange was made and brought out the right object; another one would undo it (I5).
     if held == *before && !mutant::on(Mutant::ReplaceAgain) {
         return Ok(());
     }
@@ -32,9 +34,11 @@ pub(super) fn replace<O: Os>(
             _ => site.set_aside(step, ConflictCopyKind::Replaced),
         };
     }
+    // The name was changed after the final look: theirs is later and stays, ours is kept (I6).
     if named != Some(*before) {
         return site.set_aside(step, ConflictCopyKind::NameChanged);
     }
+    // Right before the exchange: the lease taken here shows writers that came after the final look (C5).
     let looked = read.map(|read| taken::look(site, &dir, &step.at.name, read)).transpose()?;
     match site.os.rename((site.slots, &slot), (&dir, &step.at.name), Rename::Exchange) {
         Ok(()) => {}
@@ -44,6 +48,7 @@ pub(super) fn replace<O: Os>(
         Err(Errno::XDEV) => return site.set_aside(step, ConflictCopyKind::NameOnOtherMount),
         Err(e) => return Err(e),
     }
+    // The kernel exchanges whatever has the name at that moment: only what came out shows which object it was.
     match identify(site.os, site.slots, &slot)? {
         Some(out) if out == *before || mutant::on(Mutant::NoExchangeBack) => match (read, looked) {
             (Some(read), Some(looked)) => taken::keep_if_changed(site, step, read, looked),
@@ -59,9 +64,11 @@ fn put_back<O: Os>(site: &mut Site<'_, O>, step: &Step, dir: &O::Fd, ours: &Hand
     let slot = slot_name(step.slot);
     let mut last_put = *ours;
     loop {
+        // Identified before the exchange, which may bring out something newer.
         let Some(theirs) = identify(site.os, site.slots, &slot)? else { return Ok(()) };
         match site.os.rename((site.slots, &slot), (dir, &step.at.name), Rename::Exchange) {
             Ok(()) => {}
+            // The outsider has removed the name since, so the object that was there has no place to go back to.
             Err(Errno::NOENT | Errno::STALE | Errno::NOTDIR) => {
                 return site.set_aside(step, ConflictCopyKind::ReplacedAndRemoved)
             }

@@ -241,6 +241,7 @@ impl<'a, O: Os> Site<'a, O> {
 
     /// The directory of a step; `None` when it is gone.
     pub fn directory(&mut self, at: &At) -> Result<Option<Arc<O::Fd>>> {
+        // Taken out for the call: opening one asks the rest of the site.
         let mut directories = std::mem::take(&mut self.directories);
         let found = directories.find_by(&at.dir, || self.open(&at.dir, &at.path, b"", Open::Path));
         self.directories = directories;
@@ -254,11 +255,13 @@ impl<'a, O: Os> Site<'a, O> {
     pub fn open(&self, object: &Handle, path: &[u8], name: &[u8], how: Open) -> Result<Option<O::Fd>> {
         match by_handle(self.os, self.root, object, how)? {
             ByHandle::Found(fd) => return Ok(Some(fd)),
+            // The kernel knows no object of that handle any more, so no path leads to it.
             ByHandle::Gone => return Ok(None),
             ByHandle::Forbidden => {}
         }
         if let Some(held) = self.held.get(object) {
             return match self.os.stat(held)?.nlink {
+                // The descriptor keeps it alive, but without a name it is as gone as by handle.
                 0 => Ok(None),
                 _ if how == Open::Path => self.os.dup(held).map(Some),
                 _ => self.os.reopen(held, how).map(Some),
@@ -273,6 +276,7 @@ impl<'a, O: Os> Site<'a, O> {
         let own = self.body.map(|body| self.ways.get_or_init(|| Ways::of(body)));
         let log = self.ways_of_log.map(|ways| ways());
         let ways: Vec<&Ways> = own.into_iter().chain(log.as_deref()).collect();
+        // The first place is the path in the record, where it was not found.
         for place in ways::places(&ways, path).into_iter().skip(1) {
             let found = match place.base {
                 Base::Root => walk(self.os, self.root, object, &place.path, how),
@@ -293,6 +297,7 @@ impl<'a, O: Os> Site<'a, O> {
                 found => return found,
             }
         }
+        // Found nowhere: a path that could not be searched is an error, and not an object that is gone.
         first
     }
 
@@ -365,6 +370,7 @@ impl<'a, O: Os> Site<'a, O> {
             } else {
                 format!("{}.{}.{n}", self.id, step.slot)
             };
+            // Looked for first, since the note that is made before the rename has the name.
             if identify(self.os, self.aside, name.as_bytes())?.is_some() {
                 continue;
             }

@@ -51,6 +51,7 @@ impl Times {
     /// After a step.
     pub fn after<O: Os>(&mut self, site: &mut Site<'_, O>, step: &Step) {
         let Some(given) = self.of(step) else { return };
+        // The step has moved the time itself; only a later difference is an outsider's.
         match mtime(site, step) {
             Some(now) => given.now = now,
             None => drop(self.0.remove(&step.at.dir)),
@@ -61,6 +62,7 @@ impl Times {
     pub fn give<O: Os>(mut self, site: &mut Site<'_, O>, body: &Body) {
         for time in &body.times {
             let Some(step) = body.steps.get(time.step as usize) else { continue };
+            // Looked at once more: an outsider may have changed a name since the last step there.
             self.before(site, step);
             let (Some(given), Ok(Some(dir))) = (self.of(step), site.directory(&step.at)) else { continue };
             // Of another user's directory it can't be set, as in a plain run.
@@ -83,6 +85,7 @@ pub(crate) fn changes_a_name(step: &Step) -> bool {
 }
 
 fn mtime<O: Os>(site: &mut Site<'_, O>, step: &Step) -> Option<Timestamp> {
+    // A directory that can't be looked at keeps its time: an error here must not stop a committed record.
     let dir = site.directory(&step.at).ok()??;
     Some(site.os.stat(&dir).ok()?.mtime)
 }

@@ -64,6 +64,7 @@ impl TokenHandles {
         for k in 0u32.. {
             match identify(os, slots, &token_file(k))? {
                 Some(handle) => found.push(handle),
+                // They are made in order: the first number that is missing ends them.
                 None => break,
             }
         }
@@ -79,6 +80,7 @@ impl TokenHandles {
                 self.0.get_or_init(|| found)
             }
         };
+        // By identity, not by attributes: a step may take out an empty file of mode 0 as well.
         if known.contains(handle) {
             return Ok(true);
         }
@@ -107,6 +109,7 @@ pub(crate) fn make<O: Os>(
         };
         match token {
             Token::Directory => match os.mkdir(slots, &name, 0) {
+                // A kill between the two calls leaves half a token, but nothing that counts before the seal (P3).
                 Ok(()) => os.utimens(&os.open(slots, &name, Open::Path)?, Some(EPOCH), Some(EPOCH))?,
                 Err(Errno::EXIST) => {}
                 Err(e) => return Err(e),
@@ -119,6 +122,7 @@ pub(crate) fn make<O: Os>(
                     }
                 }
                 let (k, links) = base.as_ref().map_or((0, 0), |(k, _, links)| (*k, *links));
+                // Another file before the kernel refuses the link (EMLINK), which would fail the commit.
                 if base.is_none() || links >= LINKS_MAX {
                     let k = if base.is_none() { 0 } else { k + 1 };
                     base = Some((k, token_base(os, slots, k)?, 0));

@@ -51,6 +51,7 @@ impl Ways {
             if renames(&step.act) {
                 ways.join(slot(), name(step));
             }
+            // Until it is linked into the entry the object has only the name that it had before.
             if let Act::Link { found, .. } = &step.act {
                 ways.join(slot(), at_root(join(&found.path, &found.name)));
             }
@@ -67,6 +68,7 @@ impl Ways {
             match &step.act {
                 Act::Take { .. } => drop(taken.insert(step.slot, name(step))),
                 _ => {
+                    // TAKE and PLACE share an entry, which is empty when both are done: it joins their names.
                     if let Some(from) = taken.get(&step.slot) {
                         self.join(from.clone(), name(step));
                     }
@@ -105,17 +107,20 @@ pub(crate) fn places(ways: &[&Ways], path: Vec<u8>) -> Vec<Place> {
     while let Some(place) = found.get(n).filter(|_| found.len() < PLACES_MAX).cloned() {
         n += 1;
         let ends = place.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end);
+        // A directory on the way may have moved with all that is in it, so each beginning of the path is followed.
         for end in ends.chain([0, place.path.len()]) {
             let prefix = Place { base: place.base, path: place.path[..end].to_vec() };
             let rest = place.path[end..].strip_prefix(b"/").unwrap_or(&place.path[end..]);
             for to in ways.iter().filter_map(|ways| ways.to.get(&prefix)).flatten() {
                 let to = Place { base: to.base, path: below(&to.path, rest) };
+                // Pairs lead both ways: a place that was seen is not visited again, or the search would not end.
                 if seen.insert(to.clone()) {
                     found.push(to);
                 }
             }
         }
     }
+    // The sort is stable: the path in the record stays first, and callers have tried that already.
     found.sort_by_key(|place| place.base != Base::Root);
     found
 }

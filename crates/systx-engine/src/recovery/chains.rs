@@ -77,6 +77,7 @@ impl Chains {
             return Ok(chains);
         }
         let mut next = Next::default();
+        // From the last to the first: each record is compared with what those behind it expect to find.
         for n in (0..records.replay().records.len()).rev() {
             let Some(body) = records.body(os, n)?.filter(|body| goes(n, body)) else { continue };
             for step in &body.steps {
@@ -90,6 +91,7 @@ impl Chains {
                         if next.patch_differs(os, patch, slot) {
                             chains.end_bytes(n, patch.file);
                         }
+                        // After the comparison: from here on this record's *before* is what an earlier one must leave.
                         next.expects_patch(patch);
                         *chains.changes.entry(patch.file).or_default() += 1;
                         if patch.size_after < patch.size_before {
@@ -115,6 +117,7 @@ impl Chains {
     fn end_bytes(&mut self, n: usize, file: Handle) {
         // The first that is met is the last one of the log.
         self.bytes.entry(file).or_insert(n);
+        // An outsider that changed the bytes may have changed the attributes between the same two records.
         self.end_attributes(n, file);
     }
 
@@ -209,6 +212,7 @@ impl Next {
     fn expects_attributes(&mut self, object: &Handle, changes: &[Change]) {
         let listed = sets_list(changes);
         if listed {
+            // The list has set the mode on its way, so a mode that a later record expects shows nothing any more.
             self.modes.remove(object);
         }
         for change in changes {

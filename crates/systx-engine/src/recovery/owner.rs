@@ -30,6 +30,8 @@ pub(crate) fn help<O: Os>(domain: &Domain<O>, dead: OwnerIx) -> Result<Recovered
         Ok(None) => return Ok(Recovered::default()),
         Err(_) => return Err(Errno::AGAIN),
     };
+    // An owner that died under the commit lock may have filled an entry without moving `next`. That is repaired first,
+    // or the next commit would get the same number, and inherit its ABORT (C12).
     domain.inherit_lock_of(claim.ix)?;
     finish_owner(domain, claim.ix)
 }
@@ -49,6 +51,7 @@ pub(crate) fn finish_owner<O: Os>(domain: &Domain<O>, ix: OwnerIx) -> Result<Rec
     for slot in slots {
         finish(domain, &slot, &mut waiting, &mut recovered)?;
     }
+    // Behind the entries, which name the staging that is still needed: the rest never got a number.
     domain.discard_unsealed_of(ix)?;
     domain.discard_sealed_of(ix)?;
     domain.clear_shared_staging_of(ix)?;
@@ -71,6 +74,7 @@ pub(crate) fn finish<O: Os>(
         }
     };
     if let Some(body) = body.as_ref().filter(|_| !mutant::on(Mutant::ParticipantFirst)) {
+        // Its coordinator first: as long as that is undecided, so is this share of it.
         finish_coordinator(&domain.peers, body, recovered)?;
     }
     let coordinator = body.as_ref().map_or(Coordinator::Myself, |b| coordinator_state(domain, b));
@@ -88,6 +92,8 @@ pub(crate) fn finish<O: Os>(
             recovered.aborted += 1;
         }
         Fate::Abort => {
+            // Synced before the entry is free, or a redo could publish what others have gone on without (I8). If it
+            // fails, the entry stays and its objects conflict.
             if let Err(e) = domain.append_and_sync(Cell::Abort { lsn: slot.info.lsn }) {
                 recovered.unfinished.push(format!("transaction {id}: {e}"));
                 return Ok(());
@@ -97,6 +103,7 @@ pub(crate) fn finish<O: Os>(
             recovered.aborted += 1;
         }
         Fate::Publish => match body {
+            // Steps that build on those of a record that waits would take its old state for an outsider's later one.
             Some(body) if waiting.iter().any(|earlier| builds_on(earlier, &body)) => {
                 let first = waiting.iter().find(|earlier| builds_on(earlier, &body)).map_or(id, |b| b.id);
                 tell_waiting(id, first, recovered);
@@ -241,6 +248,7 @@ fn done<O: Os>(domain: &Domain<O>, slot: &InFlight, body: &Body, recovered: &mut
     if !slot.info.durable && body.coordinator.is_some() {
         domain.note_past(slot.info.lsn, body);
     }
+    // Before the entry is free: from then on a durable commit may build on this one, which V4 must see.
     if !slot.info.durable {
         domain.table.unsynced().add(&slot.info.footprint.changed());
     } else {
@@ -304,6 +312,7 @@ pub(super) fn finish_coordinator<O: Os>(
 fn coordinator_state<O: Os>(domain: &Domain<O>, body: &Body) -> Coordinator {
     let Some(party) = &body.coordinator else { return Coordinator::Myself };
     let Some(coordinator) = domain.peers.get(&party.area) else { return Coordinator::Unknown };
+    // The entry before the log, which may have the header of a commit that is not decided yet.
     match slot_of(&coordinator, party, body) {
         Ok(Some(slot)) => return Coordinator::In(slot.seen.state()),
         Ok(None) => {}

@@ -68,6 +68,7 @@ pub(crate) fn after_reboot<O: Os>(
     debug!(checkpoint = replay.checkpoint.0, highest = replay.highest_lsn.0, "redoing what is between");
     tell_damage(replay, recovered);
     let mut recovery = Recovery::new(os, area, info, peers, &records, recovered)?;
+    // Of all records, before the first step: a difference near the end concerns the first record, too.
     let chains = recovery.chains()?;
     // Where handles can't be opened an object is looked for wherever a record of the log takes it. Seldom, so
     // bodies are read again.
@@ -94,6 +95,7 @@ pub(crate) fn after_reboot<O: Os>(
     }
     let Redone { checkpoint, kept, undecided, stuck, decided } = recovery.end()?;
     let next = Lsn(records.replay().highest_lsn.0 + 1);
+    // Names with a number may outlive the log: a transaction that got it again would take them for its own.
     let next_tx = TxId(highest_number(os, area, records.replay().highest_id)?.0 + 1);
     Ok(After { next, next_tx, replay: records.into_replay(), checkpoint, kept, undecided, stuck, decided })
 }
@@ -308,6 +310,7 @@ impl<'a, O: Os> Recovery<'a, O> {
         let again = again.filter(|e| e.needed).filter_map(|e| e.cell.id());
         let kept = again.chain(self.undecided.iter().map(|(id, _)| *id)).collect();
         let _ = history::keep(os, dir, &self.past);
+        // The new log says that all of this is on the disk, so it is synced before that log begins (I7).
         os.syncfs(dir).map_err(failed("syncing what was recovered"))?;
         let Recovery { checkpoint, undecided, stuck, decided, .. } = self;
         let highest = self.records.replay().highest_lsn;
@@ -480,6 +483,7 @@ impl<O: Os> Redo<'_, O> {
         };
         let mut site = Site::redo(os, area, slots, body, *around, self.marks, carried);
         let published = publish(&mut site, body);
+        // Taken back whether or not it failed: the next try, and later records, go on with them.
         self.targets = std::mem::take(&mut site.patch_targets);
         self.old_ends = std::mem::take(&mut site.old_ends);
         self.met.append(&mut site.conflict_copies);

@@ -48,6 +48,7 @@ pub(super) fn builds_on(earlier: &Body, later: &Body) -> bool {
     for step in &earlier.steps {
         objects.extend(objects_of(step));
         names.insert((step.at.dir, &step.at.name));
+        // Paths, too: a redo may make an object again, which then has another handle than later records name.
         paths.insert(crate::paths::join(&step.at.path, &step.at.name));
     }
     later.steps.iter().any(|step| {
@@ -57,6 +58,7 @@ pub(super) fn builds_on(earlier: &Body, later: &Body) -> bool {
             || objects.contains(&step.at.dir)
             || objects_of(step).iter().any(|object| objects.contains(object))
             || paths.contains(&path)
+            // Below a directory that is not in place yet, or is about to move, a step would not find its name.
             || above.any(|above| paths.contains(above))
     })
 }

@@ -48,6 +48,7 @@ impl<O: Os> Domain<O> {
                 }
             }
             let Some(slot) = waiting else { return Ok(Ok(())) };
+            // All are looked at again after this wait, in which a free entry may have been filled.
             if let Err(stuck) = self.await_slot(slot.ix, ours.as_ref())? {
                 return Ok(Err(stuck));
             }
@@ -99,7 +100,9 @@ impl<O: Os> Domain<O> {
         let _waiting = _waiting.entered();
         loop {
             let now = self.checked(slots.read(ix))?.filter(|now| now.info.lsn == first.info.lsn);
+            // Another number is another transaction: the one that was in the way is done, and its entry used again.
             let Some(now) = now else { return Ok(Ok(())) };
+            // Not at once: most commits are over within a moment, and then their records need not be read.
             if waited && ours.is_some() {
                 self.get_to_know(&now);
             }
@@ -115,6 +118,7 @@ impl<O: Os> Domain<O> {
                     }
                 }
                 Wait::ForOwner => {
+                    // A limit, since an owner that is killed wakes no waiter: then its byte is asked again.
                     slots.wait_change(ix, now.seen, if waited { PROBE_NS } else { MOMENT_NS });
                     waited = true;
                 }
@@ -123,6 +127,7 @@ impl<O: Os> Domain<O> {
                     let after = self.checked(slots.read(ix))?;
                     let unfinished =
                         after.filter(|a| a.info.lsn == now.info.lsn && !self.alive(a.info.owner));
+                    // It can't be finished now (a full disk, a doubt): helping once more at once would not end.
                     if let Some(after) = unfinished {
                         return Ok(stuck(&after).map_or(Ok(()), Err));
                     }
@@ -170,6 +175,7 @@ impl<O: Os> Domain<O> {
     /// Goes on with all that this process has left.
     pub(crate) fn finish_mine(&self) -> Result<Recovered> {
         self.ours()?;
+        // Steps are taken by one thread at a time: other processes are kept out by the owner's byte, threads by this.
         let _alone = self.finishing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut recovered = Recovered::default();
         for slot in self.table.slots().in_flight() {
