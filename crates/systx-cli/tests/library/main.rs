@@ -390,21 +390,30 @@ fn transfer_between(a: &Path, b: &Path) {
     }
 }
 
+/// A file system with an account of 100.
+fn account_on(dir: &Path, kind: &'static str) -> Option<(Volume, PathBuf)> {
+    let placed = place(dir, kind)?;
+    std::fs::write(placed.1.join("account"), "100\n").unwrap();
+    Some(placed)
+}
+
+fn account(tx: &systx::Dir, tree: &Path) -> std::io::Result<i64> {
+    Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
+}
+
+/// Kills a process that moves amounts between two accounts when it has moved so many.
+fn kill_between(a: &Path, b: &Path, moved: usize) {
+    let mut process = process("transfer between", a).env(OTHER, b).stdout(Stdio::piped()).spawn().unwrap();
+    process.stdout.as_mut().unwrap().read_exact(&mut vec![0; moved]).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
 fn killed_between(dir: &Path) {
-    let Some((_one, a)) = place(dir, "ext4") else { return };
-    let Some((_other, b)) = place(dir, "xfs") else { return };
-    for tree in [&a, &b] {
-        std::fs::write(tree.join("account"), "100\n").unwrap();
-    }
-    let account = |tx: &systx::Dir, tree: &Path| -> std::io::Result<i64> {
-        Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
-    };
+    let Some((_one, a)) = account_on(dir, "ext4") else { return };
+    let Some((_other, b)) = account_on(dir, "xfs") else { return };
     for round in 0..rounds(20, 300) {
-        let mut process =
-            process("transfer between", &a).env(OTHER, &b).stdout(Stdio::piped()).spawn().unwrap();
-        process.stdout.as_mut().unwrap().read_exact(&mut vec![0; 1 + round % 3]).unwrap();
-        process.kill().unwrap();
-        process.wait().unwrap();
+        kill_between(&a, &b, 1 + round % 3);
         // The next use comes to one of the two file systems alone, first.
         let systx = systx();
         let first = if round % 2 == 0 { &a } else { &b };
@@ -418,25 +427,15 @@ fn killed_between(dir: &Path) {
 
 /// What it has open is the participant alone; the other one dies beside it.
 fn doubt_of_another(dir: &Path) {
-    let Some((_one, a)) = place(dir, "ext4") else { return };
-    let Some((_other, b)) = place(dir, "xfs") else { return };
-    for tree in [&a, &b] {
-        std::fs::write(tree.join("account"), "100\n").unwrap();
-    }
-    let account = |tx: &systx::Dir, tree: &Path| -> std::io::Result<i64> {
-        Ok(tx.read_to_string(tree.join("account"))?.trim().parse().expect("a number"))
-    };
+    let Some((_one, a)) = account_on(dir, "ext4") else { return };
+    let Some((_other, b)) = account_on(dir, "xfs") else { return };
     let (at_a, at_b) = (systx(), systx());
     let read = |systx: &Systx, tree: &Path| {
         systx.atomically(&Options::new().retries(100), |tx| account(tx, tree)).unwrap()
     };
     assert_eq!(read(&at_a, &a) + read(&at_b, &b), 200);
     for round in 0..rounds(20, 300) {
-        let mut process =
-            process("transfer between", &a).env(OTHER, &b).stdout(Stdio::piped()).spawn().unwrap();
-        process.stdout.as_mut().unwrap().read_exact(&mut vec![0; 1 + round % 3]).unwrap();
-        process.kill().unwrap();
-        process.wait().unwrap();
+        kill_between(&a, &b, 1 + round % 3);
         // Either is asked first in turns.
         let mut both = [(&at_a, &a), (&at_b, &b)];
         both.rotate_left(round % 2);

@@ -2,7 +2,7 @@
 
 use super::stuck::make;
 use super::world::*;
-use crate::domain::{Area, AreaError, Bounds, Domain, Location, Make, OpenError};
+use crate::domain::{AreaError, Domain, Make, OpenError};
 use crate::log::format::{name, Header, HeaderRead};
 use std::sync::Arc;
 use systx_os::{FsInfo, FsKind, Open, Os, Rename};
@@ -430,17 +430,7 @@ fn who_comes_while_an_area_gets_its_identity_is_given_the_same() {
         let os = machine.spawn("first");
         machine.kill_at(&os, cut);
         let takes_over = |os: &SimOs| {
-            let area = Area::open(
-                os,
-                &Location {
-                    root: Arc::new(os.root(0)),
-                    bounds: Bounds::FileSystem,
-                    parent: &os.root(0),
-                    name: AREA,
-                },
-                Make::IfMissing,
-            )
-            .expect("opens");
+            let area = area(os, Make::IfMissing).expect("opens");
             area.expect("is there").id
         };
         let first = run_process(&os, || takes_over(&os));

@@ -3,7 +3,7 @@
 
 use super::stuck::make;
 use super::world::*;
-use crate::domain::{Area, Bounds, Domain, Location, Make, Opened, Owners, SlotState, Table};
+use crate::domain::{Domain, Make, Opened, Owners, SlotState, Table};
 use crate::outcome::Durability;
 use std::sync::{Arc, Mutex};
 use systx_os::{FsInfo, FsKind, Open, Os};
@@ -91,16 +91,7 @@ fn of_two_that_find_an_older_table_none_goes_on_with_it() {
     machine.lose_cache(0, Crash::Everything, &mut fastrand::Rng::with_seed(1));
     let (first, second) = (machine.spawn("first"), machine.spawn("second"));
     let parts = |os: &SimOs| {
-        let area = Area::open(
-            os,
-            &Location {
-                root: Arc::new(os.root(0)),
-                bounds: Bounds::FileSystem,
-                parent: &os.root(0),
-                name: AREA,
-            },
-            Make::Never,
-        );
+        let area = area(os, Make::Never);
         let area = area.expect("opens").expect("is there");
         let owners = Owners::open(os, &area.dir).expect("opens");
         let life = os.fs_info(&area.dir).expect("says what it is").life;

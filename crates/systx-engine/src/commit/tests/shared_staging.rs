@@ -223,20 +223,33 @@ fn the_next_owner_of_an_index_goes_on_with_the_shared_staging_of_a_killed_one() 
     }
 }
 
+/// An owner that was killed, and another process that had opened the area before.
+struct Killed {
+    machine: Machine,
+    other: SimOs,
+    domain: Arc<Domain<SimOs>>,
+}
+
+/// Kills an owner at one of its calls.
+fn killed_at(world: &Machine, point: u64) -> Killed {
+    let machine = world.fork();
+    machine.set_word_points(false);
+    let other = machine.spawn("other");
+    let domain = run_process(&other, || open(&other).expect("opens")).expect("lives");
+    let os = machine.spawn("owner");
+    machine.kill_at(&os, point);
+    let _ = run_process(&os, || play(&os, &Mutex::new(0)));
+    machine.clear_plans();
+    Killed { machine, other, domain }
+}
+
 /// A recovering process need not become the next owner of the dead one's index.
 #[test]
 fn a_recovery_leaves_nothing_in_the_shared_staging_of_a_killed_owner() {
     let (world, points) = undisturbed(FsKind::Ext4);
     let mut left = 0;
     for point in (0..points).step_by(3) {
-        let machine = world.fork();
-        machine.set_word_points(false);
-        let other = machine.spawn("other");
-        let domain = run_process(&other, || open(&other).expect("opens")).expect("lives");
-        let os = machine.spawn("owner");
-        machine.kill_at(&os, point);
-        let _ = run_process(&os, || play(&os, &Mutex::new(0)));
-        machine.clear_plans();
+        let Killed { other, domain, .. } = killed_at(&world, point);
         let done = run_process(&other, || {
             left += in_shared_stagings(&domain).len();
             domain.checkpoint().expect("makes a checkpoint");
@@ -257,14 +270,7 @@ fn an_immutable_object_in_the_shared_staging_of_the_dead_keeps_nobody_out() {
     let (world, points) = undisturbed(FsKind::Ext4);
     let mut met = 0;
     for point in (0..points).step_by(5) {
-        let machine = world.fork();
-        machine.set_word_points(false);
-        let other = machine.spawn("other");
-        let domain = run_process(&other, || open(&other).expect("opens")).expect("lives");
-        let os = machine.spawn("owner");
-        machine.kill_at(&os, point);
-        let _ = run_process(&os, || play(&os, &Mutex::new(0)));
-        machine.clear_plans();
+        let Killed { machine, other, domain } = killed_at(&world, point);
         let left = run_process(&other, || {
             domain.finish_in_flight().expect("recovers");
             in_shared_stagings(&domain)

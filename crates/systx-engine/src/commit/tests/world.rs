@@ -3,7 +3,7 @@
 use crate::bytes::{sector_crc, write_all};
 use crate::commit::{run, Draft, Failing, InSharedStaging};
 use crate::domain::shared_staging::{first_slot, SLOTS_MAX};
-use crate::domain::{Bounds, Domain, Location};
+use crate::domain::{Area, AreaError, Bounds, Domain, Location, Make, OpenError};
 use crate::facts::{Facts, Found, LowerDir};
 use crate::id::ObjectId;
 use crate::outcome::{CommitError, Committed, Durability, VerbError};
@@ -90,12 +90,17 @@ pub(super) fn machine_where(kind: FsKind, finds: Finds) -> Machine {
     machine
 }
 
-pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, crate::domain::OpenError> {
-    let root = os.root(0);
-    Domain::open(
-        os,
-        Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent: &root, name: AREA },
-    )
+pub(super) fn open(os: &SimOs) -> Result<Arc<Domain<SimOs>>, OpenError> {
+    Domain::open(os, location(os, &os.root(0)))
+}
+
+/// The area alone, without what recovers in it.
+pub(super) fn area(os: &SimOs, missing: Make) -> Result<Option<Area<SimOs>>, AreaError> {
+    Area::open(os, &location(os, &os.root(0)), missing)
+}
+
+fn location<'a>(os: &SimOs, parent: &'a SimFd) -> Location<'a, SimOs> {
+    Location { root: Arc::new(os.root(0)), bounds: Bounds::FileSystem, parent, name: AREA }
 }
 
 /// Returns what all others see: the tree without our area.
