@@ -130,8 +130,11 @@ impl<O: Os> Facts<O> {
             Some(fd) => fd.clone(),
             None => match os.open(dir, &seen.name, Open::Read) {
                 Ok(fd) => Arc::new(fd),
-                // Gone, or under the lease of a process that may be writing.
-                Err(Errno::NOENT | Errno::AGAIN) => return Ok(true),
+                // Gone, or under the lease of a process that may be writing; or, since the look at its name, something else
+                // has that: a link, a FIFO, a file that may not be read.
+                Err(Errno::NOENT | Errno::AGAIN | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {
+                    return Ok(true)
+                }
                 Err(e) => return Err(e),
             },
         };

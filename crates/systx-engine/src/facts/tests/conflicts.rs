@@ -8,8 +8,8 @@ use crate::transaction::{Access, Caller, SetAttr, Transaction};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use systx_os::{Errno, FsKind, Linux, Open, Os};
-use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimOs};
+use systx_os::{Errno, FsKind, Linux, Open, Os, Rename};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, FsSpec, Machine, Plant, SimFd, SimOs};
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, umask: 0o022 };
 
@@ -296,6 +296,61 @@ fn of_many_missing_names_the_one_that_appears_is_noticed_and_no_other_name_is() 
         os.unlink(&os.root(0), b"missing3").unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn what_takes_the_place_of_a_file_at_any_call_of_a_commit_is_a_conflict_and_no_failure() {
+    let place: [(&str, fn(&SimOs, &SimFd)); 3] = [
+        ("a link", |os, top| os.symlink(top, b"other thing", b"third").expect("links")),
+        ("a FIFO", |os, top| os.mknod(top, b"other thing", 0o010_600, 0).expect("makes")),
+        ("a directory", |os, top| os.mkdir(top, b"other thing", 0o700).expect("makes")),
+    ];
+    // On tmpfs the bytes themselves are compared, so the file is opened again.
+    for ((what, make), fs) in place.into_iter().flat_map(|it| [(it, FsKind::Tmpfs), (it, FsKind::Ext4)]) {
+        let (mut conflicts, mut at) = (0, 0);
+        loop {
+            let machine = Machine::with(fs);
+            machine
+                .plant(0, &[("read", Plant::File(b"contents")), ("third", Plant::File(b""))])
+                .expect("plants");
+            machine.settle();
+            machine.set_word_points(false);
+            let (os, outsider) = (machine.spawn("ours"), machine.spawn("outsider"));
+            let process = os.process();
+            let body = || {
+                let domain = open(&os);
+                let mut tx = begin(&os, &domain, Durability::None, "ours");
+                read(&mut tx, b"read").expect("reads");
+                tx.create(tx.root(0), b"new", 0o644, CALLER).expect("creates");
+                let mut act = Some((os.points() + at, outsider));
+                machine.set_hook(move |_, point| {
+                    if let Some((_, outsider)) =
+                        act.take_if(|(at, _)| point.process == process && point.point >= *at)
+                    {
+                        let top = outsider.root(0);
+                        make(&outsider, &top);
+                        let _ = outsider.unlink(&top, b"read");
+                        outsider
+                            .rename((&top, b"other thing"), (&top, b"read"), Rename::NoReplace)
+                            .expect("renames");
+                    }
+                });
+                let ended = tx.commit();
+                machine.clear_hook();
+                ended
+            };
+            match run_process(&os, body).expect("not killed") {
+                Err(CommitError::Conflict(conflict)) => {
+                    assert_eq!(conflict.path, b"read", "{what} at call {at}");
+                    conflicts += 1;
+                }
+                Ok(_) if machine.look(0, "other thing").is_none() && conflicts > 0 => break,
+                ended => panic!("{what} at call {at} on {fs:?}: {ended:?}"),
+            }
+            at += 1;
+        }
+        assert!(conflicts > 3, "{what}: compared at {conflicts} calls");
+    }
 }
 
 #[test]
