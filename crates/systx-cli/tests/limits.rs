@@ -26,6 +26,10 @@ fn main() {
         ),
         ("what_the_log_keeps_never_fills_the_file_system", what_the_log_keeps_never_fills_the_file_system),
         ("one_byte_of_a_huge_sparse_file_costs_no_copy", one_byte_of_a_huge_sparse_file_costs_no_copy),
+        (
+            "a_set_id_bit_on_a_huge_sparse_file_reads_no_hole",
+            a_set_id_bit_on_a_huge_sparse_file_reads_no_hole,
+        ),
         ("one_name_in_a_wide_directory_commits", one_name_in_a_wide_directory_commits),
         ("many_new_files_commit_at_once", many_new_files_commit_at_once),
         ("what_is_looked_at_takes_little_memory", what_is_looked_at_takes_little_memory),
@@ -287,6 +291,30 @@ fn one_byte_of_a_huge_sparse_file_costs_no_copy(dir: &Path) {
         file.seek(SeekFrom::Start(offset)).unwrap();
         file.read_exact(&mut found).unwrap();
         assert_eq!(found, expected, "at {offset}");
+    }
+    settled(&volume);
+}
+
+/// The bytes that get privileges are hashed. To read all of these would take longer than a silent test may.
+fn a_set_id_bit_on_a_huge_sparse_file_reads_no_hole(dir: &Path) {
+    let Some((volume, served)) = world(dir, 0) else { return };
+    for (n, change) in
+        ["", "printf X | dd of=huge bs=1 seek=5000000000 conv=notrunc status=none;"].iter().enumerate()
+    {
+        let path = served.join("huge");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(3 << 40).unwrap();
+        file.write_all_at(b"first", 0).unwrap();
+        file.write_all_at(b"middle", 1 << 40).unwrap();
+        drop(file);
+        let output = shell(&served, &format!("{change} chmod 4755 huge"));
+        assert_eq!((code(&output), err(&output).as_str()), (0, ""));
+        let file = std::fs::File::open(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o4755);
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 5_000_000_000).unwrap();
+        assert_eq!(byte, [[0], [b'X']][n]);
+        std::fs::remove_file(&path).unwrap();
     }
     settled(&volume);
 }

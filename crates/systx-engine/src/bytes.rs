@@ -4,7 +4,7 @@
 //! not seen. Does not: decide what the bytes of a record mean.
 
 use crate::record::SECTOR_BYTES;
-use systx_os::{Errno, Os, Result};
+use systx_os::{Errno, Os, Result, Seek};
 
 /// Reads until `buf` is full or the file ends; the rest of `buf` stays zero.
 pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64) -> Result<usize> {
@@ -18,6 +18,17 @@ pub(crate) fn read_up_to<O: Os>(os: &O, fd: &O::Fd, buf: &mut [u8], offset: u64)
         }
     }
     Ok(got)
+}
+
+/// Where the next bytes of a file stand that may be other than zeros, from an offset on; the end of all numbers: there are
+/// none.
+pub(crate) fn next_data<O: Os>(os: &O, fd: &O::Fd, offset: u64) -> u64 {
+    match os.seek(fd, offset, Seek::Data) {
+        Ok(data) => data,
+        Err(Errno::NXIO) => u64::MAX,
+        // A file system that does not tell: all of it may be data.
+        Err(_) => offset,
+    }
 }
 
 /// CRC32C of a sector, as if zeros followed up to its full length.

@@ -6,7 +6,7 @@ use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
     Seen, Which,
 };
-use crate::bytes::{copy_from, read_up_to};
+use crate::bytes::{copy_from, next_data, read_up_to};
 use crate::domain::Domain;
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
@@ -359,11 +359,7 @@ impl<O: Os> Facts<O> {
         if self.seen[file.fact.0 as usize].data.as_ref().is_none_or(|data| data.hot) {
             return Ok(offset);
         }
-        match self.os_of(file.fact).seek(fd, offset, Seek::Data) {
-            Ok(data) => Ok(data),
-            Err(Errno::NXIO) => Ok(u64::MAX),
-            Err(_) => Ok(offset),
-        }
+        Ok(next_data(self.os_of(file.fact), fd, offset))
     }
 
     /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a

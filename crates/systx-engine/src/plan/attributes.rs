@@ -7,9 +7,8 @@ use crate::id::ObjectId;
 use crate::outcome::{Verb, VerbError};
 use crate::plan::at_object;
 use crate::plan::handle_of;
-use crate::publish::power::BytesHash;
+use crate::publish::power::{block_of, BytesHash};
 use crate::record::{Act, Change, Step};
-use crate::workset::data::CHUNK_BYTES;
 use crate::workset::node::Ix;
 use crate::workset::Workset;
 use systx_os::{Errno, FileType, FsKind, Os};
@@ -121,19 +120,17 @@ pub(super) fn renew_time<O: Os>(workset: &Workset<O>, draft: &mut Draft<O>, ix: 
 /// compared. `None`: they can't be read, by a user who owns the file.
 fn hash_of<O: Os>(workset: &mut Workset<O>, draft: &mut Draft<O>, ix: Ix) -> Verb<Option<[u8; 32]>> {
     draft.now = Some(ix);
-    let (size, mut hash) = (workset.attr(ix)?.size, BytesHash::default());
-    let (mut at, mut bytes) = (0, vec![0; CHUNK_BYTES]);
-    while at < size {
-        let len = (size - at).min(CHUNK_BYTES as u64) as usize;
-        match workset.read_bytes(ix, &mut bytes[..len], at) {
-            Err(VerbError::Os(Errno::ACCESS)) => return Ok(None),
-            read => drop(read?),
-        }
-        hash.add(at, &bytes[..len]);
-        at += len as u64;
-    }
+    let size = workset.attr(ix)?.size;
+    let hash = BytesHash::of(size, |bytes, at| {
+        let at = block_of(workset.next_data(ix, at)?).min(size);
+        let len = bytes.len().min((size - at) as usize);
+        Ok((at, workset.read_bytes(ix, &mut bytes[..len], at)?))
+    });
     draft.now = None;
-    Ok(Some(hash.finish(size)))
+    match hash {
+        Err(VerbError::Os(Errno::ACCESS)) => Ok(None),
+        hash => hash.map(Some),
+    }
 }
 
 /// Returns what publishing itself would change of a staged directory, or what would keep it from being

@@ -7,7 +7,7 @@
 //! steps move.
 
 use super::site::Site;
-use crate::bytes::read_up_to;
+use crate::bytes::{next_data, read_up_to};
 use crate::mutant::{self, Mutant};
 use crate::outcome::ConflictCopyKind;
 use crate::record::Step;
@@ -71,15 +71,11 @@ pub(super) fn hold<'a, O: Os>(
 
 /// Hash of a file's bytes.
 fn hash<O: Os>(os: &O, fd: &O::Fd) -> Result<[u8; 32]> {
-    let (mut hash, mut at, mut bytes) = (BytesHash::default(), 0, vec![0; CHUNK_BYTES]);
-    loop {
-        let got = read_up_to(os, fd, &mut bytes, at)?;
-        hash.add(at, &bytes[..got]);
-        at += got as u64;
-        if got < bytes.len() {
-            return Ok(hash.finish(at));
-        }
-    }
+    let size = os.stat(fd)?.size;
+    BytesHash::of(size, |bytes, at| {
+        let at = block_of(next_data(os, fd, at)).min(size);
+        Ok((at, read_up_to(os, fd, bytes, at)?))
+    })
 }
 
 /// SHA-256 of a file's bytes, since a mere checksum can be met on purpose: of each block that is not all
@@ -90,7 +86,30 @@ pub(crate) struct BytesHash(Sha256);
 /// Of such blocks zeros are left out.
 const BLOCK_BYTES: usize = 4096;
 
+/// Where the block begins in which a byte stands.
+pub(crate) fn block_of(at: u64) -> u64 {
+    at / BLOCK_BYTES as u64 * BLOCK_BYTES as u64
+}
+
 impl BytesHash {
+    /// The hash of a file of `size` bytes. `next` reads from an offset on and may pass over zeros, of which a sparse file has
+    /// very many: it says where the bytes stand that it has read, the start of a block, and how many they are.
+    pub fn of<E>(
+        size: u64,
+        mut next: impl FnMut(&mut [u8], u64) -> std::result::Result<(u64, usize), E>,
+    ) -> std::result::Result<[u8; 32], E> {
+        let (mut hash, mut at, mut bytes) = (BytesHash::default(), 0, vec![0; CHUNK_BYTES]);
+        while at < size {
+            let (from, got) = next(&mut bytes, at)?;
+            hash.add(from, &bytes[..got]);
+            at = from + got as u64;
+            if got < bytes.len() {
+                break;
+            }
+        }
+        Ok(hash.finish(size))
+    }
+
     /// Adds bytes that begin `at`, a multiple of the block's size. Only the last ones of a file may end elsewhere.
     pub fn add(&mut self, at: u64, bytes: &[u8]) {
         const ZEROS: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];

@@ -9,7 +9,7 @@
 
 use super::extents::{Extent, Extents};
 use super::Workset;
-use crate::bytes::{copy_from, read_up_to};
+use crate::bytes::{copy_from, next_data, read_up_to};
 use crate::facts::LowerFile;
 use crate::outcome::Verb;
 use crate::types::Access;
@@ -21,6 +21,8 @@ use systx_os::{Errno, Open, Os};
 pub(crate) const COPY_BYTES_MAX: u64 = 128 << 10;
 /// Bytes moved at a time.
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
+/// So far a search for data goes: a part with very many extents is listed once, not once for each.
+const SEARCH_BYTES: u64 = 64 << 20;
 
 impl<O: Os> Workset<O> {
     /// Returns true if it was made here, or has bytes of its own.
@@ -255,6 +257,38 @@ impl<O: Os> Workset<O> {
             }
         }
         Ok((end - offset) as usize)
+    }
+
+    /// Where the next bytes of a node stand that may be other than zeros, from an offset on.
+    pub(crate) fn next_data(&mut self, ix: Ix, offset: u64) -> Verb<u64> {
+        if let Some(fd) = self.whole_fd(ix, Access::Read)? {
+            return Ok(next_data(&self.os, &fd, offset));
+        }
+        if self.memory(ix).is_some() {
+            return Ok(offset);
+        }
+        let (pieces, end) = match &self.object(ix).data {
+            Data::Overlay(overlay) if overlay.size > offset => {
+                let end = overlay.size.min(offset.saturating_add(SEARCH_BYTES));
+                (overlay.extents.pieces(offset..end), end)
+            }
+            Data::Overlay(_) => return Ok(u64::MAX),
+            _ => (vec![(offset..u64::MAX, None)], u64::MAX),
+        };
+        for (range, kind) in pieces {
+            let data = match kind {
+                Some(Extent::Hole) => continue,
+                Some(Extent::Data) => range.start,
+                None => {
+                    let file = self.lower_file(ix)?;
+                    self.facts.next_data(&file, range.start)?
+                }
+            };
+            if data < range.end {
+                return Ok(data);
+            }
+        }
+        Ok(end)
     }
 
     /// Writes at `offset`; may be short.

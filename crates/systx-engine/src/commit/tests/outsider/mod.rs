@@ -54,8 +54,10 @@ impl Stage {
         run_process(&os, || transact(&os, kind, durability)).expect("lives").expect("commits");
         let calls = copy.take_trace();
         let last = |call: Call, until: usize| calls[..until].iter().rposition(|p| p.call == call);
-        // Each file that is opened to be read has one asked for, and given back after this.
-        let opened = last(Call::Seek, calls.len()).expect("some are read");
+        // Each file that is opened to be read has one asked for, and given back after this. What is hashed is read right
+        // behind such a call.
+        let opens = |two: &[PointInfo]| two[0].call == Call::Seek && two[1].call != Call::Pread;
+        let opened = calls.windows(2).rposition(opens).expect("some are read");
         let leases =
             |from: usize| from + calls[from..].iter().position(|p| p.call == Call::Lease).expect("a lease");
         let look = leases(leases(opened) + 1);
