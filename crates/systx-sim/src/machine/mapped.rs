@@ -3,6 +3,7 @@
 //! Owns: what was stored through mappings, and where it is newer than the file's sectors. Does not: know the sectors
 //! (`bytes` brings the one to the other).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::data::SECTOR;
@@ -39,6 +40,15 @@ impl Mapped {
         let word = Arc::make_mut(&mut self.words).get_mut(index)?;
         self.newer[index / WORDS] = true;
         Some(word)
+    }
+
+    /// Stores zeros.
+    pub(super) fn clear(&mut self, words: Range<usize>) {
+        let Some(sectors) = words.end.checked_sub(1).map(|last| words.start / WORDS..last / WORDS + 1) else {
+            return;
+        };
+        Arc::make_mut(&mut self.words)[words].fill(0);
+        self.newer[sectors].fill(true);
     }
 
     /// Whether a word may differ from the file.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use systx_os::Words;
 
+use super::mapped::Mapped;
 use super::plan::Call;
 use super::process::{Entered, SimFd};
 use super::{Inner, Machine, ProcId, SimOs};
@@ -44,8 +45,8 @@ impl Inner {
         self.state.inodes.get(&id)?.mapped.as_ref()?.word(index)
     }
 
-    fn word_mut(&mut self, id: Id, index: usize) -> Option<&mut u64> {
-        Arc::make_mut(self.state.inodes.get_mut(&id)?).mapped.as_mut()?.word_mut(index)
+    fn mapped_mut(&mut self, id: Id) -> Option<&mut Mapped> {
+        Arc::make_mut(self.state.inodes.get_mut(&id)?).mapped.as_mut()
     }
 }
 
@@ -54,7 +55,7 @@ impl SimMem {
     fn at<R>(&self, call: Call, index: usize, change: impl FnOnce(&mut u64) -> R) -> Option<R> {
         assert!(index < self.len, "word {index} of a mapping of {}", self.len);
         let mut entered = self.point(call, index)?;
-        entered.inner.word_mut(self.id, index).map(change)
+        entered.inner.mapped_mut(self.id)?.word_mut(index).map(change)
     }
 
     fn point(&self, call: Call, index: usize) -> Option<Entered<'_>> {
@@ -80,7 +81,7 @@ impl Words for SimMem {
         assert!(words.end <= self.len, "words {words:?} of a mapping of {}", self.len);
         let mut inner = self.os.machine.lock();
         if self.os.pass(&mut inner, Call::Store, words.len() as u64) {
-            words.for_each(|index| inner.word_mut(self.id, index).into_iter().for_each(|word| *word = 0));
+            inner.mapped_mut(self.id).into_iter().for_each(|mapped| mapped.clear(words.clone()));
             return;
         }
         drop(inner);

@@ -141,13 +141,17 @@ impl SimOs {
 
     /// Passes the points of `n` calls on shared words at once, if nothing can happen at any of them; whether it did.
     pub(super) fn pass(&self, inner: &mut Inner, call: Call, n: u64) -> bool {
+        if !inner.control.word_points || self.is_silent(inner) {
+            // They are no points.
+            return inner.state.process(self.process).alive;
+        }
         let Inner { state, control } = inner;
-        let noticed = control.baton.is_some() || control.hook.is_some() || control.trace.is_some();
-        let points = control.word_points && !self.quiet && control.hooking.is_none();
+        let hooked = control.hook.is_some() || control.hooking.is_some();
+        let noticed = hooked || control.baton.is_some() || control.trace.is_some();
         let fails = control.faults.iter().any(|fault| fault.call == Some(call));
         let mine = |whom: Option<ProcId>| whom.is_none_or(|whom| whom == self.process);
         let dies = control.kills.iter().any(|(whom, left)| mine(*whom) && *left < n);
-        if noticed || !points || fails || dies || !state.process(self.process).alive {
+        if noticed || fails || dies || !state.process(self.process).alive {
             return false;
         }
         control.kills.iter_mut().filter(|(whom, _)| mine(*whom)).for_each(|(_, left)| *left -= n);
