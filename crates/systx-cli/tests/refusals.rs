@@ -39,6 +39,7 @@ fn main() {
             flags_that_a_directory_passes_on_are_as_natively,
         ),
         ("an_encrypted_directory_gets_nothing_that_it_can_t_have", an_encrypted_directory_gets_nothing),
+        ("a_case_folded_directory_loses_and_gets_no_name", a_case_folded_directory_keeps_its_names),
     ]);
 }
 
@@ -453,4 +454,75 @@ fn an_encrypted_directory_gets_nothing(dir: &Path) {
     let line =
         told.lines().find(|line| line.contains("special directories") && line.contains("/ext4-encrypt:"));
     assert!(line.is_some_and(|line| line.contains("encrypted")), "{told}");
+}
+
+/// Two names that differ in case are one there. Kernels with CONFIG_UNICODE only, such as Debian's: `make vm`.
+fn a_case_folded_directory_keeps_its_names(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4-casefold", 100) else { return };
+    let served = volume.point.join("tree");
+    let folded = served.join("folded");
+    std::fs::create_dir_all(&folded).unwrap();
+    must(Command::new("chattr").arg("+F").arg(&folded));
+    let script = "echo old > folded/File; mkdir folded/Dir; echo in > folded/Dir/In; echo p > plain; cat folded/fILE; \
+        head -c 2000000 /dev/zero > folded/Big";
+    assert_eq!(must(Command::new("sh").args(["-c", script]).current_dir(&served)), "old\n");
+    let before = picture(&served);
+    for script in [
+        "echo new > folded/n",
+        "mkdir folded/n",
+        "mkdir folded/Dir/n",
+        "ln -s x folded/n",
+        "ln plain folded/n",
+        "ln folded/FILE gone",
+        "perl -e 'rename(\"plain\", \"folded/FILE\") or die $!'",
+        "perl -e 'rename(\"folded/File\", \"folded/file\") or die $!'",
+        "perl -e 'rename(\"folded/file\", \"gone\") or die $!'",
+        "rm folded/file",
+        "rm -r folded/dir",
+    ] {
+        let done = shell(&served, script);
+        assert!(!matches!(code(&done), 0 | 76), "{script}: {}", err(&done));
+        assert!(err(&done).to_lowercase().contains("not supported"), "{script}: {}", err(&done));
+        let after = picture(&served);
+        assert!(after == before, "{script}: {}", difference(&after, &before));
+    }
+    for (script, said) in [
+        (
+            "cat folded/FILE; echo 1 > folded/file; echo 2 >> folded/FILE; cat folded/File; ls folded",
+            "old\n1\n2\nBig\nDir\nFile\n",
+        ),
+        ("chmod 600 folded/FILE; stat -c %a folded/file folded/File", "600\n600\n"),
+        ("echo more >> folded/DIR/IN; cat folded/dir/in", "in\nmore\n"),
+        ("head -c 2000000 /dev/zero | tr '\\0' x > folded/BIG", ""),
+        ("mv folded moved; cat moved/fILE", "1\n2\n"),
+        ("mv moved folded; cat folded/DIR/In", "in\nmore\n"),
+    ] {
+        let done = shell(&served, script);
+        assert_eq!((code(&done), machine::out(&done).as_str()), (0, said), "{script}: {}", err(&done));
+    }
+    let text = |name: &str| std::fs::read_to_string(folded.join(name)).unwrap();
+    assert_eq!((text("FILE"), text("dir/IN")), ("1\n2\n".into(), "in\nmore\n".into()));
+    assert_eq!(text("big"), "x".repeat(2_000_000));
+    assert_eq!(must(Command::new("ls").arg(&folded)), "Big\nDir\nFile\n");
+
+    // By whichever name an outsider changes what was read, it is a conflict.
+    let w = World { volume, served };
+    for act in
+        ["echo theirs >> folded/fILE", "rm folded/FILE; echo theirs > folded/File", "chmod 640 folded/fILE"]
+    {
+        let meeting = w.meet("stat folded/File > stat; cat folded/FILE >> stat");
+        must(Command::new("sh").args(["-c", act]).current_dir(&w.served));
+        let done = meeting.end();
+        assert_eq!(code(&done), 75, "{act}: {}", err(&done));
+        assert!(!w.served.join("stat").exists(), "{act}");
+    }
+    let done = shell(&w.served, "echo ours > folded/fILE");
+    assert_eq!((code(&done), text("File").as_str()), (0, "ours\n"), "{}", err(&done));
+    w.reboot();
+    recover();
+    assert_eq!((text("FILE"), text("dir/IN")), ("ours\n".into(), "in\nmore\n".into()));
+    let told = machine::out(&verb("doctor", &[]));
+    let line =
+        told.lines().find(|line| line.contains("special directories") && line.contains("/ext4-casefold:"));
+    assert!(line.is_some_and(|line| line.contains("blind to case")), "{told}");
 }

@@ -14,8 +14,8 @@ pub struct Volume {
 
 impl Volume {
     /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no
-    /// journal), ext4-4k (blocks of 4 KiB), ext4-encrypt, ext4-128 (inodes without room for fine time
-    /// stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
+    /// journal), ext4-4k (blocks of 4 KiB), ext4-encrypt, ext4-casefold, ext4-128 (inodes without room
+    /// for fine time stamps), xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
         if kind == "tmpfs" {
@@ -27,6 +27,7 @@ impl Volume {
             "ext4" => ("mkfs.ext4", &["-q"]),
             "ext4-4k" => ("mkfs.ext4", &["-q", "-b", "4096"]),
             "ext4-encrypt" => ("mkfs.ext4", &["-q", "-O", "encrypt"]),
+            "ext4-casefold" => ("mkfs.ext4", &["-q", "-O", "casefold"]),
             "xfs" => ("mkfs.xfs", &["-q"]),
             "btrfs" => ("mkfs.btrfs", &["-q"]),
             _ => panic!("no file system is called {kind}"),
