@@ -156,6 +156,7 @@ through! {
         fn stat_at(dir: &Fd, name: &[u8]) -> Result<Stat>;
         fn handle(fd: &Fd) -> Result<Handle>;
         fn made(fd: &Fd) -> Result<Option<Timestamp>>;
+        fn reserved_at(fd: &Fd, offset: u64) -> Result<bool>;
         fn read_dir(fd: &Fd) -> Result<Vec<Dirent>>;
         fn read_link(fd: &Fd) -> Result<Vec<u8>>;
         fn statfs(fd: &Fd) -> Result<StatFs>;

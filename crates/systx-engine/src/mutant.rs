@@ -101,6 +101,10 @@ pub(crate) enum Mutant {
     FormatOfAnybody,
     /// The time at which an area was made is not compared.
     MadeAtAnyTime,
+    /// A file `format` is believed that an archiver can have made: nothing is allocated behind its end.
+    AllocatedByAnybody,
+    /// A file `format` is believed that another user can have written.
+    FormatOfOthers,
     /// Handles are opened from a part of a file system, and in other subvolumes.
     HandlesLeadOut,
     /// What stands in the log under an identity that the area had before is redone.
@@ -293,6 +297,8 @@ impl Mutant {
         Mutant::LocksOfAnybody,
         Mutant::FormatOfAnybody,
         Mutant::MadeAtAnyTime,
+        Mutant::AllocatedByAnybody,
+        Mutant::FormatOfOthers,
         Mutant::HandlesLeadOut,
         Mutant::OldIdentityCounts,
         Mutant::AreaByItsName,

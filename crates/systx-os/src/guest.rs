@@ -221,6 +221,7 @@ through! {
         fn stat_at(dir, name: &[u8]) -> Stat;
         fn handle(fd) -> Handle;
         fn made(fd) -> Option<Timestamp>;
+        fn reserved_at(fd, offset: u64) -> bool;
         fn handle_at(dir, name: &[u8]) -> Handle;
         fn read_dir(fd) -> Vec<Dirent>;
         fn read_link(fd) -> Vec<u8>;

@@ -88,6 +88,14 @@ pub trait Os: Clone + Send + Sync + 'static {
         let _ = fd;
         Ok(None)
     }
+    /// Returns true if a block is allocated at an offset, also behind the end, that was never written. The default can't
+    /// tell: `EOPNOTSUPP`.
+    ///
+    /// Source: FS_IOC_FIEMAP in Documentation/filesystems/fiemap.rst.
+    fn reserved_at(&self, fd: &Self::Fd, offset: u64) -> Result<bool> {
+        let _ = (fd, offset);
+        Err(Errno::OPNOTSUPP)
+    }
     /// All entries of a directory but `.` and `..`, in the file system's order. `fd` may be O_PATH.
     fn read_dir(&self, fd: &Self::Fd) -> Result<Vec<Dirent>>;
     /// Target of the symbolic link behind `fd` (O_PATH | O_NOFOLLOW).

@@ -4,12 +4,13 @@
 //! area that was copied has to redo is never redone in the copy; a copy with nothing to redo gets an identity
 //! of its own. What tells a copy are *signs*: the UUID of the file system, its f_fsid, the handle of the
 //! area's directory and the time at which that was made. Each is compared with its own kind only: kernels differ in
-//! which they tell. Nor is a log ever redone that an archive has brought along. Its maker can foretell the handle of a
-//! directory that does not exist yet (btrfs counts, and xfs gives neighbours one generation), but not the instant at
-//! which it will be made (the kernel counts ticks, mostly of 4 ms), and no call sets that. So an area is its log's own only if its file says the right ones,
-//! or if a living process has it locked. Of a directory that is there any user may ask for both, but only the area's
-//! user for those of the file itself, behind a directory with mode 0700: the file says them, too. Does not: tell a
-//! copied device from its original, which has the same signs (see [`super::Peers`]).
+//! which they tell. Nor is a log ever redone that an archive has brought along, unless a living process has it locked.
+//! An archive has whatever bytes, owners and flags its maker likes, but allocates nothing: so a block is allocated far
+//! behind the end of the file, which no archiver restores and no copy takes along. What can allocate for a stranger is
+//! a stream of btrfs-receive(8). Against that stand the handles and times of the directory and of the file itself: a
+//! handle can be foretold (btrfs counts), the instant of making is guessed within a tick of mostly 4 ms, and no call
+//! sets it. Others must not be able to write the file: a hard link in an archive can give its name to one of theirs.
+//! Does not: tell a copied device from its original, which has the same signs (see [`super::Peers`]).
 //!
 //! Lines of the file: `systx area 2` · `identity` and 32 hexadecimal digits · `before` and the digits that
 //! older segments of the log have instead · `uuid`, `fsid`, `handle`, `file`: the signs that were known,
@@ -21,7 +22,7 @@ use super::owners::{Owners, OwnersError};
 use crate::id::AreaId;
 use crate::log;
 use crate::mutant::{self, Mutant};
-use systx_os::{Errno, FsInfo, FsKind, Handle, Open, Os, Rename, Timestamp};
+use systx_os::{Errno, Fallocate, FsInfo, FsKind, Handle, Open, Os, Rename, Timestamp};
 
 pub(super) const FORMAT: &[u8] = b"format";
 
@@ -115,6 +116,11 @@ const OLDER: &[u8] = b"systx area 1\n";
 const FIRST_LINE: &str = "systx area 2";
 /// Longer than any that this version writes.
 const BYTES_MAX: usize = 1024;
+/// Where the block behind its end is. File systems allocate at most 1 GiB (xfs) for what may be appended, and from the
+/// end on, as archivers do that are told a size beforehand; each has files of that size.
+const BEHIND: u64 = 2 << 40;
+/// S_IWGRP | S_IWOTH.
+const WRITABLE_FOR_OTHERS: u32 = 0o022;
 /// Pause between two looks at an area that another process gives its identity, in nanoseconds.
 const LOOK_AGAIN_NS: u64 = 2_000_000;
 
@@ -142,6 +148,18 @@ struct Signs {
     dir: Option<Made>,
     /// Of the file `format`.
     file: Option<Made>,
+    /// That file is none that systx has made. Never said.
+    strange: bool,
+}
+
+/// What is known of the file itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct File {
+    made: Option<Made>,
+    /// No other user can have written it.
+    ours_alone: bool,
+    /// It has the block behind its end, or nothing can tell.
+    reserved: bool,
 }
 
 /// An object, and when it was made, where that is known.
@@ -193,7 +211,7 @@ impl Signs {
         // In a view of a transaction numbers of objects last as long as the kernel remembers them.
         let lasts = info.life != FsInfo::LIVES_ONCE || info.kind == FsKind::Tmpfs;
         let dir = Made::of(os, dir).filter(|_| info.handles && lasts);
-        Signs { uuid: info.uuid, fsid: info.fsid, dir, file: None }
+        Signs { uuid: info.uuid, fsid: info.fsid, dir, file: None, strange: false }
     }
 
     /// With the file that says them.
@@ -233,7 +251,8 @@ impl Signs {
             || Made::is_lacked_by(now.file, self.file)
             || (self.fsid.is_none() && now.fsid.is_some());
         let open = lacks && !mutant::on(Mutant::SignsNotNeeded);
-        self.copied(now).or(open.then_some("its file `format` does not say where it was made"))
+        let says = open.then_some("its file `format` does not say where it was made");
+        self.copied(now).or(says).or(now.strange.then_some("its file `format` was not made by systx"))
     }
 
     /// With what was not known when they were written.
@@ -243,6 +262,7 @@ impl Signs {
             fsid: self.fsid.or(now.fsid),
             dir: self.dir.or(now.dir),
             file: self.file.or(now.file),
+            strange: self.strange,
         }
     }
 }
@@ -279,7 +299,8 @@ impl Identity {
         let id = AreaId { id: sixteen(identity)?, was: before.and_then(sixteen) };
         let (dir, file) = (dir.and_then(Made::decode), file.and_then(Made::decode));
         let fsid = fsid.and_then(|text| u64::from_str_radix(text, 16).ok());
-        let found = Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, dir, file } };
+        let found =
+            Identity { id, signs: Signs { uuid: uuid.and_then(sixteen), fsid, dir, file, strange: false } };
         // Whatever is not understood in full is of another version.
         (found.encode() == bytes).then_some(found)
     }
@@ -327,12 +348,36 @@ pub(super) fn write_new<O: Os>(
 fn write<O: Os>(os: &O, dir: &O::Fd, name: &[u8], identity: &Identity) -> Result<(), AreaError> {
     let file = os.create(dir, name, 0o600).map_err(failed("make the file `format`"))?;
     let signs = identity.signs.in_file(Made::of(os, &file));
+    if signs.dir.is_some() {
+        reserve(os, &file)?;
+    }
     let (bytes, mut done) = (Identity { signs, ..*identity }.encode(), 0);
     while done < bytes.len() {
         let write = os.pwrite(&file, &bytes[done..], done as u64);
         done += write.map_err(failed("write the file `format`"))?;
     }
     os.fsync(&file).map_err(failed("write the file `format`"))
+}
+
+/// Allocates the block behind the end; returns false where the file system can't.
+fn reserve<O: Os>(os: &O, file: &O::Fd) -> Result<bool, AreaError> {
+    match os.fallocate(file, Fallocate::KeepSize, BEHIND, 1) {
+        Err(Errno::OPNOTSUPP | Errno::FBIG) => Ok(false),
+        done => done.map(|()| true).map_err(failed("allocate room behind the file `format`")),
+    }
+}
+
+/// Returns true if an archiver, or another user, can have made the file: by experiment if it has no block behind its
+/// end, since some file systems allocate none there (ext4 without extents).
+fn is_strange<O: Os>(os: &O, dir: &O::Fd, file: File) -> Result<bool, AreaError> {
+    if !file.ours_alone && !mutant::on(Mutant::FormatOfOthers) {
+        return Ok(true);
+    }
+    if file.reserved || mutant::on(Mutant::AllocatedByAnybody) {
+        return Ok(false);
+    }
+    let try_it = os.tmpfile(dir, 0o600).map_err(failed("make a file"))?;
+    reserve(os, &try_it)
 }
 
 fn replace<O: Os>(os: &O, dir: &O::Fd, identity: &Identity) -> Result<(), AreaError> {
@@ -343,7 +388,7 @@ fn replace<O: Os>(os: &O, dir: &O::Fd, identity: &Identity) -> Result<(), AreaEr
 }
 
 /// What the file says, and which it is. `None`: it has not been made to its end.
-fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Made>)>, AreaError> {
+fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, File)>, AreaError> {
     let file = os.open_if_there(dir, FORMAT, Open::Read).map_err(failed("open the file `format`"))?;
     let Some(file) = file else { return Ok(None) };
     let mut bytes = [0; BYTES_MAX];
@@ -352,7 +397,13 @@ fn read<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<(Said, Option<Made>)>, Area
         OLDER => Said::Older,
         bytes => Identity::decode(bytes).map(Said::Ours).ok_or(AreaError::Version)?,
     };
-    Ok(Some((said, Made::of(os, &file))))
+    let stat = os.stat(&file).map_err(failed("look at the file `format`"))?;
+    let ours_alone = stat.uid == os.uid() && stat.perm() & WRITABLE_FOR_OTHERS == 0;
+    let reserved = match os.reserved_at(&file, BEHIND) {
+        Err(Errno::OPNOTSUPP) => true,
+        found => found.map_err(failed("look at the file `format`"))?,
+    };
+    Ok(Some((said, File { made: Made::of(os, &file), ours_alone, reserved })))
 }
 
 /// The identity that an area of this user says it has, whether it is that one or a copy. `None`: there is none, or it
@@ -377,7 +428,7 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     let now = Signs::of(os, dir, info);
     loop {
         let Some((found, file)) = read(os, dir)? else { return Ok(None) };
-        let now = now.in_file(file);
+        let now = Signs { strange: is_strange(os, dir, file)?, ..now.in_file(file.made) };
         let unproven = match found {
             Said::Ours(Identity { id, signs }) => match signs.unproven(&now) {
                 None if signs.and(&now) == signs => return Ok(Some(id)),
@@ -510,7 +561,7 @@ mod tests {
     use super::*;
 
     fn signs() -> Signs {
-        Signs { uuid: Some([1; 16]), fsid: Some(7), dir: made(3, 40), file: made(5, 50) }
+        Signs { uuid: Some([1; 16]), fsid: Some(7), dir: made(3, 40), file: made(5, 50), strange: false }
     }
 
     fn made(byte: u8, nsec: u32) -> Option<Made> {
@@ -563,6 +614,8 @@ mod tests {
         }
         assert!(all.copied(&Signs { uuid: Some([2; 16]), ..all }).is_some_and(|sign| sign.contains("UUID")));
         assert!(all.copied(&Signs { fsid: Some(8), ..all }).is_some_and(|sign| sign.contains("f_fsid")));
+        assert_eq!(all.copied(&Signs { strange: true, ..all }), None);
+        assert!(all.unproven(&Signs { strange: true, ..all }).is_some());
         let elsewhere = Signs { dir: made(4, 40), ..all };
         assert!(all.copied(&elsewhere).is_some_and(|sign| sign.contains("inode of its directory")));
         for (dir, says) in [(made(4, 40), "inode"), (made(3, 41), "inode")] {

@@ -1,12 +1,33 @@
 //! Contents: reading, writing, sizes, allocation, block sharing. Every transfer names its offset; the position of the
 //! open file is never relied on.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
+use super::raw::check_int;
 use crate::types::{Errno, Fallocate, Result, Seek};
+
+/// `_IOWR('f', 11, struct fiemap)`.
+const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+/// FIEMAP_EXTENT_UNWRITTEN. What a file system plans to allocate, or does for what may be appended, has not this flag.
+const UNWRITTEN: u32 = 0x800;
+
+/// struct fiemap of linux/fiemap.h with room for one struct fiemap_extent.
+#[repr(C)]
+#[derive(Default)]
+struct Extents {
+    start: u64,
+    length: u64,
+    flags: u32,
+    found: u32,
+    room: u32,
+    reserved: u32,
+    of_first: [u64; 5],
+    flags_of_first: u32,
+    rest_of_first: [u32; 3],
+}
 
 /// Most bytes that one copy through our memory moves.
 const COPY_BYTES: usize = 256 << 10;
@@ -75,6 +96,15 @@ pub(super) fn fallocate(fd: BorrowedFd<'_>, mode: Fallocate, offset: u64, len: u
         Fallocate::ZeroKeepSize => FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE,
     };
     retry_on_intr(|| rustix::fs::fallocate(fd, flags, offset, len))
+}
+
+pub(super) fn reserved_at(fd: BorrowedFd<'_>, offset: u64) -> Result<bool> {
+    let mut extents = Extents { start: offset, length: 1, room: 1, ..Extents::default() };
+    // SAFETY: the descriptor is open, and the request fills the struct and as many extents behind it as it has room for.
+    let returned =
+        unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FIEMAP as _, std::ptr::from_mut(&mut extents)) };
+    check_int(returned)?;
+    Ok(extents.found == 1 && extents.flags_of_first & UNWRITTEN != 0)
 }
 
 pub(super) fn copy_range(

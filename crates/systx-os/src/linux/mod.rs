@@ -153,6 +153,9 @@ impl Os for Linux {
     fn made(&self, fd: &OwnedFd) -> Result<Option<Timestamp>> {
         look::made(fd.as_fd())
     }
+    fn reserved_at(&self, fd: &OwnedFd, offset: u64) -> Result<bool> {
+        bytes::reserved_at(fd.as_fd(), offset)
+    }
     fn inode_flags(&self, object: &OwnedFd) -> Result<u32> {
         flags::get(object.as_fd())
     }

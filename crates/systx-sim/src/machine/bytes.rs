@@ -122,7 +122,8 @@ impl State {
             self.inode_mut(id).data.zero(size, SIZE_MAX, seq, true);
             self.systems[fs.0].dirty.insert(id);
         }
-        self.meta_mut(id).size = size;
+        let meta = self.meta_mut(id);
+        (meta.size, meta.reserved) = (size, None);
         self.log(fs, &[(id, size != old)], Vec::new());
         self.unfold(id);
         Ok(())
@@ -162,6 +163,9 @@ impl State {
         if matches!(mode, Fallocate::Allocate | Fallocate::Zero) {
             let meta = self.meta_mut(id);
             meta.size = meta.size.max(end);
+        }
+        if mode == Fallocate::KeepSize && offset >= self.inode(id).meta.size {
+            self.meta_mut(id).reserved = Some(offset / BLOCK * BLOCK);
         }
         self.systems[fs.0].dirty.insert(id);
         self.log(fs, &[(id, true)], Vec::new());

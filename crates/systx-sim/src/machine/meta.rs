@@ -22,6 +22,8 @@ pub(super) struct Meta {
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
     pub(super) made: Timestamp,
+    /// Start of a block that is allocated behind the end.
+    pub(super) reserved: Option<u64>,
     pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     pub(super) target: Vec<u8>,
     pub(super) immutable: bool,

@@ -257,6 +257,13 @@ impl Os for SimOs {
         Ok(Some(inner.state.inode(id).meta.made))
     }
 
+    // No point of its own: only calls on the file itself change it.
+    fn reserved_at(&self, fd: &SimFd, offset: u64) -> Result<bool> {
+        let inner = self.machine.lock();
+        let id = inner.state.file(fd.file)?.id;
+        Ok(inner.state.inode(id).meta.reserved == Some(offset))
+    }
+
     // No point of its own: nobody can change them from outside but by the hand.
     fn inode_flags(&self, fd: &SimFd) -> Result<u32> {
         let inner = self.machine.lock();

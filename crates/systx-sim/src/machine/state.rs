@@ -221,6 +221,7 @@ impl State {
             mtime: zero,
             ctime: zero,
             made: self.timestamp(self.clock),
+            reserved: None,
             xattrs: BTreeMap::new(),
             target: Vec::new(),
             immutable: false,

@@ -5,8 +5,8 @@ use super::world::*;
 use crate::domain::{AreaError, Domain, Make, OpenError};
 use crate::log::format::{name, Header, HeaderRead};
 use std::sync::Arc;
-use systx_os::{FsInfo, FsKind, Open, Os, Rename};
-use systx_sim::machine::{run_process, Crash, FsSpec, Look, Machine, Plant, SimOs};
+use systx_os::{Fallocate, FsInfo, FsKind, Open, Os, Rename};
+use systx_sim::machine::{run_process, Crash, FsSpec, Look, Machine, Plant, SimFd, SimOs};
 
 /// A kernel's answer about a file system.
 type Answer = (Option<[u8; 16]>, Option<u64>);
@@ -206,6 +206,8 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
                     os.pwrite(&file, kept.as_bytes(), 0).expect("writes");
                 }
             }
+            // As a stream of btrfs-receive(8) can.
+            allocate_behind(&os, &file);
             machine.settle();
             let opened = commits(&machine, "two");
             let format = format!("{format} {says:x?}");
@@ -220,6 +222,73 @@ fn a_log_that_an_archive_has_brought_is_not_redone() {
                 )
             }
         }
+    }
+}
+
+/// What no archiver does.
+fn allocate_behind(os: &SimOs, file: &SimFd) {
+    os.fallocate(file, Fallocate::KeepSize, 2 << 40, 1).expect("allocates");
+}
+
+/// What `format` says is all true. Its maker has known the handles, and guessed the ticks.
+#[test]
+fn an_archive_that_guesses_the_instant_of_its_unpacking_is_not_redone() {
+    for (kind, allocates) in
+        [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs].into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    {
+        let machine = begun(kind, SINCE_6_9);
+        commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        machine.remove(0, "w/one").unwrap_or_default();
+        let os = machine.outsider("archive");
+        let file = os.open_path(0, ".systx/format", Open::ReadWrite).expect("is there");
+        let size = os.stat(&file).expect("is there").size;
+        // The blocks go that are not of a file's bytes.
+        os.truncate(&file, size).expect("truncates");
+        if allocates {
+            allocate_behind(&os, &file);
+        }
+        machine.settle();
+        let opened = commits(&machine, "two");
+        assert_eq!(is_whole(&machine, "one"), allocates, "{kind:?}: redone from an archive");
+        assert_eq!(matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))), !allocates, "{kind:?}");
+    }
+}
+
+/// An area as a systx has left it that allocated nothing is taken over, and its file gets the block.
+#[test]
+fn areas_with_nothing_behind_the_end_of_their_format_are_taken_over_where_nothing_is_to_be_redone() {
+    let machine = begun(FsKind::Xfs, SINCE_6_9);
+    let format = |os: &SimOs| os.open_path(0, ".systx/format", Open::ReadWrite).expect("is there");
+    commits(&machine, "one").expect("opens");
+    within(&machine, |domain| domain.checkpoint().expect("checkpoints")).expect("opens");
+    power_fails(&machine);
+    let os = machine.outsider("older");
+    os.truncate(&format(&os), os.stat(&format(&os)).expect("is there").size).expect("truncates");
+    machine.settle();
+    commits(&machine, "two").unwrap_or_else(|e| panic!("{e}"));
+    power_fails(&machine);
+    assert_eq!(os.reserved_at(&format(&os), 2 << 40), Ok(true));
+    within(&machine, |_| {}).expect("opens");
+    assert!(is_whole(&machine, "one") && is_whole(&machine, "two"));
+}
+
+/// A hard link in an archive can give the name to a file that is there already.
+#[test]
+fn a_format_that_another_user_can_write_is_not_believed() {
+    for (uid, mode) in [(7, 0o600), (0, 0o666), (0, 0o620)] {
+        let machine = begun(FsKind::Ext4, SINCE_6_9);
+        commits(&machine, "one").expect("opens");
+        power_fails(&machine);
+        machine.remove(0, "w/one").unwrap_or_default();
+        let os = machine.outsider("user");
+        let file = os.open_path(0, ".systx/format", Open::ReadWrite).expect("is there");
+        os.chown(&file, uid, uid).expect("gives");
+        os.chmod(&file, mode).expect("sets");
+        machine.settle();
+        let opened = commits(&machine, "two");
+        assert!(!is_whole(&machine, "one"), "{uid} {mode:o}: redone from an archive");
+        assert!(matches!(opened, Err(OpenError::Area(AreaError::Copied(_)))), "{uid} {mode:o}");
     }
 }
 
@@ -244,6 +313,7 @@ fn a_format_that_an_archive_has_brought_into_an_area_is_not_believed() {
         os.unlink(&area, b"format").expect("removes");
         let file = os.create(&area, b"format", 0o600).expect("makes");
         os.pwrite(&file, known.collect::<String>().as_bytes(), 0).expect("writes");
+        allocate_behind(&os, &file);
         stamp(&machine, [7; 16]);
         let opened = commits(&machine, "two");
         assert!(!is_whole(&machine, "one"), "{kind:?}: redone from an archive");

@@ -192,6 +192,13 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::MadeAtAnyTime => {
             check("identity::a_log_that_an_archive_has_brought_is_not_redone", "redone from an archive")
         }
+        Mutant::AllocatedByAnybody => check(
+            "identity::an_archive_that_guesses_the_instant_of_its_unpacking_is_not_redone",
+            "redone from an archive",
+        ),
+        Mutant::FormatOfOthers => {
+            check("identity::a_format_that_another_user_can_write_is_not_believed", "redone from an archive")
+        }
         Mutant::HandlesLeadOut => {
             check("forged::a_log_in_a_part_of_a_file_system_reaches_nothing_outside_of_it", "reached outside")
         }
@@ -525,6 +532,8 @@ noticed! {
     a_format_of_anybody_is_noticed: FormatOfAnybody,
     an_old_identity_that_counts_is_noticed: OldIdentityCounts,
     a_time_of_making_that_is_not_compared_is_noticed: MadeAtAnyTime,
+    a_format_that_any_archiver_makes_is_noticed: AllocatedByAnybody,
+    a_format_that_others_can_write_is_noticed: FormatOfOthers,
     a_handle_that_leads_out_is_noticed: HandlesLeadOut,
     an_area_known_by_its_name_is_noticed: AreaByItsName,
     an_own_area_that_is_left_out_is_noticed: OwnAreaSetAside,
