@@ -300,7 +300,8 @@ fn of_many_missing_names_the_one_that_appears_is_noticed_and_no_other_name_is() 
 
 #[test]
 fn what_takes_the_place_of_a_file_at_any_call_of_a_commit_is_a_conflict_and_no_failure() {
-    let place: [(&str, fn(&SimOs, &SimFd)); 3] = [
+    type Makes = fn(&SimOs, &SimFd);
+    let place: [(&str, Makes); 3] = [
         ("a link", |os, top| os.symlink(top, b"other thing", b"third").expect("links")),
         ("a FIFO", |os, top| os.mknod(top, b"other thing", 0o010_600, 0).expect("makes")),
         ("a directory", |os, top| os.mkdir(top, b"other thing", 0o700).expect("makes")),
