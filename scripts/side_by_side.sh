@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the test programs and runs them two at a time, the long ones first. Usage: scripts/side_by_side.sh LOG [CARGO-TEST-OPTIONS]
+# Builds the test programs and runs them three at a time (most wait for half of their time), the long ones first.
+# Usage: scripts/side_by_side.sh LOG [CARGO-TEST-OPTIONS]
 #
 # Each program has a log of its own and its own watch for a hang (scripts/watch.sh); what it said goes to LOG in one piece
 # when it ends. Exit status: 0 if everything was built and nothing failed. SYSTX_JOBS: how many at a time.
@@ -21,7 +22,7 @@ if ! "$CARGO" xtask programs <"$dir/built" >"$dir/order" 2>&1; then
 fi
 
 status=0
-xargs -a "$dir/order" -P "${SYSTX_JOBS:-2}" -L 1 bash "$(dirname "$0")/one_program.sh" || status=1
+xargs -a "$dir/order" -P "${SYSTX_JOBS:-3}" -L 1 bash "$(dirname "$0")/one_program.sh" || status=1
 # Examples in documentation are built by rustdoc, one at a time.
 case " $* " in *" --tests "*) ;; *) "$CARGO" test --locked --doc "$@" >>"$LOG" 2>&1 || status=1 ;; esac
 exit "$status"

@@ -5,20 +5,21 @@ use std::io::Read;
 use std::path::Path;
 
 /// The programs that take longest (package/program), so that nothing long is left for the end.
-const FIRST: [&str; 13] = [
+const FIRST: [&str; 14] = [
     "systx-engine/systx_engine",
-    "systx-cli/agreement",
-    "systx-cli/users",
-    "systx-cli/run",
+    "systx-cli/faults",
     "systx-cli/sub",
+    "systx-cli/agreement",
+    "systx-cli/crash_kill",
+    "systx-cli/programs",
+    "systx-cli/run",
+    "systx-cli/conservation",
+    "systx-cli/users",
     "systx-cli/crash_power",
     "systx-cli/undo",
-    "systx-cli/conservation",
-    "systx-cli/crash_kill",
-    "systx-cli/sessions",
-    "systx-cli/isolation_history",
-    "systx-cli/network",
+    "systx-cli/crash_redo",
     "systx-cli/isolation_committed",
+    "systx-cli/sessions",
 ];
 
 /// A test program.
