@@ -45,10 +45,16 @@ impl<O: Os> Transaction<O> {
         }
         let listed: HashSet<&[u8]> = committed.iter().map(|d| &d.name[..]).collect();
         let first_new = out.len();
+        let mut unchanged = false;
         for (name, entry) in names.into_iter().flatten() {
             if let Some(now) = entry.now.filter(|_| !listed.contains(&name[..])) {
+                unchanged |= entry.before == entry.now;
                 out.push(dir_entry(&self.workset, name, now));
             }
+        }
+        // Found under a name that is not listed: one of those above, spelled otherwise. Nothing is new in such a directory.
+        if unchanged && self.workset.folds_case(ix)? {
+            out.truncate(first_new);
         }
         out[first_new..].sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(out.into())

@@ -81,10 +81,15 @@ impl<O: Os> Workset<O> {
 
     /// Checks that a name may go: two names that differ in case are one there, and two here.
     pub(crate) fn may_lose_names(&mut self, dir: Ix) -> Verb<()> {
-        match self.flags_of(dir)? & inode_flag::CASEFOLD {
-            0 => Ok(()),
-            _ => Err(Errno::OPNOTSUPP.into()),
+        match self.folds_case(dir)? {
+            false => Ok(()),
+            true => Err(Errno::OPNOTSUPP.into()),
         }
+    }
+
+    /// Whether names that differ in case alone are one in a directory.
+    pub(crate) fn folds_case(&mut self, dir: Ix) -> Verb<bool> {
+        Ok(self.flags_of(dir)? & inode_flag::CASEFOLD != 0)
     }
 
     /// Checks that an object of one directory may get a name in another: into an encrypted one comes only

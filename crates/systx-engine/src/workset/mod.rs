@@ -251,7 +251,11 @@ impl<O: Os> Workset<O> {
             }
         }
         self.tell_apart(mount, found.stat.ino)?;
-        self.met.insert(number(mount, found.stat.ino));
+        if !self.met.insert(number(mount, found.stat.ino)) {
+            if let Some(ix) = self.spelled_otherwise(mount, found) {
+                return Ok(ix);
+            }
+        }
         let ix = self.push(Object::new(found.stat.kind(), mount, found.stat.ino, Some(found.clone())));
         if shared {
             self.linked.insert((mount as u16, found.handle), ix);
@@ -279,6 +283,17 @@ impl<O: Os> Workset<O> {
         let met = self.nodes.iter().filter(|object| same(object));
         let facts: Vec<_> = met.filter_map(|object| object.lower.as_ref().map(|lower| lower.fact)).collect();
         facts.into_iter().try_for_each(|fact| self.facts.check(fact))
+    }
+
+    /// The node of an object that has only one name, which was met under it and still has it: the directory folds case, and
+    /// the name was spelled otherwise.
+    fn spelled_otherwise(&self, mount: usize, found: &Found) -> Option<Ix> {
+        let same = |object: &Object<O>| {
+            usize::from(object.mount) == mount
+                && !object.names.is_empty()
+                && object.lower.as_ref().is_some_and(|lower| lower.handle == found.handle)
+        };
+        self.all().find(|ix| same(self.object(*ix)))
     }
 
     pub(crate) fn is_root(&self, ix: Ix) -> bool {
