@@ -166,6 +166,11 @@ pub enum Mutant {
     WaitForPrepared,
     /// Priority ends at D instead of V5.
     SeniorUntilDone,
+    // pages of a file, in cooperation
+    /// Pages are announced as the whole file.
+    PagesTooCoarse,
+    /// Reads and writes of pages say nothing of the file as a whole.
+    PagesTooFine,
     // alone
     /// R4: what is known of a path is delivered without a look.
     AloneUnlooked,
