@@ -311,7 +311,7 @@ impl Os for Linux {
         lineage::lineage()
     }
     fn pid(&self) -> u32 {
-        rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+        lineage::pid()
     }
     fn pause(&self, ns: u64) {
         machine::pause(ns);
