@@ -315,20 +315,19 @@ impl<O: Os> Facts<O> {
             None => Err(Errno::NOENT),
         };
         let fd = match opened {
-            // Of one that is lost whatever has its name now stands for it.
-            Ok(fd) if self.lost || os.handle(&fd)? == handle => fd,
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
                 return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
             }
             Err(e) => return Err(e.into()),
         };
         let info = self.domains[domain].info;
         let path = self.path(fact);
-        let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
-        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
-            return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
-        }
-        if self.seen[fact.0 as usize].data.is_none() {
+        let is_first = self.seen[fact.0 as usize].data.is_none();
+        let (stat, hot) = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| {
+            if !is_first {
+                return Ok((os.stat(&fd)?, true));
+            }
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
             // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
             // data is read.
@@ -338,15 +337,23 @@ impl<O: Os> Facts<O> {
             if !hot {
                 let _ = os.lease(&fd, Lease::None);
             }
-            let stamp = stamp?;
-            if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
-                return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
-            }
+            Ok((stamp?, hot))
+        })?;
+        // Of one that is lost whatever has its name now stands for it. An unmoved stamp says which object it is.
+        let is_known =
+            info.file_stamps && (stat.dev, stat.ino, stat.ctime) == (first.dev, first.ino, first.ctime);
+        if !self.lost && !is_known && os.handle(&fd)? != handle {
+            return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
+        }
+        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
+            return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
+        }
+        if is_first {
             // The stamp stands for the link count, too.
-            if links(&stamp) != links(&first) {
+            if links(&stat) != links(&first) {
                 return Err(self.changed(self.shown(fact), ConflictKind::LinksChanged));
             }
-            let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
+            let data = DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
         }
         Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size })
