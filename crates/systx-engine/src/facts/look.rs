@@ -13,6 +13,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
 use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
+use std::cell::RefCell;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Result, Seek, Stat};
 
@@ -369,8 +370,8 @@ impl<O: Os> Facts<O> {
         Ok(next_data(self.os_of(file.fact), fd, offset))
     }
 
-    /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a
-    /// store need not move the stamp, the bytes are a first touch of their own, by the rule for all of them.
+    /// Reads bytes of a file, by the rule for first touches: no commit was under way or came between that may have
+    /// changed them. Where a store need not move the stamp, they are facts of their own.
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
         let fd = match &file.bytes {
             Bytes::File(fd) => fd,
@@ -398,9 +399,23 @@ impl<O: Os> Facts<O> {
             return Ok(bytes.len());
         }
         let (size, ctime) = (data.size, data.ctime);
-        let got = read_up_to(&os, fd, buf, offset)?;
+        let (domain, dir, name) = (seen.dir.domain, seen.dir.clone(), seen.name.clone());
+        // Of one that is lost it is as long as it is.
+        let size = if self.lost { u64::MAX } else { size };
+        let wanted = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let buf = RefCell::new(&mut buf[..wanted]);
+        let look = || read_up_to(&os, fd, &mut buf.borrow_mut(), offset);
+        let got = match self.look_in_quiet(domain, || look().map(Some))? {
+            Some(Some(got)) => got,
+            _ if mutant::on(Mutant::PagesUnasked) => look()?,
+            _ => self.touch(domain, &[ObjectId::data(&handle)], &|| join(&dir.path, &name), |_| look())?,
+        };
+        // A commit of a transaction would have been met. That no outsider has written is compared when it ends.
+        if got == wanted || self.lost {
+            return Ok(got);
+        }
         let now = os.stat(fd)?;
-        if (now.size, now.ctime) != (size, ctime) && !self.lost {
+        if (now.size, now.ctime) != (size, ctime) {
             return Err(self.changed(self.shown(file.fact), ConflictKind::ContentsChanged));
         }
         Ok(got)
