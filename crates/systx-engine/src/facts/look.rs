@@ -162,7 +162,7 @@ impl<O: Os> Facts<O> {
         domain: usize,
         look: impl Fn() -> Result<Option<T>>,
     ) -> Verb<Option<Option<T>>> {
-        if !self.domains[domain].quiet()? {
+        if !self.domains[domain].is_quiet()? {
             return Ok(None);
         }
         let found = look()?;
