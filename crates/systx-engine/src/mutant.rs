@@ -131,6 +131,8 @@ pub(crate) enum Mutant {
     TypesNotCompared,
     /// A name that this process has looked at before still has the same object, whatever its stamp says.
     KnownByName,
+    /// Further bytes of a file are delivered without a look at what commits.
+    PagesUnasked,
     /// A redo knows the old end of a file only while it redoes the record that let it grow.
     OldEndsForgotten,
     /// A redo puts back what a later record cuts off.
@@ -311,6 +313,7 @@ impl Mutant {
         Mutant::ListingStampLate,
         Mutant::TypesNotCompared,
         Mutant::KnownByName,
+        Mutant::PagesUnasked,
         Mutant::TypesNotAnnounced,
         Mutant::OldEndsForgotten,
         Mutant::PastLaterCut,

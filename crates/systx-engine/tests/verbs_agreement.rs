@@ -7,6 +7,7 @@
 
 mod verbs_world;
 
+use systx_engine::domain::Most;
 use systx_engine::transaction::{Access, Node, SetAttr, SetTime, Transaction};
 use systx_os::{Errno, Fallocate, FileType, Linux, Open, Os, Rename, SetXattr, Timestamp};
 use verbs_world::*;
@@ -413,6 +414,9 @@ fn agree(base: std::path::PathBuf, seed: u64, steps: usize, parts: Parts) {
     let Some(scratch) = Scratch::new(base) else { return };
     let (plain, lower) = (scratch.open("plain"), scratch.open("lower"));
     let domain = domain(&scratch, "lower");
+    if seed % 3 == 0 {
+        domain.remember(Most { names: 64, open: 8 });
+    }
     let acls = supports_acls(&plain);
     populate(&plain, acls);
     populate(&lower, acls);

@@ -88,6 +88,20 @@ pub fn open_at_path(path: &[u8]) -> Result<OwnedFd> {
     rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())
 }
 
+/// The object of a path that ends in a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkAtEnd {
+    /// The one to which it leads.
+    Followed,
+    /// The link.
+    Itself,
+}
+
+/// Attributes of the object at an absolute path.
+pub fn stat_at(path: &[u8], link: LinkAtEnd) -> Result<Stat> {
+    crate::linux::stat_path(path, link)
+}
+
 /// Identity of the directory at a path.
 pub fn key_at(path: &[u8]) -> Result<Key> {
     key(CWD, path)

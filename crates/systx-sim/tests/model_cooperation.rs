@@ -1,7 +1,7 @@
 //! The rules for cooperating transactions hold, and each of them is needed.
 
 use systx_sim::model::checker::{explore, Report, DEADLOCK};
-use systx_sim::model::cooperation::{Cooperation, NOT_OPAQUE, NOT_SERIALIZABLE, WORKLOADS};
+use systx_sim::model::cooperation::{Cooperation, NEEDLESS, NOT_OPAQUE, NOT_SERIALIZABLE, PAGES, WORKLOADS};
 use systx_sim::model::{long, Mutant};
 
 /// Everything at once: kills, aborts by outsiders, the final look.
@@ -14,6 +14,7 @@ fn full(workload: usize, collide: bool, ring_len: u8) -> Cooperation {
         outsider_aborts: true,
         final_look: true,
         check_overlap: true,
+        check_precision: false,
         mutant: None,
     }
 }
@@ -128,4 +129,37 @@ fn a_slot_that_appears_after_next_is_missed() {
 fn without_a_helper_a_dead_owner_stops_everybody() {
     let reports = mutated(Mutant::NoHelper, |c| c.kills = true);
     assert!(breaks(&reports, DEADLOCK));
+}
+
+/// Pages of one file, in each workload.
+fn of_pages(mutant: Option<Mutant>) -> impl Iterator<Item = Cooperation> {
+    PAGES.iter().map(move |workload| Cooperation { workload, ..alone(0, mutant) })
+}
+
+#[test]
+fn pages_of_a_file_are_objects_of_their_own() {
+    for model in of_pages(None) {
+        clean(&model);
+        clean(&Cooperation { ring_len: 0, ..model });
+    }
+    // Those that only ever touch different ones don't wait for each other.
+    let apart = Cooperation { check_precision: true, ..of_pages(None).next().expect("there are some") };
+    clean(&apart);
+}
+
+#[test]
+fn pages_that_are_announced_as_the_whole_file_cost_concurrency_but_no_promise() {
+    let mut wrong = of_pages(Some(Mutant::PagesTooCoarse));
+    let apart = Cooperation { check_precision: true, ..wrong.next().expect("there are some") };
+    assert!(explore(&apart, 20_000_000).breaks(NEEDLESS));
+    for model in wrong {
+        clean(&model);
+    }
+}
+
+#[test]
+fn a_cut_that_pages_know_nothing_of_loses_updates() {
+    let reports: Vec<_> =
+        of_pages(Some(Mutant::PagesTooFine)).map(|model| explore(&model, 20_000_000)).collect();
+    assert!(breaks(&reports, NOT_SERIALIZABLE) && breaks(&reports, NOT_OPAQUE));
 }

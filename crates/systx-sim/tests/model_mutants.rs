@@ -1,7 +1,7 @@
 //! No rule without a test that shows that it is needed.
 
 const DECLARED: &str = include_str!("../src/model/mod.rs");
-const TESTS: [&str; 8] = [
+const TESTS: [&str; 9] = [
     include_str!("model_cooperation.rs"),
     include_str!("model_crash.rs"),
     include_str!("model_redo.rs"),
@@ -10,6 +10,7 @@ const TESTS: [&str; 8] = [
     include_str!("model_participants.rs"),
     include_str!("model_liveness.rs"),
     include_str!("model_outsiders.rs"),
+    include_str!("model_alone.rs"),
 ];
 
 #[test]

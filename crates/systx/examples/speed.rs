@@ -88,9 +88,12 @@ fn main() -> io::Result<()> {
         Ok(tx.commit().map(drop)?)
     })?;
 
-    let overwrite = |path: &Path, options: &Options| -> io::Result<()> {
+    // Other bytes each time: what a file has already is not written again.
+    let mut byte = b'x';
+    let mut overwrite = |path: &Path, options: &Options| -> io::Result<()> {
+        byte = byte.wrapping_add(1);
         let tx = systx.begin(options)?;
-        tx.open_with(path, &OpenOptions::new().write(true))?.write_all_at(&[b'y'; 512], 512)?;
+        tx.open_with(path, &OpenOptions::new().write(true))?.write_all_at(&[byte; 512], 512)?;
         Ok(tx.commit().map(drop)?)
     };
     let plain = fs::OpenOptions::new().write(true).open(&shared)?;

@@ -1,5 +1,6 @@
 //! A directory of a transaction, and the calls by path that begin there.
 
+use crate::alone::Looked;
 use crate::calls::Whole;
 use crate::dir_entry::DirEntry;
 use crate::file::File;
@@ -39,6 +40,14 @@ impl Dir {
 
     pub(crate) fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>) -> io::Result<T> {
         self.tx.call_on(self.birth, |calling| call(calling, &self.start))
+    }
+
+    /// One that may be all that the transaction sees.
+    pub(crate) fn first_call<T>(
+        &self,
+        call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>,
+    ) -> io::Result<T> {
+        self.tx.first_call(|calling| call(calling.alive(self.birth)?, &self.start))
     }
 
     /// Opens a directory.
@@ -156,10 +165,11 @@ impl Dir {
     }
 
     fn look(&self, path: &Path, last: Last) -> io::Result<Metadata> {
-        self.call(|calling, start| {
-            Ok(match calling.find(start, bytes(path), last)? {
-                Object::Inside { attr, .. } => attr.into(),
-                Object::Outside(outside) => outside.stat().into(),
+        self.first_call(|calling, start| {
+            Ok(match calling.look(start, bytes(path), last)? {
+                Looked::Alone(stat) => (&stat).into(),
+                Looked::Walked(Object::Inside { attr, .. }) => attr.into(),
+                Looked::Walked(Object::Outside(outside)) => outside.stat().into(),
             })
         })
     }

@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod alone;
 mod calls;
 mod descriptors;
 mod dir;

@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "hidden: each is the call of its name")]
 
+use crate::alone::Looked;
 use crate::dir::Dir;
 use crate::file::{File, Target};
 use crate::open_options::OpenOptions;
@@ -264,9 +265,15 @@ impl Dir {
     }
 
     pub fn posix_stat(&self, path: &[u8], link: Link) -> io::Result<Stat> {
-        self.call(|calling, start| {
-            let object = calling.at(start, path, link)?;
-            Ok(calling.object_stat(&object))
+        if path.is_empty() {
+            return self.call(|calling, start| {
+                let object = calling.start(start)?;
+                Ok(calling.object_stat(&object))
+            });
+        }
+        self.first_call(|calling, start| match calling.look(start, path, link.last())? {
+            Looked::Alone(stat) => Ok(stat),
+            Looked::Walked(object) => Ok(calling.object_stat(&object)),
         })
     }
 

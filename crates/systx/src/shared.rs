@@ -1,5 +1,6 @@
 //! What a process keeps between its transactions.
 
+use crate::alone::Paths;
 use crate::error::Error;
 use crate::kernel::Kernel;
 use crate::order::{name_of, Order};
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     name: String,
     /// The sequence of the process group, once it was needed.
     order: Mutex<Option<Arc<Order>>>,
+    /// What is known of paths.
+    pub paths: Paths,
     /// What is paused; gone with the last [`crate::Systx`].
     pub paused: Weak<Paused>,
 }
@@ -48,7 +51,8 @@ impl Shared {
         let served = Served::new(os.clone(), uid, area_name(area, uid).into_owned())?;
         let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
         let (name, order, paused) = (name_of(area), Mutex::default(), Arc::downgrade(paused));
-        Ok(Shared { os, uid, lineage, protected, served, upkeep, name, order, paused })
+        let paths = Paths::default();
+        Ok(Shared { os, uid, lineage, protected, served, upkeep, name, order, paths, paused })
     }
 
     /// The sequence of the present process group.

@@ -5,6 +5,7 @@
 //! call says so. Does not: know paths (`walk`) or what a call answers (`calls`).
 
 use crate::actions::{Actions, Ending};
+use crate::alone::Alone;
 use crate::error::Error;
 use crate::handles::{Birth, Handles};
 use crate::kernel::Kernel;
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub is_paused: bool,
     /// Its work can do nothing before something changes that was read.
     pub waits_for_change: bool,
+    /// All that it has seen, as long as that is one look at one path.
+    pub alone: Option<Alone>,
     /// Why it can only end.
     pub doomed: Option<Error>,
     /// A try that loses has priority over younger transactions in the next one.
@@ -204,6 +207,7 @@ impl Tx {
             participants: Participants::default(),
             is_paused: false,
             waits_for_change: false,
+            alone: None,
             doomed: None,
             keeps_age,
         };
@@ -222,8 +226,16 @@ impl Tx {
         state
     }
 
-    /// One call: checks that it may be made, makes it, and remembers if it has doomed the transaction.
+    /// One call, behind what was only looked at.
     pub fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>) -> Answer<T>) -> io::Result<T> {
+        self.first_call(|calling| {
+            calling.settle()?;
+            call(calling)
+        })
+    }
+
+    /// One call: checks that it may be made, makes it, and remembers if it has doomed the transaction.
+    pub fn first_call<T>(&self, call: impl FnOnce(&mut Calling<'_>) -> Answer<T>) -> io::Result<T> {
         self.shared.is_ours()?;
         let mut state = self.lock();
         let Some(state) = state.as_mut() else { return Err(Error::Ended.into()) };
@@ -250,15 +262,7 @@ impl Tx {
         birth: Birth,
         call: impl FnOnce(&mut Calling<'_>) -> Answer<T>,
     ) -> io::Result<T> {
-        self.call(
-            |calling| {
-                if calling.state.handles.is_alive(birth) {
-                    call(calling)
-                } else {
-                    Err(Fault::Handle)
-                }
-            },
-        )
+        self.call(|calling| calling.alive(birth).and_then(call))
     }
 
     /// Checks that a call on a handle may be made now: for one that the kernel answers, and that may wait.
@@ -273,7 +277,7 @@ impl Tx {
         }
         let mut state = self.lock();
         // One that has touched nothing needs no rights for its end.
-        if state.as_ref().is_some_and(|state| !state.mounts.is_empty()) {
+        if state.as_ref().is_some_and(|state| !state.mounts.is_empty() || state.alone.is_some()) {
             self.shared.is_ours()?;
         }
         Ok(state.take())
@@ -353,6 +357,15 @@ pub(crate) struct Calling<'a> {
 }
 
 impl Calling<'_> {
+    /// Checks that a handle may still be used.
+    pub fn alive(&mut self, birth: Birth) -> Answer<&mut Self> {
+        if self.state.handles.is_alive(birth) {
+            Ok(self)
+        } else {
+            Err(Fault::Handle)
+        }
+    }
+
     /// Keeps a file that is not served open until the transaction's end.
     pub fn keep_outside(&mut self, file: std::fs::File) -> Weak<std::fs::File> {
         let file = Arc::new(file);

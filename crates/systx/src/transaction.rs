@@ -162,6 +162,9 @@ impl Transaction {
             self.tx.run_actions(Ending::Aborted);
             return Err((Error::Order(error), None));
         }
+        if let Some(alone) = state.alone.take_if(|alone| !alone.still_holds()) {
+            return Err(self.lost(state, alone.conflict(), then));
+        }
         let mut again = then.again(&mut state);
         let turn = match &mut again {
             Some(again) => again.turn.take(),

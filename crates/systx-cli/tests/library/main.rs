@@ -3,6 +3,7 @@
 //! `cargo test -p systx-cli --test library [-- PART-OF-A-NAME]`.
 
 mod agreement;
+mod alone;
 mod ending;
 mod host;
 #[path = "../machine/mod.rs"]
@@ -47,6 +48,7 @@ fn main() {
         ("calls_answer_as_plain_ones_and_a_commit_makes_them_real", agreement::as_root),
         ("calls_of_an_ordinary_user_do_so_too", agreement::as_a_user),
         ("an_outsiders_change_is_a_conflict_and_is_kept", an_outsider),
+        ("a_first_look_shows_what_is_there_and_holds_until_the_end", alone::first_looks),
         ("a_run_and_the_library_lose_no_update", beside_runs),
         ("threads_and_processes_lose_no_update", nobody_loses),
         ("a_sum_is_kept_whoever_is_killed", killed),

@@ -56,6 +56,17 @@ pub fn play(own: &Path) {
     let at = |name: &str| own.join(name);
     let systx = Systx::with_area_name(AREA).unwrap();
     let tx = systx.begin(&loosely()).unwrap();
+    // A path that is known is still no way for those who may not pass.
+    std::fs::create_dir(at("inner")).unwrap();
+    std::fs::write(at("inner/file"), "").unwrap();
+    let inner = |mode| std::fs::set_permissions(at("inner"), PermissionsExt::from_mode(mode)).unwrap();
+    for mode in [0o700, 0o700, 0] {
+        inner(mode);
+        let tx = systx.begin(&loosely()).unwrap();
+        let found = tx.metadata(at("inner/file")).map(drop);
+        assert_eq!(found.err().and_then(|e| e.raw_os_error()), (mode == 0).then_some(EACCES), "{mode:o}");
+    }
+    inner(0o700);
     // The committed tree.
     assert_eq!(errno(tx.read(at("roots/secret")).map(drop)), EACCES);
     assert_eq!(errno(tx.read_dir(at("roots")).map(drop)), EACCES);

@@ -7,8 +7,11 @@ use crate::id::{Lsn, Objects, Signature};
 use systx_os::{Errno, Os, Result};
 
 impl<O: Os> Domain<O> {
-    /// Returns true if no commit is active and no LSN was assigned since `snapshot`. One load each.
-    pub(crate) fn quiet(&self) -> Result<bool> {
+    /// Returns true if no commit is active.
+    ///
+    /// # Errors
+    /// A damaged table.
+    pub fn is_quiet(&self) -> Result<bool> {
         match self.table.slots().in_flight().next() {
             None => Ok(true),
             Some(slot) => self.checked(slot).map(|_| false),

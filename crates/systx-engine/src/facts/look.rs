@@ -13,6 +13,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{current_names, current_xattr};
 use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
+use std::cell::RefCell;
 use std::sync::Arc;
 use systx_os::{Dirent, Errno, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Result, Seek, Stat};
 
@@ -161,7 +162,7 @@ impl<O: Os> Facts<O> {
         domain: usize,
         look: impl Fn() -> Result<Option<T>>,
     ) -> Verb<Option<Option<T>>> {
-        if !self.domains[domain].quiet()? {
+        if !self.domains[domain].is_quiet()? {
             return Ok(None);
         }
         let found = look()?;
@@ -315,20 +316,19 @@ impl<O: Os> Facts<O> {
             None => Err(Errno::NOENT),
         };
         let fd = match opened {
-            // Of one that is lost whatever has its name now stands for it.
-            Ok(fd) if self.lost || os.handle(&fd)? == handle => fd,
-            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
+            Ok(fd) => fd,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO) => {
                 return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
             }
             Err(e) => return Err(e.into()),
         };
         let info = self.domains[domain].info;
         let path = self.path(fact);
-        let stat = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| os.stat(&fd))?;
-        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
-            return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
-        }
-        if self.seen[fact.0 as usize].data.is_none() {
+        let is_first = self.seen[fact.0 as usize].data.is_none();
+        let (stat, hot) = self.touch(domain, &[ObjectId::data(&handle)], &|| path.clone(), |_| {
+            if !is_first {
+                return Ok((os.stat(&fd)?, true));
+            }
             let hot = !info.file_stamps || is_hot(&os, &fd, &info);
             // SEEK_DATA waits for writers of the inode: a write(2) that runs now moves the stamp before the
             // data is read.
@@ -338,15 +338,23 @@ impl<O: Os> Facts<O> {
             if !hot {
                 let _ = os.lease(&fd, Lease::None);
             }
-            let stamp = stamp?;
-            if (stamp.size, stamp.mtime) != (first.size, first.mtime) && !self.lost {
-                return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
-            }
+            Ok((stamp?, hot))
+        })?;
+        // Of one that is lost whatever has its name now stands for it. An unmoved stamp says which object it is.
+        let is_known =
+            info.file_stamps && (stat.dev, stat.ino, stat.ctime) == (first.dev, first.ino, first.ctime);
+        if !self.lost && !is_known && os.handle(&fd)? != handle {
+            return Err(self.changed(self.shown(fact), ConflictKind::ReplacedOrRemoved));
+        }
+        if (stat.size, stat.mtime) != (first.size, first.mtime) && !self.lost {
+            return Err(self.changed(self.shown(fact), ConflictKind::ContentsChanged));
+        }
+        if is_first {
             // The stamp stands for the link count, too.
-            if links(&stamp) != links(&first) {
+            if links(&stat) != links(&first) {
                 return Err(self.changed(self.shown(fact), ConflictKind::LinksChanged));
             }
-            let data = DataFact { size: stamp.size, ctime: stamp.ctime, hot, reads: Vec::new() };
+            let data = DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
         }
         Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size })
@@ -362,8 +370,8 @@ impl<O: Os> Facts<O> {
         Ok(next_data(self.os_of(file.fact), fd, offset))
     }
 
-    /// Reads bytes of a file and looks at its stamp again: what is delivered belongs to the stamp. Where a
-    /// store need not move the stamp, the bytes are a first touch of their own, by the rule for all of them.
+    /// Reads bytes of a file, by the rule for first touches: no commit was under way or came between that may have
+    /// changed them. Where a store need not move the stamp, they are facts of their own.
     pub fn read(&mut self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Verb<usize> {
         let fd = match &file.bytes {
             Bytes::File(fd) => fd,
@@ -391,9 +399,23 @@ impl<O: Os> Facts<O> {
             return Ok(bytes.len());
         }
         let (size, ctime) = (data.size, data.ctime);
-        let got = read_up_to(&os, fd, buf, offset)?;
+        let (domain, dir, name) = (seen.dir.domain, seen.dir.clone(), seen.name.clone());
+        // Of one that is lost it is as long as it is.
+        let size = if self.lost { u64::MAX } else { size };
+        let wanted = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+        let buf = RefCell::new(&mut buf[..wanted]);
+        let look = || read_up_to(&os, fd, &mut buf.borrow_mut(), offset);
+        let got = match self.look_in_quiet(domain, || look().map(Some))? {
+            Some(Some(got)) => got,
+            _ if mutant::on(Mutant::PagesUnasked) => look()?,
+            _ => self.touch(domain, &[ObjectId::data(&handle)], &|| join(&dir.path, &name), |_| look())?,
+        };
+        // A commit of a transaction would have been met. That no outsider has written is compared when it ends.
+        if got == wanted || self.lost {
+            return Ok(got);
+        }
         let now = os.stat(fd)?;
-        if (now.size, now.ctime) != (size, ctime) && !self.lost {
+        if (now.size, now.ctime) != (size, ctime) {
             return Err(self.changed(self.shown(file.fact), ConflictKind::ContentsChanged));
         }
         Ok(got)

@@ -69,7 +69,7 @@ impl<O: Os> Workset<O> {
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
             return Err(Errno::INVAL.into());
         }
-        if staged || self.is_hidden(dir, name) {
+        if staged || (!self.is_remembered(dir, name) && self.is_hidden(dir, name)) {
             return Ok(None);
         }
         if self.reads_committed() {
@@ -84,6 +84,10 @@ impl<O: Os> Workset<O> {
         let base = self.lower_dir(dir)?;
         let name = Name::from(name);
         let found = self.facts.entry_named(&base, &name)?;
+        // It was not when it was remembered.
+        if found.as_ref().is_some_and(|found| self.mounts[mount].is_area(&found.handle)) {
+            return Ok(None);
+        }
         let ix = match found {
             Some(found) if self.reads_committed() => Some(self.adopt(mount, found)?),
             Some(found) => Some(self.lower_node(mount, &found)?),
@@ -101,6 +105,14 @@ impl<O: Os> Workset<O> {
     /// As [`Workset::find_to_change`] for a name that must be there.
     pub(crate) fn find_some(&mut self, dir: Ix, name: &[u8]) -> Verb<Ix> {
         self.find_to_change(dir, name)?.ok_or(Errno::NOENT.into())
+    }
+
+    /// Returns true if a name was another object's than our area when this process looked last. The next look shows
+    /// if it still is.
+    fn is_remembered(&self, dir: Ix, name: &[u8]) -> bool {
+        let (object, domain) = (self.object(dir), &self.mounts[usize::from(self.object(dir).mount)]);
+        let known = object.lower.as_ref().and_then(|lower| domain.remembered.name(&lower.handle, name));
+        known.is_some_and(|(handle, _)| !domain.is_area(&handle)) && !self.reads_committed()
     }
 
     /// Returns true for the name of our own area.

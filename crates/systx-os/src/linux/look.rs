@@ -1,5 +1,6 @@
 //! Looking: attributes, listings, link targets, totals. Changes nothing, not even access times where that is allowed.
 
+use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,6 +8,7 @@ use rustix::fs::{AtFlags, RawDir, Statx, StatxAttributes, StatxFlags};
 
 use super::open;
 use super::raw::Name;
+use crate::outside::LinkAtEnd;
 use crate::types::{Dirent, Errno, FileType, Open, Result, Stat, StatFs, Timestamp};
 
 /// STATX_MNT_ID_UNIQUE: a mount id that is not given out twice.
@@ -22,6 +24,15 @@ pub(super) fn stat(fd: BorrowedFd<'_>) -> Result<Stat> {
 
 pub(super) fn stat_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Stat> {
     statx(dir, Name::new(name)?.as_c_str(), AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+}
+
+pub(super) fn stat_path(path: &[u8], link: LinkAtEnd) -> Result<Stat> {
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let link = match link {
+        LinkAtEnd::Followed => AtFlags::empty(),
+        LinkAtEnd::Itself => AtFlags::SYMLINK_NOFOLLOW,
+    };
+    statx(rustix::fs::CWD, &path, link | AtFlags::NO_AUTOMOUNT)
 }
 
 fn statx(dir: BorrowedFd<'_>, path: &std::ffi::CStr, flags: AtFlags) -> Result<Stat> {

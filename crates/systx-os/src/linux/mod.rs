@@ -28,6 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::os::Os;
+use crate::outside::LinkAtEnd;
 use crate::types::*;
 
 pub use flags::{features, Features};
@@ -40,6 +41,11 @@ pub use umask::this_process_is_ours;
 /// Attributes of an open object, as the engine has them.
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> Result<Stat> {
     look::stat(fd)
+}
+
+/// Attributes of the object at an absolute path, as the engine has them.
+pub(crate) fn stat_path(path: &[u8], link: LinkAtEnd) -> Result<Stat> {
+    look::stat_path(path, link)
 }
 
 /// Entries of an open directory, as the engine has them.
@@ -311,7 +317,7 @@ impl Os for Linux {
         lineage::lineage()
     }
     fn pid(&self) -> u32 {
-        rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+        lineage::pid()
     }
     fn pause(&self, ns: u64) {
         machine::pause(ns);

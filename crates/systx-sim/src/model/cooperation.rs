@@ -13,7 +13,8 @@
 //! that makes the entry changes the listing.
 
 use super::checker::{Emit, Model};
-pub use super::workloads::{Program, Workload, WORKLOADS};
+pub use super::workloads::{Announced, Program, Workload, PAGES, WORKLOADS};
+use super::workloads::{WHOLE_READ, WHOLE_WRITTEN};
 use super::Mutant;
 
 /// One configuration.
@@ -33,6 +34,8 @@ pub struct Cooperation {
     pub final_look: bool,
     /// Checks I2 (no two in-flight transactions overlap) as well.
     pub check_overlap: bool,
+    /// Checks that nobody waits at V2 for one that touches other pages.
+    pub check_precision: bool,
     /// The rule that is left out.
     pub mutant: Option<Mutant>,
 }
@@ -41,6 +44,8 @@ pub struct Cooperation {
 pub const NOT_SERIALIZABLE: &str = "strict serializability: cycle among the decided transactions";
 /// A transaction that still runs holds facts that were never true together.
 pub const NOT_OPAQUE: &str = "opacity: a running transaction was shown an inconsistent state";
+/// Two that have nothing to do with each other wait for each other.
+pub const NEEDLESS: &str = "precision: a transaction waits for one that touches other pages";
 /// I2 of docs/protocol.md.
 pub const OVERLAP: &str = "I2: two overlapping transactions are in flight";
 
@@ -137,19 +142,69 @@ impl Cooperation {
         a.iter().any(|o| b.contains(o))
     }
 
-    /// Returns true if the writes of `i` meet `objects`.
-    fn hits(&self, i: usize, objects: &[u8]) -> bool {
-        self.meet(self.program(i).writes, objects) || self.meet(self.program(i).listings, objects)
+    fn announced(&self, i: usize) -> Announced {
+        match self.program(i).announced {
+            Announced::AsPages if self.is(Mutant::PagesTooCoarse) => Announced::AsWhole,
+            announced => announced,
+        }
+    }
+
+    /// By what a transaction announces that it reads these of its objects.
+    fn reading(&self, i: usize, objects: &[u8]) -> Vec<u8> {
+        match self.announced(i) {
+            _ if objects.is_empty() => Vec::new(),
+            Announced::Exactly => objects.to_vec(),
+            Announced::AsPages if self.is(Mutant::PagesTooFine) => objects.to_vec(),
+            Announced::AsPages => [objects, &[WHOLE_WRITTEN]].concat(),
+            Announced::AsWhole => vec![WHOLE_READ, WHOLE_WRITTEN],
+        }
+    }
+
+    /// R: a page that is written has to be there, which one who cuts the file has a say in.
+    fn r(&self, i: usize) -> Vec<u8> {
+        let p = self.program(i);
+        let reads = self.reading(i, p.reads);
+        match self.announced(i) {
+            Announced::AsPages if !p.writes.is_empty() && !self.is(Mutant::PagesTooFine) => {
+                [&reads[..], &[WHOLE_WRITTEN]].concat()
+            }
+            _ => reads,
+        }
+    }
+
+    fn w(&self, i: usize) -> Vec<u8> {
+        match self.announced(i) {
+            Announced::AsWhole if !self.program(i).writes.is_empty() => vec![WHOLE_READ, WHOLE_WRITTEN],
+            _ => self.program(i).writes.to_vec(),
+        }
+    }
+
+    fn c(&self, i: usize) -> Vec<u8> {
+        match self.announced(i) {
+            Announced::AsPages if !self.program(i).writes.is_empty() => vec![WHOLE_READ],
+            _ => self.program(i).listings.to_vec(),
+        }
+    }
+
+    /// Returns true if the writes of `i` meet `announced`.
+    fn hits(&self, i: usize, announced: &[u8]) -> bool {
+        self.meet(&self.w(i), announced) || self.meet(&self.c(i), announced)
     }
 
     /// *Overlap* of docs/protocol.md §1.
     fn overlap(&self, i: usize, j: usize) -> bool {
+        self.hits(j, &self.w(i))
+            || self.meet(&self.w(i), &self.r(j))
+            || self.meet(&self.c(i), &self.r(j))
+            || self.meet(&self.c(i), &self.w(j))
+            || self.hits(j, &self.r(i))
+    }
+
+    /// Returns true if two transactions touch an object of which at least one writes it.
+    fn have_to_do(&self, i: usize, j: usize) -> bool {
         let (a, b) = (self.program(i), self.program(j));
-        self.hits(j, a.writes)
-            || self.meet(a.writes, b.reads)
-            || self.meet(a.listings, b.reads)
-            || self.meet(a.listings, b.writes)
-            || self.hits(j, a.reads)
+        let meet = |a: &[u8], b: &[u8]| a.iter().any(|o| b.contains(o));
+        meet(a.writes, b.writes) || meet(a.writes, b.reads) || meet(a.reads, b.writes)
     }
 
     fn in_flight(&self, tx: &Tx) -> bool {
@@ -166,7 +221,8 @@ impl Cooperation {
     }
 
     fn slot_hits(&self, s: &State, me: usize, objects: &[u8]) -> bool {
-        self.others(s, me).any(|q| self.hits(q, objects))
+        let reading = self.reading(me, objects);
+        self.others(s, me).any(|q| self.hits(q, &reading))
     }
 
     /// Returns true if an LSN in [from, to) hits `objects`, or the ring no longer has all of them.
@@ -177,7 +233,8 @@ impl Cooperation {
         if to - from > self.ring_len {
             return !self.is(Mutant::OverrunIgnored);
         }
-        (from..to).map(|lsn| s.ring[lsn as usize] as usize - 1).any(|q| q != me && self.hits(q, objects))
+        let reading = self.reading(me, objects);
+        (from..to).map(|lsn| s.ring[lsn as usize] as usize - 1).any(|q| q != me && self.hits(q, &reading))
     }
 
     fn is_listing(&self, o: u8) -> bool {
@@ -457,6 +514,14 @@ impl Model for Cooperation {
                 if self.in_flight(&s.tx[i]) && self.others(s, i).any(|q| self.overlap(i, q)) {
                     return Some(OVERLAP);
                 }
+            }
+        }
+        if self.check_precision {
+            let waits = |i: usize| s.tx[i].phase == Phase::Validate;
+            let for_another =
+                |i: usize| self.others(s, i).any(|q| self.overlap(i, q) && !self.have_to_do(i, q));
+            if (0..n).any(|i| waits(i) && for_another(i)) {
+                return Some(NEEDLESS);
             }
         }
         let mut edges = [0; 3];

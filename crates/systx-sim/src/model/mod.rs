@@ -10,6 +10,7 @@
 //! |---|---|---|
 //! | [`cooperation`] | up to three transactions, kill, helper, hash collisions, ring overrun | strict serializability, opacity, no deadlock |
 //! | [`outsiders`] | a transaction, a cooperating reader, an outsider's calls | serializability of writing outsiders |
+//! | [`alone`] | a transaction that begins with one look by the kernel, a commit over two file systems, an outsider | what R4 promises |
 //! | [`crash`] | a transaction, an outsider, kills, power losses, recovery that crashes | I4, I5, I6, I8, all or nothing |
 //! | [`shared_staging`] | two transactions whose slots share a directory, power losses | what the redo in `crash` relies on |
 //! | [`mark`] | a transaction that sets attributes, an outsider who puts them back, power losses, also in recovery | (c) for attributes, I8 |
@@ -21,6 +22,7 @@
 //! The tests use small bounds (a minute altogether in the dev profile). `SYSTX_LONG=1 cargo test -p
 //! systx-sim` takes the larger ones: more kills, power losses and outsider's calls.
 
+pub mod alone;
 pub mod away;
 pub mod chain;
 pub mod checker;
@@ -164,4 +166,20 @@ pub enum Mutant {
     WaitForPrepared,
     /// Priority ends at D instead of V5.
     SeniorUntilDone,
+    // pages of a file, in cooperation
+    /// Pages are announced as the whole file.
+    PagesTooCoarse,
+    /// Reads and writes of pages say nothing of the file as a whole.
+    PagesTooFine,
+    // alone
+    /// R4: what is known of a path is delivered without a look.
+    AloneUnlooked,
+    /// R4: a look is delivered although a commit is under way.
+    AloneNotQuiet,
+    /// R4: the object that a look shows is delivered although its stamp has moved.
+    AloneMoved,
+    /// R4: the transaction goes on without a walk along the path.
+    AloneUnwalked,
+    /// R4: no second look at the end.
+    AloneUnchecked,
 }

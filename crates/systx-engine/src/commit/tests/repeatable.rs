@@ -346,6 +346,36 @@ fn a_directory_that_takes_the_place_of_an_empty_one_has_the_time_of_its_last_cha
     }
 }
 
+/// A file that stays open is looked at with its bytes only if a commit may have changed them.
+#[test]
+fn two_reads_of_a_file_show_no_commit_between_them() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    let open_in = |t: &mut Transaction<SimOs>, w: Node, access| {
+        let f = t.lookup(w, b"untouched")?.expect("it is there").0;
+        t.open(f, access, false).map(|_| f)
+    };
+    let run = || {
+        let domain = open(&os).expect("opens");
+        change(&domain, |t, w| {
+            let f = open_in(t, w, Access::Read)?;
+            let (mut first, mut second) = ([0], [0]);
+            t.read_at(f, &mut first, 0)?;
+            let other = change(&domain, |t, w| {
+                let f = open_in(t, w, Access::Write)?;
+                t.write_at(f, b"UNTOUCHED", 0)?;
+                t.close(f);
+                Ok(())
+            });
+            other.expect("commits");
+            let read = t.read_at(f, &mut second, 1);
+            assert!(read.is_err(), "bytes from before and from behind a commit: {first:?}, {second:?}");
+            read.map(drop)
+        })
+    };
+    assert!(matches!(run_process(&os, run).expect("lives"), Err(CommitError::Conflict(_))));
+}
+
 /// What a process remembers of a name spares calls, and shows nothing that is not there any more.
 #[test]
 fn a_name_that_was_looked_at_before_has_the_object_that_it_has_now() {

@@ -1,0 +1,110 @@
+//! A transaction's first look at a path, which the kernel may answer alone: it shows what is there now, and what else
+//! the transaction does and its end hold it to that.
+
+use super::{loosely, place, systx, KINDS};
+use crate::machine::must;
+use std::path::Path;
+use std::process::Command;
+use systx::{Error, Systx, Transaction};
+
+/// Begins, and looks.
+fn looked(systx: &Systx, path: &Path) -> (Transaction, u64) {
+    let tx = systx.begin(&loosely()).unwrap();
+    let len = tx.metadata(path).unwrap().len();
+    (tx, len)
+}
+
+#[track_caller]
+fn conflicts<T>(done: std::io::Result<T>) {
+    let error = done.err().expect("a conflict");
+    assert!(Error::of(&error).is_some_and(Error::is_conflict), "{error}");
+}
+
+pub fn first_looks(dir: &Path) {
+    for kind in KINDS {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        let (file, beside) = (tree.join("a/b/file"), tree.join("beside"));
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        std::fs::write(&beside, "").unwrap();
+        let write = |len: usize| std::fs::write(&file, vec![b'x'; len]).unwrap();
+        write(1);
+        let (systx, other) = (systx(), systx());
+        // From here on the path is known, as it is after each further look that ends well.
+        let know = |len: u64| {
+            for _ in 0..2 {
+                let (tx, found) = looked(&systx, &file);
+                assert_eq!(found, len, "{kind}");
+                tx.commit().unwrap();
+            }
+        };
+        know(1);
+        // What an outsider did before it began is shown, and no conflict.
+        write(2);
+        know(2);
+        // What an outsider does before it ends is one.
+        let (tx, _) = looked(&systx, &file);
+        write(3);
+        assert!(tx.commit().unwrap_err().is_conflict(), "{kind}: it was read, and changed");
+        know(3);
+        let (tx, _) = looked(&systx, &file);
+        assert_eq!(tx.metadata(&file).unwrap().len(), 3);
+        std::fs::rename(tree.join("a"), tree.join("away")).unwrap();
+        assert!(tx.commit().unwrap_err().is_conflict(), "{kind}: its directory has moved");
+        std::fs::rename(tree.join("away"), tree.join("a")).unwrap();
+        know(3);
+        // Two looks are one answer.
+        let (tx, _) = looked(&systx, &file);
+        write(4);
+        conflicts(tx.metadata(&file));
+        drop(tx);
+        know(4);
+        // A transaction that goes on has walked there: it is shown no half of another's commit.
+        let (tx, _) = looked(&systx, &file);
+        let both = other.atomically(&loosely(), |tx| {
+            tx.write(&file, "12345")?;
+            tx.write(&beside, "12345")
+        });
+        both.unwrap();
+        conflicts(tx.read(&beside));
+        drop(tx);
+        know(5);
+        // What it does then stands on what it has seen.
+        let (tx, _) = looked(&systx, &file);
+        tx.write(&beside, "on what was read").unwrap();
+        write(6);
+        assert!(tx.commit().unwrap_err().is_conflict(), "{kind}: a change is committed on what is not so");
+        know(6);
+        let (tx, _) = looked(&systx, &file);
+        tx.write(&beside, "on what was read").unwrap();
+        tx.commit().unwrap();
+        // Of one that is tried again each try sees what is there.
+        let mut tries = 0;
+        let len = systx.atomically(&loosely(), |tx| {
+            tries += 1;
+            let len = tx.metadata(&file)?.len();
+            if tries == 1 {
+                write(7);
+            }
+            Ok::<_, std::io::Error>(len)
+        });
+        assert_eq!((len.unwrap(), tries), (7, 2), "{kind}");
+        // Something else is mounted on the way.
+        know(7);
+        std::fs::create_dir_all(tree.join("over/b")).unwrap();
+        std::fs::write(tree.join("over/b/file"), "another").unwrap();
+        let (over, a) = (tree.join("over"), tree.join("a"));
+        must(Command::new("mount").arg("--bind").args([&over, &a]));
+        let (tx, _) = looked(&systx, &file);
+        assert_eq!(tx.read(&file).unwrap(), b"another", "{kind}: what the mount hides is shown");
+        drop(tx);
+        must(Command::new("umount").arg("-l").arg(&a));
+        know(7);
+        // It is gone.
+        let (tx, _) = looked(&systx, &file);
+        std::fs::remove_file(&file).unwrap();
+        assert!(tx.commit().unwrap_err().is_conflict(), "{kind}");
+        let tx = systx.begin(&loosely()).unwrap();
+        assert!(!tx.try_exists(&file).unwrap(), "{kind}");
+        tx.commit().unwrap();
+    }
+}
