@@ -5,14 +5,131 @@ use super::volume::Volume;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{chown, symlink, MetadataExt};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use systx_runner::Tried;
 
 fn example(built: &Built, name: &str) -> std::path::PathBuf {
     built.program(Compiler::C, &format!("../../examples/{name}"), &[])
+}
+
+/// Each example is taken by each compiler that is here.
+pub fn compilers(built: &Built, _: &Path) -> Tried {
+    let mut names = Vec::new();
+    for file in fs::read_dir(super::built::package().join("examples")).unwrap() {
+        names.push(file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned());
+    }
+    for compiler in Compiler::ALL.into_iter().filter(|compiler| super::built::have(compiler.program())) {
+        for name in &names {
+            built.program(compiler, &format!("../../examples/{name}"), &[]);
+        }
+    }
+    Tried::Passed
+}
+
+/// Starts a program, writes `text` to it, and kills it after some time if it is to be killed.
+fn fed(command: &mut Command, text: &str, killed_after: Option<Duration>) -> Output {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // One that was refused or killed does not read.
+    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
+    if let Some(instant) = killed_after {
+        let began = Instant::now();
+        while began.elapsed() < instant {
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// An instant in a run that takes so long, or after it.
+fn an_instant(takes: Duration) -> Duration {
+    takes.mul_f64(2.0 * fastrand::f64())
+}
+
+/// Eight at once, each with a text of its own; half of them are killed on their way.
+pub fn tempfile(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "tempfile"));
+    let text = |n: usize| format!("{n:07}\n").repeat(3000);
+    let began = Instant::now();
+    must(built.command(&program).arg(&tree).arg("first").stdin(Stdio::null()));
+    let takes = began.elapsed();
+    let mut expected = BTreeSet::new();
+    for round in 0..6 {
+        let outputs: Vec<_> = std::thread::scope(|scope| {
+            let store = |n: usize| {
+                let killed_after = (n % 2 == 0).then(|| an_instant(takes));
+                let mut command = built.command(&program);
+                command.arg(&tree).arg("t");
+                scope.spawn(move || fed(&mut command, &text(8 * round + n), killed_after))
+            };
+            let all: Vec<_> = (0..8).map(store).collect();
+            all.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (n, output) in outputs.into_iter().enumerate().filter(|(n, _)| n % 2 == 1) {
+            assert!(output.status.success());
+            let path = String::from_utf8(output.stdout).unwrap();
+            assert_eq!(fs::read_to_string(path.trim_end()).unwrap(), text(8 * round + n));
+            assert!(expected.insert(path), "each has a name of its own");
+        }
+    }
+    // The next use of systx finishes what the dead have left.
+    must(built.command(&program).arg(&tree).arg("last").stdin(Stdio::null()));
+    let (mut texts, mut count) = (BTreeSet::new(), 0);
+    for file in fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.file_name().unwrap().to_string_lossy().starts_with("t.") {
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+            texts.insert(fs::read_to_string(&file).unwrap());
+            count += 1;
+        }
+    }
+    let known: BTreeSet<_> = (0..48).map(text).collect();
+    assert!(texts.is_subset(&known) && texts.len() == count, "each file is whole, and there once");
+    assert!(count >= expected.len());
+    Tried::Passed
+}
+
+/// Killed somewhere on its way, or when it is through.
+pub fn editor(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "editor"));
+    let (file, link) = (tree.join("text"), tree.join("link"));
+    let text = |word: &str| format!("{word}\n").repeat(100_000);
+    fs::write(&file, text("old")).unwrap();
+    fs::hard_link(&file, &link).unwrap();
+    let before = fs::metadata(&file).unwrap();
+    let edit = |words: [&str; 2]| {
+        let mut command = built.command(&program);
+        command.arg(&file).args(words);
+        command
+    };
+    let began = Instant::now();
+    assert_eq!(must(&mut edit(["neither", "nor"])), "0 replaced\n");
+    let takes = began.elapsed();
+    let mut seen = [0; 2];
+    for round in 0..300 {
+        if round >= 20 && !seen.contains(&0) {
+            break;
+        }
+        let words = if round % 2 == 0 { ["old", "newer"] } else { ["newer", "old"] };
+        fed(&mut edit(words), "", Some(an_instant(takes)));
+        // The next use of systx finishes what it has left.
+        must(&mut edit(["neither", "nor"]));
+        let now = fs::read_to_string(&link).unwrap();
+        let whole = words.map(|word| now == text(word));
+        assert!(whole.contains(&true), "neither old nor new: round {round}");
+        seen[usize::from(whole[1])] += 1;
+        must(&mut edit(words));
+        assert_eq!(fs::read_to_string(&link).unwrap(), text(words[1]));
+    }
+    let after = fs::metadata(&file).unwrap();
+    assert_eq!((after.ino(), after.nlink()), (before.ino(), before.nlink()), "it is the same file");
+    assert!(!seen.contains(&0), "the old text {} times, the new one {} times", seen[0], seen[1]);
+    Tried::Passed
 }
 
 fn volume(dir: &Path) -> Option<Volume> {
