@@ -7,6 +7,7 @@
 
 mod cpus;
 mod curves;
+mod graph;
 mod group;
 mod logging;
 mod measure;
@@ -34,6 +35,8 @@ pub struct Setup {
     pub dir: PathBuf,
     /// The program `systx`.
     pub systx: PathBuf,
+    /// The library's example `graph`.
+    pub graph: Option<PathBuf>,
     /// Where plots go.
     pub plots: PathBuf,
     /// Repeats of each measurement.
@@ -67,6 +70,7 @@ const QUESTIONS: &[Question] = &[
     ("programs", programs::measure),
     ("cpus", cpus::measure),
     ("log", logging::measure),
+    ("graph", graph::measure),
 ];
 
 fn main() -> ExitCode {
@@ -95,6 +99,7 @@ fn all(args: &[String]) -> Outcome<()> {
     let setup = Setup {
         dir: PathBuf::from(need("--dir")?),
         systx: PathBuf::from(need("--systx")?),
+        graph: option("--graph").map(PathBuf::from),
         plots: PathBuf::from(need("--plots")?),
         repeats: option("--repeats").map_or(Ok(if quick { 2 } else { 7 }), |n| n.parse())?,
         quick,

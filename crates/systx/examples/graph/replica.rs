@@ -8,11 +8,12 @@ use super::graph::{Graph, Request, Shape};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use systx::{Durability, Error, Options, Systx};
+use systx::{Durability, Error, OpenOptions, Options, Systx};
 
 /// A request that waits for a thread.
 pub struct Job {
@@ -97,26 +98,36 @@ impl Queue {
 /// Requests between two checkpoints.
 const CHECKPOINT_EVERY: u64 = 256;
 
+/// How requests are executed.
+enum Way {
+    /// By one thread, on the open file.
+    Plainly(File),
+    /// The file is open only inside: a commit writes what no program has open faster.
+    InTransactions(Systx),
+}
+
 /// The graph that requests are executed on.
 pub struct Replica {
-    file: File,
+    path: PathBuf,
     shape: Shape,
     checkpoint: PathBuf,
-    /// `None`: plainly, and by one thread.
-    systx: Option<Systx>,
+    way: Way,
     tries: AtomicU64,
 }
 
 impl Replica {
-    /// Opens the graph in a file; what requests change from here on has numbers above [`Replica::checkpoint`].
+    /// Opens the graph in a file, for transactions or plainly. The next request is the one behind
+    /// [`Replica::checkpoint`].
     pub fn open(path: &Path, systx: Option<Systx>) -> io::Result<Replica> {
         let file = File::options().read(true).write(true).open(path)?;
         let shape = Graph::shape_of(&file)?;
+        let way = systx.map_or(Way::Plainly(file), Way::InTransactions);
+        let path = path.to_owned();
         let mut checkpoint = path.as_os_str().to_owned();
         checkpoint.push(".checkpoint");
         let checkpoint = PathBuf::from(checkpoint);
-        let replica = Replica { file, shape, checkpoint, systx, tries: AtomicU64::new(0) };
-        if let Some(systx) = &replica.systx {
+        let replica = Replica { path, shape, checkpoint, way, tries: AtomicU64::new(0) };
+        if let Way::InTransactions(systx) = &replica.way {
             // The numbers go on from there, whatever another run in this process group has left.
             systx.atomically(&Options::new().sequence_from(replica.checkpoint()?), |_| io::Result::Ok(()))?;
         }
@@ -135,40 +146,34 @@ impl Replica {
 
     /// Notes that all requests up to this number were executed.
     pub fn set_checkpoint(&self, number: u64) -> io::Result<()> {
-        match &self.systx {
-            Some(systx) => {
+        match &self.way {
+            Way::InTransactions(systx) => {
                 systx.atomically(&Options::new(), |tx| tx.write(&self.checkpoint, number.to_string()))
             }
-            None => std::fs::write(&self.checkpoint, number.to_string()),
+            Way::Plainly(_) => std::fs::write(&self.checkpoint, number.to_string()),
         }
     }
 
     /// Executes a request.
     pub fn execute(&self, number: u64, line: &str) -> io::Result<String> {
         let request = Request::of_line(line, self.shape);
-        let is_checkpoint = number % CHECKPOINT_EVERY == 0;
-        let Some(systx) = &self.systx else {
-            let graph = Graph { file: &self.file, shape: self.shape };
-            let answer = request.map_or(Ok("refused".into()), |request| request.execute(&graph))?;
-            if is_checkpoint {
-                std::fs::write(&self.checkpoint, number.to_string())?;
+        let checkpoint = (number % CHECKPOINT_EVERY == 0).then(|| number.to_string());
+        let systx = match &self.way {
+            Way::InTransactions(systx) => systx,
+            Way::Plainly(file) => {
+                let answer = answer(request, &Graph { file, shape: self.shape })?;
+                checkpoint.map_or(Ok(()), |number| std::fs::write(&self.checkpoint, number))?;
+                return Ok(answer);
             }
-            return Ok(answer);
         };
         // After a power loss the log is executed once more, from a copy of the graph.
         let options = Options::new().durability(Durability::None).sequence(number).retries(u32::MAX);
+        let in_place = OpenOptions::new().read(true).write(true);
         systx.atomically(&options, |tx| {
             self.tries.fetch_add(1, Ordering::Relaxed);
-            // One that is refused commits too: those behind it wait for its number.
-            let answer = match request {
-                Some(request) => {
-                    request.execute(&Graph { file: &tx.file_of(&self.file)?, shape: self.shape })?
-                }
-                None => "refused".into(),
-            };
-            if is_checkpoint {
-                tx.write(&self.checkpoint, number.to_string())?;
-            }
+            let file = tx.open_with(&self.path, &in_place)?;
+            let answer = answer(request, &Graph { file: &file, shape: self.shape })?;
+            checkpoint.as_ref().map_or(Ok(()), |number| tx.write(&self.checkpoint, number))?;
             Ok(answer)
         })
     }
@@ -177,4 +182,9 @@ impl Replica {
     pub fn tries(&self) -> u64 {
         self.tries.load(Ordering::Relaxed)
     }
+}
+
+/// Executes a request. One that is refused commits too, since those behind it wait for its number.
+fn answer(request: Option<Request>, graph: &Graph<'_, impl FileExt>) -> io::Result<String> {
+    request.map_or(Ok("refused".into()), |request| request.execute(graph))
 }

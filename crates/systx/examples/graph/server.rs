@@ -120,7 +120,7 @@ pub fn ask(socket: &Path, requests: &str, window: usize) -> io::Result<Vec<Strin
         server.write_all(unsent.by_ref().take(count).collect::<String>().as_bytes())
     };
     send(window)?;
-    let count = requests.lines().count();
+    let count = requests.lines().filter(|line| *line != "stop").count();
     let mut all = Vec::with_capacity(count);
     while all.len() < count {
         let before = all.len();

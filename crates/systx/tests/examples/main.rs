@@ -3,6 +3,7 @@
 //! `cargo test -p systx --test examples [-- PART-OF-A-NAME]`. Needs root, for file systems of its own.
 
 mod graph_server;
+mod trees;
 
 use std::io::Write;
 use std::os::unix::fs::{symlink, MetadataExt};
@@ -233,7 +234,7 @@ type Body = fn(&Path);
 
 fn main() {
     runner::in_a_mount_namespace();
-    let cases: [(&str, Body); 9] = [
+    let cases: [(&str, Body); 12] = [
         ("a_checked_file_is_the_one_that_is_opened", toctou),
         ("a_reader_of_a_mailbox_sees_each_message_once", maildir),
         ("each_gets_a_file_of_its_own", tempfile),
@@ -242,6 +243,9 @@ fn main() {
         ("a_graph_server_that_is_killed_answers_as_a_serial_one", graph_server::killed),
         ("a_graph_with_aborted_requests_is_that_of_a_serial_loop", graph_server::aborted),
         ("a_replica_that_catches_up_in_parallel_has_the_same_state", graph_server::replica),
+        ("a_loop_in_parallel_writes_what_a_serial_one_does", trees::parallel),
+        ("a_subtree_is_moved_beside_readers_who_never_see_half", trees::ldif),
+        ("files_are_checked_in_together_or_not_at_all", trees::check),
         ("an_editor_that_is_killed_leaves_the_old_text_or_the_new_one", editor),
     ];
     let cases = cases.map(|(name, case)| {
