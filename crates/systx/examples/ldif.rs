@@ -1,7 +1,7 @@
 //! A directory service that keeps each entry in a file, as OpenLDAP's back_ldif does, and moves subtrees at once.
 //!
 //! - `cargo run -p systx --example ldif -- add DIR DN` adds an entry; its attributes are lines on standard input.
-//! - `… move DIR DN RDN [PARENT]` gives an entry another name, or another parent, with everything below it (modrdn).
+//! - `… move DIR DN NEW-DN` gives an entry another name, with everything below it (modrdn).
 //! - `… search DIR DN` prints the names of all entries from there on down, each checked, as of one moment.
 //!
 //! The entry `ou=people,dc=org` is the file `dc=org/ou=people.ldif`, and entries below it are in the directory
@@ -29,6 +29,11 @@ fn place(base: &Path, dn: &str) -> io::Result<PathBuf> {
     Ok(place)
 }
 
+/// Name and parent.
+fn split(dn: &str) -> (&str, &str) {
+    dn.split_once(',').unwrap_or((dn, ""))
+}
+
 fn file_of(place: &Path) -> PathBuf {
     let mut file = place.as_os_str().to_owned();
     file.push(".ldif");
@@ -37,7 +42,7 @@ fn file_of(place: &Path) -> PathBuf {
 
 fn add(tx: &Transaction, base: &Path, dn: &str, attributes: &str) -> io::Result<()> {
     let place = place(base, dn)?;
-    let (rdn, parent) = dn.split_once(',').unwrap_or((dn, ""));
+    let (rdn, parent) = split(dn);
     if tx.try_exists(file_of(&place))? {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
@@ -51,11 +56,9 @@ fn add(tx: &Transaction, base: &Path, dn: &str, attributes: &str) -> io::Result<
     tx.write(file_of(&place), format!("dn: {rdn}\n{attribute}: {value}\n{attributes}"))
 }
 
-fn rename(tx: &Transaction, base: &Path, dn: &str, rdn: &str, parent: Option<&str>) -> io::Result<()> {
-    let (old_rdn, old_parent) = dn.split_once(',').unwrap_or((dn, ""));
-    let parent = parent.unwrap_or(old_parent);
-    let new_dn = if parent.is_empty() { rdn.to_owned() } else { format!("{rdn},{parent}") };
-    let (old, new) = (place(base, dn)?, place(base, &new_dn)?);
+fn rename(tx: &Transaction, base: &Path, dn: &str, new_dn: &str) -> io::Result<()> {
+    let ((old_rdn, _), (rdn, parent)) = (split(dn), split(new_dn));
+    let (old, new) = (place(base, dn)?, place(base, new_dn)?);
     if tx.try_exists(file_of(&new))? {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
@@ -110,8 +113,8 @@ fn main() -> io::Result<()> {
             io::stdin().read_to_string(&mut attributes)?;
             systx.atomically(&options, |tx| add(tx, Path::new(base), dn, &attributes))
         }
-        ["move", base, dn, rdn, parent @ ..] if parent.len() < 2 => {
-            systx.atomically(&options, |tx| rename(tx, Path::new(base), dn, rdn, parent.first().copied()))
+        ["move", base, dn, new_dn] => {
+            systx.atomically(&options, |tx| rename(tx, Path::new(base), dn, new_dn))
         }
         ["search", base, dn] => {
             let names = systx.atomically(&options, |tx| {
@@ -122,6 +125,6 @@ fn main() -> io::Result<()> {
             names.iter().for_each(|name| println!("{name}"));
             Ok(())
         }
-        _ => Err(io::Error::other("usage: ldif add DIR DN | move DIR DN RDN [PARENT] | search DIR DN")),
+        _ => Err(io::Error::other("usage: ldif add DIR DN | move DIR DN NEW-DN | search DIR DN")),
     }
 }

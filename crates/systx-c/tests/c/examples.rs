@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{chown, symlink, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,19 +31,130 @@ pub fn compilers(built: &Built, _: &Path) -> Tried {
     Tried::Passed
 }
 
-/// Starts a program, writes `text` to it, and kills it after some time if it is to be killed.
-fn fed(command: &mut Command, text: &str, killed_after: Option<Duration>) -> Output {
+/// The same cases as those of the examples in Rust.
+#[path = "../../../systx/tests/examples/trees.rs"]
+mod trees;
+
+fn said(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// A command that gets a text on standard input.
+fn fed(command: &mut Command, text: &str) -> Child {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     // One that was refused or killed does not read.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-    if let Some(instant) = killed_after {
-        let began = Instant::now();
-        while began.elapsed() < instant {
-            std::thread::yield_now();
-        }
-        let _ = child.kill();
+    child
+}
+
+/// Kills a child after some time, if it has not ended.
+fn kill_after(child: &mut Child, instant: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < instant {
+        std::thread::yield_now();
     }
-    child.wait_with_output().unwrap()
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Ends a thread beside the test, also where the test panics: the scope would wait for it.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs a case of both languages with the example in C.
+fn case(built: &Built, dir: &Path, name: &str, case: fn(&Path, trees::Example<'_>)) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let program = example(built, name);
+    case(&volume.tree(), &|_| built.command(&program));
+    Tried::Passed
+}
+
+pub fn parallel(built: &Built, dir: &Path) -> Tried {
+    case(built, dir, "parallel", trees::parallel)
+}
+
+pub fn ldif(built: &Built, dir: &Path) -> Tried {
+    case(built, dir, "ldif", trees::ldif)
+}
+
+pub fn check(built: &Built, dir: &Path) -> Tried {
+    case(built, dir, "check", trees::check)
+}
+
+/// Random requests, and some that can't be understood.
+fn requests(vertices: u32, count: usize) -> String {
+    let any = || fastrand::u32(0..vertices);
+    let request = |n: usize| match n % 100 {
+        50 => "what is this\n".into(),
+        90 => format!("add 1 {vertices}\n"),
+        _ => {
+            let verb = fastrand::choice(["add", "add", "add", "remove", "edge", "path"]).unwrap();
+            format!("{verb} {} {}\n", any(), any())
+        }
+    };
+    (0..count).map(request).collect()
+}
+
+/// Answers and file are those of a serial loop: by several threads, with threads that end in a transaction, and after a
+/// run that was killed.
+pub fn graph(built: &Built, dir: &Path) -> Tried {
+    let Some(volume) = volume(dir) else { return Tried::Skipped };
+    let (tree, program) = (volume.tree(), example(built, "graph"));
+    let threads_end = built.program(Compiler::C, "threads_end", &[]);
+    let command = |program: &Path, arguments: &[&str]| {
+        let mut command = built.command(program);
+        // Numbers are those of a process group.
+        command.args(arguments).current_dir(&tree).stderr(Stdio::piped()).process_group(0);
+        command
+    };
+    for (kind, vertices) in [("dense", 60), ("sparse", 200)] {
+        let all = requests(vertices, 1200);
+        let run = |name: &str, how: &mut dyn FnMut(&str) -> String| -> (String, Vec<u8>) {
+            must(&mut command(&program, &["make", name, kind, &vertices.to_string()]));
+            (how(name), fs::read(tree.join(name)).unwrap())
+        };
+        let answers = |program: &Path, arguments: &[&str]| {
+            said(fed(&mut command(program, arguments), &all).wait_with_output().unwrap())
+        };
+        let serial = run("serial", &mut |name| answers(&program, &["run", name, "0"]));
+        assert_eq!(serial.0.lines().count(), 1200);
+        assert!(["yes", "no", "none", "2", "refused"]
+            .iter()
+            .all(|word| serial.0.contains(&format!(" {word}\n"))));
+        let mut takes = Duration::ZERO;
+        for threads in ["1", "2", "4"] {
+            let began = Instant::now();
+            let parallel = run("parallel", &mut |name| answers(&program, &["run", name, threads]));
+            takes = began.elapsed();
+            assert!(parallel == serial, "{kind}, {threads} threads");
+        }
+        for seed in ["1", "2", "3"] {
+            let ending = run("ending", &mut |name| answers(&threads_end, &[name, seed]));
+            assert!(ending == serial, "{kind}, threads end, seed {seed}");
+        }
+        // A request says whether there is to be an edge, so that it may be done once more.
+        let (_, killed) = run("killed", &mut |name| {
+            for _ in 0..10 {
+                let child = fed(&mut command(&program, &["run", name, "4"]), &all);
+                kill_after(&mut { child }, an_instant(takes));
+            }
+            answers(&program, &["run", name, "4"])
+        });
+        assert!(kind == "sparse" || killed == serial.1, "{kind}, killed");
+        // Places in a chain of slots depend on what was done twice; the edges do not.
+        let paths: String = (1..vertices).map(|to| format!("path 0 {to}\n")).collect();
+        let distances = |name: &str| {
+            said(fed(&mut command(&program, &["run", name, "0"]), &paths).wait_with_output().unwrap())
+        };
+        assert!(distances("killed") == distances("serial"), "{kind}, killed");
+    }
+    Tried::Passed
 }
 
 /// An instant in a run that takes so long, or after it.
@@ -65,7 +177,11 @@ pub fn tempfile(built: &Built, dir: &Path) -> Tried {
                 let killed_after = (n % 2 == 0).then(|| an_instant(takes));
                 let mut command = built.command(&program);
                 command.arg(&tree).arg("t");
-                scope.spawn(move || fed(&mut command, &text(8 * round + n), killed_after))
+                scope.spawn(move || {
+                    let mut child = fed(&mut command, &text(8 * round + n));
+                    killed_after.into_iter().for_each(|instant| kill_after(&mut child, instant));
+                    child.wait_with_output().unwrap()
+                })
             };
             let all: Vec<_> = (0..8).map(store).collect();
             all.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -116,7 +232,7 @@ pub fn editor(built: &Built, dir: &Path) -> Tried {
             break;
         }
         let words = if round % 2 == 0 { ["old", "newer"] } else { ["newer", "old"] };
-        fed(&mut edit(words), "", Some(an_instant(takes)));
+        kill_after(&mut edit(words).spawn().unwrap(), an_instant(takes));
         // The next use of systx finishes what it has left.
         must(&mut edit(["neither", "nor"]));
         let now = fs::read_to_string(&link).unwrap();

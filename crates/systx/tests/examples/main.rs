@@ -229,12 +229,23 @@ fn transfer(dir: &Path) {
     assert_eq!(now, ["60\n", "40\n"]);
 }
 
+/// The loop that is in the example for comparison.
+fn serial_loop(dir: &Path) {
+    let files = ["a", "b"].map(|name| dir.join(name));
+    files.iter().for_each(|file| std::fs::write(file, "one two").unwrap());
+    for how in ["serial", "2"] {
+        said(example("parallel").arg(how).arg(dir.join(how)).args(&files).output().unwrap());
+    }
+    let [serial, parallel] = ["serial", "2"].map(|how| std::fs::read_to_string(dir.join(how)).unwrap());
+    assert!(serial == parallel && serial.lines().count() == 2, "{serial}{parallel}");
+}
+
 /// A case, in a file system of its own.
 type Body = fn(&Path);
 
 fn main() {
     runner::in_a_mount_namespace();
-    let cases: [(&str, Body); 12] = [
+    let cases: [(&str, Body); 13] = [
         ("a_checked_file_is_the_one_that_is_opened", toctou),
         ("a_reader_of_a_mailbox_sees_each_message_once", maildir),
         ("each_gets_a_file_of_its_own", tempfile),
@@ -243,9 +254,10 @@ fn main() {
         ("a_graph_server_that_is_killed_answers_as_a_serial_one", graph_server::killed),
         ("a_graph_with_aborted_requests_is_that_of_a_serial_loop", graph_server::aborted),
         ("a_replica_that_catches_up_in_parallel_has_the_same_state", graph_server::replica),
-        ("a_loop_in_parallel_writes_what_a_serial_one_does", trees::parallel),
-        ("a_subtree_is_moved_beside_readers_who_never_see_half", trees::ldif),
-        ("files_are_checked_in_together_or_not_at_all", trees::check),
+        ("a_loop_in_parallel_writes_what_a_serial_one_does", |dir| trees::parallel(dir, &example)),
+        ("the_serial_loop_writes_the_same", serial_loop),
+        ("a_subtree_is_moved_beside_readers_who_never_see_half", |dir| trees::ldif(dir, &example)),
+        ("files_are_checked_in_together_or_not_at_all", |dir| trees::check(dir, &example)),
         ("an_editor_that_is_killed_leaves_the_old_text_or_the_new_one", editor),
     ];
     let cases = cases.map(|(name, case)| {
