@@ -114,7 +114,7 @@ pub fn graph(built: &Built, dir: &Path) -> Tried {
         command
     };
     for (kind, vertices) in [("dense", 60), ("sparse", 200)] {
-        let all = requests(vertices, 1200);
+        let all = requests(vertices, 600);
         let run = |name: &str, how: &mut dyn FnMut(&str) -> String| -> (String, Vec<u8>) {
             must(&mut command(&program, &["make", name, kind, &vertices.to_string()]));
             (how(name), fs::read(tree.join(name)).unwrap())
@@ -123,7 +123,7 @@ pub fn graph(built: &Built, dir: &Path) -> Tried {
             said(fed(&mut command(program, arguments), &all).wait_with_output().unwrap())
         };
         let serial = run("serial", &mut |name| answers(&program, &["run", name, "0"]));
-        assert_eq!(serial.0.lines().count(), 1200);
+        assert_eq!(serial.0.lines().count(), 600);
         assert!(["yes", "no", "none", "2", "refused"]
             .iter()
             .all(|word| serial.0.contains(&format!(" {word}\n"))));
@@ -134,7 +134,7 @@ pub fn graph(built: &Built, dir: &Path) -> Tried {
             takes = began.elapsed();
             assert!(parallel == serial, "{kind}, {threads} threads");
         }
-        for seed in ["1", "2", "3"] {
+        for seed in ["1", "2"] {
             let ending = run("ending", &mut |name| answers(&threads_end, &[name, seed]));
             assert!(ending == serial, "{kind}, threads end, seed {seed}");
         }
