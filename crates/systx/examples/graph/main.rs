@@ -156,6 +156,9 @@ fn main() -> io::Result<()> {
         _ => return Err(io::Error::other("usage: graph make|serve|replay|requests|ask|edges …")),
     };
     let aborts = replica.tries().saturating_sub(count);
-    println!("{count} requests, {aborts} aborts, {:.6} s", began.elapsed().as_secs_f64());
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let cpu_s = cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9;
+    let took_s = began.elapsed().as_secs_f64();
+    println!("{count} requests, {aborts} aborts, {took_s:.6} s, {cpu_s:.6} s of CPU");
     Ok(())
 }
