@@ -12,6 +12,7 @@ mod group;
 mod logging;
 mod measure;
 mod meter;
+mod peers;
 mod plot;
 mod programs;
 mod recovery;
@@ -71,6 +72,7 @@ const QUESTIONS: &[Question] = &[
     ("cpus", cpus::measure),
     ("log", logging::measure),
     ("graph", graph::measure),
+    ("peers", peers::measure),
 ];
 
 fn main() -> ExitCode {
@@ -78,6 +80,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("--worker", args)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return ended(group::worker(args));
+    }
+    if let Some(("--peer", args)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return ended(peers::worker(args));
     }
     ended(all(&args))
 }
