@@ -154,9 +154,9 @@ pub fn aborted(dir: &Path) {
             Err(Error::Order(OrderError::Gone { number }).into())
         };
         let execute = |number: u64, line: &str| match fastrand::u8(0..6) {
-            0 => give_up(number, line).or_else(|error: std::io::Error| match Error::of(&error) {
-                Some(Error::Conflict(_)) => Err(Error::Order(OrderError::Gone { number }).into()),
-                _ => Err(error),
+            0 => give_up(number, line).map_err(|error: std::io::Error| match Error::of(&error) {
+                Some(Error::Conflict(_)) => Error::Order(OrderError::Gone { number }).into(),
+                _ => error,
             }),
             1 => {
                 // What is there, written once more by an outsider, is a change of what others have read.
