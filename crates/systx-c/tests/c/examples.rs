@@ -124,9 +124,9 @@ pub fn graph(built: &Built, dir: &Path) -> Tried {
         };
         let serial = run("serial", &mut |name| answers(&program, &["run", name, "0"]));
         assert_eq!(serial.0.lines().count(), 600);
-        assert!(["yes", "no", "none", "2", "refused"]
-            .iter()
-            .all(|word| serial.0.contains(&format!(" {word}\n"))));
+        let any = |what: fn(&str) -> bool| serial.0.lines().any(|line| what(line.split_once(' ').unwrap().1));
+        assert!(any(|word| word == "yes") && any(|word| word == "no") && any(|word| word == "refused"));
+        assert!(any(|word| word.parse::<u32>().is_ok()), "a path was found");
         let mut takes = Duration::ZERO;
         for threads in ["1", "2", "4"] {
             let began = Instant::now();
