@@ -22,6 +22,9 @@ case " $* " in
     ;;
 esac
 bash scripts/build.sh -p systx-cli -p systx-bench
+case " $* " in
+"  " | *" graph "*) "${CARGO:-cargo}" build --release --locked -p systx --example graph ;;
+esac
 
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/systx-bench.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT
@@ -49,7 +52,7 @@ unshare --mount --propagation private bash -eu -c '
     mkdir "$scratch/mnt/work"
     status=0
     "$programs/systx-bench" --dir "$scratch/mnt/work" --systx "$programs/systx" --out "$results" --plots "$plots" \
-        --commit "$commit" "$@" || status=$?
+        --commit "$commit" --graph "$programs/examples/graph" "$@" || status=$?
     umount -R -l "$scratch/mnt" 2>/dev/null || true
     exit $status' bash $quick ${REPEATS:+--repeats "$REPEATS"} --questions "$*" || failed=1
 [ -z "$print" ] || cat "$results"

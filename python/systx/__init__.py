@@ -15,16 +15,32 @@ that has begun it. Everything else is in the manual page systx(3), of the librar
 
 from ._calls import LibraryMissing, version
 from ._files import RawFile
-from ._transaction import Conflict, Outcome, Transaction, TransactionError, outcome, retry, transaction
+from ._transaction import (
+    Conflict,
+    Outcome,
+    OutOfOrder,
+    Paused,
+    Transaction,
+    TransactionError,
+    atomically,
+    outcome,
+    resume,
+    retry,
+    transaction,
+)
 
 __all__ = [
     "Conflict",
     "LibraryMissing",
+    "OutOfOrder",
     "Outcome",
+    "Paused",
     "RawFile",
     "Transaction",
     "TransactionError",
+    "atomically",
     "outcome",
+    "resume",
     "retry",
     "transaction",
     "version",

@@ -51,6 +51,16 @@ class OutcomeStruct(ctypes.Structure):
     ]
 
 
+class Token(ctypes.Structure):
+    """struct systx_token."""
+
+    _fields_ = [("bytes", c_ubyte * 16)]
+
+
+# An action of systx_on_commit and systx_on_abort.
+ACTION = ctypes.CFUNCTYPE(None, c_void_p)
+
+
 class _Timestamp(ctypes.Structure):
     _fields_ = [("sec", c_int64), ("nsec", c_uint32), ("reserved", c_int32)]
 
@@ -107,6 +117,10 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sys_xretry": (c_int, []),
     "sys_xcheck": (c_int, []),
     "sys_xoutcome": (c_int, [POINTER(OutcomeStruct)]),
+    "sys_xpause": (c_int, [POINTER(Token)]),
+    "sys_xresume": (c_int, [POINTER(Token)]),
+    "systx_on_commit": (c_int, [ACTION, c_void_p]),
+    "systx_on_abort": (c_int, [ACTION, c_void_p]),
     "systx_version": (c_uint32, []),
     "systx_openat": (c_int, [_FD, _PATH, c_int, _MODE]),
     "systx_close": (c_int, [_FD]),

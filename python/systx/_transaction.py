@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import dataclasses
 import errno
 import functools
 import os
 import stat as modes
+import threading
 from types import TracebackType
 from typing import IO, Any, Callable, Iterator, NoReturn, Optional, TypeVar, Union
 
@@ -18,7 +21,9 @@ from ._files import OpenFiles
 
 T = TypeVar("T")
 
-_AGAIN, _PART = 1, 2
+_AGAIN, _PART, _ORDERED, _RESET = 1, 2, 4, 8
+# SYSTX_NO_STALL, and the longest stall below it, in milliseconds.
+_NO_STALL, _LONGEST_MS = 0xFFFFFFFF, 0xFFFFFFFE
 _CODES = ("running", "committed", "displaced", "pending", "aborted", "conflict", "failed", "refused", "in doubt", "order")
 # Most bytes of a path, and of an attribute.
 _TARGET_BYTES, _XATTR_BYTES = 4096, 65536
@@ -47,6 +52,10 @@ class Conflict(TransactionError):
     """Others have changed what the transaction had read or written; trying again can help."""
 
 
+class OutOfOrder(TransactionError):
+    """The number of an ordered transaction keeps it from beginning or committing; nothing was changed."""
+
+
 def outcome() -> Outcome:
     """The report on the thread's transaction, or else on its last. OSError if there was none."""
     found = _calls.OutcomeStruct(size=ctypes.sizeof(_calls.OutcomeStruct))
@@ -59,9 +68,28 @@ def outcome() -> Outcome:
 
 def _lost(number: int) -> TransactionError:
     said = outcome()
-    error = (Conflict if said.can_retry else TransactionError)(number, said.message)
+    kind = Conflict if said.can_retry else OutOfOrder if said.code == "order" else TransactionError
+    error = kind(number, said.message)
     error.outcome = said
     return error
+
+
+class _Whole:
+    """What belongs to a transaction and not to one block of it."""
+
+    def __init__(self) -> None:
+        # C calls them: they live as long as it may do so.
+        self.actions: list[Any] = []
+        self.raised: list[BaseException] = []
+
+
+class _Thread(threading.local):
+    """The transaction that the thread is in."""
+
+    whole: Optional[_Whole] = None
+
+
+_thread = _Thread()
 
 
 class _Wait(BaseException):
@@ -79,15 +107,36 @@ class Transaction:
         self._options, self._flags = options, flags
         self._files = OpenFiles()
         self._outcome: Optional[Outcome] = None
+        # Set in the outermost block.
+        self._whole: Optional[_Whole] = None
+        self._paused: Optional["Paused"] = None
+        self._is_resumed = False
 
     def __enter__(self) -> "Transaction":
-        call("sys_xbegin", self._flags, ctypes.byref(self._options))
+        if self._is_resumed:
+            self._is_resumed = False
+            return self
+        try:
+            call("sys_xbegin", self._flags, ctypes.byref(self._options))
+        except FileExistsError:
+            raise self._out_of_order() from None
+        if _thread.whole is None:
+            self._whole = _thread.whole = _Whole()
         return self
+
+    def _out_of_order(self) -> OutOfOrder:
+        message = f"the number {self._options.sequence} was used, or another transaction has it"
+        error = OutOfOrder(errno.EEXIST, message)
+        error.outcome = Outcome("order", message, None, errno.EEXIST, False, 0, 0)
+        return error
 
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         lost: Optional[TransactionError] = None
+        if self._paused is not None:
+            # It goes on where it is resumed.
+            return
         try:
             if kind is None:
                 try:
@@ -102,6 +151,10 @@ class Transaction:
                 self.abort()
         finally:
             self._files.forget()
+            if self._whole is not None:
+                _thread.whole = None
+        if self._whole is not None and self._whole.raised:
+            raise self._whole.raised[0] from error
         if lost is not None:
             raise lost
         # A call that met the conflict said ECANCELED only.
@@ -130,6 +183,59 @@ class Transaction:
         """In a function that `systx.retry` decorates: forgets what was done, sleeps until something that was read
         changes, by any program, and calls the function again."""
         raise _Wait
+
+    def on_commit(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Has `action` called once the transaction has committed, behind those given before; in the thread that ends
+        it, when everything is public. An exception of it leaves the block, with the transaction committed."""
+        self._act("systx_on_commit", action, arguments)
+
+    def on_abort(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Has `action` called once the transaction has ended without a commit, before those given before. With
+        `systx.retry` each try has its own."""
+        self._act("systx_on_abort", action, arguments)
+
+    def _act(self, function: str, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        whole = _thread.whole
+
+        def run(_: Any) -> None:
+            try:
+                action(*arguments)
+            except BaseException as error:
+                # It can't go through C.
+                if whole is not None:
+                    whole.raised.append(error)
+
+        called = _calls.ACTION(run)
+        call(function, called, None)
+        if whole is not None:
+            whole.actions.append(called)
+
+    def pause(self) -> "Paused":
+        """Stops it until `systx.resume`; the block ends without ending it. Meanwhile its files answer EBUSY, and the
+        thread is in no transaction. Only of the outermost block."""
+        if self._whole is None:
+            raise ValueError("only the outermost transaction can be paused")
+        token = _calls.Token()
+        try:
+            call("sys_xpause", ctypes.byref(token))
+        except OSError as error:
+            if error.errno == errno.ECANCELED:
+                raise _lost(error.errno) from None
+            raise
+        _thread.whole = None
+        self._paused = Paused(token, self)
+        _paused.add(self._paused)
+        return self._paused
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """In the block of this `with` the thread is outside of the transaction."""
+        paused = self.pause()
+        try:
+            yield
+        finally:
+            resume(paused)
+            self._is_resumed = False
 
     def part(self) -> "Transaction":
         """Begins, with the block of `with`, a part of the transaction that an exception undoes alone."""
@@ -344,6 +450,41 @@ class Transaction:
         call("systx_removexattr", encoded(path), encoded(attribute), path=path)
 
 
+class Paused:
+    """Stands for a paused transaction, once."""
+
+    def __init__(self, token: _calls.Token, transaction: Transaction) -> None:
+        self._token, self._transaction = token, transaction
+
+
+# Those that nothing has resumed.
+_paused: set[Paused] = set()
+
+
+def resume(paused: Paused) -> Transaction:
+    """Goes on with a paused transaction, in a thread that has taken part in it; the block of `with` ends it.
+
+        paused = tx.pause()
+        ...
+        with systx.resume(paused) as tx: ...
+    """
+    call("sys_xresume", ctypes.byref(paused._token))
+    _paused.discard(paused)
+    transaction = paused._transaction
+    transaction._paused, transaction._is_resumed = None, True
+    _thread.whole = transaction._whole
+    return transaction
+
+
+@atexit.register
+def _abort_paused() -> None:
+    """Actions of an abort can't be called any more when the interpreter is gone."""
+    for paused in list(_paused):
+        with contextlib.suppress(OSError):
+            with resume(paused):
+                raise OSError
+
+
 def _start(dir_fd: Optional[int]) -> int:
     return AT_FDCWD if dir_fd is None else dir_fd
 
@@ -353,24 +494,57 @@ def _slash(path: StrPath) -> Any:
 
 
 def transaction(
-    *, durable: bool = True, unsupported: str = "abort", label: Optional[str] = None, again: bool = False
+    *,
+    durable: bool = True,
+    unsupported: str = "abort",
+    label: Optional[str] = None,
+    again: bool = False,
+    sequence: Optional[int] = None,
+    reset: bool = False,
+    stall: Optional[float] = None,
 ) -> Transaction:
     """Begins a transaction with the block of `with`; in one it joins.
 
     `durable`: on stable storage at the end of the block. `unsupported`: "abort" or "deny", the answer to a call that
     can neither be held back nor undone. `label`: words by which others know it. `again`: the block is repeated after a
-    Conflict, and has the age of the first try.
+    Conflict, and has the age of the first try. `sequence`: the number of an ordered transaction; those of a process
+    group commit by number, from 0 on. `reset`: the count goes on from this number. `stall`: the longest that its commit
+    waits for lower numbers, in seconds (a minute by default).
     """
     answers = {"abort": 0, "deny": 1}
     if unsupported not in answers:
         raise ValueError(f"unsupported is one of {', '.join(answers)}")
+    if sequence is None and (reset or stall is not None):
+        raise ValueError("reset and stall are for a transaction with a sequence number")
+    if sequence is not None and not 0 <= sequence < 1 << 64:
+        raise ValueError("a sequence number has 64 bits")
     options = _calls.Options(
         size=ctypes.sizeof(_calls.Options),
         durability=0 if durable else 1,
         unsupported=answers[unsupported],
         label=None if label is None else encoded(label),
+        sequence=sequence or 0,
+        stall_ms=0 if stall is None else min(round(stall * 1000), _LONGEST_MS) or _NO_STALL,
     )
-    return Transaction(options, _AGAIN if again else 0)
+    ordered = 0 if sequence is None else _ORDERED | (_RESET if reset else 0)
+    return Transaction(options, (_AGAIN if again else 0) | ordered)
+
+
+def atomically(work: Callable[[Transaction], T], *, times: int = 100, **options: Any) -> T:
+    """Calls `work` with a transaction and commits it; after a Conflict again, up to so many times. Other options are
+    those of `transaction`. An ordered one keeps its number."""
+    left = times
+    while True:
+        try:
+            with transaction(again=True, **options) as tx:
+                result = work(tx)
+            return result
+        except Conflict:
+            if left <= 0:
+                raise
+            left -= 1
+        except _Wait:
+            pass
 
 
 def retry(
@@ -387,19 +561,13 @@ def retry(
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @functools.wraps(function)
         def wrapped(*arguments: Any, **named: Any) -> T:
-            left = times
-            while True:
-                tx = transaction(durable=durable, unsupported=unsupported, label=label or function.__name__, again=True)
-                try:
-                    with tx:
-                        result = function(tx, *arguments, **named)
-                    return result
-                except Conflict:
-                    if left <= 0:
-                        raise
-                    left -= 1
-                except _Wait:
-                    pass
+            return atomically(
+                lambda tx: function(tx, *arguments, **named),
+                times=times,
+                durable=durable,
+                unsupported=unsupported,
+                label=label or function.__name__,
+            )
 
         return wrapped
 

@@ -3,6 +3,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 import unittest
 
@@ -159,6 +161,146 @@ class Transactions(Place):
         self.put("work", "x")
         thread.join()
         self.assertEqual(said, ["taken"])
+        self.assertEqual(os.listdir(), [])
+
+    def test_numbers_order_the_commits(self):
+        self.put("log", "")
+        with systx.transaction(sequence=0, reset=True):
+            pass
+
+        def note(tx, number):
+            tx.write_text("log", tx.read_text("log") + f"{number} ")
+
+        def turns(numbers):
+            for number in numbers:
+                systx.atomically(lambda tx: note(tx, number), times=10**6, durable=False, sequence=number)
+
+        threads = [threading.Thread(target=turns, args=(range(first, 25, 4),)) for first in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(self.said("log"), "".join(f"{number} " for number in range(1, 25)))
+        # A number that is over, and one whose turn does not come.
+        with self.assertRaises(systx.OutOfOrder) as used:
+            with systx.transaction(sequence=3):
+                self.fail("it has not begun")
+        self.assertEqual((used.exception.errno, used.exception.outcome.code), (errno.EEXIST, "order"))
+        with self.assertRaises(systx.OutOfOrder) as late:
+            with systx.transaction(sequence=27, stall=0) as tx:
+                tx.write_text("log", "lost")
+        self.assertEqual((late.exception.errno, late.exception.outcome.code), (errno.ECANCELED, "order"))
+        self.assertFalse(self.said("log").startswith("lost"))
+        for wrong in ({"reset": True}, {"stall": 1}, {"sequence": -1}, {"sequence": 1 << 64}):
+            with self.assertRaises(ValueError):
+                systx.transaction(**wrong)
+
+    def test_actions_run_at_the_end(self):
+        ran = []
+        with systx.transaction() as tx:
+            tx.write_text("made", "1")
+            tx.on_commit(lambda: ran.append(self.said("made")))
+            tx.on_commit(ran.append, "second")
+            tx.on_abort(ran.append, "never")
+            with systx.transaction() as inner:
+                inner.on_commit(ran.append, "third")
+            self.assertEqual(ran, [])
+        self.assertEqual(ran, ["1", "second", "third"])
+        ran.clear()
+        with self.assertRaises(KeyError):
+            with systx.transaction() as tx:
+                tx.on_commit(ran.append, "never")
+                tx.on_abort(ran.append, "first")
+                tx.on_abort(ran.append, "second")
+                with self.assertRaises(IndexError):
+                    with tx.part() as part:
+                        part.on_abort(ran.append, "part")
+                        part.on_commit(ran.append, "never")
+                        raise IndexError
+                self.assertEqual(ran, ["part"])
+                raise KeyError
+        self.assertEqual(ran, ["part", "second", "first"])
+        ran.clear()
+        # One may begin a transaction; an exception of one leaves the block, and the others run.
+        with self.assertRaises(ZeroDivisionError):
+            with systx.transaction() as tx:
+                tx.write_text("made", "2")
+                tx.on_commit(lambda: 1 // 0)
+                tx.on_commit(lambda: systx.atomically(lambda other: other.write_text("later", other.read_text("made"))))
+        self.assertEqual((self.said("made"), self.said("later"), tx.outcome.code), ("2", "2", "committed"))
+        # Each try has its own.
+        tries = []
+
+        @systx.retry()
+        def twice(tx):
+            tries.append(tx.read_text("made"))
+            tx.on_abort(ran.append, len(tries))
+            tx.on_commit(ran.append, "committed")
+            if len(tries) == 1:
+                self.put("made", "33")
+            tx.write_text("written", "")
+
+        twice()
+        self.assertEqual(ran, [1, "committed"])
+
+    def test_a_paused_one_goes_on(self):
+        ran = []
+        with systx.transaction() as tx:
+            tx.write_text("inside", "1")
+            file = tx.open("open", "w")
+            with tx.paused():
+                self.assertFalse(os.path.exists("inside"))
+                with self.assertRaises(OSError) as busy:
+                    file.write("x" * 100_000)
+                self.assertEqual(busy.exception.errno, errno.EBUSY)
+                with systx.transaction() as other:
+                    other.write_text("outside", "2")
+                    other.on_commit(ran.append, "other")
+            self.assertEqual((tx.read_text("inside"), self.said("outside"), ran), ("1", "2", ["other"]))
+            tx.on_commit(ran.append, "this")
+        self.assertEqual((self.said("inside"), ran), ("1", ["other", "this"]))
+        with systx.transaction() as tx:
+            tx.write_text("inside", "3")
+            paused = tx.pause()
+        self.assertEqual(self.said("inside"), "1")
+        refused = []
+
+        def elsewhere():
+            try:
+                systx.resume(paused)
+            except OSError as error:
+                refused.append(error.errno)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        self.assertEqual(refused, [errno.EPERM])
+        with systx.resume(paused) as tx:
+            tx.write_text("more", "4")
+            with systx.transaction() as inner:
+                with self.assertRaises(ValueError):
+                    inner.pause()
+        self.assertEqual((self.said("inside"), self.said("more"), tx.outcome.code), ("3", "4", "committed"))
+        with self.assertRaises(OSError):
+            systx.resume(paused)
+        # An exception outside aborts, too.
+        with self.assertRaises(KeyError):
+            with systx.transaction() as tx:
+                tx.write_text("inside", "lost")
+                with tx.paused():
+                    raise KeyError
+        self.assertEqual(self.said("inside"), "3")
+
+    def test_one_that_is_paused_at_the_end_of_the_program_is_aborted(self):
+        script = (
+            "import systx\n"
+            "with systx.transaction() as tx:\n"
+            "    tx.write_text('made', '')\n"
+            "    tx.on_abort(print, 'aborted')\n"
+            "    paused = tx.pause()\n"
+        )
+        ended = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+        self.assertEqual(ended.stdout, b"aborted\n")
         self.assertEqual(os.listdir(), [])
 
     def test_what_is_wrong_is_said(self):

@@ -7,10 +7,12 @@
 
 mod cpus;
 mod curves;
+mod graph;
 mod group;
 mod logging;
 mod measure;
 mod meter;
+mod peers;
 mod plot;
 mod programs;
 mod recovery;
@@ -34,6 +36,8 @@ pub struct Setup {
     pub dir: PathBuf,
     /// The program `systx`.
     pub systx: PathBuf,
+    /// The library's example `graph`.
+    pub graph: Option<PathBuf>,
     /// Where plots go.
     pub plots: PathBuf,
     /// Repeats of each measurement.
@@ -67,6 +71,8 @@ const QUESTIONS: &[Question] = &[
     ("programs", programs::measure),
     ("cpus", cpus::measure),
     ("log", logging::measure),
+    ("graph", graph::measure),
+    ("peers", peers::measure),
 ];
 
 fn main() -> ExitCode {
@@ -74,6 +80,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if let Some(("--worker", args)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
         return ended(group::worker(args));
+    }
+    if let Some(("--peer", args)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return ended(peers::worker(args));
     }
     ended(all(&args))
 }
@@ -95,6 +104,7 @@ fn all(args: &[String]) -> Outcome<()> {
     let setup = Setup {
         dir: PathBuf::from(need("--dir")?),
         systx: PathBuf::from(need("--systx")?),
+        graph: option("--graph").map(PathBuf::from),
         plots: PathBuf::from(need("--plots")?),
         repeats: option("--repeats").map_or(Ok(if quick { 2 } else { 7 }), |n| n.parse())?,
         quick,

@@ -8,7 +8,9 @@
  *     ./maildir deliver DIRECTORY < message
  *     ./maildir see DIRECTORY          marks all new messages
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,13 +45,13 @@ static int deliver(void *with)
 
 static int see(void *with)
 {
-	SYSTX_DIR *new = systx_opendir("new");
+	SYSTX_DIR *unseen = systx_opendir("new");
 	struct dirent *entry;
-	int *seen = with, failed = 0;
-	if (!new)
+	int *seen = (int *)with, failed = 0;
+	if (!unseen)
 		return -1;
 	*seen = 0;
-	while (!failed && (entry = systx_readdir(new)) != NULL) {
+	while (!failed && (entry = systx_readdir(unseen)) != NULL) {
 		char from[300], to[300];
 		if (entry->d_name[0] == '.')
 			continue;
@@ -59,7 +61,7 @@ static int see(void *with)
 		(*seen)++;
 	}
 	/* A listing is freed by hand. */
-	systx_closedir(new);
+	systx_closedir(unseen);
 	return failed;
 }
 

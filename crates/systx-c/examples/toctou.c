@@ -26,7 +26,7 @@ enum { REFUSED = 1 };
 
 static int append(void *with)
 {
-	const struct note *note = with;
+	const struct note *note = (const struct note *)with;
 	struct stat found;
 	if (systx_lstat(note->path, &found) != 0)
 		return -1;

@@ -6,7 +6,9 @@
  *     cc transfer.c -lsystx -o transfer
  *     ./transfer DIRECTORY ACCOUNTS TIMES SEED
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -39,7 +41,7 @@ static int add(int directory, int account, long amount)
 
 static int transfer(void *with)
 {
-	const struct transfer *it = with;
+	const struct transfer *it = (const struct transfer *)with;
 	if (add(it->directory, it->from, -it->amount) != 0)
 		return -1;
 	return add(it->directory, it->to, it->amount);

@@ -24,7 +24,7 @@ type Case = fn(&Built, &Path) -> Tried;
 fn main() {
     runner::in_a_mount_namespace();
     let scratch = Arc::new(volume::Scratch::new());
-    let cases: [(&str, Case); 13] = [
+    let cases: [(&str, Case); 20] = [
         ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
         ("each_compiler_takes_the_header", interface::compilers),
         ("exported_is_what_is_declared", interface::symbols),
@@ -36,6 +36,13 @@ fn main() {
         ("parts_actions_order_and_waiting_are_those_of_rust", |built, dir| on_each(built, dir, "more")),
         ("amounts_are_kept_whoever_is_killed", examples::transfer),
         ("a_privileged_open_is_not_led_astray", examples::toctou),
+        ("a_temporary_file_is_whole_and_its_own", examples::tempfile),
+        ("an_edited_file_is_old_or_new_wherever_the_editor_dies", examples::editor),
+        ("a_graph_of_several_threads_is_that_of_a_serial_loop", examples::graph),
+        ("a_loop_in_parallel_writes_what_a_serial_one_does", examples::parallel),
+        ("a_subtree_is_moved_beside_readers_who_never_see_half", examples::ldif),
+        ("files_are_checked_in_together_or_not_at_all", examples::check),
+        ("each_compiler_takes_the_examples", examples::compilers),
         ("an_index_agrees_with_its_maildir", examples::maildir),
         ("the_package_for_python_passes_its_tests", python),
     ];
@@ -44,6 +51,7 @@ fn main() {
         let (built, scratch) = (built.clone(), scratch.clone());
         runner::Case::new(name, move || {
             let Some(built) = built else { return Tried::Skipped };
+            fastrand::seed(runner::seed());
             let dir = scratch.path().join(name);
             std::fs::create_dir(&dir).unwrap();
             case(&built, &dir)

@@ -1,5 +1,6 @@
 //! Looking: attributes, listings, link targets, totals. Changes nothing, not even access times where that is allowed.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -67,16 +68,17 @@ pub(super) fn made(fd: BorrowedFd<'_>) -> Result<Option<Timestamp>> {
 pub(super) fn read_dir(fd: BorrowedFd<'_>) -> Result<Vec<Dirent>> {
     // Opened anew: the position of a directory belongs to the open file, which `fd` may share with another thread.
     let dir = open::reopen(fd, Open::Directory)?;
-    let mut buf = LISTING.take();
+    // A thread that ends may abort a transaction when its values are gone.
+    let mut buf = LISTING.try_with(Cell::take).unwrap_or_default();
     buf.reserve_exact(LISTING_BYTES);
     let entries = entries(&dir, buf.spare_capacity_mut());
-    LISTING.set(buf);
+    let _ = LISTING.try_with(|room| room.set(buf));
     entries
 }
 
 thread_local! {
     /// Room for entries. Allocated for each listing it would make the allocator tidy up each time.
-    static LISTING: std::cell::Cell<Vec<u8>> = const { std::cell::Cell::new(Vec::new()) };
+    static LISTING: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 fn entries(dir: &OwnedFd, room: &mut [MaybeUninit<u8>]) -> Result<Vec<Dirent>> {
@@ -136,4 +138,31 @@ pub(super) fn statfs(fd: BorrowedFd<'_>) -> Result<StatFs> {
         ffree: s.f_ffree,
         namelen: s.f_namelen as u32,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct ListsAtItsEnd;
+
+    impl Drop for ListsAtItsEnd {
+        fn drop(&mut self) {
+            read_dir(std::fs::File::open("/").unwrap().as_fd()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_thread_that_ends_can_still_list() {
+        thread_local! {
+            static LAST: ListsAtItsEnd = const { ListsAtItsEnd };
+        }
+        // A value that is made later is dropped earlier.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                LAST.with(|_| ());
+                read_dir(std::fs::File::open("/").unwrap().as_fd()).unwrap();
+            });
+        });
+    }
 }

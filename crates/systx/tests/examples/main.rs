@@ -2,12 +2,15 @@
 //!
 //! `cargo test -p systx --test examples [-- PART-OF-A-NAME]`. Needs root, for file systems of its own.
 
+mod graph_server;
+mod trees;
+
 use std::io::Write;
 use std::os::unix::fs::{symlink, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use systx_runner::{self as runner, Case, Tried};
 
 /// An example that `cargo test` has built beside this program.
@@ -53,6 +56,21 @@ impl Drop for Scratch {
 
 fn numbers(text: &str) -> Vec<u64> {
     text.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// An instant in a run that takes so long, or after it.
+fn an_instant(takes: Duration) -> Duration {
+    takes.mul_f64(2.0 * fastrand::f64())
+}
+
+/// Kills a child after some time, if it has not ended.
+fn kill_after(child: &mut Child, instant: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < instant {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 /// Ends a thread beside the test, also where the test panics: the scope would wait for it.
@@ -168,7 +186,7 @@ fn editor(dir: &Path) {
     let mut seen = [0; 2];
     let began = Instant::now();
     said(example("editor").arg(&file).args(["neither", "nor"]).output().unwrap());
-    let takes_ns = began.elapsed().as_nanos() as u64;
+    let takes = began.elapsed();
     for round in 0..300 {
         if round >= 20 && !seen.contains(&0) {
             break;
@@ -176,12 +194,7 @@ fn editor(dir: &Path) {
         let words = if round % 2 == 0 { ["old", "new"] } else { ["new", "old"] };
         let mut child = example("editor").arg(&file).args(words).stdout(Stdio::piped()).spawn().unwrap();
         // Killed somewhere on its way, or when it is through.
-        let (began, instant_ns) = (Instant::now(), fastrand::u64(0..2 * takes_ns));
-        while (began.elapsed().as_nanos() as u64) < instant_ns {
-            std::thread::yield_now();
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
+        kill_after(&mut child, an_instant(takes));
         // The next use finishes what it has left.
         let now = systx.atomically(&systx::Options::new(), |tx| tx.read_to_string(&file)).unwrap();
         let whole = words.map(|word| now == text(word));
@@ -216,17 +229,35 @@ fn transfer(dir: &Path) {
     assert_eq!(now, ["60\n", "40\n"]);
 }
 
+/// The loop that is in the example for comparison.
+fn serial_loop(dir: &Path) {
+    let files = ["a", "b"].map(|name| dir.join(name));
+    files.iter().for_each(|file| std::fs::write(file, "one two").unwrap());
+    for how in ["serial", "2"] {
+        said(example("parallel").arg(how).arg(dir.join(how)).args(&files).output().unwrap());
+    }
+    let [serial, parallel] = ["serial", "2"].map(|how| std::fs::read_to_string(dir.join(how)).unwrap());
+    assert!(serial == parallel && serial.lines().count() == 2, "{serial}{parallel}");
+}
+
 /// A case, in a file system of its own.
 type Body = fn(&Path);
 
 fn main() {
     runner::in_a_mount_namespace();
-    let cases: [(&str, Body); 6] = [
+    let cases: [(&str, Body); 13] = [
         ("a_checked_file_is_the_one_that_is_opened", toctou),
         ("a_reader_of_a_mailbox_sees_each_message_once", maildir),
         ("each_gets_a_file_of_its_own", tempfile),
         ("tasks_of_an_async_program_lose_no_update", tokio),
         ("transfers_of_many_processes_keep_the_sum", transfer),
+        ("a_graph_server_that_is_killed_answers_as_a_serial_one", graph_server::killed),
+        ("a_graph_with_aborted_requests_is_that_of_a_serial_loop", graph_server::aborted),
+        ("a_replica_that_catches_up_in_parallel_has_the_same_state", graph_server::replica),
+        ("a_loop_in_parallel_writes_what_a_serial_one_does", |dir| trees::parallel(dir, &example)),
+        ("the_serial_loop_writes_the_same", serial_loop),
+        ("a_subtree_is_moved_beside_readers_who_never_see_half", |dir| trees::ldif(dir, &example)),
+        ("files_are_checked_in_together_or_not_at_all", |dir| trees::check(dir, &example)),
         ("an_editor_that_is_killed_leaves_the_old_text_or_the_new_one", editor),
     ];
     let cases = cases.map(|(name, case)| {
