@@ -133,6 +133,8 @@ pub(crate) enum Mutant {
     KnownByName,
     /// Further bytes of a file are delivered without a look at what commits.
     PagesUnasked,
+    /// A look over a whole path counts, though a commit came meanwhile.
+    NumbersUnasked,
     /// A redo knows the old end of a file only while it redoes the record that let it grow.
     OldEndsForgotten,
     /// A redo puts back what a later record cuts off.
@@ -314,6 +316,7 @@ impl Mutant {
         Mutant::TypesNotCompared,
         Mutant::KnownByName,
         Mutant::PagesUnasked,
+        Mutant::NumbersUnasked,
         Mutant::TypesNotAnnounced,
         Mutant::OldEndsForgotten,
         Mutant::PastLaterCut,

@@ -30,7 +30,8 @@ pub(crate) struct Paths(Mutex<HashMap<Path, Known>>);
 
 #[derive(Clone)]
 struct Known {
-    domain: Weak<Domain<Kernel>>,
+    /// Those on the way, the last one's included.
+    domains: Vec<Weak<Domain<Kernel>>>,
     /// By which a walk names the file system.
     device_and_mount: (u64, u64),
     stat: Stat,
@@ -126,8 +127,10 @@ impl Calling<'_> {
             let is_directory = FileType::from_mode(attr.mode) == Some(FileType::Directory);
             let seen = look(&wanted).filter(|stat| agree(attr, stat) && stat.ctime == attr.ctime);
             if let (Some(stat), true, false) = (seen, open.domain.info.file_stamps, is_directory) {
-                let (domain, device_and_mount) = (Arc::downgrade(&open.domain), open.device_and_mount());
-                self.shared.paths.put(wanted, Known { domain, device_and_mount, stat });
+                let device_and_mount = open.device_and_mount();
+                // It has seen nothing but this path, so that these are all on the way.
+                let domains = self.state.mounts.iter().map(|open| Arc::downgrade(&open.domain)).collect();
+                self.shared.paths.put(wanted, Known { domains, device_and_mount, stat });
             }
         }
         Ok(Looked::Walked(object))
@@ -136,14 +139,14 @@ impl Calling<'_> {
     /// `None`: it has to be walked.
     fn look_alone(&mut self, path: &Path) -> Answer<Option<Stat>> {
         let Some(known) = self.shared.paths.get(path) else { return Ok(None) };
-        let Some(domain) = known.domain.upgrade().filter(|domain| !domain.is_spent()) else {
+        let present = |domain: &Weak<Domain<Kernel>>| domain.upgrade().filter(|domain| !domain.is_spent());
+        let Some(domains) = known.domains.iter().map(present).collect::<Option<Vec<_>>>() else {
             return Ok(None);
         };
-        // Before the look: a commit under way may have published something already that goes with the change of this.
-        if !domain.is_quiet()? {
-            return Ok(None);
-        }
-        let Some(now) = look(path).filter(|now| facts(now) == facts(&known.stat)) else { return Ok(None) };
+        // A commit meanwhile may have published one name on the way and not the next one, and lead to what is nowhere before
+        // or behind it; or something that goes with a change of the object.
+        let seen = Domain::between_commits(&domains, || look(path))?.flatten();
+        let Some(now) = seen.filter(|now| facts(now) == facts(&known.stat)) else { return Ok(None) };
         match &self.state.alone {
             Some(alone) if values(&alone.stat) != values(&now) => return Ok(None),
             Some(_) => {}

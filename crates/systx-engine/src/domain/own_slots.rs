@@ -4,14 +4,33 @@ use super::ring::{Scan, Who};
 use super::slots::{InFlight, SlotIx, SlotState};
 use super::Domain;
 use crate::id::{Lsn, Objects, Signature};
+use crate::mutant::{self, Mutant};
+use std::sync::Arc;
 use systx_os::{Errno, Os, Result};
 
 impl<O: Os> Domain<O> {
+    /// Looks at something in several file systems at an instant between commits: none was active before the look, and none
+    /// has got a number meanwhile. `None`: one has, so that what was seen may be half of it.
+    ///
+    /// # Errors
+    /// A damaged table.
+    pub fn between_commits<T>(domains: &[Arc<Self>], look: impl FnOnce() -> T) -> Result<Option<T>> {
+        let numbers: Vec<Lsn> = domains.iter().map(|domain| domain.table.next()).collect();
+        for domain in domains {
+            if !domain.is_quiet()? {
+                return Ok(None);
+            }
+        }
+        let seen = look();
+        let unmoved = domains.iter().zip(numbers).all(|(domain, number)| domain.table.next() == number);
+        Ok((unmoved || mutant::on(Mutant::NumbersUnasked)).then_some(seen))
+    }
+
     /// Returns true if no commit is active.
     ///
     /// # Errors
     /// A damaged table.
-    pub fn is_quiet(&self) -> Result<bool> {
+    pub(crate) fn is_quiet(&self) -> Result<bool> {
         match self.table.slots().in_flight().next() {
             None => Ok(true),
             Some(slot) => self.checked(slot).map(|_| false),

@@ -246,6 +246,10 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::two_reads_of_a_file_show_no_commit_between_them",
             "bytes from before and from behind a commit",
         ),
+        Mutant::NumbersUnasked => check(
+            "repeatable::a_look_at_a_path_during_which_something_commits_does_not_count",
+            "half of a commit may be shown",
+        ),
         Mutant::TypesNotAnnounced => check(
             "repeatable::a_listing_is_not_shown_beside_what_a_later_commit_made_of_its_types",
             "two commits are shown at one time",
@@ -517,6 +521,7 @@ noticed! {
     types_that_are_not_compared_are_noticed: TypesNotCompared,
     a_name_that_is_taken_for_what_it_was_is_noticed: KnownByName,
     bytes_that_are_read_without_a_look_at_commits_are_noticed: PagesUnasked,
+    a_look_beside_a_commit_that_counts_is_noticed: NumbersUnasked,
     types_that_are_not_announced_are_noticed: TypesNotAnnounced,
     old_ends_that_are_forgotten_are_noticed: OldEndsForgotten,
     what_a_later_commit_cuts_off_and_is_put_back_is_noticed: PastLaterCut,

@@ -376,6 +376,28 @@ fn two_reads_of_a_file_show_no_commit_between_them() {
     assert!(matches!(run_process(&os, run).expect("lives"), Err(CommitError::Conflict(_))));
 }
 
+/// The kernel walks a path name by name, so a commit meanwhile may show one name from before it and the next from behind.
+#[test]
+fn a_look_at_a_path_during_which_something_commits_does_not_count() {
+    let machine = machine(FsKind::Ext4);
+    let os = machine.spawn("owner");
+    let run = || {
+        let domain = open(&os).expect("opens");
+        let domains = [domain.clone()];
+        assert_eq!(Domain::between_commits(&domains, || 1), Ok(Some(1)));
+        let commits = || {
+            change(&domain, |t, w| {
+                let f = t.lookup(w, b"untouched")?.expect("it is there").0;
+                t.setattr(f, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).map(drop)
+            })
+            .expect("commits");
+        };
+        let seen = Domain::between_commits(&domains, commits);
+        assert_eq!(seen, Ok(None), "half of a commit may be shown");
+    };
+    run_process(&os, run).expect("lives");
+}
+
 /// What a process remembers of a name spares calls, and shows nothing that is not there any more.
 #[test]
 fn a_name_that_was_looked_at_before_has_the_object_that_it_has_now() {
