@@ -222,23 +222,23 @@ fn archived(dir: &Path, kind: &'static str) {
     };
     assert!(shows(&volume.area()), "none is allocated");
     let ways = [
-        ("tar", "tar -cf - .systx | tar -xf - -C to"),
-        ("tar", "tar -cSf - .systx | tar -xf - -C to"),
-        ("cp", "cp -a .systx to"),
-        ("cp", "cp -a --sparse=always .systx to"),
-        ("cp", "cp -a --sparse=never .systx to"),
-        ("mv", "cp -a .systx $O && mv $O/.systx to"),
-        ("cpio", "find .systx | cpio -pd --quiet to"),
-        ("bsdtar", "bsdtar -cf - .systx | bsdtar -xf - -C to"),
-        ("rsync", "rsync -aS .systx to"),
-        ("rsync", "rsync -a --preallocate .systx to"),
-        ("rsync", "rsync -a --inplace --preallocate .systx to"),
+        ("tar", "tar -cf - $AREA | tar -xf - -C to"),
+        ("tar", "tar -cSf - $AREA | tar -xf - -C to"),
+        ("cp", "cp -a $AREA to"),
+        ("cp", "cp -a --sparse=always $AREA to"),
+        ("cp", "cp -a --sparse=never $AREA to"),
+        ("mv", "cp -a $AREA $O && mv $O/$AREA to"),
+        ("cpio", "find $AREA | cpio -pd --quiet to"),
+        ("bsdtar", "bsdtar -cf - $AREA | bsdtar -xf - -C to"),
+        ("rsync", "rsync -aS $AREA to"),
+        ("rsync", "rsync -a --preallocate $AREA to"),
+        ("rsync", "rsync -a --inplace --preallocate $AREA to"),
     ];
-    let reflinks = [("cp", "cp -a --reflink=always .systx to")];
+    let reflinks = [("cp", "cp -a --reflink=always $AREA to")];
     let streams = [(
         "btrfs",
         "btrfs -q subvolume snapshot -r . snap && btrfs -q send snap | btrfs -q receive to && \
-         btrfs property set -f to/snap ro false && ln -s snap/.systx to/.systx",
+         btrfs property set -f to/snap ro false && ln -s snap/$AREA to/$AREA",
     )];
     let reflinks = reflinks.iter().filter(|_| kind != "ext4");
     let streams = streams.iter().filter(|_| kind == "btrfs");
@@ -249,7 +249,7 @@ fn archived(dir: &Path, kind: &'static str) {
         let to = volume.point.join("to");
         std::fs::create_dir(&to).unwrap();
         let mut copy = Command::new("sh");
-        must(copy.args(["-ec", way]).env("O", &other.point).current_dir(&volume.point));
+        must(copy.args(["-ec", way]).env("O", &other.point).env("AREA", AREA).current_dir(&volume.point));
         assert!(!shows(&to.join(AREA)), "{way}");
         must(Command::new("rm").arg("-rf").arg(&to));
     }
