@@ -81,10 +81,10 @@ impl<O: Os> Workset<O> {
 
     /// Checks that a name may go: two names that differ in case are one there, and two here.
     pub(crate) fn may_lose_names(&mut self, dir: Ix) -> Verb<()> {
-        match self.folds_case(dir)? {
-            false => Ok(()),
-            true => Err(Errno::OPNOTSUPP.into()),
+        if self.folds_case(dir)? {
+            return Err(Errno::OPNOTSUPP.into());
         }
+        Ok(())
     }
 
     /// Whether names that differ in case alone are one in a directory.
