@@ -4,7 +4,7 @@
 set -eu
 
 # command:package
-wanted="cc:gcc g++:g++ clang:clang mandoc:mandoc nm:binutils cc:libc6-dev make:make tar:tar mke2fs:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs setfattr:attr setfacl:acl setquota:quota
+wanted="cc:gcc g++:g++ clang:clang mandoc:mandoc nm:binutils cc:libc6-dev make:make tar:tar bsdtar:libarchive-tools cpio:cpio rsync:rsync mke2fs:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs setfattr:attr setfacl:acl setquota:quota
 unshare:util-linux losetup:mount strace:strace setcap:libcap2-bin xz:xz-utils script:bsdutils python3:python3 pgrep:procps"
 
 export PATH="$PATH:/usr/sbin:/sbin"

@@ -428,6 +428,8 @@ pub(super) fn of_area<O: Os>(os: &O, dir: &O::Fd, info: &FsInfo) -> Result<Optio
     let now = Signs::of(os, dir, info);
     loop {
         let Some((found, file)) = read(os, dir)? else { return Ok(None) };
+        // Without a handle that lasts, as in a view, the file got no block when it was made.
+        let file = File { reserved: file.reserved || now.dir.is_none(), ..file };
         let now = Signs { strange: is_strange(os, dir, file)?, ..now.in_file(file.made) };
         let unproven = match found {
             Said::Ours(Identity { id, signs }) => match signs.unproven(&now) {

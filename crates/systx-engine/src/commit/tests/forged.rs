@@ -121,8 +121,8 @@ fn the_log_of_a_subtransaction_is_never_replayed_without_its_table() {
     let refused = finish_sub_areas(&os, &[site()]).err();
     assert_eq!(os.stat_at(&root, b"made").unwrap().perm(), 0o755, "replayed without its table");
     assert!(
-        refused.is_some_and(|why| why.to_string().contains("lost its table")),
-        "discarded without a word"
+        refused.as_ref().is_some_and(|why| why.to_string().contains("lost its table")),
+        "discarded without a word: {refused:?}"
     );
     // An area without a log holds no unfinished work.
     os.mkdir(&root, b".new", 0o700).unwrap();
