@@ -23,6 +23,7 @@ fn main() {
             an_edit_without_trace_is_a_conflict,
         ),
         ("doctor_says_that_stamps_are_coarse", doctor_says_that_stamps_are_coarse),
+        ("where_no_file_can_be_long_what_was_committed_is_redone", where_no_file_can_be_long),
         ("an_overlay_that_is_named_is_refused", an_overlay_that_is_named_is_refused),
         ("an_overlay_in_the_whole_tree_is_read_only_and_named", an_overlay_in_the_whole_tree_is_read_only),
     ]);
@@ -35,6 +36,24 @@ fn coarse(dir: &Path) -> Option<PathBuf> {
     std::fs::write(served.join("count"), "1\n").unwrap();
     assert_eq!(std::fs::metadata(served.join("count")).unwrap().ctime_nsec(), 0, "stamps are fine");
     Some(served)
+}
+
+/// A file system made as ext3 allocates nothing at 2 TiB, and says that it can't even look there.
+fn where_no_file_can_be_long(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext3", 128) else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    must(Command::new("sync").arg("-f").arg(&served));
+    for n in ["1", "2"] {
+        let output = shell(&served, &format!("echo {n} >> count"));
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+    }
+    let Some(switch) = volume.switch() else { return };
+    switch.off();
+    volume.boot();
+    let output = verb("recover", &[]);
+    assert_eq!(code(&output), 0, "{}{}", out(&output), err(&output));
+    assert_eq!(std::fs::read_to_string(served.join("count")).unwrap(), "1\n2\n", "{}", out(&output));
 }
 
 fn with_coarse_stamps_a_run_commits(dir: &Path) {

@@ -103,8 +103,11 @@ pub(super) fn reserved_at(fd: BorrowedFd<'_>, offset: u64) -> Result<bool> {
     // SAFETY: the descriptor is open, and the request fills the struct and as many extents behind it as it has room for.
     let returned =
         unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FIEMAP as _, std::ptr::from_mut(&mut extents)) };
-    check_int(returned)?;
-    Ok(extents.found == 1 && extents.flags_of_first & UNWRITTEN != 0)
+    match check_int(returned) {
+        // Behind the end of the longest file that the file system can have.
+        Err(Errno::FBIG) => Ok(false),
+        asked => asked.map(|_| extents.found == 1 && extents.flags_of_first & UNWRITTEN != 0),
+    }
 }
 
 pub(super) fn copy_range(
