@@ -17,7 +17,9 @@ const GROUPS: [Group; 2] = [
     Group {
         name: "the command line's crates",
         crates: &["systx-os", "systx-engine", "systx-view", "systx-cli"],
-        lines_max: 39_200,
+        // 400 more than before the library's watcher: its start without a trace, who attends to an area, and rules of
+        // contention are needed below the library.
+        lines_max: 39_600,
     },
     Group { name: "the library's crates", crates: &["systx-places", "systx", "systx-c"], lines_max: 12_000 },
 ];
