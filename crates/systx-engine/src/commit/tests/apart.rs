@@ -120,7 +120,6 @@ fn who_never_waits_ends_at_once_beside_a_commit_that_stands_still() {
         for what in [&b"new"[..], b"link", b"patched", b"removed", b"attr"] {
             let machine = machine.fork();
             let os = machine.spawn("other");
-            machine.set_word_points(true);
             machine.kill_at(&os, CALLS_MAX);
             let met = run_process(&os, || {
                 let domain = open(&os).expect("opens");
