@@ -39,6 +39,7 @@ extern "C" {
 #define SYSTX_PART 2u /* In a transaction: what follows up to the end can be undone alone. */
 #define SYSTX_ORDERED 4u /* It commits by its number, systx_options.sequence. */
 #define SYSTX_RESET 8u /* And the count goes on from this number. */
+#define SYSTX_NONBLOCK 16u /* It never waits for another transaction: EAGAIN instead, and it ends. */
 
 /* systx_options.durability */
 #define SYSTX_DURABLE 0u     /* On stable storage when sys_xend returns. */
@@ -47,12 +48,18 @@ extern "C" {
 /* systx_options.unsupported: the answer to a call that can neither be held back nor undone. */
 #define SYSTX_UNSUPPORTED_ABORT 0u /* EOPNOTSUPP; the transaction can't commit any more. */
 #define SYSTX_UNSUPPORTED_DENY 1u  /* EPERM; the transaction goes on. */
+#define SYSTX_UNSUPPORTED_ALLOW 2u /* It is made outside at once, and stays after an abort. */
+
+/* systx_options.isolation: how long what was only read must stay as it was. */
+#define SYSTX_SERIALIZABLE 0u   /* To the commit. */
+#define SYSTX_READ_COMMITTED 1u /* While it is open. */
 
 /* systx_options.policy: the winner of a conflict. */
 #define SYSTX_OLDEST 0u          /* One that has lost often enough. */
 #define SYSTX_FIRST_COMMITTER 1u /* None waits for another. */
+#define SYSTX_PRIORITY 2u        /* The same of the lower nice value, then of the older. */
 
-/* systx_options.stall_ms: the commit of an ordered transaction never waits. */
+/* systx_options.stall_ms: it never waits. */
 #define SYSTX_NO_STALL 0xffffffffu
 
 /* A function that systx_atomically runs returns it to wait until something that it has read changes. */
@@ -66,8 +73,8 @@ struct systx_options {
 	uint32_t retries;     /* systx_atomically: most further tries; 0: 100. */
 	uint32_t policy;
 	uint64_t sequence;    /* SYSTX_ORDERED: the number. */
-	uint32_t stall_ms;    /* SYSTX_ORDERED: longest wait for those before it; 0: a minute. */
-	uint32_t reserved;    /* 0 */
+	uint32_t stall_ms;    /* SYSTX_ORDERED: longest wait for those before it; 0: a minute. Else before a further try. */
+	uint32_t isolation;
 };
 
 /* systx_outcome.code */
@@ -80,6 +87,7 @@ struct systx_options {
 #define SYSTX_FAILED 6u    /* A system call of the commit has failed. */
 #define SYSTX_REFUSED 7u   /* It can't commit, for the reason in the message. */
 #define SYSTX_ORDER 9u     /* Its number keeps it from committing. Nothing was changed. */
+#define SYSTX_WOULD_WAIT 10u /* SYSTX_NONBLOCK: it would have waited. Nothing was changed. */
 #define SYSTX_IN_DOUBT 8u  /* The log could not be synced: whether it has committed shows after `systx recover`. */
 
 struct systx_outcome {
@@ -87,7 +95,7 @@ struct systx_outcome {
 	uint32_t code;
 	int32_t error;       /* SYSTX_FAILED: the error number. */
 	uint32_t can_retry;  /* 1: beginning again can help. */
-	uint32_t reserved;
+	uint32_t allowed;    /* Calls that were made outside (SYSTX_UNSUPPORTED_ALLOW). */
 	uint64_t steps;      /* Changes that were made public. */
 	uint64_t displaced;  /* Number of objects of SYSTX_DISPLACED. */
 	const char *path;    /* The object that it is about, or NULL. */
@@ -112,6 +120,7 @@ int sys_xpause(struct systx_token *token);
 int sys_xresume(const struct systx_token *token);
 int sys_xretry(void);
 int systx_on_commit(void (*action)(void *), void *with);
+int systx_on_commit_named(const char *name, void (*action)(void *), void *with);
 int systx_on_abort(void (*action)(void *), void *with);
 int systx_push(void);
 int systx_pop(void);

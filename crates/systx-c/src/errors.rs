@@ -25,6 +25,7 @@ pub fn refusal(error: io::Error) -> Errno {
         Some(systx::Error::Order(OrderError::Full)) => Errno::AGAIN,
         Some(systx::Error::Order(OrderError::Used { .. } | OrderError::Taken { .. })) => Errno::EXIST,
         Some(systx::Error::Forked | systx::Error::OtherUser) => Errno::PERM,
+        Some(systx::Error::WouldWait(_)) => Errno::AGAIN,
         Some(systx::Error::InDoubt(_)) => Errno::IO,
         Some(_) => Errno::CANCELED,
     }

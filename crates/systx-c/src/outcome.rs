@@ -30,6 +30,8 @@ pub enum Code {
     InDoubt = 8,
     /// A number in a sequence keeps it from committing.
     Order = 9,
+    /// It would have waited for another one.
+    WouldWait = 10,
 }
 
 /// The report on a transaction. It owns the strings that C is given.
@@ -37,6 +39,8 @@ pub enum Code {
 pub struct Outcome {
     pub code: Code,
     error: i32,
+    /// Calls that were made outside.
+    allowed: u32,
     steps: u64,
     displaced: u64,
     path: Option<CString>,
@@ -87,6 +91,9 @@ impl Outcome {
                 message += &format!(", ours is kept as {aside}");
             }
         }
+        for allowed in &committed.allowed {
+            message += &format!("; made outside: {allowed}");
+        }
         for more in [&committed.pending, &committed.warning].into_iter().flatten() {
             message += "; ";
             message += more;
@@ -94,6 +101,7 @@ impl Outcome {
         Outcome {
             code,
             error: 0,
+            allowed: u32::try_from(committed.allowed.len()).unwrap_or(u32::MAX),
             steps: committed.steps,
             displaced: committed.displaced.len() as u64,
             path: committed.displaced.first().and_then(|displaced| path(&displaced.path)),
@@ -104,6 +112,7 @@ impl Outcome {
     pub fn of_error(error: &Error) -> Outcome {
         let (code, number, at) = match error {
             Error::Conflict(conflict) => (Code::Conflict, 0, path(conflict.path())),
+            Error::WouldWait(conflict) => (Code::WouldWait, 0, path(conflict.path())),
             Error::Failed(failed) => (Code::Failed, failed.raw_os_error(), path(failed.path())),
             Error::InDoubt(_) => (Code::InDoubt, 0, None),
             Error::Order(_) => (Code::Order, 0, None),
@@ -119,8 +128,8 @@ impl Outcome {
             size: 0,
             code: self.code as u32,
             error: self.error,
-            can_retry: u32::from(self.code == Code::Conflict),
-            reserved: 0,
+            can_retry: u32::from(matches!(self.code, Code::Conflict | Code::WouldWait)),
+            allowed: self.allowed,
             steps: self.steps,
             displaced: self.displaced,
             path: self.path.as_ref().map_or(std::ptr::null(), |path| path.as_ptr()),

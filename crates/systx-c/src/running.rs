@@ -146,6 +146,12 @@ impl Running {
         })
     }
 
+    /// Has an action run behind the commit that is noted until then.
+    pub(crate) fn act_named(&self, name: String, action: Action) -> Answer<()> {
+        self.goes_on()?;
+        self.with(|tx| tx.on_commit_named(name, move || action.run()))
+    }
+
     /// Stops it; `Err`: it has ended.
     pub fn pause(&self) -> Result<u128, Outcome> {
         let tx = held(&self.tx).take();

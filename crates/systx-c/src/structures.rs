@@ -11,20 +11,20 @@ pub struct systx_options {
     pub size: size_t,
     /// SYSTX_DURABLE or SYSTX_NOT_DURABLE.
     pub durability: u32,
-    /// SYSTX_UNSUPPORTED_ABORT or SYSTX_UNSUPPORTED_DENY.
+    /// SYSTX_UNSUPPORTED_ABORT, SYSTX_UNSUPPORTED_DENY or SYSTX_UNSUPPORTED_ALLOW.
     pub unsupported: u32,
     /// Null: the name of the program.
     pub label: *const c_char,
     /// Of `systx_atomically`: most tries after the first; 0: 100.
     pub retries: u32,
-    /// SYSTX_OLDEST or SYSTX_FIRST_COMMITTER.
+    /// SYSTX_OLDEST, SYSTX_FIRST_COMMITTER or SYSTX_PRIORITY.
     pub policy: u32,
     /// With SYSTX_ORDERED: the number.
     pub sequence: u64,
-    /// With SYSTX_ORDERED: the longest that the commit waits for those before it, in milliseconds; 0: a minute.
+    /// The longest wait in milliseconds, as of systx.h.
     pub stall_ms: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// SYSTX_SERIALIZABLE or SYSTX_READ_COMMITTED.
+    pub isolation: u32,
 }
 
 /// `struct systx_outcome`.
@@ -40,8 +40,8 @@ pub struct systx_outcome {
     pub error: i32,
     /// 1 if a further try can help.
     pub can_retry: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Calls that were made outside.
+    pub allowed: u32,
     /// Number of changes that were made public.
     pub steps: u64,
     /// Objects of others whose place was taken first.

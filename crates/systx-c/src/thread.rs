@@ -162,6 +162,7 @@ pub fn end(end: End) -> Answer<()> {
     match (end, code) {
         (End::Abort, _) | (_, Code::Committed | Code::Displaced | Code::Pending) => Ok(()),
         (_, Code::InDoubt) => Err(Errno::IO),
+        (_, Code::WouldWait) => Err(Errno::AGAIN),
         _ => Err(Errno::CANCELED),
     }
 }

@@ -1,6 +1,6 @@
 //! Begin, end, and what is between them but files: the names of the papers.
 
-use crate::border::{border, set_errno, Action, In, Out};
+use crate::border::{border, set_errno, Action, In, Out, Text};
 use crate::options::{Begin, AGAIN};
 use crate::outcome::LEAST_BYTES;
 use crate::running::End;
@@ -72,6 +72,19 @@ fn act(end: End, function: Option<extern "C" fn(*mut c_void)>, with: *mut c_void
 #[no_mangle]
 pub extern "C" fn systx_on_commit(action: Option<extern "C" fn(*mut c_void)>, with: *mut c_void) -> c_int {
     act(End::Commit, action, with)
+}
+
+/// The same, with a name that is noted in the area until it has run.
+#[no_mangle]
+pub extern "C" fn systx_on_commit_named(
+    name: Text,
+    action: Option<extern "C" fn(*mut c_void)>,
+    with: *mut c_void,
+) -> c_int {
+    border(|| {
+        let name = String::from_utf8_lossy(name.bytes()?).into_owned();
+        thread::current()?.act_named(name, Action::new(action, with)?).map(|()| 0)
+    })
 }
 
 /// Has a function run when the thread's transaction, or the part of it, was aborted.

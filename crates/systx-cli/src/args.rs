@@ -110,6 +110,9 @@ pub enum Verb {
     /// Writes manual pages
     #[command(hide = true)]
     Manuals(Manuals),
+    /// Finishes for processes of the library that are killed, until none is left
+    #[command(hide = true)]
+    WatchAreas(WatchAreas),
     /// Prints versions
     Version(Json),
 }
@@ -120,6 +123,17 @@ pub struct Json {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub area: Area,
+}
+
+/// `systx watch-areas`.
+#[derive(Debug, Args)]
+pub struct WatchAreas {
+    /// Directories with areas
+    #[arg(required = true)]
+    pub tops: Vec<OsString>,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub area: Area,

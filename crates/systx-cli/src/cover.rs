@@ -174,7 +174,7 @@ fn wait(os: &Linux, held: &[Mounted], until: u64) {
         match woken {
             Woken::ToEnd => return,
             Woken::Mounts if !held.iter().all(|mounted| is_there(os, mounted)) => return,
-            Woken::Mounts | Woken::InTime => {}
+            Woken::Mounts | Woken::InTime | Woken::Noticed => {}
         }
         let left = until.saturating_sub(os.monotonic_ns());
         if left == 0 {

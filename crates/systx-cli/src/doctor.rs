@@ -12,6 +12,7 @@ use crate::status::Said;
 use crate::words::{put, shown};
 use serde_json::{json, Value};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use systx_os::linux::{features, Features};
 use systx_os::{Errno, FileType, FsInfo, FsKind, Linux, Open, Os};
@@ -123,6 +124,7 @@ fn look(area: &Area) -> Vec<Line> {
         isolation(),
         hooks(),
         helper(),
+        watcher(),
     ];
     if let Some(places) = places {
         // Without a user namespace nothing can be looked at, and that is said.
@@ -244,6 +246,24 @@ fn helper() -> Line {
             "ends with its service or session; then the next use of systx recovers",
             Some("Use cgroup v2"),
         )
+    }
+}
+
+/// Of the library's processes.
+fn watcher() -> Line {
+    match systx::Watcher::Found.program() {
+        Ok(program) => {
+            let text = format!(
+                "{} finishes for killed processes of the library",
+                shown(program.as_os_str().as_bytes())
+            );
+            line("watcher", Holds::Yes, text, None)
+        }
+        Err(why) => {
+            let text =
+                format!("none for processes of the library: {why}; the next use finishes for killed ones");
+            line("watcher", Holds::Weaker, text, Some("make install, or SYSTX_WATCHER=/path/of/systx"))
+        }
     }
 }
 

@@ -31,18 +31,26 @@ pub fn log(args: &Log) -> Answer {
     rows.sort_by_key(|row| row.past.at);
     rows.reverse();
     rows.truncate(args.number.unwrap_or(usize::MAX));
+    let mut unfinished = Vec::new();
+    for (mounted, domain) in &found.open {
+        let told = systx::unfinished(domain).map_err(at(&mounted.lower.point))?;
+        unfinished.extend(told.into_iter().map(|one| (one.id, one.actions)));
+    }
     found.complain();
     let known = args.id.is_none() || !rows.is_empty();
     if args.json.json {
-        let rows: Vec<_> = rows.iter().map(row_json).collect();
+        let rows: Vec<_> = rows.iter().map(|row| row_json(row, &unfinished)).collect();
         return Ok(Said { text: format!("{}\n", Value::from(rows)), well: known && found.failed.is_empty() });
     }
     match args.id {
         Some(id) if !known => Err(Failure::from(format!(
             "no durable commit of transaction {id} is known here. `systx list` shows what runs, `systx log` what has committed"
         ))),
-        Some(_) => Ok(Said { text: rows.iter().map(whole).collect(), well: true }),
-        None => Ok(Said { text: rows.iter().map(row).collect(), well: found.failed.is_empty() }),
+        Some(_) => Ok(Said { text: rows.iter().map(|one| whole(one, &unfinished)).collect(), well: true }),
+        None => {
+            let text = rows.iter().map(|one| row(one, &unfinished)).collect();
+            Ok(Said { text, well: found.failed.is_empty() })
+        }
     }
 }
 
@@ -54,16 +62,29 @@ struct Row<'a> {
     undoable: bool,
 }
 
-fn row(row: &Row<'_>) -> String {
+/// Names of actions that are not known to have run, by transaction.
+type Unfinished = [(u64, Vec<String>)];
+
+fn actions_of<'a>(row: &Row<'_>, unfinished: &'a Unfinished) -> Vec<&'a String> {
+    unfinished.iter().filter(|(id, _)| *id == row.past.tx.0).flat_map(|(_, actions)| actions).collect()
+}
+
+fn row(row: &Row<'_>, unfinished: &Unfinished) -> String {
+    let left: Vec<_> = actions_of(row, unfinished).iter().map(|name| shown(name.as_bytes())).collect();
+    let left = if left.is_empty() { String::new() } else { format!(", not run: {}", left.join(", ")) };
     let Row { mounted, past: Past { tx, at, uid, command, changes, more, .. }, undoable } = row;
     let (when, count) = (local_time(*at), changes.len() + more);
     let what = if count == 1 { "change" } else { "changes" };
     let undoable = if *undoable { ", undoable" } else { "" };
-    format!("{tx}  {when}  uid {uid}  {}  {count} {what}{undoable}  {}\n", mounted.point(), shown(command))
+    format!(
+        "{tx}  {when}  uid {uid}  {}  {count} {what}{undoable}{left}  {}\n",
+        mounted.point(),
+        shown(command)
+    )
 }
 
-fn whole(one: &Row<'_>) -> String {
-    let (mut out, past) = (row(one), &one.past);
+fn whole(one: &Row<'_>, unfinished: &Unfinished) -> String {
+    let (mut out, past) = (row(one, unfinished), &one.past);
     for changed in &past.changes {
         out += &format!("{}\t{}\n", changed.letter, shown(&changed.path));
     }
@@ -73,7 +94,8 @@ fn whole(one: &Row<'_>) -> String {
     out
 }
 
-fn row_json(row: &Row<'_>) -> Value {
+fn row_json(row: &Row<'_>, unfinished: &Unfinished) -> Value {
+    let not_run = actions_of(row, unfinished);
     let Row { mounted, past, undoable } = row;
     let changed = |changed: &systx_engine::domain::history::Changed| {
         let mut value = json!({ "kind": changed.letter.to_string() });
@@ -87,6 +109,7 @@ fn row_json(row: &Row<'_>) -> Value {
         "changes": past.changes.iter().map(changed).collect::<Vec<_>>(),
         "more": past.more,
         "undoable": undoable,
+        "not_run": not_run,
     });
     put(&mut value, "mount", &mounted.lower.point);
     put(&mut value, "command", &past.command);

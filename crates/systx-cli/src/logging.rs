@@ -35,6 +35,8 @@ pub enum Role {
     Daemon,
     /// Pid 1 of the namespaces, which finishes subtransactions.
     Init,
+    /// The process that finishes for processes of the library.
+    Watcher,
 }
 
 /// Variables that the command does not inherit.
@@ -104,6 +106,7 @@ impl Write for Line<'_> {
             role if role == Role::Helper as u8 => "helper",
             role if role == Role::Daemon as u8 => "daemon",
             role if role == Role::Init as u8 => INIT,
+            role if role == Role::Watcher as u8 => "watcher",
             _ => "systx",
         };
         let file = self.0.file.as_ref();

@@ -44,9 +44,10 @@ mod words;
 mod wrap;
 
 use crate::failure::{Cause, Failure};
-use args::{Cli, InstallHooks, Json, Verb};
+use args::{Cli, InstallHooks, Json, Verb, WatchAreas};
 use status::Said;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -93,6 +94,7 @@ fn main() -> ExitCode {
         Verb::InstallHooks(args) => answer(install_hooks(&args)),
         Verb::Completions(args) => answer(manuals::completions(&args)),
         Verb::Manuals(args) => answer(manuals::manuals(&args)),
+        Verb::WatchAreas(args) => watch_areas(&args),
         Verb::Version(args) => answer(Ok(Said { text: version(&args), well: true })),
     }
 }
@@ -110,6 +112,17 @@ fn answer(answer: status::Answer) -> ExitCode {
             ExitCode::from(report::OURS)
         }
     }
+}
+
+/// The watcher that processes of the library start; they hear nothing of it.
+fn watch_areas(args: &WatchAreas) -> ExitCode {
+    logging::enter(logging::Role::Watcher);
+    systx_os::process::lift_size_limit();
+    systx_os::sandbox::helper::enter_cgroup();
+    let tops: Vec<_> = args.tops.iter().map(|top| top.as_bytes().to_vec()).collect();
+    let watched = systx::watch(&args.area.area_name, &tops);
+    tracing::debug!(?watched, "the watch has ended");
+    ExitCode::from(if watched.is_ok() { 0 } else { report::OURS })
 }
 
 fn install_hooks(args: &InstallHooks) -> status::Answer {

@@ -17,13 +17,14 @@ use crate::outcome::{Conflict, Party};
 use std::sync::Arc;
 use systx_os::Os;
 
-/// How old a piece of work is: the numbers, one a mount, of its first try.
+/// How old a piece of work is: its ranks, one a mount, by nice value and number of its first try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Age(Vec<TxId>);
 
 /// A transaction's part in contention.
 pub(crate) struct Contention {
     age: Age,
+    nice: i8,
     which: Try,
     /// Set if it is to be tried again: when it began, on the monotonic clock, in nanoseconds.
     began_ns: Option<u64>,
@@ -32,13 +33,25 @@ pub(crate) struct Contention {
 /// Gives the read set of a transaction on a mount.
 type Reads<'a> = &'a dyn Fn(usize) -> Vec<ObjectId>;
 
+/// Waits before a further try of what began with `age` and has met these objects, on these mounts, until a better one
+/// that holds the priority and has read one of them has got through; at most so long altogether.
+pub fn stall<O: Os>(mounts: &[Arc<Domain<O>>], age: &Age, read: &[Objects], longest_ns: u64) {
+    let Some(first) = mounts.first() else { return };
+    let until_ns = first.os.monotonic_ns().saturating_add(longest_ns);
+    for ((domain, me), read) in mounts.iter().zip(&age.0).zip(read) {
+        // A table that makes no sense is reported by the try.
+        let _ = domain.stall(*me, read, until_ns);
+    }
+}
+
 impl Contention {
     /// Of a first try with these numbers. Mounts that share an area share one place for a holder of priority, and so
     /// one age.
-    pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId]) -> Contention {
+    pub fn new<O: Os>(mounts: &[Arc<Domain<O>>], ids: &[TxId], nice: i8) -> Contention {
         let first = |key| mounts.iter().position(|domain| domain.key == key);
-        let age = mounts.iter().filter_map(|domain| first(domain.key).map(|n| ids[n])).collect();
-        Contention { age: Age(age), which: Try::First, began_ns: None }
+        let rank = |n: usize| waits::rank(nice, ids[n]);
+        let age = mounts.iter().filter_map(|domain| first(domain.key).map(rank)).collect();
+        Contention { age: Age(age), nice, which: Try::First, began_ns: None }
     }
 
     /// Takes in the last of `mounts`, where the transaction has this number. A further try keeps the age that
@@ -47,11 +60,12 @@ impl Contention {
         let mount = mounts.len() - 1;
         let first = mounts.iter().position(|domain| domain.key == mounts[mount].key);
         if self.age.0.len() <= mount {
-            self.age.0.push(first.filter(|n| *n < mount).map_or(id, |n| self.age.0[n]));
+            let rank = waits::rank(self.nice, id);
+            self.age.0.push(first.filter(|n| *n < mount).map_or(rank, |n| self.age.0[n]));
         }
     }
 
-    /// Number in the domain of a mount.
+    /// Rank in the domain of a mount.
     pub fn age(&self, mount: usize) -> TxId {
         self.age.0.get(mount).copied().unwrap_or(TxId(0))
     }
@@ -78,12 +92,16 @@ impl Contention {
         let next = if self.began_ns.is_some() { Next::AnotherTry } else { Next::Nothing };
         match waits::at_end(end, next, self.which) {
             AtEnd::Ask => self.ask(mounts, reads),
-            AtEnd::Resign => {
-                for (mount, domain) in mounts.iter().enumerate() {
-                    domain.table.priority().resign(self.age(mount));
-                }
-            }
+            AtEnd::Resign => self.resign(mounts),
             AtEnd::Nothing => {}
+        }
+    }
+
+    /// Gives up the priority, if it has it, and wakes those that wait for it: before a wait of its own, whose end does
+    /// not depend on them.
+    pub fn resign<O: Os>(&self, mounts: &[Arc<Domain<O>>]) {
+        for (mount, domain) in mounts.iter().enumerate() {
+            domain.table.priority().resign(self.age(mount));
         }
     }
 

@@ -51,6 +51,16 @@ pub(crate) enum Mutant {
     SealNotNoted,
     /// A transaction that lost and is tried again is as young as any.
     AgeNotKept,
+    /// Nice values don't count.
+    NiceUnseen,
+    /// What ends the priority wakes none of those that wait for it.
+    ResignUnheard,
+    /// A transaction that sleeps keeps the priority.
+    SleepersHold,
+    /// A transaction that never waits does.
+    NeverWaits,
+    /// A commit point is told of before it is passed.
+    CountedEarly,
     /// A helper publishes what is only VALIDATED.
     HelperPublishesValidated,
     /// V5: `next` moves before the slot is filled.
@@ -275,6 +285,11 @@ impl Mutant {
         Mutant::NoSeal,
         Mutant::SealNotNoted,
         Mutant::AgeNotKept,
+        Mutant::NiceUnseen,
+        Mutant::ResignUnheard,
+        Mutant::SleepersHold,
+        Mutant::NeverWaits,
+        Mutant::CountedEarly,
         Mutant::HelperPublishesValidated,
         Mutant::NextBeforeSlot,
         Mutant::LateHeader,

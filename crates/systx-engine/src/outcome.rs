@@ -28,6 +28,16 @@ pub enum Isolation {
     Committed,
 }
 
+/// What a transaction does where it would wait for another one to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Waiting {
+    /// It waits.
+    #[default]
+    Waits,
+    /// It ends at once, with a conflict that says so ([`ConflictKind::HeldNow`]).
+    Never,
+}
+
 /// The options that a transaction begins with.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -35,6 +45,10 @@ pub struct Options {
     pub durability: Durability,
     /// Isolation from others.
     pub isolation: Isolation,
+    /// What it does where it would wait.
+    pub waiting: Waiting,
+    /// As of nice(1): of two that lose and try again the lower one has priority, before age counts.
+    pub nice: i8,
     /// Command line, for messages to others.
     pub command: String,
 }

@@ -8,7 +8,7 @@
 
 use crate::contention::{Age, Contention};
 use crate::domain::{Announced, Domain};
-use crate::id::TxId;
+use crate::id::{ObjectId, Objects, TxId};
 use crate::mutant::{self, Mutant};
 use crate::outcome::{Conflict, Options, Verb};
 use crate::workset::node::node_of;
@@ -48,8 +48,8 @@ impl<O: Os> Transaction<O> {
         let ids: Vec<_> = mounts.iter().map(|domain| domain.new_tx()).collect();
         let announced = mounts.iter().zip(&ids).map(|(domain, id)| domain.announce(*id, &options.command));
         let announced = announced.collect();
-        let contention = Contention::new(&mounts, &ids);
-        let workset = Workset::begin(os, mounts, ids, options.isolation)?;
+        let contention = Contention::new(&mounts, &ids, options.nice);
+        let workset = Workset::begin(os, mounts, ids, &options)?;
         Ok(Transaction { workset, contention, options, refusal: None, lineage, announced })
     }
 
@@ -176,6 +176,28 @@ impl<O: Os> Transaction<O> {
     /// then, and asks for it once more at its end.
     pub fn will_be_tried_again(&mut self) -> Age {
         self.contention.will_be_tried_again(self.workset.os().monotonic_ns())
+    }
+
+    /// Has `told` called when the transaction has passed its commit point, if it changes something: before anything is
+    /// public, in the thread that commits. Others wait for that commit, so it must not wait.
+    pub fn at_commit_point(&mut self, told: impl FnOnce() + Send + 'static) {
+        self.workset.facts_mut().at_commit_point = Some(Box::new(told));
+    }
+
+    /// Gives up the priority and wakes those that wait for it: for one that is about to wait for something else than a
+    /// transaction. Its further tries keep their age.
+    pub fn defer(&self) {
+        if self.ours().is_ok() && !mutant::on(Mutant::SleepersHold) {
+            self.contention.resign(self.workset.mounts());
+        }
+    }
+
+    /// The files that it has met on each mount, any of which it may write: for [`crate::contention::stall`]. Without the
+    /// directories, which all have on their ways.
+    pub fn files(&self) -> Vec<Objects> {
+        let written = |mount| self.workset.committed_files(mount).map(|file| ObjectId::data(&file)).collect();
+        let objects = |mount| Objects { written: written(mount), ..Objects::default() };
+        (0..self.workset.mounts().len()).map(objects).collect()
     }
 
     /// Gives up the hope to commit, for `conflict` or another reason, and all claims, but not what was done:

@@ -21,6 +21,7 @@ pub mod process;
 pub mod progress;
 pub mod sandbox;
 pub mod sockets;
+pub mod stranger;
 pub mod streams;
 pub mod types;
 pub mod words;

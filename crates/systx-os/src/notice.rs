@@ -5,7 +5,7 @@
 
 use crate::types::{Errno, Result};
 use rustix::buffer::spare_capacity;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 /// A queue of notices.
@@ -39,12 +39,30 @@ impl Notices {
         inotify::add_watch(&self.0, path, CHANGES).map(drop)
     }
 
+    /// Watches a file for opens, and for closes of what could write. The close comes a moment before the locks of the
+    /// open file go.
+    ///
+    /// # Errors
+    /// As of [`Notices::watch`].
+    pub fn watch_use(&self, fd: &impl AsRawFd) -> Result<()> {
+        let path = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+        inotify::add_watch(&self.0, path, WatchFlags::OPEN.union(WatchFlags::CLOSE_WRITE)).map(drop)
+    }
+
     /// Waits for a notice, and takes all that are there.
     ///
     /// # Errors
     /// Of read(2).
     pub fn wait(&self) -> Result<()> {
         crate::process::wait_readable([self.0.as_fd()]);
+        self.take()
+    }
+
+    /// Takes all notices that are there.
+    ///
+    /// # Errors
+    /// Of read(2).
+    pub fn take(&self) -> Result<()> {
         let mut buf = Vec::with_capacity(4096);
         loop {
             match rustix::io::read(&self.0, spare_capacity(&mut buf)) {
@@ -54,6 +72,12 @@ impl Notices {
                 Err(errno) => return Err(errno),
             }
         }
+    }
+}
+
+impl AsFd for Notices {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

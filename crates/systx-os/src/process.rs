@@ -433,6 +433,18 @@ pub fn is_writing(thread: u32) -> bool {
     number.is_some_and(|number| WRITES.contains(&number))
 }
 
+/// The nice value of the calling thread.
+pub fn nice() -> i8 {
+    // The kernel's answer is 20 less the value, so that it is no error.
+    // SAFETY: numbers only; 0 is the calling thread.
+    let answer = unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, 0) };
+    if answer < 1 {
+        0
+    } else {
+        (20 - answer) as i8
+    }
+}
+
 /// The process group of this process; 0 if its leader is in a process namespace above.
 pub fn process_group() -> u32 {
     // SAFETY: takes nothing and can't fail.

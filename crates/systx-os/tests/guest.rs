@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use systx_os::{Errno, Guest, Lease, Linux, Open, Os};
+use systx_os::{stranger, Errno, Guest, Lease, Linux, Open, Os};
 use systx_runner::{self as runner, Tried};
 
 const ALL: &[(&str, Case)] = &[
@@ -14,6 +14,7 @@ const ALL: &[(&str, Case)] = &[
     ("a_broken_lease_sends_its_host_no_signal", a_broken_lease_sends_its_host_no_signal),
     ("a_child_that_is_forked_meanwhile_shares_no_owned_byte", a_child_shares_no_owned_byte),
     ("an_exchange_copies_no_memory_of_many_threads", an_exchange_copies_no_memory_of_many_threads),
+    ("a_program_that_is_started_is_no_child_and_has_nothing_of_its_hosts", a_program_is_a_stranger),
     ("a_lost_descriptor_is_noticed_at_the_next_call_and_by_each_change", a_lost_descriptor_is_noticed),
 ];
 
@@ -102,6 +103,47 @@ fn handler_of(signal: libc::c_int) -> libc::sighandler_t {
     // SAFETY: only asks.
     assert_eq!(unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) }, 0);
     action.sa_sigaction
+}
+
+/// Tells its descriptors, session, terminal, directory and environment.
+const TELL: &str =
+    "echo \"$(ls /proc/$$/fd | tr '\\n' ' ')|$(cut -d' ' -f6,7 /proc/$$/stat)|$$ 0|$PWD|$GIVEN$HOME\" > $0";
+
+fn a_program_is_a_stranger(scratch: &Scratch) {
+    let handler: extern "C" fn(libc::c_int) = count;
+    disposition(libc::SIGCHLD, handler as libc::sighandler_t);
+    let (said, before) = (SIGNALS.load(Ordering::Relaxed), mask());
+    // Without CLOEXEC: a program that is executed would have it.
+    let null = std::fs::File::open("/dev/null").unwrap();
+    // SAFETY: numbers only; the copy is closed below.
+    let inherited = unsafe { libc::fcntl(null.as_raw_fd(), libc::F_DUPFD, 700) };
+    assert!(inherited >= 700 && stranger::may_start());
+    let fifo = scratch.0.join("fifo");
+    let path = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with a NUL.
+    assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
+    let words = [c"/bin/sh".to_owned(), c"-c".to_owned(), std::ffi::CString::new(TELL).unwrap(), path];
+    stranger::start(&words, &[c"GIVEN=given".to_owned()]).unwrap();
+    let told = std::fs::read_to_string(&fifo).unwrap();
+    let told: Vec<&str> = told.trim().split('|').collect();
+    // 3 is the shell's own, from which it reads the list.
+    assert_eq!([told[0], told[3], told[4]], ["0 1 2 3 ", "/", "given"], "{told:?}");
+    assert_eq!(told[1], told[2], "the session is its own, and there is no terminal");
+    assert_eq!([waited(0), waited(libc::__WALL)], [libc::ECHILD; 2], "no child");
+    assert_eq!((SIGNALS.load(Ordering::Relaxed), mask()), (said, before), "no signal");
+    // One that can't be executed is an error, and leaves nothing.
+    let missing = [c"/missing".to_owned()];
+    assert_eq!(stranger::start(&missing, &[]), Err(Errno::NOENT));
+    assert_eq!(waited(libc::__WALL), libc::ECHILD);
+    // A process that takes orphans would get it as a child.
+    // SAFETY: numbers only.
+    let adopt = |adopts: libc::c_ulong| unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, adopts) };
+    assert_eq!(adopt(1), 0);
+    assert!(!stranger::may_start());
+    assert_eq!(adopt(0), 0);
+    disposition(libc::SIGCHLD, libc::SIG_DFL);
+    // SAFETY: opened above.
+    unsafe { libc::close(inherited) };
 }
 
 fn an_exchange_is_not_noticed_by_its_host(scratch: &Scratch) {

@@ -4,7 +4,7 @@
 //! everything is public, in the order in which they were given; one of an abort when nothing is left of what was done,
 //! the last one first. No lock of a transaction is held then, so an action may begin another one. Does not: run any
 //! where it is unknown how the transaction has ended (in doubt, a dead process, a forked child), or remember them beyond
-//! the process.
+//! the process, but for the names of some (`noted`).
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
@@ -15,6 +15,8 @@ type Action = Box<dyn FnOnce() + Send>;
 pub(crate) struct Actions {
     on_commit: Vec<Action>,
     on_abort: Vec<Action>,
+    /// Those of a commit that are noted in the area, with their places among all of them.
+    names: Vec<(usize, String)>,
 }
 
 /// How many there were at some time.
@@ -38,6 +40,17 @@ impl Actions {
         self.on_commit.push(Box::new(action));
     }
 
+    /// One that is noted.
+    pub fn on_commit_named(&mut self, name: String, action: impl FnOnce() + Send + 'static) {
+        self.names.push((self.on_commit.len(), name));
+        self.on_commit(action);
+    }
+
+    /// The names of those that are noted.
+    pub fn names(&self) -> Vec<String> {
+        self.names.iter().map(|(_, name)| name.clone()).collect()
+    }
+
     pub fn on_abort(&mut self, action: impl FnOnce() + Send + 'static) {
         self.on_abort.push(Box::new(action));
     }
@@ -50,7 +63,9 @@ impl Actions {
     pub fn since(&mut self, mark: Mark) -> Actions {
         let (commit, abort) =
             (mark.on_commit.min(self.on_commit.len()), mark.on_abort.min(self.on_abort.len()));
-        Actions { on_commit: self.on_commit.split_off(commit), on_abort: self.on_abort.split_off(abort) }
+        let names = self.names.split_off(self.names.partition_point(|(place, _)| *place < commit));
+        let on_commit = self.on_commit.split_off(commit);
+        Actions { on_commit, on_abort: self.on_abort.split_off(abort), names }
     }
 
     /// Runs those of this ending and forgets the others.

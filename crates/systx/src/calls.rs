@@ -6,6 +6,7 @@
 
 use crate::dir_entry::DirEntry;
 use crate::open_options::OpenOptions;
+use crate::options::Unsupported;
 use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::place::Place;
 use crate::state::{Answer, Calling, Fault};
@@ -15,6 +16,7 @@ use systx_engine::acl::CAPABILITY;
 use systx_engine::outcome::VerbError;
 use systx_engine::transaction::{Access, Attr, Caller, Node, SetAttr};
 use systx_os::caller::Capability;
+use systx_os::outside::Outside;
 use systx_os::{Errno, FileType, Rename};
 
 /// A path, and where it begins.
@@ -95,10 +97,35 @@ impl Calling<'_> {
             FileType::File => self.open_file(&end.dir, &object, options, access),
             FileType::CharDevice => match &object {
                 Object::Outside(outside) => Ok(Opened::Outside(outside.open(access != Access::Read)?)),
-                Object::Inside { .. } => Err(self.unsupported("opening a device")),
+                Object::Inside { node, .. } => self.open_at_once("opening a device", *node, access),
             },
-            _ => Err(self.unsupported("opening a FIFO, socket or device")),
+            _ => match &object {
+                Object::Outside(outside) => {
+                    self.open_outside("opening a FIFO, socket or device", outside, access)
+                }
+                Object::Inside { node, .. } => {
+                    self.open_at_once("opening a FIFO, socket or device", *node, access)
+                }
+            },
         }
+    }
+
+    /// Opens what can't be held back where that is allowed: without waiting, as it is this transaction's other calls
+    /// that would wait.
+    fn open_at_once(&mut self, what: &str, node: Node, access: Access) -> Answer<Opened> {
+        match self.allowed(what, node) {
+            Some(outside) => Ok(Opened::Outside(outside.open(access != Access::Read)?)),
+            None => Err(self.unsupported(what)),
+        }
+    }
+
+    fn open_outside(&mut self, what: &str, outside: &Outside, access: Access) -> Answer<Opened> {
+        if self.state.unsupported != Unsupported::Allow {
+            return Err(self.unsupported(what));
+        }
+        let opened = outside.open(access != Access::Read)?;
+        self.state.allowed.push(what.into());
+        Ok(Opened::Outside(opened))
     }
 
     /// open(2), read(2) to the end, close(2).

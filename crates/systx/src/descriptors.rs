@@ -43,7 +43,7 @@ impl Calling<'_> {
             return Ok((Opened::Outside(Outside::of(&fd)?.open(false)?), options, offset));
         };
         // As the descriptor was opened already, no permission is asked for.
-        let (node, attr) = self.state.engine.lookup(dir, name)?.ok_or(Errno::STALE)?;
+        let (node, attr) = self.lookup(dir, name)?.ok_or(Errno::STALE)?;
         // Nor is what was mounted over the name the file that is served.
         if (attr.ino, there) != (ino, mount) || FileType::from_mode(attr.mode) != Some(FileType::File) {
             return Err(Errno::STALE.into());

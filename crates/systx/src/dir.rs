@@ -7,7 +7,8 @@ use crate::file::File;
 use crate::handles::Birth;
 use crate::metadata::Metadata;
 use crate::open_options::OpenOptions;
-use crate::state::{Answer, Calling, Tx};
+use crate::place::Place;
+use crate::state::{Answer, Calling, Kept, Tx};
 use crate::walk::{Last, Object, Start};
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -27,6 +28,8 @@ pub struct Dir {
     pub(crate) tx: Arc<Tx>,
     pub(crate) start: Start,
     pub(crate) birth: Birth,
+    /// Of a transaction that lets go of what nothing stands for.
+    _kept: Option<Arc<Kept>>,
 }
 
 fn bytes(path: &Path) -> &[u8] {
@@ -34,8 +37,15 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 impl Dir {
-    pub(crate) fn new(tx: Arc<Tx>, start: Start, birth: Birth) -> Dir {
-        Dir { tx, start, birth }
+    /// The working directory, whatever it is at each call.
+    pub(crate) fn working(tx: Arc<Tx>) -> Dir {
+        Dir { tx, start: Start::WorkingDirectory, birth: Birth::default(), _kept: None }
+    }
+
+    /// Of a directory that was found in this call.
+    pub(crate) fn new(tx: &Arc<Tx>, calling: &mut Calling<'_>, place: Place) -> Dir {
+        let (birth, kept) = (calling.state.handles.birth(), calling.keep(tx, &place));
+        Dir { tx: tx.clone(), start: Start::At(place), birth, _kept: kept }
     }
 
     pub(crate) fn call<T>(&self, call: impl FnOnce(&mut Calling<'_>, &Start) -> Answer<T>) -> io::Result<T> {
@@ -58,7 +68,7 @@ impl Dir {
         self.call(|calling, start| {
             let object = calling.find(start, bytes(path.as_ref()), Last::Follow)?;
             let place = calling.directory(&object)?;
-            Ok(Dir::new(self.tx.clone(), Start::At(place), calling.state.handles.birth()))
+            Ok(Dir::new(&self.tx, calling, place))
         })
     }
 
@@ -71,7 +81,7 @@ impl Dir {
         self.call(|calling, _| {
             let object = Object::Outside(Arc::new(systx_os::outside::Outside::of(&Arc::new(fd))?));
             let place = calling.directory(&object)?;
-            Ok(Dir::new(self.tx.clone(), Start::At(place), calling.state.handles.birth()))
+            Ok(Dir::new(&self.tx, calling, place))
         })
     }
 

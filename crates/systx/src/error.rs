@@ -19,6 +19,8 @@ pub enum Error {
     /// Something that it had read or written was changed by another transaction or program. Nothing was
     /// changed; trying again can help.
     Conflict(Conflict),
+    /// It would have to wait for another transaction, and was told not to. Nothing was changed; trying again can help.
+    WouldWait(Conflict),
     /// A system call failed while the commit was prepared. Nothing was changed.
     Failed(Failed),
     /// The transaction cannot commit, for this reason. Nothing was changed.
@@ -110,7 +112,10 @@ impl Error {
     }
 
     pub(crate) fn conflict(conflict: Box<outcome::Conflict>) -> Error {
-        Error::Conflict(Conflict(conflict))
+        match conflict.what {
+            outcome::ConflictKind::HeldNow => Error::WouldWait(Conflict(conflict)),
+            _ => Error::Conflict(Conflict(conflict)),
+        }
     }
 
     pub(crate) fn of_commit(error: CommitError) -> Error {
@@ -128,6 +133,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Conflict(conflict) => write!(f, "{conflict}: nothing was changed, try again"),
+            Error::WouldWait(conflict) => write!(f, "{conflict}: nothing was changed"),
             Error::Failed(failed) => write!(f, "{failed}: nothing was changed"),
             Error::Refused(why) => write!(f, "{why}: nothing was changed"),
             Error::InDoubt(why) => write!(f, "{why}; run `systx recover`"),
@@ -151,6 +157,7 @@ impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let kind = match &error {
             Error::Conflict(_) => io::ErrorKind::ResourceBusy,
+            Error::WouldWait(_) => io::ErrorKind::WouldBlock,
             Error::Failed(failed) => io::Error::from_raw_os_error(failed.errno).kind(),
             Error::OtherUser | Error::Forked | Error::NoParticipant => io::ErrorKind::PermissionDenied,
             _ => io::ErrorKind::Other,

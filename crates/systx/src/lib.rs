@@ -29,8 +29,9 @@
 //! # What a host process notices
 //!
 //! No signal handler, no child that wait(2) finds, no changed limit. Descriptors stand from 2048 on; a program that
-//! closes them loses the transactions that are open, and the next ones open what they need anew. A thread named `systx-upkeep` makes the checkpoint a
-//! second after the last durable commit.
+//! closes them loses the transactions that are open, and the next ones open what they need anew. A thread named
+//! `systx-upkeep` makes the checkpoint a second after the last durable commit. The first commit starts a process of pid
+//! 1's, if there is none and the program is found, that finishes if this one is killed ([`Watcher`]).
 #![forbid(unsafe_code)]
 
 mod actions;
@@ -44,6 +45,7 @@ mod file;
 mod handles;
 mod kernel;
 mod metadata;
+mod noted;
 mod open_options;
 mod options;
 mod order;
@@ -63,17 +65,24 @@ mod systx;
 mod transaction;
 mod upkeep;
 mod walk;
+mod watcher;
 
 pub use dir::{Dir, ReadDir};
 pub use dir_entry::DirEntry;
 pub use error::{Conflict, Error, Failed};
 pub use file::File;
 pub use metadata::{FileType, Metadata};
+#[doc(hidden)]
+pub use noted::unfinished;
+pub use noted::Unfinished;
 pub use open_options::OpenOptions;
-pub use options::{Durability, Options, Policy, Unsupported};
+pub use options::{Durability, Isolation, Options, Policy, Unsupported};
 pub use order::OrderError;
 pub use outcome::{Committed, Displaced};
 pub use paused::Token;
 pub use sub::Sub;
-pub use systx::Systx;
+pub use systx::{Builder, Systx};
 pub use transaction::Transaction;
+#[doc(hidden)]
+pub use watcher::watch;
+pub use watcher::Watcher;

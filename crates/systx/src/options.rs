@@ -25,9 +25,26 @@ pub enum Unsupported {
     Abort,
     /// `EPERM`; the transaction goes on.
     Deny,
+    /// The call is made at once, outside: what it does stays after an abort. Of a new object, which is not outside yet,
+    /// `EOPNOTSUPP`. [`Committed::allowed`](crate::Committed::allowed) names the calls.
+    Allow,
 }
 
-/// The winner of two transactions that change what the other one reads, when both are tried again.
+/// How long what a transaction has only read must stay as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// To the commit.
+    #[default]
+    Serializable,
+    /// As long as it is open: each look finds what has committed, and none keeps others from changing it. What the
+    /// transaction changes, and the directories on the way, must stay to the commit all the same. For backups and
+    /// other long readers.
+    Committed,
+}
+
+/// The winner of two transactions that change what the other one reads, when both are tried again. Two with different
+/// policies compete by what both have: an `Oldest` one has the nice value 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
@@ -35,6 +52,9 @@ pub enum Policy {
     /// that each gets through.
     #[default]
     Oldest,
+    /// The one whose thread had the lower nice value when the first try began; of two with the same, the older. A nicer
+    /// one may lose as often as there are others.
+    Priority,
     /// The one that commits first. No try has priority, and one that is long may lose as often as it is tried.
     FirstCommitter,
 }
@@ -61,8 +81,10 @@ pub struct Options {
     pub(crate) retries: u32,
     pub(crate) policy: Policy,
     pub(crate) sequence: Option<Sequence>,
-    /// The longest that its commit waits for those before it.
-    pub(crate) stall: Duration,
+    /// The longest that it waits for others; `None`: it was not told.
+    pub(crate) stall: Option<Duration>,
+    pub(crate) isolation: Isolation,
+    pub(crate) waiting: outcome::Waiting,
 }
 
 impl Default for Options {
@@ -81,7 +103,9 @@ impl Options {
             retries: 100,
             policy: Policy::Oldest,
             sequence: None,
-            stall: STALL,
+            stall: None,
+            isolation: Isolation::Serializable,
+            waiting: outcome::Waiting::Waits,
         }
     }
 
@@ -137,9 +161,41 @@ impl Options {
 
     /// Sets the longest that the commit of an ordered transaction waits for those before it; a minute by default.
     /// Zero: it never waits.
+    ///
+    /// Of an unordered one, the longest that a try which has lost waits before the next one, until a better one that
+    /// has priority over the same objects has ended; by default it does not wait, and its work may be in vain.
     pub fn stall(mut self, longest: Duration) -> Options {
-        self.stall = longest;
+        self.stall = Some(longest);
         self
+    }
+
+    /// Sets the isolation from others.
+    pub fn isolation(mut self, isolation: Isolation) -> Options {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Makes it one that never waits for another transaction: a call or commit that would is
+    /// [`Error::WouldWait`](crate::Error::WouldWait), and ends it. Nor does it wait for a number before its own.
+    pub fn non_blocking(mut self) -> Options {
+        self.waiting = outcome::Waiting::Never;
+        self
+    }
+
+    /// The longest that its commit waits for lower numbers.
+    pub(crate) fn stall_ordered(&self) -> Duration {
+        match self.waiting {
+            outcome::Waiting::Waits => self.stall.unwrap_or(STALL),
+            outcome::Waiting::Never => Duration::ZERO,
+        }
+    }
+
+    /// The longest that a further try waits before it begins.
+    pub(crate) fn stall_ns(&self) -> u64 {
+        match (self.waiting, self.stall) {
+            (outcome::Waiting::Waits, Some(longest)) => u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
+            _ => 0,
+        }
     }
 
     pub(crate) fn of_engine(&self) -> outcome::Options {
@@ -152,7 +208,12 @@ impl Options {
                 Durability::Durable => outcome::Durability::Durable,
                 Durability::None => outcome::Durability::None,
             },
-            isolation: outcome::Isolation::Serializable,
+            isolation: match self.isolation {
+                Isolation::Serializable => outcome::Isolation::Serializable,
+                Isolation::Committed => outcome::Isolation::Committed,
+            },
+            waiting: self.waiting,
+            nice: if self.policy == Policy::Priority { systx_os::process::nice() } else { 0 },
             command: if self.label.is_empty() { program() } else { self.label.clone() },
         }
     }

@@ -18,6 +18,8 @@ pub struct Committed {
     pub pending: Option<String>,
     /// Something else that a person should look at.
     pub warning: Option<String>,
+    /// The calls that were made outside at once ([`Unsupported::Allow`](crate::Unsupported::Allow)).
+    pub allowed: Vec<String>,
 }
 
 /// An object that could not be put in place.
@@ -44,6 +46,7 @@ impl From<outcome::Committed> for Committed {
             displaced: displaced.collect(),
             pending: committed.pending,
             warning: committed.warning,
+            allowed: Vec::new(),
         }
     }
 }

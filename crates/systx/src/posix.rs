@@ -260,7 +260,7 @@ impl Dir {
             if let (Object::Inside { node, attr, .. }, Wanted::Any | Wanted::Directory) = (&object, wanted) {
                 calling.may(*node, attr, READ)?;
             }
-            Ok(Opened::Dir(Dir::new(self.tx.clone(), Start::At(place), calling.state.handles.birth())))
+            Ok(Opened::Dir(Dir::new(&self.tx, calling, place)))
         })
     }
 

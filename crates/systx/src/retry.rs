@@ -37,6 +37,8 @@ impl Transaction {
     /// `ENOSPC` and `EMFILE` if the user has as many watches as are allowed; of looking at what was read.
     pub(crate) fn wait_for_change(self) -> io::Result<Option<Box<Again>>> {
         let notices = Notices::new()?;
+        // It may sleep for long, so that none of those that might wake it waits for it.
+        self.tx.with(|state| state.engine.defer());
         // Looked at after the watches stand, so that no change falls between the two.
         self.tx.call(|calling| Ok(calling.state.engine.each_read(&mut |fd| notices.watch(&**fd))?))?;
         loop {

@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use systx_engine::domain::{said_at, Bounds, Domain, Location, Most};
 use systx_os::guest::GuestFd;
@@ -38,6 +39,8 @@ pub(crate) struct Open {
     key: Key,
     /// The table by which it was found.
     table: Arc<Table>,
+    /// It was seen to that a watcher is there.
+    pub seen_to: Arc<AtomicBool>,
 }
 
 impl Open {
@@ -201,19 +204,40 @@ impl Served {
             return Ok(Some((known.clone(), false)));
         }
         let root = Arc::new(self.os.adopt(dir).map_err(|e| failed("looking at", e))?);
+        self.open_by(open, table, site, root, key).map(|opened| Some((opened, true)))
+    }
+
+    /// Opens the domain of a site whose directory is open.
+    fn open_by(
+        &self,
+        open: &mut Vec<Open>,
+        table: &Arc<Table>,
+        site: &Site,
+        root: Arc<GuestFd<Linux>>,
+        key: Key,
+    ) -> Result<Open, Error> {
         let others: Vec<_> = open.iter().map(|known| known.domain.clone()).collect();
         let location =
             Location { root: root.clone(), bounds: Bounds::at(&site.path), parent: &*root, name: &self.area };
-        let domain = Domain::open_beside(&self.os, location, &others)
-            .map_err(|e| Error::Refused(format!("{}: {e}", top.to_string_lossy())))?;
+        let domain = Domain::open_beside(&self.os, location, &others).map_err(|e| {
+            Error::Refused(format!("{}: {e}", OsStr::from_bytes(&site.top).to_string_lossy()))
+        })?;
         domain.mounted_at(&site.top);
         domain.remember(REMEMBERED);
         if self.uid != 0 {
             register::remember(&site.top);
         }
         let (top, path, table) = (site.top.clone(), site.path.clone(), table.clone());
-        let opened = Open { domain, top, root, path, key, table };
+        let opened = Open { domain, top, root, path, key, table, seen_to: Arc::default() };
         open.push(opened.clone());
-        Ok(Some((opened, true)))
+        Ok(opened)
+    }
+
+    /// Opens the domain of a site by a directory that the caller holds, wherever a path leads now.
+    pub fn open_held(&self, site: &Site, root: Arc<GuestFd<Linux>>) -> Result<Open, Error> {
+        let failed = |errno| Error::Failed(Failed::new("looking at", &site.top, errno));
+        let table = self.table().map_err(failed)?;
+        let is = self.os.identity(&root).map_err(failed)?;
+        self.open_by(&mut held(&self.open), &table, site, root, (is.0, is.1, site.mount))
     }
 }

@@ -7,6 +7,7 @@ use crate::order::{name_of, Order};
 use crate::paused::Paused;
 use crate::served::Served;
 use crate::upkeep::Upkeep;
+use crate::watcher::{Starter, Watcher};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use systx_engine::outcome::ConflictKind;
@@ -25,6 +26,7 @@ pub(crate) struct Shared {
     pub protected: Protected,
     pub served: Served,
     pub upkeep: Upkeep,
+    pub watcher: Starter,
     /// Tells this user's files outside of areas from others.
     name: String,
     /// The sequence of the process group, once it was needed.
@@ -45,14 +47,14 @@ impl Drop for Shared {
 
 impl Shared {
     /// Of the user that the calling thread acts for; areas have this name for root.
-    pub fn new(area: &[u8], paused: &Arc<Paused>) -> io::Result<Shared> {
+    pub fn new(area: &[u8], watcher: Watcher, paused: &Arc<Paused>) -> io::Result<Shared> {
         let os = Guest::over(Linux::new());
         let uid = fs_uid();
         let served = Served::new(os.clone(), uid, area_name(area, uid).into_owned())?;
         let (lineage, protected, upkeep) = (os.lineage(), Protected::now(), Upkeep::default());
         let (name, order, paused) = (name_of(area), Mutex::default(), Arc::downgrade(paused));
-        let paths = Paths::default();
-        Ok(Shared { os, uid, lineage, protected, served, upkeep, name, order, paths, paused })
+        let (paths, watcher) = (Paths::default(), Starter::new(watcher, area));
+        Ok(Shared { os, uid, lineage, protected, served, upkeep, watcher, name, order, paths, paused })
     }
 
     /// The sequence of the present process group.

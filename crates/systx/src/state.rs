@@ -18,12 +18,16 @@ use crate::shared::Shared;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use systx_engine::contention::Age;
-use systx_engine::outcome::{Verb, VerbError};
-use systx_engine::transaction::{Node, Transaction};
+use systx_engine::contention::{self, Age};
+use systx_engine::id::Objects;
+use systx_engine::outcome::{Isolation, Verb, VerbError};
+use systx_engine::shown::Shown;
+use systx_engine::transaction::{Attr, Node, Transaction};
 use systx_os::caller::Caller;
 use systx_os::guest::GuestFd;
+use systx_os::outside::Outside;
 use systx_os::{Errno, Linux};
+use systx_places::path::join;
 use systx_places::site::{Site, Table};
 
 /// The engine's transaction with its way into the file systems.
@@ -36,6 +40,8 @@ pub(crate) struct State {
     /// The node at which a mount of the process begins.
     pub tops: HashMap<u64, Node>,
     pub unsupported: Unsupported,
+    /// Calls that were made outside.
+    pub allowed: Vec<String>,
     /// The umask as of the first new object.
     umask: Option<u32>,
     /// Open files that it does not serve: they are closed with it, whatever handles there are.
@@ -56,6 +62,8 @@ pub(crate) struct State {
     pub doomed: Option<Error>,
     /// A try that loses has priority over younger transactions in the next one.
     pub keeps_age: bool,
+    /// The longest that the next try waits before it begins, in nanoseconds.
+    pub stall_ns: u64,
 }
 
 impl State {
@@ -101,6 +109,8 @@ pub(crate) struct Again {
     pub mounts: Vec<Open>,
     /// `None`: it does not compete by age.
     pub age: Option<Age>,
+    /// The files that it has met, on each mount, and how long the next try waits for a better one that has.
+    pub stall: Option<(Vec<Objects>, u64)>,
     pub turn: Option<Turn>,
 }
 
@@ -118,6 +128,7 @@ impl Then {
         (self == Then::Again).then(|| {
             Box::new(Again {
                 age: state.keeps_age.then(|| state.engine.will_be_tried_again()),
+                stall: (state.stall_ns > 0).then(|| (state.engine.files(), state.stall_ns)),
                 mounts: state.mounts.clone(),
                 turn: state.turn.take(),
             })
@@ -174,16 +185,19 @@ impl Tx {
         again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Arc<Tx>> {
-        let Again { mounts, age, turn } = again.map_or_else(Again::default, |again| *again);
+        let Again { mounts, age, stall, turn } = again.map_or_else(Again::default, |again| *again);
         let turn = match (turn, options.sequence) {
             (None, Some(sequence)) => {
-                Some(shared.order()?.claim(sequence, options.stall).map_err(Error::Order)?)
+                Some(shared.order()?.claim(sequence, options.stall_ordered()).map_err(Error::Order)?)
             }
             (turn, _) => turn,
         };
         // One that waits for its turn with priority would keep out those that it waits for.
-        let keeps_age = options.policy == Policy::Oldest && turn.is_none();
-        let domains = mounts.iter().map(|open| open.domain.clone()).collect();
+        let keeps_age = options.policy != Policy::FirstCommitter && turn.is_none();
+        let domains: Vec<_> = mounts.iter().map(|open| open.domain.clone()).collect();
+        if let (Some(age), Some((objects, longest_ns))) = (&age, &stall) {
+            contention::stall(&domains, age, objects, *longest_ns);
+        }
         let engine = Transaction::begin(shared.os.clone(), domains, options.of_engine());
         let mut engine = engine.map_err(|error| io::Error::from(Fault::from(error)))?;
         if let Some(age) = age {
@@ -199,6 +213,7 @@ impl Tx {
             entered: HashMap::new(),
             tops: HashMap::new(),
             unsupported: options.unsupported,
+            allowed: Vec::new(),
             umask: None,
             outside: Vec::new(),
             handles: Handles::default(),
@@ -210,6 +225,7 @@ impl Tx {
             alone: None,
             doomed: None,
             keeps_age,
+            stall_ns: options.stall_ns(),
         };
         Ok(Arc::new(Tx { shared, state: Mutex::new(Some(state)), actions: Mutex::default() }))
     }
@@ -247,7 +263,12 @@ impl Tx {
             return Err(doomed.clone().into());
         }
         let in_call = Kernel::in_call();
-        let answer = call(&mut Calling { shared: &self.shared, state, caller: None, table: None, links: 0 });
+        let (lent, caller, table) = (Vec::new(), None, None);
+        let mut calling = Calling { shared: &self.shared, state, caller, table, links: 0, lent };
+        let answer = call(&mut calling);
+        for node in std::mem::take(&mut calling.lent) {
+            calling.state.engine.forget_node(node, 1);
+        }
         drop(in_call);
         if let Err(Fault::Ends(error)) = &answer {
             state.doomed = Some(error.clone());
@@ -344,6 +365,22 @@ impl Drop for Tx {
     }
 }
 
+/// A directory that a handle stands for.
+pub(crate) struct Kept {
+    tx: Arc<Tx>,
+    node: Node,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.tx.shared.is_ours().is_ok() {
+            if let Some(state) = self.tx.lock().as_mut() {
+                state.engine.forget_node(self.node, 1);
+            }
+        }
+    }
+}
+
 /// One call in progress.
 pub(crate) struct Calling<'a> {
     pub shared: &'a Shared,
@@ -354,6 +391,8 @@ pub(crate) struct Calling<'a> {
     table: Option<Arc<Table>>,
     /// Symbolic links that its present walk has followed.
     pub links: u32,
+    /// Nodes that it holds, of a transaction that otherwise lets go of what it does not change.
+    lent: Vec<Node>,
 }
 
 impl Calling<'_> {
@@ -372,6 +411,39 @@ impl Calling<'_> {
         let handle = Arc::downgrade(&file);
         self.state.outside.push((self.state.handles.birth(), file));
         handle
+    }
+
+    /// Looks up a name, whose node stays to the end of this call.
+    pub fn lookup(&mut self, dir: Node, name: &[u8]) -> Answer<Option<(Node, Attr)>> {
+        let found = self.state.engine.lookup(dir, name)?;
+        if let Some((node, _)) = found {
+            self.lend(node);
+        }
+        Ok(found)
+    }
+
+    fn lend(&mut self, node: Node) {
+        if self.state.engine.options().isolation == Isolation::Committed {
+            self.state.engine.told(node);
+            self.lent.push(node);
+        }
+    }
+
+    /// Has a place stay a place as long as the result lives.
+    pub fn keep(&mut self, tx: &Arc<Tx>, place: &Place) -> Option<Arc<Kept>> {
+        let Place::Inside { node, .. } = place else { return None };
+        let keeps = self.state.engine.options().isolation == Isolation::Committed;
+        keeps.then(|| {
+            self.state.engine.told(*node);
+            Arc::new(Kept { tx: tx.clone(), node: *node })
+        })
+    }
+
+    /// Has a place stay a place to the transaction's end.
+    pub fn keep_for_good(&mut self, node: Node) {
+        if self.state.engine.options().isolation == Isolation::Committed {
+            self.state.engine.told(node);
+        }
     }
 
     /// The calling thread.
@@ -428,10 +500,25 @@ impl Calling<'_> {
         }
     }
 
+    /// The object outside that a call may be made on at once. `None`: it may not, or the transaction sees another one.
+    pub fn allowed(&mut self, what: &str, node: Node) -> Option<Outside> {
+        let engine = &self.state.engine;
+        let (mount, path) = (self.state.mounts.get(engine.mount_of(node))?, engine.path_of(node));
+        let path = join(&mount.top, &path);
+        let found = Outside::at(&path).ok().filter(|_| self.state.unsupported == Unsupported::Allow)?;
+        if (found.kind(), found.stat().ino) != (engine.kind(node), engine.ino(node)) {
+            return None;
+        }
+        self.state.allowed.push(format!("{what}: {}", Shown(&path)));
+        Some(found)
+    }
+
     /// The answer to a call that can neither be held back nor undone.
     pub fn unsupported(&mut self, what: &str) -> Fault {
         match self.state.unsupported {
             Unsupported::Deny => Fault::Os(Errno::PERM),
+            // It is not outside, so that it can't be made there.
+            Unsupported::Allow => Fault::Os(Errno::OPNOTSUPP),
             Unsupported::Abort => {
                 self.state.engine.refused(format!("{what} can neither be held back nor undone"));
                 Fault::Os(Errno::OPNOTSUPP)

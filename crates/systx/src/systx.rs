@@ -5,15 +5,20 @@
 //! touches its file system, and stays open as long as this value.
 
 use crate::error::Error;
+use crate::noted::{self, unfinished, Unfinished};
 use crate::options::Options;
 use crate::outcome::Committed;
 use crate::participants;
 use crate::paused::{Paused, Token};
+use crate::served::Open;
 use crate::shared::Shared;
 use crate::state::Then;
 use crate::transaction::{Retry, Transaction};
+use crate::watcher::Watcher;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use systx_os::outside;
 
 /// Transactions of this process.
 ///
@@ -31,7 +36,12 @@ impl Systx {
     /// # Errors
     /// Of reading the mount table in /proc.
     pub fn new() -> io::Result<Systx> {
-        Systx::with_area_name(systx_places::AREA)
+        Systx::builder().build()
+    }
+
+    /// For one that is not as [`Systx::new`] makes it.
+    pub fn builder() -> Builder {
+        Builder { area: systx_places::AREA.to_vec(), watcher: Watcher::Found }
     }
 
     /// Makes one with areas of another name than the usual, for tests.
@@ -40,10 +50,7 @@ impl Systx {
     /// As of [`Systx::new`].
     #[doc(hidden)]
     pub fn with_area_name(name: impl AsRef<[u8]>) -> io::Result<Systx> {
-        let paused = Arc::default();
-        let shared = Shared::new(name.as_ref(), &paused)?;
-        participants::watch(&paused);
-        Ok(Systx { shared: Arc::new(shared), paused })
+        Systx::builder().area_name(name).build()
     }
 
     /// Begins a transaction.
@@ -77,6 +84,32 @@ impl Systx {
     pub fn begin_try(&self, options: &Options, before: Option<Retry>) -> io::Result<Transaction> {
         self.shared.is_ours()?;
         Transaction::begin(self.shared.clone(), options, before.map(|before| before.0), Then::Again)
+    }
+
+    /// The transactions on the file system of a directory that have committed, whose named actions
+    /// ([`Transaction::on_commit_named`]) are not known to have run, as their process, or the machine, has died.
+    ///
+    /// # Errors
+    /// Of looking there.
+    pub fn unfinished_actions(&self, dir: impl AsRef<Path>) -> io::Result<Vec<Unfinished>> {
+        self.open_at(dir.as_ref())?.map_or_else(|| Ok(Vec::new()), |open| Ok(unfinished(&open.domain)?))
+    }
+
+    /// Says that the program has done what was left of one of those: it is told no more.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn forget_actions(&self, dir: impl AsRef<Path>, one: &Unfinished) -> io::Result<()> {
+        self.open_at(dir.as_ref())?.map_or(Ok(()), |open| Ok(noted::forget(&open.domain, one)?))
+    }
+
+    /// The file system of a directory, if it is served.
+    fn open_at(&self, dir: &Path) -> io::Result<Option<Open>> {
+        self.shared.is_ours()?;
+        let dir = std::fs::File::open(dir)?.into();
+        let (_, _, mount) = outside::key_of(&dir)?;
+        let site = self.shared.served.table()?.site(self.shared.uid, &outside::path_of(&dir)?, mount);
+        Ok(site.map(|site| self.shared.served.open(&site)).transpose()?.flatten())
     }
 
     /// Makes the checkpoints that are waited with.
@@ -153,6 +186,40 @@ impl Systx {
                 Err((error, _)) => return Err(io::Error::from(error).into()),
             }
         }
+    }
+}
+
+/// How a [`Systx`] is to be made.
+#[derive(Clone, Debug)]
+#[must_use = "it makes nothing before `build`"]
+pub struct Builder {
+    area: Vec<u8>,
+    watcher: Watcher,
+}
+
+impl Builder {
+    /// Sets the program that finishes for this process if it is killed.
+    pub fn watcher(mut self, watcher: Watcher) -> Builder {
+        self.watcher = watcher;
+        self
+    }
+
+    /// Sets another name of areas than the usual, for tests.
+    #[doc(hidden)]
+    pub fn area_name(mut self, name: impl AsRef<[u8]>) -> Builder {
+        self.area = name.as_ref().to_vec();
+        self
+    }
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As of [`Systx::new`].
+    pub fn build(self) -> io::Result<Systx> {
+        let paused = Arc::default();
+        let shared = Shared::new(&self.area, self.watcher, &paused)?;
+        participants::watch(&paused);
+        Ok(Systx { shared: Arc::new(shared), paused })
     }
 }
 

@@ -2,16 +2,15 @@
 
 use crate::actions::Ending;
 use crate::dir::Dir;
-use crate::error::Error;
-use crate::handles::Birth;
+use crate::error::{Error, Failed};
 use crate::kernel::Kernel;
+use crate::noted::Noted;
 use crate::options::Options;
 use crate::order::Turn;
 use crate::outcome::Committed;
 use crate::paused::{Pausable, Token};
 use crate::shared::Shared;
 use crate::state::{Again, Carried, State, Then, Tx};
-use crate::walk::Start;
 use std::any::Any;
 use std::io;
 use std::ops::Deref;
@@ -39,8 +38,8 @@ impl Transaction {
     ///
     /// It runs in the thread that commits, before [`Transaction::commit`] returns, with nothing locked; it may begin
     /// another transaction. It runs also when the outcome names displaced objects or a pending publication, and not when
-    /// it is in doubt. A process that dies before it has come to it takes it along: a program that must know gives the
-    /// transaction a label and asks `systx log`. If it panics, the other actions run all the same, and the panic goes on
+    /// it is in doubt. A process that dies before it has come to it takes it along: for a program that must know there is
+    /// [`Transaction::on_commit_named`]. If it panics, the other actions run all the same, and the panic goes on
     /// behind them: the transaction has committed.
     ///
     /// # Errors
@@ -48,6 +47,25 @@ impl Transaction {
     pub fn on_commit(&self, action: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.tx.call(|_| {
             self.tx.actions().on_commit(action);
+            Ok(())
+        })
+    }
+
+    /// The same, with a name that is noted beside the log before the commit: if this process or the machine dies when the
+    /// transaction has committed and not all of its actions have run,
+    /// [`Systx::unfinished_actions`](crate::Systx::unfinished_actions) and `systx log` tell of it. Nothing is run again.
+    ///
+    /// A durable commit takes one more sync for the note.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn on_commit_named(
+        &self,
+        name: impl Into<String>,
+        action: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.tx.call(|_| {
+            self.tx.actions().on_commit_named(name.into(), action);
             Ok(())
         })
     }
@@ -79,6 +97,7 @@ impl Transaction {
         self.tx
             .call(|calling| {
                 calling.state.is_paused = true;
+                calling.state.engine.defer();
                 Ok(())
             })
             .map_err(|error| Error::of(&error).cloned().unwrap_or(Error::Ended))?;
@@ -101,7 +120,7 @@ impl Transaction {
         then: Then,
     ) -> io::Result<Transaction> {
         let tx = Tx::begin(shared, options, again, then)?;
-        let here = Dir::new(tx.clone(), Start::WorkingDirectory, Birth::default());
+        let here = Dir::working(tx.clone());
         Ok(Transaction { tx, here })
     }
 
@@ -170,7 +189,24 @@ impl Transaction {
             Some(again) => again.turn.take(),
             None => state.turn.take(),
         };
-        let (mounts, carried) = (state.mounts, state.carried);
+        let (mounts, carried, allowed) = (state.mounts, state.carried, state.allowed);
+        self.tx.shared.watcher.see_to(&mounts);
+        let noted = match Noted::write(&state.engine, &mounts, self.tx.actions().names()) {
+            Ok(noted) => noted.map(Arc::new),
+            Err(error) => {
+                state.engine.abort();
+                self.tx.run_actions(Ending::Aborted);
+                let failed = Failed::new("noting the actions", b"", error);
+                return Err((Error::Failed(failed), None));
+            }
+        };
+        let (counts, mark) = (turn.as_ref().map(Turn::counts), noted.clone());
+        if counts.is_some() || mark.is_some() {
+            state.engine.at_commit_point(move || {
+                counts.into_iter().for_each(|counts| counts());
+                mark.into_iter().for_each(|noted| noted.mark());
+            });
+        }
         // Without a sync it waits for nothing, as any other call.
         let loose = state.engine.options().durability == systx_engine::outcome::Durability::None;
         let in_call = loose.then(Kernel::in_call);
@@ -183,13 +219,17 @@ impl Transaction {
                 carried.into_iter().for_each(Carried::move_offset);
                 drop(state.outside);
                 self.tx.run_actions(Ending::Committed);
-                Ok(committed.into())
+                noted.into_iter().for_each(|noted| noted.forget());
+                Ok(Committed { allowed, ..committed.into() })
             }
             Err(error) => {
                 let error = Error::of_commit(error);
                 self.tx.shared.settle_after(&error);
                 let ending =
                     if matches!(error, Error::InDoubt(_)) { Ending::InDoubt } else { Ending::Aborted };
+                if ending == Ending::Aborted {
+                    noted.into_iter().for_each(|noted| noted.forget());
+                }
                 match &mut again {
                     Some(again) => again.turn = turn,
                     None => turn.into_iter().for_each(Turn::lose),

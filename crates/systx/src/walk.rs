@@ -256,7 +256,7 @@ impl Calling<'_> {
         if let Some(covering) = self.mounted_at(node, mount, name)? {
             return Ok(Some(covering));
         }
-        let Some((node, attr)) = self.state.engine.lookup(node, name)? else { return Ok(None) };
+        let Some((node, attr)) = self.lookup(node, name)? else { return Ok(None) };
         if let Some((node, attr)) = self.own_top(node, &attr, mount)? {
             return Ok(Some(Object::Inside { node, attr, mount }));
         }
@@ -458,11 +458,12 @@ impl Calling<'_> {
         let mut node = self.state.engine.root(index);
         for name in site.rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             // The caller holds the directory open or stands in it, however it came there.
-            node = self.state.engine.lookup(node, name)?.ok_or(Fault::Os(Errno::STALE))?.0;
+            node = self.lookup(node, name)?.ok_or(Fault::Os(Errno::STALE))?.0;
         }
         if self.state.engine.ino(node) != ino {
             return Err(Errno::STALE.into());
         }
+        self.keep_for_good(node);
         if table.mount(mount).is_some_and(|mount| mount.point == path) {
             self.state.tops.insert(mount, node);
         }

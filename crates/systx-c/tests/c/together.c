@@ -277,6 +277,59 @@ static void no_descriptor_is_left(void)
 	CHECK(open_descriptors() == before);
 }
 
+static void not_called(void *with)
+{
+	(void)with;
+	CHECK(!"an action of what was aborted");
+}
+
+/* One that never waits, beside one that has lost and has priority. */
+static void never_waits(void)
+{
+	struct systx_options options = loosely();
+	struct account account = { .by = 1 };
+	put("sum", "0");
+	CHECK(sys_xbegin(SYSTX_AGAIN, &options) == 0 && add(&account) == 0 && systx_push() == 0);
+	CHECK(systx_atomically(0, &options, add, &account) == 0 && systx_pop() == 0);
+	FAILS(sys_xend(), ECANCELED);
+	CHECK(sys_xbegin(SYSTX_AGAIN, &options) == 0 && add(&account) == 0 && systx_push() == 0);
+	CHECK(sys_xbegin(SYSTX_NONBLOCK, &options) == 0 && add(&account) == 0);
+	FAILS(sys_xend(), EAGAIN);
+	struct systx_outcome end = outcome();
+	CHECK(end.code == SYSTX_WOULD_WAIT && end.can_retry == 1 && end.steps == 0);
+	CHECK(systx_pop() == 0 && sys_xend() == 0 && says("sum", "2"));
+	CHECK(sys_xbegin(SYSTX_NONBLOCK, NULL) == 0 && add(&account) == 0 && sys_xend() == 0 && says("sum", "3"));
+	/* By nice value: here all have the same. */
+	options.policy = SYSTX_PRIORITY;
+	options.stall_ms = 1000;
+	CHECK(systx_atomically(0, &options, add, &account) == 0 && says("sum", "4"));
+}
+
+/* Reads that claim nothing, and calls that are made outside. */
+static void read_committed_and_allowed(void)
+{
+	struct systx_options options = loosely();
+	char byte = 0;
+	options.isolation = SYSTX_READ_COMMITTED;
+	options.unsupported = SYSTX_UNSUPPORTED_ALLOW;
+	put("read", "1");
+	CHECK(mkfifo("fifo", 0600) == 0);
+	int there = open("fifo", O_RDWR | O_NONBLOCK);
+	CHECK(there >= 0 && sys_xbegin(0, &options) == 0);
+	int fd = systx_open("read", O_RDONLY);
+	CHECK(fd >= 0 && systx_read(fd, &byte, 1) == 1 && byte == '1' && systx_close(fd) == 0);
+	put("read", "2");
+	CHECK((fd = systx_open("read", O_RDONLY)) >= 0 && systx_read(fd, &byte, 1) == 1 && byte == '2');
+	int fifo = systx_open("fifo", O_RDWR);
+	CHECK(fifo >= 0 && systx_write(fifo, "x", 1) == 1 && read(there, &byte, 1) == 1 && byte == 'x');
+	FAILS(systx_on_commit_named(NULL, not_called, NULL), EFAULT);
+	CHECK(put_inside("written", "by it") == 0 && sys_xend() == 0);
+	struct systx_outcome end = outcome();
+	CHECK(end.code == SYSTX_COMMITTED && end.allowed == 1 && strstr(end.message, "fifo") != NULL);
+	CHECK(close(there) == 0 && unlink("fifo") == 0);
+	CHECK(sys_xbegin(0, NULL) == 0 && systx_on_commit_named("a mail", not_called, NULL) == 0 && sys_xabort() == 0);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2 && chdir(argv[1]) == 0);
@@ -288,6 +341,8 @@ int main(int argc, char **argv)
 	ends_of_threads();
 	forks();
 	cancelled_threads();
+	never_waits();
+	read_committed_and_allowed();
 	no_descriptor_is_left();
 	CHECK(systx_finish() == 0);
 	return 0;

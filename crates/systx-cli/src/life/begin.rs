@@ -36,7 +36,7 @@ pub fn options(promise: Promise, command: &[OsString]) -> Options {
         IsolationArg::Committed => Isolation::Committed,
     };
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
-    Options { durability, isolation, command: words.join(" ") }
+    Options { durability, isolation, command: words.join(" "), ..Options::default() }
 }
 
 /// Finishes transactions of others that were cut off in mid-publication, also where this command does not come by.

@@ -8,10 +8,12 @@ mod ending;
 mod host;
 #[path = "../machine/mod.rs"]
 mod machine;
+mod manners;
 mod ordered;
 mod parts;
 mod pause;
 mod rights;
+mod watcher;
 mod ways;
 
 use machine::picture::{difference, picture};
@@ -39,6 +41,10 @@ fn main() {
             Some("order-hold") => ordered::play_hold(&place),
             Some("transfer between") => transfer_between(&place, Path::new(&std::env::var(OTHER).unwrap())),
             Some("nested") => nested(&place),
+            Some("act") => manners::play_act(&place),
+            Some("first") => manners::play_first(&place),
+            Some("change") => watcher::play_change(&place),
+            Some("stay") => watcher::play_stay(&place),
             _ => panic!("no role is called {role:?}"),
         }
         return;
@@ -74,10 +80,19 @@ fn main() {
         ("ordered_transactions_commit_by_number", ordered::threads),
         ("ordered_programs_leave_what_they_leave_one_after_the_other", ordered::serial),
         ("processes_of_a_group_commit_by_number_whoever_is_killed", ordered::processes),
+        ("who_is_killed_in_its_turn_is_counted_if_it_has_committed", manners::killed_in_turn),
+        ("of_many_threads_each_loses_a_bounded_number_of_times", manners::bounded_losses),
+        ("who_would_wait_and_never_waits_ends_and_who_is_less_nice_does_not_wait", manners::who_waits),
+        ("reads_of_degree_2_claim_nothing_and_changes_do", manners::read_committed),
+        ("what_is_allowed_happens_at_once_and_is_told", manners::allowed),
+        ("named_actions_of_the_dead_are_told_and_not_run", manners::actions_reported),
         ("the_host_is_as_it_was", host::stays_as_it_was),
         ("a_forked_child_ends_nothing_of_its_parents", host::may_fork),
         ("a_host_that_closes_everything_keeps_its_own_files", host::may_close_everything),
         ("nothing_is_done_again_after_an_orderly_unmount", a_checkpoint),
+        ("a_watcher_finishes_for_a_host_that_is_killed_in_its_commit", watcher::finishes),
+        ("twenty_hosts_have_one_watcher_which_goes_with_the_last", watcher::one_for_all),
+        ("a_watcher_that_is_switched_off_or_not_trusted_is_none", watcher::switched_off),
     ]);
 }
 

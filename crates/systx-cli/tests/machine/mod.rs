@@ -54,6 +54,8 @@ pub fn main_without_strays(cases: &[(&str, Case)]) {
 
 /// Like [`main`], with commands that behave as in normal use.
 pub fn main_with_checkpoints(cases: &[(&str, Case)]) {
+    // A systx that is installed on this machine is not what is tested.
+    std::env::set_var("SYSTX_WATCHER", "off");
     runner::in_a_mount_namespace();
     let strays = Strays::at_the_start(AREA);
     let scratch = Arc::new(Scratch::new());

@@ -14,7 +14,7 @@ pub const ALL: &[(&str, Case)] = &[
     ("doctor_says_no_and_what_to_do", doctor_says_no_and_what_to_do),
 ];
 
-const OF_THE_MACHINE: [&str; 8] = [
+const OF_THE_MACHINE: [&str; 9] = [
     "privilege",
     "kernel",
     "FUSE",
@@ -23,6 +23,7 @@ const OF_THE_MACHINE: [&str; 8] = [
     "isolation",
     "recovery at boot",
     "helper",
+    "watcher",
 ];
 const OF_A_MOUNT: [&str; 7] = [
     "area",

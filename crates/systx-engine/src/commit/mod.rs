@@ -257,10 +257,15 @@ impl<O: Os> Commit<'_, O> {
         // The coordinator first: a successor publishes a participant that is PUBLISHING without asking further.
         for n in self.coordinator_first() {
             if let Some(Number { slot, .. }) = self.parts[n].numbered {
+                if mutant::on(Mutant::CountedEarly) {
+                    self.facts.at_commit_point.take().into_iter().for_each(|told| told());
+                }
                 let moved = self.parts[n].domain.set_slot(slot, SlotState::Validated, SlotState::Publishing);
                 // Behind the coordinator's all is decided: an error at another's entry must not abort it any more.
                 if n == self.coordinator() {
                     moved.map_err(|error| failed("passing the commit point", error))?;
+                    // Whatever dies from here on, the transaction has committed: who counts commits counts this one.
+                    self.facts.at_commit_point.take().into_iter().for_each(|told| told());
                 }
             }
         }

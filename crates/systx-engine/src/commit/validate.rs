@@ -7,7 +7,7 @@ use crate::domain::{Unsynced, Until, Who};
 use crate::id::Footprint;
 use crate::invariant::invariant;
 use crate::mutant::{self, Mutant};
-use crate::outcome::{CommitError, Conflict, Durability};
+use crate::outcome::{CommitError, Conflict, ConflictKind, Durability, Party, Waiting};
 use std::sync::Arc;
 use systx_os::{Errno, Os};
 use tracing::debug_span;
@@ -136,13 +136,17 @@ impl<O: Os> Commit<'_, O> {
         invariant!("I10", waits, "a transaction waits for others only while it has no number");
         let _waiting = debug_span!("wait", why = ?obstacle).entered();
         match obstacle {
+            Obstacle::Holder { part } if self.facts.waiting == Waiting::Never => {
+                let path = self.parts[part].domain.shown(b"");
+                return Err(held_now(path));
+            }
             Obstacle::Holder { part } => {
                 let waited = self.parts[part].domain.await_holder();
                 waited.map_err(|error| failed("waiting for a holder of priority", error))?;
             }
             Obstacle::InFlight { part, slot } => {
                 let Part { domain, objects, .. } = &self.parts[part];
-                let waited = domain.await_slot(slot, Some(objects));
+                let waited = domain.await_slot(slot, Some(objects), self.facts.waiting);
                 if let Err(stuck) = waited.map_err(|error| failed("waiting for another commit", error))? {
                     let Part { mount, domain, objects, .. } = &self.parts[part];
                     let known = objects.overlap(&stuck.footprint).and_then(|o| self.facts.path_of(*mount, o));
@@ -152,6 +156,10 @@ impl<O: Os> Commit<'_, O> {
                         with: stuck.with,
                     })));
                 }
+            }
+            Obstacle::Full { part } if self.facts.waiting == Waiting::Never => {
+                let path = self.parts[part].domain.shown(b"");
+                return Err(held_now(path));
             }
             Obstacle::Full { part } => {
                 let waited = self.parts[part].domain.await_any_slot();
@@ -232,6 +240,11 @@ pub(super) fn builds_on_unsynced<O: Os>(part: &Part<O>) -> bool {
     let all = part.domain.table.unsynced().signature();
     let named = part.change.as_ref().is_some_and(|change| change.body.names_one_of(&all));
     named || Unsynced::<O::Mem>::are_in(&part.objects, &all)
+}
+
+/// The end of a transaction that does not wait.
+fn held_now(path: Vec<u8>) -> CommitError {
+    CommitError::Conflict(Box::new(Conflict { path, what: ConflictKind::HeldNow, with: Party::Unknown }))
 }
 
 pub(super) fn failed(doing: &'static str, error: Errno) -> CommitError {

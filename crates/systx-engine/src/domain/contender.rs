@@ -5,8 +5,8 @@
 //! for none of the others. Does not: decide which transaction asks.
 
 use super::PROBE_NS;
-use super::{Domain, Held, Holder};
-use crate::id::{Footprint, TxId};
+use super::{waits, Domain, Held, Holder};
+use crate::id::{Footprint, Objects, TxId};
 use systx_os::{Os, Result};
 use tracing::debug;
 
@@ -56,11 +56,31 @@ pub(crate) fn take_priority<O: Os>(asking: &[Contender<'_, O>], until: Until) ->
 }
 
 impl<O: Os> Domain<O> {
-    /// Footprint of the holder of priority, if that did not begin as `me`.
+    /// Footprint of the holder of priority, if what has the rank `me` waits for it.
     pub(crate) fn holder_other_than(&self, held: &Held<'_, O>, me: TxId) -> Result<Option<Footprint>> {
         let now = self.os.monotonic_ns();
         let holder = self.checked(self.table.priority().current(held.proof(), now, &|ix| self.alive(ix)))?;
-        Ok(holder.filter(|s| s.age != me).map(|s| s.footprint))
+        Ok(holder.filter(|s| waits::waits_for_holder(s.age, me)).map(|s| s.footprint))
+    }
+
+    /// Waits until no better one than `me` holds the priority over these objects, or so long: what `me` does with them
+    /// before that is likely to be in vain.
+    pub(crate) fn stall(&self, me: TxId, objects: &Objects, until_ns: u64) -> Result<()> {
+        loop {
+            let held = self.lock()?;
+            let now = self.os.monotonic_ns();
+            let holder =
+                self.checked(self.table.priority().current(held.proof(), now, &|ix| self.alive(ix)))?;
+            drop(held);
+            let stalls =
+                |holder: &Holder| waits::stalls(holder.age, me) && objects.may_overlap(&holder.footprint);
+            let Some(holder) = holder.filter(stalls) else { return Ok(()) };
+            let left_ns = until_ns.min(holder.deadline_ns).saturating_sub(now);
+            if left_ns == 0 {
+                return Ok(());
+            }
+            self.table.priority().wait(holder.age, left_ns.min(PROBE_NS));
+        }
     }
 
     /// Waits a while for the holder to get past its validation.

@@ -55,7 +55,7 @@ pub use open_error::OpenError;
 pub use opened::{Domain, Peers};
 pub(crate) use opened::{Owned, PeerArea};
 pub(crate) use own_slots::PROBE_NS;
-pub use owners::{watch, Claim, Owners, OwnersError};
+pub use owners::{watch, Attendant, Claim, Owners, OwnersError};
 pub use priority::{Holder, PriorityPlace};
 pub use records::{Record, Records};
 pub use remembered::Most;

@@ -133,6 +133,11 @@ impl<O: Os> Domain<O> {
         (ix == self.me() && self.is_ours()) || self.owners.alive(ix)
     }
 
+    /// Returns true if some process finishes for this one if it dies ([`super::Attendant`]).
+    pub fn is_attended(&self) -> bool {
+        self.owners.are_attended()
+    }
+
     /// Returns true in the process that opened it. In a forked child the place among the owners is the parent's, or,
     /// when that is dead, its successor's: a child opens the domain for itself.
     pub fn is_ours(&self) -> bool {

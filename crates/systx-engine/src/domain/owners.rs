@@ -87,7 +87,52 @@ pub fn watch<O: Os>(os: &O, dir: &O::Fd) -> Result<Option<O::Owned>, OwnersError
     Ok(None)
 }
 
+/// Byte of the attendant, behind the watching processes, whose promises it does not share.
+const ATTENDANT: u64 = WATCHERS.end;
+
+/// The one process of an area that finishes for the others when they die.
+pub struct Attendant<O: Os> {
+    owners: Owners<O>,
+    _byte: O::Owned,
+}
+
+impl<O: Os> Attendant<O> {
+    /// Becomes that of the area whose directory is `dir`. `None`: it has one.
+    ///
+    /// # Errors
+    /// [`OwnersError::Os`].
+    pub fn of(os: &O, dir: &O::Fd) -> Result<Option<Attendant<O>>, OwnersError> {
+        let owners = Owners::open(os, dir)?;
+        match os.own_byte(&owners.file, ATTENDANT) {
+            Ok(byte) => Ok(Some(Attendant { owners, _byte: byte })),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(e) => Err(OwnersError::Os("lock a byte of", e)),
+        }
+    }
+
+    /// The owners that live now.
+    pub fn living(&self) -> std::collections::BTreeSet<u32> {
+        (1..OWNERS).filter(|ix| self.owners.alive(OwnerIx(*ix))).collect()
+    }
+
+    /// Is it no more. Owners that have come before that have seen one, so they are looked for once more.
+    pub fn resign(self) -> Owners<O> {
+        self.owners
+    }
+
+    /// The file that each owner opens when it comes, and closes when it goes.
+    pub fn file(&self) -> &O::Fd {
+        &self.owners.file
+    }
+}
+
 impl<O: Os> Owners<O> {
+    /// Returns true if there is an attendant, or that can't be known. To be asked by a living owner: an attendant that
+    /// is about to go looks for owners once more when it has given up its byte.
+    pub fn are_attended(&self) -> bool {
+        self.os.byte_owned(&self.file, ATTENDANT).unwrap_or(true)
+    }
+
     /// The kernel that they were opened with.
     pub(super) fn os(&self) -> &O {
         &self.os
@@ -160,7 +205,12 @@ impl<O: Os> Owners<O> {
     /// Returns true if any process takes part at the moment, or watches.
     pub(crate) fn anybody(&self) -> bool {
         let watched = || self.watched() && !mutant::on(Mutant::WatchersUnseen);
-        (1..OWNERS).any(|ix| self.alive(OwnerIx(ix))) || watched()
+        self.have_any() || watched()
+    }
+
+    /// Returns true if any process takes part at the moment.
+    pub fn have_any(&self) -> bool {
+        (1..OWNERS).any(|ix| self.alive(OwnerIx(ix)))
     }
 
     /// Returns true if any process watches, see [`watch`].

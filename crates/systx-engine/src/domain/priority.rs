@@ -18,6 +18,7 @@ use super::waits::{self, Priority};
 use crate::corrupt::{owner_from, Corrupt};
 use crate::id::{Footprint, OwnerIx, TxId};
 use crate::lock::Locked;
+use crate::mutant::{self, Mutant};
 use std::sync::atomic::Ordering;
 use systx_os::Words;
 
@@ -138,7 +139,8 @@ impl<'m, M: Words> PriorityPlace<'m, M> {
     /// Ends the priority of `age`, if it is the holder. Needs no lock. Who waits for the holder waits with a
     /// timeout on [`PriorityPlace::wait`] and is woken here.
     pub fn resign(&self, age: TxId) {
-        if age.0 != 0 && self.mem.compare_exchange(self.base, age.0, 0).is_ok() {
+        let resigned = age.0 != 0 && self.mem.compare_exchange(self.base, age.0, 0).is_ok();
+        if resigned && !mutant::on(Mutant::ResignUnheard) {
             self.mem.wake(self.base);
         }
     }

@@ -7,6 +7,8 @@
 
 use super::slots::SlotState;
 use crate::id::TxId;
+use crate::mutant::{self, Mutant};
+use crate::outcome::Waiting;
 
 // ---- the priority -----------------------------------------------------------------------------------------------------
 
@@ -21,7 +23,28 @@ pub enum Priority {
     Given,
 }
 
-/// Decides between the holder, if there is one, and a transaction that asks, by the numbers of their first tries.
+/// Bits of a rank below the nice value.
+const AGE_BITS: u32 = 56;
+
+/// The rank of a piece of work in contention: a lower nice value counts before a lower number of the first try. The
+/// lower rank wins.
+pub(crate) fn rank(nice: i8, first: TxId) -> TxId {
+    let nice = if mutant::on(Mutant::NiceUnseen) { 0 } else { nice.clamp(-20, 19) };
+    TxId(u64::from(nice.abs_diff(-20)) << AGE_BITS | first.0 & ((1 << AGE_BITS) - 1))
+}
+
+/// Returns true if a transaction of one rank waits, before it is numbered, for the holder of the priority that it
+/// overlaps: also an older one, which has not lost as often, but not a nicer one's better.
+pub(crate) fn waits_for_holder(holder: TxId, me: TxId) -> bool {
+    holder != me && holder.0 >> AGE_BITS <= me.0 >> AGE_BITS
+}
+
+/// Returns true if a try that is to begin waits for the holder, which was given what this one asked for.
+pub(crate) fn stalls(holder: TxId, me: TxId) -> bool {
+    holder < me
+}
+
+/// Decides between the holder, if there is one, and a transaction that asks, by their ranks.
 pub fn priority(holder: Option<TxId>, asks: TxId) -> Priority {
     match holder {
         Some(holder) if holder < asks => Priority::Refused,
@@ -120,7 +143,7 @@ pub(crate) enum Wait {
 }
 
 /// Decides what a transaction does about an entry. Whether the owner lives is asked only where that decides.
-pub(crate) fn wait_for(entry: Entry, owner: impl FnOnce() -> Owner) -> Wait {
+pub(crate) fn wait_for(entry: Entry, waiting: Waiting, owner: impl FnOnce() -> Owner) -> Wait {
     let (state, hold) = match entry {
         Entry::Apart => return Wait::No,
         Entry::InTheWay(state, hold) => (state, hold),
@@ -129,10 +152,11 @@ pub(crate) fn wait_for(entry: Entry, owner: impl FnOnce() -> Owner) -> Wait {
     if state == SlotState::Prepared {
         return Wait::Stuck;
     }
-    match (owner(), hold) {
-        (Owner::Dead, _) => Wait::Help,
-        (Owner::Alive, Hold::Left) => Wait::FinishLeft,
-        (Owner::Alive, Hold::Working) => Wait::ForOwner,
+    match (owner(), hold, waiting) {
+        (Owner::Dead, _, _) => Wait::Help,
+        (Owner::Alive, Hold::Left, _) => Wait::FinishLeft,
+        (Owner::Alive, Hold::Working, Waiting::Never) if !mutant::on(Mutant::NeverWaits) => Wait::Stuck,
+        (Owner::Alive, Hold::Working, _) => Wait::ForOwner,
     }
 }
 
@@ -157,6 +181,22 @@ mod tests {
             let given = [priority(Some(a), b), priority(Some(b), a)];
             assert_eq!(given.iter().filter(|p| **p == Priority::Refused).count(), 1);
         }
+    }
+
+    #[test]
+    fn a_rank_goes_by_nice_value_then_by_age_and_the_better_one_waits_for_no_holder() {
+        let all: Vec<(i8, TxId)> = (-20..20).flat_map(|nice| [(nice, TxId(3)), (nice, TxId(7))]).collect();
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (*one, *other))) {
+            let [a, b] = [one, other].map(|(nice, first)| rank(nice, first));
+            assert_eq!(a.cmp(&b), one.cmp(&other), "{one:?} {other:?}");
+            assert_ne!(a, TxId(0), "0 is none");
+            let waits = waits_for_holder(a, b);
+            assert_eq!(waits, one != other && one.0 <= other.0, "holds {one:?}, comes {other:?}");
+            // Of two, each waits for the other only as long as one alone holds the priority.
+            assert!(waits || waits_for_holder(b, a) || a == b);
+        }
+        // Beyond what nice(1) gives.
+        assert_eq!((rank(-128, TxId(1)), rank(127, TxId(1))), (rank(-20, TxId(1)), rank(19, TxId(1))));
     }
 
     #[test]
@@ -197,16 +237,20 @@ mod tests {
             SlotState::Aborting,
             SlotState::Prepared,
         ];
-        for owner in [Owner::Alive, Owner::Dead] {
-            assert_eq!(wait_for(Entry::Apart, || owner), Wait::No);
+        let owners = [Owner::Alive, Owner::Dead];
+        let both = |owner| [(owner, Waiting::Waits), (owner, Waiting::Never)];
+        for (owner, waiting) in owners.into_iter().flat_map(both) {
+            assert_eq!(wait_for(Entry::Apart, waiting, || owner), Wait::No);
             for (state, hold) in states.into_iter().flat_map(|s| [(s, Hold::Working), (s, Hold::Left)]) {
                 let expected = match (state, hold, owner) {
                     (SlotState::Prepared, _, _) => Wait::Stuck,
                     (_, _, Owner::Dead) => Wait::Help,
                     (_, Hold::Left, Owner::Alive) => Wait::FinishLeft,
+                    (_, Hold::Working, Owner::Alive) if waiting == Waiting::Never => Wait::Stuck,
                     (_, Hold::Working, Owner::Alive) => Wait::ForOwner,
                 };
-                assert_eq!(wait_for(Entry::InTheWay(state, hold), || owner), expected, "{state:?} {hold:?}");
+                let found = wait_for(Entry::InTheWay(state, hold), waiting, || owner);
+                assert_eq!(found, expected, "{state:?} {hold:?} {owner:?} {waiting:?}");
             }
         }
     }
@@ -215,7 +259,7 @@ mod tests {
     fn whether_an_owner_lives_is_asked_only_where_it_decides() {
         let asked = |entry| {
             let mut asked = false;
-            wait_for(entry, || {
+            wait_for(entry, Waiting::Waits, || {
                 asked = true;
                 Owner::Alive
             });

@@ -33,7 +33,7 @@ impl<O: Os> Facts<O> {
     ) -> Verb<T> {
         loop {
             let awaited = if mutant::on(Mutant::NoSlotWait) { &[] } else { objects };
-            if let Err(stuck) = self.domains[domain].await_slots(awaited)? {
+            if let Err(stuck) = self.domains[domain].await_slots(awaited, self.waiting)? {
                 return Err(self.doomed(self.domains[domain].shown(&path()), stuck.what, stuck.with));
             }
             let looked = look(self);

@@ -22,7 +22,7 @@ pub use lower_dir::LowerDir;
 
 use crate::domain::Domain;
 use crate::id::{Lsn, ObjectId};
-use crate::outcome::{Conflict, ConflictKind, Party, VerbError};
+use crate::outcome::{Conflict, ConflictKind, Party, VerbError, Waiting};
 use crate::record::{Piece, Read, Was};
 use claims::Claims;
 use lower_dir::LastOpened;
@@ -177,7 +177,14 @@ pub struct Facts<O: Os> {
     fixed: RefCell<HashSet<Handle>>,
     /// Nothing is held to be true any more: what is looked at is as it is now.
     lost: bool,
+    /// What it does where it would wait for another transaction.
+    pub(crate) waiting: Waiting,
+    /// Is called right behind the commit point, with nothing locked but the active entry.
+    pub(crate) at_commit_point: Option<Told>,
 }
+
+/// Hears of a commit point.
+pub(crate) type Told = Box<dyn FnOnce() + Send>;
 
 impl<O: Os> Facts<O> {
     /// No facts yet; the snapshot is now.
@@ -201,6 +208,8 @@ impl<O: Os> Facts<O> {
             met_unsynced,
             fixed,
             lost,
+            waiting: Waiting::Waits,
+            at_commit_point: None,
         }
     }
 

@@ -66,7 +66,7 @@ impl<O: Os> Facts<O> {
             let mut objects: Vec<ObjectId> = hits.iter().map(|(n, _)| self.ids[d].get(*n).0).collect();
             objects.extend(open_hits.iter().map(|(n, _)| self.watched[*n].data));
             objects.extend_from_slice(looking);
-            if let Err(stuck) = domain.await_slots(&objects)? {
+            if let Err(stuck) = domain.await_slots(&objects, self.waiting)? {
                 let changed = stuck.footprint.changed();
                 let held = objects.iter().find(|o| changed.may_contain(**o));
                 // The object that is being looked at has no fact yet: the looking code knows its path.

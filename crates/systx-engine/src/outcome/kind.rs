@@ -61,6 +61,7 @@ kinds! {
         HeldPrepared, "held-prepared", "held (prepared, not decided yet)";
         HeldPending, "held-pending", "held (committed, publication pending)";
         HeldInDoubt, "held-in-doubt", "held (in doubt)";
+        HeldNow, "held-now", "held (to be waited for)";
     }
 }
 

@@ -5,7 +5,7 @@ use crate::domain::layout::SLOTS;
 use crate::domain::waits::{self, Entry, Hold, Owner, Wait};
 use crate::domain::{Domain, InFlight, SlotIx, SlotState, PROBE_NS};
 use crate::id::{Footprint, ObjectId, Objects};
-use crate::outcome::{ConflictKind, Party, Recovered};
+use crate::outcome::{ConflictKind, Party, Recovered, Waiting};
 use systx_os::{Errno, Os, Result};
 use tracing::{debug_span, trace};
 
@@ -30,10 +30,14 @@ pub(crate) struct Stuck {
 impl<O: Os> Domain<O> {
     /// Waits for every in-flight transaction that changes one of the objects; helps the dead. An error inside: one of
     /// them is prepared (or can't be finished here).
-    pub(crate) fn await_slots(&self, objects: &[ObjectId]) -> Result<core::result::Result<(), Stuck>> {
+    pub(crate) fn await_slots(
+        &self,
+        objects: &[ObjectId],
+        waiting: Waiting,
+    ) -> Result<core::result::Result<(), Stuck>> {
         let mut ours = None;
         loop {
-            let mut waiting = None;
+            let mut found = None;
             for slot in self.table.slots().in_flight() {
                 let slot = self.checked(slot)?;
                 let changed = slot.info.footprint.changed();
@@ -43,13 +47,13 @@ impl<O: Os> Domain<O> {
                 let ours =
                     ours.get_or_insert_with(|| Objects { read: objects.to_vec(), ..Objects::default() });
                 if !self.is_apart(&slot, ours) {
-                    waiting = Some(slot);
+                    found = Some(slot);
                     break;
                 }
             }
-            let Some(slot) = waiting else { return Ok(Ok(())) };
+            let Some(slot) = found else { return Ok(Ok(())) };
             // All are looked at again after this wait, in which a free entry may have been filled.
-            if let Err(stuck) = self.await_slot(slot.ix, ours.as_ref())? {
+            if let Err(stuck) = self.await_slot(slot.ix, ours.as_ref(), waiting)? {
                 return Ok(Err(stuck));
             }
         }
@@ -68,7 +72,7 @@ impl<O: Os> Domain<O> {
                 opened => return opened,
             }
             // Prepared or in doubt: it holds no lease any more, and its objects are checked elsewhere.
-            let _ = self.await_slots(&[id])?;
+            let _ = self.await_slots(&[id], Waiting::Waits)?;
             trace!(object = ?id, "waiting for a lease");
             self.os.pause(LEASE_PAUSE_NS);
         }
@@ -81,6 +85,7 @@ impl<O: Os> Domain<O> {
         &self,
         ix: SlotIx,
         ours: Option<&Objects>,
+        waiting: Waiting,
     ) -> Result<core::result::Result<(), Stuck>> {
         let slots = self.table.slots();
         let Some(first) = self.checked(slots.read(ix))? else { return Ok(Ok(())) };
@@ -109,7 +114,7 @@ impl<O: Os> Domain<O> {
             let hold = if now.left { Hold::Left } else { Hold::Working };
             let entry = if apart(&now) { Entry::Apart } else { Entry::InTheWay(now.seen.state(), hold) };
             let owner = || if self.alive(now.info.owner) { Owner::Alive } else { Owner::Dead };
-            match waits::wait_for(entry, owner) {
+            match waits::wait_for(entry, waiting, owner) {
                 Wait::No => return Ok(Ok(())),
                 Wait::Stuck => return Ok(stuck(&now).map_or(Ok(()), Err)),
                 Wait::FinishLeft => {
@@ -149,7 +154,7 @@ impl<O: Os> Domain<O> {
                 let going = slot.seen.state() != SlotState::Prepared && !slot.left;
                 if going && self.alive(slot.info.owner) {
                     waiting = waiting.or(Some(slot));
-                } else if self.await_slot(slot.ix, None)?.is_ok() {
+                } else if self.await_slot(slot.ix, None, Waiting::Waits)?.is_ok() {
                     return Ok(());
                 }
             }
@@ -190,6 +195,8 @@ impl<O: Os> Domain<O> {
     fn stuck(&self, slot: &InFlight) -> Stuck {
         let what = match slot.seen.state() {
             SlotState::Prepared => ConflictKind::HeldPrepared,
+            // Its owner is at work: only one that does not wait asks.
+            _ if !slot.left && self.alive(slot.info.owner) => ConflictKind::HeldNow,
             SlotState::Publishing => ConflictKind::HeldPending,
             _ => ConflictKind::HeldInDoubt,
         };

@@ -24,7 +24,7 @@ pub(crate) mod sub_area;
 use crate::domain::Domain;
 use crate::facts::{Facts, Found, Name};
 use crate::id::TxId;
-use crate::outcome::{Isolation, Verb};
+use crate::outcome::{Isolation, Options, Verb};
 use crate::types::Node;
 use crate::workset::node::{Entry, Ix, Object};
 use held::Held;
@@ -89,9 +89,11 @@ impl<O: Os> Workset<O> {
         os: O,
         mounts: Vec<Arc<Domain<O>>>,
         ids: Vec<TxId>,
-        isolation: Isolation,
+        options: &Options,
     ) -> Verb<Workset<O>> {
-        let facts = Facts::new(mounts.clone());
+        let mut facts = Facts::new(mounts.clone());
+        facts.waiting = options.waiting;
+        let isolation = options.isolation;
         let staging = mounts.iter().map(|_| None).collect();
         let mut workset = Workset {
             os,
@@ -229,6 +231,13 @@ impl<O: Os> Workset<O> {
     /// Numbers of all nodes. One that is vacant is nothing that has no name.
     pub(crate) fn all(&self) -> impl Iterator<Item = Ix> {
         (1..=self.nodes.len() as u32).filter_map(Ix::new)
+    }
+
+    /// The files of the committed tree that it has met on a mount.
+    pub(crate) fn committed_files(&self, mount: usize) -> impl Iterator<Item = Handle> + '_ {
+        let there =
+            move |object: &&Object<O>| object.kind == FileType::File && usize::from(object.mount) == mount;
+        self.nodes.iter().filter(there).filter_map(|object| object.lower.as_ref().map(|lower| lower.handle))
     }
 
     pub(crate) fn push(&mut self, object: Object<O>) -> Ix {

@@ -2,25 +2,19 @@
 //!
 //! The file is mapped shared, so that our exchange and the other store meet in the same page. If the other process
 //! truncates the file meanwhile, touching the page is SIGBUS, which no setting of a thread can turn into an error. So
-//! a child does it that shares this process's memory and descriptors (CLONE_VM, CLONE_FILES) and nothing of its
-//! signals: it has a handler of its own, which ends it. CLONE_VFORK keeps the calling thread out of the way until
-//! then. The process that this runs in notices nothing: no SIGCHLD (the child has no exit signal), no child for
-//! wait(2) without __WALL, nothing copied however much memory it has, and no core of a child.
+//! a child does it that shares this process's memory ([`super::borrowed`]) and nothing of its signals: it has a
+//! handler of its own, which ends it. The process that this runs in notices nothing, and has no core of a child.
 
 use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::raw::Blocked;
+use super::borrowed;
 use crate::types::{Errno, Result};
 
 const WORD: usize = 8;
 /// Where a mapping starts: a multiple of every page size.
 const ALIGN: u64 = 65_536;
-
-/// Bytes of the child's stack: room for its few frames and the registers that a signal saves, with which the widest
-/// machines fill 12 KiB.
-const STACK: usize = 65_536;
 
 /// No verdict yet: the child was ended before its last store.
 const NONE: u32 = 0;
@@ -111,70 +105,15 @@ extern "C" fn cut(_signal: libc::c_int) {
 }
 
 fn in_child(work: &Work<'_>) -> Result<bool> {
-    // Touched at its end only. Aligned as every machine wants its stack.
-    let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
-    let top = stack.spare_capacity_mut().as_mut_ptr_range().end.cast::<libc::c_void>();
-    // A table of descriptors of its own would be closed at its end, which network file systems take for a close(2).
-    // Valgrind, which ends a program that asks for anything but a thread or a process, makes a plain fork of the rest.
-    let files = if valgrind() { 0 } else { libc::CLONE_FILES };
-    let flags = libc::CLONE_VM | libc::CLONE_VFORK | files;
-    // The child would run the handlers of this process, in its memory.
-    let held = Blocked::all();
     let told = std::ptr::from_ref(work).cast_mut().cast::<libc::c_void>();
-    // SAFETY: the child runs `child` on a stack of its own and ends; until then the kernel keeps this thread in here
-    // (CLONE_VFORK), so that `stack`, `work` and the registers that both have (thread-local memory) are the child's
-    // alone. It allocates nothing and takes no lock: another thread may hold any.
-    let pid = unsafe { libc::clone(child, top, flags, told) };
-    // Before anything else can set it.
-    let failed = last_error();
-    drop(held);
-    if pid < 0 {
-        return Err(failed);
-    }
-    let mut status = 0;
-    // A host that waits with __WALL may have taken it: its memory says the same.
-    // SAFETY: `status` is valid for the call.
-    while unsafe { libc::waitpid(pid, &mut status, libc::__WALL) } == -1 && last_error() == Errno::INTR {}
+    // SAFETY: `child` allocates nothing and takes no lock, and `work` outlives the call.
+    let status = unsafe { borrowed::run(child, told) }?;
     Ok(match work.verdict.load(Ordering::Acquire) {
         NONE => libc::WIFEXITED(status) && libc::WEXITSTATUS(status) as u32 == ALL,
         verdict => verdict == ALL,
     })
 }
 
-/// Returns true if valgrind runs this program: a client request, which is a run of instructions that do nothing
-/// elsewhere.
-///
-/// Source: valgrind.h, VALGRIND_DO_CLIENT_REQUEST_EXPR with RUNNING_ON_VALGRIND.
-#[cfg(target_arch = "x86_64")]
-fn valgrind() -> bool {
-    let request = [0x1001_u64, 0, 0, 0, 0, 0];
-    let mut answer = 0_u64;
-    // SAFETY: `rdi` is turned by 128 bits in all, and `rbx` exchanged with itself: no register has changed after it.
-    // Valgrind reads `request` through `rax` and answers in `rdx`.
-    unsafe {
-        core::arch::asm!(
-            "rol rdi, 3",
-            "rol rdi, 13",
-            "rol rdi, 61",
-            "rol rdi, 51",
-            "xchg rbx, rbx",
-            in("rax") request.as_ptr(),
-            inout("rdx") answer,
-            options(nostack),
-        );
-    }
-    answer != 0
-}
-
-/// Not known elsewhere.
-#[cfg(not(target_arch = "x86_64"))]
-fn valgrind() -> bool {
-    false
-}
-
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
 #[cfg(test)]
 mod tests {
     use super::*;

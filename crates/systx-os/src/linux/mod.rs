@@ -7,6 +7,7 @@
 //! Minimum kernel version: 5.8 (openat2, utimensat on AT_EMPTY_PATH); /proc must be mounted.
 
 mod attributes;
+pub(crate) mod borrowed;
 mod bytes;
 mod durability;
 mod exchange;

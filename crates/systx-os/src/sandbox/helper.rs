@@ -121,6 +121,16 @@ fn cgroup() -> Option<OwnedFd> {
     open().or_else(|_| rustix::fs::mkdirat(CWD, path, Mode::from_raw_mode(0o755)).and_then(|()| open())).ok()
 }
 
+/// Moves this process there, if it may: a watcher, which a process of some service has started.
+pub fn enter_cgroup() {
+    if let Some(cgroup) = cgroup() {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        // One that may not stays where it is, and ends with its service.
+        let _ = rustix::fs::openat(&cgroup, c"cgroup.procs", flags, Mode::empty())
+            .and_then(|procs| rustix::io::write(procs, b"0"));
+    }
+}
+
 /// The life of the helper.
 fn watch(
     keep: &[BorrowedFd<'_>],

@@ -5,6 +5,7 @@
 //!
 //! Source: proc_pid_mountinfo(5) (poll), signalfd(2).
 
+use crate::notice::Notices;
 use crate::process::Signals;
 use crate::types::Result;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -21,6 +22,8 @@ pub enum Woken {
     ToEnd,
     /// Something was mounted or unmounted.
     Mounts,
+    /// There is a notice.
+    Noticed,
 }
 
 /// See [`Vigil::wait`].
@@ -40,13 +43,22 @@ impl Vigil {
 
     /// Waits for so many nanoseconds, or less.
     pub fn wait(&self, ns: u64) -> Woken {
+        self.wait_for(None, ns)
+    }
+
+    /// Waits for a notice, too.
+    pub fn wait_for(&self, notices: Option<&Notices>, ns: u64) -> Woken {
         let time = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
         let mut fds =
-            [PollFd::new(&self.mounts, PollFlags::PRI), PollFd::new(self.signals.fd(), PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&time)) {
+            vec![PollFd::new(&self.mounts, PollFlags::PRI), PollFd::new(self.signals.fd(), PollFlags::IN)];
+        fds.extend(notices.map(|notices| PollFd::new(notices, PollFlags::IN)));
+        let polled = rustix::event::poll(&mut fds, Some(&time));
+        let came = |n: usize| fds.get(n).is_some_and(|fd| !fd.revents().is_empty());
+        match polled {
             Err(Errno::INTR) => Woken::Mounts,
-            Ok(_) if !fds[1].revents().is_empty() => Woken::ToEnd,
-            Ok(_) if !fds[0].revents().is_empty() => Woken::Mounts,
+            Ok(_) if came(1) => Woken::ToEnd,
+            Ok(_) if came(0) => Woken::Mounts,
+            Ok(_) if came(2) => Woken::Noticed,
             _ => Woken::InTime,
         }
     }

@@ -1,7 +1,8 @@
 //! Ordered transactions: those of one process group commit one after the other, by their numbers.
 //!
 //! Owns: [`Order`], this process's part in the sequence of its group, and [`Turn`], one transaction's place in it.
-//! Guarantees: a number is one transaction's at a time; its commit begins when all lower ones have committed; a wait
+//! Guarantees: a number is one transaction's at a time; its commit begins when all lower ones are past their commit
+//! points, also those whose processes have died there; a wait
 //! ends with an error when the number that is waited for can't come, and after a bounded time in any case. Nothing
 //! is held meanwhile that others need. Does not: survive the group, or keep apart programs that share one.
 
@@ -38,8 +39,8 @@ pub enum OrderError {
         /// The number of the transaction.
         number: u64,
     },
-    /// The transaction with a lower number was given up, or its process has died: perhaps behind its commit point, so
-    /// that what it did is there. It can begin again.
+    /// The transaction with a lower number was given up, or its process has died before the commit point: nothing of
+    /// it is there. It can begin again.
     Gone {
         /// The number that is waited for.
         number: u64,
@@ -189,6 +190,13 @@ impl Turn {
             // A death rings no bell: it is looked for now and then.
             order.table.wait(bell, left_ns.min(PROBE_NS));
         }
+    }
+
+    /// What its commit point calls: it is the next one's turn from then on, also if this process dies. What overlaps
+    /// waits until all is public.
+    pub fn counts(&self) -> impl FnOnce() + Send + 'static {
+        let (order, number) = (self.order.clone(), self.number);
+        move || order.table.count(number)
     }
 
     /// Has committed: it is the next one's turn.

@@ -159,7 +159,8 @@ impl<M: Words> Table<M> {
             let free = |place: &Place| match self.load(place.holder()) {
                 FREE => true,
                 GIVEN_UP => self.load(place.number()) < counter,
-                _ => false,
+                // It has died behind its commit point.
+                holder => self.load(place.number()) < counter && !alive(OwnerIx(holder as u32)),
             };
             let Some(place) = self.places().find(free) else { return Claimed::Full };
             // The holder last: until then the place is free.
@@ -184,6 +185,14 @@ impl<M: Words> Table<M> {
                 _ => TurnOf::Earlier(counter),
             }
         })
+    }
+
+    /// Counts a number that has committed. Without the lock, for which a commit must not wait; the counter moves by this
+    /// alone where it is the number's turn.
+    pub fn count(&self, number: u64) {
+        if self.mem.compare_exchange(COUNTER, number, number.saturating_add(1)).is_ok() {
+            self.ring();
+        }
     }
 
     /// Gives back a number.
@@ -277,6 +286,25 @@ mod tests {
         // The next process with a dead one's index is not taken for it.
         table.succeed(OwnerIx(3), ALL).unwrap();
         assert_eq!(turn(&table, 1, ALL), TurnOf::Gone(0));
+    }
+
+    #[test]
+    fn a_number_that_is_counted_is_over_whoever_dies() {
+        let table = table();
+        take(&table, 1, 0);
+        table.count(0);
+        let dead: Alive<'_> = &|owner| owner != OwnerIx(1);
+        assert_eq!(turn(&table, 1, dead), TurnOf::This);
+        // Nothing is counted twice, or out of turn.
+        table.count(0);
+        table.count(7);
+        assert_eq!(turn(&table, 1, ALL), TurnOf::This);
+        // Its place is another one's then.
+        let places: Vec<_> = (1..PLACES as u64).map(|number| take(&table, 2, number)).collect();
+        let more = sequence(PLACES as u64);
+        assert_eq!(table.claim(OwnerIx(2), ALL, more).unwrap(), Claimed::Full);
+        assert!(matches!(table.claim(OwnerIx(2), dead, more).unwrap(), Claimed::At(_)));
+        assert_eq!(places.len(), PLACES - 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::world::*;
 use crate::domain::InFlight;
 use crate::id::{Footprint, ObjectId};
-use crate::outcome::{Durability, Options, Verb};
+use crate::outcome::{CommitError, ConflictKind, Durability, Options, Verb, VerbError, Waiting};
 use crate::transaction::{Caller, Transaction};
 use std::sync::{Arc, Mutex};
 use systx_os::{FsKind, Open, Os};
@@ -110,6 +110,42 @@ fn who_stops_in_mid_commit_holds_up_who_wants_what_it_changes_and_nobody_else() 
                 t.create(top, made.as_bytes(), 0o644, ROOT).map(drop)
             });
             assert_eq!(made, Some(()), "{at}: a writer is held up for nothing");
+        }
+    }
+}
+
+#[test]
+fn who_never_waits_ends_at_once_beside_a_commit_that_stands_still() {
+    for (n, (machine, slot)) in stopped(Kind::Small, Durability::Durable).into_iter().enumerate() {
+        for what in [&b"new"[..], b"link", b"patched", b"removed", b"attr"] {
+            let machine = machine.fork();
+            let os = machine.spawn("other");
+            // A look for the other's name takes thousands of words.
+            machine.set_word_points(false);
+            machine.kill_at(&os, CALLS_MAX);
+            let met = run_process(&os, || {
+                let domain = open(&os).expect("opens");
+                // The stopped one may be the one who syncs the log for all.
+                let durability = Durability::None;
+                let options = Options { durability, waiting: Waiting::Never, ..Options::default() };
+                let mut t = Transaction::begin(os.clone(), vec![domain], options).expect("begins");
+                let top = t.root(0);
+                let met = t.lookup(top, b"w").and_then(|w| t.lookup(w.expect("it is there").0, what));
+                let conflict = match met {
+                    Err(VerbError::Doomed(conflict)) => conflict,
+                    Err(VerbError::Os(error)) => panic!("{error:?}"),
+                    // A name may be looked at before the entry is met.
+                    Ok(_) => match t.commit() {
+                        Err(CommitError::Conflict(conflict)) => conflict,
+                        ended => panic!("{ended:?}"),
+                    },
+                };
+                conflict.what
+            });
+            let state = slot.seen.state();
+            let what = String::from_utf8_lossy(what);
+            let found = met.ok();
+            assert_eq!(found, Some(ConflictKind::HeldNow), "it did not end: {what}, call {n}, {state:?}");
         }
     }
 }

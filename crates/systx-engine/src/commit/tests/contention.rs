@@ -7,10 +7,10 @@
 //! that begins later is younger. So K + 1 tries do.
 
 use super::world::open;
-use crate::contention::Age;
+use crate::contention::{stall, Age};
 use crate::domain::priority::PRIORITY_AGAIN_NS;
-use crate::domain::Domain;
-use crate::id::TxId;
+use crate::domain::{Domain, SlotState};
+use crate::id::{Objects, TxId};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Options, Verb, VerbError};
 use crate::transaction::{Access, Transaction};
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,16 @@ fn attempt(
     age: &mut Option<Age>,
     between: impl FnOnce(),
 ) -> Result<(), Box<Conflict>> {
-    let options = Options::default();
+    attempt_as(&Options::default(), domain, age, between)
+}
+
+fn attempt_as(
+    options: &Options,
+    domain: &Arc<Domain<SimOs>>,
+    age: &mut Option<Age>,
+    between: impl FnOnce(),
+) -> Result<(), Box<Conflict>> {
+    let options = options.clone();
     let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], options)
         .unwrap_or_else(|e| panic!("{e:?}"));
     if let Some(age) = age {
@@ -173,11 +182,15 @@ fn who_is_slow_and_tried_again_is_overtaken_once() {
 
 /// A process, and a transaction of it that has lost to another one.
 fn loser(machine: &Machine, name: &str) -> (SimOs, Arc<Domain<SimOs>>, Option<Age>) {
+    loser_as(machine, name, &Options::default())
+}
+
+fn loser_as(machine: &Machine, name: &str, options: &Options) -> (SimOs, Arc<Domain<SimOs>>, Option<Age>) {
     let (os, rival) = (machine.spawn(name), machine.spawn("rival"));
     let (domain, age) = run_process(&os, || {
         let domain = open(&os).expect("opens");
         let mut age = None;
-        let ended = attempt(&domain, &mut age, || {
+        let ended = attempt_as(options, &domain, &mut age, || {
             run_process(&rival, || {
                 let domain = open(&rival).expect("opens");
                 attempt(&domain, &mut None, || ()).expect("it was there first");
@@ -224,9 +237,13 @@ fn a_loser_that_asks_for_its_age_at_its_end_has_priority_for_as_long_as_it_ran()
 
 /// Returns how long another process's increment takes, in virtual time.
 fn takes_ns(machine: &Machine) -> u64 {
+    takes_ns_as(machine, &Options::default())
+}
+
+fn takes_ns_as(machine: &Machine, options: &Options) -> u64 {
     let os = machine.spawn("another");
     let began = machine.clock_ns();
-    let done = run_process(&os, || attempt(&open(&os).expect("opens"), &mut None, || ()));
+    let done = run_process(&os, || attempt_as(options, &open(&os).expect("opens"), &mut None, || ()));
     os.exit();
     done.expect("not killed").expect("nobody else is there");
     machine.clock_ns() - began
@@ -241,6 +258,188 @@ fn a_holder_that_stands_still_holds_others_up_for_its_time_and_not_longer() {
     let [least, most] = PRIORITY_AGAIN_NS;
     assert!((least / 2..most).contains(&took), "{took} ns");
     assert_eq!(counted(&machine), 2);
+}
+
+fn nicely(nice: i8) -> Options {
+    Options { nice, ..Options::default() }
+}
+
+#[test]
+fn a_holder_that_is_nicer_holds_up_nicer_ones_alone() {
+    for (holds, comes, waits) in
+        [(5, 5, true), (5, 4, false), (5, 6, true), (0, -20, false), (-20, 19, true), (19, 0, false)]
+    {
+        let machine = machine(1);
+        let (_os, domain, _) = loser_as(&machine, "stopped", &nicely(holds));
+        assert!(holder_of(&domain).is_some());
+        let took = takes_ns_as(&machine, &nicely(comes));
+        assert_eq!(took >= PRIORITY_AGAIN_NS[0] / 2, waits, "{comes} waits for {holds}: {took} ns");
+    }
+}
+
+/// The less nice one loses its first try at most, whatever the schedule and whatever has begun before it.
+#[test]
+fn of_many_nice_ones_none_makes_a_less_nice_one_lose_twice() {
+    for seed in 0..4 {
+        let machine = machine(seed);
+        let most = Arc::new(Mutex::new(0));
+        let took = most.clone();
+        let tries_as = |domain: &Arc<Domain<SimOs>>, nice: i8, ns: u64| {
+            let mut age = None;
+            let once = |_: &u64| attempt_as(&nicely(nice), domain, &mut age, || domain.os.pause(ns)).is_ok();
+            (1..=TRIES_MAX).find(once).expect("an end")
+        };
+        let mut clients: Vec<Client> = vec![Box::new(move |domain| {
+            for _ in 0..10 {
+                let tries = tries_as(domain, 0, 5_000_000);
+                let mut most = took.lock().expect("nobody panics in here");
+                *most = tries.max(*most);
+            }
+        })];
+        clients.extend((0..3).map(|n| -> Client {
+            Box::new(move |domain| {
+                for _ in 0..10 {
+                    tries_as(domain, 10, n * 700_000);
+                }
+            })
+        }));
+        schedule(&machine, seed, Order::Random, clients);
+        assert_eq!(counted(&machine), 40, "seed {seed}: an update is lost");
+        let most = *most.lock().expect("nobody panicked");
+        assert!(most <= 2, "seed {seed}: {most} tries beside nicer ones");
+    }
+}
+
+#[test]
+fn who_sleeps_for_something_else_holds_nobody_up_and_keeps_its_age() {
+    let machine = machine(1);
+    let (os, domain, age) = loser(&machine, "sleeper");
+    let holder = holder_of(&domain);
+    run_process(&os, || {
+        let mounts = vec![domain.clone()];
+        let mut t = Transaction::begin(os.clone(), mounts, Options::default()).expect("begins");
+        t.inherit(&age.expect("has lost"));
+        assert_eq!(holder_of(&domain), holder);
+        increment(&mut t, || ()).expect("not doomed");
+        t.defer();
+        let took = takes_ns(&machine);
+        assert!(took < PRIORITY_AGAIN_NS[0] / 2, "a sleeper holds others up: {took} ns");
+        // It has lost again, and is as old as it was.
+        t.will_be_tried_again();
+        assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
+        assert_eq!(holder_of(&domain), holder);
+    })
+    .expect("not killed");
+}
+
+/// A younger loser that waits for an older one before its next try goes on when that one is numbered.
+#[test]
+fn who_stalls_is_woken_when_the_better_one_has_its_number() {
+    let machine = machine(1);
+    let (older_os, older, older_age) = loser(&machine, "older");
+    let holder = holder_of(&older);
+    let (younger_os, younger, younger_age) = {
+        let os = machine.spawn("younger");
+        let (domain, age) = run_process(&os, || {
+            let domain = open(&os).expect("opens");
+            let t = Transaction::begin(os.clone(), vec![domain.clone()], Options::default());
+            (domain, t.expect("begins").will_be_tried_again())
+        })
+        .expect("not killed");
+        (os, domain, age)
+    };
+    let objects = |domain: &Arc<Domain<SimOs>>| {
+        let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], Options::default());
+        let t = t.as_mut().expect("begins");
+        increment(t, || ()).expect("not doomed");
+        t.files()
+    };
+    let (wants, other) = run_process(&younger_os, || {
+        let unread = Transaction::begin(younger_os.clone(), vec![younger.clone()], Options::default());
+        (objects(&younger), unread.expect("begins").files())
+    })
+    .expect("not killed");
+    // What does not meet the holder's does not wait, nor does an older one.
+    let waits_ns = |os: &SimOs, domain: &Arc<Domain<SimOs>>, age: &Age, objects: &[Objects], ns| {
+        let began = machine.clock_ns();
+        let mounts = [domain.clone()];
+        run_process(os, || stall(&mounts, age, objects, ns)).expect("not killed");
+        machine.clock_ns() - began
+    };
+    const LONG: u64 = 1_000_000_000;
+    assert!(waits_ns(&younger_os, &younger, &younger_age, &other, LONG) < LONG / 10);
+    let older_age = older_age.expect("has lost");
+    assert!(waits_ns(&older_os, &older, &older_age, &wants, LONG) < LONG / 10);
+    let took = waits_ns(&younger_os, &younger, &younger_age, &wants, LONG);
+    assert!((LONG..2 * LONG).contains(&took), "bounded: {took} ns");
+    assert_eq!(holder_of(&older), holder, "it still holds");
+    let ends = Arc::new(Mutex::new([0, 0]));
+    let (wakes, ended) = (ends.clone(), ends.clone());
+    let (clock, at) = (machine.clone(), machine.clone());
+    let os = older_os.clone();
+    let goes_on: Body = Box::new(move || {
+        os.pause(2_000_000);
+        attempt(&older, &mut Some(older_age), || ()).expect("nobody is in its way");
+        ended.lock().expect("nobody panics in here")[0] = at.clock_ns();
+    });
+    let stalls: Body = Box::new(move || {
+        stall(&[younger], &younger_age, &wants, LONG);
+        wakes.lock().expect("nobody panics in here")[1] = clock.clock_ns();
+    });
+    let report = Schedule::run(1, vec![(older_os, goes_on), (younger_os, stalls)]);
+    assert!(report.ended.iter().all(|ended| *ended == Ended::Finished), "{:?}", report.ended);
+    let [ended, woken] = *ends.lock().expect("nobody panicked");
+    assert!(woken < ended + 10_000_000, "woken {} ns late", woken - ended);
+}
+
+#[test]
+fn who_never_waits_ends_at_once_where_a_holder_is_in_its_way() {
+    let machine = machine(1);
+    let (_os, domain, _) = loser(&machine, "holder");
+    assert!(holder_of(&domain).is_some());
+    let os = machine.spawn("another");
+    let began = machine.clock_ns();
+    let options = Options { waiting: crate::outcome::Waiting::Never, ..Options::default() };
+    let ended = run_process(&os, || attempt_as(&options, &open(&os).expect("opens"), &mut None, || ()));
+    let conflict = ended.expect("not killed").expect_err("another has priority");
+    assert_eq!(conflict.what, ConflictKind::HeldNow);
+    assert!(machine.clock_ns() - began < PRIORITY_AGAIN_NS[0] / 10);
+    assert_eq!(counted(&machine), 1);
+}
+
+#[test]
+fn a_commit_point_is_told_of_when_it_is_passed_and_once() {
+    let machine = machine(1);
+    let (os, rival) = (machine.spawn("counts"), machine.spawn("rival"));
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    run_process(&os, || {
+        let domain = open(&os).expect("opens");
+        let begin = || {
+            let mounts = vec![domain.clone()];
+            let mut t = Transaction::begin(os.clone(), mounts, Options::default()).expect("begins");
+            let (heard, table) = (heard.clone(), domain.clone());
+            t.at_commit_point(move || {
+                let slots = table.table.slots();
+                let states = slots.in_flight().map(|slot| slot.expect("sound").seen.state());
+                heard.lock().expect("nobody panics in here").extend(states);
+            });
+            t
+        };
+        let mut t = begin();
+        let between = || {
+            let theirs = run_process(&rival, || attempt(&open(&rival).expect("opens"), &mut None, || ()));
+            theirs.expect("not killed").expect("it was there first");
+        };
+        increment(&mut t, between).expect("not doomed yet");
+        assert!(matches!(t.commit(), Err(CommitError::Conflict(_))));
+        begin().abort();
+        let mut t = begin();
+        increment(&mut t, || ()).expect("nobody is there");
+        t.commit().expect("commits");
+    })
+    .expect("not killed");
+    let heard = heard.lock().expect("nobody panicked");
+    assert_eq!(*heard, [SlotState::Publishing], "told of too early, too often, or not at all");
 }
 
 #[test]

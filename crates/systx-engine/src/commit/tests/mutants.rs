@@ -100,6 +100,24 @@ fn check_of(mutant: Mutant) -> Check {
             "contention::who_is_slow_and_tried_again_is_overtaken_once",
             "loses again although it has priority",
         ),
+        Mutant::NiceUnseen => check(
+            "contention::a_holder_that_is_nicer_holds_up_nicer_ones_alone",
+            "waits for 5",
+        ),
+        Mutant::ResignUnheard => {
+            check("contention::who_stalls_is_woken_when_the_better_one_has_its_number", "ns late")
+        }
+        Mutant::SleepersHold => check(
+            "contention::who_sleeps_for_something_else_holds_nobody_up_and_keeps_its_age",
+            "a sleeper holds others up",
+        ),
+        Mutant::NeverWaits => check(
+            "apart::who_never_waits_ends_at_once_beside_a_commit_that_stands_still",
+            "it did not end",
+        ),
+        Mutant::CountedEarly => {
+            check("contention::a_commit_point_is_told_of_when_it_is_passed_and_once", "told of too early")
+        }
         Mutant::HelperPublishesValidated => {
             check("outsider::a_kill_before_the_commit_point_is_an_abort", "killed before call")
         }
@@ -496,6 +514,11 @@ noticed! {
     staging_under_its_final_name_is_noticed: NoSeal,
     a_seal_that_is_not_noted_is_noticed: SealNotNoted,
     an_age_that_is_not_kept_is_noticed: AgeNotKept,
+    nice_values_that_do_not_count_are_noticed: NiceUnseen,
+    a_resignation_that_wakes_nobody_is_noticed: ResignUnheard,
+    a_sleeper_that_holds_others_up_is_noticed: SleepersHold,
+    one_that_waits_although_it_never_does_is_noticed: NeverWaits,
+    a_commit_that_is_counted_too_early_is_noticed: CountedEarly,
     a_helper_that_publishes_too_early_is_noticed: HelperPublishesValidated,
     a_number_before_its_slot_is_noticed: NextBeforeSlot,
     a_header_after_its_slot_is_noticed: LateHeader,

@@ -44,7 +44,7 @@ type Tx = Transaction<SimOs>;
 
 impl World {
     fn begin(&self, isolation: Isolation, durability: Durability) -> Tx {
-        let options = Options { durability, isolation, command: "ours".into() };
+        let options = Options { durability, isolation, command: "ours".into(), ..Options::default() };
         Transaction::begin(self.os.clone(), vec![self.domain.clone()], options).expect("begins")
     }
 

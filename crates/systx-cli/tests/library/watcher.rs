@@ -1,0 +1,261 @@
+//! The watcher: it finishes for a host that is killed in its commit, one for all hosts, and goes with the last.
+
+use super::{place, process, ROLE};
+use crate::machine::picture::{difference, Picture};
+use crate::machine::processes::Held;
+use crate::machine::volume::Volume;
+use crate::machine::{have, must, recover, systx as program};
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use systx::{Options, Systx, Watcher};
+use systx_os::host;
+
+/// The program where only root can change it, on a private file system.
+fn installed() -> PathBuf {
+    must(Command::new("mount").args(["-t", "tmpfs", "-o", "mode=755", "run", "/run"]));
+    let installed = PathBuf::from("/run/systx");
+    std::fs::copy(program(), &installed).unwrap();
+    installed
+}
+
+/// The watchers of a file system that are alive.
+fn watchers(volume: &Volume) -> Vec<Held> {
+    let point = volume.point.to_str().unwrap();
+    let is_one = |pid: &u32| {
+        let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&str> = words.split('\0').collect();
+        words.contains(&"watch-areas") && words.contains(&point)
+    };
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one);
+    // One that is a zombie has no words.
+    pids.filter_map(Held::new).collect()
+}
+
+/// Until there is none.
+fn gone(volume: &Volume) {
+    watchers(volume).iter().for_each(Held::gone);
+}
+
+fn with(mut command: Command, watcher: &Path) -> Command {
+    command.env("SYSTX_WATCHER", watcher);
+    command
+}
+
+const FILES: usize = 4;
+
+fn begin_with(tree: &Path) {
+    for n in 0..FILES {
+        std::fs::write(tree.join(format!("old{n}")), "old").unwrap();
+        std::fs::write(tree.join(format!("gone{n}")), "gone").unwrap();
+    }
+}
+
+/// Replaces, makes and removes files, in one commit.
+pub fn play_change(tree: &Path) {
+    let systx = super::systx();
+    let tx = systx.begin(&Options::new()).unwrap();
+    for n in 0..FILES {
+        tx.write(tree.join(format!("old{n}.tmp")), "replaced").unwrap();
+        tx.rename(tree.join(format!("old{n}.tmp")), tree.join(format!("old{n}"))).unwrap();
+        tx.write(tree.join(format!("new{n}")), "new").unwrap();
+        tx.hard_link(tree.join(format!("new{n}")), tree.join(format!("link{n}"))).unwrap();
+        tx.remove_file(tree.join(format!("gone{n}"))).unwrap();
+    }
+    tx.commit().unwrap();
+}
+
+/// Names, contents and link counts; not the times, which are each round's own.
+fn state(tree: &Path) -> Picture {
+    let line = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        let links = entry.metadata().unwrap().nlink();
+        (entry.file_name().into_string().unwrap(), format!("{text}, {links} links"))
+    };
+    std::fs::read_dir(tree).unwrap().map(line).collect()
+}
+
+/// Kills a host before this rename of its main thread; returns false if it has come to its end.
+fn killed_before(n: usize, tree: &Path, watcher: &Path) -> bool {
+    let inject = format!("inject=renameat2:signal=KILL:when={n}");
+    let mut strace = Command::new("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-e", &inject, "--"]);
+    let host = process("change", tree);
+    strace.arg(host.get_program()).args(host.get_args()).env(ROLE, "change").stderr(Stdio::null());
+    !with(strace, watcher).status().unwrap().success()
+}
+
+pub fn finishes(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let program = installed();
+    for kind in ["ext4", "tmpfs"] {
+        let Some((volume, tree)) = place(dir, kind) else { continue };
+        let fresh = |name: String| {
+            let tree = tree.join(name);
+            std::fs::create_dir(&tree).unwrap();
+            begin_with(&tree);
+            tree
+        };
+        let done = fresh("done".into());
+        let old = state(&done);
+        play_change(&done);
+        let new = state(&done);
+        let whole = |tree: &Path, at: &str| {
+            let now = state(tree);
+            assert!(now == old || now == new, "{kind}, {at}:\n{}", difference(&now, &new));
+            now == new
+        };
+        let (mut halves, mut finished) = (0, 0);
+        for n in 1.. {
+            let without = fresh(format!("without{n}"));
+            if !killed_before(n, &without, Path::new("off")) {
+                break;
+            }
+            let half = state(&without);
+            halves += usize::from(half != old && half != new);
+            recover();
+            whole(&without, &format!("killed before rename {n}, and finished by the next use"));
+            // The same without any further use.
+            let watched = fresh(format!("watched{n}"));
+            let killed = killed_before(n, &watched, &program);
+            gone(&volume);
+            let is_new = whole(&watched, &format!("killed before rename {n}, and finished by the watcher"));
+            assert!(killed || is_new);
+            finished += usize::from(killed && is_new);
+        }
+        assert!(halves >= 3 && finished >= 3, "{kind}: {halves} cut off in the middle, {finished} finished");
+        // Nothing holds the file system.
+        volume.unmount();
+    }
+}
+
+/// Commits, says so, and stays until its standard input ends.
+pub fn play_stay(tree: &Path) {
+    let name = std::process::id().to_string();
+    // One that a program must not inherit, without CLOEXEC.
+    let inherited = std::fs::File::create(tree.join("inherited")).unwrap();
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::empty()).unwrap();
+    host::count_signals();
+    let before = host::State::now();
+    let systx = super::systx();
+    let low = || host::descriptors().into_keys().filter(|number| *number < 2048).collect::<Vec<_>>();
+    let open = low();
+    systx.atomically(&Options::new(), |tx| tx.write(tree.join(&name), "here")).unwrap();
+    // The thread of the checkpoint is a task, and no child.
+    assert_eq!((host::State::now(), low(), host::signals()), (before, open, 0));
+    print!(".");
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read(&mut [0; 1]);
+    // Without its end: the watcher makes the checkpoint.
+    std::process::exit(0);
+}
+
+struct Hosts(Vec<Child>);
+
+impl Hosts {
+    /// All have committed.
+    fn start(count: usize, tree: &Path, watcher: &Path) -> Hosts {
+        let start = |_| {
+            let mut host = with(process("stay", tree), watcher);
+            host.env_remove("SYSTX_CHECKPOINT").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let mut hosts: Vec<Child> = (0..count).map(start).collect();
+        for host in &mut hosts {
+            host.stdout.as_mut().unwrap().read_exact(&mut [0; 1]).unwrap();
+        }
+        Hosts(hosts)
+    }
+
+    fn end(self) {
+        for mut host in self.0 {
+            drop(host.stdin.take());
+            assert!(host.wait().unwrap().success());
+        }
+    }
+}
+
+pub fn one_for_all(dir: &Path) {
+    let program = installed();
+    let Some((volume, tree)) = place(dir, "ext4") else { return };
+    let mut hosts = Hosts::start(20, &tree, &program);
+    // Those that came second see that there is one, and go.
+    let watcher = loop {
+        let mut found = watchers(&volume);
+        match found.len() {
+            1 => break found.remove(0),
+            0 => panic!("no watcher is there"),
+            _ => std::thread::yield_now(),
+        }
+    };
+    // It has nothing of its hosts'.
+    let proc = PathBuf::from(format!("/proc/{}", watcher.pid));
+    let stat = std::fs::read_to_string(proc.join("stat")).unwrap();
+    let fields: Vec<u32> = stat
+        .rsplit_once(')')
+        .unwrap()
+        .1
+        .split_whitespace()
+        .skip(1)
+        .take(5)
+        .map(|field| field.parse().unwrap_or(0))
+        .collect();
+    let [parent, group, session, terminal] = fields[..4] else { panic!("{stat}") };
+    assert!(hosts.0.iter().all(|host| host.id() != parent), "{stat}");
+    assert_eq!((group, session, terminal), (watcher.pid, watcher.pid, 0), "{stat}");
+    assert_eq!(std::fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
+    let fds = std::fs::read_dir(proc.join("fd")).unwrap().flatten();
+    let held: Vec<_> = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    assert!(held.iter().all(|target| !target.starts_with(&tree)), "{held:?}");
+    // All but one go, and it stays; a further one needs no other.
+    let last = Hosts(hosts.0.split_off(19));
+    hosts.end();
+    let more = Hosts::start(1, &tree, &program);
+    assert!(!watcher.gone_within(0));
+    let found: Vec<u32> = watchers(&volume).iter().map(|held| held.pid).collect();
+    assert!(found.contains(&watcher.pid), "{found:?}");
+    last.end();
+    more.end();
+    watcher.gone();
+    gone(&volume);
+    // The checkpoint is made: nothing is done again.
+    let any = std::fs::read_dir(&tree).unwrap().flatten().map(|entry| entry.path());
+    let files: Vec<_> = any.filter(|path| !path.ends_with("inherited")).collect();
+    assert_eq!(files.len(), 21);
+    files.iter().for_each(|file| std::fs::write(file, "put back").unwrap());
+    volume.unmount();
+    volume.mount();
+    let told = recover();
+    for file in &files {
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "put back", "{told}");
+    }
+}
+
+pub fn switched_off(dir: &Path) {
+    let program = installed();
+    let Some((volume, tree)) = place(dir, "ext4") else { return };
+    Hosts::start(1, &tree, Path::new("off")).end();
+    // A relative path, a missing one, and one that others can change.
+    let open = Path::new("/run/open");
+    std::fs::create_dir(open).unwrap();
+    std::fs::set_permissions(open, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::copy(&program, open.join("systx")).unwrap();
+    for watcher in [Path::new("systx"), Path::new("/run/missing"), &open.join("systx")] {
+        let hosts = Hosts::start(1, &tree, watcher);
+        assert!(watchers(&volume).is_empty(), "{}", watcher.display());
+        hosts.end();
+    }
+    // By the program, whatever the environment says.
+    for (watcher, is_there) in [(Watcher::Off, false), (Watcher::Program(program), true)] {
+        let systx =
+            Systx::builder().area_name(crate::machine::AREA).watcher(watcher.clone()).build().unwrap();
+        systx.atomically(&Options::new(), |tx| tx.write(tree.join("f"), "x")).unwrap();
+        assert_eq!(watchers(&volume).len(), usize::from(is_there), "{watcher:?}");
+        drop(systx);
+        gone(&volume);
+    }
+}
