@@ -6,7 +6,9 @@
 //! nor g from another side of W than p; when it commits, p has the value that it was shown, and some order of T, W and
 //! the outsider's calls explains all of it. W changes p in two steps, as a patch does (bytes, then times), and each of
 //! its two active entries is free as soon as its own object is public. Does not do: crashes, more than one fact that was
-//! not walked (there is never a second), what W does against outsiders (`outsiders`).
+//! not walked (there is never a second), what W does against outsiders (`outsiders`); a look that is more than one
+//! instant: the kernel walks name by name, so the engine also asks whether a commit came between (mutant
+//! NumbersUnasked there).
 
 use super::checker::{Emit, Model};
 use super::Mutant;
