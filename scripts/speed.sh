@@ -56,8 +56,8 @@ unshare --mount --propagation private bash -eu -c '
             awk "\$NF == \"total\" { print \$4 }" "$scratch/calls"; }
         echo "system calls each:"
         cut -c1-52 "$scratch/times" | sed "s/ *\$//" | while read -r what; do
-            few=$(counted 10 "$what") many=$(counted 110 "$what")
-            printf "%-52s %9d\n" "$what" $(((many - few + 50) / 100))
+            few=$(counted 10 "$what") many=$(counted 1010 "$what")
+            printf "%-52s %9d\n" "$what" $(((many - few + 500) / 1000))
         done
     else
         echo "skipped: system calls: strace is missing"

@@ -16,6 +16,9 @@ use super::Mutant;
 pub struct LooksAlone {
     /// W publishes g before p.
     pub g_first: bool,
+    /// p is another object by now than this process has seen there, and half of W leads to that one again, which is
+    /// unmoved itself: W changes two names on the way.
+    pub half_is_known: bool,
     /// Calls of the outsider, at most 2.
     pub calls: u8,
     /// The rule that is left out.
@@ -36,12 +39,16 @@ pub const NO_ORDER: &str = "serializability: cycle among T, W and the outsider's
 const W: u8 = 1;
 const FIRST_CALL: u8 = 2;
 const FREE: u8 = 9;
+/// The value of a p that is another object from the beginning.
+const OTHER: u8 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Phase {
     Begin,
     Ask,
     LookAlone,
+    /// It has looked, and compares the number.
+    Number,
     /// All that it has seen is p, by that look.
     Alone,
     Slots(u8),
@@ -70,6 +77,8 @@ pub struct State {
     phase: Phase,
     /// Versions of p when T began, and W's g was public with its entry free.
     began: (u8, bool),
+    /// W had its number when T asked.
+    asked_w: bool,
     has_w: bool,
     /// Versions and value that T was shown of p.
     saw_p: Option<(u8, u8)>,
@@ -138,6 +147,9 @@ impl LooksAlone {
         go(&format!("W {step}"), &|n| {
             n.w += 1;
             match *step {
+                "half of p" if self.half_is_known => {
+                    (n.torn, n.p_moved, n.p_value) = (true, false, FREE);
+                }
                 "half of p" => (n.torn, n.p_moved) = (true, true),
                 "all of p" => {
                     n.torn = false;
@@ -193,14 +205,19 @@ impl LooksAlone {
             Phase::Ask if self.active(s, P) && !self.is(Mutant::AloneNotQuiet) => {
                 go("T: not quiet", &|n| n.phase = Phase::Slots(P))
             }
-            Phase::Ask => go("T: quiet", &|n| n.phase = Phase::LookAlone),
-            Phase::LookAlone if s.p_moved && !self.is(Mutant::AloneMoved) => {
-                go("T: p has moved", &|n| n.phase = Phase::Slots(P))
-            }
+            Phase::Ask => go("T: quiet", &|n| (n.asked_w, n.phase) = (n.w > 0, Phase::LookAlone)),
+            // None of the promises needs this: it says that the object is one that a walk has found.
+            Phase::LookAlone if s.p_moved => go("T: p has moved", &|n| n.phase = Phase::Slots(P)),
             Phase::LookAlone => go("T looks at p alone", &|n| {
                 self.deliver_p(n);
-                n.phase = Phase::Alone;
+                n.phase = Phase::Number;
             }),
+            Phase::Number if s.asked_w != (s.w > 0) && !self.is(Mutant::AloneNumberUnasked) => {
+                go("T: a number was given meanwhile", &|n| {
+                    (n.saw_p, n.saw_torn, n.phase) = (None, false, Phase::Slots(P));
+                })
+            }
+            Phase::Number => go("T: no number was given", &|n| n.phase = Phase::Alone),
             Phase::Alone => {
                 let value = s.saw_p.map(|(_, value)| value);
                 if self.is(Mutant::AloneUnchecked) || (Some(s.p_value) == value && !s.torn) {
@@ -308,14 +325,15 @@ impl Model for LooksAlone {
     fn initial(&self) -> State {
         State {
             versions: [[FREE; 4]; 2],
-            p_value: FREE,
+            p_value: if self.half_is_known { OTHER } else { FREE },
             torn: false,
-            p_moved: false,
+            p_moved: self.half_is_known,
             w: 0,
             calls: 0,
             after: 0,
             phase: Phase::Begin,
             began: (0, false),
+            asked_w: false,
             has_w: false,
             saw_p: None,
             saw_torn: false,
@@ -339,7 +357,7 @@ impl Model for LooksAlone {
     fn violation(&self, s: &State) -> Option<&'static str> {
         let delivered = match s.phase {
             Phase::Doomed => return None,
-            Phase::Ring(P) | Phase::Slots(P) => None,
+            Phase::Ring(P) | Phase::Slots(P) | Phase::Number => None,
             _ => s.saw_p,
         };
         if let Some((count, value)) = delivered {

@@ -176,8 +176,8 @@ pub enum Mutant {
     AloneUnlooked,
     /// R4: a look is delivered although a commit is under way.
     AloneNotQuiet,
-    /// R4: the object that a look shows is delivered although its stamp has moved.
-    AloneMoved,
+    /// R4: a look counts although a commit got its number meanwhile.
+    AloneNumberUnasked,
     /// R4: the transaction goes on without a walk along the path.
     AloneUnwalked,
     /// R4: no second look at the end.
