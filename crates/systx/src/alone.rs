@@ -13,7 +13,7 @@ use crate::walk::{Last, Object, Start};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use systx_engine::domain::Domain;
-use systx_engine::outcome::{self, ConflictKind, Durability, Party};
+use systx_engine::outcome::{self, ConflictKind, Durability, Isolation, Party};
 use systx_engine::transaction::Attr;
 use systx_os::outside::{self, LinkAtEnd};
 use systx_os::{FileType, Stat, Timestamp};
@@ -112,8 +112,10 @@ impl Calling<'_> {
     /// Looks at the end of a path: stat(2).
     pub fn look(&mut self, start: &Start, path: &[u8], last: Last) -> Answer<Looked> {
         let wanted: Path = (path.into(), last);
-        // A durable one has to have on the disk what it has read.
-        let is_loose = self.state.engine.options().durability == Durability::None;
+        // A durable one has to have on the disk what it has read; one of degree 2 may end when that has changed.
+        let options = self.state.engine.options();
+        let (durability, isolation) = (options.durability, options.isolation);
+        let is_loose = durability == Durability::None && isolation == Isolation::Serializable;
         let may_be_alone = is_loose && path.starts_with(b"/") && self.state.is_alone_with(&wanted);
         if may_be_alone {
             if let Some(stat) = self.look_alone(&wanted)? {
