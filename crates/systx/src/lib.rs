@@ -46,6 +46,7 @@ mod handles;
 mod kernel;
 mod metadata;
 mod noted;
+mod mutant;
 mod open_options;
 mod options;
 mod order;
@@ -75,6 +76,9 @@ pub use metadata::{FileType, Metadata};
 #[doc(hidden)]
 pub use noted::unfinished;
 pub use noted::Unfinished;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub use mutant::Mutant;
 pub use open_options::OpenOptions;
 pub use options::{Durability, Isolation, Options, Policy, Unsupported};
 pub use order::OrderError;

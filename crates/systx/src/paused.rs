@@ -5,6 +5,7 @@
 //! an open one does: nothing that others wait for. Does not: pause threads.
 
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use std::any::Any;
 use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,13 +70,18 @@ impl Paused {
     pub fn take(&self, token: &Token) -> Result<Transaction, Error> {
         match self.held().entry(token.0) {
             Entry::Vacant(_) => Err(Error::NotPaused),
-            Entry::Occupied(entry) if !entry.get().has_me() => Err(Error::NoParticipant),
+            Entry::Occupied(entry) if !entry.get().has_me() && !mutant::on(Mutant::StrangersResume) => {
+                Err(Error::NoParticipant)
+            }
             Entry::Occupied(entry) => Ok(entry.remove()),
         }
     }
 
     /// Aborts what has no participant left.
     pub fn a_thread_has_ended(&self) {
+        if mutant::on(Mutant::DesertedStay) {
+            return;
+        }
         let mut deserted = Vec::new();
         let mut held = self.held();
         let tokens: Vec<_> =

@@ -5,6 +5,7 @@
 //! mapped file, and changes by other machines on a network file system.
 
 use crate::error::Error;
+use crate::mutant::{self, Mutant};
 use crate::state::Again;
 use crate::transaction::Transaction;
 use std::io;
@@ -41,6 +42,9 @@ impl Transaction {
         self.tx.with(|state| state.engine.defer());
         // Looked at after the watches stand, so that no change falls between the two.
         self.tx.call(|calling| Ok(calling.state.engine.each_read(&mut |fd| notices.watch(&**fd))?))?;
+        if mutant::on(Mutant::WatchesUnchecked) {
+            notices.wait()?;
+        }
         loop {
             let looked = self.tx.call(|calling| Ok(calling.state.engine.still_true()?));
             match looked {

@@ -3,6 +3,7 @@
 use crate::alone::Paths;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::mutant::{self, Mutant};
 use crate::order::{name_of, Order};
 use crate::paused::Paused;
 use crate::served::Served;
@@ -75,7 +76,7 @@ impl Shared {
 
     /// Returns true in a child of the process that made it.
     pub fn is_forked(&self) -> bool {
-        self.os.lineage() != self.lineage
+        self.os.lineage() != self.lineage && !mutant::on(Mutant::ForkUnseen)
     }
 
     /// Checks that the calling thread may act in transactions of this value.
@@ -83,7 +84,7 @@ impl Shared {
         if self.is_forked() {
             return Err(Error::Forked);
         }
-        if fs_uid() != self.uid {
+        if fs_uid() != self.uid && !mutant::on(Mutant::OtherUserUnseen) {
             return Err(Error::OtherUser);
         }
         Ok(())

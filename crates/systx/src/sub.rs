@@ -6,6 +6,7 @@
 
 use crate::actions::{Ending, Mark};
 use crate::handles::Birth;
+use crate::mutant::{self, Mutant};
 use crate::transaction::Transaction;
 use std::io;
 use std::ops::Deref;
@@ -104,6 +105,9 @@ impl Sub<'_> {
         })?;
         for (shared, before) in &part.offsets {
             *offset(shared) = *before;
+        }
+        if mutant::on(Mutant::ActionsOfUndoneStay) {
+            return Ok(());
         }
         let actions = tx.actions().since(part.actions);
         actions.run(Ending::Aborted);

@@ -5,6 +5,7 @@ use crate::dir::Dir;
 use crate::error::{Error, Failed};
 use crate::kernel::Kernel;
 use crate::noted::Noted;
+use crate::mutant::{self, Mutant};
 use crate::options::Options;
 use crate::order::Turn;
 use crate::outcome::Committed;
@@ -185,7 +186,7 @@ impl Transaction {
             return Err(self.lost(state, alone.conflict(), then));
         }
         let mut again = then.again(&mut state);
-        let turn = match &mut again {
+        let mut turn = match &mut again {
             Some(again) => again.turn.take(),
             None => state.turn.take(),
         };
@@ -206,6 +207,12 @@ impl Transaction {
                 counts.into_iter().for_each(|counts| counts());
                 mark.into_iter().for_each(|noted| noted.mark());
             });
+        }
+        if mutant::on(Mutant::NumberEarly) {
+            turn.take().into_iter().for_each(Turn::pass);
+        }
+        if mutant::on(Mutant::ActionsEarly) {
+            self.tx.run_actions(Ending::Committed);
         }
         // Without a sync it waits for nothing, as any other call.
         let loose = state.engine.options().durability == systx_engine::outcome::Durability::None;

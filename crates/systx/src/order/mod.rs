@@ -7,6 +7,8 @@
 //! is held meanwhile that others need. Does not: survive the group, or keep apart programs that share one.
 
 mod group;
+#[cfg(test)]
+mod schedules;
 mod table;
 
 pub(crate) use group::name_of;
@@ -18,10 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use systx_engine::corrupt::Corrupt;
 use systx_engine::id::{OwnerIx, OWNERS};
-use systx_engine::lock::PROBE_NS;
 use systx_os::guest::GuestFd;
 use systx_os::{Errno, Linux, Os};
-use table::{Claimed, Place, Table, TurnOf, WORDS};
+use table::{Claimed, Place, Table, WORDS};
 
 /// Why an ordered transaction can't begin or commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,21 +176,8 @@ impl Turn {
         let order = &*self.order;
         let stall_ns = u64::try_from(self.stall.as_nanos()).unwrap_or(u64::MAX);
         let until = order.os.monotonic_ns().saturating_add(stall_ns);
-        loop {
-            let bell = order.table.bell();
-            let next = match order.table.turn_of(self.number, order.me, &order.alive())? {
-                TurnOf::This => return Ok(()),
-                TurnOf::Gone(number) => return Err(OrderError::Gone { number }),
-                TurnOf::Later(next) => return Err(OrderError::Used { number: self.number, next }),
-                TurnOf::Earlier(next) => next,
-            };
-            let left_ns = until.saturating_sub(order.os.monotonic_ns());
-            if left_ns == 0 {
-                return Err(OrderError::Late { number: next });
-            }
-            // A death rings no bell: it is looked for now and then.
-            order.table.wait(bell, left_ns.min(PROBE_NS));
-        }
+        let left_ns = || until.saturating_sub(order.os.monotonic_ns());
+        order.table.await_turn(self.number, order.me, &order.alive(), &left_ns)
     }
 
     /// What its commit point calls: it is the next one's turn from then on, also if this process dies. What overlaps

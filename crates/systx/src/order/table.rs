@@ -12,12 +12,13 @@
 //! | 1 … 1023 | the process with this index has a transaction with the number |
 //! | `GIVEN_UP` | it was given up, or its process has died |
 
-use super::Leaving;
+use super::{Leaving, OrderError};
+use crate::mutant::{self, Mutant};
 use crate::options::Sequence;
 use std::sync::atomic::Ordering;
 use systx_engine::corrupt::Corrupt;
 use systx_engine::id::OwnerIx;
-use systx_engine::lock::RobustLock;
+use systx_engine::lock::{RobustLock, PROBE_NS};
 use systx_os::Words;
 
 const LOCK: RobustLock = RobustLock { word: 0 };
@@ -100,18 +101,40 @@ impl<M: Words> Table<M> {
     }
 
     fn ring(&self) {
+        if mutant::on(Mutant::BellUnrung) {
+            return;
+        }
         self.mem.fetch_add(BELL, 1);
         self.mem.wake(BELL);
     }
 
-    /// The bell, for [`Table::wait`]. To be asked before the look that is to be repeated.
-    pub fn bell(&self) -> u64 {
-        self.load(BELL)
-    }
-
-    /// Waits for the next change after `bell`.
-    pub fn wait(&self, bell: u64, timeout_ns: u64) {
-        self.mem.wait(BELL, bell, timeout_ns);
+    /// Waits until all numbers below have committed, as long as time is left.
+    pub fn await_turn(
+        &self,
+        number: u64,
+        me: OwnerIx,
+        alive: Alive<'_>,
+        left_ns: &dyn Fn() -> u64,
+    ) -> Result<(), OrderError> {
+        loop {
+            // Before the look that is to be repeated.
+            let mut bell = self.load(BELL);
+            let next = match self.turn_of(number, me, alive)? {
+                TurnOf::This => return Ok(()),
+                TurnOf::Gone(number) => return Err(OrderError::Gone { number }),
+                TurnOf::Later(next) => return Err(OrderError::Used { number, next }),
+                TurnOf::Earlier(next) => next,
+            };
+            if mutant::on(Mutant::BellLate) {
+                bell = self.load(BELL);
+            }
+            let left_ns = left_ns();
+            if left_ns == 0 {
+                return Err(OrderError::Late { number: next });
+            }
+            // A death rings no bell: it is looked for now and then.
+            self.mem.wait(BELL, bell, left_ns.min(PROBE_NS));
+        }
     }
 
     /// Takes over an index: what its last process had is given up. Before anything else.
@@ -119,7 +142,9 @@ impl<M: Words> Table<M> {
         if let Some(locked) = LOCK.inherit(&self.mem, me)? {
             LOCK.unlock(&self.mem, locked)?;
         }
-        self.locked(me, alive, || self.give_up_those_of(|owner| owner == me))?;
+        if !mutant::on(Mutant::PredecessorLives) {
+            self.locked(me, alive, || self.give_up_those_of(|owner| owner == me))?;
+        }
         self.ring();
         Ok(())
     }
