@@ -44,6 +44,8 @@ mutants! {
     StrangersResume,
     /// What is paused stays when its last thread has ended.
     DesertedStay,
+    /// What is paused just when its last thread ends stays.
+    PutUnlooked,
     /// Calls on a paused transaction go on.
     PausedGoesOn,
     /// Each call is judged as if the thread were root.
@@ -76,8 +78,10 @@ mod tests {
     use super::Mutant;
     use std::process::Command;
 
+    const DESERTED: &str = "paused::tests::what_has_lost_its_last_thread_is_dropped_in_every_schedule";
+
     /// Mutants that a test of this crate kills, the test, and what it reports. The others are killed by systx-cli's.
-    const KILLED: [(Mutant, &str, &str); 3] = [
+    const KILLED: [(Mutant, &str, &str); 5] = [
         (
             Mutant::PredecessorLives,
             "order::table::tests::a_number_is_one_transactions_until_it_leaves_or_dies",
@@ -85,10 +89,12 @@ mod tests {
         ),
         (Mutant::BellUnrung, "order::schedules::turns_come_in_every_schedule", "deadlock"),
         (Mutant::BellLate, "order::schedules::turns_come_in_every_schedule", "deadlock"),
+        (Mutant::PutUnlooked, DESERTED, "it stays behind its last thread"),
+        (Mutant::DesertedStay, DESERTED, "it stays behind its last thread"),
     ];
 
     #[test]
-    fn each_rule_of_the_order_is_missed_by_a_test() {
+    fn each_of_these_rules_is_missed_by_a_test() {
         for (mutant, test, says) in KILLED {
             let mut run = Command::new(std::env::current_exe().unwrap());
             let run = run.args([test, "--exact", "--nocapture"]).env("SYSTX_MUTANT", format!("{mutant:?}"));

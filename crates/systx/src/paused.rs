@@ -6,9 +6,13 @@
 
 use crate::error::Error;
 use crate::mutant::{self, Mutant};
+#[cfg(test)]
+use shuttle::sync::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::hash_map::{Entry, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(test))]
+use std::sync::{Mutex, MutexGuard};
 
 /// Names a paused transaction, to [`Systx::resume`](crate::Systx::resume) it once.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,7 +60,7 @@ impl Paused {
     pub fn put(&self, token: &Token, transaction: Transaction) {
         let mut held = self.held();
         // Under the lock, under which a thread that ends looks: one of the two sees that nobody is left.
-        if transaction.is_deserted() {
+        if transaction.is_deserted() && !mutant::on(Mutant::PutUnlooked) {
             drop(held);
             return drop(transaction);
         }
@@ -90,5 +94,83 @@ impl Paused {
         drop(held);
         // Actions run here: without the lock.
         drop(deserted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shuttle::scheduler::RandomScheduler;
+    use shuttle::sync::atomic::{AtomicUsize, Ordering};
+    use shuttle::{thread, Config, Runner};
+    use std::sync::Arc;
+
+    /// A transaction with threads that have taken part in it, all of which may resume it.
+    struct Fake {
+        threads: Arc<AtomicUsize>,
+        dropped: Arc<AtomicUsize>,
+    }
+
+    impl Pausable for Fake {
+        fn has_me(&self) -> bool {
+            true
+        }
+        fn is_deserted(&self) -> bool {
+            self.threads.load(Ordering::SeqCst) == 0
+        }
+        fn into_any(self: Box<Self>) -> Box<dyn Any> {
+            self
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            self.dropped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Under schedules in which another thread may go first at each lock and each look.
+    fn explore(body: fn()) {
+        Runner::new(RandomScheduler::new_from_seed(15, 5000), Config::default()).run(body);
+    }
+
+    fn fake(threads: usize) -> (Arc<Paused>, Box<Fake>, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+        let (threads, dropped) = (Arc::new(AtomicUsize::new(threads)), Arc::new(AtomicUsize::new(0)));
+        let fake = Box::new(Fake { threads: threads.clone(), dropped: dropped.clone() });
+        (Arc::default(), fake, threads, dropped)
+    }
+
+    #[test]
+    fn what_has_lost_its_last_thread_is_dropped_in_every_schedule() {
+        explore(|| {
+            let (paused, fake, threads, dropped) = fake(2);
+            let ends = |paused: Arc<Paused>, threads: Arc<AtomicUsize>| {
+                move || {
+                    threads.fetch_sub(1, Ordering::SeqCst);
+                    paused.a_thread_has_ended();
+                }
+            };
+            let others = [(); 2].map(|()| thread::spawn(ends(paused.clone(), threads.clone())));
+            // A thread that has not taken part pauses it.
+            paused.put(&Token(1), fake);
+            others.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(dropped.load(Ordering::SeqCst), 1, "it stays behind its last thread");
+            assert!(matches!(paused.take(&Token(1)), Err(Error::NotPaused)));
+        });
+    }
+
+    #[test]
+    fn a_token_is_taken_once_in_every_schedule() {
+        explore(|| {
+            let (paused, fake, threads, dropped) = fake(3);
+            paused.put(&Token(1), fake);
+            let takes = |paused: Arc<Paused>| move || paused.take(&Token(1)).ok().map(drop).is_some();
+            let takers = [(); 2].map(|()| thread::spawn(takes(paused.clone())));
+            threads.fetch_sub(1, Ordering::SeqCst);
+            paused.a_thread_has_ended();
+            let taken = takers.map(|thread| thread.join().unwrap());
+            assert_eq!(taken.into_iter().filter(|taken| *taken).count(), 1);
+            assert_eq!(dropped.load(Ordering::SeqCst), 1);
+        });
     }
 }
