@@ -118,7 +118,7 @@ pub fn actions(dir: &Path) {
         0
     });
     assert_eq!(host::wait(child), 0);
-    assert_eq!(std::fs::read(&counted).unwrap(), b"");
+    assert_eq!(std::fs::read(&counted).unwrap(), b"", "a child has run an action of its parent's");
     drop(tx);
     assert_eq!(std::fs::read(&counted).unwrap(), b"x");
 }

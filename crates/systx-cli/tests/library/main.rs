@@ -9,6 +9,7 @@ mod host;
 #[path = "../machine/mod.rs"]
 mod machine;
 mod manners;
+mod mutants;
 mod ordered;
 mod parts;
 mod pause;
@@ -45,6 +46,8 @@ fn main() {
             Some("first") => manners::play_first(&place),
             Some("change") => watcher::play_change(&place),
             Some("stay") => watcher::play_stay(&place),
+            Some("order-counted") => ordered::play_counted(&place),
+            Some("parts") => parts::play(&place),
             _ => panic!("no role is called {role:?}"),
         }
         return;
@@ -75,9 +78,12 @@ fn main() {
         ("a_part_is_undone_alone_and_without_a_trace", parts::undone_alone),
         ("handles_of_a_part_end_with_it_and_offsets_go_back", parts::handles),
         ("what_an_undone_part_has_read_stays_read", parts::reads_stay),
+        ("parts_of_an_ordinary_users_transaction_are_undone_alone", parts::of_a_user),
         ("a_paused_transaction_is_resumed_once_by_those_who_took_part", pause::paused),
         ("who_waits_for_a_change_sleeps_until_there_is_one", pause::retry),
+        ("who_waits_for_a_change_does_not_sleep_past_one", pause::changed_before),
         ("ordered_transactions_commit_by_number", ordered::threads),
+        ("a_number_is_counted_behind_its_commit", ordered::counted),
         ("ordered_programs_leave_what_they_leave_one_after_the_other", ordered::serial),
         ("processes_of_a_group_commit_by_number_whoever_is_killed", ordered::processes),
         ("who_is_killed_in_its_turn_is_counted_if_it_has_committed", manners::killed_in_turn),
@@ -93,6 +99,7 @@ fn main() {
         ("a_watcher_finishes_for_a_host_that_is_killed_in_its_commit", watcher::finishes),
         ("twenty_hosts_have_one_watcher_which_goes_with_the_last", watcher::one_for_all),
         ("a_watcher_that_is_switched_off_or_not_trusted_is_none", watcher::switched_off),
+        ("each_rule_of_the_library_is_missed_by_a_case", mutants::each_is_missed),
     ]);
 }
 

@@ -98,6 +98,33 @@ pub fn play_threads(tree: &Path) {
     systx.atomically(&loosely(), |tx| tx.write(tree.join("unordered"), "")).unwrap();
 }
 
+/// In a group of its own, whose counter stands at 0.
+pub fn counted(dir: &Path) {
+    private_run();
+    let Some((_volume, tree)) = place(dir, "tmpfs") else { return };
+    assert!(process("order-counted", &tree).process_group(0).status().unwrap().success());
+}
+
+pub fn play_counted(tree: &Path) {
+    let (systx, file) = (systx(), tree.join("f"));
+    std::fs::write(&file, "").unwrap();
+    let tx = systx.begin(&loosely().sequence(0)).unwrap();
+    append(&tx, &file, 0).unwrap();
+    std::fs::write(&file, "an outsider's").unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    let again = systx.begin(&loosely().sequence(0));
+    again.expect("the number of one that has lost is counted as committed").commit().unwrap();
+    // An action of a commit finds the next number's turn come.
+    let tx = systx.begin(&loosely().sequence(1)).unwrap();
+    let next = systx.clone();
+    tx.on_commit(move || {
+        next.begin(&loosely().sequence(2)).unwrap().commit().unwrap();
+    })
+    .unwrap();
+    tx.commit().unwrap();
+    assert_eq!(refused(&systx, &loosely().sequence(2)), OrderError::Used { number: 2, next: 3 });
+}
+
 /// The calls that a random program makes.
 trait Calls {
     fn read(&self, name: &str) -> std::io::Result<String>;

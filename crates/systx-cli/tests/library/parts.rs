@@ -1,8 +1,11 @@
 //! Parts of a transaction that are undone alone.
 
-use super::{begin_with, change, place, systx, KINDS};
+use super::{begin_with, change, place, process, systx, AREA, KINDS};
 use crate::machine::picture::{difference, picture, Picture};
+use crate::machine::user::USER;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use systx::{Dir, Error, OpenOptions, Options, Transaction};
@@ -59,57 +62,80 @@ fn without_times(tree: &Path) -> Picture {
 pub fn undone_alone(dir: &Path) {
     for kind in KINDS {
         let Some((volume, tree)) = place(dir, kind) else { continue };
-        begin_with(&tree);
-        let systx = systx();
-        let tx = systx.begin(&Options::new()).unwrap();
-        let inside = tx.open_dir(&tree).unwrap();
-        // Nothing was changed before; then a part over what is changed already.
-        let untouched = shown(&inside, Path::new("."));
-        let part = tx.sub().unwrap();
-        change(&inside).unwrap();
-        drop(part);
-        assert_eq!(shown(&inside, Path::new(".")), untouched, "{kind}");
-        change(&inside).unwrap();
-        let changed = shown(&inside, Path::new("."));
-        let part = tx.sub().unwrap();
-        change_again(&part.open_dir(&tree).unwrap());
-        let inner = part.sub().unwrap();
-        tx.write(tree.join("a/b/c/inner"), "inner").unwrap();
-        inner.commit().unwrap();
-        assert!(tx.try_exists(tree.join("a/b/c/inner")).unwrap());
-        part.abort().unwrap();
-        assert_eq!(shown(&inside, Path::new(".")), changed, "{kind}");
-        // The inner one alone is undone, and the outer one is kept.
-        let part = tx.sub().unwrap();
-        tx.write(tree.join("outer"), "outer").unwrap();
-        drop({
-            let inner = part.sub().unwrap();
-            inner.write(tree.join("outer"), "inner").unwrap();
-            inner.write(tree.join("inner"), "inner").unwrap();
-            inner
-        });
-        part.commit().unwrap();
-        tx.commit().unwrap();
-        assert_eq!(std::fs::read_to_string(tree.join("outer")).unwrap(), "outer");
-        std::fs::remove_file(tree.join("outer")).unwrap();
-        // Until the checkpoint there is a directory that says that all is done, and nothing of a part's is in it.
-        for entry in std::fs::read_dir(volume.area().join("tx")).unwrap() {
-            let path = entry.unwrap().path();
-            let inside = path.is_dir().then(|| std::fs::read_dir(&path).unwrap());
-            // Entries have numbers.
-            let is_entry = |name: &std::ffi::OsStr| name.as_encoded_bytes()[0].is_ascii_digit();
-            let left: Vec<_> = inside.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
-            assert!(!left.iter().any(|name| is_entry(name)), "{kind}: {}: {left:?}", path.display());
-        }
-        // As if there had been no parts.
-        let committed = without_times(&tree);
-        std::fs::remove_dir_all(&tree).unwrap();
-        std::fs::create_dir(&tree).unwrap();
-        begin_with(&tree);
-        systx.atomically(&Options::new(), |tx| change(&tx.open_dir(&tree)?)).unwrap();
-        let now = without_times(&tree);
-        assert!(now == committed, "{kind}: {}", difference(&now, &committed));
+        undone_in(&tree, &volume.area());
     }
+}
+
+/// The same in a user's directory, by a process of theirs.
+pub fn of_a_user(dir: &Path) {
+    for kind in KINDS {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        let own = tree.join("own");
+        std::fs::create_dir_all(own.join("tree")).unwrap();
+        for dir in [&own, &own.join("tree")] {
+            chown(dir, Some(USER), Some(USER)).unwrap();
+        }
+        let status = process("parts", &own).uid(USER).gid(USER).status().unwrap();
+        assert!(status.success(), "{kind}");
+    }
+}
+
+pub fn play(own: &Path) {
+    undone_in(&own.join("tree"), &own.join(format!("{AREA}-{USER}")));
+}
+
+fn undone_in(tree: &Path, area: &Path) {
+    let kind = tree.display();
+    begin_with(tree);
+    let systx = systx();
+    let tx = systx.begin(&Options::new()).unwrap();
+    let inside = tx.open_dir(tree).unwrap();
+    // Nothing was changed before; then a part over what is changed already.
+    let untouched = shown(&inside, Path::new("."));
+    let part = tx.sub().unwrap();
+    change(&inside).unwrap();
+    drop(part);
+    assert_eq!(shown(&inside, Path::new(".")), untouched, "{kind}");
+    change(&inside).unwrap();
+    let changed = shown(&inside, Path::new("."));
+    let part = tx.sub().unwrap();
+    change_again(&part.open_dir(tree).unwrap());
+    let inner = part.sub().unwrap();
+    tx.write(tree.join("a/b/c/inner"), "inner").unwrap();
+    inner.commit().unwrap();
+    assert!(tx.try_exists(tree.join("a/b/c/inner")).unwrap());
+    part.abort().unwrap();
+    assert_eq!(shown(&inside, Path::new(".")), changed, "{kind}");
+    // The inner one alone is undone, and the outer one is kept.
+    let part = tx.sub().unwrap();
+    tx.write(tree.join("outer"), "outer").unwrap();
+    drop({
+        let inner = part.sub().unwrap();
+        inner.write(tree.join("outer"), "inner").unwrap();
+        inner.write(tree.join("inner"), "inner").unwrap();
+        inner
+    });
+    part.commit().unwrap();
+    tx.commit().unwrap();
+    assert_eq!(std::fs::read_to_string(tree.join("outer")).unwrap(), "outer");
+    std::fs::remove_file(tree.join("outer")).unwrap();
+    // Until the checkpoint there is a directory that says that all is done, and nothing of a part's is in it.
+    for entry in std::fs::read_dir(area.join("tx")).unwrap() {
+        let path = entry.unwrap().path();
+        let inside = path.is_dir().then(|| std::fs::read_dir(&path).unwrap());
+        // Entries have numbers.
+        let is_entry = |name: &std::ffi::OsStr| name.as_encoded_bytes()[0].is_ascii_digit();
+        let left: Vec<_> = inside.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!left.iter().any(|name| is_entry(name)), "{kind}: {}: {left:?}", path.display());
+    }
+    // As if there had been no parts.
+    let committed = without_times(tree);
+    std::fs::remove_dir_all(tree).unwrap();
+    std::fs::create_dir(tree).unwrap();
+    begin_with(tree);
+    systx.atomically(&Options::new(), |tx| change(&tx.open_dir(tree)?)).unwrap();
+    let now = without_times(tree);
+    assert!(now == committed, "{kind}: {}", difference(&now, &committed));
 }
 
 pub fn handles(dir: &Path) {

@@ -22,12 +22,12 @@ pub fn paused(dir: &Path) {
     second.write(&other, "another one").unwrap();
     second.commit().unwrap();
     std::fs::write(tree.join("plain"), "").unwrap();
-    let error = handle.metadata().unwrap_err();
+    let error = handle.metadata().map(drop).expect_err("a call on what is paused has been answered");
     assert!(matches!(Error::of(&error), Some(Error::Paused)), "{error}");
     // Who has not taken part can't resume it, and does not use up the token.
     std::thread::scope(|scope| {
         let stranger = scope.spawn(|| systx.resume(&token).map(drop));
-        assert!(matches!(stranger.join().unwrap(), Err(Error::NoParticipant)));
+        assert!(matches!(stranger.join().unwrap(), Err(Error::NoParticipant)), "a stranger has resumed it");
     });
     for forged in [0, 1, token.to_bits() ^ 1, u128::MAX] {
         assert!(matches!(systx.resume(&Token::from_bits(forged)), Err(Error::NotPaused)));
@@ -70,7 +70,8 @@ pub fn paused(dir: &Path) {
         });
         pauses.join().unwrap()
     });
-    assert_eq!(receive.recv().unwrap(), "aborted");
+    // A thread that was joined has ended as a whole.
+    assert_eq!(receive.try_recv(), Ok("aborted"), "it is still there behind its last thread");
     assert!(matches!(systx.resume(&parts), Err(Error::NotPaused)));
     assert_eq!(staged(), 0, "nothing of it is left");
 
@@ -132,4 +133,48 @@ pub fn retry(dir: &Path) {
         let error = tx.retry::<()>().unwrap_err();
         assert!(matches!(Error::of(&error), Some(Error::Retry)));
     }
+}
+
+/// The number of the call in which a thread of this process sleeps.
+fn sleeps_in(thread: &str) -> Option<u64> {
+    let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).ok()?;
+    call.split(' ').next()?.parse().ok()
+}
+
+/// A change between the last read and the sleep: its notice has come before there was a watch for it.
+pub fn changed_before(dir: &Path) {
+    // poll and ppoll; nothing else in a commit to memory waits in them.
+    let polls: &[u64] = if cfg!(target_arch = "x86_64") { &[7, 271] } else { &[73] };
+    let Some((_volume, tree)) = place(dir, "tmpfs") else { return };
+    let (systx, flag) = (systx(), tree.join("flag"));
+    let (told, hears) = mpsc::channel();
+    let slept = std::thread::scope(|scope| {
+        let (systx, flag) = (&systx, &flag);
+        let waits = scope.spawn(move || {
+            let me = std::fs::read_link("/proc/thread-self").unwrap();
+            told.send(me.file_name().unwrap().to_str().unwrap().to_owned()).unwrap();
+            let waited = systx.atomically(&Options::new(), |tx| {
+                if tx.try_exists(flag)? {
+                    return Ok(());
+                }
+                std::fs::write(flag, "").unwrap();
+                tx.retry()
+            });
+            waited.unwrap();
+        });
+        let thread = hears.recv().unwrap();
+        let mut slept = false;
+        while !waits.is_finished() && !slept {
+            slept = sleeps_in(&thread).is_some_and(|call| polls.contains(&call));
+        }
+        if slept {
+            // A change that wakes it.
+            std::fs::write(flag, "again").unwrap();
+            std::fs::remove_file(flag).unwrap();
+            std::fs::write(flag, "again").unwrap();
+        }
+        waits.join().unwrap();
+        slept
+    });
+    assert!(!slept, "it sleeps although what it has read has changed");
 }

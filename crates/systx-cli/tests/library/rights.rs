@@ -36,7 +36,8 @@ pub fn matrix(dir: &Path) {
         let refused = scope.spawn(|| {
             as_user(USER, || {
                 let other = |error: &std::io::Error| matches!(Error::of(error), Some(Error::OtherUser));
-                assert!(other(&tx.write(own.join("x"), "").unwrap_err()));
+                let told = tx.write(own.join("x"), "");
+                assert!(told.is_err_and(|error| other(&error)), "a thread of another user's acts in root's");
                 assert!(systx.begin(&loosely()).is_err_and(|error| other(&error)));
             });
         });
