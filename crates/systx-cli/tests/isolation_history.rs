@@ -10,6 +10,8 @@
 //! seed is printed; `SYSTX_SEED` sets it (schedules stay the kernel's).
 
 mod alone;
+#[path = "isolation_history/library.rs"]
+mod library;
 
 use alone::place::{code, err, out, Place, AREA, SYSTX};
 use alone::{long, meet, role, Case};
@@ -18,6 +20,7 @@ use std::io::{BufRead, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::time::Instant;
+use systx_os::{Linux, Os};
 use systx_sim::history::{check_with, text, Anomaly, Class, History, Op, Outcome, Reads, Transaction};
 
 fn main() {
@@ -26,11 +29,14 @@ fn main() {
         ("transactions_among_outsiders_are_serializable", transactions_among_outsiders_are_serializable),
         ("killed_transactions_are_there_or_not", killed_transactions_are_there_or_not),
         ("anomalies_are_found_where_systx_is_bypassed", anomalies_are_found_where_systx_is_bypassed),
+        ("threads_of_the_library_beside_runs_are_serializable", library::threads_beside_runs),
+        ("killed_processes_of_the_library_leave_all_or_nothing", library::killed_threads_beside_runs),
+        ("anomalies_are_found_where_the_library_is_bypassed", library::planted),
         ("degree_2_permits_what_it_says_and_no_more", degree_2_permits_what_it_says_and_no_more),
         ("degree_2_is_what_it_says_when_asked_for", degree_2_is_what_it_says_when_asked_for),
     ];
     let kinds: &[&str] = if long() { &["tmpfs", "ext4", "btrfs"] } else { &["tmpfs", "ext4"] };
-    alone::enter(kinds, cases, &[("tx", play)]);
+    alone::enter(kinds, cases, &[("tx", play), ("library", library::play)]);
 }
 
 /// Lists that transactions and outsiders append to in place.
@@ -98,7 +104,6 @@ fn replace(path: &str, text: &str, unique: &str) {
 /// One place with its lists, and what was recorded about them.
 struct Recorder<'a> {
     p: &'a Place,
-    start: Instant,
     isolation: &'static str,
     /// True if the random transactions also rewrite files, beside appends in place and reads.
     rewrites: bool,
@@ -115,7 +120,7 @@ enum Fate {
 impl<'a> Recorder<'a> {
     fn new(p: &'a Place) -> Recorder<'a> {
         keys().for_each(|key| p.write(key, ""));
-        Recorder { p, start: Instant::now(), isolation: "serializable", rewrites: true }
+        Recorder { p, isolation: "serializable", rewrites: true }
     }
 
     /// Records transactions at degree 2. They append in place only: one that rewrites a file that it has read
@@ -125,7 +130,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        Linux::new().monotonic_ns()
     }
 
     /// Runs one transaction; `tick` is called at each of its calls. Returns its line.
