@@ -419,6 +419,116 @@ static void another_user(void)
 	CHECK(sys_xend() == 0);
 }
 
+/* Two files, in a transaction. */
+static void two_inside(void)
+{
+	CHECK(sys_xbegin(0, NULL) == 0 && put_inside("made", "whole") == 0 && put_inside("other", "whole") == 0);
+}
+
+/* Ends it: both are there, or neither. Returns the outcome, and removes them. */
+static struct systx_outcome all_or_nothing(void)
+{
+	int said = sys_xend(), error = errno;
+	struct systx_outcome end = outcome();
+	if (said == 0) {
+		CHECK(end.code == SYSTX_COMMITTED && says("made", "whole") && says("other", "whole"));
+		CHECK(unlink("made") == 0 && unlink("other") == 0);
+	} else {
+		CHECK(error == ECANCELED && end.code != SYSTX_COMMITTED && end.message != NULL);
+		CHECK(access("made", F_OK) == -1 && access("other", F_OK) == -1);
+	}
+	return end;
+}
+
+/* What is needed for the commit runs out behind the last call. */
+static void nothing_left_at_the_end(void)
+{
+	struct rlimit before, few;
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	few = before;
+	few.rlim_cur = 3;
+	two_inside();
+	CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	struct systx_outcome end = all_or_nothing();
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	CHECK(end.code == SYSTX_COMMITTED || (end.code == SYSTX_FAILED && end.error == EMFILE));
+	two_inside();
+	int filler = open("filler", O_WRONLY | O_CREAT, 0600);
+	CHECK(filler >= 0);
+	static char much[1 << 16];
+	while (write(filler, much, sizeof much) > 0)
+		;
+	CHECK(errno == ENOSPC);
+	end = all_or_nothing();
+	CHECK(end.code == SYSTX_COMMITTED || (end.code == SYSTX_FAILED && end.error == ENOSPC));
+	CHECK(close(filler) == 0 && unlink("filler") == 0);
+	two_inside();
+	CHECK(all_or_nothing().code == SYSTX_COMMITTED);
+}
+
+/* Runs a function in a child, which ends in the middle of whatever it does. */
+static void in_a_child(void (*does)(void))
+{
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		does();
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(access("made", F_OK) == -1 && access("other", F_OK) == -1);
+	two_inside();
+	CHECK(all_or_nothing().code == SYSTX_COMMITTED);
+}
+
+static void becomes_a_user(void)
+{
+	two_inside();
+	CHECK(setuid(1000) == 0);
+	FAILS(systx_open("old", O_RDONLY), EPERM);
+	FAILS(systx_unlink("old"), EPERM);
+	FAILS(sys_xend(), ECANCELED);
+	struct systx_outcome end = outcome();
+	CHECK(end.code == SYSTX_REFUSED && end.can_retry == 0 && strstr(end.message, "another user") != NULL);
+}
+
+static void changes_its_root(void)
+{
+	CHECK(mkdir("root", 0755) == 0);
+	two_inside();
+	CHECK(chroot("root") == 0);
+	/* Names lead where they lead now. */
+	FAILS(systx_open("/old", O_RDONLY), ENOENT);
+	CHECK(systx_stat("old", &found) == 0 && systx_stat("made", &found) == 0);
+	all_or_nothing();
+	CHECK(rmdir("root") == 0);
+}
+
+static void *begins_and_ends(void *with)
+{
+	(void)with;
+	two_inside();
+	return NULL;
+}
+
+static void loses_its_thread(void)
+{
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, begins_and_ends, NULL) == 0 && pthread_join(thread, NULL) == 0);
+	FAILS(sys_xend(), EINVAL);
+}
+
+/* The area is an outsider's to remove, and made anew. */
+static void area_removed(void)
+{
+	two_inside();
+	CHECK(system("rm -r ../.systx") == 0);
+	all_or_nothing();
+	two_inside();
+	CHECK(all_or_nothing().code == SYSTX_COMMITTED && access("../.systx/format", F_OK) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2 && chdir(argv[1]) == 0);
@@ -433,6 +543,12 @@ int main(int argc, char **argv)
 	no_space();
 	unsupported();
 	another_user();
+	nothing_left_at_the_end();
+	in_a_child(becomes_a_user);
+	in_a_child(changes_its_root);
+	in_a_child(loses_its_thread);
+	in_a_child(two_inside);
+	area_removed();
 	/* Nothing was changed, and nothing is locked: another process commits at once. */
 	CHECK(says("old", "old"));
 	pid_t child = fork();
