@@ -45,8 +45,8 @@ mod file;
 mod handles;
 mod kernel;
 mod metadata;
-mod noted;
 mod mutant;
+mod noted;
 mod open_options;
 mod options;
 mod order;
@@ -73,12 +73,12 @@ pub use dir_entry::DirEntry;
 pub use error::{Conflict, Error, Failed};
 pub use file::File;
 pub use metadata::{FileType, Metadata};
-#[doc(hidden)]
-pub use noted::unfinished;
-pub use noted::Unfinished;
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub use mutant::Mutant;
+#[doc(hidden)]
+pub use noted::unfinished;
+pub use noted::Unfinished;
 pub use open_options::OpenOptions;
 pub use options::{Durability, Isolation, Options, Policy, Unsupported};
 pub use order::OrderError;

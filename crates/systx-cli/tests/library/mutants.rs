@@ -31,7 +31,7 @@ fn check_of(mutant: Mutant) -> Option<(&'static str, &'static str)> {
         Mutant::StrangersResume => Some((PAUSE, "a stranger has resumed it")),
         Mutant::DesertedStay => Some((PAUSE, "it is still there behind its last thread")),
         Mutant::PausedGoesOn => Some((PAUSE, "a call on what is paused has been answered")),
-        Mutant::JudgedAsRoot => Some((RIGHTS, "staged 0")),
+        Mutant::JudgedAsRoot => Some((RIGHTS, "a user was given root's right")),
         Mutant::OtherUserUnseen => Some((RIGHTS, "a thread of another user's acts in root's")),
         Mutant::PredecessorLives | Mutant::BellUnrung | Mutant::BellLate | Mutant::PutUnlooked => None,
     }

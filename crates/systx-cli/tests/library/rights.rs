@@ -49,7 +49,7 @@ pub fn matrix(dir: &Path) {
 
 #[track_caller]
 fn errno(answer: std::io::Result<()>) -> i32 {
-    answer.unwrap_err().raw_os_error().unwrap()
+    answer.expect_err("a user was given root's right").raw_os_error().unwrap()
 }
 
 /// As an ordinary user, whose directory `own` is.
