@@ -6,7 +6,7 @@ use crate::machine::user::USER;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use systx::{Dir, Error, OpenOptions, Options, Transaction};
 
@@ -62,7 +62,7 @@ fn without_times(tree: &Path) -> Picture {
 pub fn undone_alone(dir: &Path) {
     for kind in KINDS {
         let Some((volume, tree)) = place(dir, kind) else { continue };
-        undone_in(&tree, &volume.area());
+        undone_in(&tree, &|| volume.area());
     }
 }
 
@@ -81,10 +81,12 @@ pub fn of_a_user(dir: &Path) {
 }
 
 pub fn play(own: &Path) {
-    undone_in(&own.join("tree"), &own.join(format!("{AREA}-{USER}")));
+    // In the directory, or at the top where that is open to all.
+    let at = |dir: &Path| dir.join(format!("{AREA}-{USER}"));
+    undone_in(&own.join("tree"), &|| own.ancestors().map(at).find(|area| area.exists()).unwrap());
 }
 
-fn undone_in(tree: &Path, area: &Path) {
+fn undone_in(tree: &Path, area: &dyn Fn() -> PathBuf) {
     let kind = tree.display();
     begin_with(tree);
     let systx = systx();
@@ -120,7 +122,7 @@ fn undone_in(tree: &Path, area: &Path) {
     assert_eq!(std::fs::read_to_string(tree.join("outer")).unwrap(), "outer");
     std::fs::remove_file(tree.join("outer")).unwrap();
     // Until the checkpoint there is a directory that says that all is done, and nothing of a part's is in it.
-    for entry in std::fs::read_dir(area.join("tx")).unwrap() {
+    for entry in std::fs::read_dir(area().join("tx")).unwrap() {
         let path = entry.unwrap().path();
         let inside = path.is_dir().then(|| std::fs::read_dir(&path).unwrap());
         // Entries have numbers.
