@@ -45,9 +45,10 @@ pub(crate) struct Open {
 
 impl Open {
     /// Returns false if it has to be opened anew: the program of this process has closed a descriptor without which
-    /// nothing works, or its log or table is used up.
+    /// nothing works, its log or table is used up, or its area was removed (what tidies /tmp does so).
     fn is_usable(&self, os: &Kernel) -> bool {
-        !self.domain.is_spent() && ![&*self.root, &self.domain.area.dir].iter().any(|fd| os.is_lost(fd))
+        let has_area = || os.stat(&self.domain.area.dir).is_ok_and(|area| area.nlink > 0);
+        !self.domain.is_spent() && !os.is_lost(&self.root) && has_area()
     }
 
     /// Device and mount.

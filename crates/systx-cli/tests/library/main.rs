@@ -66,6 +66,7 @@ fn main() {
         ("a_host_that_lives_on_gets_out_of_a_doubt", doubt_of_another),
         ("a_users_directory_is_one_however_it_is_reached", nested_mounts),
         ("a_table_that_makes_no_sense_is_opened_anew", condemned),
+        ("an_area_that_was_removed_is_made_anew", removed_area),
         ("one_transaction_spans_file_systems", over_file_systems),
         ("paths_lead_where_they_lead_outside", ways::paths),
         ("mounts_in_what_is_served_are_crossed", ways::mounts),
@@ -494,6 +495,32 @@ fn condemned(dir: &Path) {
     let first = add().expect_err("it makes no sense").to_string();
     assert_eq!(add().unwrap_or_else(|e| panic!("after {first}: {e}")), 4);
     assert_eq!(std::fs::read_to_string(tree.join("n")).unwrap(), "4");
+}
+
+/// The area is removed under a host that goes on, between two transactions and in one.
+fn removed_area(dir: &Path) {
+    for kind in KINDS {
+        let Some((_volume, tree)) = place(dir, kind) else { continue };
+        let systx = systx();
+        let area = tree.parent().unwrap().join(AREA);
+        let add = |meanwhile: &dyn Fn()| {
+            systx.atomically(&Options::new(), |tx| {
+                let before = tx.read_to_string(tree.join("n")).unwrap_or_default();
+                tx.write(tree.join("n"), before + "x")?;
+                meanwhile();
+                Ok::<_, std::io::Error>(())
+            })
+        };
+        add(&|| ()).unwrap();
+        std::fs::remove_dir_all(&area).unwrap();
+        add(&|| ()).unwrap();
+        assert!(area.join("table").exists(), "{kind}");
+        let removed = add(&|| drop(std::fs::remove_dir_all(&area)));
+        let then = std::fs::read_to_string(tree.join("n")).unwrap();
+        assert!(then == if removed.is_ok() { "xxx" } else { "xx" }, "{kind}: {then}, {removed:?}");
+        add(&|| ()).unwrap_or_else(|e| panic!("{kind}: after {removed:?}: {e}"));
+        assert_eq!(std::fs::read_to_string(tree.join("n")).unwrap(), then + "x", "{kind}");
+    }
 }
 
 fn nested_mounts(dir: &Path) {
