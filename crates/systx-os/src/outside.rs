@@ -3,7 +3,7 @@
 //!
 //! Owns: [`Outside`], an object held by a descriptor (O_PATH). Does not: write to it.
 
-use crate::types::{Dirent, Errno, FileType, Result, Stat};
+use crate::types::{Dirent, Errno, FileType, LinkAtEnd, Result, Stat};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, CWD};
 use std::os::fd::AsRawFd;
@@ -86,15 +86,6 @@ pub fn open_directory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
 /// Opens the directory at a path, `.` or an absolute one (O_PATH).
 pub fn open_at_path(path: &[u8]) -> Result<OwnedFd> {
     rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty())
-}
-
-/// The object of a path that ends in a symbolic link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkAtEnd {
-    /// The one to which it leads.
-    Followed,
-    /// The link.
-    Itself,
 }
 
 /// Attributes of the object at an absolute path.

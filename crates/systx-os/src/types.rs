@@ -396,3 +396,12 @@ pub enum Lease {
     /// F_WRLCK: no other process has it open, mapped or executing.
     Write,
 }
+
+/// The object of a path that ends in a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkAtEnd {
+    /// The one to which it leads.
+    Followed,
+    /// The link.
+    Itself,
+}

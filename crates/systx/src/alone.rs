@@ -1,101 +1,24 @@
 //! A transaction's first look at a path, answered by the kernel in one call.
 //!
-//! Owns: what this process knows of paths, and the look that a transaction has had instead of a walk. Guarantees: the
+//! Owns: when that look counts, and the walk that follows it. Guarantees: the
 //! answer is the kernel's to the caller, at one instant at which no commit was under way; it is delivered only if the
 //! object and its stamp are those that a walk has found at this path before. Before the transaction does anything else
 //! the path is walked and has to lead to the same; if it does nothing else, the kernel is asked once more when it ends
 //! (docs/protocol.md, R4). Does not: keep directories, whose stamps move with each name in them.
 
-use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::known_paths::{agree, facts, look, values, Alone, Known, Path};
 use crate::state::{Answer, Calling, Fault, State};
 use crate::walk::{Last, Object, Start};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use systx_engine::domain::Domain;
-use systx_engine::outcome::{self, ConflictKind, Durability, Isolation, Party};
-use systx_engine::transaction::Attr;
-use systx_os::outside::{self, LinkAtEnd};
-use systx_os::{FileType, Stat, Timestamp};
-
-/// Most paths that a process knows.
-const PATHS_MAX: usize = 4096;
-
-/// A path, and whether a link at its end is followed.
-type Path = (Box<[u8]>, Last);
-
-/// Objects that walks have found, by path.
-#[derive(Default)]
-pub(crate) struct Paths(Mutex<HashMap<Path, Known>>);
-
-#[derive(Clone)]
-struct Known {
-    /// Those on the way, the last one's included.
-    domains: Vec<Weak<Domain<Kernel>>>,
-    /// By which a walk names the file system.
-    device_and_mount: (u64, u64),
-    stat: Stat,
-}
-
-impl Paths {
-    fn get(&self, path: &Path) -> Option<Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned()
-    }
-
-    /// One too many, and all others are forgotten.
-    fn put(&self, path: Path, known: Known) {
-        let mut paths = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if paths.len() >= PATHS_MAX {
-            paths.clear();
-        }
-        paths.insert(path, known);
-    }
-}
-
-/// All that a transaction has seen so far.
-pub(crate) struct Alone {
-    path: Path,
-    stat: Stat,
-}
+use systx_engine::outcome::{Durability, Isolation};
+use systx_os::{FileType, LinkAtEnd, Stat};
 
 /// The answer to a question for attributes.
 pub(crate) enum Looked {
     Alone(Stat),
     Walked(Object),
-}
-
-fn look(path: &Path) -> Option<Stat> {
-    let link = if path.1 == Last::Follow { LinkAtEnd::Followed } else { LinkAtEnd::Itself };
-    outside::stat_at(&path.0, link).ok()
-}
-
-/// The attributes that are facts. Blocks and the time of the last use are none.
-fn facts(stat: &Stat) -> Stat {
-    let never = Timestamp { sec: 0, nsec: 0 };
-    Stat { blocks: 0, atime: never, immutable: false, append_only: false, ..*stat }
-}
-
-/// The same without the stamp, which also moves when nothing of that has changed.
-fn values(stat: &Stat) -> Stat {
-    Stat { ctime: Timestamp { sec: 0, nsec: 0 }, ..facts(stat) }
-}
-
-/// Returns true if a walk and the kernel have found the same.
-fn agree(attr: &Attr, stat: &Stat) -> bool {
-    let of_stat = Attr::from(stat);
-    Attr { atime: of_stat.atime, blocks: of_stat.blocks, ctime: of_stat.ctime, ..*attr } == of_stat
-}
-
-impl Alone {
-    /// Asks once more: whether the transaction can end with this.
-    pub fn still_holds(&self) -> bool {
-        look(&self.path).is_some_and(|now| values(&now) == values(&self.stat))
-    }
-
-    pub fn conflict(&self) -> Error {
-        let (path, what, with) = (self.path.0.to_vec(), ConflictKind::ContentsChanged, Party::Unknown);
-        Error::conflict(Box::new(outcome::Conflict { path, what, with }))
-    }
 }
 
 impl State {
@@ -111,7 +34,8 @@ impl State {
 impl Calling<'_> {
     /// Looks at the end of a path: stat(2).
     pub fn look(&mut self, start: &Start, path: &[u8], last: Last) -> Answer<Looked> {
-        let wanted: Path = (path.into(), last);
+        let link = if last == Last::Follow { LinkAtEnd::Followed } else { LinkAtEnd::Itself };
+        let wanted: Path = (path.into(), link);
         // A durable one has to have on the disk what it has read; one of degree 2 may end when that has changed.
         let options = self.state.engine.options();
         let (durability, isolation) = (options.durability, options.isolation);
@@ -161,7 +85,8 @@ impl Calling<'_> {
     /// Walks the path that was only looked at, so that all on the way is seen by the rules. It has to lead to the same.
     pub fn settle(&mut self) -> Answer<()> {
         let Some(alone) = self.state.alone.take() else { return Ok(()) };
-        match self.find(&Start::WorkingDirectory, &alone.path.0, alone.path.1) {
+        let last = if alone.path.1 == LinkAtEnd::Followed { Last::Follow } else { Last::Stay };
+        match self.find(&Start::WorkingDirectory, &alone.path.0, last) {
             Ok(Object::Inside { attr, .. }) if agree(&attr, &alone.stat) => Ok(()),
             Err(Fault::Ends(error)) => Err(Fault::Ends(error)),
             _ => Err(Fault::Ends(alone.conflict())),

@@ -44,6 +44,7 @@ mod error;
 mod file;
 mod handles;
 mod kernel;
+mod known_paths;
 mod metadata;
 mod mutant;
 mod noted;

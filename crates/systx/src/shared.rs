@@ -1,8 +1,8 @@
 //! What a process keeps between its transactions.
 
-use crate::alone::Paths;
 use crate::error::Error;
 use crate::kernel::Kernel;
+use crate::known_paths::Paths;
 use crate::mutant::{self, Mutant};
 use crate::order::{name_of, Order};
 use crate::paused::Paused;

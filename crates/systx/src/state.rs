@@ -5,10 +5,10 @@
 //! call says so. Does not: know paths (`walk`) or what a call answers (`calls`).
 
 use crate::actions::{Actions, Ending};
-use crate::alone::Alone;
 use crate::error::Error;
 use crate::handles::{Birth, Handles};
 use crate::kernel::Kernel;
+use crate::known_paths::Alone;
 use crate::mutant::{self, Mutant};
 use crate::options::{Options, Policy, Unsupported};
 use crate::order::Turn;

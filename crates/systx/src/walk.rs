@@ -70,7 +70,7 @@ impl End {
 }
 
 /// Treatment of a symbolic link at the end of the path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
     /// It is followed.
     Follow,

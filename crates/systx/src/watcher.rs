@@ -321,6 +321,7 @@ impl Watch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn whoever_has_gone_is_finished_for_and_the_last_one_ends_the_watch() {
@@ -342,7 +343,7 @@ mod tests {
         std::fs::create_dir(&dir).unwrap();
         let program = dir.join("systx");
         std::fs::copy("/bin/true", &program).unwrap();
-        // /tmp is open to all.
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(trusted(&program).unwrap_err().starts_with("another user can change"));
         assert!(trusted(Path::new("systx")).is_err() && trusted(&dir.join("missing")).is_err());
         assert!(Watcher::Program(program).program().is_err() && Watcher::Off.program().is_err());

@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, RawDir, Statx, StatxAttributes, StatxFlags};
 
 use super::open;
 use super::raw::Name;
-use crate::outside::LinkAtEnd;
+use crate::types::LinkAtEnd;
 use crate::types::{Dirent, Errno, FileType, Open, Result, Stat, StatFs, Timestamp};
 
 /// STATX_MNT_ID_UNIQUE: a mount id that is not given out twice.

@@ -29,7 +29,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use crate::os::Os;
-use crate::outside::LinkAtEnd;
+use crate::types::LinkAtEnd;
 use crate::types::*;
 
 pub use flags::{features, Features};
