@@ -220,6 +220,14 @@ pub(crate) enum Mutant {
     TargetsEarly,
     /// U: an outsider's write to what is cut off is not looked for.
     CutsUnseen,
+    /// A patch that is set aside for an outsider's write to what it cuts off is not on the disk when that is reported.
+    CutForgotten,
+    /// A file under another process's lease is not tried again.
+    LeasesNotAwaited,
+    /// A name's handle and attributes are taken by two calls and count as one object's.
+    LookTorn,
+    /// On tmpfs bytes count as unchanged by their stamp.
+    TmpfsByStamps,
 }
 
 /// Returns true if a rule is left out.
@@ -372,5 +380,9 @@ impl Mutant {
         Mutant::FlagsNotPassedOn,
         Mutant::TargetsEarly,
         Mutant::CutsUnseen,
+        Mutant::CutForgotten,
+        Mutant::LeasesNotAwaited,
+        Mutant::LookTorn,
+        Mutant::TmpfsByStamps,
     ];
 }

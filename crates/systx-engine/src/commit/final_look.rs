@@ -10,7 +10,7 @@ use crate::mutant::{self, Mutant};
 use crate::objects::{identify, open_object, slot_name};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::record::{Act, Step};
-use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
+use crate::recovery::past_leases;
 use std::collections::HashSet;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Lease, Open, Os};
@@ -216,30 +216,25 @@ enum Held<Fd> {
     Gone,
 }
 
-/// Opens a file and takes a lease on it. Who reads it, or looks at it, is soon done; and what was closed
-/// counts as open until the kernel comes to it (a view's private reads end that way).
+/// Opens a file and takes a lease on it.
 fn leased<O: Os>(
     os: &O,
     kind: Lease,
     open: impl Fn() -> systx_os::Result<Option<O::Fd>>,
 ) -> systx_os::Result<Held<O::Fd>> {
-    for round in 0..LEASE_ROUNDS {
-        if round > 0 {
-            os.pause(LEASE_PAUSE_NS);
+    let attempt = || {
+        let Some(fd) = open()? else { return Ok(Held::Gone) };
+        match os.lease(&fd, kind) {
+            Ok(()) => Ok(Held::Leased(fd)),
+            // Not for us, or not here: then only the bytes decide.
+            Err(error) if kind == Lease::Read && error != Errno::AGAIN => Ok(Held::Leased(fd)),
+            Err(_) => Err(Errno::AGAIN),
         }
-        match open() {
-            Ok(Some(fd)) => match os.lease(&fd, kind) {
-                Ok(()) => return Ok(Held::Leased(fd)),
-                // Not for us, or not here: then only the bytes decide.
-                Err(error) if kind == Lease::Read && error != Errno::AGAIN => return Ok(Held::Leased(fd)),
-                Err(_) => {}
-            },
-            Ok(None) => return Ok(Held::Gone),
-            Err(Errno::AGAIN) => {}
-            Err(error) => return Err(error),
-        }
+    };
+    match past_leases(os, || Ok(()), attempt) {
+        Err(Errno::AGAIN) => Ok(Held::Open),
+        held => held,
     }
-    Ok(Held::Open)
 }
 
 /// Returns what a step expects at its name before any step was taken; `None` when another step of ours

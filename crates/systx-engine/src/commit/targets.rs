@@ -11,7 +11,7 @@ use crate::objects::open_object;
 use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
 use crate::plan::Plan;
 use crate::record::{Act, Step};
-use crate::recovery::{LEASE_PAUSE_NS, LEASE_ROUNDS};
+use crate::recovery::past_leases;
 use std::collections::HashMap;
 use std::sync::Arc;
 use systx_os::{Errno, Handle, Open, Os, Timestamp};
@@ -60,9 +60,10 @@ pub(super) fn open<O: Os>(
         let at = plan.places.get(&patch.file).unwrap_or(&step.at);
         let path = || domain.shown(&crate::paths::join(&at.path, &at.name));
         let open = || {
-            past_leases(&domain.os, || {
-                open_object(&domain.os, &domain.area.root, &patch.file, &at.path, &at.name, Open::ReadWrite)
-            })
+            let (os, root) = (&domain.os, &domain.area.root);
+            // Found anew: reopening what the base has found takes as many calls, and finds a file without a name, too.
+            let open = || open_object(os, root, &patch.file, &at.path, &at.name, Open::ReadWrite);
+            past_leases(os, || Ok(()), open)
         };
         let mut opened = open();
         if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && open_max > 0 {
@@ -94,16 +95,4 @@ pub(super) fn open<O: Os>(
         }
     }
     Ok(Targets { open: targets, cut })
-}
-
-/// Opens a file on which another process may hold a lease for a moment, because it looks at the bytes.
-fn past_leases<O: Os, T>(os: &O, open: impl Fn() -> systx_os::Result<T>) -> systx_os::Result<T> {
-    // Bounded, since the entry is held meanwhile and an outsider may keep its lease for as long as it likes (I10).
-    for _ in 1..LEASE_ROUNDS {
-        match open() {
-            Err(Errno::AGAIN) => os.pause(LEASE_PAUSE_NS),
-            opened => return opened,
-        }
-    }
-    open()
 }

@@ -477,8 +477,9 @@ impl<O: Os> Facts<O> {
 
 /// Identity and attributes of a name.
 ///
-/// Two calls: an outsider who replaces the object between them is found by the final look, which compares identities.
-fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
+/// The handle is asked for once more behind the attributes, as an outsider may replace the object between two calls: both
+/// are of one, or each transaction that knows the name would take the one's for the other's.
+pub(crate) fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
     loop {
         let handle = match os.handle_at(dir, name) {
             Ok(handle) => handle,
@@ -486,8 +487,10 @@ fn look_at<O: Os>(os: &O, dir: &O::Fd, name: &[u8]) -> Result<Look> {
             Err(e) => return Err(e),
         };
         match os.stat_at(dir, name) {
-            Ok(stat) => return Ok(Some((handle, stat))),
-            Err(Errno::NOENT) => {}
+            Ok(stat) if mutant::on(Mutant::LookTorn) || os.handle_at(dir, name) == Ok(handle) => {
+                return Ok(Some((handle, stat)));
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e),
         }
     }
@@ -514,10 +517,7 @@ fn look_knowing<O: Os>(domain: &Domain<O>, dir: &LowerDir<O>, fd: &O::Fd, name: 
     }
     let found = look_at(os, fd, name)?;
     if let Some((handle, stat)) = found {
-        // For the next transaction handle and attributes have to be of one object.
-        if os.handle_at(fd, name) == Ok(handle) {
-            remembered.set_name(&dir.handle, name, (handle, stat));
-        }
+        remembered.set_name(&dir.handle, name, (handle, stat));
     }
     Ok(found)
 }
@@ -550,7 +550,7 @@ fn claims_of<O: Os>(dir: &LowerDir<O>, name: &[u8], found: &Look) -> Vec<ObjectI
 /// `EACCES`. tmpfs doesn't ask to be told of the first store into a page (vma_needs_dirty_tracking() in
 /// mm/mmap.c): one that was read through a shared mapping is writable at once.
 fn is_hot<O: Os>(os: &O, fd: &O::Fd, info: &FsInfo) -> bool {
-    if !info.leases || info.kind == FsKind::Tmpfs {
+    if !info.leases || (info.kind == FsKind::Tmpfs && !mutant::on(Mutant::TmpfsByStamps)) {
         return true;
     }
     matches!(os.lease(fd, Lease::Read), Err(Errno::AGAIN))

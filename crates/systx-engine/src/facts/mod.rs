@@ -18,6 +18,8 @@ mod tests;
 
 use crate::paths::join;
 pub(crate) use compare::OpenFiles;
+#[cfg(test)]
+pub(crate) use look::look_at;
 pub use lower_dir::LowerDir;
 
 use crate::domain::Domain;

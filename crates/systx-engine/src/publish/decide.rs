@@ -149,9 +149,19 @@ pub(super) enum Ends {
     Unknown,
 }
 
+/// The modification time of a file that others may have open. What is cut off is in no record, so an outsider's write
+/// to it shows by the time alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stamp {
+    /// As at the final look; or none was noted then.
+    AsNoted,
+    Moved,
+}
+
 /// A file to be patched, before its bytes are looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
+    pub stamp: Stamp,
     pub resize: Resize,
     pub size: Size,
     pub sharing: Sharing,
@@ -195,6 +205,9 @@ pub(super) enum Verdict {
     /// An outsider has written as many other bytes, which are left and reported: sectors are written before the
     /// ends only.
     Rewritten,
+    /// An outsider has written what may be what is cut off: the new bytes are set aside, and the file stays. Later
+    /// passes can't tell any more.
+    SetAside,
 }
 
 impl Resize {
@@ -234,7 +247,7 @@ impl Verdict {
     pub fn is_reported(self) -> bool {
         match self {
             Verdict::Theirs | Verdict::Rewritten => true,
-            Verdict::Keep | Verdict::Set | Verdict::Append => false,
+            Verdict::Keep | Verdict::Set | Verdict::Append | Verdict::SetAside => false,
         }
     }
 }
@@ -251,9 +264,15 @@ impl Target {
         }
     }
 
+    /// Returns true if an outsider may have written to what is to be cut off.
+    fn cuts_foreign(&self) -> bool {
+        (self.resize, self.size, self.stamp) == (Resize::Cut, Size::Before, Stamp::Moved)
+    }
+
     /// Returns the one question about the bytes that decides, if there is one.
     pub fn question(&self) -> Question {
         match self.size {
+            _ if self.cuts_foreign() => Question::Nothing,
             // An outsider may have written as many other bytes.
             Size::Before if self.resize != Resize::No && self.ends == Ends::Compared => Question::Ends,
             // An earlier pass, which had the file to itself, has set the size and was cut off; or all is there.
@@ -275,6 +294,7 @@ impl Target {
     /// Decides what is done about the size.
     pub fn verdict(&self, answer: Answer) -> Verdict {
         match (self.size, answer) {
+            _ if self.cuts_foreign() => Verdict::SetAside,
             // Another size would mix the outsider's bytes with ours, or cut them off.
             (Size::Before, Answer::Foreign) => Verdict::Rewritten,
             // All that is to be appended is there already; another append would bring it twice (I5).
@@ -385,7 +405,8 @@ mod tests {
     use super::Answer::{Foreign, NotAsked, Ours};
     use super::Resize::{Cut, GrowFar, GrowPage, GrowSome, No};
     use super::Size::{After, Before as Old, Beyond, HalfwayAtSector, HalfwayWithin, Other};
-    use super::Verdict::{Append, Keep, Rewritten, Set, Theirs};
+    use super::Stamp::{AsNoted, Moved};
+    use super::Verdict::{Append, Keep, Rewritten, Set, SetAside, Theirs};
     use super::*;
     use crate::record::{PatchRange, Source};
     use systx_os::Handle;
@@ -413,6 +434,9 @@ mod tests {
 
     /// Columns: exclusive in the first pass, in a redo; shared in the first pass, in a redo.
     type Row = (Resize, Size, Answer, [Option<Verdict>; 4]);
+
+    /// Before all others.
+    const MOVED: Row = (Cut, Old, NotAsked, all(SetAside));
 
     const TABLE: [Row; 49] = [
         (No, Old, NotAsked, all(Keep)),
@@ -484,8 +508,9 @@ mod tests {
             .enumerate();
         sized.flat_map(move |(resize, size)| {
             columns.clone().flat_map(move |(n, (sharing, pass))| {
-                [Ends::Compared, Ends::Unknown].into_iter().flat_map(move |ends| {
-                    let target = Target { resize, size, sharing, pass, ends };
+                let known = [Ends::Compared, Ends::Unknown].map(|ends| [(ends, AsNoted), (ends, Moved)]);
+                known.into_iter().flatten().flat_map(move |(ends, stamp)| {
+                    let target = Target { resize, size, sharing, pass, ends, stamp };
                     let answers: &[_] = match target.question() {
                         Question::Nothing => &[NotAsked],
                         _ => &[Ours, Foreign],
@@ -501,9 +526,12 @@ mod tests {
         let mut met = 0;
         for (target, answer, column) in targets() {
             let of = |row: &&Row| (row.0, row.1, row.2) == (target.resize, target.size, answer);
-            let expected = TABLE.iter().find(of).and_then(|row| row.3[column]);
+            let moved = [MOVED].into_iter().filter(|_| target.stamp == Moved);
+            let rows: Vec<Row> = moved.chain(TABLE).collect();
+            let expected = rows.iter().find(of).and_then(|row| row.3[column]);
             assert_eq!(Some(target.verdict(answer)), expected, "{target:?} {answer:?}");
-            met += usize::from(target.ends == Ends::Unknown || target.question() == Question::Ends);
+            let counts = target.ends == Ends::Unknown || target.question() == Question::Ends;
+            met += usize::from(counts && target.stamp == AsNoted);
         }
         let cells = TABLE.iter().flat_map(|row| row.3).flatten().count();
         assert_eq!(met, cells, "no cell of the table is left over");

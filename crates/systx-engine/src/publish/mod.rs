@@ -79,7 +79,7 @@ pub(crate) fn publish<O: Os>(site: &mut Site<'_, O>, body: &Body) -> Result<Vec<
         }
         times.before(site, step);
         trace!(n, act = name(&step.act), path = %Shown(&crate::paths::join(&step.at.path, &step.at.name)), "step");
-        let done = site.with_room(|site| take(site, body, step));
+        let done = site.with_room(|site| take(site, body, n, step));
         // Also of a step that failed: a part of it may have moved the time.
         times.after(site, step);
         if let Err(error) = done {
@@ -121,7 +121,7 @@ fn name(act: &Act) -> &'static str {
 }
 
 /// Takes one step, or what is left of it.
-fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), Errno> {
+fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, n: usize, step: &Step) -> Result<(), Errno> {
     match &step.act {
         Act::Place { small } => place::place(site, step, small.as_ref()),
         Act::Link { .. } => place::place(site, step, None),
@@ -132,7 +132,7 @@ fn take<O: Os>(site: &mut Site<'_, O>, body: &Body, step: &Step) -> Result<(), E
             remove::take_out(site, step, before, remove::Why::Remove(taken::of_step(read)))
         }
         Act::Take { before, .. } => remove::take_out(site, step, before, remove::Why::Move(body)),
-        Act::Patch(patch) => patch::patch(site, step, patch),
+        Act::Patch(patch) => patch::patch(site, n, step, patch),
         Act::Attr { object, changes, power_over } => {
             attr::change(site, step, object, changes, power_over.as_ref())
         }

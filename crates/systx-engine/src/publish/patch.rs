@@ -1,9 +1,10 @@
 //! PATCH: bytes and size of an existing file, sector by sector.
 
 use super::decide::{
-    is_pre_image, Answer, Ends, Known, Question, Resize, Sector, Sharing, Size, Target, Verdict,
+    is_pre_image, Answer, Ends, Known, Question, Resize, Sector, Sharing, Size, Stamp, Target, Verdict,
 };
 use super::place::open_for_writing;
+use super::refused;
 use super::site::{OldEnds, Pass, Site};
 use crate::bytes::{read_up_to, sector_crc, write_all};
 use crate::invariant::invariant;
@@ -22,7 +23,7 @@ type Run = std::ops::Range<usize>;
 
 /// Sets the size, then writes every sector whose pre-image is still there. In a file that another process has
 /// open, bytes are exchanged instead of written, and growth is appended.
-pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -> Result<()> {
+pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, patch: &Patch) -> Result<()> {
     let os = site.os;
     let kept = site.patch_targets.get(&patch.file).cloned();
     let since = if kept.is_some() { Since::Before } else { Since::Now };
@@ -58,15 +59,15 @@ pub(super) fn patch<O: Os>(site: &mut Site<'_, O>, step: &Step, patch: &Patch) -
     let ends = site.old_ends.get(&patch.file).unwrap_or(&none);
     let file = Patching { os, patch, target: &target, slot: slot.as_ref(), ends, sharing };
     let (resize, found) = (Resize::of(patch), Size::of(patch, size));
-    let state = Target { resize, size: found, sharing, pass: site.pass, ends: compares_ends(site, patch) };
-    // What is cut off is in no record: an outsider's write to it shows by the time alone.
-    let written =
-        site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime) && !mutant::on(Mutant::CutsUnseen);
-    let answer = match state.question() {
-        Question::Nothing if resize == Resize::Cut && found == Size::Before && written => Answer::Foreign,
-        question => file.answer(question, size)?,
-    };
-    let verdict = state.verdict(answer);
+    let moved = site.shared.get(&patch.file).is_some_and(|at| *at != stat.mtime);
+    let stamp = if moved && !mutant::on(Mutant::CutsUnseen) { Stamp::Moved } else { Stamp::AsNoted };
+    let ends = compares_ends(site, patch);
+    let state = Target { stamp, resize, size: found, sharing, pass: site.pass, ends };
+    let verdict = state.verdict(file.answer(state.question(), size)?);
+    if verdict == Verdict::SetAside {
+        drop(lease);
+        return refused::set_aside_for_good(site, n, step);
+    }
     let mut theirs = verdict.is_reported();
     // Set before the bytes are written: from then on a file that ends sooner was cut by an outsider.
     if verdict == Verdict::Set {
@@ -129,7 +130,7 @@ fn end_in_place<O: Os>(site: &Site<'_, O>, patch: &Patch, verdict: Verdict) -> u
         Verdict::Append => patch.size_before,
         // The sector that holds the end is an outsider's, or a part of it is.
         Verdict::Rewritten => patch.ends_at(),
-        Verdict::Keep | Verdict::Set | Verdict::Theirs => patch.size_after,
+        Verdict::Keep | Verdict::Set | Verdict::Theirs | Verdict::SetAside => patch.size_after,
     };
     let later = site.cut_later.filter(|_| !mutant::on(Mutant::PastLaterCut));
     let cut = later.map_or(u64::MAX, |cut| cut(&patch.file));

@@ -13,8 +13,9 @@ use super::remove::drop_token;
 use super::site::{OldEnds, Pass, Site};
 use super::{pending, Pending};
 use crate::bytes::{read_up_to, write_all};
+use crate::mutant::{self, Mutant};
 use crate::objects::{identify, slot_name};
-use crate::outcome::ConflictCopyKind;
+use crate::outcome::{ConflictCopy, ConflictCopyKind};
 use crate::record::{Act, Change, Patch, Source, Step, SECTOR_BYTES};
 use systx_os::{Errno, FileType, Handle, Open, Os, Result};
 
@@ -64,6 +65,16 @@ fn has_room<O: Os>(site: &Site<'_, O>) -> bool {
     site.os.statfs(site.root).is_ok_and(|s| s.bavail.saturating_mul(u64::from(s.frsize)) > ROOM_BYTES)
 }
 
+/// Sets a patch aside that would cut off what an outsider has written since the final look: a fact that only the owner
+/// knows. It is on the disk before it is reported, or a redo would take the step after all.
+pub(super) fn set_aside_for_good<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step) -> Result<()> {
+    set_aside(site, n, step, ConflictCopyKind::ContentsLeft)?;
+    if mutant::on(Mutant::CutForgotten) {
+        return Ok(());
+    }
+    site.os.syncfs(site.slots)
+}
+
 /// Keeps what the step would have published, and reports it.
 ///
 /// # Errors
@@ -108,8 +119,12 @@ fn set_aside<O: Os>(site: &mut Site<'_, O>, n: usize, step: &Step, why: Conflict
             }
         }
         Act::Patch(patch) => {
-            let name = keep_patch(site, n, patch)?;
-            site.report(step, Some(name), why);
+            let name = patch_name(site, n);
+            let copy = ConflictCopy { path: site.path_of(&step.at), aside: Some(name.clone()), what: why };
+            // Noted first, as any other: a later pass finds the file, and asks no more.
+            site.note(&copy);
+            keep_patch(site, &name, patch)?;
+            site.conflict_copies.push(copy);
         }
         Act::Attr { .. } => site.report(step, None, why),
     }
@@ -179,11 +194,10 @@ fn nothing_is_as_before<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch, f
     Ok(true)
 }
 
-/// Returns true if a redo meets a patch without entry that was set aside: the file with its bytes is the
-/// mark.
+/// Returns true if an earlier pass has set a patch without entry aside: the file with its bytes is the mark.
 pub(super) fn was_set_aside<O: Os>(site: &Site<'_, O>, n: usize, step: &Step) -> Result<bool> {
     match &step.act {
-        Act::Patch(patch) if site.pass == Pass::Redo && !in_slot(patch) => {
+        Act::Patch(patch) if !site.is_own && !in_slot(patch) => {
             Ok(identify(site.os, site.aside, patch_name(site, n).as_bytes())?.is_some())
         }
         _ => Ok(false),
@@ -199,13 +213,9 @@ fn patch_name<O: Os>(site: &Site<'_, O>, n: usize) -> String {
 }
 
 /// Keeps the bytes of a patch at their places in a file in `aside/`.
-fn keep_patch<O: Os>(site: &Site<'_, O>, n: usize, patch: &Patch) -> Result<String> {
-    let (os, name) = (site.os, patch_name(site, n));
-    let fd = match os.create(site.aside, name.as_bytes(), 0o600) {
-        // A pass before this one has left it: it gets the same bytes once more.
-        Err(Errno::EXIST) => os.open(site.aside, name.as_bytes(), Open::ReadWrite)?,
-        made => made?,
-    };
+fn keep_patch<O: Os>(site: &Site<'_, O>, name: &str, patch: &Patch) -> Result<()> {
+    let os = site.os;
+    let fd = os.tmpfile(site.aside, 0o600)?;
     // The size is set by itself, since holes are not written, also where one is the end.
     os.truncate(&fd, patch.size_after)?;
     for range in patch.ranges.iter().filter(|range| range.source != Source::Hole) {
@@ -213,5 +223,10 @@ fn keep_patch<O: Os>(site: &Site<'_, O>, n: usize, patch: &Patch) -> Result<Stri
             write_all(os, &fd, &after_image(os, None, range, chunk)?, chunk.at)?;
         }
     }
-    Ok(name)
+    // It has its name last, as that says that all of it is there.
+    os.fsync(&fd)?;
+    match os.link(&fd, site.aside, name.as_bytes()) {
+        Err(Errno::EXIST) => Ok(()),
+        done => done,
+    }
 }

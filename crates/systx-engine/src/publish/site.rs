@@ -405,7 +405,8 @@ impl<'a, O: Os> Site<'a, O> {
         self.conflict_copies.push(conflict_copies);
     }
 
-    fn note(&self, conflict_copy: &ConflictCopy) {
+    /// Writes a line of what is displaced into the area, once.
+    pub fn note(&self, conflict_copy: &ConflictCopy) {
         if let Some(area) = self.area {
             // On a full disk there is no line; what was kept is listed all the same.
             let _ = reports::keep(self.os, area, self.id, conflict_copy);

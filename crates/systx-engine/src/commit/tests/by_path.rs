@@ -6,7 +6,7 @@ use super::world::{open, Finds};
 use crate::outcome::{CommitError, Committed, ConflictCopy, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, SetAttr, Transaction};
 use systx_os::{Errno, FsKind, Open, Os, Rename, SetXattr};
-use systx_sim::machine::{run_process, Crash, Machine, SimFd, SimOs, Tree};
+use systx_sim::machine::{run_process, Call, Crash, Machine, SimFd, SimOs, Tree};
 
 const USER: u32 = 1000;
 const ME: Caller = Caller { uid: USER, gid: USER, umask: 0o022 };
@@ -449,4 +449,36 @@ fn what_somebody_renames_behind_the_final_look_is_found_by_the_living() {
         assert_eq!(look("w/x/sub/deep/i").map(|l| l.content[600]), Some(b'n'), "{what}");
     }
     assert!(met > 5, "{met}");
+}
+
+/// The token of a directory has mode 0, so its own user may not list it.
+#[test]
+fn an_aborted_commit_leaves_no_token_of_a_directory() {
+    let machine = world(FsKind::Btrfs);
+    let (os, outsider) = (machine.spawn_as("owner", USER), machine.outsider("outsider"));
+    let (owner, mut sealed) = (os.process(), false);
+    // The directory of a commit that no checkpoint covers yet stays.
+    let staged = || {
+        let root = machine.outsider("looks");
+        let listed = root.read_dir(&root.open_path(0, ".systx/tx", Open::Directory).expect("is there"));
+        listed.expect("lists").into_iter().map(|entry| entry.name).collect::<Vec<_>>()
+    };
+    let before = staged();
+    machine.set_hook(move |_, info| {
+        // The staging directory gets its name: all is in it.
+        let seals = info.process == owner && info.call == Call::Rename && info.name.ends_with(b"~");
+        if seals && !std::mem::replace(&mut sealed, true) {
+            let file = outsider.open_path(0, "w/k/f", Open::ReadWrite).expect("is there");
+            outsider.pwrite(&file, b"theirs", 0).expect("writes");
+        }
+    });
+    let ended = run_process(&os, || {
+        change(&open(&os).expect("opens"), |t, w| {
+            rmdir(t, w, "e/empty")?;
+            append(t, w, "k/f", b"more")
+        })
+    });
+    machine.clear_hook();
+    assert!(matches!(ended.expect("lives"), Err(CommitError::Conflict(_))));
+    assert_eq!(staged(), before, "what was staged is left");
 }

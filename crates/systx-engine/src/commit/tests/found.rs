@@ -2,12 +2,12 @@
 
 use super::world::{machine, open};
 use crate::commit::aborted;
-use crate::facts::Facts;
+use crate::facts::{look_at, Facts};
 use crate::outcome::{CommitError, Committed, Durability, Options, Party, Verb, VerbError};
 use crate::transaction::{Access, Caller, Node, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use systx_os::{FsKind, Open, Os};
+use systx_os::{FsKind, Lease, Open, Os, Rename, Words};
 use systx_sim::machine::{run_process, Call, Crash, Ended, Machine, Plant, Schedule, SimOs};
 
 /// Virtual time of a call.
@@ -254,44 +254,62 @@ fn a_commit_that_changes_a_file_breaks_no_lease_of_one_that_takes_it_out() {
     assert!(seen.iter().all(|n| *n > 0), "each of them wins: {seen:?}");
 }
 
+/// Files, and a machine with them. A record of the log has changed each: a redo knows nothing then of what a later one
+/// cuts off.
+fn files_to_cut() -> (Vec<String>, Machine) {
+    let names: Vec<_> = (0..12).map(|n| format!("f{n}")).collect();
+    let plants: Vec<_> = names.iter().map(|name| (&name[..], Plant::File(b"new and long"))).collect();
+    let world = world(&plants);
+    let os = world.spawn("earlier");
+    let write = |t: &mut Transaction<SimOs>| rewrite(t, &names, b"old and long");
+    run_process(&os, || commit(&os, write)).expect("lives");
+    os.exit();
+    world.settle();
+    (names, world)
+}
+
+fn cut(t: &mut Transaction<SimOs>, names: &[String]) -> Verb<()> {
+    rewrite(t, names, b"x")
+}
+
+fn rewrite(t: &mut Transaction<SimOs>, names: &[String], bytes: &[u8]) -> Verb<()> {
+    for name in names {
+        let file = node(t, name.as_bytes())?;
+        t.open(file, Access::Write, true)?;
+        t.write_at(file, bytes, 0)?;
+        t.close(file);
+    }
+    Ok(())
+}
+
 /// A commit cuts more files than it keeps open. Nothing keeps an outsider from those, and what it writes to the part
 /// that goes is in no record.
 #[test]
 fn an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept() {
-    let names: Vec<_> = (0..12).map(|n| format!("f{n}")).collect();
-    let plants: Vec<_> = names.iter().map(|name| (&name[..], Plant::File(b"old and long"))).collect();
-    let world = world(&plants);
-    let cuts = |t: &mut Transaction<SimOs>| -> Verb<()> {
-        for name in &names {
-            let file = node(t, name.as_bytes())?;
-            t.open(file, Access::Write, true)?;
-            t.write_at(file, b"x", 0)?;
-            t.close(file);
-        }
-        Ok(())
-    };
+    let (names, world) = files_to_cut();
     // The outsider opens, writes and closes before this one of the commit's cuts.
     let mut kept = 0;
     for (n, name) in names.iter().flat_map(|name| (0..names.len() as u32).map(move |n| (n, name))) {
         let machine = copy(&world);
         let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
         let (owner, path, wrote) = (os.process(), name.clone(), Arc::new(AtomicBool::new(false)));
-        let (mut cut, writes) = (0, wrote.clone());
+        let (mut cuts, writes) = (0, wrote.clone());
         machine.set_hook(move |_, info| {
             if info.process != owner || info.call != Call::Truncate {
                 return;
             }
-            if cut == n {
+            if cuts == n {
                 // A lease that the commit holds keeps the outsider out until all is done.
                 if let Ok(fd) = outsider.open_path(0, &path, Open::ReadWrite) {
                     writes.store(outsider.pwrite(&fd, b"theirs", 4).is_ok(), Ordering::Relaxed);
+                    outsider.fsync(&fd).expect("syncs");
                 }
             }
-            cut += 1;
+            cuts += 1;
         });
         let done = run_process(&os, || {
             let mut t = begin(&os).expect("begins");
-            cuts(&mut t).expect("not doomed");
+            cut(&mut t, &names).expect("not doomed");
             t.commit()
         });
         machine.clear_hook();
@@ -299,11 +317,149 @@ fn an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept() {
         let Ok(done) = done.expect("lives") else { continue };
         let found = machine.look(0, name).expect("is there").content;
         if wrote.load(Ordering::Relaxed) {
-            assert!(found.windows(6).any(|part| part == b"theirs"), "{name} at {n}: lost: {found:?}");
-            kept += u32::from(!done.conflict_copies.is_empty());
+            let has_theirs = |found: &[u8]| found.windows(6).any(|part| part == b"theirs");
+            assert!(has_theirs(&found), "{name} at {n}: lost: {found:?}");
+            let refused = !done.conflict_copies.is_empty();
+            kept += u32::from(refused);
+            machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+            let again = machine.spawn("later");
+            run_process(&again, || drop(open(&again).expect("opens"))).expect("lives");
+            let found = machine.look(0, name).expect("is there").content;
+            assert!(has_theirs(&found) || !refused, "{name} at {n}: cut by a redo: {found:?}");
         } else {
             assert!(found == b"x" && done.conflict_copies.is_empty(), "{name} at {n}: {found:?}, {done:?}");
         }
     }
     assert!(kept > 0, "some are written to before they are cut");
+}
+
+/// Of each cut that a commit refuses for an outsider's write something says so, wherever the commit is killed.
+#[test]
+fn a_refused_cut_is_noted_wherever_the_publisher_is_killed() {
+    let (names, world) = files_to_cut();
+    let run = |n, kill: Option<u64>| {
+        let machine = copy(&world);
+        let (os, outsider) = (machine.spawn("owner"), machine.outsider("outsider"));
+        let (owner, mut cuts, paths) = (os.process(), 0, names.clone());
+        machine.set_hook(move |_, info| {
+            if info.process == owner && info.call == Call::Truncate {
+                // Those that the commit keeps open are under its lease.
+                let open = |path: &String| outsider.open_path(0, path, Open::ReadWrite).ok();
+                for fd in paths.iter().filter(|_| cuts == n).filter_map(open) {
+                    outsider.pwrite(&fd, b"theirs", 4).expect("writes");
+                }
+                cuts += 1;
+            }
+        });
+        kill.into_iter().for_each(|point| machine.kill_at(&os, point));
+        let told = run_process(&os, || {
+            let mut t = begin(&os).expect("begins");
+            cut(&mut t, &names).expect("not doomed");
+            t.commit()
+        });
+        machine.clear_hook();
+        machine.clear_plans();
+        os.exit();
+        (machine, told.ok())
+    };
+    let refuses = |n: &u32| matches!(run(*n, None).1, Some(Ok(done)) if !done.conflict_copies.is_empty());
+    let n = (0..12).find(refuses).expect("some are refused");
+    let mut kept = 0;
+    for point in 0.. {
+        let (machine, told) = run(n, Some(point));
+        let helper = machine.spawn("helper");
+        let (reports, aside) = run_process(&helper, || {
+            let domain = open(&helper).expect("opens");
+            domain.finish_dead().expect("recovers");
+            (domain.reports().expect("readable"), domain.kept_aside().expect("readable"))
+        })
+        .expect("lives");
+        let noted = |name: &&Vec<u8>| {
+            reports.iter().any(|r| r.aside.as_ref().map(String::as_bytes) == Some(&name[..]))
+        };
+        assert_eq!(
+            aside.iter().find(|name| !noted(name)),
+            None,
+            "killed at {point}: nothing says why it is aside"
+        );
+        kept += aside.len();
+        if told.is_some() {
+            break;
+        }
+    }
+    assert!(kept > 0, "some are set aside");
+}
+
+/// A process that looks at bytes has a lease on their file for a moment.
+#[test]
+fn a_commit_waits_for_a_lease_that_another_process_has_for_a_moment() {
+    let machine = copy(&world(&[("f", Plant::File(b"contents"))]));
+    let (os, reader) = (machine.spawn("owner"), machine.outsider("reader"));
+    let held = reader.open_path(0, "f", Open::Read).expect("is there");
+    reader.lease(&held, Lease::Read).expect("takes it");
+    let (owner, mut held, mut pauses) = (os.process(), Some(held), 0);
+    machine.set_hook(move |_, info| {
+        if info.process == owner && info.call == Call::Pause {
+            pauses += 1;
+            held = held.take().filter(|_| pauses < 3);
+        }
+    });
+    let done = run_process(&os, || {
+        let mut t = begin(&os).expect("begins");
+        let file = node(&mut t, b"f").expect("is there");
+        t.open(file, Access::Write, false).expect("opens");
+        t.write_at(file, b"x", 0).expect("writes");
+        t.close(file);
+        t.commit()
+    });
+    machine.clear_hook();
+    let done = done.expect("lives");
+    assert!(done.is_ok(), "the lease is not waited for: {done:?}");
+    assert_eq!(machine.look(0, "f").expect("is there").content, b"xontents");
+}
+
+/// An outsider replaces the object between any two calls of a look.
+#[test]
+fn handle_and_attributes_of_a_name_are_of_one_object() {
+    for call in 0..4 {
+        let machine = copy(&world(&[("read", Plant::File(b"a")), ("other", Plant::File(b"b"))]));
+        let (os, outsider) = (machine.spawn("ours"), machine.outsider("outsider"));
+        let (us, mut calls) = (os.process(), 0);
+        machine.set_hook(move |_, info| {
+            if info.process == us && info.name == b"read" {
+                if calls == call {
+                    let top = outsider.root(0);
+                    outsider.rename((&top, b"other"), (&top, b"read"), Rename::Replace).expect("replaces");
+                }
+                calls += 1;
+            }
+        });
+        let found = run_process(&os, || look_at(&os, &os.root(0), b"read"));
+        machine.clear_hook();
+        let (handle, stat) = found.expect("lives").expect("looks").expect("is there");
+        let of_handle = os.open_handle(&os.root(0), &handle, Open::Path).and_then(|fd| os.stat(&fd));
+        let same = of_handle.is_ok_and(|object| object.ino == stat.ino);
+        // The one before is gone when the look is over.
+        assert!(same || call == 3, "{call}: of two objects");
+    }
+}
+
+/// tmpfs notices no first store into a page through a mapping that was made after the file was read.
+#[test]
+fn a_store_that_moves_no_time_on_tmpfs_is_a_conflict() {
+    let machine = machine(FsKind::Tmpfs);
+    machine.plant(0, &[("f", Plant::File(b"contents"))]).expect("planting");
+    machine.set_word_points(false);
+    let (os, outsider) = (machine.spawn("ours"), machine.outsider("outsider"));
+    let t = run_process(&os, || {
+        let mut t = begin(&os).expect("begins");
+        let file = node(&mut t, b"f").expect("is there");
+        t.open(file, Access::Read, false).expect("opens");
+        t.read_at(file, &mut [0; 64], 0).expect("reads");
+        t
+    });
+    let file = outsider.open_path(0, "f", Open::ReadWrite).expect("opens");
+    outsider.map(&file, 1).expect("maps").store(0, 7, Ordering::Release);
+    let ended = run_process(&os, || t.expect("lives").commit()).expect("lives");
+    assert!(matches!(ended, Err(CommitError::Conflict(_))), "not noticed: {ended:?}");
 }

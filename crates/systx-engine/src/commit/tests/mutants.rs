@@ -295,12 +295,12 @@ fn check_of(mutant: Mutant) -> Check {
             "repeatable::what_was_removed_is_no_link_when_its_commit_is_done",
             "the count is not that of the names",
         ),
-        Mutant::OneWay | Mutant::LinksNotSynced => check(
+        Mutant::LinksNotSynced => check(
             "by_path::a_redo_finds_what_later_commits_have_renamed_or_removed",
             "reported durable, and lost",
         ),
         // Before the commit has returned nothing was told yet, and what is told then is untrue.
-        Mutant::TokensOfFiles => check(
+        Mutant::OneWay | Mutant::TokensOfFiles => check(
             "by_path::a_redo_finds_what_later_commits_have_renamed_or_removed",
             "displaced without an outsider | reported durable, and lost",
         ),
@@ -411,6 +411,20 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::CutsUnseen => {
             check("found::an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept", ": lost: ")
         }
+        Mutant::CutForgotten => {
+            check("found::an_outsiders_write_to_what_one_of_many_cuts_takes_off_is_kept", "cut by a redo")
+        }
+        Mutant::LeasesNotAwaited => {
+            check("found::a_commit_waits_for_a_lease_that_another_process_has_for_a_moment", "not waited for")
+        }
+        Mutant::LookTorn => check(
+            "found::handle_and_attributes_of_a_name_are_of_one_object",
+            "of two objects",
+        ),
+        Mutant::TmpfsByStamps => check(
+            "found::a_store_that_moves_no_time_on_tmpfs_is_a_conflict",
+            "not noticed",
+        ),
         Mutant::GapsCovered => check(
             "covering::a_checkpoint_over_a_commit_without_durability_syncs_that_one_too",
             "covered by a checkpoint without a record, and lost",
@@ -601,4 +615,8 @@ noticed! {
     flags_that_are_not_passed_on_are_noticed: FlagsNotPassedOn,
     files_that_are_opened_for_writing_too_early_are_noticed: TargetsEarly,
     writes_to_what_is_cut_off_that_are_not_looked_for_are_noticed: CutsUnseen,
+    a_cut_that_was_refused_and_is_redone_is_noticed: CutForgotten,
+    a_lease_that_is_not_waited_for_is_noticed: LeasesNotAwaited,
+    a_name_that_is_looked_at_twice_is_noticed: LookTorn,
+    stamps_of_tmpfs_that_count_are_noticed: TmpfsByStamps,
 }
