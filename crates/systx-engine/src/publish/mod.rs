@@ -12,6 +12,7 @@ mod hidden;
 pub(crate) mod link;
 pub(crate) mod mark;
 pub(crate) mod patch;
+mod pieces;
 pub(crate) mod place;
 pub(crate) mod power;
 pub(crate) mod reclaim;

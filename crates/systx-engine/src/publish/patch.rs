@@ -3,6 +3,7 @@
 use super::decide::{
     is_pre_image, Answer, Ends, Known, Question, Resize, Sector, Sharing, Size, Stamp, Target, Verdict,
 };
+use super::pieces::{after_image, chunks, Chunk, CHUNK_BYTES};
 use super::place::open_for_writing;
 use super::refused;
 use super::site::{OldEnds, Pass, Site};
@@ -14,9 +15,6 @@ use crate::outcome::ConflictCopyKind;
 use crate::record::{Patch, PatchRange, Source, Step, SECTOR_BYTES};
 use std::sync::Arc;
 use systx_os::{Errno, Fallocate, Lease, Open, Os, Result};
-
-/// Bytes compared and written at a time: a multiple of the sector and of every block size.
-const CHUNK_BYTES: usize = 256 * 1024;
 
 /// Consecutive bytes of a chunk.
 type Run = std::ops::Range<usize>;
@@ -145,28 +143,6 @@ fn open_target<O: Os>(site: &Site<'_, O>, step: &Step, patch: &Patch) -> Result<
         Err(Errno::ACCESS) => open(Open::Path)?.map(|found| open_for_writing(os, &found)).transpose(),
         opened => opened,
     }
-}
-
-/// The part of a range before `end`, piece by piece.
-pub(super) fn chunks(range: &PatchRange, end: u64) -> impl Iterator<Item = Chunk> {
-    let (from, end) = (range.offset, (range.offset + range.len).min(end));
-    let at = (from..end).step_by(CHUNK_BYTES);
-    at.map(move |at| Chunk {
-        at,
-        skip: (at - from) as usize,
-        len: (end - at).min(CHUNK_BYTES as u64) as usize,
-    })
-}
-
-/// A piece of a range.
-#[derive(Clone, Copy)]
-pub(super) struct Chunk {
-    /// Where it begins in the file.
-    pub at: u64,
-    /// Where it begins in the range.
-    pub skip: usize,
-    /// The length in bytes.
-    pub len: usize,
 }
 
 /// A file that is being patched.
@@ -407,28 +383,4 @@ impl<O: Os> Drop for WriteLease<'_, O> {
             let _ = self.os.lease(self.target, Lease::None);
         }
     }
-}
-
-/// The new bytes of a piece of a range.
-pub(super) fn after_image<O: Os>(
-    os: &O,
-    slot: Option<&O::Fd>,
-    range: &PatchRange,
-    Chunk { at, skip, len }: Chunk,
-) -> Result<Vec<u8>> {
-    let mut after = vec![0; len];
-    match (&range.source, slot) {
-        (Source::Hole, _) => {}
-        (Source::Inline(bytes), _) => {
-            // Bytes from a log are untrusted: what the record does not hold is left as zeros past its end
-            // only if it was written so; a range that promises more than it has is refused.
-            let part = bytes.get(skip..skip + len).ok_or(Errno::BADMSG)?;
-            after.copy_from_slice(part);
-        }
-        (Source::Slot, Some(slot)) => {
-            read_up_to(os, slot, &mut after, at)?;
-        }
-        (Source::Slot, None) => return Err(Errno::BADMSG),
-    }
-    Ok(after)
 }

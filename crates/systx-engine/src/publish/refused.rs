@@ -8,7 +8,7 @@
 
 use super::attr::is_left;
 use super::decide::{Known, Sector};
-use super::patch::{after_image, chunks};
+use super::pieces::{after_image, chunks};
 use super::remove::drop_token;
 use super::site::{OldEnds, Pass, Site};
 use super::{pending, Pending};
