@@ -9,8 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod scratch;
 
+pub use beside::{kill_after, Ends};
 pub use scratch::Scratch;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use systx_runner::Tried;
+use systx_runner::{kill_after, Ends, Tried};
 
 fn example(built: &Built, name: &str) -> std::path::PathBuf {
     built.program(Compiler::C, &format!("../../examples/{name}"), &[])
@@ -46,25 +46,6 @@ fn fed(command: &mut Command, text: &str) -> Child {
     // One that was refused or killed does not read.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
     child
-}
-
-/// Kills a child after some time, if it has not ended.
-fn kill_after(child: &mut Child, instant: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < instant {
-        std::thread::yield_now();
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-/// Ends a thread beside the test, also where the test panics: the scope would wait for it.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Runs a case of both languages with the example in C.

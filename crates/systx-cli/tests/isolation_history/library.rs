@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use systx::{Dir, Durability, Error, OpenOptions, Options, Systx};
+use systx_runner::Ends;
 use systx_sim::history::text;
 
 /// The way to the lists: in a transaction, or past it.
@@ -213,15 +214,6 @@ fn reader(r: &Recorder<'_>, key: &str, over: &AtomicBool) -> u64 {
         before = text;
     }
     changes
-}
-
-/// Ends a thread beside the test, also where the test panics: the scope would wait for it.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn beside_runs(p: &Place, kills: bool) {

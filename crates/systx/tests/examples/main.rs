@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use systx_runner::{self as runner, Case, Tried};
+use systx_runner::{self as runner, kill_after, Case, Ends, Tried};
 
 /// An example that `cargo test` has built beside this program.
 fn example(name: &str) -> Command {
@@ -61,25 +61,6 @@ fn numbers(text: &str) -> Vec<u64> {
 /// An instant in a run that takes so long, or after it.
 fn an_instant(takes: Duration) -> Duration {
     takes.mul_f64(2.0 * fastrand::f64())
-}
-
-/// Kills a child after some time, if it has not ended.
-fn kill_after(child: &mut Child, instant: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < instant {
-        std::thread::yield_now();
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-/// Ends a thread beside the test, also where the test panics: the scope would wait for it.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn toctou(dir: &Path) {
