@@ -52,11 +52,12 @@ impl Running {
         let before = Mutex::new(before);
         let (systx, tx) = users
             .systx(|systx| {
+                // What was taken over is of use only where it comes from; the rest goes before the number is asked for.
+                let before = held(&before).take().filter(|again| begin.again && again.systx.is(systx));
                 if !begin.again {
                     return systx.begin(&begin.options);
                 }
-                // What was taken over is of use only where it comes from.
-                let retry = held(&before).take_if(|again| again.systx.is(systx)).map(|again| again.retry);
+                let retry = before.map(|again| again.retry);
                 systx.begin_try(&begin.options, retry)
             })
             .map_err(refusal)?;

@@ -32,6 +32,8 @@ mutants! {
     ActionsOfUndoneStay,
     /// The counter moves on before the commit.
     NumberEarly,
+    /// A further try keeps its place in the sequence for whatever its thread begins.
+    NumberOfAnother,
     /// A process takes over an index in the sequence with what its last process had.
     PredecessorLives,
     /// A change of the sequence wakes none of those that wait.

@@ -187,11 +187,13 @@ impl Tx {
         then: Then,
     ) -> io::Result<Arc<Tx>> {
         let Again { mounts, age, stall, turn } = again.map_or_else(Again::default, |again| *again);
-        let turn = match (turn, options.sequence) {
+        // The place of another number is given up: it is not this transaction's.
+        let kept = turn.filter(|turn| options.sequence.is_some_and(|sequence| turn.has(sequence.number)));
+        let turn = match (kept, options.sequence) {
             (None, Some(sequence)) => {
                 Some(shared.order()?.claim(sequence, options.stall_ordered()).map_err(Error::Order)?)
             }
-            (turn, _) => turn,
+            (kept, _) => kept,
         };
         // One that waits for its turn with priority would keep out those that it waits for.
         let keeps_age = options.policy != Policy::FirstCommitter && turn.is_none();

@@ -152,6 +152,35 @@ static void order(void)
 	CHECK(sys_xbegin(SYSTX_ORDERED | SYSTX_RESET, &later) == 0 && sys_xend() == 0);
 }
 
+static void conflict_with_number(struct systx_options *options, int flags)
+{
+	struct stat found;
+	CHECK(sys_xbegin(SYSTX_ORDERED | SYSTX_AGAIN | flags, options) == 0 && systx_stat("acts", &found) == 0);
+	CHECK(put_inside("in order", "0") == 0);
+	put("acts", found.st_size == 1 ? "22" : "1");
+	FAILS(sys_xend(), ECANCELED);
+	CHECK(outcome().can_retry);
+}
+
+/* After a conflict a thread keeps its number, for that number alone. */
+static void numbers_are_not_mixed_up(void)
+{
+	struct systx_options first = ordered(200), second = ordered(201), third = ordered(202);
+	conflict_with_number(&first, SYSTX_RESET);
+	CHECK(sys_xbegin(SYSTX_ORDERED | SYSTX_AGAIN, &second) == 0 && put_inside("in order", "2") == 0);
+	FAILS(sys_xend(), ECANCELED);
+	CHECK(outcome().code == SYSTX_ORDER && access("in order", F_OK) == -1);
+	CHECK(sys_xbegin(SYSTX_ORDERED | SYSTX_AGAIN, &first) == 0 && put_inside("in order", "1") == 0);
+	CHECK(sys_xend() == 0 && says("in order", "1"));
+	conflict_with_number(&second, 0);
+	/* One without a number, and without the flag. */
+	CHECK(sys_xbegin(SYSTX_AGAIN, NULL) == 0 && put_inside("in order", "x") == 0 && sys_xend() == 0);
+	conflict_with_number(&second, 0);
+	CHECK(sys_xbegin(SYSTX_ORDERED, &second) == 0 && put_inside("in order", "2") == 0 && sys_xend() == 0);
+	CHECK(sys_xbegin(SYSTX_ORDERED | SYSTX_AGAIN, &third) == 0 && put_inside("in order", "3") == 0);
+	CHECK(sys_xend() == 0 && says("in order", "3"));
+}
+
 static void adopted(void)
 {
 	char text[8];
@@ -201,6 +230,7 @@ int main(int argc, char **argv)
 	actions();
 	waiting();
 	order();
+	numbers_are_not_mixed_up();
 	adopted();
 	deserted();
 	return 0;

@@ -24,6 +24,9 @@ fn check_of(mutant: Mutant) -> Option<(&'static str, &'static str)> {
             "a_number_is_counted_behind_its_commit",
             "the number of one that has lost is counted as committed",
         )),
+        Mutant::NumberOfAnother => {
+            Some(("a_number_is_counted_behind_its_commit", "4 has committed in the place of 3"))
+        }
         Mutant::WatchesUnchecked => Some((
             "who_waits_for_a_change_does_not_sleep_past_one",
             "it sleeps although what it has read has changed",

@@ -123,6 +123,16 @@ pub fn play_counted(tree: &Path) {
     .unwrap();
     tx.commit().unwrap();
     assert_eq!(refused(&systx, &loosely().sequence(2)), OrderError::Used { number: 2, next: 3 });
+    // What is kept for a further try is the place of its number, and of no other.
+    let tx = systx.begin_try(&loosely().sequence(3), None).unwrap();
+    append(&tx, &file, 3).unwrap();
+    std::fs::write(&file, "an outsider's again").unwrap();
+    let (_, kept) = tx.commit_try().unwrap_err();
+    assert!(kept.is_some());
+    let next = systx.begin_try(&loosely().sequence(4), kept).unwrap();
+    let gone = next.commit().expect_err("4 has committed in the place of 3");
+    assert_eq!(order_of(gone), OrderError::Gone { number: 3 });
+    systx.begin(&loosely().sequence(3)).unwrap().commit().unwrap();
 }
 
 /// The calls that a random program makes.

@@ -14,6 +14,7 @@ mod table;
 pub(crate) use group::name_of;
 
 use crate::kernel::Kernel;
+use crate::mutant::{self, Mutant};
 use crate::options::Sequence;
 use std::fmt;
 use std::sync::Arc;
@@ -168,6 +169,11 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
+    /// Returns true if it is the place of this number.
+    pub fn has(&self, number: u64) -> bool {
+        self.number == number || mutant::on(Mutant::NumberOfAnother)
+    }
+
     /// Waits until all lower numbers have committed.
     ///
     /// # Errors
