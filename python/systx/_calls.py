@@ -33,7 +33,7 @@ class Options(ctypes.Structure):
         ("policy", c_uint32),
         ("sequence", c_uint64),
         ("stall_ms", c_uint32),
-        ("reserved", c_uint32),
+        ("isolation", c_uint32),
     ]
 
 
@@ -43,7 +43,7 @@ class OutcomeStruct(ctypes.Structure):
         ("code", c_uint32),
         ("error", c_int32),
         ("can_retry", c_uint32),
-        ("reserved", c_uint32),
+        ("allowed", c_uint32),
         ("steps", c_uint64),
         ("displaced", c_uint64),
         ("path", c_char_p),
@@ -57,7 +57,7 @@ class Token(ctypes.Structure):
     _fields_ = [("bytes", c_ubyte * 16)]
 
 
-# An action of systx_on_commit and systx_on_abort.
+# An action of systx_on_commit and its likes.
 ACTION = ctypes.CFUNCTYPE(None, c_void_p)
 
 
@@ -120,6 +120,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "sys_xpause": (c_int, [POINTER(Token)]),
     "sys_xresume": (c_int, [POINTER(Token)]),
     "systx_on_commit": (c_int, [ACTION, c_void_p]),
+    "systx_on_commit_named": (c_int, [c_char_p, ACTION, c_void_p]),
     "systx_on_abort": (c_int, [ACTION, c_void_p]),
     "systx_version": (c_uint32, []),
     "systx_openat": (c_int, [_FD, _PATH, c_int, _MODE]),

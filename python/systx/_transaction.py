@@ -21,17 +21,25 @@ from ._files import OpenFiles
 
 T = TypeVar("T")
 
-_AGAIN, _PART, _ORDERED, _RESET = 1, 2, 4, 8
+_AGAIN, _PART, _ORDERED, _RESET, _NONBLOCK = 1, 2, 4, 8, 16
 # SYSTX_NO_STALL, and the longest stall below it, in milliseconds.
 _NO_STALL, _LONGEST_MS = 0xFFFFFFFF, 0xFFFFFFFE
-_CODES = ("running", "committed", "displaced", "pending", "aborted", "conflict", "failed", "refused", "in doubt", "order")
+_CODES = (
+    ("running", "committed", "displaced", "pending", "aborted", "conflict", "failed", "refused", "in doubt", "order")
+    + ("would wait",)
+)
+# Words of the options, each at the place of its number in systx.h.
+_UNSUPPORTED = ("abort", "deny", "allow")
+_POLICY = ("oldest", "first-committer", "priority")
+_ISOLATION = ("serializable", "committed")
 # Most bytes of a path, and of an attribute.
 _TARGET_BYTES, _XATTR_BYTES = 4096, 65536
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The report on a transaction; `code` is a word of SYSTX_RUNNING and its likes in systx(3)."""
+    """The report on a transaction; `code` is a word of SYSTX_RUNNING and its likes in systx(3). `allowed` counts the
+    calls that were made outside (unsupported="allow")."""
 
     code: str
     message: str
@@ -40,6 +48,7 @@ class Outcome:
     can_retry: bool
     steps: int
     displaced: int
+    allowed: int = 0
 
 
 class TransactionError(OSError):
@@ -56,6 +65,10 @@ class OutOfOrder(TransactionError):
     """The number of an ordered transaction keeps it from beginning or committing; nothing was changed."""
 
 
+class WouldWait(TransactionError):
+    """It would have waited for another transaction, and was begun with blocking=False; nothing was changed."""
+
+
 def outcome() -> Outcome:
     """The report on the thread's transaction, or else on its last. OSError if there was none."""
     found = _calls.OutcomeStruct(size=ctypes.sizeof(_calls.OutcomeStruct))
@@ -63,12 +76,14 @@ def outcome() -> Outcome:
     code = _CODES[found.code] if found.code < len(_CODES) else str(found.code)
     path = None if found.path is None else os.fsdecode(found.path)
     message = os.fsdecode(found.message or b"")
-    return Outcome(code, message, path, found.error, found.can_retry == 1, found.steps, found.displaced)
+    can_retry = found.can_retry == 1
+    return Outcome(code, message, path, found.error, can_retry, found.steps, found.displaced, found.allowed)
 
 
 def _lost(number: int) -> TransactionError:
     said = outcome()
-    kind = Conflict if said.can_retry else OutOfOrder if said.code == "order" else TransactionError
+    by_code: dict[str, type[TransactionError]] = {"would wait": WouldWait, "order": OutOfOrder}
+    kind = by_code.get(said.code, Conflict if said.can_retry else TransactionError)
     error = kind(number, said.message)
     error.outcome = said
     return error
@@ -157,15 +172,20 @@ class Transaction:
             raise self._whole.raised[0] from error
         if lost is not None:
             raise lost
-        # A call that met the conflict said ECANCELED only.
-        if isinstance(error, OSError) and error.errno == errno.ECANCELED and not isinstance(error, TransactionError):
-            raise _lost(errno.ECANCELED) from error
+        # A call that met the conflict said ECANCELED only; one that would have waited, EAGAIN.
+        if isinstance(error, OSError) and not isinstance(error, TransactionError) and self._has_ended_by(error):
+            raise _lost(error.errno or errno.ECANCELED) from error
+
+    def _has_ended_by(self, error: OSError) -> bool:
+        if error.errno == errno.EAGAIN:
+            return self._outcome is not None and self._outcome.code == "would wait"
+        return error.errno == errno.ECANCELED
 
     def _end(self, function: str) -> Optional[TransactionError]:
         try:
             call(function)
         except OSError as error:
-            if error.errno in (errno.ECANCELED, errno.EIO):
+            if error.errno in (errno.ECANCELED, errno.EIO, errno.EAGAIN):
                 return _lost(error.errno)
             raise
         finally:
@@ -184,17 +204,22 @@ class Transaction:
         changes, by any program, and calls the function again."""
         raise _Wait
 
-    def on_commit(self, action: Callable[..., object], *arguments: Any) -> None:
+    def on_commit(self, action: Callable[..., object], *arguments: Any, name: Optional[str] = None) -> None:
         """Has `action` called once the transaction has committed, behind those given before; in the thread that ends
-        it, when everything is public. An exception of it leaves the block, with the transaction committed."""
-        self._act("systx_on_commit", action, arguments)
+        it, when everything is public. An exception of it leaves the block, with the transaction committed.
+
+        One with a `name` is noted until it has run: `systx log` tells of those that a crash has left undone."""
+        if name is None:
+            self._act("systx_on_commit", action, arguments)
+        else:
+            self._act("systx_on_commit_named", action, arguments, encoded(name))
 
     def on_abort(self, action: Callable[..., object], *arguments: Any) -> None:
         """Has `action` called once the transaction has ended without a commit, before those given before. With
         `systx.retry` each try has its own."""
         self._act("systx_on_abort", action, arguments)
 
-    def _act(self, function: str, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    def _act(self, function: str, action: Callable[..., object], arguments: tuple[Any, ...], *first: bytes) -> None:
         whole = _thread.whole
 
         def run(_: Any) -> None:
@@ -206,7 +231,7 @@ class Transaction:
                     whole.raised.append(error)
 
         called = _calls.ACTION(run)
-        call(function, called, None)
+        call(function, *first, called, None)
         if whole is not None:
             whole.actions.append(called)
 
@@ -493,6 +518,12 @@ def _slash(path: StrPath) -> Any:
     return b"/" if isinstance(os.fspath(path), bytes) else "/"
 
 
+def _number(option: str, word: str, words: tuple[str, ...]) -> int:
+    if word not in words:
+        raise ValueError(f"{option} is one of {', '.join(words)}")
+    return words.index(word)
+
+
 def transaction(
     *,
     durable: bool = True,
@@ -502,32 +533,37 @@ def transaction(
     sequence: Optional[int] = None,
     reset: bool = False,
     stall: Optional[float] = None,
+    policy: str = "oldest",
+    isolation: str = "serializable",
+    blocking: bool = True,
 ) -> Transaction:
     """Begins a transaction with the block of `with`; in one it joins.
 
-    `durable`: on stable storage at the end of the block. `unsupported`: "abort" or "deny", the answer to a call that
-    can neither be held back nor undone. `label`: words by which others know it. `again`: the block is repeated after a
-    Conflict, and has the age of the first try. `sequence`: the number of an ordered transaction; those of a process
-    group commit by number, from 0 on. `reset`: the count goes on from this number. `stall`: the longest that its commit
-    waits for lower numbers, in seconds (a minute by default).
+    `durable`: on stable storage at the end of the block. `unsupported`: "abort", "deny" or "allow", the answer to a
+    call that can neither be held back nor undone. `label`: words by which others know it. `again`: the block is
+    repeated after a Conflict, and has the age of the first try. `sequence`: the number of an ordered transaction; those
+    of a process group commit by number, from 0 on. `reset`: the count goes on from this number. `stall`: the longest
+    that its commit waits for lower numbers, in seconds (a minute by default); of one without a number, that a further
+    try waits for the winner. `policy`: the winner of a conflict, "oldest", "first-committer" or "priority". `isolation`:
+    "serializable", or "committed" if what is only read need not stay as it was. `blocking`: False has it end with
+    WouldWait where it would wait for another one.
     """
-    answers = {"abort": 0, "deny": 1}
-    if unsupported not in answers:
-        raise ValueError(f"unsupported is one of {', '.join(answers)}")
-    if sequence is None and (reset or stall is not None):
-        raise ValueError("reset and stall are for a transaction with a sequence number")
+    if sequence is None and reset:
+        raise ValueError("reset is for a transaction with a sequence number")
     if sequence is not None and not 0 <= sequence < 1 << 64:
         raise ValueError("a sequence number has 64 bits")
     options = _calls.Options(
         size=ctypes.sizeof(_calls.Options),
         durability=0 if durable else 1,
-        unsupported=answers[unsupported],
+        unsupported=_number("unsupported", unsupported, _UNSUPPORTED),
         label=None if label is None else encoded(label),
+        policy=_number("policy", policy, _POLICY),
         sequence=sequence or 0,
         stall_ms=0 if stall is None else min(round(stall * 1000), _LONGEST_MS) or _NO_STALL,
+        isolation=_number("isolation", isolation, _ISOLATION),
     )
-    ordered = 0 if sequence is None else _ORDERED | (_RESET if reset else 0)
-    return Transaction(options, (_AGAIN if again else 0) | ordered)
+    flags = (_AGAIN if again else 0) | (0 if blocking else _NONBLOCK)
+    return Transaction(options, flags | (0 if sequence is None else _ORDERED | (_RESET if reset else 0)))
 
 
 def atomically(work: Callable[[Transaction], T], *, times: int = 100, **options: Any) -> T:
@@ -548,9 +584,10 @@ def atomically(work: Callable[[Transaction], T], *, times: int = 100, **options:
 
 
 def retry(
-    times: int = 100, *, durable: bool = True, unsupported: str = "abort", label: Optional[str] = None
+    times: int = 100, *, label: Optional[str] = None, **options: Any
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Makes a function a transaction that is tried again after a Conflict; it gets the transaction first.
+    """Makes a function a transaction that is tried again after a Conflict; it gets the transaction first. Other options
+    are those of `transaction`.
 
         @systx.retry()
         def transfer(tx, amount): ...
@@ -564,9 +601,8 @@ def retry(
             return atomically(
                 lambda tx: function(tx, *arguments, **named),
                 times=times,
-                durable=durable,
-                unsupported=unsupported,
                 label=label or function.__name__,
+                **options,
             )
 
         return wrapped

@@ -191,16 +191,84 @@ class Transactions(Place):
                 tx.write_text("log", "lost")
         self.assertEqual((late.exception.errno, late.exception.outcome.code), (errno.ECANCELED, "order"))
         self.assertFalse(self.said("log").startswith("lost"))
-        for wrong in ({"reset": True}, {"stall": 1}, {"sequence": -1}, {"sequence": 1 << 64}):
+        for wrong in ({"reset": True}, {"sequence": -1}, {"sequence": 1 << 64}):
             with self.assertRaises(ValueError):
                 systx.transaction(**wrong)
+
+    def test_options_are_those_of_the_library(self):
+        self.put("n", "0")
+
+        def add(tx):
+            tx.write_text("n", str(int(tx.read_text("n")) + 1))
+
+        def elsewhere(**options):
+            """One more, by another thread; its error."""
+            errors = []
+
+            def run():
+                try:
+                    systx.atomically(add, durable=False, times=0, **options)
+                except OSError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            thread.join()
+            return errors[0] if errors else None
+
+        for options in ({"policy": "oldest", "stall": 1}, {"policy": "first-committer"}, {"policy": "priority"}):
+            self.assertIsNone(elsewhere(**options))
+        # What has lost has priority on its next try, and this one may not wait.
+        with self.assertRaises(systx.Conflict):
+            with systx.transaction(again=True, durable=False) as tx:
+                add(tx)
+                self.assertIsNone(elsewhere())
+        with systx.transaction(again=True, durable=False) as tx:
+            add(tx)
+            error = elsewhere(blocking=False)
+            self.assertIsInstance(error, systx.WouldWait)
+            self.assertEqual((error.errno, error.outcome.code), (errno.EAGAIN, "would wait"))
+        self.assertEqual(self.said("n"), "5")
+        # What is only read may change; what is written may not have.
+        for isolation, lost in (("committed", False), ("serializable", True)):
+            try:
+                with systx.transaction(isolation=isolation) as tx:
+                    tx.read_text("n")
+                    self.put("n", self.said("n") + "0")
+                    tx.write_text(isolation, "")
+            except systx.Conflict:
+                self.assertTrue(lost)
+            else:
+                self.assertFalse(lost)
+            self.assertEqual(os.path.exists(isolation), not lost)
+        # A call that can't be undone.
+        os.mkfifo("fifo")
+        there = os.open("fifo", os.O_RDWR | os.O_NONBLOCK)
+        with systx.transaction(unsupported="allow") as tx:
+            with tx.open("fifo", "wb", 0) as fifo:
+                fifo.write(b"x")
+            self.assertEqual(os.read(there, 1), b"x")
+            tx.write_text("made", "")
+        self.assertEqual((tx.outcome.code, tx.outcome.allowed, os.path.exists("made")), ("committed", 1, True))
+        with systx.transaction(unsupported="deny") as tx:
+            with self.assertRaises(PermissionError):
+                tx.open("fifo", "wb", 0)
+        with self.assertRaises(systx.TransactionError):
+            with systx.transaction() as tx:
+                with self.assertRaises(OSError):
+                    tx.open("fifo", "wb", 0)
+        self.assertEqual(tx.outcome.code, "refused")
+        os.close(there)
+        for option in ("unsupported", "policy", "isolation"):
+            with self.assertRaises(ValueError):
+                systx.transaction(**{option: "maybe"})
 
     def test_actions_run_at_the_end(self):
         ran = []
         with systx.transaction() as tx:
             tx.write_text("made", "1")
             tx.on_commit(lambda: ran.append(self.said("made")))
-            tx.on_commit(ran.append, "second")
+            tx.on_commit(ran.append, "second", name="the second one")
             tx.on_abort(ran.append, "never")
             with systx.transaction() as inner:
                 inner.on_commit(ran.append, "third")
@@ -307,8 +375,6 @@ class Transactions(Place):
         with self.assertRaises(OSError) as caught:
             systx.Transaction.stat(systx.transaction(), "x")
         self.assertEqual(caught.exception.errno, errno.EINVAL)
-        with self.assertRaises(ValueError):
-            systx.transaction(unsupported="maybe")
         with systx.transaction() as tx:
             for mode in ("", "rw", "rr", "bt", "b", "q", "rbt"):
                 with self.assertRaises(ValueError):
