@@ -98,6 +98,8 @@ fn main() {
         ("a_host_that_closes_everything_keeps_its_own_files", host::may_close_everything),
         ("nothing_is_done_again_after_an_orderly_unmount", a_checkpoint),
         ("a_watcher_finishes_for_a_host_that_is_killed_in_its_commit", watcher::finishes),
+        ("a_watcher_finishes_for_an_ordinary_user", watcher::finishes_for_a_user),
+        ("a_watcher_finishes_what_spans_two_file_systems", watcher::finishes_over_two),
         ("twenty_hosts_have_one_watcher_which_goes_with_the_last", watcher::one_for_all),
         ("a_watcher_that_is_switched_off_or_not_trusted_is_none", watcher::switched_off),
         ("each_rule_of_the_library_is_missed_by_a_case", mutants::each_is_missed),

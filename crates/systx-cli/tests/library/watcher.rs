@@ -3,10 +3,12 @@
 use super::{place, process, ROLE};
 use crate::machine::picture::{difference, Picture};
 use crate::machine::processes::Held;
+use crate::machine::user::USER;
 use crate::machine::volume::Volume;
-use crate::machine::{have, must, recover, systx as program};
+use crate::machine::{have, must, recover, systx as program, AREA};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{chown, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use systx::{Options, Systx, Watcher};
@@ -26,7 +28,7 @@ fn watchers(volume: &Volume) -> Vec<Held> {
     let is_one = |pid: &u32| {
         let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&str> = words.split('\0').collect();
-        words.contains(&"watch-areas") && words.contains(&point)
+        words.contains(&"watch-areas") && words.iter().any(|word| word.starts_with(point))
     };
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one);
@@ -45,6 +47,19 @@ fn with(mut command: Command, watcher: &Path) -> Command {
 }
 
 const FILES: usize = 4;
+/// The kind of a second file system.
+const SECOND: &str = "xfs";
+
+/// `CASE/xfs/NAME` of `CASE/KIND/tree/NAME`.
+fn second_of(tree: &Path) -> PathBuf {
+    tree.ancestors().nth(3).unwrap().join(SECOND).join(tree.file_name().unwrap())
+}
+
+/// The directories of a host: its own, and one on another file system if that is there.
+fn places(tree: &Path) -> Vec<PathBuf> {
+    let second = second_of(tree);
+    [tree.to_owned(), second].into_iter().filter(|dir| dir.exists()).collect()
+}
 
 fn begin_with(tree: &Path) {
     for n in 0..FILES {
@@ -57,7 +72,7 @@ fn begin_with(tree: &Path) {
 pub fn play_change(tree: &Path) {
     let systx = super::systx();
     let tx = systx.begin(&Options::new()).unwrap();
-    for n in 0..FILES {
+    for (tree, n) in places(tree).iter().flat_map(|tree| (0..FILES).map(move |n| (tree, n))) {
         tx.write(tree.join(format!("old{n}.tmp")), "replaced").unwrap();
         tx.rename(tree.join(format!("old{n}.tmp")), tree.join(format!("old{n}"))).unwrap();
         tx.write(tree.join(format!("new{n}")), "new").unwrap();
@@ -69,21 +84,26 @@ pub fn play_change(tree: &Path) {
 
 /// Names, contents and link counts; not the times, which are each round's own.
 fn state(tree: &Path) -> Picture {
-    let line = |entry: std::io::Result<std::fs::DirEntry>| {
-        let entry = entry.unwrap();
+    let line = |(n, entry): (usize, std::fs::DirEntry)| {
         let text = std::fs::read_to_string(entry.path()).unwrap();
         let links = entry.metadata().unwrap().nlink();
-        (entry.file_name().into_string().unwrap(), format!("{text}, {links} links"))
+        (format!("{n}/{}", entry.file_name().to_str().unwrap()), format!("{text}, {links} links"))
     };
-    std::fs::read_dir(tree).unwrap().map(line).collect()
+    let entries = |dir: &Path| std::fs::read_dir(dir).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+    let all = places(tree).into_iter().enumerate();
+    all.flat_map(|(n, dir)| entries(&dir).into_iter().map(move |entry| (n, entry))).map(line).collect()
 }
 
 /// Kills a host before this rename of its main thread; returns false if it has come to its end.
-fn killed_before(n: usize, tree: &Path, watcher: &Path) -> bool {
+fn killed_before(n: usize, tree: &Path, watcher: &Path, uid: u32) -> bool {
     let inject = format!("inject=renameat2:signal=KILL:when={n}");
     let mut strace = Command::new("strace");
     strace.args(["-qq", "-o", "/dev/null", "-e", "trace=renameat2", "-e", &inject, "--"]);
     let host = process("change", tree);
+    if uid != 0 {
+        // Where the user's areas are noted.
+        strace.uid(uid).gid(uid).env("HOME", tree.parent().unwrap());
+    }
     strace.arg(host.get_program()).args(host.get_args()).env(ROLE, "change").stderr(Stdio::null());
     !with(strace, watcher).status().unwrap().success()
 }
@@ -95,43 +115,80 @@ pub fn finishes(dir: &Path) {
     let program = installed();
     for kind in ["ext4", "tmpfs"] {
         let Some((volume, tree)) = place(dir, kind) else { continue };
-        let fresh = |name: String| {
-            let tree = tree.join(name);
-            std::fs::create_dir(&tree).unwrap();
-            begin_with(&tree);
-            tree
-        };
-        let done = fresh("done".into());
-        let old = state(&done);
-        play_change(&done);
-        let new = state(&done);
-        let whole = |tree: &Path, at: &str| {
-            let now = state(tree);
-            assert!(now == old || now == new, "{kind}, {at}:\n{}", difference(&now, &new));
-            now == new
-        };
-        let (mut halves, mut finished) = (0, 0);
-        for n in 1.. {
-            let without = fresh(format!("without{n}"));
-            if !killed_before(n, &without, Path::new("off")) {
-                break;
-            }
-            let half = state(&without);
-            halves += usize::from(half != old && half != new);
-            recover();
-            whole(&without, &format!("killed before rename {n}, and finished by the next use"));
-            // The same without any further use.
-            let watched = fresh(format!("watched{n}"));
-            let killed = killed_before(n, &watched, &program);
-            gone(&volume);
-            let is_new = whole(&watched, &format!("killed before rename {n}, and finished by the watcher"));
-            assert!(killed || is_new);
-            finished += usize::from(killed && is_new);
-        }
-        assert!(halves >= 3 && finished >= 3, "{kind}: {halves} cut off in the middle, {finished} finished");
-        // Nothing holds the file system.
+        finishes_for(0, &tree, &program, &[&volume]);
         volume.unmount();
     }
+}
+
+pub fn finishes_for_a_user(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let program = installed();
+    let Some((volume, tree)) = place(dir, "ext4") else { return };
+    finishes_for(USER, &tree, &program, &[&volume]);
+    volume.unmount();
+}
+
+pub fn finishes_over_two(dir: &Path) {
+    if !have("strace") {
+        return;
+    }
+    let program = installed();
+    let Some((volume, tree)) = place(dir, "ext4") else { return };
+    let Some(second) = Volume::new(dir, SECOND, 300) else { return };
+    finishes_for(0, &tree, &program, &[&volume, &second]);
+    second.unmount();
+    volume.unmount();
+}
+
+/// A host of a user is killed before each of its renames, without a watcher and with one.
+fn finishes_for(uid: u32, tree: &Path, program: &Path, volumes: &[&Volume]) {
+    let own = |path: &Path| chown(path, Some(uid), Some(uid)).unwrap();
+    own(tree);
+    let fresh = |name: String| {
+        let tree = tree.join(name);
+        std::fs::create_dir(&tree).unwrap();
+        if volumes.len() > 1 {
+            std::fs::create_dir(second_of(&tree)).unwrap();
+        }
+        for dir in places(&tree) {
+            begin_with(&dir);
+            std::fs::read_dir(&dir).unwrap().for_each(|entry| own(&entry.unwrap().path()));
+            own(&dir);
+        }
+        tree
+    };
+    let done = fresh("done".into());
+    let old = state(&done);
+    play_change(&done);
+    let new = state(&done);
+    let whole = |tree: &Path, at: &str| {
+        let now = state(tree);
+        assert!(now == old || now == new, "{at}:\n{}", difference(&now, &new));
+        now == new
+    };
+    let (mut halves, mut finished) = (0, 0);
+    for n in 1.. {
+        let without = fresh(format!("without{n}"));
+        if !killed_before(n, &without, Path::new("off"), uid) {
+            break;
+        }
+        let half = state(&without);
+        halves += usize::from(half != old && half != new);
+        let mut next = Command::new(program);
+        next.args(["recover", "--area-name", AREA]).env("HOME", tree).uid(uid).gid(uid);
+        must(&mut next);
+        whole(&without, &format!("killed before rename {n}, and finished by the next use"));
+        // The same without any further use.
+        let watched = fresh(format!("watched{n}"));
+        let killed = killed_before(n, &watched, program, uid);
+        volumes.iter().for_each(|volume| gone(volume));
+        let is_new = whole(&watched, &format!("killed before rename {n}, and finished by the watcher"));
+        assert!(killed || is_new);
+        finished += usize::from(killed && is_new);
+    }
+    assert!(halves >= 3 && finished >= 3, "{halves} cut off in the middle, {finished} finished");
 }
 
 /// Commits, says so, and stays until its standard input ends.
@@ -251,8 +308,7 @@ pub fn switched_off(dir: &Path) {
     }
     // By the program, whatever the environment says.
     for (watcher, is_there) in [(Watcher::Off, false), (Watcher::Program(program), true)] {
-        let systx =
-            Systx::builder().area_name(crate::machine::AREA).watcher(watcher.clone()).build().unwrap();
+        let systx = Systx::builder().area_name(AREA).watcher(watcher.clone()).build().unwrap();
         systx.atomically(&Options::new(), |tx| tx.write(tree.join("f"), "x")).unwrap();
         assert_eq!(watchers(&volume).len(), usize::from(is_there), "{watcher:?}");
         drop(systx);
