@@ -28,6 +28,8 @@ esac
 
 scratch=$(mktemp -d "${DIR:-${TMPDIR:-/tmp}}/systx-bench.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT
+# PostgreSQL is not root.
+chmod 711 "$scratch"
 
 commit=$(git describe --always --dirty 2>/dev/null || echo unknown)
 quick=${QUICK:+--quick}

@@ -7,6 +7,7 @@
 
 mod cpus;
 mod curves;
+mod disk;
 mod graph;
 mod group;
 mod logging;
@@ -14,6 +15,7 @@ mod measure;
 mod meter;
 mod peers;
 mod plot;
+mod postgres;
 mod programs;
 mod recovery;
 mod report;

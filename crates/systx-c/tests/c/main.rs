@@ -26,7 +26,7 @@ fn main() {
     std::env::set_var("SYSTX_WATCHER", "off");
     runner::in_a_mount_namespace();
     let scratch = Arc::new(volume::Scratch::new());
-    let cases: [(&str, Case); 20] = [
+    let cases: [(&str, Case); 21] = [
         ("a_program_in_c_commits_and_aborts", |built, dir| on_each(built, dir, "first")),
         ("each_compiler_takes_the_header", interface::compilers),
         ("exported_is_what_is_declared", interface::symbols),
@@ -36,6 +36,7 @@ fn main() {
         ("bad_input_is_an_error_and_changes_nothing", bad_input),
         ("threads_forks_and_outsiders_lose_nothing", |built, dir| on_each(built, dir, "together")),
         ("parts_actions_order_and_waiting_are_those_of_rust", |built, dir| on_each(built, dir, "more")),
+        ("nothing_invalid_is_read_or_written_says_valgrind", under_valgrind),
         ("amounts_are_kept_whoever_is_killed", examples::transfer),
         ("a_privileged_open_is_not_led_astray", examples::toctou),
         ("a_temporary_file_is_whole_and_its_own", examples::tempfile),
@@ -75,6 +76,29 @@ fn on_each(built: &Built, dir: &Path, name: &str) -> Tried {
     } else {
         Tried::Passed
     }
+}
+
+/// `VALGRIND`: the program. It must know openat2(2): 3.19 does not, 3.24 does.
+fn under_valgrind(built: &Built, dir: &Path) -> Tried {
+    let valgrind = std::env::var("VALGRIND").unwrap_or_else(|_| "valgrind".into());
+    if !built::have(&valgrind) {
+        return Tried::Skipped;
+    }
+    let Some(volume) = Volume::new(dir, "tmpfs", 64) else { return Tried::Skipped };
+    for name in ["first", "more", "together"] {
+        let tree = volume.tree().join(name);
+        std::fs::create_dir(&tree).unwrap();
+        let program = built.program(Compiler::C, name, &[]);
+        let mut command = built.command(Path::new(&valgrind));
+        let output = command.args(["-q", "--error-exitcode=99"]).arg(&program).arg(&tree).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("unhandled amd64-linux syscall: 437") {
+            println!("skipped: this valgrind does not know openat2(2): VALGRIND names another one");
+            return Tried::Skipped;
+        }
+        assert!(output.status.success(), "{name}: {}\n{said}", output.status);
+    }
+    Tried::Passed
 }
 
 fn bad_input(built: &Built, dir: &Path) -> Tried {
