@@ -24,6 +24,10 @@ fn main() {
         ),
         ("doctor_says_that_stamps_are_coarse", doctor_says_that_stamps_are_coarse),
         ("where_no_file_can_be_long_what_was_committed_is_redone", where_no_file_can_be_long),
+        (
+            "without_extents_bytes_behind_a_hole_are_committed",
+            without_extents_bytes_behind_a_hole_are_committed,
+        ),
         ("an_overlay_that_is_named_is_refused", an_overlay_that_is_named_is_refused),
         ("an_overlay_in_the_whole_tree_is_read_only_and_named", an_overlay_in_the_whole_tree_is_read_only),
     ]);
@@ -54,6 +58,31 @@ fn where_no_file_can_be_long(dir: &Path) {
     let output = verb("recover", &[]);
     assert_eq!(code(&output), 0, "{}{}", out(&output), err(&output));
     assert_eq!(std::fs::read_to_string(served.join("count")).unwrap(), "1\n2\n", "{}", out(&output));
+}
+
+/// There the kernel takes what is not on the disk yet for a part of the hole before it.
+fn without_extents_bytes_behind_a_hole_are_committed(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4-no-extents", 64) else { return };
+    let served = volume.point.join("tree");
+    std::fs::create_dir(&served).unwrap();
+    let sparse = |end: &str| [b"begin".as_slice(), &[0; 1_000_000], end.as_bytes()].concat();
+    std::fs::write(served.join("grows"), "begin").unwrap();
+    // Just written by another program, and to be copied before it is changed.
+    let theirs = std::fs::File::create(served.join("theirs")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&theirs, b"begin", 0).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&theirs, b"theirs", 1_000_005).unwrap();
+    for durability in ["durable", "none"] {
+        let script = "truncate -s 1000005 grows; printf end >> grows; printf more >> theirs; \
+            truncate -s 5 new; printf begin > new; truncate -s 1000005 new; printf end >> new";
+        let words = ["sh", "-c", script];
+        let output = run(&served, &["--durability", durability], &words).output().unwrap();
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+        let read = |name: &str| std::fs::read(served.join(name)).unwrap();
+        assert!(read("grows") == sparse("end"), "{durability}: behind a hole in a file that grows");
+        assert!(read("new") == sparse("end"), "{durability}: behind a hole in a new file");
+        assert!(read("theirs").starts_with(&sparse("theirsmore")), "{durability}: of another program");
+        std::fs::write(served.join("grows"), "begin").unwrap();
+    }
 }
 
 fn with_coarse_stamps_a_run_commits(dir: &Path) {

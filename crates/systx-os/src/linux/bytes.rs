@@ -6,13 +6,17 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::retry_on_intr;
 
+use super::durability;
 use super::raw::check_int;
-use crate::types::{Errno, Fallocate, Result, Seek};
+use crate::types::{Errno, Fallocate, Result, Seek, Writing};
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: u32 = 0xc020_660b;
 /// FIEMAP_EXTENT_UNWRITTEN. What a file system plans to allocate, or does for what may be appended, has not this flag.
 const UNWRITTEN: u32 = 0x800;
+
+/// EXT4_EXTENTS_FL: not a map of blocks, as of ext3.
+const HAS_EXTENTS: u32 = 0x8_0000;
 
 /// struct fiemap of linux/fiemap.h with room for one struct fiemap_extent.
 #[repr(C)]
@@ -146,10 +150,19 @@ pub(super) fn append(fd: BorrowedFd<'_>, bytes: &[u8]) -> Result<(u64, usize)> {
     Ok((end - written as u64, written))
 }
 
+/// ext4 counts bytes that were written behind a hole, and have no place on the disk yet, to that hole, in files without
+/// extents (seen with 6.18): there they get one first.
 pub(super) fn seek(fd: BorrowedFd<'_>, offset: u64, to: Seek) -> Result<u64> {
-    let to = match to {
-        Seek::Data => SeekFrom::Data(offset),
-        Seek::Hole => SeekFrom::Hole(offset),
-    };
-    rustix::fs::seek(fd, to)
+    let Seek::Data = to else { return rustix::fs::seek(fd, SeekFrom::Hole(offset)) };
+    let found = rustix::fs::seek(fd, SeekFrom::Data(offset));
+    if found == Ok(offset) || !has_blind_holes(fd)? {
+        return found;
+    }
+    durability::write_out(fd, Writing::Wait)?;
+    rustix::fs::seek(fd, SeekFrom::Data(offset))
+}
+
+fn has_blind_holes(fd: BorrowedFd<'_>) -> Result<bool> {
+    let is_ext4 = rustix::fs::fstatfs(fd)?.f_type as u64 == super::probe::EXT4_MAGIC;
+    Ok(is_ext4 && super::flags::get(fd)? & HAS_EXTENTS == 0)
 }
