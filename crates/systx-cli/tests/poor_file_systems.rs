@@ -24,6 +24,7 @@ fn main() {
         ),
         ("doctor_says_that_stamps_are_coarse", doctor_says_that_stamps_are_coarse),
         ("where_no_file_can_be_long_what_was_committed_is_redone", where_no_file_can_be_long),
+        ("with_directories_in_inodes_what_was_committed_is_redone", with_directories_in_inodes_it_is_redone),
         (
             "without_extents_bytes_behind_a_hole_are_committed",
             without_extents_bytes_behind_a_hole_are_committed,
@@ -58,6 +59,34 @@ fn where_no_file_can_be_long(dir: &Path) {
     let output = verb("recover", &[]);
     assert_eq!(code(&output), 0, "{}{}", out(&output), err(&output));
     assert_eq!(std::fs::read_to_string(served.join("count")).unwrap(), "1\n2\n", "{}", out(&output));
+}
+
+/// After a mount the kernel finds none of them by its handle.
+fn with_directories_in_inodes_it_is_redone(dir: &Path) {
+    let Some(volume) = Volume::new(dir, "ext4-inline-data", 64) else { return };
+    // Seldom the helper process is faster than the switch.
+    for round in 0..3 {
+        let served = volume.point.join(format!("tree{round}"));
+        std::fs::create_dir_all(served.join("d/e")).unwrap();
+        std::fs::write(served.join("moved"), "moved\n").unwrap();
+        std::fs::write(served.join("d/e/patched"), "old\n").unwrap();
+        std::fs::write(served.join("d/removed"), "removed\n").unwrap();
+        must(Command::new("sync").arg("-f").arg(&served));
+        let Some(switch) = volume.switch() else { return };
+        let script =
+            "mv moved d/e; echo new > d/e/new; printf new | dd of=d/e/patched conv=notrunc status=none; \
+            rm d/removed; chmod 700 d/e; mkdir d/f";
+        let output = shell(&served, script);
+        assert_eq!((code(&output), err(&output)), (0, String::new()));
+        let committed = picture(&served);
+        switch.off();
+        volume.boot();
+        let output = verb("recover", &[]);
+        let text = format!("{}{}", out(&output), err(&output));
+        assert!(code(&output) == 0 && !text.contains("displaced"), "{text}");
+        let after = picture(&served);
+        assert!(after == committed, "{text}{}", difference(&after, &committed));
+    }
 }
 
 /// There the kernel takes what is not on the disk yet for a part of the hole before it.

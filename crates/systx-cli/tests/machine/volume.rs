@@ -16,7 +16,7 @@ impl Volume {
     /// Makes and mounts one; `None`, with a reason printed, where it can't be had. Kinds: ext4, ext4-nj (no
     /// journal), ext4-4k (blocks of 4 KiB), ext4-encrypt, ext4-casefold, ext4-128 (inodes without room
     /// for fine time stamps), ext4-no-extents (files have block maps, as on ext3),
-    /// ext3 (one made as such, which the driver of
+    /// ext4-inline-data (small files and directories lie in their inodes), ext3 (one made as such, which the driver of
     /// ext4 serves), xfs, btrfs; and tmpfs, which has no image and can't lose power.
     pub fn new(dir: &Path, kind: &'static str, megabytes: u64) -> Option<Volume> {
         let volume = Volume { image: dir.join(format!("{kind}.img")), point: dir.join(kind), kind };
@@ -28,6 +28,7 @@ impl Volume {
             "ext4-128" => ("mkfs.ext4", &["-q", "-I", "128"]),
             "ext4" => ("mkfs.ext4", &["-q"]),
             "ext3" => ("mkfs.ext3", &["-q"]),
+            "ext4-inline-data" => ("mkfs.ext4", &["-q", "-O", "inline_data"]),
             "ext4-no-extents" => ("mkfs.ext4", &["-q", "-O", "^extents,^64bit"]),
             "ext4-4k" => ("mkfs.ext4", &["-q", "-b", "4096"]),
             "ext4-encrypt" => ("mkfs.ext4", &["-q", "-O", "encrypt"]),

@@ -93,7 +93,8 @@ impl<O: Os> Area<O> {
             return Ok(None);
         }
         let mut info = os.fs_info(&dir).map_err(failed("probe the file system"))?;
-        let root = Top::new(os, site.root.clone(), site.bounds, info.kind);
+        let bounds = if info.open_by_handle { site.bounds } else { Bounds::Directory };
+        let root = Top::new(os, site.root.clone(), bounds, info.kind);
         let root = root.map_err(failed("look at the directory"))?;
         info.open_by_handle &= root.takes_handles();
         let mut id = identity::of_area(os, &dir, &info)?;

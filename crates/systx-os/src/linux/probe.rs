@@ -7,9 +7,11 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::{attributes, bytes, lease, look, machine, names, open};
+use super::{attributes, bytes, flags, lease, look, machine, names, open};
 use crate::types::{Errno, FsInfo, FsKind, Lease, Open, Rename, Result, Stat, Timestamp};
 
+/// EXT4_INLINE_DATA_FL.
+const INLINE_DATA: u32 = 0x1000_0000;
 pub(super) const EXT4_MAGIC: u64 = 0xef53;
 const XFS_MAGIC: u64 = 0x5846_5342;
 pub(super) const BTRFS_MAGIC: u64 = 0x9123_683e;
@@ -31,7 +33,7 @@ pub(super) fn fs_info(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let file = Scratch::file(&dir)?;
     let (listed, view) = (!matches!(kind, FsKind::Other(_)), kind == FsKind::Other(VIEW_MAGIC));
     let file_stamps = listed && file_stamps(file.fd())?;
-    let (handles, open_by_handle) = handles(&dir, &stat)?;
+    let (handles, open_by_handle) = handles(&dir, &stat, kind, file.fd())?;
     Ok(FsInfo {
         kind,
         uuid,
@@ -60,7 +62,7 @@ pub(super) fn probe_thoroughly(scratch: BorrowedFd<'_>) -> Result<FsInfo> {
     let life = life(&dir, kind, stat.dev);
     let file = Scratch::file(&dir)?;
     let listed = !matches!(kind, FsKind::Other(_));
-    let (handles, open_by_handle) = handles(&dir, &stat)?;
+    let (handles, open_by_handle) = handles(&dir, &stat, kind, file.fd())?;
     Ok(FsInfo {
         kind,
         uuid,
@@ -273,10 +275,18 @@ fn leases(file: BorrowedFd<'_>) -> bool {
     taken
 }
 
-fn handles(dir: &OwnedFd, stat: &Stat) -> Result<(bool, bool)> {
+fn handles(dir: &OwnedFd, stat: &Stat, kind: FsKind, file: BorrowedFd<'_>) -> Result<(bool, bool)> {
     let Ok(handle) = open::handle(dir.as_fd(), None) else { return Ok((false, false)) };
     let Ok(again) = open::open_handle(dir.as_fd(), &handle, Open::Path) else { return Ok((true, false)) };
-    Ok((true, look::stat(again.as_fd())?.ino == stat.ino))
+    Ok((true, look::stat(again.as_fd())?.ino == stat.ino && !has_inline_data(kind, file)))
+}
+
+/// ext4 with inline_data finds a directory by its handle only while the kernel has it in memory: ESTALE after each
+/// mount (seen with 6.18). Without room for a byte it has no such data.
+fn has_inline_data(kind: FsKind, file: BorrowedFd<'_>) -> bool {
+    matches!(kind, FsKind::Ext4 | FsKind::Ext4NoJournal)
+        && bytes::pwrite(file, &[0], 0).is_ok()
+        && flags::get(file).is_ok_and(|flags| flags & INLINE_DATA != 0)
 }
 
 fn absent_is_fine(removed: Result<()>) -> Result<()> {
