@@ -55,6 +55,8 @@ impl Running {
                 // What was taken over is of use only where it comes from; the rest goes before the number is asked for.
                 let before = held(&before).take().filter(|again| begin.again && again.systx.is(systx));
                 if !begin.again {
+                    // Whose it is shows by it.
+                    systx.is_for_caller()?;
                     return systx.begin(&begin.options);
                 }
                 let retry = before.map(|again| again.retry);

@@ -186,6 +186,12 @@ impl Tx {
         again: Option<Box<Again>>,
         then: Then,
     ) -> io::Result<Arc<Tx>> {
+        // One that is to touch nothing yet asks for no user.
+        if again.is_some() || options.sequence.is_some() {
+            shared.is_ours()?;
+        } else if shared.is_forked() {
+            return Err(Error::Forked.into());
+        }
         let Again { mounts, age, stall, turn } = again.map_or_else(Again::default, |again| *again);
         // The place of another number is given up: it is not this transaction's.
         let kept = turn.filter(|turn| options.sequence.is_some_and(|sequence| turn.has(sequence.number)));
@@ -326,7 +332,7 @@ impl Tx {
 
     /// Closes such a file, whose handle is gone.
     pub fn close_outside(&self, file: &Weak<std::fs::File>) {
-        if self.shared.is_ours().is_ok() {
+        if !self.shared.is_forked() {
             if let Some(state) = self.lock().as_mut() {
                 state.outside.retain(|(_, kept)| Arc::as_ptr(kept) != file.as_ptr());
             }

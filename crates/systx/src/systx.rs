@@ -53,14 +53,12 @@ impl Systx {
         Systx::builder().area_name(name).build()
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction. In a thread that acts for another user each call in it, and the commit of one that has
+    /// touched something, is [`Error::OtherUser`].
     ///
     /// # Errors
-    /// [`Error::Forked`] in a child of the process that made this value,
-    /// [`Error::OtherUser`] in a thread that
-    /// acts for another user.
+    /// [`Error::Forked`] in a child of the process that made this value; [`Error::Order`].
     pub fn begin(&self, options: &Options) -> io::Result<Transaction> {
-        self.shared.is_ours()?;
         Transaction::begin(self.shared.clone(), options, None, Then::Over)
     }
 
@@ -120,6 +118,15 @@ impl Systx {
         }
     }
 
+    /// Checks that the calling thread acts for the user whose transactions these are.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::OtherUser`].
+    #[doc(hidden)]
+    pub fn is_for_caller(&self) -> Result<(), Error> {
+        self.shared.is_ours()
+    }
+
     /// Returns true if both share everything.
     #[doc(hidden)]
     pub fn is(&self, other: &Systx) -> bool {
@@ -160,7 +167,6 @@ impl Systx {
         let mut tries_left = options.retries;
         let mut before = None;
         loop {
-            self.shared.is_ours().map_err(io::Error::from)?;
             let then = if tries_left > 0 { Then::Again } else { Then::Over };
             let tx = Transaction::begin(self.shared.clone(), options, before.take(), then)?;
             let done = work(&tx);

@@ -38,7 +38,12 @@ pub fn matrix(dir: &Path) {
                 let other = |error: &std::io::Error| matches!(Error::of(error), Some(Error::OtherUser));
                 let told = tx.write(own.join("x"), "");
                 assert!(told.is_err_and(|error| other(&error)), "a thread of another user's acts in root's");
-                assert!(systx.begin(&loosely()).is_err_and(|error| other(&error)));
+                // One that has touched nothing is nobody's.
+                let theirs = systx.begin(&loosely()).unwrap();
+                assert!(theirs.metadata(own.join("readable")).is_err_and(|error| other(&error)));
+                theirs.commit().unwrap();
+                let again = systx.atomically(&loosely(), |tx| tx.read(own.join("readable")));
+                assert!(again.is_err_and(|error| other(&error)));
             });
         });
         refused.join().unwrap();
