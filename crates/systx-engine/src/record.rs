@@ -6,13 +6,18 @@
 //! entry `tx/<id>/<slot>`.
 
 use crate::id::{ObjectId, Signature, TxId};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use systx_os::{Handle, Stat, Timestamp};
 
 /// Version of the body's encoding; another one is refused.
 pub const BODY_VERSION: u16 = 10;
 /// Bytes of a sector, the unit in which a patch is compared and applied.
 pub const SECTOR_BYTES: usize = 512;
+
+/// Encodes bytes as what they are for postcard one by one, at once.
+fn at_once<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_bytes(bytes)
+}
 
 /// Everything that a recovery needs to know of one commit in one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -231,6 +236,7 @@ pub struct Small {
     /// Modification time.
     pub mtime: Timestamp,
     /// Contents of a file or target of a symbolic link.
+    #[serde(serialize_with = "at_once")]
     pub content: Vec<u8>,
     /// Extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -288,7 +294,7 @@ pub struct PatchRange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// They ride in the record.
-    Inline(Vec<u8>),
+    Inline(#[serde(serialize_with = "at_once")] Vec<u8>),
     /// At the same offset in the slot's file.
     Slot,
     /// Zeros, made by punching a hole.
@@ -409,7 +415,8 @@ impl Body {
     /// Bytes of the body.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain owned data into a growing vector has no failure; an error would be a bug of ours.
-        postcard::to_allocvec(self).unwrap_or_else(|e| unreachable!("encoding a log body: {e}"))
+        postcard::to_extend(self, Vec::with_capacity(1024))
+            .unwrap_or_else(|e| unreachable!("encoding a log body: {e}"))
     }
 
     /// Reads a body. The bytes are untrusted: their CRC was right, their author may be a newer systx.
