@@ -199,6 +199,11 @@ pub(super) fn check<O: Os>(
     Ok(look.held)
 }
 
+/// Free space that no other process uses up in [`ASKED_NS`], as far as can be foreseen.
+const MUCH_BYTES: u64 = 128 << 20;
+/// The answer is used so long, where there is as much, by a process of many transactions.
+const ASKED_NS: u64 = 10_000_000;
+
 /// Checks that there is room for what publication adds. Staged objects have theirs already.
 pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), CommitError> {
     let os = &domain.os;
@@ -220,6 +225,14 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
     if !adds {
         return Ok(());
     }
+    let known = || domain.free.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let now = if domain.remembered.takes_names() { os.monotonic_ns() } else { 0 };
+    let (free, asked) = *known();
+    let is_young = now.checked_sub(asked).is_some_and(|age| age < ASKED_NS);
+    if now > 0 && is_young && free >= MUCH_BYTES + bytes {
+        *known() = (free - bytes, asked);
+        return Ok(());
+    }
     let total = os.statfs(&domain.area.tx).map_err(fail("asking for free space"))?;
     // Root may use what is kept for it, but not what ext4 keeps for itself (fs/ext4/super.c,
     // ext4_calculate_resv_clusters).
@@ -232,7 +245,9 @@ pub(super) fn space<O: Os>(domain: &Domain<O>, steps: &[Step]) -> Result<(), Com
         _ => total.bavail,
     };
     let margin = if bytes > 0 { SPACE_MARGIN_BYTES } else { NAMES_MARGIN_BYTES };
-    if free.saturating_mul(u64::from(total.frsize)) < bytes + margin {
+    let free = free.saturating_mul(u64::from(total.frsize));
+    *known() = (free.saturating_sub(bytes), now);
+    if free < bytes + margin {
         return Err(fail("reserving space")(Errno::NOSPC));
     }
     Ok(())

@@ -26,9 +26,34 @@ pub(crate) struct Leases<O: Os> {
 
 impl<O: Os> Drop for Leases<O> {
     fn drop(&mut self) {
-        for fd in &self.held {
+        for fd in &mut self.held {
             // Closing releases, too: an error here has no consequence.
-            let _ = self.os.lease(fd, Lease::None);
+            if Arc::get_mut(fd).is_none() {
+                let _ = self.os.lease(fd, Lease::None);
+            }
+        }
+    }
+}
+
+impl<O: Os> Leases<O> {
+    /// Has the process know the files that this commit has changed in place, as its steps have left them.
+    pub(super) fn remember_patched(&self, domain: &Domain<O>, open: &OpenFiles<O>, body: &Body) {
+        if !domain.info.file_stamps || !domain.remembered.takes_names() {
+            return;
+        }
+        for Step { at, act, .. } in &body.steps {
+            let Act::Patch(patch) = act else { continue };
+            let Some(fd) =
+                open.get(&patch.file).filter(|fd| self.held.iter().any(|held| Arc::ptr_eq(held, fd)))
+            else {
+                continue;
+            };
+            // The stamp before the question: a later one is none of its.
+            let Ok(stat) = self.os.stat(fd) else { continue };
+            domain.remembered.set_name(&at.dir, &Name::from(&at.name[..]), (patch.file, stat));
+            if self.os.getxattr(fd, CAPABILITY) == Err(Errno::NODATA) {
+                domain.remembered.set_incapable(&patch.file, stat.ctime);
+            }
         }
     }
 }

@@ -256,7 +256,9 @@ fn record<O: Os>(
     // A transaction that has lost by now ends here, before it has cost others a flush of the disk.
     facts.refresh_all().map_err(super::aborted)?;
     // A disk that is rolled back gives numbers again; only the nonce tells the records of two transactions apart (C11).
-    if let Some(nonce) = parts.first().map(|part| part.domain.os.random()) {
+    // Without durability nothing outlives this boot.
+    let named = parts.first().filter(|_| durability == Durability::Durable);
+    if let Some(nonce) = named.map(|part| part.domain.os.random()) {
         parts.iter_mut().filter_map(|p| p.change.as_mut()).for_each(|change| change.body.nonce = nonce);
     }
     // Before any body is written: a participant that names no coordinator would decide for itself.

@@ -52,6 +52,8 @@ pub struct Domain<O: Os> {
     /// Held by the thread that goes on with what this process has left.
     pub(crate) finishing: Mutex<()>,
     pub(crate) remembered: Remembered<O>,
+    /// Free bytes and when they were asked for, on the monotonic clock in nanoseconds.
+    pub(crate) free: Mutex<(u64, u64)>,
     claim: Claim<O>,
     /// Of the process that owns it: see [`Domain::is_ours`].
     lineage: u64,
@@ -95,6 +97,7 @@ impl<O: Os> Domain<O> {
             known: KnownRecords::default(),
             finishing: Mutex::new(()),
             remembered: Remembered::default(),
+            free: Mutex::default(),
             claim,
         }
     }
