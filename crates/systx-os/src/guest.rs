@@ -6,7 +6,8 @@
 //! descriptor is not closed, as its number is another's or nobody's; a mapping and an owned byte don't hang on
 //! descriptors and stay. New descriptors get high numbers, which a program that opens its own does not come to soon.
 //! Within one call of the program into the library ([`Guest::in_call`]) a descriptor is looked at once for all that only
-//! looks; for what changes something, each time.
+//! looks, and once more behind each wait: for another process, for the disk, or in a pause. For what changes something it
+//! is looked at each time.
 //! Does not: open a lost one again (who knows its name does), or help against a thread that closes between the look and
 //! the call: a program that does that while it works with files loses its own as well.
 
@@ -27,6 +28,8 @@ pub struct Guest<K> {
     os: K,
     /// Descriptors are taken for what they were: to show what that costs.
     trusting: bool,
+    /// New descriptors stay where they are: see [`Os::for_a_moment`].
+    brief: bool,
 }
 
 /// A descriptor, and what it is known by.
@@ -51,6 +54,7 @@ thread_local! {
     static CALL: Cell<u64> = const { Cell::new(0) };
     /// The last call that it was in.
     static LAST_CALL: Cell<u64> = const { Cell::new(0) };
+    static UID: AsOfCall<u32> = const { AsOfCall::NEVER_ASKED };
 }
 
 /// A call of the program into the library, by this thread, until it is dropped.
@@ -63,7 +67,44 @@ pub struct InCall {
 
 impl Drop for InCall {
     fn drop(&mut self) {
-        CALL.set(self.outer);
+        // What was known before may be known no more: there may have been a wait.
+        CALL.set(if self.outer == 0 { 0 } else { next_call() });
+    }
+}
+
+fn next_call() -> u64 {
+    let last = LAST_CALL.get();
+    let next = match (last + 1) % CALLS_TAKEN {
+        0 | 1 => CALLS.fetch_add(CALLS_TAKEN, Ordering::Relaxed) + 1,
+        _ => last + 1,
+    };
+    LAST_CALL.set(next);
+    next
+}
+
+/// Something of the process as of this call of its program, since its last wait.
+pub(crate) struct AsOfCall<T>(Cell<Option<(u64, T)>>);
+
+impl<T: Copy> AsOfCall<T> {
+    pub const NEVER_ASKED: AsOfCall<T> = AsOfCall(Cell::new(None));
+
+    pub fn get(&self, ask: impl FnOnce() -> T) -> T {
+        let call = CALL.get();
+        match self.0.get() {
+            Some((asked, known)) if asked == call && call != 0 => known,
+            _ => {
+                let now = ask();
+                self.0.set(Some((call, now)));
+                now
+            }
+        }
+    }
+}
+
+/// Says that this thread has waited: its program's other threads have gone on, so descriptors are looked at anew.
+pub(crate) fn waited() {
+    if CALL.get() != 0 {
+        CALL.set(next_call());
     }
 }
 
@@ -83,15 +124,11 @@ impl<K: Os> GuestFd<K> {
         !self.trusting && !self.os.still(self, self.is)
     }
 
-    /// The descriptor, for a look: if it is the one that was opened, as of this call or of now.
+    /// The descriptor, for a look: if it is the one that was opened, as of this call, since its last wait, or of now.
     fn known(&self) -> Result<&K::Fd> {
         let call = CALL.get();
-        if call == 0 {
+        if call == 0 || self.looked_at.load(Ordering::Relaxed) != call {
             return self.held();
-        }
-        if self.looked_at.load(Ordering::Relaxed) != call {
-            self.held()?;
-            self.looked_at.store(call, Ordering::Relaxed);
         }
         Ok(self)
     }
@@ -99,10 +136,17 @@ impl<K: Os> GuestFd<K> {
     /// The descriptor, if it is still the one that was opened.
     fn held(&self) -> Result<&K::Fd> {
         if self.is_lost() {
-            Err(Errno::BADF)
-        } else {
-            Ok(self)
+            return Err(Errno::BADF);
         }
+        self.looked_at.store(CALL.get(), Ordering::Relaxed);
+        Ok(self)
+    }
+
+    /// Checks behind a wait for the disk that it was for this descriptor.
+    fn held_since(&self, waited_for: Result<()>) -> Result<()> {
+        waited();
+        waited_for?;
+        self.held().map(drop)
     }
 }
 
@@ -129,13 +173,13 @@ impl<K: Os> fmt::Debug for GuestFd<K> {
 impl<K: Os> Guest<K> {
     /// Over a kernel.
     pub fn over(os: K) -> Guest<K> {
-        Guest { os, trusting: false }
+        Guest { os, trusting: false, brief: false }
     }
 
     /// One that looks at no descriptor: for the test that shows what happens then.
     #[doc(hidden)]
     pub fn trusting(os: K) -> Guest<K> {
-        Guest { os, trusting: true }
+        Guest { os, trusting: true, brief: false }
     }
 
     /// Takes over a descriptor that was opened just now.
@@ -143,7 +187,7 @@ impl<K: Os> Guest<K> {
     /// # Errors
     /// Of fstat(2).
     pub fn adopt(&self, fd: K::Fd) -> Result<GuestFd<K>> {
-        let fd = self.os.lift(fd);
+        let fd = if self.brief { fd } else { self.os.lift(fd) };
         let is = self.os.identity(&fd)?;
         let looked_at = AtomicU64::new(CALL.get());
         Ok(GuestFd { os: self.os.clone(), fd: Some(fd), is, trusting: self.trusting, looked_at })
@@ -152,13 +196,16 @@ impl<K: Os> Guest<K> {
     /// Begins a call of the program into the library. What its own thread does with descriptors it does before or
     /// after; what another thread does meanwhile, no look would always notice.
     pub fn in_call() -> InCall {
-        let last = LAST_CALL.get();
-        let next = match (last + 1) % CALLS_TAKEN {
-            0 | 1 => CALLS.fetch_add(CALLS_TAKEN, Ordering::Relaxed) + 1,
-            _ => last + 1,
-        };
-        LAST_CALL.set(next);
-        InCall { outer: CALL.replace(next), _here: PhantomData }
+        InCall { outer: CALL.replace(next_call()), _here: PhantomData }
+    }
+
+    /// One more of calls that count as one, for reading: what was looked at in one of them is not looked at in the next.
+    /// It is looked at before it is closed, by who reads; `these` is 0 before the first.
+    pub fn in_call_of(these: &mut u64) -> InCall {
+        if *these == 0 {
+            *these = next_call();
+        }
+        InCall { outer: CALL.replace(*these), _here: PhantomData }
     }
 }
 
@@ -258,7 +305,6 @@ through! {
         fn utimens(fd, atime: Option<Timestamp>, mtime: Option<Timestamp>) -> ();
         fn setxattr(fd, name: &[u8], value: &[u8], mode: SetXattr) -> ();
         fn removexattr(fd, name: &[u8]) -> ();
-        fn write_out(fd, writing: Writing) -> ();
         fn map(fd, words: usize) -> K::Mem;
         fn own_byte(owners, byte: u64) -> K::Owned;
     }
@@ -267,11 +313,9 @@ through! {
         fn now() -> Timestamp;
         fn monotonic_ns() -> u64;
         fn random() -> u64;
-        fn uid() -> u32;
         fn sees_all_owners() -> bool;
         fn lineage() -> u64;
         fn pid() -> u32;
-        fn pause(ns: u64);
         fn phase(phase: Phase);
         fn steps_taken(taken: usize, of: usize);
     }
@@ -280,10 +324,13 @@ through! {
     fn stat(&self, fd: &Self::Fd) -> Result<Stat> {
         let stat = self.os.stat(fd)?;
         // Where both come from one call they agree; a kernel that names devices twofold is asked in its other way.
-        if (stat.dev, stat.ino) == fd.is || !fd.is_lost() {
+        if (stat.dev, stat.ino) == fd.is {
+            fd.looked_at.store(CALL.get(), Ordering::Relaxed);
             Ok(stat)
-        } else {
+        } else if fd.is_lost() {
             Err(Errno::BADF)
+        } else {
+            Ok(stat)
         }
     }
     fn stat_again(&self, dir: &Self::Fd, name: &[u8], before: Sight) -> Result<Stat> {
@@ -307,17 +354,28 @@ through! {
     fn copy_range(&self, from: &Self::Fd, from_offset: u64, to: &Self::Fd, to_offset: u64, len: u64) -> Result<u64> {
         self.os.copy_range(from.held()?, from_offset, to.held()?, to_offset, len)
     }
+    fn uid(&self) -> u32 {
+        UID.with(|uid| uid.get(|| self.os.uid()))
+    }
+    fn for_a_moment(&self) -> Self {
+        // Between two calls the program would come to low numbers.
+        Guest { brief: CALL.get() != 0, ..self.clone() }
+    }
+    fn pause(&self, ns: u64) {
+        self.os.pause(ns);
+        waited();
+    }
     // A sync of another file, or none, must not pass for one: looked at once more when it is over.
+    fn write_out(&self, fd: &Self::Fd, writing: Writing) -> Result<()> {
+        fd.held_since(self.os.write_out(fd.held()?, writing))
+    }
     fn fsync(&self, fd: &Self::Fd) -> Result<()> {
-        self.os.fsync(fd.held()?)?;
-        fd.held().map(drop)
+        fd.held_since(self.os.fsync(fd.held()?))
     }
     fn fdatasync(&self, fd: &Self::Fd) -> Result<()> {
-        self.os.fdatasync(fd.held()?)?;
-        fd.held().map(drop)
+        fd.held_since(self.os.fdatasync(fd.held()?))
     }
     fn syncfs(&self, fd: &Self::Fd) -> Result<()> {
-        self.os.syncfs(fd.held()?)?;
-        fd.held().map(drop)
+        fd.held_since(self.os.syncfs(fd.held()?))
     }
 }

@@ -49,6 +49,11 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn lift(&self, fd: Self::Fd) -> Self::Fd {
         fd
     }
+    /// The same kernel, for descriptors that are closed again before the program's call into us is over: they need no
+    /// such number. The default makes no difference.
+    fn for_a_moment(&self) -> Self {
+        self.clone()
+    }
     /// What an open file is known by: device and inode number.
     fn identity(&self, fd: &Self::Fd) -> Result<(u64, u64)> {
         self.stat(fd).map(|stat| (stat.dev, stat.ino))

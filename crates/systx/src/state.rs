@@ -350,7 +350,8 @@ impl Tx {
 
     /// Gives up a handle's open file. A transaction that has ended has none.
     pub fn close(&self, node: Node) {
-        if self.shared.is_ours().is_ok() {
+        if !self.shared.is_forked() {
+            let _in_call = Kernel::in_call();
             if let Some(state) = self.lock().as_mut() {
                 state.engine.close(node);
             }

@@ -433,7 +433,7 @@ impl<O: Os> Search<'_, O> {
     }
 
     fn stat(&mut self, object: &Handle, at: &At) -> Result<Option<systx_os::Stat>, CommitError> {
-        let (os, root) = (&self.domain.os, &self.domain.area.root);
+        let (os, root) = (&self.domain.os.for_a_moment(), &self.domain.area.root);
         let open = || open_object(os, root, object, &at.path, &at.name, Open::Path);
         let mut opened = open();
         if matches!(opened, Err(Errno::MFILE | Errno::NFILE)) && !self.held.is_empty() {

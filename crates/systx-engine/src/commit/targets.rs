@@ -60,7 +60,7 @@ pub(super) fn open<O: Os>(
         let at = plan.places.get(&patch.file).unwrap_or(&step.at);
         let path = || domain.shown(&crate::paths::join(&at.path, &at.name));
         let open = || {
-            let (os, root) = (&domain.os, &domain.area.root);
+            let (os, root) = (&domain.os.for_a_moment(), &domain.area.root);
             // Found anew: reopening what the base has found takes as many calls, and finds a file without a name, too.
             let open = || open_object(os, root, &patch.file, &at.path, &at.name, Open::ReadWrite);
             past_leases(os, || Ok(()), open)

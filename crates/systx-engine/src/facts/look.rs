@@ -303,13 +303,21 @@ impl<O: Os> Facts<O> {
     /// Opens a file for reading. Its bytes become a fact, held by its stamp; the stamp is taken before any
     /// byte is read.
     pub fn open(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
+        self.open_by(self.os_of(fact).clone(), fact)
+    }
+
+    /// The same for a caller that closes it before its call is over.
+    pub(crate) fn open_for_a_moment(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
+        self.open_by(self.os_of(fact).for_a_moment(), fact)
+    }
+
+    fn open_by(&mut self, os: O, fact: FactIx) -> Verb<LowerFile<O>> {
         let seen = &self.seen[fact.0 as usize];
         let Some(Known { handle, stat: first }) = seen.object.as_deref() else {
             return Err(Errno::NOENT.into());
         };
         let (handle, first) = (*handle, *first);
         let domain = seen.dir.domain;
-        let os = self.os_of(fact).clone();
         let id = ObjectId::data(&handle);
         let opened = match self.opened(&seen.dir)? {
             Some(dir) => self.domains[domain].open_past_leases(id, || os.open(&dir, &seen.name, Open::Read)),

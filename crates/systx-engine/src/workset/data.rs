@@ -82,6 +82,18 @@ impl<O: Os> Workset<O> {
         Ok(file)
     }
 
+    /// The committed file for a caller that reads it now and keeps it no longer than its call.
+    pub(crate) fn lower_file_for_a_moment(&mut self, ix: Ix) -> Verb<Arc<LowerFile<O>>> {
+        let object = self.object(ix);
+        match (&object.data, &object.lower) {
+            (Data::Base(None), Some(lower)) if !self.is_unclaimed(ix) => {
+                let fact = lower.fact;
+                Ok(Arc::new(self.facts.open_for_a_moment(fact)?))
+            }
+            _ => self.lower_file(ix),
+        }
+    }
+
     /// Descriptor of the file in a lower file's slot; what is in memory moves there.
     pub(crate) fn private_fd(&mut self, ix: Ix) -> Verb<Arc<O::Fd>> {
         self.spill(ix)?;

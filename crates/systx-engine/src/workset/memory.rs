@@ -51,7 +51,7 @@ impl<O: Os> Workset<O> {
         let mut bytes = vec![0; keep as usize];
         let from_lower = keep.min(size) as usize;
         if from_lower > 0 {
-            let source = self.lower_file(ix)?;
+            let source = self.lower_file_for_a_moment(ix)?;
             let mut at = 0;
             while at < from_lower {
                 match self.facts.read(&source, &mut bytes[at..from_lower], at as u64)? {

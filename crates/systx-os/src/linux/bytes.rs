@@ -8,6 +8,7 @@ use rustix::io::retry_on_intr;
 
 use super::durability;
 use super::raw::check_int;
+use crate::guest::AsOfCall;
 use crate::types::{Errno, Fallocate, Result, Seek, Writing};
 
 /// `_IOWR('f', 11, struct fiemap)`.
@@ -59,10 +60,15 @@ fn below_limit(end: impl FnOnce() -> Result<u64>) -> Result<()> {
     if super::umask::is_ours() {
         return Ok(());
     }
-    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
+    let present = || rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    match LIMIT.with(|limit| limit.get(present)) {
         Some(limit) if end()? > limit => Err(Errno::FBIG),
         _ => Ok(()),
     }
+}
+
+thread_local! {
+    static LIMIT: AsOfCall<Option<u64>> = const { AsOfCall::NEVER_ASKED };
 }
 
 /// The first byte that is written.

@@ -75,8 +75,16 @@ struct Ended {
     lost: bool,
 }
 
+/// How often a commit looks at a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Looks {
+    AtEachUse,
+    /// Once for all that only looks, and behind each wait.
+    Once,
+}
+
 /// Commits, and at its n-th look at a descriptor all become something else.
-fn commit(start: &Machine, durability: Durability, becomes: Becomes, n: u64) -> Ended {
+fn commit(start: &Machine, durability: Durability, becomes: Becomes, n: u64, often: Looks) -> Ended {
     let machine = start.fork();
     let os = machine.spawn("host");
     let lost = Arc::new(Mutex::new(false));
@@ -106,7 +114,9 @@ fn commit(start: &Machine, durability: Durability, becomes: Becomes, n: u64) -> 
             }
             left = left.wrapping_sub(1);
         });
+        let in_call = (often == Looks::Once).then(Host::in_call);
         let told = t.commit();
+        drop(in_call);
         machine.clear_hook();
         told
     });
@@ -139,13 +149,13 @@ fn settled(machine: &Machine) -> Tree {
 }
 
 /// Runs `check` for a loss at every look of a commit.
-fn at_every_look(durability: Durability, check: impl Fn(&str, Ended)) {
+fn at_every_look(durability: Durability, often: Looks, check: impl Fn(&str, Ended)) {
     let start = world();
     for becomes in [Becomes::Closed, Becomes::TheirFile] {
         for n in 0.. {
-            let ended = commit(&start, durability, becomes, n);
+            let ended = commit(&start, durability, becomes, n, often);
             let reached = ended.lost;
-            check(&format!("{durability:?}, {becomes:?} at look {n}"), ended);
+            check(&format!("{durability:?}, {becomes:?} at look {n}, {often:?}"), ended);
             if !reached {
                 assert!(n > 5, "a commit looks at its descriptors: {n}");
                 break;
@@ -156,8 +166,9 @@ fn at_every_look(durability: Durability, check: impl Fn(&str, Ended)) {
 
 #[test]
 fn a_commit_writes_to_no_file_that_its_program_has_opened_meanwhile() {
-    for durability in [Durability::Durable, Durability::None] {
-        at_every_look(durability, |case, ended| {
+    let both = |durability| [(durability, Looks::AtEachUse), (durability, Looks::Once)];
+    for (durability, often) in [Durability::Durable, Durability::None].into_iter().flat_map(both) {
+        at_every_look(durability, often, |case, ended| {
             assert!(own_file(&ended.machine), "written to the program's own file: {case}");
         });
     }
@@ -168,13 +179,13 @@ fn a_commit_that_loses_its_descriptors_says_what_is_so() {
     let start = world();
     let before = public(&start);
     let after = {
-        let ended = commit(&start, Durability::Durable, Becomes::Closed, u64::MAX);
+        let ended = commit(&start, Durability::Durable, Becomes::Closed, u64::MAX, Looks::AtEachUse);
         ended.told.expect("commits");
         public(&ended.machine)
     };
     for durability in [Durability::Durable, Durability::None] {
         let outcomes = Mutex::new([0; 3]);
-        at_every_look(durability, |case, ended| {
+        at_every_look(durability, Looks::AtEachUse, |case, ended| {
             let Ended { machine, told, .. } = ended;
             // Without its process, as it can't open again what it has lost; but with others.
             machine.kill_everybody();
@@ -208,7 +219,7 @@ fn a_commit_that_loses_its_descriptors_says_what_is_so() {
 /// The loss of one process is no failure of the disk: the others go on.
 #[test]
 fn others_commit_beside_a_process_that_has_lost_its_descriptors() {
-    at_every_look(Durability::Durable, |case, ended| {
+    at_every_look(Durability::Durable, Looks::AtEachUse, |case, ended| {
         let machine = ended.machine;
         machine.kill_everybody();
         let other = machine.spawn("other");
