@@ -162,10 +162,13 @@ impl File {
     pub(crate) fn read_from(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.may_read()?;
         match &self.open.target {
-            Target::Inside(node) => self.open.tx.call_on(self.open.birth, |calling| {
-                i64::try_from(offset).map_err(|_| Errno::INVAL)?;
-                Ok(calling.state.engine.read_at(*node, buf, offset)?)
-            }),
+            Target::Inside(node) => match self.open.tx.read_on(self.open.birth, *node, buf, offset) {
+                Some(got) => Ok(got),
+                None => self.open.tx.call_on(self.open.birth, |calling| {
+                    i64::try_from(offset).map_err(|_| Errno::INVAL)?;
+                    Ok(calling.state.engine.read_at(*node, buf, offset)?)
+                }),
+            },
             Target::Outside(file) => self.outside(file)?.read_at(buf, offset),
         }
     }

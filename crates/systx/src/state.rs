@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub waits_for_change: bool,
     /// All that it has seen, as long as that is one look at one path.
     pub alone: Option<Alone>,
+    /// The calls that only read on, as one.
+    pub reads: u64,
     /// Why it can only end.
     pub doomed: Option<Error>,
     /// A try that loses has priority over younger transactions in the next one.
@@ -232,6 +234,7 @@ impl Tx {
             is_paused: false,
             waits_for_change: false,
             alone: None,
+            reads: 0,
             doomed: None,
             keeps_age,
             stall_ns: options.stall_ns(),
@@ -284,6 +287,23 @@ impl Tx {
             self.shared.settle_after(error);
         }
         answer.map_err(io::Error::from)
+    }
+
+    /// Reads on in an open file, where that takes nothing but the kernel's read; `None`: a call has to be made. As with
+    /// read(2), no rights are asked for.
+    pub fn read_on(&self, birth: Birth, node: Node, buf: &mut [u8], offset: u64) -> Option<usize> {
+        if self.shared.is_forked() {
+            return None;
+        }
+        let mut state = self.lock();
+        let state = state.as_mut()?;
+        let goes_on = !state.is_paused && state.doomed.is_none() && state.alone.is_none();
+        if !goes_on || !state.handles.is_alive(birth) {
+            return None;
+        }
+        state.participants.join();
+        let _in_call = Kernel::in_call_of(&mut state.reads);
+        state.engine.read_on(node, buf, offset)
     }
 
     /// One call on a handle.

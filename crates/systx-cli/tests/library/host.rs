@@ -3,6 +3,7 @@
 use super::{add_one, loosely, place, systx};
 use crate::machine::rounds;
 use std::io::{Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use systx::{Error, Options};
 use systx_os::host;
@@ -68,9 +69,34 @@ pub fn may_fork(dir: &Path) {
     assert_eq!(std::fs::read(tree.join("parents")).unwrap(), b"the parent's");
 }
 
+/// A read does not look at its descriptor each time. The commit knows.
+fn reads_on(tree: &Path, closes: bool) -> i32 {
+    let systx = systx();
+    let tx = systx.begin(&Options::new()).unwrap();
+    let file = tx.open(tree.join("read")).unwrap();
+    let mut page = [0; 4096];
+    file.read_exact_at(&mut page, 0).unwrap();
+    host::close_from(3);
+    let own = tree.join("own bytes");
+    std::fs::write(&own, vec![b'o'; 300_000]).unwrap();
+    host::open_as(&std::fs::File::open(own).unwrap(), 3..4000);
+    // Whatever it is.
+    let _ = file.read_exact_at(&mut page, 4096);
+    if closes {
+        drop(file);
+    }
+    assert!(tx.commit().is_err(), "it has read the program's own file");
+    0
+}
+
 pub fn may_close_everything(dir: &Path) {
     let Some((_volume, tree)) = place(dir, "ext4") else { return };
     std::fs::write(tree.join("number"), "0\n").unwrap();
+    std::fs::write(tree.join("read"), vec![b'x'; 300_000]).unwrap();
+    for closes in [false, true] {
+        let child = host::fork(|| reads_on(&tree, closes));
+        assert_eq!(host::wait(child), 0);
+    }
     let child = host::fork(|| {
         let systx = systx();
         add_one(&systx, &Options::new(), &tree.join("number"));

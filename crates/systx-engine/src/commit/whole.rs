@@ -9,6 +9,7 @@ use super::prepare::{Draft, Failing, InSharedStaging};
 use super::{aborted, run};
 use crate::domain::{Domain, Sealed};
 use crate::id::TxId;
+use crate::mutant::{self, Mutant};
 use crate::objects::Directories;
 use crate::outcome::{CommitError, Committed, Conflict};
 use crate::plan::{self, Plan};
@@ -16,7 +17,7 @@ use crate::record::Step;
 use crate::transaction::Transaction;
 use std::collections::HashSet;
 use std::sync::Arc;
-use systx_os::Os;
+use systx_os::{Errno, Os};
 
 /// Why a commit failed, and the transaction, if it stays.
 pub type NotCommitted<O> = (CommitError, Option<Box<Transaction<O>>>);
@@ -125,9 +126,15 @@ impl<O: Os> Transaction<O> {
             }
         };
         // Files of the committed tree that are still open here would make our own leases fail.
-        match failing {
-            Failing::Goes => self.workset.forget_nodes(),
-            Failing::Stays => self.workset.close_committed_files(),
+        self.workset.close_committed_files();
+        // Read on in what its program has closed, or opened as its own.
+        if self.workset.facts().have_lost_files() && !mutant::on(Mutant::LostUnseen) {
+            let (doing, path, error) = ("reading files that its program has closed", Vec::new(), Errno::BADF);
+            let failed = CommitError::Failed { doing, path, error };
+            return Err((failed, self.failed_whole(failing, None)));
+        }
+        if failing == Failing::Goes {
+            self.workset.forget_nodes();
         }
         let staged: Vec<Staged<O>> =
             plans.iter().enumerate().map(|(mount, (plan, _))| self.staged(mount, plan, failing)).collect();
@@ -221,7 +228,6 @@ fn conflict_of(error: &CommitError) -> Option<&Conflict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use systx_os::Errno;
 
     #[test]
     fn only_a_commit_that_changed_nothing_gives_its_staged_objects_back_or_up() {

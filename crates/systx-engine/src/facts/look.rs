@@ -4,7 +4,7 @@ use super::decide::{self, links};
 use super::lower_dir::visible_names;
 use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
-    Seen, Which,
+    ReadOn, Seen, Which,
 };
 use crate::bytes::{copy_from, next_data, read_up_to};
 use crate::domain::Domain;
@@ -14,7 +14,7 @@ use crate::objects::{current_names, current_xattr};
 use crate::outcome::{ConflictKind, Party, Verb, VerbError};
 use crate::paths::join;
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use systx_os::{Dirent, Errno, FileType, FsInfo, FsKind, Handle, Lease, Open, Os, Result, Seek, Stat};
 
 /// Up to this many missing names in a directory are compared one by one. (In tests few, so that they have
@@ -157,11 +157,7 @@ impl<O: Os> Facts<O> {
 
     /// Fast path of a first read, without waiting or refreshing. Valid if no commit was active before the
     /// read and no LSN was assigned during it; otherwise returns `None`.
-    fn look_in_quiet<T>(
-        &self,
-        domain: usize,
-        look: impl Fn() -> Result<Option<T>>,
-    ) -> Verb<Option<Option<T>>> {
+    fn look_in_quiet<T>(&self, domain: usize, look: impl FnOnce() -> Result<T>) -> Verb<Option<T>> {
         if !self.domains[domain].is_quiet()? {
             return Ok(None);
         }
@@ -365,7 +361,7 @@ impl<O: Os> Facts<O> {
             let data = DataFact { size: stat.size, ctime: stat.ctime, hot, reads: Vec::new() };
             self.seen[fact.0 as usize].data = Some(Box::new(data));
         }
-        Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size })
+        Ok(LowerFile { bytes: Bytes::File(fd), fact, size: stat.size, read_on: OnceLock::new() })
     }
 
     /// Where the next bytes of a file stand that may be other than zeros, from an offset on.
@@ -413,8 +409,8 @@ impl<O: Os> Facts<O> {
         let wanted = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
         let buf = RefCell::new(&mut buf[..wanted]);
         let look = || read_up_to(&os, fd, &mut buf.borrow_mut(), offset);
-        let got = match self.look_in_quiet(domain, || look().map(Some))? {
-            Some(Some(got)) => got,
+        let got = match self.look_in_quiet(domain, look)? {
+            Some(got) => got,
             _ if mutant::on(Mutant::PagesUnasked) => look()?,
             _ => self.touch(domain, &[ObjectId::data(&handle)], &|| join(&dir.path, &name), |_| look())?,
         };
@@ -427,6 +423,21 @@ impl<O: Os> Facts<O> {
             return Err(self.changed(self.shown(file.fact), ConflictKind::ContentsChanged));
         }
         Ok(got)
+    }
+
+    /// Reads bytes of a file as [`Facts::read`] does, if that takes nothing but the read itself: no commit is under way,
+    /// and none came meanwhile. The caller need not have looked at the descriptor: that is done when it is closed.
+    pub(crate) fn read_on(&self, file: &LowerFile<O>, buf: &mut [u8], offset: u64) -> Option<usize> {
+        let Bytes::File(fd) = &file.bytes else { return None };
+        let seen = &self.seen[file.fact.0 as usize];
+        let data = seen.data.as_ref().filter(|data| !data.hot && !self.lost)?;
+        let left = usize::try_from(data.size.saturating_sub(offset)).ok()?;
+        let wanted = buf.len().min(left);
+        let os = self.os_of(file.fact);
+        file.read_on.get_or_init(|| ReadOn { os: os.clone(), lost: self.lost_files.clone() });
+        let look = || read_up_to(os, fd, &mut buf[..wanted], offset);
+        let got = self.look_in_quiet(seen.dir.domain, look).ok()??;
+        (got == wanted).then_some(got)
     }
 
     /// Returns the result of [`Facts::path_fd`] for a running transaction: a conflict names the party that

@@ -32,7 +32,8 @@ pub(crate) use read_committed::Room;
 use read_committed::Watched;
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use systx_os::{Errno, Handle, Os, Seek, Stat, Timestamp};
 
 /// Number of an object fact.
@@ -76,6 +77,23 @@ pub struct LowerFile<O: Os> {
     pub fact: FactIx,
     /// Size when it was opened, in bytes.
     pub size: u64,
+    /// Set once bytes were read without a look at the descriptor.
+    pub(crate) read_on: OnceLock<ReadOn<O>>,
+}
+
+/// What a descriptor is looked at with when it is closed.
+pub(crate) struct ReadOn<O> {
+    os: O,
+    /// It is to know if the descriptor was another's.
+    lost: Arc<AtomicBool>,
+}
+
+impl<O: Os> Drop for LowerFile<O> {
+    fn drop(&mut self) {
+        if let (Some(ReadOn { os, lost }), Bytes::File(fd)) = (self.read_on.get(), &self.bytes) {
+            lost.fetch_or(os.is_lost(fd), Ordering::Relaxed);
+        }
+    }
 }
 
 /// Where the bytes of a committed file come from.
@@ -179,6 +197,8 @@ pub struct Facts<O: Os> {
     fixed: RefCell<HashSet<Handle>>,
     /// Nothing is held to be true any more: what is looked at is as it is now.
     lost: bool,
+    /// Of a file that was read, the program of this process has closed the descriptor.
+    lost_files: Arc<AtomicBool>,
     /// What it does where it would wait for another transaction.
     pub(crate) waiting: Waiting,
     /// Is called right behind the commit point, with nothing locked but the active entry.
@@ -210,6 +230,7 @@ impl<O: Os> Facts<O> {
             met_unsynced,
             fixed,
             lost,
+            lost_files: Arc::default(),
             waiting: Waiting::Waits,
             at_commit_point: None,
         }
@@ -237,6 +258,11 @@ impl<O: Os> Facts<O> {
     /// Returns true if they were given up.
     pub(crate) fn are_lost(&self) -> bool {
         self.lost
+    }
+
+    /// Returns true if the bytes of a file that is closed by now may have been another's.
+    pub(crate) fn have_lost_files(&self) -> bool {
+        self.lost_files.load(Ordering::Relaxed)
     }
 
     /// R in one domain.

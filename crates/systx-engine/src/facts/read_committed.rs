@@ -102,7 +102,7 @@ impl<O: Os> Facts<O> {
             Some(bytes) => Bytes::Copied(bytes),
             None => Bytes::Unclaimed(Arc::new(fd)),
         };
-        Ok((found, LowerFile { bytes, fact, size: stat.size }))
+        Ok((found, LowerFile { bytes, fact, size: stat.size, read_on: std::sync::OnceLock::new() }))
     }
 
     /// From now on a commit that changes an open file is a conflict.

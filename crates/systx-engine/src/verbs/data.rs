@@ -85,6 +85,22 @@ impl<O: Os> Transaction<O> {
         self.workset.read_bytes(ix, buf, offset)
     }
 
+    /// Reads at `offset` from a committed file that is open, where nothing has to be asked but the bytes: no commit is
+    /// under way. `None`: [`Transaction::read_at`] knows.
+    ///
+    /// The caller need not look at the descriptor: that is done when it is closed. If it was another's by then, the
+    /// transaction can't commit.
+    pub fn read_on(&mut self, node: Node, buf: &mut [u8], offset: u64) -> Option<usize> {
+        self.ours().ok()?;
+        let ix = regular(&self.workset, node).ok()?;
+        match &self.workset.object(ix).data {
+            Data::Base(Some(file)) if i64::try_from(offset).is_ok() => {
+                self.workset.facts().read_on(file, buf, offset)
+            }
+            _ => None,
+        }
+    }
+
     /// Writes at `offset`.
     pub fn write_at(&mut self, node: Node, bytes: &[u8], offset: u64) -> Verb<usize> {
         self.ours()?;

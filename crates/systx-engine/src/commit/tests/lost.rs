@@ -231,3 +231,40 @@ fn others_commit_beside_a_process_that_has_lost_its_descriptors() {
         done.expect("not killed").unwrap_or_else(|e| panic!("{e}: {case}"));
     });
 }
+
+/// Reads do not look at a descriptor each time, so it is looked at when it is closed.
+#[test]
+fn what_was_read_from_a_file_of_the_program_does_not_commit() {
+    let start = world();
+    for (lost, closed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let machine = start.fork();
+        let os = machine.spawn("host");
+        let told = run_process(&os, || {
+            let domain = opened(&host(&os), &os).expect("opens");
+            let mut t = Transaction::begin(domain.os.clone(), vec![domain.clone()], Options::default())?;
+            let w = t.lookup(t.root(0), b"w")?.expect("it is there").0;
+            let (node, _) = t.lookup(w, b"patched")?.expect("it is there");
+            t.open(node, Access::Read, false)?;
+            let (mut reads, mut first, mut second) = (0, [0; 16], [0; 16]);
+            assert_eq!(t.read_at(node, &mut first, 0)?, 16);
+            for again in [false, true] {
+                let in_call = Host::in_call_of(&mut reads);
+                assert_eq!(t.read_on(node, &mut second, 0), Some(16), "nothing else is to be asked");
+                drop(in_call);
+                if lost && !again {
+                    machine.replace_all(&os, 0, OWN).expect("it is there");
+                }
+            }
+            assert_eq!(second == BYTES[..16], lost, "a look would cost a call");
+            if closed {
+                t.close(node);
+            }
+            Ok::<_, crate::outcome::VerbError>(t.commit())
+        });
+        match told.expect("not killed").expect("the calls succeed") {
+            Ok(_) => assert!(!lost, "it has read the program's own file"),
+            Err(CommitError::Failed { error, .. }) => assert!(lost && error == systx_os::Errno::BADF),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
