@@ -3,13 +3,14 @@
 use super::acquire::Compared;
 use super::decide::{Ask, Look, Shown, Subject};
 use super::{Commit, Part};
+use crate::acl::CAPABILITY;
 use crate::domain::Domain;
-use crate::facts::OpenFiles;
+use crate::facts::{Name, OpenFiles};
 use crate::id::ObjectId;
 use crate::mutant::{self, Mutant};
 use crate::objects::{identify, open_object, slot_name};
 use crate::outcome::{CommitError, Conflict, ConflictKind, Party};
-use crate::record::{Act, Step};
+use crate::record::{Act, Body, Step};
 use crate::recovery::past_leases;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -46,6 +46,7 @@ impl<O: Os> Commit<'_, O> {
             let mut site = Site::living(domain, &change.slots, &change.body, self.durability, opened);
             match publish(&mut site, &change.body) {
                 Ok(conflict_copies) => {
+                    leases.remember_patched(domain, &site.patch_targets, &change.body);
                     if conflict_copies.is_empty() && self.durability == Durability::Durable {
                         change.base.after_steps(domain, &change.body);
                     }

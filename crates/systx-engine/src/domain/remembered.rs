@@ -1,13 +1,13 @@
 //! Names and directories of a file system, as a process knows them beyond its transactions.
 //!
-//! Owns: the handles that names had, and open directories. Guarantees: nothing here is a fact. A name is looked at in
+//! Owns: the handles that names had, open directories, and which files had no capability. Guarantees: nothing here is a fact. A name is looked at in
 //! each transaction; where its object has not changed since (docs/protocol.md, R3) the handle needs no call of its own.
 //! An open directory is the object that its handle says. Does not: keep files open, as others could get no lease on
 //! them then; keep more than was asked for.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use systx_os::{Handle, Os, Result, Stat};
+use systx_os::{Handle, Os, Result, Stat, Timestamp};
 
 /// Most names, and most directories that are kept open: for a process with one transaction, none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,12 +34,14 @@ struct State<O: Os> {
     /// How many they are.
     count: usize,
     open: HashMap<Handle, Arc<O::Fd>>,
+    /// Files that had no capability at a change time.
+    incapable: HashMap<Handle, Timestamp>,
 }
 
 impl<O: Os> Default for Remembered<O> {
     fn default() -> Remembered<O> {
-        let (names, open) = (HashMap::new(), HashMap::new());
-        let state = Mutex::new(State { most: Most::default(), names, count: 0, open });
+        let (names, open, incapable) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let state = Mutex::new(State { most: Most::default(), names, count: 0, open, incapable });
         Remembered { state, root: OnceLock::new() }
     }
 }
@@ -81,6 +83,22 @@ impl<O: Os> Remembered<O> {
         }
         if state.names.entry(*dir).or_default().insert(name.clone(), object).is_none() {
             state.count += 1;
+        }
+    }
+
+    /// Returns true if a file with this change time is known to have no capability.
+    pub fn is_incapable(&self, file: &Handle, ctime: Timestamp) -> bool {
+        self.state().incapable.get(file) == Some(&ctime)
+    }
+
+    /// Remembers that a file has none.
+    pub fn set_incapable(&self, file: &Handle, ctime: Timestamp) {
+        let state = &mut *self.state();
+        if state.incapable.len() >= state.most.names {
+            state.incapable.clear();
+        }
+        if state.most.names > 0 {
+            state.incapable.insert(*file, ctime);
         }
     }
 

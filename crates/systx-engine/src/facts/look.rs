@@ -6,6 +6,7 @@ use super::{
     Bytes, DataFact, DeliveredBytes, FactIx, Facts, Found, Known, Listing, Look, LowerDir, LowerFile, Name,
     ReadOn, Seen, Which,
 };
+use crate::acl::CAPABILITY;
 use crate::bytes::{copy_from, next_data, read_up_to};
 use crate::domain::Domain;
 use crate::id::ObjectId;
@@ -218,7 +219,8 @@ impl<O: Os> Facts<O> {
 
     /// Value of an extended attribute; `None` when there is none.
     pub fn xattr(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Vec<u8>>> {
-        let value = match self.xattr_of_unmoved(fact, name)? {
+        let known = if *name == *CAPABILITY && self.is_incapable(fact) { Some(None) } else { None };
+        let value = match known.map_or_else(|| self.xattr_of_unmoved(fact, name), |none| Ok(Some(none)))? {
             Some(value) => value,
             None => {
                 let fd = match self.present_fd(fact) {
@@ -249,6 +251,15 @@ impl<O: Os> Facts<O> {
         }
     }
 
+    /// Returns true for a file that is known to have had no capability at the time of its fact.
+    fn is_incapable(&self, fact: FactIx) -> bool {
+        let seen = &self.seen[fact.0 as usize];
+        let Some(known) = seen.object.as_ref().filter(|_| seen.claimed && !self.lost) else { return false };
+        let domain = &self.domains[seen.dir.domain];
+        let is_stamp = seen.data.as_ref().is_none_or(|data| data.ctime == known.stat.ctime);
+        is_stamp && domain.info.file_stamps && domain.remembered.is_incapable(&known.handle, known.stat.ctime)
+    }
+
     /// The same without opening the object, by its name: what has an unmoved stamp behind it is the object of the fact.
     /// `None`: it has not.
     fn xattr_of_unmoved(&mut self, fact: FactIx, name: &[u8]) -> Verb<Option<Option<Vec<u8>>>> {
@@ -261,7 +272,7 @@ impl<O: Os> Facts<O> {
         }
         let Some(dir) = self.opened(&seen.dir)? else { return Ok(None) };
         let (of, os, path) = (seen.name.clone(), self.os_of(fact).clone(), self.path(fact));
-        self.touch(domain, &[id], &|| path.clone(), |_| {
+        let found = self.touch(domain, &[id], &|| path.clone(), |_| {
             let value = match os.getxattr_at(&dir, &of, name) {
                 Ok(value) => Some(value),
                 Err(Errno::NODATA) => None,
@@ -271,7 +282,11 @@ impl<O: Os> Facts<O> {
                 Ok(now) if now.sight() == known.stat.sight() => Ok(Some(value)),
                 _ => Ok(None),
             }
-        })
+        })?;
+        if *name == *CAPABILITY && found == Some(None) {
+            self.domains[domain].remembered.set_incapable(&known.handle, known.stat.ctime);
+        }
+        Ok(found)
     }
 
     /// Names of all extended attributes.
