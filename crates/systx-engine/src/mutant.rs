@@ -93,6 +93,8 @@ pub(crate) enum Mutant {
     TableOutlivesMount,
     /// An opening does not look whether the log goes on behind the end in the table.
     LogOverwritten,
+    /// A redo that finds no room for a new log does not say in the old one that it is done.
+    FullForgets,
     /// A process that finds a table stale does not say so before it looks for living owners.
     StaleFirst,
     /// The number of a dead owner's slot is given once more.
@@ -314,6 +316,7 @@ impl Mutant {
         Mutant::RedoBeforeUnderstood,
         Mutant::TableOutlivesMount,
         Mutant::LogOverwritten,
+        Mutant::FullForgets,
         Mutant::StaleFirst,
         Mutant::NextNotRaised,
         Mutant::AnyCheckpointCovers,

@@ -17,6 +17,7 @@ mod dump;
 mod error;
 pub mod format;
 mod group;
+mod last_words;
 mod latch;
 mod reader;
 mod segment;
@@ -26,6 +27,7 @@ mod writer;
 pub use dump::{raw, Raw};
 pub use error::{LogError, SyncError};
 pub use format::{BodyAt, Cell, LogPos};
+pub use last_words::say_at_end;
 #[cfg(test)]
 pub use reader::replay;
 pub use reader::{outline, written_for, End, Entry, Outline, Replay, SegmentInfo, Understood};

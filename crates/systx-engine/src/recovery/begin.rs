@@ -9,7 +9,8 @@ use crate::domain::layout::{LOCK_WORD, LOG_BASE, SLOTS};
 use crate::domain::{changed_by, place_of, Area, OpenError, Place, SlotInfo, SlotState, Slots};
 use crate::id::{Lsn, OwnerIx};
 use crate::lock::{Locked, RobustLock};
-use crate::log::{Cell, Log};
+use crate::log::{say_at_end, Cell, Log, LogError};
+use crate::mutant::{self, Mutant};
 use crate::publish::Pending;
 use std::sync::Arc;
 use systx_os::{Errno, Os, Words};
@@ -36,7 +37,16 @@ pub(super) fn begin_log<O: Os>(
     } else {
         // Without its decision a prepared record would be asked about, and taken again, at every boot.
         let cells = after.decided.iter().copied().chain([Cell::Checkpoint { lsn: after.checkpoint }]);
-        cells.map(|cell| log.append_cell(&locked, me, &nobody, cell)).last()
+        let cells: Vec<_> = cells.collect();
+        let append = |cell: &Cell| log.append_cell(&locked, me, &nobody, *cell);
+        let told = cells.iter().map(append).last();
+        let full = matches!(&told, Some(Err(LogError::Os { error: Errno::NOSPC | Errno::DQUOT, .. })));
+        if full && !mutant::on(Mutant::FullForgets) {
+            // Else each opening redid all of it until there is room, over what others have done since. Best effort:
+            // where it can't be said, it is so.
+            let _ = say_at_end(os, &area.dir, &area.id, &after.replay, &cells);
+        }
+        told
     };
     let slots = Slots::new(&**mem);
     fill(&slots, &locked, me, dead, after)?;

@@ -170,6 +170,10 @@ fn check_of(mutant: Mutant) -> Check {
         Mutant::LogOverwritten => {
             check("life::an_older_table_beside_the_log_is_not_gone_on_with", "overwritten in the log")
         }
+        Mutant::FullForgets => check(
+            "redone::a_redo_that_finds_no_room_for_a_new_log_is_not_repeated_over_what_others_do_meanwhile",
+            "put back, and redone once more",
+        ),
         Mutant::StaleFirst => check(
             "life::of_two_that_find_an_older_table_none_goes_on_with_it",
             "one goes on with an older table",
@@ -549,6 +553,7 @@ noticed! {
     a_redo_of_what_is_not_understood_is_noticed: RedoBeforeUnderstood,
     a_table_that_outlives_its_mount_is_noticed: TableOutlivesMount,
     a_table_older_than_its_log_is_noticed: LogOverwritten,
+    a_redo_on_a_full_disk_that_is_repeated_is_noticed: FullForgets,
     a_stale_table_that_another_one_opens_is_noticed: StaleFirst,
     a_number_that_is_given_twice_is_noticed: NextNotRaised,
     signs_of_different_kinds_that_are_compared_are_noticed: KindsMixed,

@@ -7,7 +7,7 @@ use crate::outcome::{CommitError, Committed, ConflictCopyKind, Recovered};
 use crate::transaction::{Access, SetAttr};
 use std::sync::{Arc, Mutex};
 use systx_os::{Errno, FsKind, Open, Os, Rename};
-use systx_sim::machine::{run_process, Call, Crash, Fault, Machine, Plant, SimFd, SimOs};
+use systx_sim::machine::{run_process, Call, Crash, Effect, Fault, Machine, Plant, SimFd, SimOs};
 
 const SECTOR: usize = 512;
 /// Size from which a file that is written anew is replaced.
@@ -301,4 +301,40 @@ fn a_redo_reads_no_record_again_for_each_object_that_an_outsider_has_changed() {
     assert!(reads > RECORDS, "they are not redone: {reads}");
     assert!(reads < 10 * RECORDS, "{reads} reads for {RECORDS} records");
     assert_eq!(machine.look(0, "w/f0").expect("is there").mode & 0o777, 0o751);
+}
+
+/// On a full disk. An administrator puts a file back, makes room, and all is redone but that.
+#[test]
+fn a_redo_that_finds_no_room_for_a_new_log_is_not_repeated_over_what_others_do_meanwhile() {
+    let world = twice();
+    // Of the files that an opening makes, the segment comes after others.
+    let full = (0..16).find_map(|skip| {
+        let (machine, effect) = (world.fork(), Effect::Fail(Errno::NOSPC));
+        machine.fault(Fault { process: None, call: Some(Call::Create), skip, times: 1, effect });
+        let os = machine.spawn("recovery");
+        let refused =
+            run_process(&os, || open(&os).err().map(|error| error.to_string())).expect("not killed");
+        os.exit();
+        refused.filter(|error| error.contains("log/")).map(|_| machine)
+    });
+    let machine = full.expect("a new segment is made");
+    assert_eq!([0, 1].map(|n| sector(&machine, "w/a", n)), ["first.", "second"], "it is redone");
+    let outsider = machine.outsider("outsider");
+    let file = outsider.open_path(0, "w/a", Open::ReadWrite).expect("opens");
+    outsider.pwrite(&file, &[b'.'; SECTOR], 0).expect("puts it back");
+    machine.clear_plans();
+    let recovered = recover(&machine, 0, |_, _| {});
+    assert_eq!(
+        [0, 1].map(|n| sector(&machine, "w/a", n)),
+        ["......", "second"],
+        "put back, and redone once more"
+    );
+    assert_eq!((recovered.finished, &recovered.unfinished[..]), (0, &[][..]));
+    // It goes on.
+    let os = machine.spawn("later");
+    run_process(&os, || write(&os, b"a", 2, b"third").map(drop).expect("commits")).expect("not killed");
+    os.exit();
+    machine.power_loss(Crash::NothingUnsynced, &mut fastrand::Rng::with_seed(1));
+    assert_eq!(recover(&machine, 0, |_, _| {}).finished, 1);
+    assert_eq!(sector(&machine, "w/a", 2), "third.");
 }
