@@ -1,5 +1,6 @@
 //! Options that a transaction begins with.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 use systx_engine::outcome;
 
@@ -199,10 +200,9 @@ impl Options {
     }
 
     pub(crate) fn of_engine(&self) -> outcome::Options {
-        let program = || {
-            let name = std::env::args_os().next().unwrap_or_default();
-            name.to_string_lossy().into_owned()
-        };
+        static PROGRAM: OnceLock<String> = OnceLock::new();
+        let name = || std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
+        let program = || PROGRAM.get_or_init(name).clone();
         outcome::Options {
             durability: match self.durability {
                 Durability::Durable => outcome::Durability::Durable,

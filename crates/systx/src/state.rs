@@ -101,7 +101,7 @@ pub(crate) struct Carried {
 pub(crate) struct Tx {
     pub shared: Arc<Shared>,
     /// `None`: it has ended.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<Box<State>>>,
     /// What the program does behind its end. Apart from the state, which a panic of ours can take along.
     actions: Mutex<Actions>,
 }
@@ -239,10 +239,10 @@ impl Tx {
             keeps_age,
             stall_ns: options.stall_ns(),
         };
-        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(state)), actions: Mutex::default() }))
+        Ok(Arc::new(Tx { shared, state: Mutex::new(Some(Box::new(state))), actions: Mutex::default() }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<State>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<State>>> {
         let mut state = match self.state.lock() {
             Ok(state) => return state,
             Err(poisoned) => poisoned.into_inner(),
@@ -321,7 +321,7 @@ impl Tx {
     }
 
     /// Takes it out to end it; `Ok(None)`: it has ended.
-    pub fn take(&self) -> Result<Option<State>, Error> {
+    pub fn take(&self) -> Result<Option<Box<State>>, Error> {
         if self.shared.is_forked() {
             return Err(Error::Forked);
         }
@@ -347,7 +347,7 @@ impl Tx {
 
     /// Looks at the state, if it has not ended.
     pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> Option<T> {
-        self.lock().as_mut().map(look)
+        self.lock().as_mut().map(|state| look(state))
     }
 
     /// Closes such a file, whose handle is gone.

@@ -259,7 +259,7 @@ impl Transaction {
     }
 
     /// The end of a transaction that a call has doomed.
-    fn lost(&self, mut state: State, doomed: Error, then: Then) -> (Error, Option<Box<Again>>) {
+    fn lost(&self, mut state: Box<State>, doomed: Error, then: Then) -> (Error, Option<Box<Again>>) {
         let again = then.again(&mut state);
         state.turn.take().into_iter().for_each(Turn::lose);
         lose(state, &doomed);
@@ -274,7 +274,7 @@ impl Transaction {
     }
 }
 
-fn lose(state: State, error: &Error) {
+fn lose(state: Box<State>, error: &Error) {
     match error {
         Error::Conflict(conflict) => state.engine.lose(conflict.of_engine()),
         _ => state.engine.abort(),
