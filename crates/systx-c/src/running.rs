@@ -55,7 +55,7 @@ impl Running {
                 // What was taken over is of use only where it comes from; the rest goes before the number is asked for.
                 let before = held(&before).take().filter(|again| begin.again && again.systx.is(systx));
                 if !begin.again {
-                    // Whose it is shows by it.
+                    // Users are told apart by this.
                     systx.is_for_caller()?;
                     return systx.begin(&begin.options);
                 }

@@ -67,7 +67,7 @@ pub struct InCall {
 
 impl Drop for InCall {
     fn drop(&mut self) {
-        // What was known before may be known no more: there may have been a wait.
+        // A descriptor that was known before may be lost: there may have been a wait.
         CALL.set(if self.outer == 0 { 0 } else { next_call() });
     }
 }

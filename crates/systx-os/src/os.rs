@@ -49,7 +49,7 @@ pub trait Os: Clone + Send + Sync + 'static {
     fn lift(&self, fd: Self::Fd) -> Self::Fd {
         fd
     }
-    /// The same kernel, for descriptors that are closed again before the program's call into us is over: they need no
+    /// This kernel, for descriptors that are closed again before the program's call into us is over: they need no
     /// such number. The default makes no difference.
     fn for_a_moment(&self) -> Self {
         self.clone()

@@ -317,7 +317,7 @@ impl<O: Os> Facts<O> {
         self.open_by(self.os_of(fact).clone(), fact)
     }
 
-    /// The same for a caller that closes it before its call is over.
+    /// Opens it as [`Facts::open`] does, for a caller that closes it before its call is over.
     pub(crate) fn open_for_a_moment(&mut self, fact: FactIx) -> Verb<LowerFile<O>> {
         self.open_by(self.os_of(fact).for_a_moment(), fact)
     }

@@ -81,7 +81,7 @@ pub struct LowerFile<O: Os> {
     pub(crate) read_on: OnceLock<ReadOn<O>>,
 }
 
-/// What a descriptor is looked at with when it is closed.
+/// Means to look at a descriptor when it is closed.
 pub(crate) struct ReadOn<O> {
     os: O,
     /// It is to know if the descriptor was another's.
