@@ -54,7 +54,7 @@ thread_local! {
     static CALL: Cell<u64> = const { Cell::new(0) };
     /// The last call that it was in.
     static LAST_CALL: Cell<u64> = const { Cell::new(0) };
-    static UID: AsOfCall<u32> = const { AsOfCall::NEVER_ASKED };
+    static UID: AsOfCall<u32> = const { AsOfCall::never_asked() };
 }
 
 /// A call of the program into the library, by this thread, until it is dropped.
@@ -86,7 +86,9 @@ fn next_call() -> u64 {
 pub(crate) struct AsOfCall<T>(Cell<Option<(u64, T)>>);
 
 impl<T: Copy> AsOfCall<T> {
-    pub const NEVER_ASKED: AsOfCall<T> = AsOfCall(Cell::new(None));
+    pub const fn never_asked() -> AsOfCall<T> {
+        AsOfCall(Cell::new(None))
+    }
 
     pub fn get(&self, ask: impl FnOnce() -> T) -> T {
         let call = CALL.get();

@@ -68,7 +68,7 @@ fn below_limit(end: impl FnOnce() -> Result<u64>) -> Result<()> {
 }
 
 thread_local! {
-    static LIMIT: AsOfCall<Option<u64>> = const { AsOfCall::NEVER_ASKED };
+    static LIMIT: AsOfCall<Option<u64>> = const { AsOfCall::never_asked() };
 }
 
 /// The first byte that is written.
